@@ -1,4 +1,4 @@
-"""The Lab: what happens between a text and the output of attention, and how did this number come about?"""
+"""The Lab: every step between a text and the output of attention, and how each number is computed."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from pages.ui.start import first_lesson, start
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
-    now = inputs.cell_now(page.trace)
+    current = inputs.current_cell(page.trace)
     step = WEIGHTS if step == NORMS.name else step  # both have a cell for each query and key
-    inputs.choose(factors.clicked(page.trace, now, step, y, x), page.layer)
+    inputs.choose_cell(factors.clicked(page.trace, current, step, y, x), page.layer)
 
 
 @st.fragment
 def maps() -> None:
-    """The maps. What is turned or clicked here is painted before the rest of the page has run."""
-    now = page.painted()
-    figures = lab_maps(now.trace, now.cell, inputs.now("view"), inputs.now("colors"))
-    at_once = overview(tuple(step.name for step in now.layer.steps))
-    around = now.around(steps=True, line=True, overview=at_once, follow=True)
-    show.figures(figures, "lab_maps", pick_cell, around, inputs.turn, rest=True, export="maps")
+    """Draws the maps. A changed control or a click redraws them before the rest of the page runs."""
+    current = page.for_fragment()
+    figures = lab_maps(current.trace, current.cell, inputs.current_value("view"), inputs.current_value("colors"))
+    overview_steps = overview(tuple(step.name for step in current.layer.steps))
+    around = current.around(steps=True, line=True, overview=overview_steps, follow=True)
+    show.figures(figures, "lab_maps", pick_cell, around, inputs.apply_controls, rest=True, export="maps")
 
 
-if __name__ == "app":  # the server, which finds this app before anybody comes; a run of the page is "__main__"
+if __name__ == "app":  # imported by the server at its start; each run of the page is "__main__"
     app = st.App(__file__, **application.parts())
 else:
-    page = start("Lab", "Click a cell to see how its number came about.")
+    page = start("Lab", "Click a cell to see how its number is computed.")
     with page.about:
         first_lesson()
-        second.last_turn()
+        second.last_change_button()
     maps()
     predictions.panel(page)
     cell = page.cell
-    with st.expander("How this number came about, in full", expanded=True):
+    with st.expander("How this number is computed, in full", expanded=True):
         show.arithmetic(explain(page.trace, cell.step, cell.layer, cell.head, cell.row, cell.column))
-        if shows_norms(page.layer, cell, inputs.now("view")):
+        if shows_norms(page.layer, cell, inputs.current_value("view")):
             show.arithmetic(NORMS.explain(page.trace, cell))
             st.caption(f"{NORMS.words} {NORMS.paper}. {norms.CAUTION}")
     st.markdown(f"## All numbers of `{cell.step}`")

@@ -1,4 +1,4 @@
-"""What an attack is: something done to a server of its own in 1 GiB of memory, while somebody else turns a knob."""
+"""An attack: work against a separate server with 1 GiB of memory, while another visitor changes a control."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from benchmarks.server import Server
 from benchmarks.session import Session
 
-PATIENCE = 1800  # seconds, for all of an attack
-MOST_SECONDS = 30  # for a turn of somebody else, on a machine with other work to do
+PATIENCE = 1800  # seconds for a complete attack
+MOST_SECONDS = 30  # for a run of another visitor, on a busy machine
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One way to take the Lab away from the others.
+    """One way to make the Lab unusable for others.
 
     Attributes:
         does: what is done to a server, as sizes say; it gives what must not have happened, and only that.
@@ -42,24 +42,24 @@ class Attack:
 
 @dataclass
 class Cost:
-    """What an attack has cost: MB before and at the peak, seconds of processor, and of the others' slowest turn."""
+    """The cost of an attack: MB before and at the peak, processor seconds, and the seconds of the slowest run of others."""
 
     before: float = 0
     peak: float = 0
     processor: float = 0
     slowest: float = 0
-    ended: str = ""  # how the process did, if it did
+    ended: str = ""  # how the process ended, if it did
     broken: list[str] = field(default_factory=list)
 
 
 async def suffer(server: Server, attack: Attack, **sizes: Any) -> Cost:
-    """Does it to the server: what it cost, and what broke, which may be that the process is dead."""
+    """Attacks the server; returns the cost and the broken bounds, one of which may be that the process has ended."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(64))
     cost, began = Cost(), 0.0
 
     async def watches() -> None:
         while server.process.poll() is None:
-            with suppress(OSError, StopIteration):  # it has just died
+            with suppress(OSError, StopIteration):  # the process has just ended
                 cost.peak = max(cost.peak, server.memory("VmHWM"))
                 cost.processor = server.processor() - used
             await asyncio.sleep(0.1)
@@ -75,14 +75,14 @@ async def suffer(server: Server, attack: Attack, **sizes: Any) -> Cost:
             await asyncio.sleep(1)
 
     async with Session(server.base, timeout=attack.patience) as other:
-        await other.open()  # what a first page costs is nobody's harm
+        await other.open()  # the cost of the first page does not count
         cost.before, used, began = server.memory(), server.processor(), time.monotonic()
         work = asyncio.ensure_future(attack.does(server, **sizes))
         life, death = asyncio.create_task(lives()), asyncio.create_task(watches())
         await asyncio.wait((work, death), timeout=attack.patience, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait(
             (work, life), timeout=0 if server.process.poll() else MOST_SECONDS
-        )  # SIGTERM may be the attack
+        )  # the attack may be a SIGTERM
         seconds, code = time.monotonic() - began, server.process.poll()
         if not code and work.done():
             cost.broken += (

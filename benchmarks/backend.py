@@ -4,8 +4,8 @@ usage: python -m benchmarks.backend [--steps 9] [--longest 4096] [--quick]
 
 A full trace is what a typed text costs after its random numbers are drawn: three projections and
 `attend`, all steps of all heads kept. Both sides see the same input and weights, take turns, and
-run on one thread; what is compared is processor time, so that a busy machine does not count. The memory
-is that of a process of its own: the highest it had, less what it had before.
+run on one thread; processor time is compared, so that other work on the machine does not count. The memory
+is measured in a separate process: its peak minus its memory before.
 """
 
 from __future__ import annotations
@@ -30,61 +30,61 @@ from attention.formula.kept import KEPT
 
 D_MODEL, N_HEADS = 768, 12
 MOST_TIMES, MOST_MEMORY = 3.0, 2.0  # issue 5
-MOST_EXPONENT = 2.2  # T², no worse; what is above it is noise
+MOST_EXPONENT = 2.2  # T²; the rest is noise
 
 
 class Job:
-    """The same attention for both sides: input [query_pos d_model] and weights, drawn once."""
+    """The same attention for both sides: the input [query_pos d_model] and the weights are drawn once."""
 
     def __init__(self, tokens: int, n_heads: int = N_HEADS, d_model: int = D_MODEL) -> None:
         draws = torch.Generator().manual_seed(0)
         self.x = torch.randn(tokens, d_model, generator=draws)
-        whole = [torch.randn(d_model, d_model, generator=draws) / math.sqrt(d_model) for _ in range(4)]
-        self.w_q, self.w_k, self.w_v = (w.reshape(d_model, n_heads, -1).transpose(0, 1) for w in whole[:3])
-        self.w_o = whole[3].reshape(n_heads, -1, d_model)
+        projections = [torch.randn(d_model, d_model, generator=draws) / math.sqrt(d_model) for _ in range(4)]
+        self.w_q, self.w_k, self.w_v = (w.reshape(d_model, n_heads, -1).transpose(0, 1) for w in projections[:3])
+        self.w_o = projections[3].reshape(n_heads, -1, d_model)
         self.torchs = nn.MultiheadAttention(d_model, n_heads, bias=False).eval()
-        weights = {"in_proj_weight": torch.cat([w.T for w in whole[:3]]), "out_proj.weight": whole[3].T}
+        weights = {"in_proj_weight": torch.cat([w.T for w in projections[:3]]), "out_proj.weight": projections[3].T}
         self.torchs.load_state_dict(weights)
 
     def trace(self, mask: Tensor | None = None) -> Layer:
-        """Every step, as a typed text has them, all of them looked at."""
+        """Computes and reads every step, as for a typed text."""
         query, key, value = (project(self.x, w) for w in (self.w_q, self.w_k, self.w_v))
         layer = attend(query, key, value, mask, w_o=self.w_o)
         _ = list(layer)
         return layer
 
     def multihead(self, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Output and weights of every head; here True in a mask hides."""
+        """The output and weights of every head; in this mask True hides."""
         return self.torchs(self.x, self.x, self.x, attn_mask=hidden, need_weights=True, average_attn_weights=False)
 
 
 def in_turns(*sides: Callable[[], object], steps: int) -> list[float]:
-    """The median milliseconds of each side, measured turn by turn, so that both meet the same noise."""
+    """The median milliseconds of each side, measured alternately, so that noise affects both."""
     times: list[list[float]] = [[] for _ in sides]
     for step in range(steps + 1):
-        for side, mine in zip(sides, times, strict=True):
+        for side, side_times in zip(sides, times, strict=True):
             began = time.thread_time()
             side()
-            if step:  # the first warms up
-                mine.append(1000 * (time.thread_time() - began))
-    return [statistics.median(mine) for mine in times]
+            if step:  # the first step warms up
+                side_times.append(1000 * (time.thread_time() - began))
+    return [statistics.median(side_times) for side_times in times]
 
 
-def kept(layer: Layer) -> int:
-    """The bytes of all steps of a layer, a tensor that stands for two steps once."""
+def recorded_bytes(layer: Layer) -> int:
+    """The bytes of all steps of a layer; a tensor shared by two steps counts once."""
     return sum({tensor.data_ptr(): tensor.nbytes for _, tensor in layer}.values())
 
 
 def peak(tokens: int, n_heads: int) -> tuple[float, float]:
-    """MB of the steps of one trace, and the most that making it took on top of what the process had."""
+    """The MB of the steps of one trace, and the peak of computing it above the memory before."""
     job = Job(tokens, n_heads)
-    job.trace()  # buffers that BLAS keeps for good
+    job.trace()  # BLAS keeps its buffers
     KEPT.cache.clear()
     gc.collect()
-    before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
+    start = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     layer = job.trace()
-    return kept(layer) / 2**20, _status("VmHWM") - before
+    return recorded_bytes(layer) / 2**20, _status("VmHWM") - start
 
 
 def _status(field: str) -> float:
@@ -94,16 +94,16 @@ def _status(field: str) -> float:
 
 def _peak_in_a_process(tokens: int, n_heads: int) -> tuple[float, float]:
     command = [sys.executable, "-m", "benchmarks.backend", "--peak", str(tokens), str(n_heads)]
-    # Every tensor is a mapping of its own, which goes back to the system when it is freed.
-    own = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    # Every tensor is a separate mapping, which returns to the system when it is freed.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     root = Path(__file__).parents[1]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root, env=own).stdout
-    steps, most = map(float, said.split())
-    return steps, most
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root, env=environment).stdout
+    steps, highest = map(float, printed.split())
+    return steps, highest
 
 
 def against_torch(steps: int) -> list[str]:
-    """The table of both at T = 256; what broke."""
+    """Prints the table of both sides at T = 256; returns the broken bounds."""
     broken = []
     job, causal = Job(256), torch.ones(256, 256, dtype=torch.bool).tril()
     difference = float((job.trace().output - job.multihead()[0]).abs().max())
@@ -121,29 +121,31 @@ def against_torch(steps: int) -> list[str]:
 
 
 def growth(steps: int, longest: int) -> list[str]:
-    """The table of time and memory over T; what broke."""
+    """Prints the table of time and memory over T; returns the broken bounds."""
     broken: list[str] = []
     print(
         "\n| T, heads | all steps, ours | a head | nn.MultiheadAttention | steps returned | peak of making them | times |"
     )
     print("|---|---|---|---|---|---|---|")
-    seen: list[tuple[int, float]] = []
+    measured: list[tuple[int, float]] = []
     for tokens in (256, 512, 1024, 2048, 4096):
         if tokens > longest:
             break
         heads = N_HEADS if tokens <= 1024 else 2  # 12 heads of 4096 tokens are 3 GB
         job = Job(tokens, heads, 64 * heads)
         ours, theirs = in_turns(job.trace, job.multihead, steps=steps if tokens <= 1024 else min(steps, 5))
-        returned, most = _peak_in_a_process(tokens, heads)
-        seen.append((tokens, ours / heads))
+        returned, highest = _peak_in_a_process(tokens, heads)
+        measured.append((tokens, ours / heads))
         print(
             f"| {tokens}, {heads} | {ours:.0f} ms | {ours / heads:.2f} ms | {theirs:.0f} ms "
-            f"| {returned:.0f} MB | {most:.0f} MB | {most / returned:.2f} |"
+            f"| {returned:.0f} MB | {highest:.0f} MB | {highest / returned:.2f} |"
         )
-        if most > MOST_MEMORY * returned:
-            broken.append(f"T = {tokens}: the peak is {most / returned:.2f} times the steps, more than {MOST_MEMORY}")
-    if len(seen) > 1:
-        (t0, first), (t1, last) = seen[0], seen[-1]
+        if highest > MOST_MEMORY * returned:
+            broken.append(
+                f"T = {tokens}: the peak is {highest / returned:.2f} times the steps, more than {MOST_MEMORY}"
+            )
+    if len(measured) > 1:
+        (t0, first), (t1, last) = measured[0], measured[-1]
         exponent = math.log(last / first) / math.log(t1 / t0)
         print(f"\nA head's time grows as T^{exponent:.2f} from {t0} to {t1}.")
         if exponent > MOST_EXPONENT:
@@ -158,13 +160,13 @@ def main() -> int:
     ask.add_argument("--longest", type=int, default=4096)
     ask.add_argument("--quick", action="store_true", help="nine steps, up to 1,024 tokens")
     ask.add_argument("--peak", type=int, nargs=2, metavar=("T", "HEADS"), help="only print the memory of one trace")
-    asked = ask.parse_args()
+    args = ask.parse_args()
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    if asked.peak:
-        print(*peak(*asked.peak))
+    if args.peak:
+        print(*peak(*args.peak))
         return 0
-    steps, longest = (9, 1024) if asked.quick else (asked.steps, asked.longest)
+    steps, longest = (9, 1024) if args.quick else (args.steps, args.longest)
     broken = against_torch(steps) + growth(steps, longest)
     for text in broken:
         print(f"broken: {text}", file=sys.stderr)

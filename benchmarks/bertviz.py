@@ -1,7 +1,7 @@
-"""bertviz's head view of our weights, in Chromium: what a knob costs where the picture is made anew.
+"""bertviz's head view of our weights in Chromium: the time of a change where the view is built again.
 
-bertviz and the three scripts that its page asks for are fetched with pip and npm into a folder that is gone
-afterwards; they are no requirement of ours. The page gets the scripts from this machine, cached, not from the
+bertviz and the three scripts that its page loads are fetched with pip and npm into a folder that is deleted
+afterwards; the Lab does not depend on them. The page gets the scripts from this machine, cached, not from the
 network. jQuery is 2.1.0: npm never had the 2.0.0 that bertviz names.
 """
 
@@ -27,7 +27,7 @@ _SCRIPTS = {
     "d3/5.7.0/d3.min.js": ("d3", "5.7.0", "package/dist/d3.min.js"),
     "jquery/2.0.0/jquery.min.js": ("jquery", "2.1.0", "package/dist/jquery.min.js"),
 }
-# bertviz wants two wrappers of a string from IPython, and nothing else of it.
+# bertviz needs only two string wrappers of IPython.
 _IPYTHON = """class HTML:
     def __init__(self, data):
         self.data = data
@@ -55,7 +55,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 class Bertviz:
-    """The head view in a page of its own, used with `with`."""
+    """The head view in a separate page, used with `with`."""
 
     def __init__(self, browser: Browser, stopwatch: str) -> None:
         self.browser, self.stopwatch = browser, stopwatch
@@ -94,7 +94,7 @@ class Bertviz:
         self._folder.cleanup()
 
     def step(self, weights: Tensor, tokens: tuple[str, ...]) -> float:
-        """Milliseconds of making the head view of one head's weights, [query_pos key_pos], and of rendering it."""
+        """The milliseconds to build and to render the head view of one head's weights [query_pos key_pos]."""
         from bertviz import head_view
 
         began = time.perf_counter()

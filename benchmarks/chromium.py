@@ -1,4 +1,4 @@
-"""An app in Chromium with a stopwatch inside the page: from the moved control to the painted picture."""
+"""An app in Chromium with a stopwatch in the page: from the changed control to the painted figure."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ STOPWATCH = """(() => {
     return () => { const now = bench.images(); return now.length >= old.size && now.every((image) => image && old.get(image) !== image.getAttribute("href")); };
   };
   bench.newFigures = () => {
-    const all = () => [...document.querySelectorAll(".figures")].map((root) => root.shown);
+    const all = () => [...document.querySelectorAll(".figures")].map((root) => root.figureState);
     const old = all()[0].figures;
-    return () => all().length && all()[0]?.figures !== old && all().every((shown) => shown?.painted && shown.painted === shown.figures);
+    return () => all().length && all()[0]?.figures !== old && all().every((figureState) => figureState?.painted && figureState.painted === figureState.figures);
   };
   bench.arm = (ready) => {
     let began;
     window.addEventListener("keydown", () => { began = performance.now(); }, { capture: true, once: true });
     // What the picture took: all that came until it was seen, but for what the page asked for as soon as it was painted.
-    const asked = () => [...document.querySelectorAll(".figures")].map(({ shown }) => shown.asked).filter((time) => time > began);
+    const asked = () => [...document.querySelectorAll(".figures")].map(({ figureState }) => figureState.restRequestedAt).filter((time) => time > began);
     bench.step = bench.until(() => began && ready()).then((ended) => {
       bench.seen = bench.arrived.findLast(([time]) => time <= Math.min(ended, ...asked()))[1];
       return ended - began;
     });
   };
   bench.drag = async (name, share) => {
-    const { shown } = document.querySelector(".figures"), control = document.querySelector(`.hand [name=${name}]`), { frames } = shown;
+    const { figureState } = document.querySelector(".figures"), control = document.querySelector(`.hand [name=${name}]`), { frames } = figureState;
     const began = performance.now(), [least, most] = [Number(control.min), Number(control.max)];
     control.value = least + share * (most - least);
     control.dispatchEvent(new Event("input", { bubbles: true }));
-    return await bench.until(() => shown.frames > frames) - began;
+    return await bench.until(() => figureState.frames > frames) - began;
   };
 })()"""
 _IDLE = """() => document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
@@ -56,7 +56,7 @@ _IDLE = """() => document.querySelector('[data-testid=stApp][data-test-script-st
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The machine's own Chromium."""
+    """The installed Chromium."""
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
         opened = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=options)
@@ -65,7 +65,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Tab:
-    """One app in a browser that has seen nothing before, used with `with`."""
+    """One app in a browser with an empty cache, used with `with`."""
 
     ready = "bench.newImages()"  # the condition that ends a step that goes through the server
 
@@ -78,8 +78,8 @@ class Tab:
         try:
             self.page.wait_for_function("() => bench.images().length && bench.images().every(Boolean)", timeout=120_000)
         except TooLong as error:
-            said = self.page.get_by_test_id("stAlert").all_inner_texts()
-            raise RuntimeError(f"{address[:80]} drew no picture in two minutes; it says {said}") from error
+            messages = self.page.get_by_test_id("stAlert").all_inner_texts()
+            raise RuntimeError(f"{address[:80]} drew no picture in two minutes; it says {messages}") from error
         if settled:
             self.settle()
 
@@ -90,11 +90,11 @@ class Tab:
         self.context.close()
 
     def settle(self) -> None:
-        """Waits until the script has ended and nothing stale is on the page."""
+        """Waits until the script has ended and no element of the page is stale."""
         self.page.wait_for_function(_IDLE)
 
     def wire(self) -> int:
-        """The bytes that went over the websocket so far, both ways."""
+        """The bytes sent over the websocket so far, in both directions."""
         return int(self.page.evaluate("bench.received + bench.sent"))
 
     def received(self, until_painted: bool = False) -> int:
@@ -102,7 +102,7 @@ class Tab:
         return int(self.page.evaluate("bench.seen" if until_painted else "bench.received"))
 
     def _to_front(self) -> None:
-        """As it stands before a person: the tab that was behind another one is painted, and looked at."""
+        """Brings the tab to the front, so that it is painted."""
         self.page.bring_to_front()
         self.page.wait_for_timeout(700)
 
@@ -131,34 +131,34 @@ class Ours(Tab):
     ready = "bench.newFigures()"
 
     def settle(self) -> None:
-        """Also until every figure is painted."""
+        """Waits until every figure is painted, too."""
         super().settle()
         self.page.wait_for_function(
-            "() => [...document.querySelectorAll('.figures')].every(({ shown }) => shown?.painted && shown.painted === shown.figures && !shown.owes)"
+            "() => [...document.querySelectorAll('.figures')].every(({ figureState }) => figureState?.painted && figureState.painted === figureState.figures && !figureState.restPending)"
         )
 
     def step(self, key: str, value: Any) -> float:
         """A new number entered above the maps."""
         field = self._on(key)
-        if field.is_hidden():  # some are offered, and any can be typed
+        if field.is_hidden():  # the field offers some values and takes any typed one
             self.page.locator(f".hand [data-name={key}] select").select_option("other …")
         field.fill(str(value))
         field.focus()
         return self.press("Enter")
 
     def drag(self, name: str, share: float) -> float:
-        """A slider of the figure moved to that share of its way, as while it is dragged."""
+        """Moves a slider of the figure to that share of its range, as dragging does."""
         self._to_front()
         return float(self.page.evaluate("([name, share]) => bench.drag(name, share)", [name, share]))
 
     def release(self, name: str) -> None:
-        """The hand lets go: the server hears of it."""
+        """Releases the slider, which informs the server."""
         self._on(name).dispatch_event("change")
         self.page.wait_for_timeout(500)
         self.settle()
 
     def frames_a_second(self, name: str, seconds: float = 2) -> float:
-        """Frames painted while the mouse drags a slider of the figure to and fro without a pause."""
+        """The frames a second while the mouse drags a slider of the figure back and forth."""
         self.page.bring_to_front()
         slider = self._on(name)
         slider.scroll_into_view_if_needed()
@@ -168,8 +168,8 @@ class Ours(Tab):
         self.page.mouse.move(left, middle)
         self.page.mouse.down()
         before, began = self._frames(), time.perf_counter()
-        while (now := time.perf_counter() - began) < seconds:
-            self.page.mouse.move(left + width * abs((now + 1) % 2 - 1), middle)
+        while (elapsed := time.perf_counter() - began) < seconds:
+            self.page.mouse.move(left + width * abs((elapsed + 1) % 2 - 1), middle)
         painted, took = self._frames() - before, time.perf_counter() - began
         self.page.mouse.up()
         self.page.wait_for_timeout(500)
@@ -177,7 +177,7 @@ class Ours(Tab):
         return painted / took
 
     def _frames(self) -> int:
-        return int(self.page.evaluate("document.querySelector('.figures').shown.frames"))
+        return int(self.page.evaluate("document.querySelector('.figures').figureState.frames"))
 
     def _on(self, name: str) -> Locator:
         return self.page.locator(f".hand [name={name}]").first

@@ -1,4 +1,4 @@
-"""Many downloads at once: files that are fetched late while others are at work, bursts that nobody waits for, and readers that read nothing."""
+"""Many downloads at once: late fetches while others work, abandoned bursts, and clients that do not read."""
 
 from __future__ import annotations
 
@@ -15,89 +15,89 @@ LONG = "text=" + "+".join(f"w{i}" for i in range(2048))
 TABLE = "text=" + "+".join(f"w{i}" for i in range(512))
 CSV, NPZ, SAFETENSORS = "weights.csv", "attention.npz", "attention.safetensors"
 
-BUSY = 0.4  # seconds of processor in a second; what one other person takes is less
+BUSY = 0.4  # processor seconds in a second; another visitor takes fewer
 PATIENCE = 300  # seconds for one file, while many others are made
 
 
 async def opened(stack: AsyncExitStack, server: Server, query: str = "", page: str = "") -> Session:
-    """A session whose page is there."""
-    one = await stack.enter_async_context(Session(server.base, query, page, timeout=120))
-    await one.open()
-    return one
+    """A session whose page is drawn."""
+    session = await stack.enter_async_context(Session(server.base, query, page, timeout=120))
+    await session.open()
+    return session
 
 
 async def fetched(url: str) -> int:
-    """The status of a file that was read to its end."""
+    """The status of a file that is read to its end."""
     return await asyncio.to_thread(http, "GET", url, None, None, "", PATIENCE)
 
 
 async def fetched_late(server: Server, people: int = 50, downloads: int = 20, delay: float = 0.3) -> list[str]:
-    """While all of them turn knobs, some fetch a file by a link that was drawn `delay` seconds before."""
+    """While all sessions change controls, some fetch a file by a link that was drawn `delay` seconds before."""
     async with AsyncExitStack() as stack:
         sessions = [await opened(stack, server) for _ in range(people)]
         done = asyncio.Event()
 
-        async def works(one: Session, number: int) -> None:
+        async def works(session: Session, number: int) -> None:
             while not done.is_set():
-                await one.turn(temperature=0.5 + number % 7 / 10)
+                await session.turn(temperature=0.5 + number % 7 / 10)
                 number += 1
                 await asyncio.sleep(1)
 
-        async def takes(one: Session) -> int:
-            link = one.export(CSV)
+        async def takes(session: Session) -> int:
+            link = session.export(CSV)
             await asyncio.sleep(delay)
             return await fetched(link)
 
-        workers = [asyncio.create_task(works(one, i)) for i, one in enumerate(sessions[downloads:])]
+        workers = [asyncio.create_task(works(session, i)) for i, session in enumerate(sessions[downloads:])]
         statuses = []
-        for one in sessions[:downloads]:
-            statuses.append(asyncio.create_task(takes(one)))
+        for session in sessions[:downloads]:
+            statuses.append(asyncio.create_task(takes(session)))
             await asyncio.sleep(0.2)
-        came = [await status for status in statuses]
+        statuses_received = [await status for status in statuses]
         done.set()
         await asyncio.gather(*workers)
-        return [f"a download ended with status {status}" for status in came if status != 200]
+        return [f"a download ended with status {status}" for status in statuses_received if status != 200]
 
 
 async def while_it_runs(server: Server, tries: int = 10) -> list[str]:
-    """A cell is clicked, and a file is fetched by the link that was drawn before, while the page runs."""
-    came = 0
+    """Clicks a cell and fetches a file by an earlier link while the page runs."""
+    count = 0
     async with AsyncExitStack() as stack:
         one, other = await opened(stack, server), await opened(stack, server)
         for i in range(tries):
             link = one.export(CSV)
             status, *_ = await asyncio.gather(fetched(link), one.turn(q=i % 3), other.turn(q=i % 3))
-            came += status == 200
-    return [] if came == tries else [f"of {tries} downloads {came} came"]
+            count += status == 200
+    return [] if count == tries else [f"of {tries} downloads {count} came"]
 
 
 async def at_once(server: Server, people: int = 30) -> list[str]:
-    """So many people of one address fetch two files each at the same moment; all of them come."""
+    """Many visitors of one address fetch two files each at the same moment; all files must arrive."""
     async with AsyncExitStack() as stack:
         sessions = [await opened(stack, server, f"{TABLE}&seed={i}") for i in range(people)]
-        came = await asyncio.gather(*(fetched(one.export(name)) for one in sessions for name in (CSV, NPZ)))
-    return [f"a download ended with status {status}" for status in came if status != 200]
+        statuses = await asyncio.gather(*(fetched(session.export(name)) for session in sessions for name in (CSV, NPZ)))
+    return [f"a download ended with status {status}" for status in statuses if status != 200]
 
 
 async def hang_up(server: Server, requests: int = 30, query: str = LONG) -> list[str]:
-    """Asks for so many long CSV files at once and hangs up; it is over when the server rests, apart from what somebody else wants."""
+    """Requests many long CSV files at once and closes the connections; ends when the server is idle apart from another visitor."""
     async with AsyncExitStack() as stack:
-        one = await opened(stack, server, query)
-        asking = [await asyncio.to_thread(ask, one.export(CSV, seed=str(i))) for i in range(requests)]
+        session = await opened(stack, server, query)
+        asking = [await asyncio.to_thread(ask, session.export(CSV, seed=str(i))) for i in range(requests)]
         await asyncio.sleep(0.5)
         for each in asking:
             each.close()
     used, quiet, began = server.processor(), 0, time.monotonic()
     while quiet < 3:
         await asyncio.sleep(1)
-        now = server.processor()
-        quiet, used = (quiet + 1 if now - used < BUSY else 0), now
+        processor = server.processor()
+        quiet, used = (quiet + 1 if processor - used < BUSY else 0), processor
     busy = time.monotonic() - began - 3
     return [] if busy < 10 else [f"worked for {busy:.0f} s for somebody who has gone"]
 
 
 async def everything(server: Server, query: str = LONG) -> list[str]:
-    """All files of a long text, one after the other, without a session; each comes, or a sentence says why not."""
+    """Fetches all files of a long text in turn, without a session; each arrives or is refused with a reason."""
     broken = []
     for name in (NPZ, SAFETENSORS, CSV, "weights-heads.csv", "weights.pdf", "attention_steps.py"):
         status = await fetched(f"{server.base}/export/{name}?{query}")
@@ -106,21 +106,21 @@ async def everything(server: Server, query: str = LONG) -> list[str]:
 
 
 async def ends(server: Server, queued: int = 12, query: str = LONG) -> list[str]:
-    """SIGTERM while so many files are asked for."""
+    """Sends SIGTERM while `queued` files are requested."""
     asking = [await asyncio.to_thread(ask, f"{server.base}/export/{CSV}?{query}&seed={i // 2}") for i in range(queued)]
     await asyncio.sleep(0.3)
     code, seconds = await asyncio.to_thread(server.terminate)
-    for one in asking:
-        one.close()
+    for connection in asking:
+        connection.close()
     return [] if code == 0 and seconds < 10 else [f"SIGTERM: exit {code} after {seconds:.1f} s"]
 
 
 async def leave_files_unread(server: Server, readers: int = 8, seconds: float = 30, query: str = LONG) -> list[str]:
-    """Clients ask for long files and read nothing of them; whoever comes then gets a file all the same."""
+    """Clients request long files and do not read them; a later visitor still gets a file."""
     async with AsyncExitStack() as stack:
         for i in range(readers):
-            one = await asyncio.to_thread(ask, f"{server.base}/export/{CSV}?{query}&seed={i}")
-            stack.callback(one.close)
+            connection = await asyncio.to_thread(ask, f"{server.base}/export/{CSV}?{query}&seed={i}")
+            stack.callback(connection.close)
         await asyncio.sleep(seconds)
         until = time.monotonic() + PATIENCE
         while (status := await fetched(f"{server.base}/export/{CSV}?text=a+b")) != 200 and time.monotonic() < until:
@@ -129,19 +129,19 @@ async def leave_files_unread(server: Server, readers: int = 8, seconds: float = 
 
 
 async def read_nothing(server: Server, readers: int = 5, runs: int = 100, query: str = TABLE) -> list[str]:
-    """Sockets whose peers unfold a table, run the page again and again, and read nothing."""
+    """Sessions that open a table, run the page repeatedly and do not read the messages."""
     async with AsyncExitStack() as stack:
         hostile = []
         for i in range(readers):
-            one = await stack.enter_async_context(Session(server.base, f"{query}&seed={i}", timeout=120))
-            await one.open()
-            await one.turn(table=True)
-            hostile.append(one)
+            session = await stack.enter_async_context(Session(server.base, f"{query}&seed={i}", timeout=120))
+            await session.open()
+            await session.turn(table=True)
+            hostile.append(session)
         for _ in range(runs):
-            for one in hostile:
+            for session in hostile:
                 with suppress(Exception):  # the server may have hung up
-                    await asyncio.wait_for(one.ask_to_run(), 1)
-            await asyncio.sleep(0.15 * readers)  # two that come at once would be one run
+                    await asyncio.wait_for(session.ask_to_run(), 1)
+            await asyncio.sleep(0.15 * readers)  # two simultaneous requests would be one run
         stack.pop_all()
         return []
 

@@ -1,4 +1,4 @@
-"""A server that is asked to end while much is under way: within a moment, and without an error."""
+"""A server that receives SIGTERM while much work is running ends within seconds and without an error."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from benchmarks.attack import Attack
 from benchmarks.server import Server
 from benchmarks.session import Session
 
-MOST_SECONDS = 5.0  # on a machine with other work to do; on a quiet one it takes one
+MOST_SECONDS = 5.0  # on a busy machine; an idle one takes one
 _WIDE = {"d_model": 1024, "heads": 32, "dropout": 0.5, "mask": "causal window", "text": " ".join(f"w{i}" for i in range(1024))}  # fmt: skip
 
 
 async def ends(server: Server, links: int = 30) -> list[str]:
-    """Opens so many wide links, and ends the server with SIGTERM while they are worked out."""
+    """Opens `links` wide links, and ends the server with SIGTERM while they are computed."""
     async with AsyncExitStack() as stack:
         sessions = [Session(server.base, urlencode(_WIDE | {"seed": seed}), page="heads") for seed in range(links)]
         await asyncio.gather(*[stack.enter_async_context(session) for session in sessions])

@@ -1,4 +1,4 @@
-"""Messages that no page sends, over the socket of a session: the server goes on, and its log does not grow with them."""
+"""Invalid messages over the socket of a session: the server continues, and its log stays short."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from benchmarks.attack import Attack
 from benchmarks.server import Server
 from benchmarks.session import Session
 
-MOST_LINES = 10  # of the log, for all of it
+MOST_LINES = 10  # of the log for all messages
 
 
 def frames(seed: int) -> list[bytes | str]:
-    """What is sent: bytes at random, text, another message, none, and well-formed ones with odd values."""
+    """The messages: random bytes, text, another message type, an empty one, and valid ones with odd values."""
     drawn = random.Random(seed)
     other, odd, debug = ForwardMsg(), BackMsg(), BackMsg()
     other.hash = "x" * 100
@@ -39,8 +39,8 @@ def frames(seed: int) -> list[bytes | str]:
 
 
 async def garbage(server: Server, rounds: int = 30) -> list[str]:
-    """Sends all of it so many times, each over a socket of its own; what must not have happened."""
-    before = len(server.errors())
+    """Sends every message repeatedly, each over a separate socket; returns the failures."""
+    start = len(server.errors())
     for number in range(rounds):
         for frame in frames(number):
             async with Session(server.base, timeout=30) as session:
@@ -51,10 +51,10 @@ async def garbage(server: Server, rounds: int = 30) -> list[str]:
                             await session._socket.recv()
     async with Session(server.base, timeout=60) as session:
         run = await session.open()
-    said = server.errors()[before:]
+    logged = server.errors()[start:]
     broken = [] if run.figures else [f"the next visitor sees {run.sentences}"]
-    broken += ["a traceback is in the log"] * ("Traceback" in said)
-    if len(lines := said.splitlines()) > MOST_LINES:
+    broken += ["a traceback is in the log"] * ("Traceback" in logged)
+    if len(lines := logged.splitlines()) > MOST_LINES:
         broken.append(f"{len(lines)} lines in the log, such as {lines[:3]}")
     return broken
 

@@ -1,4 +1,4 @@
-"""Streamlit, with every connection to the outside, every pickle and every new process refused and written down.
+"""Streamlit with every outside connection, every pickle and every new process refused and logged.
 
 usage: python -m benchmarks.guard LOG run app.py …   (what follows LOG is Streamlit's)
 """
@@ -14,7 +14,7 @@ LOOPBACK = ("127.", "::1", "localhost", "0.0.0.0")
 
 
 def hook(log: TextIO) -> Callable[[str, tuple[Any, ...]], None]:
-    """An audit hook that refuses, and writes what it refused to `log`."""
+    """An audit hook that refuses these events and writes them to `log`."""
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
         match event:

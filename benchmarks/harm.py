@@ -1,11 +1,11 @@
-"""Whoever wants to take the Lab away from a class: every attack on a server of its own, in 1 GiB of memory without swap.
+"""Attacks that could make the Lab unusable for a class, each on a separate server with 1 GiB of memory and no swap.
 
 usage: python -m benchmarks.harm [--only WORDS] [--limit 1024] [--wait 5] [--of FOLDER]
 
-What is allowed must end in a picture, a file or a sentence, the rest in a refusal; no process may be killed, none may
-weigh more than its attack may cost, and somebody else, who turns a knob meanwhile, gets an answer. Exits with 1 if anything
-else happened, and says in which attack. `--of` attacks another checkout of the Lab, for the numbers before a change;
-`--wait` allows somebody else's turn more seconds, on a machine with other work to do.
+Allowed requests must end in a figure, a file or a message, all others in a refusal; no process may be killed, none may
+use more memory than its attack allows, and another visitor, who changes a control meanwhile, gets an answer. Exits with 1 if anything
+else happened, and names the attack. `--of` attacks another checkout of the Lab, for the numbers before a change;
+`--wait` allows another visitor's run more seconds, on a busy machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ATTACKS: tuple[Attack, ...] = (
 
 
 def judged(attack: Attack, limit: int, wait: float, of: Path) -> Cost:
-    """What the attack costs a server of its own, and whether it may."""
+    """The cost of the attack on a separate server, and whether it is within its bounds."""
     with Server(guard=attack.guard, limit=limit, of=of, **attack.environment) as server:
         cost = asyncio.run(suffer(server, attack))
     if not cost.ended and cost.peak > attack.mb:
@@ -47,13 +47,13 @@ def judged(attack: Attack, limit: int, wait: float, of: Path) -> Cost:
 
 
 def main() -> int:
-    """Runs what was asked for and prints the table; 1 if something else happened than may."""
+    """Runs the chosen attacks and prints the table; returns 1 if a bound is broken."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--only", default="", help="attacks with these words in their names")
     ask.add_argument("--limit", type=int, default=1024, help="MB of memory, where a control group can be made")
     ask.add_argument("--wait", type=float, default=5, help="seconds that a turn of somebody else may take")
     ask.add_argument("--of", type=Path, default=ROOT, help="the checkout whose app.py runs")
-    asked = ask.parse_args()
+    args = ask.parse_args()
     broken = 0
     print(
         "| attack | may weigh, MB | MB at the peak (before it) | s of processor | s, somebody else's slowest turn | s, all of it | broken |"
@@ -61,10 +61,10 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|")
     began = time.monotonic()
     for attack in ATTACKS:
-        if asked.only not in attack.name:
+        if args.only not in attack.name:
             continue
         start = time.monotonic()
-        cost = judged(attack, asked.limit, asked.wait, asked.of.resolve())
+        cost = judged(attack, args.limit, args.wait, args.of.resolve())
         took, waited = time.monotonic() - start, round(cost.slowest, 1) or "none"
         weighed = cost.ended or f"{cost.peak:.0f} ({cost.before:.0f})"
         print(

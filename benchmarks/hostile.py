@@ -1,6 +1,6 @@
-"""Hostile inputs: texts, addresses and files that someone sends who means harm, or who only made a mistake.
+"""Hostile inputs: texts, addresses and files sent in bad faith or by mistake.
 
-Every list of literal pieces is a trick that worked somewhere once; hypothesis puts them together, and the same
+Every list of literal pieces is a trick that has worked somewhere; hypothesis combines them, and the same
 ones every time. Whatever would be executed sets `window.pwned`, whatever would be fetched is at `attacker.invalid`.
 """
 
@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.hostile_files import asked, files, lessons, saved, states, stems
+from benchmarks.hostile_files import files, in_link, lessons, saved, states, stems
 from pages.ui.knobs.table import DEFAULTS
 from pages.ui.menu import NAMES
 
@@ -109,7 +109,7 @@ GREEDY = tuple(
 
 @dataclass(frozen=True)
 class Hostile:
-    """One input: a page opened with a query, then knobs turned to whatever, then files given to uploaders named by key or label."""
+    """One input: a page opened with a query, then controls set to any value, then files for uploaders named by key or label."""
 
     kind: str
     page: str = ""
@@ -126,7 +126,7 @@ _pieces = st.one_of(st.sampled_from(MARKUP), st.sampled_from(ODD), st.text(max_s
 texts = st.one_of(
     st.sampled_from(MARKUP),
     st.lists(_pieces, min_size=1, max_size=5).flatmap(
-        lambda all_: st.sampled_from(" \n").map(lambda by: by.join(all_))
+        lambda parts: st.sampled_from(" \n").map(lambda by: by.join(parts))
     ),
     st.text(min_size=1, max_size=300),
     _pieces.map(lambda piece: (piece + " ") * (20_000 // (len(piece) + 1))),
@@ -138,7 +138,7 @@ _pairs = st.tuples(st.one_of(st.sampled_from(KEYS), st.sampled_from(KEYS), st.te
 _query = st.lists(_pairs, min_size=1, max_size=8).map(
     lambda pairs: "&".join(f"{quote(key, errors='replace')}={quote(value, errors='replace')}" for key, value in pairs)
 )
-_sent = st.one_of(  # what no page of ours sends, but anybody can
+_sent = st.one_of(  # not sent by our pages, but possible for anyone
     st.booleans(), st.none(), st.integers(), st.floats(), st.sampled_from((10**308, 10**4000, -1, 2**64, 0.5)), _values,
     st.lists(st.integers(), max_size=3).map(tuple),
 )  # fmt: skip
@@ -172,21 +172,21 @@ _inputs = {
         lambda stem, content: Hostile("lesson", "lessons", "", (), ((STATE_FILE, f"{stem}.md", content.encode(errors="replace")),)),
         stems, lessons(_values),
     ),
-    "ask": st.builds(lambda content: Hostile("ask", "lessons", f"ask={asked(content)}"), lessons(_values)),
+    "ask": st.builds(lambda content: Hostile("ask", "lessons", f"ask={in_link(content)}"), lessons(_values)),
 }  # fmt: skip
 
 
 def inputs(how_many: int, kinds: tuple[str, ...] = tuple(_inputs)) -> list[Hostile]:
-    """So many different inputs, as many of each kind; the same in every run."""
-    found: list[Hostile] = []
+    """`how_many` different inputs, equally many of each kind; the same in every run."""
+    chosen: list[Hostile] = []
     for number, kind in enumerate(kinds):
-        found += _of_kind(kind, (how_many - len(found)) // (len(kinds) - number))
-    return found
+        chosen += _of_kind(kind, (how_many - len(chosen)) // (len(kinds) - number))
+    return chosen
 
 
 def _of_kind(kind: str, wanted: int) -> list[Hostile]:
     greedy = [Hostile("url", "", query) for query in GREEDY] if kind == "url" and wanted > 100 else []
-    found = dict.fromkeys(greedy)
+    simplest = dict.fromkeys(greedy)
 
     @settings(
         max_examples=3 * wanted,
@@ -198,8 +198,8 @@ def _of_kind(kind: str, wanted: int) -> list[Hostile]:
     )
     @given(_inputs[kind])
     def collect(one: Hostile) -> None:
-        if len(found) < wanted:
-            found[one] = None
+        if len(simplest) < wanted:
+            simplest[one] = None
 
     collect()
-    return list(found)
+    return list(simplest)

@@ -1,4 +1,4 @@
-"""Hostile files: names that lead elsewhere, headers that lie, archives that swell, pickles that run, texts in no encoding."""
+"""Hostile files: paths to other folders, false headers, compressed bombs, pickles with code, texts in no encoding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARKUP = "<img src=x onerror=window.pwned=1>![x](http://attacker.invalid/p.png)"
 
 
 class _Runs:
-    """An object that touches a file when it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         import os
@@ -39,19 +39,19 @@ def npy(header: str, body: bytes = b"", version: int = 1) -> bytes:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """A compressed file of an archive, without the time at which it was made: the bytes are the same in every run."""
+    """A compressed file of an archive without its time, so that the bytes are the same in every run."""
     entry = zipfile.ZipInfo(name)
     entry.compress_type = zipfile.ZIP_DEFLATED
     return entry
 
 
 def bomb(megabytes: int, name: str) -> bytes:
-    """A small zip archive of so many MB of zeros."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive, archive.open(_entry(name), "w") as inside:
+    """A small zip archive of many MB of zeros."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive, archive.open(_entry(name), "w") as inside:
         for _ in range(megabytes):
             inside.write(b"0" * 2**20)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 _BOMB = bomb(60, "arr_0.npy")
@@ -149,15 +149,15 @@ files = st.one_of(
 
 
 def _npz(names: tuple[str, ...], bodies: tuple[bytes, ...]) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, body in zip(names, bodies, strict=False):
             archive.writestr(_entry(f"{name}.npy"), body)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def tensors(header: bytes, body: bytes = b"", length: int | None = None) -> bytes:
-    """A .safetensors file with any header, which may lie about its length."""
+    """A .safetensors file with any header, whose length may be false."""
     return struct.pack("<Q", len(header) if length is None else length) + header + body
 
 
@@ -210,7 +210,7 @@ saved = st.one_of(
 
 
 def states(keys: tuple[str, ...], values: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
-    """State files: JSON that is none, or of another shape, or with the known keys and values of any kind."""
+    """State files: invalid JSON, JSON of another shape, or known keys with values of any kind."""
     anything = st.recursive(
         st.one_of(values, st.none(), st.booleans(), st.floats(), st.integers()),
         lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)),
@@ -219,13 +219,13 @@ def states(keys: tuple[str, ...], values: st.SearchStrategy[str]) -> st.SearchSt
     known = st.sampled_from((*keys, *keys, "version", "state", "__proto__", "lab_stretch", "lab_" + "x" * 50))
     state = st.dictionaries(known, values, max_size=8)
     page = st.sampled_from(("Lab", "Heads", "Masks", "Softmax", "Reference", "x", "../app.py", 7))
-    right = st.builds(lambda page, state: {"attention lab": 1, "page": page, "state": state}, page, state)
+    valid = st.builds(lambda page, state: {"attention lab": 1, "page": page, "state": state}, page, state)
     nearly = st.builds(
         lambda one, more: {**one, **more},
-        right,
+        valid,
         st.dictionaries(st.sampled_from(("attention lab", "page", "state")), anything),
     )
-    written = st.one_of(right, right, right, nearly, st.dictionaries(known, anything, max_size=8), anything).map(
+    written = st.one_of(valid, valid, valid, nearly, st.dictionaries(known, anything, max_size=8), anything).map(
         json.dumps
     )
     broken = st.sampled_from(
@@ -262,13 +262,13 @@ _ANSWERS = (
 )  # fmt: skip
 
 
-def mostly(one: st.SearchStrategy[str], other: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """One three times as often as the other, however many kinds that has."""
-    return st.sampled_from((one, one, one, other)).flatmap(lambda chosen: chosen)
+def mostly(frequent: st.SearchStrategy[str], rare: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """`frequent` three times as often as `rare`, however many kinds that has."""
+    return st.sampled_from((frequent, frequent, frequent, rare)).flatmap(lambda chosen: chosen)
 
 
 def lessons(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Files of lessons: a right one, of which some lines say anything, once or a hundred times, or text that is none."""
+    """Files of lessons: a valid one with some lines replaced, once or a hundred times, or text that is no lesson."""
     keys = st.sampled_from([line.partition(":")[0] for line in _LESSON] + ["explain", "turned", "next", "__proto__"])
     spoilt = st.one_of(
         st.builds("answer: {}".format, st.sampled_from(_ANSWERS)),
@@ -277,8 +277,8 @@ def lessons(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
     def file(lines: list[str], body: str, times: int) -> str:
-        there = {line.partition(":")[0]: line for line in (*_LESSON, *lines)}
-        return f"---\n{chr(10).join(there.values())}\n---\n{body}\n- no: Look again.\n" * times
+        lines_of_lesson = {line.partition(":")[0]: line for line in (*_LESSON, *lines)}
+        return f"---\n{chr(10).join(lines_of_lesson.values())}\n---\n{body}\n- no: Look again.\n" * times
 
     written = st.builds(
         file, st.lists(spoilt, max_size=3), st.one_of(st.just("Look."), values), st.sampled_from((1, 1, 2, 100))
@@ -286,6 +286,6 @@ def lessons(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return mostly(written, values)
 
 
-def asked(content: str) -> str:
-    """The file as it stands in a link, also one that no page of ours would put there."""
+def in_link(content: str) -> str:
+    """The file as a link carries it, also one that our pages would not write."""
     return urlsafe_b64encode(zlib.compress(content.encode(errors="replace"))).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""Models that someone names or lays down who means harm: each must end in a sentence, before anything of their size is made."""
+"""Hostile model names and folders: each must end in a message before memory of their size is allocated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CLAIMS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def folders(root: Path) -> Iterator[Path]:
-    """Folders that claim to be models."""
+    """Folders that imitate models."""
     for number, (kind, claims) in enumerate(CLAIMS):
         path = root / f"claims {number}"
         path.mkdir()
@@ -81,14 +81,14 @@ def _header(claimed: dict[str, Any]) -> bytes:
 
 
 async def models(server: Server) -> list[str]:
-    """Asks for every name and every folder; what must not have happened, a picture among it."""
+    """Opens every name and every folder; returns the failures, such as a drawn figure."""
     verdict = Verdict()
     with tempfile.TemporaryDirectory(prefix="attention-lab-") as folder:
         names = [*NAMES, *MARKUP[:6], *ODD[:12], *map(str, folders(Path(folder)))]
-        asked = [
+        queries = [
             Hostile("model", "", urlencode({"source": "model", "model": name}, errors="replace")) for name in names
         ]
-        await judge(server, asked, verdict)
+        await judge(server, queries, verdict)
         verdict.broken += ["something of a folder was run"] * Path(folder, "pwned").exists()
     print(
         f"{len(names)} models: {verdict.pictures} pictures, {verdict.sentences} only a sentence, slowest {verdict.slowest:.1f} s"

@@ -1,4 +1,4 @@
-"""Many people at once on one server process: how long a turn of a knob takes, what it costs in memory, and how it ends.
+"""Many visitors at once on one server process: the time of a change, its memory, and how the process ends.
 
 usage: python -m benchmarks.load [--sessions 50] [--minutes 5] [--think 3] [--default-cache] [--memory 300] [--train 4] [--sweep 2]
 
@@ -43,18 +43,18 @@ KNOBS: dict[str, tuple[Any, ...]] = {
 # The cache of traces fills up to its limit and stays there; small, it is full before the warm-up ends, and what
 # grows afterwards is a leak.
 SMALL_CACHE = {"LAB_TRACE_CACHE_MB": "8", "LAB_MAX_TRACE_MB": "4"}
-LONG = {"text": natural(256)}  # 4 MB a trace: the default cache holds some sixty
-REPLICA = 1024  # MB, what the manifests give one
+LONG = {"text": natural(256)}  # 4 MB a trace: the default cache holds about sixty
+REPLICA = 1024  # MB, the limit in the manifests
 MOST_SECONDS_TO_END = 10
-MOST_SLOWER = 2  # times, a turn while others train, or silence all heads in turn
-MOST_GROWTH_PER_MINUTE = 2.0  # MB, of the whole process; what grows faster than this is no longer flat
+MOST_SLOWER = 2  # times, a run while others train or ablate every head
+MOST_GROWTH_PER_MINUTE = 2.0  # MB of the process; faster growth is not flat
 WARM_UP = 0.2  # the share of the run after which memory must be flat
 SAMPLE_EVERY = 2.0  # seconds
 
 
 @dataclass
 class Seen:
-    """What all sessions saw, and the server's memory over time."""
+    """All runs and errors of the sessions, and the server's memory over time."""
 
     turns: list[Run] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Seen:
 
 
 async def person(base: str, number: int, think: float, until: float, seen: Seen, link: str = "") -> None:
-    """One session, from the page of its link to the end of the time; the same turns in every run with as many sessions."""
+    """One session, from the page of its link to the end of the time; the changes are the same in every run with as many sessions."""
     dice = random.Random(number)
     try:
         await asyncio.sleep(dice.uniform(0, max(think, 0.1)))
@@ -76,13 +76,13 @@ async def person(base: str, number: int, think: float, until: float, seen: Seen,
                 knob = dice.choice([key for key in KNOBS if key in run.knobs()])
                 run = await session.turn(**{knob: dice.choice(offered(run, knob))})
                 seen.turns.append(run)
-    except Exception as error:  # whatever it is, it is what a person would have met
-        if until < float("inf"):  # without an end it is SIGTERM that ends it
+    except Exception as error:  # any error is one that a visitor would have met
+        if until < float("inf"):  # without an end SIGTERM ends the session
             seen.errors.append(f"session {number}: {type(error).__name__} {error}")
 
 
 def offered(run: Run, knob: str) -> list[Any]:
-    """The values of a knob that a person could choose now."""
+    """The values of a control that a visitor can choose now."""
     if knob in run.widgets:
         options, high = run.widgets[knob][1].options, None
     else:
@@ -99,7 +99,7 @@ def _judge(run: Run, number: int, seen: Seen) -> None:
 
 
 async def load(server: Server, sessions: int, seconds: float, think: float, link: str = "") -> Seen:
-    """All sessions for that long."""
+    """Runs all sessions for `seconds`."""
     seen, began = Seen(), time.monotonic()
 
     async def watch() -> None:
@@ -114,14 +114,14 @@ async def load(server: Server, sessions: int, seconds: float, think: float, link
 
 
 async def end_under_load(server: Server, sessions: int) -> tuple[int, float, int]:
-    """SIGTERM while all sessions turn without a pause: exit code, seconds, and how many turns came before it."""
+    """Sends SIGTERM while all sessions work without a pause; returns the exit code, the seconds, and the runs before it."""
     seen = Seen()
     people = [asyncio.create_task(person(server.base, i, 0, float("inf"), seen)) for i in range(sessions)]
     while len(seen.turns) < sessions:
         await asyncio.sleep(0.1)
     code, seconds = await asyncio.to_thread(server.terminate)
-    for one in people:
-        one.cancel()
+    for task in people:
+        task.cancel()
     await asyncio.gather(*people, return_exceptions=True)
     return code, seconds, len(seen.turns)
 
@@ -139,7 +139,7 @@ def by_minute(memory: list[tuple[float, float]]) -> str:
 
 
 def start_in(limit: int) -> list[str]:
-    """Starts the server in `limit` MB and opens its first page; prints a table, and gives what broke."""
+    """Starts the server in `limit` MB and opens its first page; prints a table and returns the broken bounds."""
 
     async def first_page(server: Server) -> Run:
         async with Session(server.base, timeout=120) as session:
@@ -164,7 +164,7 @@ def start_in(limit: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Work:
-    """Something long that people have done, one after the other, while somebody else turns knobs.
+    """Long work that visitors start in turn while another visitor changes controls.
 
     Attributes:
         named: what it is called, one and many.
@@ -195,10 +195,10 @@ SWEEP = Work(
 async def beside_others(
     server: Server, work: Work, people: int, seconds: float
 ) -> tuple[list[float], list[float], list[float], Seen]:
-    """The times of somebody's turns alone, and beside so many people; how long each time took for who waits for it."""
+    """The times of a visitor's runs alone and beside `people` others, and the times of the long work."""
     seen, done = Seen(), list[float]()
 
-    async def one(number: int) -> None:
+    async def other_visitor(number: int) -> None:
         for at in count(1):
             began = time.monotonic()
             async with Session(server.base, urlencode(work.link(number, at)), work.page, timeout=120) as session:
@@ -208,22 +208,24 @@ async def beside_others(
 
     times = []
     for many in (0, people):
-        others = [asyncio.create_task(one(number)) for number in range(many)]
-        before = len(seen.turns)
+        tasks = [asyncio.create_task(other_visitor(number)) for number in range(many)]
+        start = len(seen.turns)
         await person(server.base, 0, 0.5, time.monotonic() + seconds, seen)
-        times.append([run.seconds for run in seen.turns[before:]])
-        for other in others:
+        times.append([run.seconds for run in seen.turns[start:]])
+        for other in tasks:
             other.cancel()
-        ended = await asyncio.gather(*others, return_exceptions=True)
-        seen.errors += [f"{work.named[1]}: {one!r}" for one in ended if not isinstance(one, asyncio.CancelledError)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        seen.errors += [
+            f"{work.named[1]}: {result!r}" for result in results if not isinstance(result, asyncio.CancelledError)
+        ]
     return times[0], times[1], done, seen
 
 
 def beside(work: Work, people: int, minutes: float) -> list[str]:
-    """What long work costs others, with its table; what broke."""
+    """Prints the cost of long work for others; returns the broken bounds."""
     with Server(**work.environment) as server:
         alone, beside, done, seen = asyncio.run(beside_others(server, work, people, 60 * minutes))
-        said = server.errors()
+        logged = server.errors()
     verb, those = work.named
     rows = {
         f"p50 / p95 of {len(alone)} turns alone": _ends(alone),
@@ -231,7 +233,7 @@ def beside(work: Work, people: int, minutes: float) -> list[str]:
         f"p50 / p95 of {len(done)} {those}, page and all": _ends(done),
     }
     print("| measured | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items()))
-    broken = seen.errors[:20] + (["the server printed a traceback"] if "Traceback" in said else [])
+    broken = seen.errors[:20] + (["the server printed a traceback"] if "Traceback" in logged else [])
     if len(done) < people:
         broken.append(f"only {len(done)} {those} were finished")
     if not (alone and beside):
@@ -244,19 +246,19 @@ def beside(work: Work, people: int, minutes: float) -> list[str]:
 def _ends(seconds: list[float]) -> str:
     if not seconds:
         return "none"
-    times = sorted(1000 * one for one in seconds)
+    times = sorted(1000 * second for second in seconds)
     return f"{statistics.median(times):.0f} / {times[min(len(times) - 1, int(0.95 * len(times)))]:.0f} ms"
 
 
 def measure(sessions: int, minutes: float, think: float, default_cache: bool) -> list[str]:
-    """The whole run, with its table; what broke."""
+    """Runs all and prints the table; returns the broken bounds."""
     with Server(limit=REPLICA) if default_cache else Server(**SMALL_CACHE) as server:
         healthy = server.memory()
         link = urlencode(LONG) if default_cache else ""
         seen = asyncio.run(load(server, sessions, 60 * minutes, think, link))
         peak = server.memory("VmHWM")
-        code, seconds, before = asyncio.run(end_under_load(server, sessions))
-        said = server.errors()
+        code, seconds, runs_before = asyncio.run(end_under_load(server, sessions))
+        logged = server.errors()
     times = sorted(1000 * run.seconds for run in seen.turns)
     at = {share: times[min(len(times) - 1, int(share * len(times)))] for share in (0.5, 0.95, 0.99)}
     warm = next(size for second, size in seen.memory if second >= WARM_UP * seen.memory[-1][0])
@@ -271,7 +273,7 @@ def measure(sessions: int, minutes: float, think: float, default_cache: bool) ->
         "memory: healthy / warm / end / peak": f"{healthy:.0f} / {warm:.0f} / {end:.0f} / {peak:.0f} MB",
         "… growth after the warm-up": f"{growth:+.1f} MB a minute (median of each minute: {by_minute(seen.memory)})",
         "… a session": f"{(end - healthy) / sessions:.1f} MB, the imports and caches of all in it",
-        "SIGTERM under load": f"exit {code} after {seconds:.1f} s ({before} turns had come before)",
+        "SIGTERM under load": f"exit {code} after {seconds:.1f} s ({runs_before} turns had come before)",
     }
     print("| measured | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items()))
     broken = seen.errors[:20]
@@ -279,15 +281,15 @@ def measure(sessions: int, minutes: float, think: float, default_cache: bool) ->
         broken.append(f"SIGTERM: exit {code} after {seconds:.1f} s, expected 0 in under {MOST_SECONDS_TO_END} s")
     if peak > REPLICA:
         broken.append(f"the memory rose to {peak:.0f} MB, more than {REPLICA}")
-    if growth > MOST_GROWTH_PER_MINUTE and not default_cache:  # which fills up
+    if growth > MOST_GROWTH_PER_MINUTE and not default_cache:  # which still fills
         broken.append(f"memory grew by {growth:.1f} MB a minute, more than {MOST_GROWTH_PER_MINUTE}")
-    if "Traceback" in said:
-        broken.append(f"the server printed a traceback: {said[said.index('Traceback') :][:2000]}")
+    if "Traceback" in logged:
+        broken.append(f"the server printed a traceback: {logged[logged.index('Traceback') :][:2000]}")
     return broken
 
 
 def main() -> int:
-    """Runs what was asked for; 1 if a bound is broken."""
+    """Runs the chosen measurements; returns 1 if a bound is broken."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--sessions", type=int, default=50)
     ask.add_argument("--minutes", type=float, default=5)
@@ -296,13 +298,13 @@ def main() -> int:
     ask.add_argument("--memory", type=int, default=0, help="only start, with this many MB")
     ask.add_argument("--train", type=int, default=0, help="so many people train meanwhile")
     ask.add_argument("--sweep", type=int, default=0, help="so many people ask which heads of MiniLM matter meanwhile")
-    asked = ask.parse_args()
-    if asked.train or asked.sweep:
-        broken = beside(TRAIN if asked.train else SWEEP, asked.train or asked.sweep, asked.minutes)
-    elif asked.memory:
-        broken = start_in(asked.memory)
+    args = ask.parse_args()
+    if args.train or args.sweep:
+        broken = beside(TRAIN if args.train else SWEEP, args.train or args.sweep, args.minutes)
+    elif args.memory:
+        broken = start_in(args.memory)
     else:
-        broken = measure(asked.sessions, asked.minutes, asked.think, asked.default_cache)
+        broken = measure(args.sessions, args.minutes, args.think, args.default_cache)
     for text in broken:
         print(f"broken: {text}", file=sys.stderr)
     return 1 if broken else 0

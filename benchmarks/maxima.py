@@ -1,4 +1,4 @@
-"""Everything that is allowed at its largest: pairs of knobs on every page, and many people at once."""
+"""Every control at its maximum: pairs of controls on every page, and many visitors at once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from benchmarks.session import Run, Session
 from benchmarks.texts import natural
 from pages.ui.server import limits
 
-PATIENCE = 300  # seconds, for the slowest of many people
+PATIENCE = 300  # seconds, for the slowest of many visitors
 _REPORTED = 100  # links
-_HOURS = 7200.0  # seconds, for all pairs; on a quiet machine a tenth of that
-MOST_ADDED = 20  # MB, by all temperatures of one text
+_HOURS = 7200.0  # seconds, for all pairs; an idle machine takes a tenth
+MOST_ADDED = 20  # MB, for all temperatures of one text
 
 # Every knob that makes a trace larger, at the largest that a link may ask for.
 KNOBS: dict[str, str] = {
@@ -48,11 +48,11 @@ WIDE = {"heads": "32", "d_k": "128", "d_v": "128", "d_model": str(limits.MAX_D_M
 
 
 def pairs() -> Iterator[dict[str, str]]:
-    """Every knob at its largest, with every other; then with everything that is wide; then as large as is just legal."""
-    for one, other in itertools.combinations(KNOBS, 2):
-        yield {one: KNOBS[one], other: KNOBS[other]}
-    for one, value in KNOBS.items():
-        yield {**WIDE, one: value}
+    """Every pair of controls at their maxima, then with all wide controls, then at the largest allowed values."""
+    for knob, other in itertools.combinations(KNOBS, 2):
+        yield {knob: KNOBS[knob], other: KNOBS[other]}
+    for knob, value in KNOBS.items():
+        yield {**WIDE, knob: value}
     for tokens, d_model in ((2048, 768), (2000, 768), (2048, 512), (1024, 1024), (600, 1024), (300, 1024)):
         for more in ({}, {"mask": "causal"}, {"dropout": "0.5", "mask": "causal window", "window": "2000"}):
             for heads in ("1", "8", "32"):
@@ -60,12 +60,12 @@ def pairs() -> Iterator[dict[str, str]]:
 
 
 async def opened(server: Server, page: str, link: dict[str, str]) -> Run:
-    """What somebody sees who opens this link."""
+    """The run of a visitor who opens this link."""
     async with Session(server.base, urlencode(link), page, timeout=PATIENCE) as session:
         return await session.open()
 
 
-def said(link: dict[str, str]) -> str:
+def label(link: dict[str, str]) -> str:
     """The link in a few words."""
     return " ".join(
         f"{key}={value if len(value) < 20 else f'{len(value.split())} words'}" for key, value in link.items()
@@ -73,7 +73,7 @@ def said(link: dict[str, str]) -> str:
 
 
 async def all_pairs(server: Server, share: float = 1.0, at_once: int = 3) -> list[str]:
-    """Opens all pairs on all pages, a few at a time; what broke. A smaller `share` takes the same few each time."""
+    """Opens all pairs on all pages, a few at a time; returns the failures. A smaller `share` takes the same few each time."""
     links = [(page, link) for link in pairs() for page in PAGES]
     links = random.Random(0).sample(links, max(1, round(share * len(links))))
     queue, broken, began = iter(enumerate(links, 1)), list[str](), time.monotonic()
@@ -82,13 +82,13 @@ async def all_pairs(server: Server, share: float = 1.0, at_once: int = 3) -> lis
         for number, (page, link) in queue:
             try:
                 run = await opened(server, page, link)
-            except Exception as error:  # whatever it is, a person would have met it
-                broken.append(f"/{page} {said(link)}: {type(error).__name__} {error}")
+            except Exception as error:  # any error is one that a visitor would have met
+                broken.append(f"/{page} {label(link)}: {type(error).__name__} {error}")
                 if server.process.poll() is not None:
                     return
             else:
                 if run.exceptions or not (run.figures or run.tables or run.sentences):
-                    broken.append(f"/{page} {said(link)}: {run.exceptions or 'nothing was shown'}")
+                    broken.append(f"/{page} {label(link)}: {run.exceptions or 'nothing was shown'}")
             if number % _REPORTED == 0:
                 peak, seconds = server.memory("VmHWM"), time.monotonic() - began
                 print(f"{number} of {len(links)} links, {seconds:.0f} s, {peak:.0f} MB, broken {broken}", flush=True)
@@ -97,47 +97,47 @@ async def all_pairs(server: Server, share: float = 1.0, at_once: int = 3) -> lis
     return broken
 
 
-async def many(server: Server, page: str, links: list[dict[str, str]]) -> tuple[list[float], list[str]]:
-    """Opens all of these links at once: how long each took, and what broke."""
+async def open_at_once(server: Server, page: str, links: list[dict[str, str]]) -> tuple[list[float], list[str]]:
+    """Opens all links at once; returns their seconds and the failures."""
     began, broken = time.monotonic(), []
 
-    async def one(link: dict[str, str]) -> float:
+    async def open_one(link: dict[str, str]) -> float:
         try:
             run = await opened(server, page, link)
             broken.extend(run.exceptions)
         except Exception as error:  # as above
-            broken.append(f"/{page} {said(link)}: {type(error).__name__} {error}")
+            broken.append(f"/{page} {label(link)}: {type(error).__name__} {error}")
         return time.monotonic() - began
 
-    return sorted(await asyncio.gather(*map(one, links))), broken
+    return sorted(await asyncio.gather(*map(open_one, links))), broken
 
 
 async def crowd(server: Server, page: str = "", people: int = 30, seeds: bool = True, **link: str) -> list[str]:
-    """So many people at once, each with a seed of their own unless all have the same link."""
+    """Many visitors at once, each with another seed unless all have the same link."""
     links = [link | ({"seed": str(seed)} if seeds else {}) for seed in range(people)]
-    seconds, broken = await many(server, page, links)
-    print(f"{people} on /{page} {said(link)}: median {seconds[len(seconds) // 2]:.1f} s, slowest {seconds[-1]:.1f} s")
+    seconds, broken = await open_at_once(server, page, links)
+    print(f"{people} on /{page} {label(link)}: median {seconds[len(seconds) // 2]:.1f} s, slowest {seconds[-1]:.1f} s")
     return broken
 
 
 async def widest(server: Server) -> list[str]:
-    """One link after the other that asks for all that a link can, and then some."""
+    """Opens in turn links that ask for the maximum and for more."""
     wide = {key: KNOBS[key] for key in ("d_model", "heads", "d_k", "d_v")}
     links = [(page, wide | more) for page in PAGES for more in ({}, {"text": natural(300)}, {"text": KNOBS["text"]})]
-    return [text for page, link in links for text in (await many(server, page, [link]))[1]]
+    return [text for page, link in links for text in (await open_at_once(server, page, [link]))[1]]
 
 
 async def texts(server: Server, how_many: int = 150) -> list[str]:
-    """One person with one long text after the other."""
+    """One visitor with many long texts in turn."""
     words = natural(2048).split()
     broken = []
     for i in range(how_many):
-        broken += (await many(server, "", [{"text": " ".join((f"w{i}", *words[i:])), "heads": "1"}]))[1]
+        broken += (await open_at_once(server, "", [{"text": " ".join((f"w{i}", *words[i:])), "heads": "1"}]))[1]
     return broken
 
 
 async def own_matrices(server: Server, temperatures: int = 100) -> list[str]:
-    """One person with matrices of their own, 1 MB in all, who drags the temperature along."""
+    """One visitor with uploaded matrices of 1 MB who drags the temperature."""
     drawn = random.Random(0)
     broken: list[str] = []
     async with Session(
@@ -152,8 +152,8 @@ async def own_matrices(server: Server, temperatures: int = 100) -> list[str]:
             broken += (await session.turn(temperature=round(0.05 * (number + 1), 2))).exceptions
             memory.append(server.memory())
         seconds = (server.processor() - used) / temperatures
-        some = temperatures // 5  # the least of some: what runs leave behind comes and goes with Python's collections
-        added = min(memory[-some:]) - min(memory[:some])
+        group = temperatures // 5  # the minimum of a group, since garbage collection varies
+        added = min(memory[-group:]) - min(memory[:group])
     print(f"{temperatures} temperatures of own matrices: {added:+.0f} MB, {seconds:.2f} s of processor each")
     return broken + [f"{temperatures} temperatures added {added:.0f} MB"] * (added > MOST_ADDED)
 

@@ -1,4 +1,4 @@
-"""What a real model costs: loaded, read until its first map can be drawn, another head or layer, one head silenced, each in turn.
+"""The cost of a real model: loading, the first map, another head or layer, one ablated head, every head ablated in turn.
 
 usage: python -m benchmarks.models [--times 5]
 
@@ -33,28 +33,28 @@ MOST_MATTER = {MINILM: 5, SMOLLM: 60}  # seconds for every head silenced in turn
 
 
 def seconds(act: Callable[[], object]) -> float:
-    """What it takes of the processor."""
+    """The processor seconds of a call."""
     began = time.process_time()
     act()
     return time.process_time() - began
 
 
 def look(layer: Layer, head: int) -> None:
-    """Everything that a page shows of a head."""
+    """Computes everything that a page shows of a head."""
     for step in layer.steps:
         layer.matrix(step.name, head)
         layer.facts(step.name)
 
 
 def measured(name: str, tokens: int, times: int) -> tuple[list[float], Trace]:
-    """The medians of a first map, of another head and of another layer, and the trace."""
+    """The median seconds of a first map, of another head and of another layer, and the trace."""
     rows = []
     for _ in range(times):
         source = Model(name, natural(tokens), max_tokens=tokens)
         KEPT.hold(2**28)
-        found: list[Trace] = []
-        first = seconds(lambda source=source, found=found: (found.append(source.trace()), look(found[0].layers[0], 0)))
-        trace = found[0]
+        traces: list[Trace] = []
+        first = seconds(lambda source=source, found=traces: (found.append(source.trace()), look(found[0].layers[0], 0)))
+        trace = traces[0]
         head = seconds(lambda trace=trace: look(trace.layers[0], 1))
         other = seconds(lambda trace=trace: look(trace.layers[3], 1))
         rows.append((first, head, other))
@@ -62,9 +62,9 @@ def measured(name: str, tokens: int, times: int) -> tuple[list[float], Trace]:
 
 
 def changed(name: str, times: int) -> tuple[float, float, int]:
-    """The median of the maps after a head was silenced, the seconds of all heads in turn, and how many these are."""
-    one = (Intervention(layer=1, head=2, silence="zero"),)
-    source = Model(name, natural(64), max_tokens=64, interventions=one)
+    """The median seconds of the maps of an ablated head, the seconds of all heads in turn, and the number of heads."""
+    ablated = (Intervention(layer=1, head=2, silence="zero"),)
+    source = Model(name, natural(64), max_tokens=64, interventions=ablated)
     _ = source.trace()
 
     def anew() -> None:
@@ -72,9 +72,9 @@ def changed(name: str, times: int) -> tuple[float, float, int]:
         look(source.trace().layers[2], 0)
 
     once = statistics.median(seconds(anew) for _ in range(times))
-    found: list[Progress] = []
-    turn = seconds(lambda: found.extend(mattering.which(Model(name, natural(16), max_tokens=16))))
-    return once, turn, found[-1].total
+    progress: list[Progress] = []
+    turn = seconds(lambda: progress.extend(mattering.which(Model(name, natural(16), max_tokens=16))))
+    return once, turn, progress[-1].total
 
 
 def main() -> int:
@@ -82,8 +82,8 @@ def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--times", type=int, default=5)
     ask.add_argument("--quick", action="store_true", help="two times")
-    asked = ask.parse_args()
-    times = 2 if asked.quick else asked.times
+    args = ask.parse_args()
+    times = 2 if args.quick else args.times
     torch.set_num_threads(1)
     LIBRARY.hold(Settings(FOLDER))
     broken = []
@@ -94,9 +94,9 @@ def main() -> int:
         load = seconds(lambda name=name: LIBRARY.get(name))
         for tokens in (32, 256):
             (first, head, other), trace = measured(name, tokens, times)
-            kept = trace.nbytes / 2**20
+            megabytes = trace.nbytes / 2**20
             print(
-                f"| {name} | {load:.2f} s | {len(trace.tokens)} | {first * 1000:.0f} ms | {head * 1000:.0f} ms | {other * 1000:.0f} ms | {kept:.1f} MB |",
+                f"| {name} | {load:.2f} s | {len(trace.tokens)} | {first * 1000:.0f} ms | {head * 1000:.0f} ms | {other * 1000:.0f} ms | {megabytes:.1f} MB |",
                 flush=True,
             )
             if name == MINILM and first > MOST_FIRST:
@@ -107,8 +107,8 @@ def main() -> int:
                 )
     print("\n| | tokens | a head silenced, its new maps | heads | each silenced in turn |\n|---|---|---|---|---|")
     for name in (MINILM, *([SMOLLM] if (FOLDER / SMOLLM).is_dir() else [])):
-        once, turn, many = changed(name, times)
-        print(f"| {name} | 64, 16 | {once * 1000:.0f} ms | {many} | {turn:.1f} s |", flush=True)
+        once, turn, heads = changed(name, times)
+        print(f"| {name} | 64, 16 | {once * 1000:.0f} ms | {heads} | {turn:.1f} s |", flush=True)
         if name == MINILM and once > MOST_CHANGED:
             broken.append(f"the maps of a silenced head took {once:.2f} s, more than {MOST_CHANGED}")
         if turn > MOST_MATTER[name]:

@@ -1,4 +1,4 @@
-"""How long all heads of all layers take to be painted, against one map: 6 × 12 and 12 × 12 heads of 32 tokens.
+"""The time to paint all heads of all layers, against one map: 6 × 12 and 12 × 12 heads of 32 tokens.
 
 usage: python -m benchmarks.mosaic [--steps 9]
 
@@ -46,12 +46,12 @@ def figures() -> dict[str, str]:
 
 
 def main() -> int:
-    """Paints them in turn and prints the medians."""
+    """Paints them alternately and prints the medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--steps", type=int, default=9)
     parser.add_argument("--quick", action="store_true", help="three steps")
-    asked = parser.parse_args()
-    steps = 3 if asked.quick else asked.steps
+    args = parser.parse_args()
+    steps = 3 if args.quick else args.steps
     drawn = figures()
     with chromium() as browser:
         page = browser.new_page()
@@ -62,7 +62,7 @@ def main() -> int:
         for step in range(steps + 1):
             for name in drawn:
                 taken = page.evaluate(_PAINT, name)
-                if step:  # the first compiles
+                if step:  # the first step compiles
                     times[name].append(taken)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     one = medians.pop("one map")

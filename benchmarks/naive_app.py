@@ -1,7 +1,7 @@
-"""What the benchmarks compare with: the app that the author of a notebook makes of it.
+"""The app that the benchmarks compare with, as the author of a notebook would write it.
 
 A text and three sliders; in every run everything is computed anew, and three `px.imshow` go to
-`st.plotly_chart`. Streamlit's own settings, none of ours. Only the labels are better than in most such
+`st.plotly_chart`. The settings are Streamlit's defaults. Only the labels are better than in most such
 apps: they are numbered, since Plotly would draw equal words as one row.
 """
 

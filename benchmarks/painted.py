@@ -1,4 +1,4 @@
-"""Hostile inputs in a real Chromium: is anything of them executed, fetched, or made an element of the page?"""
+"""Hostile inputs in a real Chromium: none may be executed, fetched, or become an element of the page."""
 
 from __future__ import annotations
 
@@ -32,48 +32,51 @@ _INTRUDERS = """() => {
   return found;
 }"""
 _DRAWN = "[data-testid=stAlert], [data-testid=stDataFrame], .figures, .lesson"
-_PAINTED = "() => [...document.querySelectorAll('.figures, .lesson')].every(({ shown }) => shown?.painted && shown.painted === shown.figures)"
+_PAINTED = "() => [...document.querySelectorAll('.figures, .lesson')].every(({ figureState }) => figureState?.painted && figureState.painted === figureState.figures)"
 
 
-def paint(server: Server, given: list[Hostile], how_many: int, broken: list[str]) -> int:
-    """Opens so many of the inputs that would do something; how many it opened. What happened goes to `broken`."""
-    telling = [one for one in given if _TELLING.search(str(one)) and len(_address(one)) < 30_000]
-    kinds = sorted({one.kind for one in telling})
-    by_kind = {kind: [one for one in telling if one.kind == kind] for kind in kinds}
-    # As many of each kind, from all over its list.
+def paint(server: Server, inputs: list[Hostile], how_many: int, broken: list[str]) -> int:
+    """Opens up to `how_many` inputs with code or addresses, adds the failures to `broken`, and returns how many it opened."""
+    telling = [hostile for hostile in inputs if _TELLING.search(str(hostile)) and len(_address(hostile)) < 30_000]
+    kinds = sorted({hostile.kind for hostile in telling})
+    by_kind = {kind: [hostile for hostile in telling if hostile.kind == kind] for kind in kinds}
+    # Equally many of each kind, from all parts of its list.
     chosen = [
-        one
-        for mine in by_kind.values()
-        for one in mine[:: max(1, len(mine) * len(kinds) // how_many)][: how_many // len(kinds)]
+        hostile
+        for of_kind in by_kind.values()
+        for hostile in of_kind[:: max(1, len(of_kind) * len(kinds) // how_many)][: how_many // len(kinds)]
     ]
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=options)
         context = browser.new_context(viewport={"width": 1440, "height": 1000}, bypass_csp=True)
-        for one in chosen:
-            broken += [f"in Chromium: {text} — {one}" for text in sorted(set(_open(context, server.base, one)))]
+        for hostile in chosen:
+            broken += [f"in Chromium: {text} — {hostile}" for text in sorted(set(_open(context, server.base, hostile)))]
         browser.close()
     return len(chosen)
 
 
-def _address(one: Hostile) -> str:
-    turned = "".join(f"&{key}={quote(str(value), errors='replace')}" for key, value in one.turn)
-    return f"/{one.page}?{one.query}{turned}"
+def _address(hostile: Hostile) -> str:
+    knobs = "".join(f"&{key}={quote(str(value), errors='replace')}" for key, value in hostile.turn)
+    return f"/{hostile.page}?{hostile.query}{knobs}"
 
 
-def _open(context: BrowserContext, base: str, one: Hostile) -> list[str]:
-    """What must not have happened while this input was on the screen."""
+def _open(context: BrowserContext, base: str, hostile: Hostile) -> list[str]:
+    """The failures while this input was on the screen."""
     happened: list[str] = []
     page = context.new_page()
-    own = (base, base.replace("http", "ws", 1), "blob:", "data:")
+    allowed = (base, base.replace("http", "ws", 1), "blob:", "data:")
     page.on("dialog", lambda dialog: (happened.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
     page.on("popup", lambda popup: happened.append(f"a new window: {popup.url}"))
     page.on("pageerror", lambda error: happened.append(f"an error in the page: {error}"))
-    page.on("request", lambda asked: asked.url.startswith(own) or happened.append(f"fetched from outside: {asked.url}"))
+    page.on(
+        "request",
+        lambda request: request.url.startswith(allowed) or happened.append(f"fetched from outside: {request.url}"),
+    )
     try:
-        page.goto(base + _address(one))
+        page.goto(base + _address(hostile))
         _settle(page)
-        for key, name, data in one.files:
+        for key, name, data in hostile.files:
             box = page.locator(f".st-key-{key} input[type=file]")
             if key.startswith("matrices_") and not box.count():  # in the editor, which is folded while it is valid
                 page.get_by_test_id("stExpander").filter(has_text="Your matrices").locator("summary").click()

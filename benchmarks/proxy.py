@@ -19,12 +19,12 @@ def running_proxy(folder: Path, port: int, servers: list[str]) -> Iterator[tuple
     """A proxy with deploy/nginx.conf, only its ports and paths replaced: its address and its access log."""
     log = folder / "access.log"
     replaced = {"/tmp/": f"{folder}/", "/dev/stdout": str(log), "/dev/stderr": "stderr"}
-    replaced |= {"fail_timeout=10s": "fail_timeout=1s"}  # so that nobody waits for it
+    replaced |= {"fail_timeout=10s": "fail_timeout=1s"}  # so that no test waits for it
     replaced |= {f"lab-{n}:8501": server for n, server in enumerate(servers, start=1)}
     replaced |= {"listen 8080": f"listen 127.0.0.1:{port}"}
     text = (ROOT / "deploy" / "nginx.conf").read_text()
     for old, new in replaced.items():
-        assert old in text  # or the file has changed, and this knows nothing of it
+        assert old in text  # otherwise the file has changed
         text = text.replace(old, new)
     with running_nginx(folder, text, f"http://127.0.0.1:{port}/_stcore/health"):
         yield f"http://127.0.0.1:{port}", log

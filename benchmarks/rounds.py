@@ -1,4 +1,4 @@
-"""One visitor opens one ordinary large link after the other, each with another seed: memory must stay below the limit.
+"""One visitor opens ordinary large links in turn, each with another seed: memory must stay below the limit.
 
 usage: python -m benchmarks.rounds [--minutes 30] [--limit 1024] [--model NAME …] [--of FOLDER] [NAME=VALUE …]
 
@@ -22,16 +22,16 @@ from urllib.parse import urlencode
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 
 from benchmarks.attack import Attack, suffer
-from benchmarks.maxima import PATIENCE, opened, said
+from benchmarks.maxima import PATIENCE, label, opened
 from benchmarks.server import ROOT, Server
 from benchmarks.session import Session
 from benchmarks.texts import natural
 
 MINUTES = 30
 _REPORTED = 30  # seconds
-_MORE = 120  # seconds, for the link that is open when the time is over
+_MORE = 120  # seconds, for the link that is open at the end
 
-# None of them has a model or an upload, and every one is within the limits of one trace.
+# Without models and uploads; every link is within the limits of one trace.
 LINKS: tuple[tuple[str, dict[str, str]], ...] = (
     (
         "heads",
@@ -49,7 +49,7 @@ LINKS: tuple[tuple[str, dict[str, str]], ...] = (
 async def rounds(
     server: Server, minutes: float = MINUTES, visits: int = sys.maxsize, models: tuple[str, ...] = ()
 ) -> list[str]:
-    """Opens the links in turn for so many minutes, or until so many visits were made; what broke."""
+    """Opens the links in turn for `minutes`, or until `visits` are done; returns the failures."""
     broken: list[str] = []
     ends = Counter[str]()
     links = [*LINKS, *(("", {"source": "model", "model": name, "text": natural(256)}) for name in models)]
@@ -65,19 +65,19 @@ async def rounds(
             run = await opened(server, page, link if "model" in link else link | {"seed": str(visit)})
             ends["pictures" if run.figures else "sentences"] += 1
             if run.exceptions or not (run.figures or run.sentences):
-                broken.append(f"/{page} {said(link)}: {run.exceptions or 'nothing was shown'}")
+                broken.append(f"/{page} {label(link)}: {run.exceptions or 'nothing was shown'}")
             if (now := time.monotonic()) - began > 60 * minutes:
                 break
             if now - reported > _REPORTED:
                 reported = now
-                report(", ".join(f"{server.memory(one):.0f}" for one in ("VmRSS", "RssAnon", "VmHWM")))
-    finally:  # also where the server was killed, which cancels this
+                report(", ".join(f"{server.memory(field):.0f}" for field in ("VmRSS", "RssAnon", "VmHWM")))
+    finally:  # also when the server is killed, which cancels this
         report("the end")
     return broken
 
 
 async def sweeps(server: Server, people: int = 15, model: str = "all-MiniLM-L6-v2") -> list[str]:
-    """So many people start the sweep of all heads, each over another text, and leave at once; then memory is full of traces too."""
+    """Visitors start the sweep of all heads, each over another text, and leave at once; then memory also holds their traces."""
     broken: list[str] = []
     words = natural(200)
     for number in range(people):
@@ -87,7 +87,7 @@ async def sweeps(server: Server, people: int = 15, model: str = "all-MiniLM-L6-v
             broken += run.exceptions
             _, button = session.last.widgets["matters_ask"]
             await session.ask_to_run([WidgetState(id=button.id, trigger_value=True)])
-            await asyncio.sleep(1)  # it has begun
+            await asyncio.sleep(1)  # the sweep has begun
     return broken + await rounds(server, visits=2 * len(LINKS))
 
 
@@ -98,20 +98,20 @@ ATTACKS = (
 
 
 def main() -> int:
-    """Runs the round on a server of its own."""
+    """Runs the round on a separate server."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--minutes", type=float, default=MINUTES)
     ask.add_argument("--limit", type=int, default=1024, help="MB of memory, where a control group can be made")
     ask.add_argument("--model", action="append", default=[], help="a model whose link is one of the round")
     ask.add_argument("--of", type=Path, default=ROOT, help="the checkout whose app.py runs")
     ask.add_argument("environment", nargs="*", metavar="NAME=VALUE", help="for the server")
-    asked = ask.parse_args()
+    args = ask.parse_args()
     attack = Attack(
-        "", partial(rounds, minutes=asked.minutes, models=tuple(asked.model)), patience=60 * asked.minutes + _MORE
+        "", partial(rounds, minutes=args.minutes, models=tuple(args.model)), patience=60 * args.minutes + _MORE
     )
-    environment = dict(one.split("=", 1) for one in asked.environment)
+    environment = dict(setting.split("=", 1) for setting in args.environment)
     began = time.monotonic()
-    with Server(limit=asked.limit, of=asked.of.resolve(), **environment) as server:
+    with Server(limit=args.limit, of=args.of.resolve(), **environment) as server:
         print(f"control group: {server.group or 'none could be made, so nothing was killed'}")
         cost = asyncio.run(suffer(server, attack))
     print(f"{cost.ended or 'alive'} after {time.monotonic() - began:.0f} s; at the peak {cost.peak:.0f} MB")

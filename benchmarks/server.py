@@ -1,4 +1,4 @@
-"""One server process of the app on a free port of loopback: its address, its memory, its end."""
+"""One server process of the app on a free loopback port, with its address, memory and end."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ class Server:
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
 
     def processor(self) -> float:
-        """The seconds of processor that it has used so far."""
+        """The processor seconds used so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kills(self) -> int:
-        """How many processes its control group has killed because they had no memory left."""
+        """How many processes its control group has killed for lack of memory."""
         names = ("memory.events", "memory.oom_control") if self.group else ()
         lines = [
             line
@@ -100,15 +100,15 @@ class Server:
         return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
     def errors(self) -> str:
-        """What the server has printed so far."""
+        """The output of the server so far."""
         return self._errors.read_text(errors="replace") if self._errors.exists() else self.said
 
     def refused(self) -> list[str]:
-        """What the guard has refused so far."""
+        """The refusals of the guard so far."""
         return self._refused.read_text().splitlines() if self._refused.exists() else []
 
     def terminate(self, patience: float = 60) -> tuple[int, float]:
-        """Ends it as an orchestrator does, with SIGTERM: the exit code, and after how many seconds."""
+        """Ends the server with SIGTERM, as an orchestrator does; returns the exit code and the seconds."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(timeout=patience)

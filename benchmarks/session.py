@@ -1,4 +1,4 @@
-"""One person's Streamlit session over its websocket, without a browser: knobs in, what the run drew out."""
+"""A Streamlit session over its websocket, without a browser: it sends controls and receives what the run drew."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ class Figure:
     def header(self) -> dict[str, Any]:
         """The message without its arrays."""
         (size,) = struct.unpack_from("<I", self.message)
-        whole: dict[str, Any] = json.loads(self.message[4 : 4 + size])
-        return whole
+        header: dict[str, Any] = json.loads(self.message[4 : 4 + size])
+        return header
 
     @cached_property
     def knobs(self) -> dict[str, dict[str, Any]]:
-        """What can be turned in it, by name, and which `options` it has, or which `high` end."""
-        knobs = {one["name"]: one for one in self.header["controls"]}
+        """Its controls by name, with their `options` or their `high` end."""
+        knobs = {control["name"]: control for control in self.header["controls"]}
         if strip := self.header["strip"]:
-            knobs["step"] = {"options": [one["name"] for one in strip if one["name"] != "overview"]}
-        return knobs | {one["name"]: one for one in (self.header["line"] or {"sides": []})["sides"]}
+            knobs["step"] = {"options": [option["name"] for option in strip if option["name"] != "overview"]}
+        return knobs | {side["name"]: side for side in (self.header["line"] or {"sides": []})["sides"]}
 
     @property
     def key(self) -> str:
-        """What Python calls it."""
+        """Its key in Python."""
         return self.widget.split("-", 2)[2]
 
 
@@ -91,7 +91,7 @@ class Run:
     exports: list[dict[str, Any]] = field(default_factory=list)
 
     def knobs(self) -> set[str]:
-        """The keys of all that can be turned on the page."""
+        """The keys of all controls of the page."""
         return {*self.widgets, *(self.figure.knobs if self.figure else ())}
 
 
@@ -112,14 +112,14 @@ class Session:
         self._answer: dict[str, Any] = {"session": "", "serial": 0}  # the last one
 
     async def __aenter__(self) -> Self:
-        kept = await asyncio.to_thread(cookies, self.base)
-        self.xsrf = kept.get("_streamlit_xsrf", "none")
+        cookies_set = await asyncio.to_thread(cookies, self.base)
+        self.xsrf = cookies_set.get("_streamlit_xsrf", "none")
         self._socket: ClientConnection = await connect(
             self.base.replace("http", "ws", 1) + "/_stcore/stream",
             subprotocols=["streamlit", self.xsrf],  # type: ignore[list-item]  # a new type of str
             origin=self.base,  # type: ignore[arg-type]  # the same
             additional_headers={
-                "Cookie": "; ".join(map("=".join, kept.items())),
+                "Cookie": "; ".join(map("=".join, cookies_set.items())),
                 **({"X-Forwarded-For": self.address} if self.address else {}),
             },
             max_size=2**28,
@@ -168,14 +168,14 @@ class Session:
         message = {"session": self._answer["session"], "seen": self._answer["serial"], "acts": self._acts}
         self._states[figure.widget] = WidgetState(id=figure.widget, json_value=json.dumps({"acts": message}))
         run = await self._rerun(triggers, fragment)
-        if not (run.figure and run.figure.header["rest"]):
+        if not (run.figure and run.figure.header["defer_rest"]):
             return run
         await asyncio.sleep(_REST)
         _, outside = run.widgets["address"]
-        rest = await self._rerun([_trigger(outside.id, "again", time.time_ns() // 10**6)])
-        rest.drawn, rest.seconds = run.drawn, run.seconds + _REST + rest.seconds
-        rest.bytes, rest.exceptions = run.bytes + rest.bytes, run.exceptions + rest.exceptions
-        return rest
+        rest_run = await self._rerun([_trigger(outside.id, "again", time.time_ns() // 10**6)])
+        rest_run.drawn, rest_run.seconds = run.drawn, run.seconds + _REST + rest_run.seconds
+        rest_run.bytes, rest_run.exceptions = run.bytes + rest_run.bytes, run.exceptions + rest_run.exceptions
+        return rest_run
 
     def _write(self, key: str, value: Any, default: str | None = None) -> None:
         query = dict(parse_qsl(self.query))
@@ -203,8 +203,8 @@ class Session:
 
     @property
     def token(self) -> str:
-        """What the page's links to files carry."""
-        (links,) = {one["token"] for one in self.last.exports}
+        """The parameters of the page's links to files."""
+        (links,) = {export["token"] for export in self.last.exports}
         return str(links)
 
     def export(self, name: str, **more: str) -> str:
@@ -224,7 +224,7 @@ class Session:
         return message.file_urls_response.file_urls[0]
 
     async def ask_to_run(self, triggers: Sequence[WidgetState] = (), fragment: str = "") -> None:
-        """Asks for a run, and reads nothing of it."""
+        """Requests a run and does not read its messages."""
         ask = BackMsg()
         ask.rerun_script.fragment_id = fragment
         ask.rerun_script.query_string = self.query

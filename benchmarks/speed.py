@@ -26,7 +26,7 @@ from benchmarks.bertviz import Bertviz
 from benchmarks.chromium import STOPWATCH, Naive, Ours, chromium
 from benchmarks.server import Server
 
-# By how much ours must be faster, at the least.
+# By what factor the Lab must be faster.
 FLOORS = {
     "drag": {22: 7, 256: 7, 512: 9, 1024: 20, 2048: 50},
     "server": {22: 3, 256: 4, 512: 9, 1024: 15, 2048: 35},
@@ -45,7 +45,7 @@ MOST_BYTES = 160_000  # of a step through the server; at 256 tokens and d_model 
 
 @dataclass
 class Row:
-    """What was measured at one length: milliseconds of every step of every side, and more."""
+    """The measurements at one length: the milliseconds of every step of every side, bytes and frames."""
 
     tokens: int
     times: dict[str, list[float]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Row:
         self.times.setdefault(side, []).append(step())
 
     def median(self, side: str) -> float:
-        """The middle of a side's steps, without the first, which warms up."""
+        """The median of a side's steps without the first, which warms up."""
         return statistics.median(self.times[side][1:])
 
 
@@ -79,9 +79,9 @@ def lab(browser: Browser, ours: Server, naive: Server, bertviz: Bertviz | None, 
             knob, value, slider = (
                 ("seed", step + 1, "Seed") if step % 2 else ("d_model", 64 + heads * (step + 1), "d_model")
             )
-            before = lab.received()
+            start = lab.received()
             row.take("server", lambda k=knob, v=value: lab.step(k, v))
-            row.server_bytes.append(lab.received(until_painted=True) - before)
+            row.server_bytes.append(lab.received(until_painted=True) - start)
             row.rest_bytes.append(lab.received() - lab.received(until_painted=True))
             row.take("naive server", lambda s=slider: other.step(s))
             if bertviz and len(tokens) in FLOORS["bertviz"]:
@@ -103,7 +103,7 @@ def mosaic(browser: Browser, ours: Server, naive: Server, text: str, steps: int)
 
 
 def _weights(text: str, step: int) -> Tensor:
-    """What the first head of the Lab shows at another temperature each time."""
+    """The weights of the first head of the Lab, with another temperature in every step."""
     config = AttentionConfig(temperature=0.5 + step / 10)
     weights = TypedText(text, config).trace().layers[0].weights
     assert weights is not None
@@ -111,47 +111,49 @@ def _weights(text: str, step: int) -> Tensor:
 
 
 def compare(rows: list[Row], name: str, ours: str, theirs: str) -> list[str]:
-    """Prints one comparison over all lengths; which floors were not reached."""
+    """Prints one comparison over all lengths; returns the missed floors."""
     rows = [row for row in rows if theirs in row.times]
     if not rows:
         return []
     print(f"\n| {NAMES[name]} | ours | theirs | times faster | floor |\n|---|---|---|---|---|")
     broken = []
     for row in rows:
-        mine, other = row.median(ours), row.median(theirs)
-        least = FLOORS[name].get(row.tokens)
+        lab_median, other = row.median(ours), row.median(theirs)
+        floor = FLOORS[name].get(row.tokens)
         print(
-            f"| T = {row.tokens} | {mine:.0f} ms | {other:,.0f} ms | {other / mine:.1f} | {least or '–'} |", flush=True
+            f"| T = {row.tokens} | {lab_median:.0f} ms | {other:,.0f} ms | {other / lab_median:.1f} | {floor or '–'} |",
+            flush=True,
         )
-        if least and other < least * mine:
-            broken.append(f"{NAMES[name]}, T = {row.tokens}: {other / mine:.1f} times faster, not {least}")
+        if floor and other < floor * lab_median:
+            broken.append(f"{NAMES[name]}, T = {row.tokens}: {other / lab_median:.1f} times faster, not {floor}")
     return broken
 
 
 def bounds(rows: list[Row]) -> list[str]:
-    """Prints bytes and frames over all lengths; which bounds were broken."""
+    """Prints bytes and frames over all lengths; returns the broken bounds."""
     print(
         "\n| | bytes while dragging | kB of a server step until it is painted, most | kB of the rest of the page, most "
         "| frames a second while dragging |\n|---|---|---|---|---|"
     )
     broken = []
     for row in rows:
-        most = max(row.server_bytes)
-        rest = max(row.rest_bytes) / 1000
+        largest = max(row.server_bytes)
+        largest_rest = max(row.rest_bytes) / 1000
         print(
-            f"| T = {row.tokens} | {row.drag_bytes} | {most / 1000:.0f} | {rest:.0f} | {row.frames:.0f} |", flush=True
+            f"| T = {row.tokens} | {row.drag_bytes} | {largest / 1000:.0f} | {largest_rest:.0f} | {row.frames:.0f} |",
+            flush=True,
         )
         if row.drag_bytes:
             broken.append(f"T = {row.tokens}: {row.drag_bytes} bytes went over the wire while dragging")
-        if most > MOST_BYTES:
-            broken.append(f"T = {row.tokens}: a server step took {most:,} bytes, more than {MOST_BYTES:,}")
+        if largest > MOST_BYTES:
+            broken.append(f"T = {row.tokens}: a server step took {largest:,} bytes, more than {MOST_BYTES:,}")
         if row.frames < FRAMES.get(row.tokens, 0):
             broken.append(f"T = {row.tokens}: {row.frames:.0f} frames a second, fewer than {FRAMES[row.tokens]}")
     return broken
 
 
 def measure(lengths: list[int], text: Callable[[int], str], steps: int, bertviz: bool, heads: bool) -> list[str]:
-    """All lengths, then all tables; what broke."""
+    """Measures all lengths and prints all tables; returns the broken bounds."""
     with ExitStack() as stack:
         browser = stack.enter_context(chromium())
         ours = stack.enter_context(Server())
@@ -169,7 +171,7 @@ def measure(lengths: list[int], text: Callable[[int], str], steps: int, bertviz:
 
 
 def main() -> int:
-    """Runs what was asked for; 1 if a floor is not reached."""
+    """Runs the chosen measurements; returns 1 if a floor is missed."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--quick", action="store_true")
     ask.add_argument("--steps", type=int, default=9)
@@ -177,10 +179,10 @@ def main() -> int:
     ask.add_argument("--text", choices=("natural", "distinct"), default="natural")
     ask.add_argument("--bertviz", action=argparse.BooleanOptionalAction, default=True)
     ask.add_argument("--heads", action=argparse.BooleanOptionalAction, default=True)
-    asked = ask.parse_args()
-    lengths = [tokens for tokens in asked.tokens if tokens <= 512] if asked.quick else asked.tokens
-    text, steps = getattr(texts, asked.text), 3 if asked.quick else asked.steps
-    broken = measure(lengths, text, steps, asked.bertviz, asked.heads)
+    args = ask.parse_args()
+    lengths = [tokens for tokens in args.tokens if tokens <= 512] if args.quick else args.tokens
+    text, steps = getattr(texts, args.text), 3 if args.quick else args.steps
+    broken = measure(lengths, text, steps, args.bertviz, args.heads)
     for sentence in broken:
         print(f"not reached: {sentence}", file=sys.stderr)
     return 1 if broken else 0

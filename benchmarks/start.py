@@ -1,8 +1,8 @@
-"""A cold process, ours and the notebook author's app in turns: until the server is healthy, and until the first picture.
+"""The start of the Lab and of the notebook author's app, alternately: until the server is healthy, and until the first figure.
 
 usage: python -m benchmarks.start [--rounds 9] [--quick]
 
-Every round begins with a new process and a browser that has seen nothing. The files are in the machine's cache.
+Every round begins with a new process and a browser that has measured nothing. The files are in the machine's cache.
 Exits with 1 if ours is slower.
 """
 
@@ -18,7 +18,7 @@ from playwright.sync_api import Browser
 from benchmarks.chromium import Tab, chromium
 from benchmarks.server import Server
 
-SLACK = 1.05  # what the same app differs from itself by
+SLACK = 1.05  # the variation of the same app
 
 
 def cold(browser: Browser, script: str) -> tuple[float, float]:
@@ -33,23 +33,23 @@ def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--rounds", type=int, default=9)
     ask.add_argument("--quick", action="store_true", help="three rounds")
-    asked = ask.parse_args()
+    args = ask.parse_args()
     sides = {"ours": "", "notebook author's": "naive_app.py"}
-    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     with chromium() as browser:
-        for round_ in range((3 if asked.quick else asked.rounds) + 1):
+        for round_ in range((3 if args.quick else args.rounds) + 1):
             for name, script in sides.items():
                 took = cold(browser, script)
                 if round_:  # the first fills the machine's cache
-                    seen[name].append(took)
+                    measured[name].append(took)
     print("\n| cold start, median | healthy | first picture painted |\n|---|---|---|")
-    medians = {name: [statistics.median(times) for times in zip(*took, strict=True)] for name, took in seen.items()}
+    medians = {name: [statistics.median(times) for times in zip(*took, strict=True)] for name, took in measured.items()}
     for name, (healthy, painted) in medians.items():
         print(f"| {name} | {healthy:.2f} s | {painted:.2f} s |")
     broken = [
-        f"{what} after {mine:.2f} s, the other after {other:.2f} s"
-        for what, mine, other in zip(("healthy", "painted"), *medians.values(), strict=True)
-        if mine > SLACK * other
+        f"{measure} after {lab:.2f} s, the other after {other:.2f} s"
+        for measure, lab, other in zip(("healthy", "painted"), *medians.values(), strict=True)
+        if lab > SLACK * other
     ]
     for text in broken:
         print(f"not reached: {text}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Texts of exactly so many tokens, the same in every run."""
+"""Texts with a given number of tokens, the same in every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every seed learn? Each task with 20 seeds, and its controls with a few: what is reached, and how long it takes.
+"""Whether every seed learns: each task with 20 seeds and its controls with fewer, with their scores and times.
 
 usage: nice python -m benchmarks.training [task ...] [--seeds 20] [--controls 5]
 
@@ -18,7 +18,7 @@ ENOUGH = 19 / 20
 
 
 def row(task: str, control: str, seeds: int) -> tuple[str, bool]:
-    """A line of the table, and whether enough seeds reach what they must; a control need not."""
+    """A line of the table, and whether enough seeds reach the declared score; a control need not."""
     lasts, firsts, seconds, best = [], [], [], []
     accuracy, score = TASKS[task].reaches
     for seed in range(seeds):
@@ -27,32 +27,32 @@ def row(task: str, control: str, seeds: int) -> tuple[str, bool]:
         seconds.append(time.thread_time() + _worker() - began)
         firsts.append(snapshots[0])
         lasts.append(snapshots[-1])
-        best.append(next((one.step for one in snapshots if one.score >= 0.9 * score), None))
-    reached = sum(round(one.accuracy, 3) >= accuracy and round(one.score, 3) >= score for one in lasts)
-    when = "never" if None in best else f"{median(best):.0f}"
+        best.append(next((snapshot.step for snapshot in snapshots if snapshot.score >= 0.9 * score), None))
+    successes = sum(round(snapshot.accuracy, 3) >= accuracy and round(snapshot.score, 3) >= score for snapshot in lasts)
+    step = "never" if None in best else f"{median(best):.0f}"
     cells = (
         f"*{task}: {control}*" if control else f"**{task}**",
-        "" if control else f"{reached} of {seeds}",
-        f"{median(one.loss for one in firsts):.2f} → {median(one.loss for one in lasts):.3f}",
-        _three([one.accuracy for one in lasts]),
-        _three([one.whole for one in lasts]),
-        f"{median(one.score for one in firsts):.3f} → {_three([one.score for one in lasts])}",
-        when,
+        "" if control else f"{successes} of {seeds}",
+        f"{median(snapshot.loss for snapshot in firsts):.2f} → {median(snapshot.loss for snapshot in lasts):.3f}",
+        _three([snapshot.accuracy for snapshot in lasts]),
+        _three([snapshot.whole for snapshot in lasts]),
+        f"{median(snapshot.score for snapshot in firsts):.3f} → {_three([snapshot.score for snapshot in lasts])}",
+        step,
         f"{lasts[0].row.numel() / 1000:.1f}k",
         f"{median(seconds):.1f}",
     )
-    return f"| {' | '.join(cells)} |", bool(control) or reached >= ENOUGH * seeds
+    return f"| {' | '.join(cells)} |", bool(control) or successes >= ENOUGH * seeds
 
 
 def _worker() -> float:
-    """The processor time of the one thread in which all models learn."""
+    """The processor time of the training thread."""
     from attention.training.threads import in_turn
 
     return in_turn(time.thread_time)
 
 
 def _three(numbers: list[float]) -> str:
-    return "/".join(f"{one:.3f}" for one in (min(numbers), median(numbers), max(numbers)))
+    return "/".join(f"{number:.3f}" for number in (min(numbers), median(numbers), max(numbers)))
 
 
 def main() -> None:
@@ -62,15 +62,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--controls", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="three seeds and one of each control")
-    asked = parser.parse_args()
-    seeds, controls = (3, 1) if asked.quick else (asked.seeds, asked.controls)
-    right = True
-    for task in asked.tasks:
+    args = parser.parse_args()
+    seeds, controls = (3, 1) if args.quick else (args.seeds, args.controls)
+    passed = True
+    for task in args.tasks:
         for control in ("", *TASKS[task].controls):
-            line, reached = row(task, control, controls if control else seeds)
+            line, enough = row(task, control, controls if control else seeds)
             print(line, flush=True)
-            right &= reached
-    sys.exit(0 if right else 1)
+            passed &= enough
+    sys.exit(0 if passed else 1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Uploads that nobody has room for: under invented names, too many, too slow, too greedy. Each must end in a refusal, and others go on."""
+"""Uploads beyond the limits: under invented names, too many, too slow, too large. Each must be refused, and others continue."""
 
 from __future__ import annotations
 
@@ -22,43 +22,45 @@ REFUSED = (0, *range(400, 500))  # 0: the connection was closed in the middle of
 
 
 def unrefused(statuses: list[int], *allowed: int) -> list[str]:
-    """What is no refusal among these statuses."""
-    return [f"an upload ended with status {one}" for one in statuses if one not in (*REFUSED, *allowed)]
+    """The statuses that are not refusals."""
+    return [f"an upload ended with status {status}" for status in statuses if status not in (*REFUSED, *allowed)]
 
 
 async def invented(server: Server, files: int = 49) -> list[str]:
-    """Large files under names that nobody has handed out."""
+    """Large files under names that the server has not issued."""
     body, kind = multipart("x.csv", b"1" * LARGE)
-    async with Session(server.base, MATRICES) as one:
-        await one.open()
-        place = f"{server.base}/_stcore/upload_file/{one.id}"
+    async with Session(server.base, MATRICES) as session:
+        await session.open()
+        place = f"{server.base}/_stcore/upload_file/{session.id}"
         return unrefused(
             [
-                await asyncio.to_thread(http, "PUT", f"{place}/{i}", body, {"Content-Type": kind}, one.xsrf)
+                await asyncio.to_thread(http, "PUT", f"{place}/{i}", body, {"Content-Type": kind}, session.xsrf)
                 for i in range(files)
             ]
         )
 
 
 async def too_many(server: Server, people: int = 12, files: int = 3) -> list[str]:
-    """Each of these people uploads large files, all at once."""
+    """Many visitors upload large files at once."""
 
     async def person() -> list[int]:
-        async with Session(server.base, MATRICES, timeout=300) as one:
-            await one.open()
-            return [(await one.upload(FIELD, "x.csv", b"1" * LARGE))[0] for _ in range(files)]
+        async with Session(server.base, MATRICES, timeout=300) as session:
+            await session.open()
+            return [(await session.upload(FIELD, "x.csv", b"1" * LARGE))[0] for _ in range(files)]
 
-    return unrefused([one for each in await asyncio.gather(*(person() for _ in range(people))) for one in each], TAKEN)
+    return unrefused(
+        [status for each in await asyncio.gather(*(person() for _ in range(people))) for status in each], TAKEN
+    )
 
 
 async def stalled(server: Server, people: int = 8) -> list[str]:
-    """Uploads that stop in the middle, and another's small file meanwhile."""
+    """Uploads that stop in the middle, and a small upload of another visitor meanwhile."""
     async with AsyncExitStack() as stack:
         stalling = []
         for _ in range(people):
-            one = await stack.enter_async_context(Session(server.base, MATRICES))
-            await one.open()
-            stalling.append(asyncio.create_task(_stall(one)))
+            session = await stack.enter_async_context(Session(server.base, MATRICES))
+            await session.open()
+            stalling.append(asyncio.create_task(_stall(session)))
         await asyncio.sleep(1)
         other = await stack.enter_async_context(Session(server.base, MATRICES, timeout=120))
         await other.open()
@@ -67,14 +69,14 @@ async def stalled(server: Server, people: int = 8) -> list[str]:
         return broken if status == TAKEN else [*broken, f"another's small file ended with status {status}"]
 
 
-async def _stall(one: Session) -> int:
-    """Sends all of a large file but its end; the status that comes, 0 if the server closes the connection."""
+async def _stall(session: Session) -> int:
+    """Sends a large file without its end; returns the status, 0 if the server closes the connection."""
     body, kind = multipart("x.csv", b"1" * LARGE)
-    place = urlsplit(await one.place("x.csv"))
+    place = urlsplit(await session.place("x.csv"))
     head = (
         f"PUT {place.path} HTTP/1.1\r\nHost: {place.netloc}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
     )
-    head += f"X-Xsrftoken: {one.xsrf}\r\nCookie: _streamlit_xsrf={one.xsrf}\r\n\r\n"
+    head += f"X-Xsrftoken: {session.xsrf}\r\nCookie: _streamlit_xsrf={session.xsrf}\r\n\r\n"
     answer, request = await asyncio.open_connection(place.hostname, place.port)
     try:
         request.write(head.encode() + body[:-1000])
@@ -87,14 +89,14 @@ async def _stall(one: Session) -> int:
 
 
 async def lying(server: Server) -> list[str]:
-    """Uploads that are wrong as requests; each must be refused by its status."""
+    """Malformed upload requests; each must be refused by its status."""
     broken = []
     async with Session(server.base, MATRICES) as session:
         await session.open()
         place = f"{server.base}/_stcore/upload_file/{session.id}"
         body, kind = multipart("x.csv", b"1,2")
         large, _ = multipart("x.csv", b"1," * (17 * 2**19))
-        asked = {
+        requests = {
             "17 MB": ("PUT", f"{place}/1", large, {"Content-Type": kind}, session.xsrf),
             "no token": ("PUT", f"{place}/1", body, {"Content-Type": kind}, ""),
             "no such session": ("PUT", f"{server.base}/_stcore/upload_file/x/1", body, {"Content-Type": kind}, session.xsrf),
@@ -105,7 +107,7 @@ async def lying(server: Server) -> list[str]:
             "a way up": ("PUT", f"{place}/..%2f..%2f..%2fx", body, {"Content-Type": kind}, session.xsrf),
             "a static file above": ("GET", f"{server.base}/app/static/..%2f..%2fapp.py", None, {}, session.xsrf),
         }  # fmt: skip
-        for name, request in asked.items():
+        for name, request in requests.items():
             status = await asyncio.to_thread(http, *request)
             if status not in REFUSED:
                 broken.append(f"a request with {name} ended with status {status}, not with a refusal")
@@ -115,7 +117,7 @@ async def lying(server: Server) -> list[str]:
 
 
 async def greedy(server: Server) -> list[str]:
-    """Files that are small and become large when they are taken apart: as matrices, as states, and as attention."""
+    """Small files that become large when they are decoded: as matrices, as states, and as attention."""
     lines, braces = b"12\n" * (15 * 2**20 // 3), b'{"a":' * (3 * 2**20)
     broken = []
     for key, name, data in (
@@ -133,9 +135,9 @@ async def greedy(server: Server) -> list[str]:
             npy("{'descr': '|i1', 'fortran_order': False, 'shape': (15, 1024, 1024), }\n", bytes(15 * 2**20)),
         ),
     ):
-        async with Session(server.base, "source=file" if key == SAVED else MATRICES, timeout=300) as one:
-            await one.open()
-            status, run = await one.upload(key, name, data)
+        async with Session(server.base, "source=file" if key == SAVED else MATRICES, timeout=300) as session:
+            await session.open()
+            status, run = await session.upload(key, name, data)
             broken += unrefused([status], TAKEN)
             broken += run.exceptions or ([] if run.sentences else [f"{name}: no sentence"]) if run else []
     return broken

@@ -1,6 +1,6 @@
-"""Hostile inputs, one after the other, each in a session of its own: a picture or a sentence must come of it, and nothing else.
+"""Hostile inputs in turn, each in a separate session: the result must be a figure or a message and nothing else.
 
-Never a traceback, to the person or in the server's log; never a connection to the outside, a pickle or a process
+Never a traceback on the page or in the server's log; never an outside connection, a pickle or a process
 (the server runs under `benchmarks.guard`); and of some of them a real Chromium executes nothing.
 """
 
@@ -18,13 +18,13 @@ from benchmarks.server import ROOT, Server
 from benchmarks.session import Run, Session
 from benchmarks.uploads import REFUSED
 
-MOST_SECONDS = 20  # of one run, on a machine with other work to do
-_HOURS = 7200.0  # for all inputs; on a quiet machine a quarter of an hour
+MOST_SECONDS = 20  # of one run, on a busy machine
+_HOURS = 7200.0  # for all inputs; an idle machine takes a quarter of an hour
 
 
 @dataclass
 class Verdict:
-    """What came of all inputs: how many ended how, and everything that must not have happened."""
+    """The outcomes of all inputs with their counts, and all failures."""
 
     pictures: int = 0
     sentences: int = 0
@@ -34,56 +34,56 @@ class Verdict:
     broken: list[str] = field(default_factory=list)
 
 
-async def judge(server: Server, given: list[Hostile], verdict: Verdict) -> None:
-    """Gives the server one input after the other, each to a session of its own."""
+async def judge(server: Server, inputs_of_kind: list[Hostile], verdict: Verdict) -> None:
+    """Sends the server all inputs in turn, each in a separate session."""
     read = len(server.errors())
     refused = len(server.refused())
-    for one in given:
-        problem = await _one(server, one, verdict)
-        said = server.errors()[read:]
-        read += len(said)
-        if "Traceback" in said or "Error" in said:
-            problem = f"{problem} The server's log: {said[-1500:]}"
+    for hostile_input in inputs_of_kind:
+        problem = await _visit(server, hostile_input, verdict)
+        logged = server.errors()[read:]
+        read += len(logged)
+        if "Traceback" in logged or "Error" in logged:
+            problem = f"{problem} The server's log: {logged[-1500:]}"
         if new := server.refused()[refused:]:
             problem, refused = f"{problem} Refused by the guard: {new}", refused + len(new)
         if server.process.poll() is not None:
-            verdict.broken.append(f"the server is dead (exit {server.process.returncode}) after {one}")
+            verdict.broken.append(f"the server is dead (exit {server.process.returncode}) after {hostile_input}")
             return
         if problem:
-            verdict.broken.append(f"{problem.strip()} — {one}")
+            verdict.broken.append(f"{problem.strip()} — {hostile_input}")
 
 
-async def _one(server: Server, one: Hostile, verdict: Verdict) -> str:
-    """What must not have happened with this input, or nothing."""
+async def _visit(server: Server, hostile_input: Hostile, verdict: Verdict) -> str:
+    """The failure with this input, or an empty string."""
     problem, began = "", time.monotonic()
     try:
-        async with Session(server.base, one.query, one.page, timeout=60) as session:
-            run, ended = await session.open(), ""
+        async with Session(server.base, hostile_input.query, hostile_input.page, timeout=60) as session:
+            run, outcome = await session.open(), ""
             problem = _wrong(run)
-            if one.turn and not problem:
+            if hostile_input.turn and not problem:
                 # What the figure of this page has not, anybody can send in its name all the same.
-                run = await (session.act if one.kind == "knob" else session.turn)(**dict(one.turn))
+                run = await (session.act if hostile_input.kind == "knob" else session.turn)(**dict(hostile_input.turn))
                 problem = _wrong(run)
-            for key, name, data in one.files if not problem else ():
+            for key, name, data in hostile_input.files if not problem else ():
                 field_ = uploader(session.last, key)
-                status, after = await session.upload(field_, name, data)
-                if after is None and status not in REFUSED:
+                status, next_run = await session.upload(field_, name, data)
+                if next_run is None and status not in REFUSED:
                     problem = f"the upload ended with status {status}"
-                elif after is None:
-                    ended = "refused"
+                elif next_run is None:
+                    outcome = "refused"
                 else:
-                    run, problem = after, _wrong(after)
-    except Exception as error:  # whatever it is, the input has brought it about
+                    run, problem = next_run, _wrong(next_run)
+    except Exception as error:  # any error is caused by the input
         return f"{type(error).__name__} {error}"
     seconds = time.monotonic() - began
     if seconds > verdict.slowest:
-        verdict.slowest, verdict.slowest_input = seconds, str(one)
+        verdict.slowest, verdict.slowest_input = seconds, str(hostile_input)
     if seconds > MOST_SECONDS and not problem:
         problem = f"took {seconds:.0f} s"
-    verdict.refused += bool(ended)
+    verdict.refused += bool(outcome)
     picture = bool(run.figures) or not run.sentences  # the Reference page has tables only
-    verdict.pictures += not ended and picture
-    verdict.sentences += not ended and not picture
+    verdict.pictures += not outcome and picture
+    verdict.sentences += not outcome and not picture
     return problem
 
 
@@ -111,23 +111,25 @@ async def takes(server: Server, query: str, key_or_label: str) -> bool:
 
 
 async def hostile(server: Server, how_many: int = 1000, painted: int = 60) -> list[str]:
-    """Gives the server so many hostile inputs, and Chromium some of them: what must not have happened."""
-    verdict, touched = Verdict(), [ROOT / "pwned", Path("/tmp/pwned.csv")]
+    """Sends the server `how_many` hostile inputs, and some of them to Chromium; returns the failures."""
+    verdict, forbidden_files = Verdict(), [ROOT / "pwned", Path("/tmp/pwned.csv")]
     newer = {
         "file": ("source=file", "file_upload"),
         "state": ("", STATE_FILE),
         "lesson": ("", LESSONS),
         "ask": ("", LESSONS),
     }
-    kinds = ("url", "text", "knob", "upload", *[kind for kind, there in newer.items() if await takes(server, *there)])
-    given = inputs(how_many, kinds)
-    await judge(server, given, verdict)
+    kinds = ("url", "text", "knob", "upload", *[kind for kind, upload in newer.items() if await takes(server, *upload)])
+    chosen = inputs(how_many, kinds)
+    await judge(server, chosen, verdict)
     if painted and server.process.poll() is None:
         from benchmarks.painted import paint
 
-        painted = await asyncio.to_thread(paint, server, given, painted, verdict.broken)
-    verdict.broken += [f"{file} was written by what an upload brought along" for file in touched if file.exists()]
-    each = ", ".join(f"{sum(one.kind == kind for one in given)} {kind}s" for kind in kinds)
+        painted = await asyncio.to_thread(paint, server, chosen, painted, verdict.broken)
+    verdict.broken += [
+        f"{file} was written by what an upload brought along" for file in forbidden_files if file.exists()
+    ]
+    each = ", ".join(f"{sum(hostile_input.kind == kind for hostile_input in chosen)} {kind}s" for kind in kinds)
     print(
         f"{each}: {verdict.pictures} pictures, {verdict.sentences} only a sentence, {verdict.refused} refused uploads"
     )

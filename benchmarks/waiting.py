@@ -1,8 +1,8 @@
-"""How long others wait who use models while somebody opens a long link: 20 generated tokens, 100 changes, each token run anew.
+"""How long other visitors of models wait while one opens a long link: 20 generated tokens, 100 interventions, every token computed anew.
 
 usage: python -m benchmarks.waiting [--of FOLDER]
 
-Both models must be there (`make models ALL=1`). `--of` starts another checkout of the Lab, for the numbers before a change.
+Both models must be installed (`make models ALL=1`). `--of` starts another checkout of the Lab, for the numbers before a change.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from benchmarks.session import Run, Session
 
 TEXT = "The quiet harbor watched the copper moon. The quiet harbor watched the"
 CHANGES = ";".join(f"{i % 30}.{i // 30}.t0.5" for i in range(100))
-MOST_TIMES = 10  # longer than alone: a pass or two of the others come first
+MOST_TIMES = 10  # times as long as alone: a pass or two of the others come first
 
 
 async def visit(server: Server, model: str, text: str, **knobs: str) -> tuple[float, Run]:
-    """How long a visitor waits for the page of a text, and what it shows."""
+    """The seconds until a visitor sees the page of a text, and its messages."""
     began = time.monotonic()
     query = urlencode({"source": "model", "model": model, "text": text} | knobs)
     async with Session(server.base, query, timeout=600) as session:
@@ -33,32 +33,32 @@ async def visit(server: Server, model: str, text: str, **knobs: str) -> tuple[fl
 
 
 async def measure(server: Server) -> dict[str, tuple[float, float]]:
-    """For each model the seconds that a visitor waits alone, and beside the long link."""
-    alone, found = {}, {}
+    """The seconds that a visitor waits for each model, alone and beside the long link."""
+    alone, beside_link = {}, {}
     for name in (MINILM, SMOLLM):
-        await visit(server, name, TEXT)  # loads it
+        await visit(server, name, TEXT)  # loads the model
         alone[name], _ = await visit(server, name, f"{TEXT} first")
     long = asyncio.create_task(visit(server, SMOLLM, TEXT, generate="20", interventions=CHANGES))
     await asyncio.sleep(1)
-    others = await asyncio.gather(*[visit(server, name, f"{TEXT} second") for name in (MINILM, SMOLLM)])
-    for name, (seconds, _) in zip((MINILM, SMOLLM), others, strict=True):
-        found[name] = alone[name], seconds
+    waits = await asyncio.gather(*[visit(server, name, f"{TEXT} second") for name in (MINILM, SMOLLM)])
+    for name, (seconds, _) in zip((MINILM, SMOLLM), waits, strict=True):
+        beside_link[name] = alone[name], seconds
     seconds, run = await long
     print(f"the long link itself: {seconds:.1f} s {' '.join(run.sentences)}")
-    return found
+    return beside_link
 
 
 def main() -> int:
-    """Prints the table; 1 if somebody waits too long."""
+    """Prints the table; returns 1 if a visitor waits too long."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--of", type=Path, default=ROOT)
-    asked = ask.parse_args()
-    with Server(of=asked.of.resolve(), LAB_MODELS=str(FOLDER)) as server:
-        found = asyncio.run(measure(server))
+    args = ask.parse_args()
+    with Server(of=args.of.resolve(), LAB_MODELS=str(FOLDER)) as server:
+        waits = asyncio.run(measure(server))
     print("\n| another visitor of | alone | beside the long link |\n|---|---|---|")
-    for name, (alone, beside) in found.items():
+    for name, (alone, beside) in waits.items():
         print(f"| {name} | {alone:.1f} s | {beside:.1f} s |")
-    return int(any(beside > MOST_TIMES * alone for alone, beside in found.values()))
+    return int(any(beside > MOST_TIMES * alone for alone, beside in waits.values()))
 
 
 if __name__ == "__main__":

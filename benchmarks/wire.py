@@ -1,4 +1,4 @@
-"""Single HTTP requests to the server, past any proxy."""
+"""Single HTTP requests to the server, bypassing proxies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 def multipart(name: str, data: bytes) -> tuple[bytes, str]:
-    """A file as a browser sends it: the body and its content type."""
+    """A file as a browser sends it: returns the body and its content type."""
     quoted = name.replace("\\", "\\\\").replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
     head = f'--edge\r\nContent-Disposition: form-data; name="file"; filename="{quoted}"\r\n'
     head += "Content-Type: application/octet-stream\r\n\r\n"
@@ -33,12 +33,12 @@ def http(
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
-    except (OSError, HTTPException):  # the second where an answer breaks off
+    except (OSError, HTTPException):  # HTTPException if an answer breaks off
         return 0
 
 
 def ask(url: str) -> socket.socket:
-    """Asks for something, and reads nothing of it; its room for what comes is small."""
+    """Sends a request and does not read the answer; the receive buffer is small."""
     parts = urlsplit(url)
     asking = socket.socket()
     asking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**12)
@@ -50,8 +50,8 @@ def ask(url: str) -> socket.socket:
 def cookies(base: str) -> dict[str, str]:
     """The cookies that a page gets with its first answers: the server's token, and the proxy's route if there is one."""
     with _opener().open(f"{base}/_stcore/health", timeout=30) as answer:
-        given = answer.headers.get_all("Set-Cookie") or []
-    return dict(cookie.split(";")[0].split("=", 1) for cookie in given)
+        headers = answer.headers.get_all("Set-Cookie") or []
+    return dict(cookie.split(";")[0].split("=", 1) for cookie in headers)
 
 
 def _opener() -> urllib.request.OpenerDirector:

@@ -1,4 +1,4 @@
-"""Compare: what is different between these two states, and where? A, B and B − A side by side."""
+"""Compare: where two states differ. Draws A, B and B − A side by side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attention.numbers import changes, tables
 from attention.numbers.compare import Difference, Place, compare
 from attention.numbers.limit import limit
 from attention.pictures import compared
-from attention.pictures.contract import Own
+from attention.pictures.contract import OverrideNote
 from attention.pictures.layout import Spec
 from attention.pictures.line import cell_line
 from attention.pictures.message import Around
@@ -24,221 +24,245 @@ from attention.printed import shown
 from attention.sources import Changeable, Patchable, link
 from attention.sources.second import SECOND, wrong
 from pages.ui import changed, show
-from pages.ui.exports.links import small
+from pages.ui.exports.links import small_download
 from pages.ui.knobs import controls, inputs, second
-from pages.ui.knobs.table import FIT, TURN
-from pages.ui.knobs.widgets import locked
+from pages.ui.knobs.table import AUTOSCALE, EDITING
+from pages.ui.knobs.widgets import is_locked
 from pages.ui.notes import plain
-from pages.ui.server.traces import both_of, work_out
+from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.start import Page, start
 
-page = start("Compare", "What is different between these two, and where?", more=(SECOND, TURN, FIT))
-second.follow()
+page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, EDITING, AUTOSCALE))
+second.follow_first()
 
 
 class Both(NamedTuple):
-    """The two states as they are now: their traces, the chosen cell of A, the layer and head of B, and how they differ."""
+    """The two states.
+
+    Attributes:
+        a: the trace of A.
+        b: the trace of B.
+        source: the source of B.
+        cell: the chosen cell of A.
+        place_b: the chosen layer and head of B.
+        stand: B's knob values, for the row of controls.
+        maps: the figures of A, B and B − A.
+        difference: B − A; None if the two cannot be subtracted.
+        reason: the reason why they cannot.
+        notes: notes about B.
+    """
 
     a: Trace
     b: Trace
     source: Source
     cell: Cell
-    at: Place
-    stand: controls.Stand
+    place_b: Place
+    control_state: controls.ControlState
     maps: list[Spec]
     difference: Difference | None
-    why: str
+    reason: str
     notes: tuple[str, ...]
 
-    def there(self) -> Cell | None:
-        """The cell of B that is the chosen one of A."""
-        return compared.cell_of_b(self.difference, self.cell, self.at) if self.difference else None
+    def cell_in_b(self) -> Cell | None:
+        """The cell of B that corresponds to the chosen cell of A; None if there is none."""
+        return compared.cell_of_b(self.difference, self.cell, self.place_b) if self.difference else None
 
     @property
     def first_cell(self) -> Cell:
-        """A cell of B's head: the chosen one, or where that has no partner the first."""
-        return self.there() or Cell(self.at.layer, self.cell.step, self.at.head, 0, 0)
+        """The corresponding cell of B, or the first cell of B's head if there is none."""
+        return self.cell_in_b() or Cell(self.place_b.layer, self.cell.step, self.place_b.head, 0, 0)
 
-    def told(self) -> Explanation | None:
-        """The difference at the chosen cell."""
+    def explanation(self) -> Explanation | None:
+        """The explanation of the difference at the chosen cell; None if there is no difference."""
         return changes.told(self.difference, self.cell) if self.difference else None
 
 
-def both(now: Page) -> Both:
-    """Works both states out, and draws their maps.
+def both(current: Page) -> Both:
+    """The two states with their maps.
 
     Raises:
         AttentionError: there is no second state.
     """
-    asked = second.Second()
-    source = link.source(asked)
-    source = source.beside(now.source) if isinstance(source, Patchable) else source
-    a, b = both_of(now.source, source)
-    at = asked.place(b)
-    work_out(b.layers[at.layer], at.head)
-    maps, difference, why = compared.compared_maps(a, b, now.cell, at, inputs.now("colors"), inputs.now(FIT.key))
-    notes = (*wrong(str(inputs.now(SECOND.key))), *asked.notes, *(f"B: {note}" for note in b.notes))
-    return Both(a, b, source, now.cell, at, second.stand(asked), maps, difference, why, notes)
+    reader = second.SecondState()
+    source = link.source(reader)
+    source = source.beside(current.source) if isinstance(source, Patchable) else source
+    a, b = traces_of_both(current.source, source)
+    at = reader.place(b)
+    compute_head(b.layers[at.layer], at.head)
+    maps, difference, why = compared.compared_maps(
+        a, b, current.cell, at, inputs.current_value("colors"), inputs.current_value(AUTOSCALE.key)
+    )
+    notes = (*wrong(str(inputs.current_value(SECOND.key))), *reader.notes, *(f"B: {note}" for note in b.notes))
+    return Both(a, b, source, current.cell, at, second.control_state(reader), maps, difference, why, notes)
 
 
-def changed_inside(source: Source, cell: Cell) -> str:
-    """What is changed inside a model in the view of one head, in a sentence."""
+def interventions_on_head(source: Source, cell: Cell) -> str:
+    """A sentence about the interventions on the shown head; empty if there are none."""
     return mark(source.interventions if isinstance(source, Changeable) else (), cell.layer, cell.head)
 
 
-def own(now: Page, two: Both | None) -> Own | None:
-    """What is said of both where something is changed inside a model."""
-    said = {"A": changed_inside(now.source, now.cell)}
+def override_line(current: Page, two: Both | None) -> OverrideNote | None:
+    """The line about interventions in A and B; None if there are none."""
+    sentences = {"A": interventions_on_head(current.source, current.cell)}
     if two:
-        said["B"] = changed_inside(two.source, two.first_cell)
-    words = " ".join(f"{name}: {text}" for name, text in said.items() if text)
-    return {"said": words, "back": {}, "changed": True} if words else None
+        sentences["B"] = interventions_on_head(two.source, two.first_cell)
+    words = " ".join(f"{name}: {text}" for name, text in sentences.items() if text)
+    return {"text": words, "reset": {}, "changed": True} if words else None
 
 
-def around(now: Page, two: Both | None) -> Around:
-    """What stands around the maps: the knobs of the state that is turned."""
-    more = (TURN, FIT)
-    if two and second.is_turned():
-        layer = two.b.layers[two.at.layer]
-        cell = replace(now.cell, layer=two.at.layer, head=two.at.head)
-        row = controls.row(layer, two.b.layers, cell, more=more, of=two.stand)
+def around(current: Page, two: Both | None) -> Around:
+    """The parts around the maps, with the controls of the state that the knobs change."""
+    more = (EDITING, AUTOSCALE)
+    if two and second.edits_second():
+        layer = two.b.layers[two.place_b.layer]
+        cell = replace(current.cell, layer=two.place_b.layer, head=two.place_b.head)
+        row = controls.control_row(layer, two.b.layers, cell, more=more, of=two.control_state)
     else:
-        row = controls.row(now.layer, now.trace.layers, now.cell, more=more)
-    its_line = cell_line(now.trace, now.cell, two.told() if two else None)
-    if two and two.told() is None:
-        its_line |= {"step": f"{now.cell.step} in A"}
-    known = {key: text for key, text in controls.defaults(more).items() if key not in second.turned_alone()}
+        row = controls.control_row(current.layer, current.trace.layers, current.cell, more=more)
+    line = cell_line(current.trace, current.cell, two.explanation() if two else None)
+    if two and two.explanation() is None:
+        line |= {"step": f"{current.cell.step} in A"}
+    defaults = {key: text for key, text in controls.defaults(more).items() if key not in second.excluded_keys()}
     return replace(
-        now.around(steps=True),
-        controls=controls.with_buttons(row, TURN.key),
-        own=own(now, two),
-        line=its_line,
-        defaults=known,
+        current.around(steps=True),
+        controls=controls.with_buttons(row, EDITING.key),
+        own=override_line(current, two),
+        line=line,
+        defaults=defaults,
     )
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
-    now = inputs.cell_now(page.trace)
+    current = inputs.current_cell(page.trace)
     with suppress(AttentionError):
-        found = compared.clicked(both(page.now()).difference, now, step, y, x)
-        if found is not None:
-            inputs.choose(found)
+        clicked = compared.clicked(both(page.with_pending_changes()).difference, current, step, y, x)
+        if clicked is not None:
+            inputs.choose_cell(clicked)
 
 
 @st.fragment
 def maps() -> None:
-    """The maps. What is turned or clicked here is painted before the rest of the page has run."""
-    now = page.painted()
+    """Draws the maps. A changed control or a click redraws them before the rest of the page runs."""
+    current = page.for_fragment()
     try:
-        two, problem = both(now), ""
+        two, problem = both(current), ""
     except AttentionError as error:
         two, problem = None, f"There is no B: {error}"
-    drawn = two.maps if two else compared.only_a(now.trace, now.cell, inputs.now("colors"))
-    show.figures(drawn, "compare_maps", pick_cell, around(now, two), second.turn, rest=True)
+    drawn = two.maps if two else compared.only_a(current.trace, current.cell, inputs.current_value("colors"))
+    show.figures(drawn, "compare_maps", pick_cell, around(current, two), second.apply_controls, rest=True)
     if two is None:
         show.problem(problem)
     else:
-        said(two)
-    for note in two.notes if two else wrong(str(inputs.now(SECOND.key))):
+        summary(two)
+    for note in two.notes if two else wrong(str(inputs.current_value(SECOND.key))):
         st.caption(plain(note))
 
 
-def said(two: Both) -> None:
-    """What differs most, what has no partner, and why there is no difference where there is none."""
-    layers = two.a.layers[two.cell.layer], two.b.layers[two.at.layer]
+def summary(two: Both) -> None:
+    """Draws the largest differences, the cells without a partner, or the reason why there is no difference."""
+    layers = two.a.layers[two.cell.layer], two.b.layers[two.place_b.layer]
     if two.difference is None:
-        st.info(plain(two.why))
+        st.info(plain(two.reason))
     elif two.difference.said:
         st.markdown(f"B − A: **{two.difference.said}**.")
     else:
-        words = (changes.words(two.difference, *layers, one) for one in two.difference.changes())
-        st.markdown(f"**What differs most:** {' · '.join(words)}")
+        words = (changes.words(two.difference, *layers, change) for change in two.difference.changes())
+        st.markdown(f"**Largest differences:** {' · '.join(words)}")
     for sentence in changes.without_partners(two.difference, *layers) if two.difference else ():
         st.caption(plain(sentence))
 
 
 def elsewhere(two: Both) -> None:
-    """Where the step differs most, with a way there: what is changed in one head is often seen in another."""
-    here = Place(two.cell.layer, two.cell.head)
-    most = limit(two.a, two.b, two.cell.step, here, two.at) if two.difference else None
-    if two.difference and most and most.of_all and here == two.at != most.at and most.value > two.difference.rounding:
+    """Draws a button that opens the head where the step differs most: a change in one head often shows in another."""
+    place = Place(two.cell.layer, two.cell.head)
+    most = limit(two.a, two.b, two.cell.step, place, two.place_b) if two.difference else None
+    if (
+        two.difference
+        and most
+        and most.of_all
+        and place == two.place_b != most.at
+        and most.value > two.difference.rounding
+    ):
         layer, head = most.at
         where = f"L{layer} H{head}" if find_step(two.cell.step).per_head else f"L{layer}"
         st.button(
-            f"Largest in {where} ({shown(most.value)})", key="look_at_largest", type="tertiary", on_click=second.look_at,
-            args=(layer, head), disabled=locked(), help=f"Of all layers and heads {two.cell.step} differs most there: a click shows it.",
+            f"Largest in {where} ({shown(most.value)})", key="look_at_largest", type="tertiary", on_click=second.show_head,
+            args=(layer, head), disabled=is_locked(), help=f"Of all layers and heads, {two.cell.step} differs most in this one. Click to show it.",
         )  # fmt: skip
 
 
 def arithmetic(two: Both) -> None:
-    """The arithmetic of the chosen cell in A, and of the same cell in B."""
-    told, there = two.told(), two.there()
-    if told:
-        show.arithmetic(told)
+    """Draws the arithmetic of the chosen cell in A and of the corresponding cell in B."""
+    explanation, cell_in_b = two.explanation(), two.cell_in_b()
+    if explanation:
+        show.arithmetic(explanation)
     left, right = st.columns(2)
     with left:
         st.markdown("**A**")
         show.arithmetic(explain(two.a, *two.cell.address))
     with right:
         st.markdown("**B**")
-        if there:
-            show.arithmetic(explain(two.b, *there.address))
+        if cell_in_b:
+            show.arithmetic(explain(two.b, *cell_in_b.address))
         else:
-            st.caption("This cell has no partner in B.")
+            st.caption("No cell of B corresponds to this one.")
 
 
-def differing(source: Source, cell: Cell, at: Place) -> Callable[[], tuple[Difference, Layer, Layer]]:
-    """What looks up B − A and the two layers again: a button keeps its function as long as the session, which must keep no trace."""
+def difference_getter(source: Source, cell: Cell, at: Place) -> Callable[[], tuple[Difference, Layer, Layer]]:
+    """A function that returns B − A and the two layers.
+
+    Streamlit keeps callbacks as long as the session, so they must not reference a trace.
+    """
 
     def look_up() -> tuple[Difference, Layer, Layer]:
-        a, b = both_of(page.source, source)
+        a, b = traces_of_both(page.source, source)
         return compare(a, b, cell.step, Place(cell.layer, cell.head), at), a.layers[cell.layer], b.layers[at.layer]
 
     return look_up
 
 
-def rest() -> None:
-    """What follows the maps."""
+def below_maps() -> None:
+    """Draws the part of the page below the maps."""
     try:
         two = both(page)
     except AttentionError:
         return
     elsewhere(two)
-    with st.expander("How these two numbers came about", expanded=True):
+    with st.expander("How these two numbers are computed", expanded=True):
         arithmetic(two)
     if two.difference is not None:
         st.markdown(f"## All numbers of `{two.cell.step}`, B − A")
-        found = differing(two.source, two.cell, two.at)
+        look_up = difference_getter(two.source, two.cell, two.place_b)
         show.table(
-            lambda: tables.difference(*found()),
+            lambda: tables.difference(*look_up()),
             two.difference.matrix.numel(),
             f"{two.cell.step}-B-minus-A.csv",
         )
-    if not locked():
+    if not is_locked():
         with st.expander("Both in plain torch", key="compare_python", on_change="rerun") as unfolded:
             if unfolded.open:
                 python(two)
 
 
 def python(two: Both) -> None:
-    """The programs that make A and B again."""
+    """Draws the programs that compute A and B."""
     for place, name, source, trace, cell in zip(
         st.columns(2), "AB", (page.source, two.source), (two.a, two.b), (two.cell, two.first_cell), strict=True
     ):
         with place:
             text = program.python(source, trace, cell)
-            small(f"{name} (.py)", text, f"attention_{name}.py", "text/x-python", f"compare_{name}")
+            small_download(f"{name} (.py)", text, f"attention_{name}.py", "text/x-python", f"compare_{name}")
             st.code(text, height=260)
 
 
-if second.is_turned():
+if second.edits_second():
     with suppress(AttentionError):
         two = both(page)
-        changed.bar(two.source, two.b, two.first_cell)
-        del two  # the page's callbacks keep its names as long as its tab is open
+        changed.intervention_bar(two.source, two.b, two.first_cell)
+        del two  # callbacks keep the globals of the page as long as its tab is open
 maps()
-rest()
-if not locked() and second.is_turned():
+below_maps()
+if not is_locked() and second.edits_second():
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
         second.sidebar(show.problem)
 page.end()

@@ -1,4 +1,4 @@
-"""Heads: what does each head do with the same text? All heads of one step, in one picture with one scale."""
+"""Heads: all heads of one step in one picture with one colour scale."""
 
 from __future__ import annotations
 
@@ -25,26 +25,28 @@ from pages.ui.start import start
 from pages.ui.together import together
 
 ALL = "all layers"
-LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All heads of all layers, or those of the chosen layer, larger.")  # fmt: skip
+LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All heads of all layers, or a larger picture of the chosen layer.")  # fmt: skip
 
-page = start("Heads", "What each head makes of the same text, in the same colours. Click a head to open it in the Lab.")
-many, knobs = len(page.trace.layers) > 1, Knobs(page.notes)
-together_layers, by = False, head_numbers.UNSORTED
-if many:
+page = start(
+    "Heads", "What each head does with the same text, in the same colours. Click a head to open it in the Lab."
+)
+has_layers, knobs = len(page.trace.layers) > 1, Knobs(page.notes)
+all_layers, by = False, head_numbers.UNSORTED
+if has_layers:
     with st.container(horizontal=True, width=560):
-        together_layers, by = knobs.value(LAYERS) == ALL, knobs.value(head_numbers.SORT)
+        all_layers, by = knobs.value(LAYERS) == ALL, knobs.value(head_numbers.SORT)
 
 
 def mosaic(cells: int) -> Spec:
-    step, colors = page.cell.step, inputs.now("colors")
-    if not together_layers:
+    step, colors = page.cell.step, inputs.current_value("colors")
+    if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
     order = table.sorted_by(by) if table and by != head_numbers.UNSORTED else ()
     return layers.layers_json(page.trace, step, page.cell, colors, cells, order, f"{by}, {HERE}")
 
 
 def open_cell(cell: Cell) -> None:
-    inputs.choose(cell, page.trace.layers[cell.layer])
+    inputs.choose_cell(cell, page.trace.layers[cell.layer])
     session().head_opened = True
 
 
@@ -56,35 +58,40 @@ def open_on_map(step: str, x: int, y: int) -> None:
 
 def open_head(layer: int, head: int) -> None:
     name = "" if by == head_numbers.UNSORTED else by
-    session().head_place = frames.placed(table, layer, head, name) if table else ""
+    session().head_rank = frames.placed(table, layer, head, name) if table else ""
     open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
 
 
-if together_layers and (needs := layers.seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS:
-    together_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
-# A sorted picture needs the numbers first; otherwise they wait until it is on its way.
+if all_layers and (needs := layers.seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS:
+    all_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
+# A sorted picture needs the metrics first; otherwise they are computed after the picture has been sent.
 table = head_numbers.table_of(page, "sorted") if by != head_numbers.UNSORTED else None
 try:
-    with turns.aside():
+    with turns.without_turn():
         figure = mosaic(SCREEN_CELLS)
 except AttentionError as error:
     show.problem(str(error))
     page.end()
     st.stop()
 show.figures(
-    [figure], "heads_map", open_on_map, page.around(steps=True), inputs.turn, files=lambda: [mosaic(MOSAIC_CELLS)]
+    [figure],
+    "heads_map",
+    open_on_map,
+    page.around(steps=True),
+    inputs.apply_controls,
+    files=lambda: [mosaic(MOSAIC_CELLS)],
 )
 if session().head_opened:
     session().head_opened = False
     st.switch_page("app.py", query_params={})
 
-found = matters(page, knobs, open_head)
-with st.expander("What each head does, in numbers", many, key="heads_numbers", on_change="rerun") as unfolded:
+ablation_sweep = matters(page, knobs, open_head)
+with st.expander("What each head does, in numbers", has_layers, key="heads_numbers", on_change="rerun") as unfolded:
     if unfolded.open and (table := table or head_numbers.table_of(page, "numbers")):
-        head_numbers.numbers(page, table, knobs, by, open_head, found)
+        head_numbers.numbers(page, table, knobs, by, open_head, ablation_sweep)
 together(page, knobs)
 
-# The page's callbacks keep its names as long as its tab is open: nothing as large as a layer has one.
+# Callbacks keep the globals of the page as long as its tab is open, so nothing as large as a layer is a global.
 step = page.cell.step
 heads = range(page.layer.n_heads) if find_step(step).per_head else range(1)
 rows, columns = page.layer.shape(step)[-2:]

@@ -1,4 +1,4 @@
-"""Lessons: a path from one row of scores to a head of a real model, or a person's own. One idea, one question; the answer comes after yours."""
+"""Lessons: a path from one row of scores to a head of a real model, or the user's own lessons. Each has one idea and one question."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
 from pages.ui import show
 from pages.ui.knobs import inputs
-from pages.ui.knobs.session import acted, session
+from pages.ui.knobs.session import count_action, session
 from pages.ui.knobs.table import LIMITS
-from pages.ui.knobs.widgets import Knobs, locked
+from pages.ui.knobs.widgets import Knobs, is_locked
 from pages.ui.lesson import lesson as draw
 from pages.ui.notes import plain
-from pages.ui.server.traces import seen_of
+from pages.ui.server.traces import context_of
 from pages.ui.share.state_file import OPENED
 from pages.ui.start import start
 
-page = start("Lessons", "One idea, one question. Guess first: the answer comes after yours.", maps=False, own=True)
+page = start("Lessons", "One idea, one question. Guess first; the answer follows.", maps=False, own=True)
 
 PATH = files.path()
 OPEN = Knob(OPENED, next(iter(PATH)), Choice((*PATH, *session().lessons)), held=True)
@@ -32,12 +32,12 @@ OPEN = Knob(OPENED, next(iter(PATH)), Choice((*PATH, *session().lessons)), held=
 
 def go(name: str) -> None:
     if name in path:
-        acted()
+        count_action()
         st.session_state[OPENED] = name
 
 
 def back_to_the_path() -> None:
-    acted()
+    count_action()
     st.session_state[OPENED] = OPEN.default
     session().address.pop(asked.KEY, None)
 
@@ -45,22 +45,22 @@ def back_to_the_path() -> None:
 def answer(sent: object) -> None:
     if message is None or done:
         return
-    if (guess := asking.accepted(lesson, seen_of(lesson), sent)) is not None:
+    if (guess := asking.accepted(lesson, context_of(lesson), sent)) is not None:
         session().guesses.setdefault(lesson.name, []).append(guess)
 
 
 def in_link() -> dict[str, Lesson]:
-    """The question that the link asks, if it asks one."""
+    """The question in the link, as a path of one lesson; empty if there is none."""
     try:
-        return asked.unpacked(sent) if (sent := session().address.get(asked.KEY)) else {}
+        return asked.unpacked(packed) if (packed := session().address.get(asked.KEY)) else {}
     except AttentionError as error:
         show.problem(str(error))
         return {}
 
 
-if files.is_own(missing := session().asked_for.get(OPENED, "")) and missing not in session().lessons:
-    del session().asked_for[OPENED]
-    page.notes.keep("The link shows a lesson of a file that is not here: open that file (Open a state or lessons).")
+if files.is_own(missing := session().requested.get(OPENED, "")) and missing not in session().lessons:
+    del session().requested[OPENED]
+    page.notes.warn("The link shows a lesson from a file that is not here: open that file (Open a state or lessons).")
 if path := in_link():
     lesson = path.get(st.session_state.get(OPENED, ""), next(iter(path.values())))
 else:
@@ -76,43 +76,45 @@ st.markdown(f"## {number}{plain(lesson.title)}")
 st.markdown(plain(lesson.text))
 
 
-def told() -> dict[str, Any]:
-    """What the browser is told. The traces have no name of the page itself: its callbacks keep those as long as its tab is open."""
-    seen = seen_of(lesson)
-    if seen.before.random:
+def lesson_message() -> dict[str, Any]:
+    """The message to the lesson component. A function, because callbacks keep the globals of the page, which must have no trace."""
+    context = context_of(lesson)
+    if context.before.random:
         page.about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
-    page.notes.say(source_of(lesson.link_turned, LIMITS)[1])
-    return asking.told(lesson, seen, session().guesses.get(lesson.name, []))
+    page.notes.show(source_of(lesson.link_turned, LIMITS)[1])
+    return asking.told(lesson, context, session().guesses.get(lesson.name, []))
 
 
 def arithmetic(cell: Cell) -> None:
-    with st.expander("How this number came about", expanded=True):
-        after = seen_of(lesson).after
+    with st.expander("How this number is computed", expanded=True):
+        after = context_of(lesson).after
         show.arithmetic(explain(after, cell.step, cell.layer, cell.head, cell.row, cell.column))
 
 
 message, cell = None, None
 try:
-    with st.spinner("Making the numbers of this lesson …"):
-        message = told()
+    with st.spinner("Computing the numbers of this lesson …"):
+        message = lesson_message()
     if message["stage"] == "done":
-        cell = asking.cell_of(lesson, seen_of(lesson))
+        cell = asking.cell_of(lesson, context_of(lesson))
 except AttentionError as error:
     show.problem(str(error))
 done = message is not None and message["stage"] == "done"
-there = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else {}
-state = lesson.link_turned | there if done else lesson.link
-skips = done or lesson.name == list(path)[-1]  # who skips the last one goes on in the Lab
-lab = f"./?{urlencode({**state, **inputs.modes()})}" if skips else ""
-watch = film.link(lesson.link) if done and not locked() else ""
-draw(message, lesson.name, [(one.name, one.title) for one in path.values()], lab, watch, answer, go)
+cell_address = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else {}
+state = lesson.link_turned | cell_address if done else lesson.link
+has_lab_link = done or lesson.name == list(path)[-1]  # skipping the last lesson leads to the Lab
+lab = f"./?{urlencode({**state, **inputs.display_parameters()})}" if has_lab_link else ""
+watch = film.link(lesson.link) if done and not is_locked() else ""
+draw(message, lesson.name, [(other.name, other.title) for other in path.values()], lab, watch, answer, go)
 if cell:
     try:
         arithmetic(cell)
     except AttentionError as error:
         show.problem(str(error))
-if path is not PATH and not locked():
+if path is not PATH and not is_locked():
     if path is session().lessons:
-        st.caption(plain(f"These are the lessons of {session().lessons_file}, which stays in this browser tab."))
-    st.button(f"To the path of {len(PATH)} lessons", key="lessons_path", type="tertiary", on_click=back_to_the_path)
+        st.caption(plain(f"These lessons are from {session().lessons_file}, which stays in this browser tab."))
+    st.button(
+        f"Back to the {len(PATH)} built-in lessons", key="lessons_path", type="tertiary", on_click=back_to_the_path
+    )
 page.end()

@@ -1,4 +1,4 @@
-"""Reference: what is this matrix called, what shape has it, how is it made, and what do others call it?"""
+"""Reference: the name, shape and formula of each matrix, and its names in other libraries."""
 
 from __future__ import annotations
 
@@ -17,42 +17,43 @@ from pages.ui.start import start
 
 NAME = Knob(
     "reference_find", "", Text(200), "Find a name",
-    "Any name of a step or parameter, ours or another library's, or a word of its formula. A part of it is enough.",
+    "A name of a step or parameter, here or in another library, or a word of its formula. A part of a name is enough.",
     empty="hook_z, logits, W_Q, softmax …",
 )  # fmt: skip
 
 page = start(
     "Reference",
-    "What each matrix is called, here and elsewhere, its shape with your knobs, and how it is made.",
+    "Each matrix: its name here and in other libraries, its shape with your settings, and its formula.",
     maps=False,
 )
 
-asked = Knobs(page.notes).value(NAME)
-found = glossary.matching(asked)
-steps = [entry for entry in found if isinstance(entry, Step)]
-if found:
-    others = len(found) - len(steps)
+query = Knobs(page.notes).value(NAME)
+entries = glossary.matching(query)
+steps = [entry for entry in entries if isinstance(entry, Step)]
+if entries:
+    n_parameters = len(entries) - len(steps)
+    parameters = f" and {n_parameters} of {len(PARAMETERS)} parameters" if n_parameters else ""
     st.caption(
-        f"{len(steps)} of {len(STEPS)} steps{f' and {others} of {len(PARAMETERS)} parameters' if others else ''}, in the order of the formula. "
-        "The notebooks are the five tutorials that this project began with."
+        f"{len(steps)} of {len(STEPS)} steps{parameters}, in the order of the formula. "
+        "“notebooks” are the five tutorials on which this project is based."
     )
 else:
-    show.problem(f"Nothing is called “{asked[:40]}”: try a part of a name, such as score, attn or hook.")
-show.controls(page.around(only=("d_model",)))  # which most of the shapes are made of
+    show.problem(f"No name contains “{query[:40]}”: try a part of a name, such as score, attn or hook.")
+show.controls(page.around(only=("d_model",)))  # most shapes depend on d_model
 with st.container(key="reference_steps"):
-    for entry in found:
-        there = page.layer.has(entry.name)
+    for entry in entries:
+        is_available = page.layer.has(entry.name)
         with st.container(border=True, key=f"reference_{entry.name}", gap="small"):
-            show.card(entry, glossary.shape(entry, page.layer) if there else " · ".join(entry.axes))
-            with suppress(StreamlitPageNotFoundError):  # a page that is run by itself, as AppTest does, has no others
-                if there and entry in steps:
+            show.card(entry, glossary.shape(entry, page.layer) if is_available else " · ".join(entry.axes))
+            with suppress(StreamlitPageNotFoundError):  # a page that runs alone, as in AppTest, has no others
+                if is_available and entry in steps:
                     st.page_link("app.py", label="See it in the Lab →", query_params={"step": entry.name})
-            if not there:
-                st.caption("Not in this trace: its source, or its knobs, do not make it.")
+            if not is_available:
+                st.caption("Not in this trace: the source does not have it, or a setting switches it off.")
 
 st.markdown("## Axes")
-show.lines(glossary.axes(page.layer))
+show.short_table(glossary.axes(page.layer))
 st.markdown("## Parameters")
-show.lines(glossary.parameters(page.layer))
-show.twin(glossary.frame(page.layer), "reference_steps_table", "All steps and parameters as a table")
+show.short_table(glossary.parameters(page.layer))
+show.chart_table(glossary.frame(page.layer), "reference_steps_table", "All steps and parameters as a table")
 page.end()

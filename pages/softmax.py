@@ -1,4 +1,4 @@
-"""Softmax: why does attention use it, and why are the scores divided by √d_k?"""
+"""Softmax: why attention uses it, and why the scores are divided by √d_k."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pages.ui.start import start
 
 ROW = Knob(
     "softmax_row", "0.1, -0.2, -0.3, 0.5", Text(1000), "A row of numbers",
-    f"2 to {softmax.MOST_NUMBERS} numbers with commas between. Think of them as the scores of one query.",
+    f"2 to {softmax.MOST_NUMBERS} numbers separated by commas. Think of them as the scores of one query.",
 )  # fmt: skip
 FACTOR = Knob(
     "softmax_factor", 200, Choice(softmax.FACTORS, scale=True), "Multiply your numbers by",
-    "The same as dividing the temperature by it.",
+    "The same as dividing the temperature by this factor.",
 )  # fmt: skip
 
 page = start("Softmax", "Why attention uses a softmax, and why it divides by √d_k.", maps=False)
 
 
-st.markdown("## From scores to shares")
+st.markdown("## From scores to weights")
 picture, words = st.columns([3, 2], vertical_alignment="center")
 with picture:
     curve = softmax.curve()
@@ -35,9 +35,9 @@ with picture:
 with words:
     st.latex(r"\text{softmax}(x)_i = \frac{e^{x_i}}{\sum_j e^{x_j}}")
     st.markdown(softmax.WHY_SOFTMAX)
-show.twin(curve.frame(), "softmax_curve")
+show.chart_table(curve.frame(), "softmax_curve")
 
-st.markdown("## Your numbers, cold and hot")
+st.markdown("## Your numbers at low and high temperature")
 knobs = Knobs(page.notes)
 typed = knobs.value(ROW)
 row: softmax.Row = ()
@@ -46,11 +46,14 @@ try:
 except NumbersError as error:
     show.problem(str(error))
 if row:
-    show.shares(row, "softmax_live")
-    spread = softmax.spread(row)
-    show.figures([charts.shares_by_temperature(spread)], "softmax_shares")
-    show.figures([charts.variance_by_temperature(spread), charts.entropy_by_temperature(spread)], "softmax_spread")
-    show.twin(spread.frame(), "softmax_temperatures")
+    show.softmax_slider(row, "softmax_live")
+    by_temperature = softmax.spread(row)
+    show.figures([charts.shares_by_temperature(by_temperature)], "softmax_shares")
+    show.figures(
+        [charts.variance_by_temperature(by_temperature), charts.entropy_by_temperature(by_temperature)],
+        "softmax_spread",
+    )
+    show.chart_table(by_temperature.frame(), "softmax_temperatures")
 
 st.markdown("## Why we scale")
 text = page.source if isinstance(page.source, TypedText) else TypedText(str(TEXT.default))
@@ -59,17 +62,17 @@ if text is page.source:
 picture, words = st.columns([3, 2])
 with words:
     st.markdown(scaling.WHY_SCALE)
-    st.markdown("\n".join(f"- **{init}**: {looks}" for init, looks in scaling.LOOKS.items()))
+    st.markdown("\n".join(f"- **{init}**: {description}" for init, description in scaling.LOOKS.items()))
 try:
     scaled = scaling_of(text)
-except AttentionError as error:  # the source's own init may be the only one that is small enough
+except AttentionError as error:  # with another initialization the trace may be too large
     with picture:
         show.problem(str(error))
 else:
     with picture:
         show.figures([scaling_maps(scaled)], "softmax_scaling")
     words.caption(" ".join(scaled.notes))
-    show.twin(scaled.frame(), "softmax_scaling_table")
+    show.chart_table(scaled.frame(), "softmax_scaling_table")
 
 if row:
     st.markdown("## Why we subtract the maximum")

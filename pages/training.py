@@ -1,4 +1,4 @@
-"""Training: how does attention come to mean something? A tiny model learns one task in front of you."""
+"""Training: how attention learns. A tiny model learns one task while the page shows its attention."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from attention.training.plan import SEEDS
 from attention.training.tasks import LONGEST_OWN
 from pages.ui import film, show
 from pages.ui.knobs import inputs
-from pages.ui.knobs.session import acted, session
-from pages.ui.knobs.widgets import Knobs, locked
+from pages.ui.knobs.session import count_action, session
+from pages.ui.knobs.widgets import Knobs, is_locked
 from pages.ui.start import start
 
 TASK = replace(declared.TASK, key="train_task", sources=())
@@ -27,54 +27,61 @@ SEED = Knob(
     0,
     Whole(0, SEEDS),
     "Seed",
-    "Another seed draws another model and other sequences. The same gives the same digits on machines of one type.",
+    "Each seed gives another initial model and other sequences. The same seed gives the same digits on machines of the same type.",
 )
 
-intro = "A tiny model learns in front of you, in a second or a few. Its attention begins as noise."
+intro = "Watch a tiny model learn within a few seconds. Its attention begins as noise."
 page = start(film.TITLE, intro, maps=False, own=True)
 knobs = Knobs(page.notes)
 
 
-def turned() -> dict[str, int]:
-    """The sliders of the task; each task has its own."""
-    found = {}
-    for one in task.sliders:
-        assert isinstance(one.range, Whole)
-        options = tuple(range(int(one.range.low), int(one.range.high) + 1))
-        slider = replace(one, key=f"train_{task.name}_{one.key}", range=Choice(options, scale=True))
-        found[one.key] = knobs.value(slider, width=180)
-    return found
+def slider_values() -> dict[str, int]:
+    """The values of the task's sliders by key. Draws them."""
+    values = {}
+    for knob in task.sliders:
+        assert isinstance(knob.range, Whole)
+        options = tuple(range(int(knob.range.low), int(knob.range.high) + 1))
+        slider = replace(knob, key=f"train_{task.name}_{knob.key}", range=Choice(options, scale=True))
+        values[knob.key] = knobs.value(slider, width=180)
+    return values
 
 
 def compare(name: str) -> None:
-    acted()
-    st.session_state[beside.key] = "" if control == name else name
+    count_action()
+    st.session_state[control_knob.key] = "" if control == name else name
 
 
 def open_in_lab() -> None:
-    """Goes on with the shown model as the source of all pages."""
+    """Opens the shown model in the Lab, as the source of all pages."""
     ours = session()
     at = None if player.watched.step == plan.steps else player.watched.step
-    wanted: dict[str, Any] = {
+    state: dict[str, Any] = {
         "source": "trained",
         "task": task.name,
         "seed": seed,
         "at": at,
         declared.OWN_TEXT.key: typed,
     }
-    wanted |= {"control": "", "steps": None, "length": None, "offset": None, "layer": len(plan.design.names) - 1}
-    inputs.ask({key: in_url(value) for key, value in (wanted | dict(plan.turned)).items()})
+    state |= {"control": "", "steps": None, "length": None, "offset": None, "layer": len(plan.design.names) - 1}
+    inputs.request_values({key: in_url(value) for key, value in (state | dict(plan.turned)).items()})
     ours.next_page = "Lab"
 
 
 with st.container(horizontal=True, vertical_alignment="bottom", key="train_knobs"):
     task = TASKS[knobs.value(TASK, width=250)]
     seed = knobs.value(SEED, width=110)
-    sliders = turned()
-    own = Knob(f"train_{task.name}_input", "", Text(LONGEST_OWN), "Your own", f"It reads {task.hint}.", empty=task.hint)
-    typed = knobs.value(own, width="stretch")
-beside = Knob(f"train_{task.name}_control", "", Choice(("", *task.controls)), held=True)
-control = knobs.value(beside)
+    sliders = slider_values()
+    input_knob = Knob(
+        f"train_{task.name}_input",
+        "",
+        Text(LONGEST_OWN),
+        "Your own input",
+        f"The model reads {task.hint}.",
+        empty=task.hint,
+    )
+    typed = knobs.value(input_knob, width="stretch")
+control_knob = Knob(f"train_{task.name}_control", "", Choice(("", *task.controls)), held=True)
+control = knobs.value(control_knob)
 plan = Plan(
     task.name, seed, turned=tuple((key, value) for key, value in sliders.items() if value != getattr(task.design, key))
 )
@@ -92,24 +99,26 @@ with st.container(horizontal=True, vertical_alignment="center", key="train_butto
     player.button()
     for name, other in task.controls.items():
         kind = "primary" if control == name else "secondary"
-        st.button(f"Beside it: {name}", on_click=compare, args=(name,), help=other.sentence, type=kind)  # type: ignore[arg-type]  # one of two
+        st.button(f"Compare with: {name}", on_click=compare, args=(name,), help=other.sentence, type=kind)  # type: ignore[arg-type]  # one of two
     st.markdown(task.controls[control].sentence if control else task.sentence, width="stretch")
 player.pictures()
 for note in example.notes:
     st.caption(note)
-if player.watched.step is not None and not (locked() or player.moved):
+if player.watched.step is not None and not (is_locked() or player.was_running):
     st.button(
-        "Open this model in the Lab →", on_click=open_in_lab, help="Every step, every number, and every other page."
+        "Open this model in the Lab →",
+        on_click=open_in_lab,
+        help="Shows every step and number of this model, on all pages.",
     )
 
-with st.expander(f"Does it always? {MANY} seeds", key="train_seeds", on_change="rerun") as unfolded:
+with st.expander(f"Does it always learn this? {MANY} seeds", key="train_seeds", on_change="rerun") as unfolded:
     if unfolded.open:
-        running = session().seeds_run == plan
-        if not running and session().seeds_shown != plan:
+        running = session().seeds_in_training == plan
+        if not running and session().seeds_trained != plan:
             if st.button(f"Train {MANY} seeds", key="train_many"):
-                session().seeds_run = plan
+                session().seeds_in_training = plan
                 st.rerun()
-            st.caption("One after the other, each a second or a few. Closing this stops them.")
+            st.caption("One after the other, a few seconds each. Closing this section stops the training.")
         else:
-            st.fragment(film.seeds, run_every=film.LOOK if running else None)(plan, example)
+            st.fragment(film.seeds, run_every=film.UPDATE_SECONDS if running else None)(plan, example)
 page.end()

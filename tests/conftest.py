@@ -1,11 +1,11 @@
-"""What the tests of the pages share: a running server, a browser, and what a figure message holds."""
+"""Fixtures and helpers of the page tests: a running server, a browser, the content of figure messages."""
 
 from __future__ import annotations
 
 import gc
 import os
 
-# As the server does, and before anybody imports torch: with more threads BLAS sums in another order, and the last bit differs.
+# As the server does, and before torch is imported: with more threads BLAS sums in another order, and the last bit differs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import json
@@ -52,10 +52,10 @@ from pages.ui.server import served
 if TYPE_CHECKING:
     from tiny_models import TinyModels
 
-# Each AppTest reads what every installed package says of itself, for five times what a page costs: once is enough.
+# Each AppTest scans the metadata of every installed package, which takes five times as long as a page: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
-# No test asks how fast the machine is: whatever waits does so for a minute, and what comes at once costs nothing.
+# No test depends on the speed of the machine: every wait lasts up to a minute and ends as soon as its condition holds.
 PATIENCE = 60_000  # milliseconds
 expect.set_options(timeout=PATIENCE)
 # The same examples in every run, so that a red test means a change; `--hypothesis-profile=default` looks for others.
@@ -65,18 +65,18 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("lab")
 
 ROOT = Path(__file__).parents[1]
-# What Streamlit's page asks for until its server, which a test has stopped, is there again.
+# Addresses that Streamlit's page polls until its server, which a test has stopped, runs again.
 STREAMLITS_PROBES = ("/_stcore/health", "/_stcore/host-config")
 
-# Who may frame the tests' server. Streamlit's default would obey such a page, too.
+# A site that may frame the tests' server. Streamlit would obey such a page by default.
 FRAMED_BY = "https://course.streamlit.app"
 HUB = "https://huggingface.co"
 
 
 class ByWhatTheyShare(LoadScopeScheduling):
-    """Spreads the tests over the workers: a file together, which makes its figures once; browser tests one by one; those
-    that need replicas share one set, those of a real model the server that has loaded it. The largest groups begin, so
-    that all workers end at once.
+    """Distributes the tests over the workers: a file stays on one worker and makes its figures once; browser tests are separate;
+    tests that need replicas share one set; tests of a real model share the server that has loaded it. The largest groups
+    start first, so that all workers end at about the same time.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -99,18 +99,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # what all tests have imported stays: looking through it again and again takes a tenth of their time
+    gc.freeze()  # imported modules stay: scanning them in every collection takes a tenth of the tests' time
 
 
 def unpack(message: bytes) -> list[dict[str, Any]]:
-    """The figures of one message to the figure component, arrays as numpy: what the page will paint."""
+    """The figures of one message to the figure component, with arrays as numpy: the numbers that the page will paint."""
     figures: list[dict[str, Any]] = unpacked(message)["figures"]
     for figure in figures:
         first = figure["data"][0]
-        if isinstance(first.get("z"), dict):  # the second less the first, which the page works out
-            one, other = (drawn["data"][0]["z"] for drawn in figures[:2])
-            gaps = np.unpackbits(first["z"]["gaps"], count=one.size, bitorder="little").reshape(one.shape)
-            first["z"] = np.where(gaps == 1, np.float32(np.nan), other - one)
+        if isinstance(first.get("z"), dict):  # the second minus the first, which the page computes
+            minuend, other = (drawn["data"][0]["z"] for drawn in figures[:2])
+            gaps = np.unpackbits(first["z"]["gaps"], count=minuend.size, bitorder="little").reshape(minuend.shape)
+            first["z"] = np.where(gaps == 1, np.float32(np.nan), other - minuend)
     return figures
 
 
@@ -126,30 +126,36 @@ def unpacked(message: bytes) -> dict[str, Any]:
         count = int(np.prod(place["shape"]))
         return np.frombuffer(message, place["dtype"], count, start + place["at"]).reshape(place["shape"])
 
-    whole: dict[str, Any] = json.loads(message[4:start], object_hook=revive)
-    return whole
+    content: dict[str, Any] = json.loads(message[4:start], object_hook=revive)
+    return content
 
 
 def around(app: AppTest) -> dict[str, Any]:
-    """What the page tells the component of its maps; the controls and the steps of the strip by their names."""
+    """The message to the component of the maps, with the controls and the steps of the strip by name."""
     message = next(
-        unpacked(one.proto.bytes) for one in app.get("bidi_component") if b'"controls":[{' in one.proto.bytes
+        unpacked(component.proto.bytes)
+        for component in app.get("bidi_component")
+        if b'"controls":[{' in component.proto.bytes
     )
-    by_name = {part: {one["name"]: one for one in message[part] or ()} for part in ("controls", "strip")}
+    by_name = {part: {entry["name"]: entry for entry in message[part] or ()} for part in ("controls", "strip")}
     return {**message, **by_name}
 
 
 def address(app: AppTest) -> dict[str, str]:
-    """What the page is told to write into its address, by key."""
-    answers = [one.proto.json for one in app.get("bidi_component") if one.proto.component_name == "attention_address"]
+    """The state that the page writes into its address, by key."""
+    answers = [
+        component.proto.json
+        for component in app.get("bidi_component")
+        if component.proto.component_name == "attention_address"
+    ]
     last: dict[str, Any] = max(map(json.loads, answers), key=lambda answer: answer["serial"])
     state: dict[str, str] = last["state"]
     return state
 
 
 def turn(app: AppTest, **knobs: Any) -> AppTest:
-    """Turns knobs as the component does, which AppTest cannot click."""
-    app.session_state["session"].turned = knobs
+    """Sets knobs as the component does, which AppTest cannot click."""
+    app.session_state["session"].pending_values = knobs
     return app.run()
 
 
@@ -160,7 +166,7 @@ def free_port() -> int:
 
 
 def script_address(server: str, name: str) -> str:
-    """Where a server has a script of ours."""
+    """The address of one of our scripts on a server."""
     return f"{server}/{served.script(name).removeprefix('./')}"
 
 
@@ -168,7 +174,7 @@ def script_address(server: str, name: str) -> str:
 def running_process(
     port: int = 0, main_file: str = "app.py", **environment: str
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A Streamlit server of our app, on a free port if none is given: its address and its process."""
+    """A Streamlit server of our app, on a free port by default: its address and its process."""
     port = port or free_port()
     command = [sys.executable, "-m", "streamlit", "run", main_file, f"--server.port={port}"]
     options = ["--server.address=127.0.0.1", "--server.headless=true", "--server.fileWatcherType=none"]
@@ -192,20 +198,22 @@ def running_process(
         process.terminate()
         _, errors = process.communicate(timeout=60)
     assert b"Traceback" not in errors, errors.decode()
-    assert process.returncode in (0, -signal.SIGKILL)  # the second by a test
+    assert process.returncode in (0, -signal.SIGKILL)  # the second when a test kills it
 
 
 @contextmanager
 def running_server() -> Iterator[str]:
-    """A Streamlit server of our app on a free port; its address."""
+    """A Streamlit server of our app on a free port: its address."""
     with running_process(LAB_FRAME_ANCESTORS=f"{FRAMED_BY} {HUB}") as (address, _):
         yield address
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyModels:
-    """Gives the folder of a tiny model of any family: tiny("GPT-2")."""
-    from tiny_models import TinyModels  # which imports torch: the process that distributes the tests needs none
+    """Returns the folder of a tiny model of any family: tiny("GPT-2")."""
+    from tiny_models import (
+        TinyModels,
+    )  # imports torch, which the distributing process does not need
 
     return TinyModels(tmp_path_factory.mktemp("models"))
 
@@ -218,7 +226,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def all_replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
-    """Three servers behind nginx; each has run the page once, as in compose.yaml."""
+    """Three servers behind nginx; each has run the page once, as compose.yaml requires."""
 
     def replica(port: int) -> subprocess.Popen[bytes]:
         environment = {
@@ -238,7 +246,7 @@ def all_replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]
 
 @pytest.fixture
 def replicas(all_replicas: Replicas) -> Replicas:
-    """Servers behind nginx that a test may kill: the next one finds them all again, and an empty log."""
+    """Servers behind nginx that a test may kill: the next test finds all of them running, and an empty log."""
     all_replicas.restart()
     return all_replicas
 
@@ -249,8 +257,8 @@ def visit(browser: Browser, contexts: dict[str, Tabs], replicas: Replicas) -> It
     visitors: list[Visitor] = []
 
     def visit(strict: bool = False) -> Visitor:
-        # Playwright waits with `eval`, which the policy forbids; where that is the question, `strict` leaves it in force.
-        place = f"visitor {len(visitors)}, strict: {strict}"  # one context for all that are the first of their test
+        # Playwright waits with `eval`, which the policy forbids; `strict` leaves the policy in force for tests about it.
+        place = f"visitor {len(visitors)}, strict: {strict}"  # all first visitors of tests share one context
         if place not in contexts:
             options: Any = {"viewport": {"width": 1440, "height": 1000}, "bypass_csp": not strict}
             contexts[place] = Tabs(watched(browser.new_context(**options)), fresh=True, cold=True)
@@ -269,22 +277,22 @@ def browser() -> Iterator[Browser]:
     if chromium is None:
         pytest.fail("these tests need Chromium: `make test` installs it, or set CHROMIUM to its path")
     with sync_playwright() as playwright:
-        # Chromium keeps a page of its own ready behind every window, for its address bar: half of what the tests cost.
-        # Only the last such list counts, so what Playwright switches off stands in ours too.
+        # Chromium keeps a hidden page ready behind every window, for its address bar: half of the tests' processor time.
+        # Only the last such list counts, so it repeats the features that Playwright disables.
         unused = (
             "WebUIOmniboxPopup,WebUIOmniboxFullPopup,WebUIOmniboxAimPopup,PaintHolding,OptimizationHints,LensOverlay"
         )
         unused += ",MediaRouter,HttpsUpgrades,ThirdPartyStoragePartitioning,AvoidUnnecessaryBeforeUnloadCheckSync"
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-        options.append("--process-per-site")  # the second tab runs what the first has compiled
-        options.append("--in-process-gpu")  # whose process has nothing to do but to be told so
+        options.append("--process-per-site")  # the second tab reuses the scripts that the first has compiled
+        options.append("--in-process-gpu")  # a GPU process of its own would only be idle
         options.append(f"--disable-features={unused}")
         opened = playwright.chromium.launch(executable_path=chromium, args=options)
         yield opened
         opened.close()
 
 
-# Streamlit's own protocol says when a script is asked to run, begins and ends; what its page shows of that, it may skip.
+# Streamlit's protocol reports when a rerun is requested, begins and ends; its page may skip some of these states.
 LISTEN = """{ const RERUN = 11, NEW_SESSION = 4, SCRIPT_FINISHED = 6; // fields of BackMsg and ForwardMsg
     const kind = (bytes) => { // the field of a message after its hash (1) and metadata (2)
         for (let at = 0, length, shift; at < bytes.length; at += length) {
@@ -298,20 +306,20 @@ LISTEN = """{ const RERUN = 11, NEW_SESSION = 4, SCRIPT_FINISHED = 6; // fields 
         let text = '';
         for (let at = 0; at < bytes.length; at += 32768) text += String.fromCharCode(...bytes.subarray(at, at + 32768));
         return [btoa(text), shape]; };
-    window.shifted = 0; // what has jumped so far, as a layout shift counts it
+    window.shifted = 0; // the sum of the layout shifts so far
     new PerformanceObserver((list) => { for (const { value } of list.getEntries()) window.shifted += value; }).observe({ type: 'layout-shift', buffered: true });
-    // Playwright would tell of each of the 230 requests of a page, for a fourteenth of what the page costs.
-    const asked = (url) => { if (!/^(blob|data):/.test(url) && new URL(url).host !== location.host) window.outside?.(url); };
-    new PerformanceObserver((list) => { for (const { name } of list.getEntries()) asked(name); }).observe({ type: 'resource', buffered: true });
+    // Playwright would report each of the 230 requests of a page, for a fourteenth of the page's processor time.
+    const report = (url) => { if (!/^(blob|data):/.test(url) && new URL(url).host !== location.host) window.outside?.(url); };
+    new PerformanceObserver((list) => { for (const { name } of list.getEntries()) report(name); }).observe({ type: 'resource', buffered: true });
     window.WebSocket = class extends WebSocket {
         constructor(...all) {
             super(...all);
-            asked(this.url);
+            report(this.url);
             window.script.state = 'none';
             this.addEventListener('message', ({ data }) => {
-                const what = kind(new Uint8Array(data));
-                if (what === NEW_SESSION) Object.assign(window.script, { state: 'runs', runs: window.script.runs + 1 });
-                if (what === SCRIPT_FINISHED && window.script.state === 'runs') window.script.state = 'ended';
+                const type = kind(new Uint8Array(data));
+                if (type === NEW_SESSION) Object.assign(window.script, { state: 'runs', runs: window.script.runs + 1 });
+                if (type === SCRIPT_FINISHED && window.script.state === 'runs') window.script.state = 'ended';
             });
         }
         send(data) {
@@ -321,7 +329,7 @@ LISTEN = """{ const RERUN = 11, NEW_SESSION = 4, SCRIPT_FINISHED = 6; // fields 
 
 
 def watched(context: BrowserContext) -> BrowserContext:
-    """The same context, whose pages wait long and know what their scripts do, for `settled` and `acted`."""
+    """The same context, whose pages wait up to a minute and record the state of their scripts, for `settled` and `acted`."""
     context.set_default_timeout(PATIENCE)
     context.add_init_script(LISTEN)
     return context
@@ -329,9 +337,9 @@ def watched(context: BrowserContext) -> BrowserContext:
 
 @dataclass
 class Tabs:
-    """A browser context with the same options for many tests, and its tabs that no test has at the moment.
+    """A browser context that tests with equal options share, and its idle tabs.
 
-    A tab that has shown a Streamlit page shows the next in half the time: its scripts are compiled. A `fresh` one has no
+    A tab that has shown a Streamlit page opens the next in half the time: its scripts are compiled. A `fresh` one has no
     cookies, and a `cold` one gets every file from the server.
     """
 
@@ -339,7 +347,7 @@ class Tabs:
     fresh: bool = False
     cold: bool = False
     idle: list[Page] = field(default_factory=list)
-    outside: list[str] = field(default_factory=list)  # what its pages asked of others than their own server
+    outside: list[str] = field(default_factory=list)  # requests of its pages to other servers than their own
 
     def __post_init__(self) -> None:
         self.context.expose_binding("outside", lambda _, url: self.outside.append(url))
@@ -359,14 +367,14 @@ class Tabs:
     def give_back(self, page: Page) -> None:
         if page.is_closed():
             return
-        page.evaluate("sessionStorage.clear(); localStorage.clear()")  # whether the sidebar is open, among others
+        page.evaluate("sessionStorage.clear(); localStorage.clear()")  # for example, whether the sidebar is open
         page.goto("about:blank")
         self.idle.append(page)
 
 
 @pytest.fixture(scope="session")
 def contexts(browser: Browser) -> Iterator[dict[str, Tabs]]:
-    """The browser contexts so far, by their options: a shared one has Plotly's script in its cache."""
+    """The browser contexts that have been opened, by their options: a shared one has Plotly's script in its cache."""
     opened: dict[str, Tabs] = {}
     yield opened
     for tabs in opened.values():
@@ -375,10 +383,10 @@ def contexts(browser: Browser) -> Iterator[dict[str, Tabs]]:
 
 @pytest.fixture
 def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[..., Page]]:
-    """Opens a page; at the end nothing was fetched from outside and no error was logged.
+    """Opens a page; at the end, asserts that nothing was fetched from other servers and no error was logged.
 
-    With `fresh` it is somebody else's browser, which shares nothing with the other pages; a `cold` one has no file of ours
-    either. Where there is no figure, one is not waited for. Other options are those of a browser context.
+    A `fresh` page belongs to another browser, which shares nothing with the other pages; a `cold` one has also no cached
+    files. `figure=False` opens a page without figures. Other options are those of a browser context.
     """
     complaints: list[str] = []
     leave: list[Callable[[], object]] = []
@@ -396,7 +404,7 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
             tabs = contexts[place] = Tabs(watched(browser.new_context(**options)), fresh, cold)
         page = tabs.take()
         leave.append(partial(tabs.give_back, page))
-        # What a context of its own would have from the start, and which would compile every script anew for it.
+        # A context of its own could have these options from the start, but would have to compile every script again.
         if permissions:
             tabs.context.grant_permissions([*permissions])
             leave.append(tabs.context.clear_permissions)
@@ -409,8 +417,8 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
         home = "/".join(address.split("/")[:3])
 
         def on_console(message: ConsoleMessage) -> None:
-            gone = "ERR_" in message.text and message.location.get("url", "").endswith(STREAMLITS_PROBES)
-            if message.type == "error" and not gone:
+            expected = "ERR_" in message.text and message.location.get("url", "").endswith(STREAMLITS_PROBES)
+            if message.type == "error" and not expected:
                 complaints.append(f"console: {message.text} {message.location}")
 
         def on_page_error(error: Error) -> None:
@@ -440,16 +448,16 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
         return page
 
     yield open_page
-    for one in leave:
-        one()
+    for undo in leave:
+        undo()
     assert not complaints
 
 
 @pytest.fixture
 def framed(browser: Browser, server: str) -> Iterator[Callable[..., Page]]:
-    """A page of another site with the Lab in a frame; the site answers to everything, and nothing leaves this machine.
+    """A page of another site with the Lab in a frame; the site answers every request, and nothing leaves this machine.
 
-    The page has every message that it gets in `heard`. With `strict` the content policy holds, as in `visit`.
+    The page stores every message that it receives in `heard`. With `strict` the content policy holds, as in `visit`.
     """
     opened: list[BrowserContext] = []
 
@@ -459,8 +467,8 @@ def framed(browser: Browser, server: str) -> Iterator[Callable[..., Page]]:
         hear = "window.heard = []; onmessage = ({ data }) => heard.push(data);"
         frame = f"<iframe src='{server}/{address}' width=1200 height=900>"
         html = f"<link rel=icon href=data:,><script>{hear}</script>{frame}"
-        free = {f"access-control-allow-{what}": "*" for what in ("origin", "headers", "methods")}
-        context.route(f"{site}/**", lambda asked: asked.fulfill(body=html, content_type="text/html", headers=free))
+        free = {f"access-control-allow-{part}": "*" for part in ("origin", "headers", "methods")}
+        context.route(f"{site}/**", lambda route: route.fulfill(body=html, content_type="text/html", headers=free))
         page = context.new_page()
         page.goto(site)
         return page
@@ -470,30 +478,30 @@ def framed(browser: Browser, server: str) -> Iterator[Callable[..., Page]]:
         context.close()
 
 
-# What keeps a page from being settled: nothing at the end.
+# The reasons why a page is not settled yet, as text; empty when it is settled.
 UNREST = """() => { const app = document.querySelector('[data-testid=stApp]'), all = [...document.querySelectorAll('.figures, .lesson')];
     return [window.script.state !== 'ended' && `the script is ${window.script.state}`,
         !app?.hasAttribute('data-painted') && 'what stands under the first picture is hidden',
         app?.dataset.testScriptState !== 'notRunning' && `the page says that it is ${app?.dataset.testScriptState}`,
         !all.length && 'there is no figure',
-        all.some(({ shown }) => !shown?.painted || shown.painted !== shown.figures) && 'a figure is not painted',
-        all.some(({ shown }) => shown?.owes) && 'a figure has not asked for the rest of the page yet',
+        all.some(({ figureState }) => !figureState?.painted || figureState.painted !== figureState.figures) && 'a figure is not painted',
+        all.some(({ figureState }) => figureState?.restPending) && 'a figure has not asked for the rest of the page yet',
         document.querySelector('[data-stale=true]') && 'a part of the page is stale',
         window.seen !== (window.seen = location.href) && 'the address changes'].filter(Boolean).join(', '); }"""
 
 
 def tab_of(page: Page | Frame) -> Page:
-    """The tab that a page, or a frame in it, is shown in."""
+    """The tab that shows a page, or a frame in it."""
     return page.page if isinstance(page, Frame) else page
 
 
 def settled(page: Page | Frame) -> None:
-    """Waits until the script has ended, every figure is painted with its latest numbers, and nothing comes after it.
+    """Waits until the script has ended, every figure is painted with its latest numbers, and nothing changes any more.
 
-    What follows a run without a sign, as the address does, is there some frames later: frames and not milliseconds,
+    Changes that follow a run without a signal, like the address, appear some frames later: frames and not milliseconds,
     so that a busy machine has more time for it.
     """
-    tab_of(page).bring_to_front()  # a tab behind another draws a frame a second
+    tab_of(page).bring_to_front()  # a hidden tab draws one frame a second
     try:
         page.wait_for_function(
             f"""() => {{ window.calm = ({UNREST})() || window.calm > 8 ? 0 : (window.calm ?? 0) + 1;
@@ -503,16 +511,16 @@ def settled(page: Page | Frame) -> None:
         pytest.fail(f"not settled after {PATIENCE / 1000:g} s: {page.evaluate(UNREST)} ({error})")
 
 
-# What of a page is not in a theme yet: the colours of the app, and what fades into them.
+# The parts of a page that are not in a theme yet: the colours of the app, and elements that still fade into them.
 UNTHEMED = """(scheme) => { const seen = getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme;
-    // What is folded away is not drawn: its fading has come to its end and is still listed.
-    const fading = document.getAnimations().filter((one) => one instanceof CSSTransition && one.playState === 'running');
+    // Elements in a closed expander are not drawn: their transitions have ended and are still listed.
+    const fading = document.getAnimations().one instanceof CSSTransition && one.playState => filter((animation) => animation instanceof CSSTransition && animation.playState => one instanceof CSSTransition && one.playState === 'running');
     return [...seen === scheme ? [] : [`the page is ${seen}, and the browser ${matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'}`],
-        ...fading.map((one) => `${one.transitionProperty} of ${one.effect.target.outerHTML.slice(0, 100)}`)]; }"""
+        ...`${one.transitionProperty} of ${one.effect => fading.map((animation) => `${animation.transitionProperty} of ${animation.effect => `${one.transitionProperty} of ${one.effect.target.outerHTML.slice(0, 100)}`)]; }"""
 
 
 def in_theme(page: Page, scheme: str) -> None:
-    """Makes the page light or dark, as a computer does in the evening, and waits until it is."""
+    """Switches the page to the light or dark theme of the browser, and waits until it is drawn so."""
     page.emulate_media(color_scheme=scheme)
     try:
         page.wait_for_function(f"(scheme) => !({UNTHEMED})(scheme).length", arg=scheme)
@@ -523,8 +531,10 @@ def in_theme(page: Page, scheme: str) -> None:
 
 
 def acted(page: Page | Frame, act: Callable[[], Any]) -> None:
-    """Does something that sends the page to the server, and waits for the answer to be painted."""
-    tab_of(page).bring_to_front()  # as in `settled`: whatever is clicked must stand still for two frames
+    """Performs an action that reruns the script on the server, and waits until the answer is painted."""
+    tab_of(
+        page
+    ).bring_to_front()  # as in `settled`: Playwright clicks an element only after it has been still for two frames
     watch_runs(page)
     act()
     wait_for_run(page)
@@ -532,7 +542,7 @@ def acted(page: Page | Frame, act: Callable[[], Any]) -> None:
 
 
 def watch_runs(page: Page | Frame) -> None:
-    """From now on a run of the script is noticed."""
+    """Remembers how often the script has run, for `wait_for_run`."""
     page.evaluate("() => { window.before = window.script.runs; }")
 
 
@@ -542,13 +552,13 @@ def wait_for_run(page: Page | Frame) -> None:
 
 
 def received(sent: tuple[str, list[int]], kind: type[np.number[Any]]) -> np.ndarray:
-    """The numbers that `window.sent` sends: a text, where a list of as many numbers costs ten times as much."""
+    """The numbers that `window.sent` sends as text, which is ten times as fast as a list."""
     text, shape = sent
     return np.frombuffer(b64decode(text), kind).reshape(shape).copy()
 
 
 def painted(page: Page | Frame, index: int) -> np.ndarray:
-    """The numbers of a figure as Plotly holds them in the page, gaps as NaN."""
+    """The numbers of a figure in Plotly's data in the page, with gaps as NaN."""
     sent = page.evaluate(
         """(i) => { const { z } = document.querySelectorAll('.js-plotly-plot')[i].data[0];
             const numbers = z.flatMap((row) => Array.from(row, (z) => Number.isFinite(z) ? z : NaN));
@@ -559,34 +569,34 @@ def painted(page: Page | Frame, index: int) -> np.ndarray:
 
 
 def cell_of(page: Page | Frame | FrameLocator) -> str:
-    """What the line under the maps says of the chosen cell: "weights · query 4 the → key 2 sat = 0.4508"."""
-    said: str = page.locator(".answer").evaluate(
+    """The line under the maps about the chosen cell: "weights · query 4 the → key 2 sat = 0.4508"."""
+    line: str = page.locator(".answer").evaluate(
         """(answer) => { const side = (name) => { const one = answer.querySelector(`.side.${name}`);
               return [one.querySelector('.unbroken').firstChild.textContent, one.querySelector('input').value, one.querySelector('code').textContent].join(' ').trim(); };
             return `${answer.querySelector('b').textContent} · ${side('q')} → ${side('k')} = ${answer.querySelector('.number').textContent}`; }"""
     )
-    return said
+    return line
 
 
 def turned(page: Page | Frame, knob: str, value: str) -> None:
-    """Turns a control above the maps, and waits until the page has followed."""
+    """Sets a control above the maps, and waits until the page has followed."""
     control = page.locator(f".hand [name={knob}]")
-    if control.evaluate("(one) => one.tagName") == "SELECT":
+    if control.evaluate("one.tagName => (element) => element.tagName => one.tagName") == "SELECT":
         acted(page, lambda: control.select_option(value))
         return
-    if control.is_hidden():  # d_model, of which some are offered, and any can be typed
+    if control.is_hidden():  # d_model: a menu of some values, and a field for any other
         page.locator(f".hand [data-name={knob}] select").select_option("other …")
     control.fill(value)
     acted(page, lambda: control.press("Enter"))
 
 
 def click_cell(page: Page | Frame, index: int, row: int, column: int) -> None:
-    """Clicks the middle of a cell of a figure, as the person sees it now."""
+    """Clicks the middle of a cell of a figure, at its current place on the screen."""
     place = page.evaluate(
         """([i, row, column]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
             plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-            // A browser cuts the fraction of a pixel off, which may be more than a cell of a long text.
+            // A browser truncates fractions of a pixel, which may be more than a cell of a long text.
             return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(row)].map(Math.round); }""",
         [index, row, column],
     )

@@ -1,4 +1,4 @@
-"""A TCP proxy between a browser and a server that holds back what the server says over WebSockets, for as long as a test wants."""
+"""A TCP proxy between a browser and a server that delays the server's WebSocket messages for as long as a test wants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 class Proxy:
-    """Forwards every connection; answers over a WebSocket wait while it is held."""
+    """Forwards every connection; messages over a WebSocket wait while it holds."""
 
     def __init__(self, server: str) -> None:
         self.host, _, port = urlsplit(server).netloc.partition(":")
@@ -25,11 +25,11 @@ class Proxy:
         self.address = f"http://127.0.0.1:{self.listening.sockets[0].getsockname()[1]}"
 
     def hold(self) -> None:
-        """From now on answers wait."""
+        """Holds all further answers."""
         self.loop.call_soon_threadsafe(self.opened.clear)
 
     def release(self) -> None:
-        """Lets all that has waited through, in its order."""
+        """Forwards all waiting answers, in order."""
         self.loop.call_soon_threadsafe(self.opened.set)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Proxy:
 
 @contextmanager
 def delaying(server: str) -> Iterator[Proxy]:
-    """A proxy before a server."""
+    """A delaying proxy in front of a server."""
     proxy = Proxy(server)
     try:
         yield proxy

@@ -1,6 +1,6 @@
 """Which tests are quick: those that use nothing of COSTLY and are not marked `slow`.
 
-Nobody keeps a list of them. What a test uses is read from its code, its fixtures, its parameters, and the helpers that these call.
+There is no list of them: the modules that a test uses follow from its code, its fixtures, its parameters, and their helpers.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ TESTS = {path.stem for path in Path(__file__).parent.glob("*.py")}
 
 
 def is_costly(value: Any) -> bool:
-    """Whether a value is a module of COSTLY, or comes from one, or its class does."""
-    own = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", type(value).__module__)
-    return any(f"{own}.".startswith(f"{module}.") for module in COSTLY)
+    """Whether a value is a module of COSTLY, or it or its class is defined in one."""
+    module_name = (
+        value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", type(value).__module__)
+    )
+    return any(f"{module_name}.".startswith(f"{module}.") for module in COSTLY)
 
 
 def names_in(code: CodeType) -> Iterator[str]:
@@ -47,8 +49,8 @@ def names_in(code: CodeType) -> Iterator[str]:
 
 
 def used_by(value: Any) -> Iterable[Any]:
-    """What a value uses directly: the elements of a container, what a function or a class of the tests names."""
-    ours = str(getattr(value, "__module__", "")).partition(".")[0] in (TESTS | {"benchmarks"})
+    """The values that a value uses directly: the elements of a container, the names in a function or class of the tests."""
+    is_ours = str(getattr(value, "__module__", "")).partition(".")[0] in (TESTS | {"benchmarks"})
     match value:
         case dict():
             return [*value.keys(), *value.values()]
@@ -56,30 +58,30 @@ def used_by(value: Any) -> Iterable[Any]:
             return value
         case partial():
             return [value.func, value.args, value.keywords]
-        case FunctionType() if ours:  # a name that is no global may be a module that the function imports
+        case FunctionType() if is_ours:  # a name that is no global may be a module that the function imports
             globals_ = [value.__globals__.get(name, ModuleType(name)) for name in names_in(value.__code__)]
-            return [*globals_, *vars(value).values()]  # with what a decorator has added
-        case type() if ours:
+            return [*globals_, *vars(value).values()]  # with the attributes that decorators have added
+        case type() if is_ours:
             return vars(value).values()
     return [value.__wrapped__] if hasattr(value, "__wrapped__") else []  # a fixture, a cached function
 
 
 def uses_costly(*values: Any) -> bool:
     """Whether one of the values uses something of COSTLY, directly or through others."""
-    waiting, seen = list(values), dict[int, Any]()
+    waiting, visited = list(values), dict[int, Any]()
     while waiting:
         value = waiting.pop()
-        if id(value) in seen or isinstance(value, str | int | float | None):
+        if id(value) in visited or isinstance(value, str | int | float | None):
             continue
         if is_costly(value):
             return True
-        seen[id(value)] = value  # which keeps its id from becoming another's
+        visited[id(value)] = value  # keeps the object alive, so that its id is not reused
         waiting += used_by(value)
     return False
 
 
 def mark_quick_tests(items: list[pytest.Item], shared: dict[str, Any]) -> None:
-    """Gives the mark `quick` to every test that is; `shared` has the fixtures of conftest.py."""
+    """Marks every quick test as `quick`; `shared` has the fixtures of conftest.py."""
     answers = dict[Any, bool]()
     for item in items:
         if not isinstance(item, pytest.Function):

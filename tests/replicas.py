@@ -13,14 +13,14 @@ from urllib.request import Request, urlopen
 
 from playwright.sync_api import BrowserContext, ConsoleMessage, Error, Page
 
-LOST = ("WebSocket connection", "Failed to load resource", "ERR_")  # what a browser says of a server that is gone
+LOST = ("WebSocket connection", "Failed to load resource", "ERR_")  # console messages about a killed server
 
 
 Process = subprocess.Popen[bytes]
 
 
 class Replicas:
-    """Servers by their address, and the proxy before them with its access log; used with `with`."""
+    """Servers by address, and the proxy in front of them with its access log; a context manager."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Replicas:
         self._stack.close()
 
     def restart(self, proxy: bool = True) -> None:
-        """Starts servers anew that were killed, and the proxy, which would shun them for a while; its log is empty."""
+        """Restarts killed servers, and the proxy, which would avoid them for a while; empties the log."""
         killed = [address for address, process in self.servers.items() if process.poll() is not None]
         for address in killed:
             self.servers[address] = self._replica(int(address.rpartition(":")[2]))
@@ -53,31 +53,31 @@ class Replicas:
             return answer.read(), {name.lower(): value for name, value in answer.getheaders()}
 
     def of_route(self, route: str, replica: str = "") -> str:
-        """The server that a visitor with these cookies gets now."""
-        asked = f"/asked-{time.monotonic_ns()}"
-        self.get(asked, route, replica)
-        (server,) = self.served(f"{asked} ")
+        """The server that would serve a visitor with these cookies now."""
+        path = f"/asked-{time.monotonic_ns()}"
+        self.get(path, route, replica)
+        (server,) = self.served(f"{path} ")
         return server
 
     def of(self, visitor: Visitor) -> str:
-        """The server that a visitor gets now."""
+        """The server that would serve a visitor now."""
         return self.of_route(visitor.cookies["route"], visitor.cookies["replica"])
 
     def route_to(self, wanted: Callable[[str], bool]) -> str:
         return next(route for i in range(200) if wanted(self.of_route(route := f"{i:032x}")))
 
     def served(self, request: str) -> set[str]:
-        """The servers that answered requests like this one, from the proxy's log."""
+        """The servers that answered matching requests, from the proxy's log."""
         for _ in range(600):  # a line is written when the answer has been sent
             lines = [line for line in self.log.read_text().splitlines() if re.search(request, line)]
             if lines:
-                return {line.rsplit(maxsplit=1)[-1] for line in lines}  # the last one, where others did not answer
+                return {line.rsplit(maxsplit=1)[-1] for line in lines}  # after a retry, the last server
             time.sleep(0.1)
         raise AssertionError(f"no request like {request} was logged")
 
 
 class Tabs(Protocol):
-    """Where a visitor's pages come from, and go to."""
+    """A pool that lends pages to visitors."""
 
     context: BrowserContext
 
@@ -87,7 +87,7 @@ class Tabs(Protocol):
 
 
 class Visitor:
-    """Somebody with a browser that has not been here, and what it complains of, beyond a server that was killed."""
+    """A new visitor with a browser, and its console errors except those about killed servers."""
 
     def __init__(self, tabs: Tabs, home: str) -> None:
         self.tabs, self.home, self.complaints, self.killed = tabs, home, list[str](), False
@@ -104,7 +104,7 @@ class Visitor:
         return page
 
     def leave(self) -> None:
-        """Gives the first page to the next visitor, and closes the others."""
+        """Returns the first page to the pool, and closes the others."""
         for i, page in enumerate(self.pages):
             page.remove_listener("console", self.heard)
             page.remove_listener("pageerror", self.broke)

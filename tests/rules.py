@@ -1,4 +1,4 @@
-"""The rules of the architecture: what each module may import, call and list. Each finds all offences in a module, with their lines."""
+"""The rules of the architecture: what each module may import, call and list. Each yields all offences in a module, with their lines."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from conftest import ROOT
 
 from attention import STEPS
 
-# A room of attention/ may import from the floors below its own; rooms on one floor do not know each other.
+# A package of attention/ may import from the floors below its own; packages on one floor do not import each other.
 FLOORS = (
     {"errors", "tokens", "printed", "progress"},
     {"formula"},  # what attention is
-    {"numbers", "models", "training"},  # what one reads off a trace, real models, and tiny ones that learn
-    {"sources", "pictures"},  # where a trace comes from, and what one sees of it
+    {"numbers", "models", "training"},  # quantities derived from a trace, real models, and tiny models that learn
+    {"sources", "pictures"},  # where a trace comes from, and its pictures
     {"lessons"},  # what single pages teach
-    {"export"},  # what one takes along
+    {"export"},  # files for users
     {"__init__"},
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -33,8 +33,9 @@ MATHS_CALLS = {
     *("softmax", "exp", "log", "sqrt", "matmul", "einsum", "mean", "std", "var", "argmax", "masked_fill", "transpose")
 }
 NAMES = {step.name for step in STEPS}
+MAX_WORDS_OF_TEST = 10
 
-# Texts that are a step's name by accident.
+# Strings that equal a step's name by accident.
 OTHER_WORDS = {
     "attention/export/demo/states.py": {"input"},  # a key of a link
     "attention/formula/knobs.py": {"key"},  # of a knob
@@ -53,7 +54,7 @@ OTHER_WORDS = {
     "attention/pictures/message.py": {"key"},
     "attention/sources/knobs.py": {"input"},  # a key of a link
     "attention/sources/link_aliases.py": {"input"},
-    # Its functions are copied into programs that stand alone.
+    # Functions that are copied into standalone programs.
     "attention/training/learning.py": {"weights"},
     "attention/training/network.py": {"input", "query", "key", "value", "weights", "head_output", "memory", "position"},
     "pages/ui/knobs/acts.py": {"key"},  # of a message
@@ -64,7 +65,7 @@ OTHER_WORDS = {
 
 @dataclass(frozen=True)
 class Module:
-    """A Python file by its path from the root, and what is in it."""
+    """A Python file by its path from the root, and its content."""
 
     path: Path
     text: str
@@ -76,7 +77,7 @@ class Module:
 
     @cached_property
     def room(self) -> str:
-        """Its package in attention/, such as "formula"; a module outside of all packages is its own."""
+        """Its package in attention/, such as "formula"; a module outside of all packages counts as a package."""
         return self.path.with_suffix("").parts[1]
 
     @cached_property
@@ -129,18 +130,18 @@ def relative_imports(module: Module) -> Offences:
 def imports_of_pages(module: Module) -> Offences:
     for name, line in module.packages:
         if name in ("streamlit", "pages", "app"):
-            yield line, f"do not import {name} in attention/: what needs it belongs into pages/"
+            yield line, f"do not import {name} in attention/: code that needs it belongs into pages/"
 
 
 def unplaced_rooms(module: Module) -> Offences:
     if module.room not in FLOOR:
-        yield 1, f"attention/{module.room} is new: write into FLOORS which floor it stands on"
+        yield 1, f"attention/{module.room} is new: add it to a floor in FLOORS"
 
 
 def upward_imports(module: Module) -> Offences:
     for name, line in module.imports:
-        package, _, rest = name.partition(".")
-        room = rest.partition(".")[0]
+        package, _, subpath = name.partition(".")
+        room = subpath.partition(".")[0]
         if (
             package == "attention"
             and room in FLOOR
@@ -173,7 +174,7 @@ def imports_of_one_page(module: Module) -> Offences:
 
 
 def step_texts(module: Module) -> list[ast.Constant]:
-    """The texts that are a step's name; not those that say what others call a step."""
+    """The strings that are a step's name, except declarations of other libraries' names for a step."""
     declared = {
         id(keyword.value)
         for call in module.nodes[ast.Call]
@@ -184,7 +185,7 @@ def step_texts(module: Module) -> list[ast.Constant]:
 
 
 def step_names_as_texts(module: Module) -> Offences:
-    """`attention.formula.names` has each once; whoever reads a step by its name imports it from there."""
+    """`attention.formula.names` declares each once; other modules import it from there."""
     accidental = NAMES if module.name == "attention.formula.names" else OTHER_WORDS.get(module.path.as_posix(), set())
     for node in step_texts(module):
         if node.value not in accidental:
@@ -192,7 +193,7 @@ def step_names_as_texts(module: Module) -> Offences:
 
 
 def lists_of_steps(module: Module) -> Offences:
-    """Half of the names in one literal is a second list."""
+    """More than half of the names in one literal form a second list."""
     constants = {name.upper() for name in NAMES}
     for kind in (ast.List, ast.Tuple, ast.Set, ast.Dict):
         for node in module.nodes[kind] if module.name != "attention.formula.steps" else []:
@@ -212,3 +213,10 @@ def global_randomness(module: Module) -> Offences:
         drawn = isinstance(node.func, ast.Attribute) and node.func.attr in ("rand", "randn")
         if drawn and "generator" not in {keyword.arg for keyword in node.keywords}:
             yield node.lineno, f"give {node.func.attr} a generator, so that a seed gives the same numbers"
+
+
+def long_test_names(module: Module) -> Offences:
+    for node in (*module.nodes[ast.FunctionDef], *module.nodes[ast.AsyncFunctionDef]):
+        words = node.name.split("_")[1:]
+        if node.name.startswith("test_") and len(words) > MAX_WORDS_OF_TEST:
+            yield node.lineno, f"{node.name} has {len(words)} words: name module and behaviour in {MAX_WORDS_OF_TEST}"

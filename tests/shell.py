@@ -1,4 +1,4 @@
-"""A host that shows the Lab as Streamlit Community Cloud does: a page of its own with the Lab in a frame, below /~/+/."""
+"""A host that shows the Lab as Streamlit Community Cloud does: in a frame of the host's page, below /~/+/."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playwright.sync_api import Frame, Page
 
 from benchmarks.proxy import running_nginx
 
-# As Streamlit has it for its own frames. The page follows the two messages of Streamlit that say where the app is.
+# The attributes of Streamlit's own frames. The page follows Streamlit's two messages about the address of the app.
 PAGE = """<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,"><title>A host</title>
 <style>html, body, iframe { margin: 0; border: 0; width: 100%; height: 100%; display: block; }</style>
 <iframe title="streamlitApp" allow="clipboard-read; clipboard-write" sandbox="allow-forms allow-modals allow-popups
@@ -28,7 +28,7 @@ addEventListener("message", ({ data, origin, source }) => {
   if (data.type === "SET_CURRENT_PAGE_NAME") history.replaceState({}, "", `/${data.currentPageName}${location.search}`);
 });
 </script>"""
-# Everything but the prefix is answered with that page, also what is no page.
+# Every address outside the prefix is answered with that page.
 NGINX = """
 pid FOLDER/nginx.pid;
 events {}
@@ -58,15 +58,15 @@ http {
 
 @dataclass(frozen=True)
 class Shell:
-    """The address of a host, and what it has logged."""
+    """The address of a host, and its access log."""
 
     home: str
     log: Path
 
     def asked(self) -> list[tuple[str, int]]:
-        """Every address that was asked for, without its query, with the status of the answer."""
+        """Every requested address, without its query, with the status of the response."""
         lines = self.log.read_text().splitlines()
-        return [(found[1], int(found[2])) for line in lines if (found := re.match(r"\w+ ([^? ]+)\S* (\d+)$", line))]
+        return [(match[1], int(match[2])) for line in lines if (match := re.match(r"\w+ ([^? ]+)\S* (\d+)$", line))]
 
 
 @contextmanager
@@ -83,6 +83,6 @@ def running_shell(folder: Path, port: int, lab: str, prefix: str = "/~/+") -> It
 
 def frame_of(page: Page) -> Frame:
     """The Lab in the page of the host."""
-    found = page.locator("iframe[title=streamlitApp]").element_handle().content_frame()
-    assert found is not None
-    return found
+    frame = page.locator("iframe[title=streamlitApp]").element_handle().content_frame()
+    assert frame is not None
+    return frame

@@ -1,4 +1,4 @@
-"""Several heads as one map, and the norm-weighted view: their numbers in closed form, and the arithmetic of their cells."""
+"""Aggregates of heads and the norm-weighted view: their numbers in closed form, and the arithmetic of their cells."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT = "the owl asked the moon and the moon blinked"
 
 
 def trace(*seeds: int, **knobs: Any) -> Trace:
-    """Layers of typed texts of several seeds, as if one came after the other."""
+    """A trace with one layer of typed text per seed."""
     config: dict[str, Any] = {"n_heads": 4, "mask": "causal", **knobs}
     layers = tuple(
         TypedText(TEXT, AttentionConfig(seed=seed, **config)).trace().layers[0] for seed in seeds or (0, 1, 2)
@@ -26,64 +26,66 @@ def trace(*seeds: int, **knobs: Any) -> Trace:
 
 
 def stacked(*patterns: torch.Tensor) -> Trace:
-    """A layer of one head for each pattern."""
+    """A trace with a layer of one head for each pattern."""
     tokens = tuple(f"t{i}" for i in range(len(patterns[0])))
-    return Trace(tokens, tuple(Layer(tokens=tokens, recorded={"weights": one[None].double()}) for one in patterns))
+    return Trace(
+        tokens, tuple(Layer(tokens=tokens, recorded={"weights": pattern[None].double()}) for pattern in patterns)
+    )
 
 
 @pytest.mark.parametrize("n", [2, 5, 8])
-@pytest.mark.parametrize("many", [1, 2, 6])
-def test_rollout_is_that_of_the_closed_forms(n: int, many: int) -> None:
+@pytest.mark.parametrize("n_layers", [1, 2, 6])
+def test_rollout_equals_its_closed_forms(n: int, n_layers: int) -> None:
     rollout = aggregates.find("rollout")
     even = torch.full((n, n), 1 / n, dtype=torch.float64)
-    found = rollout.matrix(stacked(*[even] * many), many - 1)
-    np.testing.assert_allclose(found, 2.0**-many * torch.eye(n) + (1 - 2.0**-many) * even, atol=1e-12)
-    assert rollout.matrix(stacked(*[torch.eye(n)] * many), many - 1).equal(torch.eye(n).double())
+    result = rollout.matrix(stacked(*[even] * n_layers), n_layers - 1)
+    np.testing.assert_allclose(result, 2.0**-n_layers * torch.eye(n) + (1 - 2.0**-n_layers) * even, atol=1e-12)
+    assert rollout.matrix(stacked(*[torch.eye(n)] * n_layers), n_layers - 1).equal(torch.eye(n).double())
     causal = torch.ones(n, n).double().tril() / torch.arange(1, n + 1)[:, None]
-    found = rollout.matrix(stacked(*[causal] * many), many - 1)
-    np.testing.assert_allclose(found.diag(), [((1 + 1 / k) / 2) ** many for k in range(1, n + 1)], atol=1e-12)
+    result = rollout.matrix(stacked(*[causal] * n_layers), n_layers - 1)
+    np.testing.assert_allclose(result.diag(), [((1 + 1 / k) / 2) ** n_layers for k in range(1, n + 1)], atol=1e-12)
     back = torch.eye(n)[[0, *range(n - 1)]]
-    found = rollout.matrix(stacked(*[back] * many), many - 1)
-    for row in range(many, n):
-        wanted = [math.comb(many, row - at) / 2**many if 0 <= row - at <= many else 0 for at in range(n)]
-        np.testing.assert_allclose(found[row], wanted, atol=1e-12)
+    result = rollout.matrix(stacked(*[back] * n_layers), n_layers - 1)
+    for row in range(n_layers, n):
+        wanted = [math.comb(n_layers, row - at) / 2**n_layers if 0 <= row - at <= n_layers else 0 for at in range(n)]
+        np.testing.assert_allclose(result[row], wanted, atol=1e-12)
 
 
-def test_mean_and_max_are_those_of_the_heads_and_every_row_of_a_rollout_sums_to_1() -> None:
-    made = trace()
-    weights = made.layers[1].weights
+def test_mean_and_max_match_heads_and_rollout_rows_are_normalized() -> None:
+    sample = trace()
+    weights = sample.layers[1].weights
     assert weights is not None
-    np.testing.assert_allclose(aggregates.find("mean").matrix(made, 1), weights.mean(dim=0), atol=1e-7)
-    assert aggregates.find("max").matrix(made, 1).equal(weights.amax(dim=0))
+    np.testing.assert_allclose(aggregates.find("mean").matrix(sample, 1), weights.mean(dim=0), atol=1e-7)
+    assert aggregates.find("max").matrix(sample, 1).equal(weights.amax(dim=0))
     hidden = stacked(torch.tensor([[0.0, 0.0], [0.4, 0.4]]), torch.tensor([[0.5, 0.5], [0.1, 0.2]]))
-    for layer in range(2):  # a row that sees nothing, rows that a sink has taken from
+    for layer in range(2):  # a row that sees no key, and rows that lost weight to a sink
         np.testing.assert_allclose(aggregates.find("rollout").matrix(hidden, layer).sum(-1), 1, atol=1e-12)
     assert aggregates.find("rollout").matrix(hidden, 0)[0].tolist() == [1, 0]
-    assert "every path leads back" in aggregates.find("rollout").warning(made, 0)
+    assert "every path leads back" in aggregates.find("rollout").warning(sample, 0)
     assert aggregates.find("rollout").warning(trace(mask="none"), 0) == ""
     with pytest.raises(MissingError, match="an aggregate is one of mean, max, rollout; got 'median'"):
         aggregates.find("median")
 
 
-@pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, norms.NORMS], ids=lambda one: one.name)
-@pytest.mark.parametrize("many", [1, 3])
-def test_the_arithmetic_of_a_cell_gives_its_number(reading: Reading, many: int) -> None:
-    made = trace(*range(many), n_heads=16)
-    layer = many - 1
+@pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, norms.NORMS], ids=lambda reading: reading.name)
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_aggregate_arithmetic_gives_the_value_of_every_cell(reading: Reading, n_layers: int) -> None:
+    sample = trace(*range(n_layers), n_heads=16)
+    layer = n_layers - 1
     for row, column in ((0, 0), (5, 2), (8, 8), (1, 7)):
-        found = reading.explain(made, Cell(layer, "weights", 3, row, column))
-        matrix = reading.matrix(made, layer, 3)
-        assert found.value == pytest.approx(float(matrix[row, column]))
-        assert found.cell == Cell(layer, reading.name, 3, row, column)
-        assert found.lines
-        assert found.short
-        if found.terms:
-            assert found.result == pytest.approx(found.value, abs=1e-6)
+        explanation = reading.explain(sample, Cell(layer, "weights", 3, row, column))
+        matrix = reading.matrix(sample, layer, 3)
+        assert explanation.value == pytest.approx(float(matrix[row, column]))
+        assert explanation.cell == Cell(layer, reading.name, 3, row, column)
+        assert explanation.lines
+        assert explanation.short
+        if explanation.terms:
+            assert explanation.result == pytest.approx(explanation.value, abs=1e-6)
     with pytest.raises(MissingError, match=f"query_pos of {reading.name} counts from 0 to 8; got 9"):
-        reading.explain(made, Cell(layer, "weights", 0, 9, 0))
+        reading.explain(sample, Cell(layer, "weights", 0, 9, 0))
 
 
-def test_what_cannot_be_is_said_in_a_sentence() -> None:
+def test_aggregates_refuse_bad_input_in_one_sentence() -> None:
     crossed = TypedText("a b c", text2="x y").trace()
     with pytest.raises(ShapeError, match=r"Rollout follows one text .* choose mean or max, or another layer"):
         aggregates.find("rollout").matrix(crossed, 0)
@@ -96,23 +98,23 @@ def test_what_cannot_be_is_said_in_a_sentence() -> None:
         aggregates.find("mean").matrix(bare, 0)
 
 
-def test_a_rollout_goes_through_the_layers_of_one_text_only() -> None:
-    """An encoder, a decoder and what the decoder reads of the encoder: each has its own tokens."""
-    one, two = (TypedText(text).trace().layers[0] for text in ("a b c", "x y"))
-    between = TypedText("x y", text2="a b c").trace().layers[0]
-    whole = Trace(one.tokens, (one, one, two, between, two))
+def test_rollout_uses_only_layers_of_one_text() -> None:
+    """An encoder, a decoder and its cross-attention: each has its own tokens."""
+    encoder, decoder = (TypedText(text).trace().layers[0] for text in ("a b c", "x y"))
+    crossed = TypedText("x y", text2="a b c").trace().layers[0]
+    stack = Trace(encoder.tokens, (encoder, encoder, decoder, crossed, decoder))
     rollout = aggregates.find("rollout")
-    assert rollout.layers(whole, 1) == (0, 1)
-    assert rollout.layers(whole, 4) == (2, 4)
-    assert rollout.matrix(whole, 4).shape == (2, 2)
+    assert rollout.layers(stack, 1) == (0, 1)
+    assert rollout.layers(stack, 4) == (2, 4)
+    assert rollout.matrix(stack, 4).shape == (2, 2)
 
 
-def test_the_norm_weighted_map_is_the_length_of_each_vector() -> None:
-    made = trace(0, n_heads=4, n_kv_heads=2)
-    layer = made.layers[0]
+def test_norm_weighted_map_is_the_length_of_each_vector() -> None:
+    sample = trace(0, n_heads=4, n_kv_heads=2)
+    layer = sample.layers[0]
     weights, value, w_o = layer.weights, layer.value, layer.w_o
     assert weights is not None
     assert value is not None
     assert w_o is not None
     vectors = weights[3][:, :, None] * (value[1] @ w_o[3])[None]
-    np.testing.assert_allclose(norms.NORMS.matrix(made, 0, 3), vectors.norm(dim=-1), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(norms.NORMS.matrix(sample, 0, 3), vectors.norm(dim=-1), rtol=1e-5, atol=1e-7)

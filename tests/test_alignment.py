@@ -8,11 +8,13 @@ WORDS = st.lists(st.sampled_from(["the", "cat", "sat", "on", "[CLS]", "·owl", "
 
 
 def partners(a, b):
-    """The tokens of A beside those of B, group by group."""
-    return [(" ".join(a[slice(*one.a)]), " ".join(b[slice(*one.b)])) for one in aligned(tuple(a), tuple(b)).groups]
+    """The tokens of A and of B in each group."""
+    return [
+        (" ".join(a[slice(*group.a)]), " ".join(b[slice(*group.b)])) for group in aligned(tuple(a), tuple(b)).groups
+    ]
 
 
-def test_equal_tokens_go_one_to_one():
+def test_equal_tokens_align_one_to_one():
     assert aligned(("a", "b", "a"), ("a", "b", "a")) == Alignment.numbered(3)
     assert aligned(("a", "b", "a"), ("a", "b", "a")).plain
 
@@ -20,29 +22,29 @@ def test_equal_tokens_go_one_to_one():
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        # Of one text, by characters: what one writes in pieces and the other as one.
+        # The same text is aligned by characters: pieces on one side, a whole word on the other.
         ("[CLS] un ##believ ##able café [SEP]", "Un believable ·cafe",
          [("[CLS]", ""), ("un", "Un"), ("##believ ##able", "believable"), ("café", "·cafe"), ("[SEP]", "")]),
         ("ab cd e", "a bc de", [("ab cd e", "a bc de")]),
         ("<s> it ' s", "<s> it's", [("<s>", "<s>"), ("it ' s", "it's")]),
-        # Of different texts, by what both have; pieces between that are the same characters stand together.
+        # Different texts are aligned by their common tokens; pieces between them with equal characters form a group.
         ("the cat sat on it", "the dog sat on it",
          [("the", "the"), ("cat", ""), ("", "dog"), ("sat", "sat"), ("on", "on"), ("it", "it")]),
-        # A text that repeats itself stays in its places, where difflib's longest run would be another one.
+        # A text that repeats itself keeps its positions, where difflib would find a longer run elsewhere.
         ("a b a b x b a b", "a b a b a b a b",
-         [*[(one, one) for one in "abab"], ("", "a"), ("x", ""), ("b", "b"), ("a", "a"), ("b", "b")]),
+         [*[(token, token) for token in "abab"], ("", "a"), ("x", ""), ("b", "b"), ("a", "a"), ("b", "b")]),
         ("a walk ##ing man", "a walking old man", [("a", "a"), ("walk", ""), ("##ing", ""), ("", "walking"), ("", "old"), ("man", "man")]),
         ("so walk ##ing man", "and walking man", [("", "and"), ("", "walking"), ("so", ""), ("walk", ""), ("##ing", ""), ("man", "man")]),
     ],
 )  # fmt: skip
-def test_other_tokens_are_aligned_by_what_they_are_read_as(a, b, expected):
+def test_different_tokens_align_by_the_text_they_display(a, b, expected):
     assert partners(a.split(), b.split()) == expected
 
 
 @given(WORDS, WORDS)
-def test_every_token_of_both_stands_there_once_in_order_and_the_sides_can_be_swapped(a, b):
-    found = aligned(tuple(a), tuple(b))
+def test_alignment_contains_every_token_once_in_order_and_is_symmetric(a, b):
+    alignment = aligned(tuple(a), tuple(b))
     for side, tokens in (("a", a), ("b", b)):
-        assert [at for one in found.groups for at in range(*getattr(one, side))] == list(range(len(tokens)))
-        assert all(found.place(side, at) < len(found.groups) for at in range(len(tokens)))
-    assert aligned(tuple(b), tuple(a)).groups == tuple(Group(one.b, one.a) for one in found.groups)
+        assert [at for group in alignment.groups for at in range(*getattr(group, side))] == list(range(len(tokens)))
+        assert all(alignment.place(side, at) < len(alignment.groups) for at in range(len(tokens)))
+    assert aligned(tuple(b), tuple(a)).groups == tuple(Group(group.b, group.a) for group in alignment.groups)

@@ -1,4 +1,4 @@
-"""The architecture holds: layers of packages, no circles, no maths in pages. A test of a rule names all its offences at once."""
+"""The architecture holds: layers of packages, no circles, no maths in pages. The test of a rule reports all offences at once."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from attention import STEPS
 
 
 def check(rule: Rule, files: list[Module]) -> None:
-    """Fails with all offences of a rule in the files."""
+    """Fails with a list of all offences against a rule in the files."""
     assert files
-    found = offences(rule, files)
-    if found:
-        pytest.fail("\n".join([f"{len(found)} offences:", *found]))
+    offending = offences(rule, files)
+    if offending:
+        pytest.fail("\n".join([f"{len(offending)} offences:", *offending]))
 
 
 def test_imports_are_absolute() -> None:
@@ -51,7 +51,7 @@ def test_backend_imports_neither_streamlit_nor_pages() -> None:
     check(imports_of_pages, BACKEND)
 
 
-def test_every_room_of_the_backend_has_a_floor() -> None:
+def test_every_package_of_attention_has_a_layer() -> None:
     check(unplaced_rooms, BACKEND)
 
 
@@ -63,15 +63,15 @@ def test_pages_do_no_maths() -> None:
     check(maths, PAGES)
 
 
-def test_what_pages_share_imports_no_page() -> None:
+def test_shared_page_code_imports_no_page() -> None:
     check(imports_of_one_page, SHARED)
 
 
-def test_step_names_are_no_texts_outside_names() -> None:
+def test_step_names_are_strings_only_where_they_are_declared() -> None:
     check(step_names_as_texts, BACKEND + PAGES)
 
 
-def test_names_has_every_step_and_exceptions_are_needed() -> None:
+def test_step_names_are_complete_and_every_exception_is_needed() -> None:
     texts = {module.path.as_posix(): {node.value for node in step_texts(module)} for module in BACKEND + PAGES}
     assert texts["attention/formula/names.py"] == NAMES
     assert {
@@ -83,7 +83,7 @@ def test_steps_are_listed_once() -> None:
     check(lists_of_steps, BACKEND + PAGES)
 
 
-def test_backend_uses_neither_global_generator_nor_hash() -> None:
+def test_attention_uses_neither_global_generator_nor_hash() -> None:
     check(global_randomness, BACKEND)
 
 
@@ -118,15 +118,15 @@ def test_backend_uses_neither_global_generator_nor_hash() -> None:
 def test_rule_reports_every_offence_with_its_line(rule: Rule, path: str, text: str, lines: list[int]) -> None:
     module = Module(Path(path), text)
     assert sorted(line for line, _ in rule(module)) == lines
-    assert all(found.startswith(f"{path}:") for found in offences(rule, [module]))
+    assert all(offence.startswith(f"{path}:") for offence in offences(rule, [module]))
     if lines:
         with pytest.raises(pytest.fail.Exception, match=f"^{len(lines)} offences:"):
             check(rule, [module])
 
 
 def edges(imports: dict[str, Iterable[str]]) -> dict[str, set[str]]:
-    """Which modules each module imports, by their dotted names: at its top, inside functions and for types alone."""
-    # A module inside a package imports the package with its neighbours, and nothing of it.
+    """The modules that each module imports, by dotted name: at its top, inside functions and only for types."""
+    # `from package import neighbour` also names the package of the module itself: that is no import of it.
     return {
         module: {name for name in names if name in imports and name != module and not module.startswith(f"{name}.")}
         for module, names in imports.items()
@@ -136,15 +136,15 @@ def edges(imports: dict[str, Iterable[str]]) -> dict[str, set[str]]:
 def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     """The modules that import each other, in one group for each circle."""
 
-    def reached(name: str) -> set[str]:
-        seen, waiting = set[str](), [name]
+    def reachable(name: str) -> set[str]:
+        visited, waiting = set[str](), [name]
         while waiting:
-            new = graph[waiting.pop()] - seen
-            seen |= new
+            new = graph[waiting.pop()] - visited
+            visited |= new
             waiting += new
-        return seen
+        return visited
 
-    reach = {name: reached(name) for name in graph}
+    reach = {name: reachable(name) for name in graph}
     return {
         frozenset(other for other in graph if other in reach[name] and name in reach[other])
         for name in graph
@@ -152,14 +152,14 @@ def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     }
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    """An import inside a function or for types alone is one too: the two modules cannot be understood one after the other."""
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    """An import inside a function or only for types counts too: such modules cannot be understood one after the other."""
     graph = edges({module.name: [name for name, _ in module.imports] for module in BACKEND + PAGES})
-    assert sum(map(len, graph.values())) > len(graph), "the edges are there"
+    assert sum(map(len, graph.values())) > len(graph), "the graph has edges"
     assert not circles(graph)
 
 
-def test_circle_is_reported_between_names_that_begin_alike() -> None:
+def test_import_circle_is_reported_for_names_with_a_common_prefix() -> None:
     imports = {
         "a": {"a.x"},
         "a.mask": {"a", "a.masks"},
@@ -198,16 +198,16 @@ sys.modules["pandas"] = None  # importing it fails
 app = AppTest.from_file(sys.argv[1], default_timeout=600).run()
 assert not {"transformers", "huggingface_hub", "tokenizers"} & set(sys.modules)
 from huggingface_hub import constants
-assert constants.HF_HUB_OFFLINE and constants.HF_HUB_DISABLE_TELEMETRY  # nobody is called, unless an operator says so
+assert constants.HF_HUB_OFFLINE and constants.HF_HUB_DISABLE_TELEMETRY  # no request leaves the machine unless an operator allows it
 print([element.proto.component_name for element in app.get("bidi_component")][-1], len(app.dataframe))
 """
     command = [sys.executable, "-c", code, str(ROOT / "app.py")]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
-    # Where rich is installed, Streamlit prints what failed after the picture above it.
+    # Where rich is installed, Streamlit prints errors after the picture above this line.
     assert run.stdout.splitlines()[-1].split() == ["attention_figure", "0"]
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert all(hasattr(attention, name) for name in attention.__all__)
     assert attention.__all__ == sorted(
         attention.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)

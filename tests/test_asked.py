@@ -1,4 +1,4 @@
-"""Questions of a teacher's own: as a link, as a file, in the form of Share; what anybody may write is bounded, and none of it is run."""
+"""Teachers' questions: as a link, as a file, in the form of Share; all input is bounded, and none of it is executed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
 from benchmarks.hostile import MARKUP, ODD
 from pages.ui.knobs.table import LIMITS
-from pages.ui.server.traces import seen_of, trace_of
+from pages.ui.server.traces import context_of, trace_of
 
 PATH = files.path()
 OWL = {"text": "the owl asked the moon", "heads": "1"}
@@ -55,32 +55,32 @@ def trace(state: dict[str, str]) -> Trace:
 
 
 def through_a_link(lesson: Lesson) -> Lesson:
-    (found,) = asked.unpacked(asked.packed(files.written(lesson))).values()
-    return found
+    (result,) = asked.unpacked(asked.packed(files.written(lesson))).values()
+    return result
 
 
-def test_lessons_come_back_from_their_files_and_from_links() -> None:
-    wrong = []
+def test_lessons_survive_files_and_links() -> None:
+    faults = []
     for lesson in PATH.values():
         linked = through_a_link(lesson)
         if files.read(lesson.name, files.written(lesson)) != lesson:
-            wrong.append(f"{lesson.name}: its file gives another lesson")
+            faults.append(f"{lesson.name}: its file gives another lesson")
         if not files.is_own(linked.name) or replace(linked, name=lesson.name, next=lesson.next) != lesson:
-            wrong.append(f"{lesson.name}: its link gives another lesson")
+            faults.append(f"{lesson.name}: its link gives another lesson")
     assert PATH
-    assert not wrong, "\n".join(wrong)
+    assert not faults, "\n".join(faults)
 
 
-def test_files_one_below_the_other_are_a_path() -> None:
+def test_concatenated_lesson_files_form_a_path() -> None:
     texts = [path.read_text(encoding="utf-8") for path in sorted(Path(ROOT, "attention/lessons/path").glob("*.md"))]
-    found = files.several("".join(texts).encode())
-    assert [one.title for one in found.values()] == [one.title for one in PATH.values()]
-    assert not any(one.next for one in found.values()), "they follow each other as they stand"
+    lessons = files.several("".join(texts).encode())
+    assert [lesson.title for lesson in lessons.values()] == [lesson.title for lesson in PATH.values()]
+    assert not any(lesson.next for lesson in lessons.values()), "lessons of one file follow each other in order"
     windows = files.several(LESSON.replace("\n", "\r\n").encode("utf-8-sig"))
-    (one,) = windows.values()
-    assert one.options == ("owl: a bird", "the moon", "nobody")
-    assert dict(one.replies)["owl: a bird"] == "Look at its row."
-    assert set(windows) != set(files.several(LESSON.encode())), "what was done of one file is nothing done of another"
+    (lesson,) = windows.values()
+    assert lesson.options == ("owl: a bird", "the moon", "nobody")
+    assert dict(lesson.replies)["owl: a bird"] == "Look at its row."
+    assert set(windows) != set(files.several(LESSON.encode())), "progress in one file does not count for another"
 
 
 @pytest.mark.slow
@@ -96,58 +96,58 @@ def test_files_one_below_the_other_are_a_path() -> None:
     ],
 )  # fmt: skip
 def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[str, str], cell: Cell) -> None:
-    shown = trace(state)
-    for label, draft in drafts(shown, cell, state):
+    base = trace(state)
+    for label, draft in drafts(base, cell, state):
         lesson = replace(draft, question=draft.question or "Which?")
         if not lesson.answer:
             lesson = decided(replace(lesson, options=("a", "b"), replies=(("b", "No."),)), {"choice": "a", "number": 2.5}[lesson.kind])  # fmt: skip
-        found = through_a_link(lesson)
-        seen = seen_of(found)
-        torch.testing.assert_close(seen.before.layer(cell.layer).matrix("weights", cell.head), shown.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
-        message, truth = asking.told(found, seen, ()), worked_out(found.answer, seen)
+        linked = through_a_link(lesson)
+        context = context_of(linked)
+        torch.testing.assert_close(context.before.layer(cell.layer).matrix("weights", cell.head), base.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
+        message, truth = asking.told(linked, context, ()), worked_out(linked.answer, context)
         assert (message["truth"], message["said"], message["reply"], message["stage"]) == (None, "", "", "ask"), label
-        assert asking.told(found, seen, [truth])["right"]
-        cells = [one for figure in message["figures"] for row in figure["cells"] for one in row]
-        assert (None in cells) == bool(found.hide), label
-        if found.kind in ("key", "order", "row"):
+        assert asking.told(linked, context, [truth])["right"]
+        cells = [value for figure in message["figures"] for row in figure["cells"] for value in row]
+        assert (None in cells) == bool(linked.hide), label
+        if linked.kind in ("key", "order", "row"):
             (figure,) = message["figures"]
             assert figure["cells"][cell.row - figure["first"]] == [None] * len(figure["columns"])
-        # Nothing of the chosen cell stands in the state, and no number of a computed answer in the file.
-        assert not set(found.link) & {"q", "k", "step", "view"}
-        if found.kind == "number" and "value(" in found.answer:
-            assert str(truth)[:5] not in files.written(found)
+        # The state does not contain the chosen cell, and the file does not contain the number of a computed answer.
+        assert not set(linked.link) & {"q", "k", "step", "view"}
+        if linked.kind == "number" and "value(" in linked.answer:
+            assert str(truth)[:5] not in files.written(linked)
 
 
 @pytest.mark.slow
-def test_what_is_computed_is_right() -> None:
+def test_computed_answers_are_right() -> None:
     weights = trace(OWL).layers[0].weights[0]
     by_label = dict(drafts(trace(OWL), Cell(0, "weights", 0, 3, 1), OWL))
     cold = trace({**OWL, "temperature": "0.3"}).layers[0].weights[0]
     masked = trace({**OWL, "mask": "causal"}).layers[0].weights[0]
-    right: dict[str, Any] = {
-        "Which key has the most?": int(weights[3].argmax()),
+    answers: dict[str, Any] = {
+        "Which key has the largest number?": int(weights[3].argmax()),
         "What is the chosen number?": pytest.approx(float(weights[3, 1])),
         "More or less, if the temperature is 0.3?": "more" if cold[3, 1] > weights[3, 1] else "less",
-        "More or less, if a causal mask hides what comes later?": "more" if masked[3, 1] > weights[3, 1] else "less",
+        "More or less, if a causal mask hides later tokens?": "more" if masked[3, 1] > weights[3, 1] else "less",
         "Put the keys in order": tuple(weights[3].argsort(descending=True, stable=True).tolist()),
         "My own question: click the chosen cell": (3, 1),
     }
-    for label, expected in right.items():
+    for label, expected in answers.items():
         lesson = replace(by_label[label], question="Which?")
-        assert worked_out(lesson.answer, seen_of(through_a_link(lesson))) == expected
-    silenced = next(one for label, one in drafts(trace(INDUCTION), Cell(1, "weights", 0, 7, 3), INDUCTION) if "silenced" in label)  # fmt: skip
-    assert worked_out(silenced.answer, seen_of(silenced)) == "less"
-    early = next(one for label, one in drafts(trace(OWL), Cell(0, "scores", 0, 3, 1), OWL) if "temperature is 3" in label)  # fmt: skip
-    assert worked_out(early.answer, seen_of(early)) == "the same"
-    assert dict(early.replies)["right"] == "The scores come before that."
+        assert worked_out(lesson.answer, context_of(through_a_link(lesson))) == expected
+    silenced = next(draft for label, draft in drafts(trace(INDUCTION), Cell(1, "weights", 0, 7, 3), INDUCTION) if "silenced" in label)  # fmt: skip
+    assert worked_out(silenced.answer, context_of(silenced)) == "less"
+    early = next(draft for label, draft in drafts(trace(OWL), Cell(0, "scores", 0, 3, 1), OWL) if "temperature is 3" in label)  # fmt: skip
+    assert worked_out(early.answer, context_of(early)) == "the same"
+    assert dict(early.replies)["right"] == "The scores are computed before that."
 
 
-def test_answer_in_a_link_is_not_readable_at_a_glance() -> None:
+def test_link_obfuscates_its_answer() -> None:
     link = asked.packed(LESSON)
     assert "moon" not in link
     assert re.fullmatch(r"[\w-]+", link)
-    (found,) = asked.unpacked(link).values()
-    message = json.dumps(asking.told(found, seen_of(found), ["nobody"]))
+    (lesson,) = asked.unpacked(link).values()
+    message = json.dumps(asking.told(lesson, context_of(lesson), ["nobody"]))
     assert "Each row sums to 1." in message
     assert "It takes from itself" not in message
     assert "given" not in message
@@ -161,7 +161,7 @@ BOMB = urlsafe_b64encode(zlib.compress(b"---\n" * 1_000_000, 9)).decode()
     ["x", "eNpNj7EK", asked.packed(LESSON)[:-9], "%%%", "ü", "A" * 9000, BOMB, "<script>alert(1)</script>", asked.packed("no lesson")],
     ids=str,
 )  # fmt: skip
-def test_a_bad_link_is_one_sentence_and_costs_nothing(link: str) -> None:
+def test_bad_lesson_link_gets_one_sentence_and_loads_nothing(link: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(FileError, match=r"ask for the link again|A file of lessons is Markdown"):
@@ -171,7 +171,7 @@ def test_a_bad_link_is_one_sentence_and_costs_nothing(link: str) -> None:
         tracemalloc.stop()
 
 
-def test_a_question_too_long_for_a_link_says_so() -> None:
+def test_question_too_long_for_a_link_reports_it() -> None:
     noise = torch.randint(33, 126, (9000,), generator=torch.Generator().manual_seed(0)).tolist()
     with pytest.raises(FileError, match=r"at most 8,000 characters in a link; this one has .* save it as a file"):
         asked.packed("".join(map(chr, noise)))
@@ -192,11 +192,11 @@ def test_a_question_too_long_for_a_link_says_so() -> None:
         (LESSON.replace("show: weights", f"show: weights {'9' * 5000}").encode(), "at most 400 characters"),
         (LESSON.replace("show: weights", f"show: weights {'9' * 50}").encode(), "The lesson '1': A part is a step"),
         (LESSON.replace("show: weights", "show: eyes").encode(), "The lesson '1': .*eyes"),
-        (LESSON.replace('given("the moon")', "__import__('os').system('x')").encode(), "The lesson '1': An answer is one of argmax_key"),
-        (LESSON.replace('given("the moon")', "(" * 200).encode(), "The lesson '1': An answer is one of"),
-        (LESSON.replace('given("the moon")', "given.__globals__").encode(), "The lesson '1': An answer is one of"),
-        (LESSON.replace('given("the moon")', "given([x for x in y])").encode(), "The lesson '1': An answer is one of"),
-        (LESSON.replace('given("the moon")', "value(weights, q=-1, k=0)").encode(), "The lesson '1': An answer is one of"),
+        (LESSON.replace('given("the moon")', "__import__('os').system('x')").encode(), "The lesson '1': An answer calls one of argmax_key"),
+        (LESSON.replace('given("the moon")', "(" * 200).encode(), "The lesson '1': An answer calls one of"),
+        (LESSON.replace('given("the moon")', "given.__globals__").encode(), "The lesson '1': An answer calls one of"),
+        (LESSON.replace('given("the moon")', "given([x for x in y])").encode(), "The lesson '1': An answer calls one of"),
+        (LESSON.replace('given("the moon")', "value(weights, q=-1, k=0)").encode(), "The lesson '1': An answer calls one of"),
         (LESSON.replace(" | nobody", " | no one").encode(), "“the moon” and “no one” have none"),
         (LESSON.replace(" | nobody", " | the moon").encode(), "2 to 8 different options"),
         (LESSON.replace("nobody", "right").encode(), "No option of the lesson '1' is called “right”"),
@@ -205,7 +205,7 @@ def test_a_question_too_long_for_a_link_says_so() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_faulty_file_of_lessons_names_the_lesson_and_the_reason(content: bytes, says: str) -> None:
+def test_faulty_lesson_file_names_the_lesson_and_the_reason(content: bytes, says: str) -> None:
     with pytest.raises(AttentionError, match=f"^[^\n]*{says}[^\n]*$") as error:
         files.several(content)
     assert len(str(error.value)) < 600
@@ -227,8 +227,8 @@ def test_any_state_gives_a_question_or_a_sentence(state: str) -> None:
 def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
     fits = 0
     for kind in ("cell", "key", "choice", "order", "number", "row"):
-        for one in NUMBERS:
-            for answer in (f"{function}({one})", f"{function}(weights, {one})", f"{function}(weights, {one}, 1)", f"{function}({one}, {one}, layer=0)"):  # fmt: skip
+        for number in NUMBERS:
+            for answer in (f"{function}({number})", f"{function}(weights, {number})", f"{function}(weights, {number}, 1)", f"{function}({number}, {number}, layer=0)"):  # fmt: skip
                 text = LESSON.replace("kind: choice", f"kind: {kind}").replace('given("the moon")', answer)
                 try:
                     (lesson,) = files.several(text.encode()).values()
@@ -240,17 +240,17 @@ def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", [*MARKUP, *ODD], ids=range(len(MARKUP) + len(ODD)))
-def test_any_words_in_a_lesson_give_a_question_or_sentence(piece: str) -> None:
+def test_any_lesson_text_gives_a_question_or_a_sentence(piece: str) -> None:
     lines = LESSON.splitlines(keepends=True)
     for number, line in enumerate(lines):
-        before, colon, _ = line.partition(": ")
-        for other in (f"{before}{colon}{piece}\n", f"{line.rstrip()} {piece}\n", f"{piece}\n{line}"):
+        key, colon, _ = line.partition(": ")
+        for other in (f"{key}{colon}{piece}\n", f"{line.rstrip()} {piece}\n", f"{piece}\n{line}"):
             text = "".join((*lines[:number], other, *lines[number + 1 :]))
             try:
                 (lesson,) = files.several(text.encode()).values()
             except AttentionError as error:
-                said_so = str(error)
-                assert len(said_so) < 900
+                message = str(error)
+                assert len(message) < 900
                 continue
             assert not set("\0\x1b\u202e") & set("".join((lesson.title, lesson.text, lesson.question, lesson.state)))
             assert files.read(lesson.name, files.written(lesson)) == lesson
@@ -258,56 +258,56 @@ def test_any_words_in_a_lesson_give_a_question_or_sentence(piece: str) -> None:
 
 
 def asks_or_says(lesson: Lesson) -> bool:
-    """Whether it can be asked, to its end; otherwise it says why."""
+    """Whether a lesson can be asked and answered; otherwise it raises an error of ours."""
     try:
-        seen = seen_of(lesson)
-        message = asking.told(lesson, seen, ())
-        asking.told(lesson, seen, [worked_out(lesson.answer, seen)])
-        asking.cell_of(lesson, seen)
+        context = context_of(lesson)
+        message = asking.told(lesson, context, ())
+        asking.told(lesson, context, [worked_out(lesson.answer, context)])
+        asking.cell_of(lesson, context)
     except AttentionError:
         return False
     return message["stage"] == "ask"
 
 
-def test_a_link_that_was_once_given_away_still_asks() -> None:
-    """Never edited: what is packed today is opened by every later version."""
+def test_old_lesson_links_still_open() -> None:
+    """The link is never edited: every later version opens it."""
     link = (
         "eNpNjj2OwkAMhXuf4okCLcUg0Y6EqLbgBNRDYphRkjHEhgGJgoPA5TjJJvuDtrTf8_fZOUeWrGWPTRRYaFhXpBZs2BhfbGmRIaVF0IZrjFMnkqeRQ63LBWmU4lE47aMpNSnXHlWUVDHJwZJk9e8j3JBlK_WVjifWMfxnH"
         "Rpq2PXS4XV_jPXX_bmikLVw77FPZ84fkz_UZEZueJ0c-tHssbZfzDchmXK7mw_xj9DjM1QRvRToqVOYYDGnLw_sV7k"
     )
     (lesson,) = asked.unpacked(link).values()
     assert lesson.options == ("the moon", "nobody")
-    assert asking.told(lesson, seen_of(lesson), ["the moon"])["reply"] == "It takes from itself."
+    assert asking.told(lesson, context_of(lesson), ["the moon"])["reply"] == "It takes from itself."
 
 
 # -- on pages -----------------------------------------------------------------------------------
 
 
 def sharing(page: str = "app.py", **link: str) -> AppTest:
-    """A page with the form open."""
+    """A page with the question form open."""
     app = opened(page, **link)
     app.session_state["sharing"] = app.session_state["asking"] = True
     return app.run()
 
 
-def made(app: AppTest) -> AppTest:
-    next(one for one in app.button if one.label == "Make the question").click()
+def submitted(app: AppTest) -> AppTest:
+    next(button for button in app.button if button.label == "Create the question").click()
     return app.run()
 
 
 def query(app: AppTest) -> dict[str, str]:
-    """What the buttons of the question would copy."""
-    (found,) = (json.loads(one.proto.json)["ask"] for one in app.get("bidi_component") if one.proto.component_name == "attention_link" and '"ask"' in one.proto.json and json.loads(one.proto.json)["ask"])  # fmt: skip
-    return {key: one for key, (one,) in parse_qs(found).items()}
+    """The query of the link that the question's buttons copy."""
+    (link,) = (json.loads(component.proto.json)["ask"] for component in app.get("bidi_component") if component.proto.component_name == "attention_link" and '"ask"' in component.proto.json and json.loads(component.proto.json)["ask"])  # fmt: skip
+    return {key: value for key, (value,) in parse_qs(link).items()}
 
 
 def field(app: AppTest, begins: str) -> Any:
-    return next(one for one in app.text_input if (one.key or "").startswith(begins))
+    return next(text_input for text_input in app.text_input if (text_input.key or "").startswith(begins))
 
 
 @pytest.mark.parametrize("link", [{}, {**OWL, "mask": "causal", "q": "4", "k": "1"}, {**INDUCTION, "q": "7", "k": "3"}], ids=str)  # fmt: skip
-def test_a_teacher_asks_a_computed_question_without_a_word(link: dict[str, str]) -> None:
-    app = made(sharing(**link))
+def test_teacher_asks_a_computed_question_without_writing_text(link: dict[str, str]) -> None:
+    app = submitted(sharing(**link))
     assert not app.exception
     page = opened("pages/lessons.py", **query(app))
     assert not page.exception
@@ -317,8 +317,8 @@ def test_a_teacher_asks_a_computed_question_without_a_word(link: dict[str, str])
     assert message["question"].startswith("Which key does “")
     assert message["truth"] is None
     assert not page.latex
-    (name, _), *rest = json.loads(sent(page))["path"]
-    assert not rest
+    (name, _), *later = json.loads(sent(page))["path"]
+    assert not later
     assert json.loads(sent(page))["lab"].startswith("./?source=")
     truth = int(trace(link).layer(int(link.get("layer", "0"))).matrix("weights", 0)[int(link.get("q", "0"))].argmax())
     page.session_state["session"].guesses[name] = [truth]
@@ -327,20 +327,20 @@ def test_a_teacher_asks_a_computed_question_without_a_word(link: dict[str, str])
     assert page.latex
 
 
-def test_a_teacher_asks_with_options_and_locks_it() -> None:
+def test_teacher_asks_with_options_and_locks_the_link() -> None:
     app = sharing(**OWL)
     app.selectbox(key="ask_kind").select("My own question, with options").run()
-    assert "A question has a right answer and at least a wrong one" in said(made(app))
+    assert "A question needs the correct answer and at least one wrong answer" in said(submitted(app))
     fields = {"ask_question": "Who is \"it\"?  ", "ask_option_0": "the | owl", "ask_option_1": "moon: the bright", "ask_reply_0": "Yes, it is."}  # fmt: skip
     for begins, words in fields.items():
         field(app, begins).input(words)
-    assert "“moon: the bright” has none" in said(made(app)).replace("\\", "")
+    assert "“moon: the bright” has none" in said(submitted(app)).replace("\\", "")
     field(app, "ask_reply_1").input("No, it is not.")
-    assert "An answer has no |" in said(made(app)).replace("\\", "")
+    assert "An answer cannot contain |" in said(submitted(app)).replace("\\", "")
     field(app, "ask_option_0").input("the 'owl'")
     app.toggle(key="ask_locked").set_value(True)
     app.text_area(key="ask_text").set_value("Read <b>this</b>\nfirst.")
-    link = query(made(app))
+    link = query(submitted(app))
     assert link["lock"] == "1"
     page = opened("pages/lessons.py", **link)
     assert not page.exception
@@ -351,8 +351,8 @@ def test_a_teacher_asks_with_options_and_locks_it() -> None:
     assert data["message"]["question"] == 'Who is "it"?'
     assert data["lab"].endswith("&lock=1")
     page.session_state["session"].guesses[data["name"]] = ["moon: the bright"]
-    again = json.loads(sent(page.run()))["message"]
-    assert (again["stage"], again["reply"], again["truth"]) == ("again", "No, it is not.", None)
+    message = json.loads(sent(page.run()))["message"]
+    assert (message["stage"], message["reply"], message["truth"]) == ("again", "No, it is not.", None)
     page.session_state["session"].guesses[data["name"]] = ["moon: the bright", "the 'owl'"]
     assert json.loads(sent(page.run()))["message"]["reply"] == "Yes, it is."
 
@@ -361,22 +361,22 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
     app = sharing(**OWL, q="4", k="1")
     app.selectbox(key="ask_kind").select("My own question, with a number").run()
     field(app, "ask_question").input("How many rows?")
-    assert "A question with a number has a right one; got none" in said(made(app))
+    assert "A number question needs the correct number; got none" in said(submitted(app))
     app.number_input(key="ask_number").set_value(5)
-    (lesson,) = asked.unpacked(query(made(app))["ask"]).values()
+    (lesson,) = asked.unpacked(query(submitted(app))["ask"]).values()
     assert (lesson.answer, lesson.tolerance) == ("given(5.0)", 0)
     app.selectbox(key="ask_kind").select("My own question: click the chosen cell").run()
-    assert "A question has words; got none" in said(made(app))
+    assert "A question needs a text; got none" in said(submitted(app))
     field(app, "ask_question My own question: click").input("Where does “moon” take from “owl”?")
-    link = query(made(app))
+    link = query(submitted(app))
     (lesson,) = asked.unpacked(link["ask"]).values()
     assert lesson.answer == "given(4, 1)"
     assert "'q'" not in str(lesson.link)
 
 
 @pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py"])
-def test_other_pages_that_show_the_cell_ask_too(page: str) -> None:
-    app = made(sharing(page, **OWL, mask="causal", q="1"))
+def test_other_pages_with_the_cell_can_ask_too(page: str) -> None:
+    app = submitted(sharing(page, **OWL, mask="causal", q="1"))
     assert not app.exception
     (lesson,) = asked.unpacked(query(app)["ask"]).values()
     assert lesson.question == "Which key does “owl” look at most?"
@@ -384,15 +384,15 @@ def test_other_pages_that_show_the_cell_ask_too(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["pages/lessons.py", "pages/compare.py", "pages/softmax.py"])
-def test_a_page_that_shows_no_cell_asks_nothing(page: str) -> None:
-    assert not [one for one in sharing(page).selectbox if one.key == "ask_kind"]
+def test_page_without_cells_asks_nothing(page: str) -> None:
+    assert not [widget for widget in sharing(page).selectbox if widget.key == "ask_kind"]
 
 
-def test_what_no_link_holds_cannot_be_asked() -> None:
+def test_state_that_no_link_holds_cannot_be_asked() -> None:
     app = sharing(source="matrices", matrix_kind="Q, K and V", query=",".join(["0.123456789"] * 60), key=",".join(["1"] * 60), value="1,2")  # fmt: skip
     assert not app.exception
-    assert "A question needs a state that its link holds whole" in said(app).replace("\\", "")
-    assert not [one for one in app.selectbox if one.key == "ask_kind"]
+    assert "A question needs a state that fits into its link" in said(app).replace("\\", "")
+    assert not [selectbox for selectbox in app.selectbox if selectbox.key == "ask_kind"]
 
 
 def upload(app: AppTest, content: str, name: str = "mine.md") -> AppTest:
@@ -401,14 +401,14 @@ def upload(app: AppTest, content: str, name: str = "mine.md") -> AppTest:
     return app
 
 
-def test_a_file_of_lessons_is_a_path_of_its_own() -> None:
+def test_lesson_file_becomes_a_path() -> None:
     app = upload(opened("pages/lessons.py"), LESSON + files.written(PATH["mix"]))
     assert not app.exception
     assert app.markdown[0].value == "## 1. Who takes?"
     data = json.loads(sent(app))
     assert [title for _, title in data["path"]] == ["Who takes?", PATH["mix"].title]
     assert address(app)["lessons_open"] == data["name"]
-    assert any("“mine.md”" in one.value.replace("\\", "") for one in app.caption)
+    assert any("“mine.md”" in caption.value.replace("\\", "") for caption in app.caption)
     app.session_state["lessons_open"] = data["path"][1][0]
     assert app.run().markdown[0].value.startswith("## 2. ")
     app.button(key="lessons_path").click().run()
@@ -416,13 +416,13 @@ def test_a_file_of_lessons_is_a_path_of_its_own() -> None:
     assert len(json.loads(sent(app))["path"]) == len(PATH)
 
 
-def test_broken_file_of_lessons_is_one_sentence_and_loses_nothing() -> None:
+def test_broken_lesson_file_gets_one_sentence_and_loses_nothing() -> None:
     app = upload(opened("pages/lessons.py"), LESSON.replace("kind: choice", "kind: ![](http://x/y.png)"))
     assert not app.exception
     assert r"\!\[\]\(http" in app.error[0].value
     assert app.markdown[0].value == "## 1. One score"
     lost = opened("pages/lessons.py", lessons_open="0123abcd-2")
-    assert "a lesson of a file that is not here" in said(lost)
+    assert "a lesson from a file that is not here" in said(lost)
     bad = opened("pages/lessons.py", ask="nonsense")
     assert "ask for the link again" in said(bad)
     assert bad.markdown[0].value == "## 1. One score"
@@ -435,11 +435,11 @@ def test_broken_file_of_lessons_is_one_sentence_and_loses_nothing() -> None:
     lambda text: text.replace("Who takes?", "<script>alert(1)</script> [a](javascript:b) $x$ :smile:"),
     lambda text: text.replace("heads=1", "heads=1&temperature=hot"),
 ])  # fmt: skip
-def test_words_of_a_strangers_link_are_shown_as_plain_text(change: Callable[[str], str]) -> None:
+def test_text_of_a_strangers_link_is_shown_as_plain_text(change: Callable[[str], str]) -> None:
     page = opened("pages/lessons.py", ask=asked.packed(change(LESSON)))
     assert not page.exception
     (name, _), *_ = json.loads(sent(page))["path"]
     page.session_state["session"].guesses[name] = ["the moon"]
     assert not page.run().exception
-    for one in (*page.markdown, *page.error, *page.info):
-        assert not re.search(r"(?<!\\)[<\[$]", one.value)
+    for element in (*page.markdown, *page.error, *page.info):
+        assert not re.search(r"(?<!\\)[<\[$]", element.value)

@@ -56,29 +56,29 @@ def attentions(draw, masked=True):
 
 
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(6, 6), (4, 7), (7, 4), (1, 1), (1, 9)])
-def test_equals_scaled_dot_product_attention_without_a_mask(n_queries, n_keys):
+def test_attend_equals_torch_sdpa_without_a_mask(n_queries, n_keys):
     query, key, value = rand(3, n_queries, 5), rand(3, n_keys, 5, seed=1), rand(3, n_keys, 2, seed=2)
     torch.testing.assert_close(attend(query, key, value).head_output, F.scaled_dot_product_attention(query, key, value))
 
 
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(6, 6), (4, 7), (7, 4)])
-def test_equals_scaled_dot_product_attention_with_a_custom_mask_and_blind_rows(n_queries, n_keys):
+def test_attend_equals_torch_sdpa_with_custom_mask_and_blind_rows(n_queries, n_keys):
     query, key, value = rand(3, n_queries, 5), rand(3, n_keys, 5, seed=1), rand(3, n_keys, 2, seed=2)
     mask = some_mask(n_queries, n_keys)
     mask[1] = False
-    ours = attend(query, key, value, mask).head_output
-    torch.testing.assert_close(ours, F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
-    assert ours[:, 1].eq(0).all()
+    result = attend(query, key, value, mask).head_output
+    torch.testing.assert_close(result, F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+    assert result[:, 1].eq(0).all()
 
 
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(6, 6), (4, 7), (7, 4)])
-def test_equals_scaled_dot_product_attention_when_causal_also_with_unequal_lengths(n_queries, n_keys):
+def test_attend_equals_torch_sdpa_when_causal_with_unequal_lengths(n_queries, n_keys):
     query, key, value = rand(3, n_queries, 5), rand(3, n_keys, 5, seed=1), rand(3, n_keys, 2, seed=2)
-    ours = attend(query, key, value, masks.causal(n_queries, n_keys)).head_output
-    torch.testing.assert_close(ours, F.scaled_dot_product_attention(query, key, value, is_causal=True))
+    result = attend(query, key, value, masks.causal(n_queries, n_keys)).head_output
+    torch.testing.assert_close(result, F.scaled_dot_product_attention(query, key, value, is_causal=True))
 
 
-def test_unscaled_and_temperature_equal_scaled_dot_product_attention_with_that_scale():
+def test_unscaled_and_temperature_attend_equal_torch_sdpa_with_that_scale():
     query, key, value = rand(2, 4, 9), rand(2, 5, 9, seed=1), rand(2, 5, 3, seed=2)
     torch.testing.assert_close(
         attend(query, key, value, scaled=False).head_output, F.scaled_dot_product_attention(query, key, value, scale=1)
@@ -90,26 +90,26 @@ def test_unscaled_and_temperature_equal_scaled_dot_product_attention_with_that_s
 
 
 @pytest.mark.parametrize(("n_queries", "n_keys", "masked"), [(6, 6, False), (6, 6, True), (3, 7, True), (7, 3, True)])
-def test_equals_multihead_attention_with_the_same_weights(n_queries, n_keys, masked):
+def test_attend_equals_torch_multihead_attention_with_equal_weights(n_queries, n_keys, masked):
     d_model, n_heads = 12, 3
-    theirs = nn.MultiheadAttention(d_model, n_heads, bias=False, dtype=torch.float64)
-    theirs.load_state_dict(
+    module = nn.MultiheadAttention(d_model, n_heads, bias=False, dtype=torch.float64)
+    module.load_state_dict(
         {"in_proj_weight": rand(3 * d_model, d_model, seed=1), "out_proj.weight": rand(d_model, d_model, seed=2)}
     )
-    w_q, w_k, w_v = (w.T.unflatten(1, (n_heads, -1)).transpose(0, 1) for w in theirs.in_proj_weight.detach().chunk(3))
-    w_o = theirs.out_proj.weight.detach().T.unflatten(0, (n_heads, -1))
+    w_q, w_k, w_v = (w.T.unflatten(1, (n_heads, -1)).transpose(0, 1) for w in module.in_proj_weight.detach().chunk(3))
+    w_o = module.out_proj.weight.detach().T.unflatten(0, (n_heads, -1))
     x, memory = rand(n_queries, d_model, seed=3), rand(n_keys, d_model, seed=4)
     mask = some_mask(n_queries, n_keys) if masked else torch.ones(n_queries, n_keys, dtype=torch.bool)
     mask[:, 0] = True  # a blind row is NaN in nn.MultiheadAttention
 
-    ours = attend(project(x, w_q), project(memory, w_k), project(memory, w_v), mask, w_o=w_o)
-    with torch.no_grad():  # their True hides, ours shows
-        output, weights = theirs(x, memory, memory, attn_mask=~mask, need_weights=True, average_attn_weights=False)
-    torch.testing.assert_close(ours.weights, weights)
-    torch.testing.assert_close(ours.output, output)
+    layer = attend(project(x, w_q), project(memory, w_k), project(memory, w_v), mask, w_o=w_o)
+    with torch.no_grad():  # True hides in torch's module, and shows in ours
+        output, weights = module(x, memory, memory, attn_mask=~mask, need_weights=True, average_attn_weights=False)
+    torch.testing.assert_close(layer.weights, weights)
+    torch.testing.assert_close(layer.output, output)
 
 
-def test_true_in_a_mask_means_may_attend():
+def test_true_in_a_mask_means_visible():
     query, key, value = rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3, seed=2)
     mask = torch.tensor([[True, False], [False, True]])
     assert attend(query, key, value, mask).weights.tolist() == [[[1, 0], [0, 1]]]
@@ -118,7 +118,7 @@ def test_true_in_a_mask_means_may_attend():
 # -- every step -------------------------------------------------------------------------------
 
 
-def test_the_steps_follow_the_formula_one_by_one():
+def test_attend_steps_follow_the_formula():
     query, key, value, w_o = rand(2, 3, 4), rand(2, 5, 4, seed=1), rand(2, 5, 6, seed=2), rand(2, 6, 7, seed=3)
     mask = masks.causal(3, 5)
     layer = attend(query, key, value, mask, temperature=0.5, w_o=w_o)
@@ -132,40 +132,40 @@ def test_the_steps_follow_the_formula_one_by_one():
     torch.testing.assert_close(layer.output, torch.einsum("hqv,hvm->qm", layer.head_output, w_o))
 
 
-def test_no_step_overwrites_another():
+def test_attend_steps_do_not_share_memory():
     query, key, value, mask = rand(2, 3, 4), rand(2, 3, 4, seed=1), rand(2, 3, 4, seed=2), masks.causal(3, 3)
-    before = [tensor.clone() for tensor in (query, key, value, mask)]
+    originals = [tensor.clone() for tensor in (query, key, value, mask)]
     layer = attend(query, key, value, mask, w_o=rand(2, 4, 4))
-    assert all(torch.equal(tensor, old) for tensor, old in zip((query, key, value, mask), before, strict=True))
+    assert all(torch.equal(tensor, old) for tensor, old in zip((query, key, value, mask), originals, strict=True))
     assert layer.scaled_scores.isfinite().all()
     assert layer.masked_scores.isinf().any()
 
 
-def test_scores_are_divided_by_the_root_of_d_k_never_of_d_model():
+def test_scores_are_scaled_by_root_d_k_not_d_model():
     scores = attend(rand(4, 3, 16), rand(4, 3, 16, seed=1), rand(4, 3, 16))
     assert scores.divisor == 4
     torch.testing.assert_close(scores.scaled_scores * 4, scores.scores)
 
 
-def test_softmax_runs_over_the_keys_not_the_queries():
+def test_softmax_normalizes_over_keys_not_queries():
     weights = attend(rand(1, 3, 4), rand(1, 5, 4, seed=1), rand(1, 5, 2)).weights
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(1, 3, dtype=torch.float64))
     assert not torch.allclose(weights.sum(dim=-2), torch.ones(1, 5, dtype=torch.float64))
 
 
-def test_project_output_puts_heads_side_by_side_in_their_order():
+def test_project_output_concatenates_heads_in_order():
     head_output, w_o = rand(3, 2, 4), rand(3, 4, 5, seed=1)
     side_by_side = torch.cat([head_output[0], head_output[1], head_output[2]], dim=1)
     torch.testing.assert_close(project_output(head_output, w_o), side_by_side @ torch.cat([w_o[0], w_o[1], w_o[2]]))
 
 
-def test_no_w_o_gives_no_output():
+def test_attend_without_w_o_has_no_output():
     layer = attend(rand(1, 2, 3), rand(1, 2, 3), rand(1, 2, 3))
     assert layer.output is None
     assert layer.head_output is not None
 
 
-def test_axes_that_do_not_fit_are_named_before_torch_complains():
+def test_mismatched_axes_are_named_before_torch_fails():
     with pytest.raises(ShapeError, match=r"^key_pos is 4 in key but 5 in value: one axis has one size in a layer\.$"):
         attend(rand(1, 2, 3), rand(1, 4, 3), rand(1, 5, 3))
     with pytest.raises(ShapeError, match="d_k is 3 in query but 2 in key"):
@@ -179,7 +179,7 @@ def test_axes_that_do_not_fit_are_named_before_torch_complains():
 
 @quick
 @given(attentions(), st.sampled_from([0, 1e-300, 1e-30, 0.05, 1.0, 10.0, 1e30, math.inf]))
-def test_rows_sum_to_one_or_exactly_zero_and_nothing_goes_to_a_hidden_key(given_, temperature):
+def test_weight_rows_sum_to_one_or_zero_without_hidden_keys(given_, temperature):
     query, key, value, mask = given_
     layer = attend(query, key, value, mask, temperature=temperature)
     visible = torch.ones(query.shape[1], key.shape[1], dtype=torch.bool) if mask is None else mask
@@ -195,7 +195,7 @@ def test_rows_sum_to_one_or_exactly_zero_and_nothing_goes_to_a_hidden_key(given_
     assert layer.head_output.isfinite().all()
 
 
-def test_a_row_without_a_visible_key_is_zero_not_uniform():
+def test_row_without_a_visible_key_is_zero_not_uniform():
     mask = torch.tensor([[True, True], [False, False]])
     layer = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3, seed=2), mask, w_o=rand(1, 3, 3))
     assert layer.weights[0, 1].tolist() == [0, 0]
@@ -205,38 +205,38 @@ def test_a_row_without_a_visible_key_is_zero_not_uniform():
 
 @quick
 @given(attentions(masked=False), st.integers(0, 6))
-def test_causal_outputs_do_not_move_when_later_tokens_change(given_, position):
+def test_causal_outputs_do_not_depend_on_later_tokens(given_, position):
     query, key, value, _ = given_
     mask = masks.causal(query.shape[1], key.shape[1])
-    before = attend(query, key, value, mask).head_output
-    later = [tensor.clone() for tensor in (query, key, value)]
-    for tensor in later:
+    expected = attend(query, key, value, mask).head_output
+    changed = [tensor.clone() for tensor in (query, key, value)]
+    for tensor in changed:
         tensor[:, position + 1 :] = -7 * tensor[:, position + 1 :] + 3
-    after = attend(*later, mask).head_output
-    assert torch.equal(after[:, : position + 1], before[:, : position + 1])
+    outputs = attend(*changed, mask).head_output
+    assert torch.equal(outputs[:, : position + 1], expected[:, : position + 1])
 
 
 @quick
 @given(attentions(), st.randoms(use_true_random=False))
-def test_permuted_keys_permute_the_columns_and_leave_the_output(given_, random):
+def test_permuted_keys_permute_columns_and_keep_the_output(given_, random):
     query, key, value, mask = given_
     order = list(range(key.shape[1]))
     random.shuffle(order)
-    before = attend(query, key, value, mask)
-    after = attend(query, key[:, order], value[:, order], None if mask is None else mask[:, order])
+    base = attend(query, key, value, mask)
+    permuted = attend(query, key[:, order], value[:, order], None if mask is None else mask[:, order])
     for name in ("scores", "scaled_scores", "masked_scores", "weights"):
-        torch.testing.assert_close(after[name], before[name][..., order])
-    torch.testing.assert_close(after.head_output, before.head_output)
+        torch.testing.assert_close(permuted[name], base[name][..., order])
+    torch.testing.assert_close(permuted.head_output, base.head_output)
 
 
 @quick
 @given(attentions(), st.floats(-50, 50))
-def test_the_same_number_added_to_every_score_changes_no_weight(given_, shift):
+def test_adding_a_constant_to_every_score_keeps_the_weights(given_, shift):
     layer = attend(*given_)
     torch.testing.assert_close(softmax_weights(layer.masked_scores + shift), layer.weights, rtol=1e-6, atol=1e-12)
 
 
-def test_scores_as_large_as_floats_go_do_not_overflow():
+def test_softmax_does_not_overflow_for_the_largest_floats():
     scores = torch.tensor([[[3e38, -3e38, HIDDEN], [HIDDEN, HIDDEN, HIDDEN], [-3e38, -3e38, HIDDEN]]])
     assert softmax_weights(scores).tolist() == [[[1, 0, 0], [0, 0, 0], [0.5, 0.5, 0]]]
 
@@ -258,7 +258,7 @@ def test_temperature_zero_is_argmax_with_ties_split_evenly(given_):
     assert layer.temperature == 0
 
 
-def test_ties_at_temperature_zero_are_shared_among_visible_keys_only():
+def test_ties_at_temperature_zero_include_visible_keys_only():
     scores = torch.tensor(
         [
             [
@@ -275,7 +275,7 @@ def test_ties_at_temperature_zero_are_shared_among_visible_keys_only():
 
 
 @pytest.mark.parametrize("n_keys", [2, 5, 7, 11, 19])
-def test_equal_keys_tie_wherever_they_stand(n_keys):
+def test_equal_keys_tie_at_any_position(n_keys):
     query, key = rand(4, 3, 16, dtype=torch.float32), rand(4, 1, 16, seed=1, dtype=torch.float32).expand(4, n_keys, 16)
     weights = attend(query, key, key, temperature=0).weights
     assert weights.eq(weights[0, 0, 0]).all()
@@ -283,7 +283,7 @@ def test_equal_keys_tie_wherever_they_stand(n_keys):
 
 @quick
 @given(attentions())
-def test_infinite_temperature_is_uniform_over_the_visible_keys(given_):
+def test_infinite_temperature_is_uniform_over_visible_keys(given_):
     query, key, value, mask = given_
     layer = attend(query, key, value, mask, temperature=math.inf)
     visible = torch.ones(query.shape[1], key.shape[1], dtype=torch.float64) if mask is None else mask.double()
@@ -294,7 +294,7 @@ def test_infinite_temperature_is_uniform_over_the_visible_keys(given_):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-40, 1e-30])
-def test_a_tiny_temperature_is_argmax_and_stays_finite(temperature, dtype):
+def test_tiny_temperature_is_finite_argmax(temperature, dtype):
     query, key, value = (rand(2, 4, 3, seed=seed, dtype=dtype) for seed in range(3))
     query[0, 0] = 0  # a score of exactly 0 over a divisor that rounds to 0 would be NaN
     layer = attend(query, key, value, masks.causal(4, 4), temperature=temperature)
@@ -302,13 +302,13 @@ def test_a_tiny_temperature_is_argmax_and_stays_finite(temperature, dtype):
     assert torch.equal(layer.weights, attend(query, key, value, masks.causal(4, 4), temperature=0).weights)
 
 
-def test_a_temperature_too_small_for_the_numbers_is_recorded_as_the_zero_it_is():
+def test_temperature_that_underflows_is_recorded_as_zero():
     query, key, value = (rand(2, 4, 3, seed=seed, dtype=torch.float32) for seed in range(3))
     assert attend(query, key, value, temperature=1e-300).temperature == 0
     assert attend(query, key, value, temperature=1e-3).temperature == 1e-3
 
 
-def test_a_low_temperature_sharpens_and_a_high_one_flattens():
+def test_low_temperature_sharpens_and_high_temperature_flattens():
     query, key, value = rand(1, 1, 4), rand(1, 6, 4, seed=1), rand(1, 6, 2)
     largest = [
         float(attend(query, key, value, temperature=t).weights.max()) for t in (0, 0.05, 0.5, 1, 2, 10, math.inf)
@@ -318,7 +318,7 @@ def test_a_low_temperature_sharpens_and_a_high_one_flattens():
     assert largest[-1] == pytest.approx(1 / 6)
 
 
-def test_at_temperature_zero_scores_are_still_divided_by_the_root_of_d_k():
+def test_temperature_zero_keeps_the_scaling_by_root_d_k():
     assert scale_scores(torch.tensor([6.0]), 2.0, 0).tolist() == [3.0]
 
 
@@ -326,7 +326,7 @@ def test_at_temperature_zero_scores_are_still_divided_by_the_root_of_d_k():
 
 
 @pytest.mark.parametrize("d_model", [1, 2, 7, 64])
-def test_sinusoidal_positions_are_the_paper_s_sines_and_cosines(d_model):
+def test_sinusoidal_positions_match_the_paper(d_model):
     wave = [math.sin, math.cos]
     expected = [[wave[i % 2](pos / 10000 ** (i // 2 * 2 / d_model)) for i in range(d_model)] for pos in range(500)]
     torch.testing.assert_close(sinusoidal(500, d_model), torch.tensor(expected), atol=1e-7, rtol=0)

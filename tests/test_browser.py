@@ -1,4 +1,4 @@
-"""What only a browser shows: what is painted, clicks, links, history, themes, narrow screens."""
+"""Behaviour that only a browser shows: painting, clicks, links, history, themes, narrow screens."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def query(page: Page) -> dict[str, str]:
     return {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
 
 
-def test_the_painted_numbers_are_the_backends_with_their_arithmetic_and_the_csv_is_the_shown_step(
-    open_page: Open, server: str
-) -> None:
+def test_lab_paints_backend_numbers_with_arithmetic_and_csv(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&step=scores&head=1&q=2&k=1")
     np.testing.assert_array_equal(painted(page, 0), CAUSAL.scores[1].numpy())
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[1].numpy())
@@ -39,19 +37,17 @@ def test_the_painted_numbers_are_the_backends_with_their_arithmetic_and_the_csv_
         np.array([row.split(",")[1:] for row in rows[1:]], dtype=np.float32), CAUSAL.scores[1].numpy()
     )
     trace = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
-    shown = page.locator(".katex-display annotation").text_content() or ""
+    formulas = page.locator(".katex-display annotation").text_content() or ""
     for line in explain(trace, "scores", head=1, q=2, k=1).lines:
-        assert line in shown
+        assert line in formulas
     expect(page.locator(".katex-error")).to_have_count(0)
-    # A hidden cell has none.
+    # A hidden cell has no arithmetic.
     acted(page, page.locator(".strip button[name=masked_scores]").click)
     acted(page, lambda: click_cell(page, 2, row=1, column=5))
     expect(page.get_by_text("The mask hides key 5 from query 1")).to_be_visible()
 
 
-def test_the_cat_is_six_by_six_with_both_the_in_place_is_clicked_and_zoomed_and_readable_in_both_themes(
-    open_page: Open, server: str
-) -> None:
+def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}", viewport={"width": 1440, "height": 900}, color_scheme="dark")
     ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == TEXT.split()
@@ -64,7 +60,7 @@ def test_the_cat_is_six_by_six_with_both_the_in_place_is_clicked_and_zoomed_and_
     ]
     assert len(printed) == 36
     tops = {plot.bounding_box()["y"] for plot in page.locator(".js-plotly-plot").all()}
-    assert len(tops) == 1, "on a wide screen the three maps stand side by side"
+    assert len(tops) == 1, "on a wide screen the three maps are side by side"
 
     for scheme in ("dark", "light"):
         in_theme(page, scheme)
@@ -77,7 +73,7 @@ def test_the_cat_is_six_by_six_with_both_the_in_place_is_clicked_and_zoomed_and_
         scale = "document.querySelectorAll('.js-plotly-plot')[1]._fullData[0].colorscale[0][1]"
         assert page.evaluate(scale) == "#440154"
 
-    # A click explains that very cell, is one step back, and picks the step of its map.
+    # A click explains its cell, adds one history entry, and picks the step of its map.
     acted(page, lambda: click_cell(page, 1, row=4, column=2))
     assert cell_of(page) == f"weights · query 4 the → key 2 sat = {CAUSAL.weights[0, 4, 2]:.4g}"
     assert query(page) == {"text": TEXT, "mask": "causal", "q": "4", "k": "2"}
@@ -88,7 +84,7 @@ def test_the_cat_is_six_by_six_with_both_the_in_place_is_clicked_and_zoomed_and_
     assert "output · query 3 on → d_model 50" in cell_of(page)
     assert query(page)["step"] == "output"
 
-    # The figure is updated in place, and its zoom survives a knob and a click.
+    # The figure is updated in place, and its zoom survives a change of a knob and a click.
     page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine = true")
     box = page.locator(".js-plotly-plot").nth(1).locator(".nsewdrag").first.bounding_box()
     assert box
@@ -105,7 +101,7 @@ def test_the_cat_is_six_by_six_with_both_the_in_place_is_clicked_and_zoomed_and_
     assert not np.array_equal(painted(page, 1), weights)
 
 
-def test_what_stands_in_a_link_is_text_and_no_link_of_ours_and_what_is_asked_of_others_does_not_go_unheard(
+def test_link_text_is_never_markup_and_foreign_requests_are_reported(
     open_page: Open, contexts: dict[str, Tabs], server: str
 ) -> None:
     text = "<b>bold</b> </s> &amp; 2024 $x$"
@@ -116,9 +112,9 @@ def test_what_stands_in_a_link_is_text_and_no_link_of_ours_and_what_is_asked_of_
     expect(page.locator(".stMain b", has_text="bold")).to_have_count(0)
     expect(page.get_by_text("The link asks for seed")).to_be_visible()
     expect(page.locator("a[href*=invalid]")).to_have_count(0)
-    # Nor does the page ask anything of others; if it did, we would know.
+    # The page sends no request to other servers; one that we send ourselves is recorded.
     (tabs,) = (tabs for tabs in contexts.values() if tabs.context == page.context)
-    # It is there, so that nothing else complains.
+    # This address exists, so that no error is logged.
     other = server.replace("127.0.0.1", "localhost") + "/_stcore/health"
     page.evaluate("(other) => fetch(other, { mode: 'no-cors' })", other)
     settled(page)
@@ -127,27 +123,23 @@ def test_what_stands_in_a_link_is_text_and_no_link_of_ours_and_what_is_asked_of_
 
 
 def is_typeset(page: Page, step: str) -> None:
-    """The maths of the chosen cell is that of the step, and in KaTeX's type."""
+    """Asserts that the arithmetic of the chosen cell belongs to the step and is typeset by KaTeX."""
     assert f"{step} ·" in cell_of(page)
     expect(page.locator(".katex-display")).to_have_count(1)
     expect(page.locator(".katex-error")).to_have_count(0)
 
 
-def test_the_maths_that_two_texts_with_positions_and_a_temperature_have_is_typeset(
-    open_page: Open, server: str
-) -> None:
-    """What every trace has is looked at where its steps are walked through."""
+def test_maths_of_two_texts_positions_and_temperature_is_typeset(open_page: Open, server: str) -> None:
+    """The steps that every trace has are tested in test_browser_lab.py."""
     link = {"text": "a b", "text2": "c d", "positions": "sinusoidal", "k": 1, "mask": "causal", "temperature": 0.5}
     page = open_page(f"{server}/?{urlencode(link)}")
-    is_typeset(page, "weights")  # which is chosen from the start
+    is_typeset(page, "weights")  # chosen by default
     for step in ("embedding", "position", "memory", "key", "scaled_scores"):
         acted(page, page.locator(f".strip button[name={step}]").click)
         is_typeset(page, step)
 
 
-def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server_whose_first_request_is_one_to_heads(
-    open_page: Open, server: str
-) -> None:
+def test_link_reopens_its_state_on_a_fresh_server(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     turned(page, "head", "2")
     acted(page, lambda: click_cell(page, 0, row=3, column=1))
@@ -162,16 +154,14 @@ def test_a_link_opens_the_same_state_in_a_fresh_browser_on_a_fresh_server_whose_
         for panel, weights in zip(panels, layer.weights.numpy(), strict=True):
             np.testing.assert_array_equal(mosaic[panel["y"] : panel["y"] + 6, panel["x"] : panel["x"] + 6], weights)
         heads.close()
-        again = open_page(f"{other}/?{link}", fresh=True)
-        np.testing.assert_array_equal(painted(again, 1), numbers)
-        assert query(again) == query(page)
-        assert cell_of(again) == cell_of(page)
-        again.close()  # before its server goes, which it would complain about
+        reopened = open_page(f"{other}/?{link}", fresh=True)
+        np.testing.assert_array_equal(painted(reopened, 1), numbers)
+        assert query(reopened) == query(page)
+        assert cell_of(reopened) == cell_of(page)
+        reopened.close()  # before its server stops, which would log errors
 
 
-def test_the_knobs_go_along_to_heads_stay_after_a_reload_and_a_click_on_a_head_opens_it_in_the_lab(
-    open_page: Open, server: str
-) -> None:
+def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     turned(page, "head", "1")
     page.get_by_role("link", name="Heads").click()
@@ -191,7 +181,7 @@ def test_the_knobs_go_along_to_heads_stay_after_a_reload_and_a_click_on_a_head_o
     expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
     settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
-    # Between the heads there is nothing to say, also after cells were painted over.
+    # The gaps between heads have no hover, also after cells were repainted.
     turned(page, "seed", "4")
     for column, says in ((2, True), (6, False)):  # six tokens, then the gutter
         place = page.evaluate(
@@ -205,7 +195,7 @@ def test_the_knobs_go_along_to_heads_stay_after_a_reload_and_a_click_on_a_head_o
         expect(page.locator(".hoverlayer .hovertext")).to_have_count(1 if says else 0)
 
 
-def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, server: str) -> None:
+def test_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&heads=2", cold=True)
     expected = {"text": [TEXT], "mask": ["causal"], "heads": ["2"]}
     for name in ("Heads", "Masks", "Softmax", "Lab", "Reference", "Lab"):
@@ -215,7 +205,7 @@ def test_a_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, se
         expect(page.get_by_label("Text", exact=True)).to_have_value(TEXT)
 
 
-def test_an_endless_word_is_painted(open_page: Open, server: str) -> None:
+def test_endless_word_is_painted(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': 'a' * 10_000})}")
     assert painted(page, 1).shape == (1, 1)
     assert page.evaluate(

@@ -1,6 +1,6 @@
-"""One writer of the address: whatever a person does, and however late the answers come, Back undoes it.
+"""The address has one writer: Back undoes every user action, however late the server's answers come.
 
-With LAB_ADDRESS_SEQUENCES=200 (and LAB_ADDRESS_SEED=7) other random sequences are tried.
+With LAB_ADDRESS_SEQUENCES=200 (and LAB_ADDRESS_SEED=7) other random sequences run.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ SEQUENCES = int(os.environ.get("LAB_ADDRESS_SEQUENCES", "30"))
 SEED = int(os.environ.get("LAB_ADDRESS_SEED", "0"))
 LINK = urlencode({"text": "the cat sat on the mat", "mask": "causal"})
 
-# All that a person sees of a state: the address, the controls above the maps, those of the sidebar, and the painted numbers.
+# The visible state: the address, the controls above the maps and in the sidebar, and the painted numbers.
 SEEN = """() => {
-    const value = (one) => one.type === 'checkbox' ? one.checked : one.value, address = [...new URLSearchParams(location.search)].sort();
-    const controls = Object.fromEntries([...document.querySelectorAll('.hand [name]')].map((one) => [one.name, value(one)]));
+    const value = (field) => field.type === 'checkbox' ? field.checked : field.value, address = [...new URLSearchParams(location.search)].sort();
+    const controls = Object.fromEntries([...document.querySelectorAll('.hand [name]')].map((field) => [field.name, value(field)]));
     const sidebar = [...document.querySelectorAll('[data-testid=stSidebar] :is(input, textarea)')]
-        .filter((one) => one.type !== 'file').map((one) => [one.ariaLabel ?? one.placeholder, value(one)]);
+        .filter((field) => field.type !== 'file').map((field) => [field.ariaLabel ?? field.placeholder, value(field)]);
     const round = (z) => z.map((row) => Array.from(row, (number) => Number.isFinite(number) ? Number(number.toPrecision(6)) : null));
     const painted = [...document.querySelectorAll('.js-plotly-plot')].map(({ data }) => data[0].z && round(Array.from(data[0].z)));
-    const line = [...document.querySelectorAll('.answer :is(b, .number, .how)')].map((one) => one.innerText);
-    const fields = [...document.querySelectorAll('.answer input')].map((one) => one.value);
+    const line = [...document.querySelectorAll('.answer :is(b, .number, .how)')].map((part) => part.innerText);
+    const fields = [...document.querySelectorAll('.answer input')].map((field) => field.value);
     return { path: location.pathname, address, controls, sidebar, painted, line, fields, title: document.querySelector('h1').innerText }; }"""
 
 
@@ -45,31 +45,31 @@ def empty_page(browser: Browser, server: str) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("prompt", [True, False], ids=["at once", "late, in another order, or never"])
-def test_a_thousand_sequences_of_acts_come_to_rest_and_back_gives_every_state(
+def test_back_restores_every_state_of_a_thousand_simulated_sequences(
     empty_page: Page, server: str, prompt: bool
 ) -> None:
     model = (Path(__file__).parent / "address_model.js").read_text(encoding="utf-8")
-    wrong = empty_page.evaluate(
+    faults = empty_page.evaluate(
         """async ([path, model, prompt]) => {
             const { Entries } = await import(path), url = URL.createObjectURL(new Blob([model], { type: 'text/javascript' }));
-            const { check } = await import(url), found = [];
+            const { check } = await import(url), faults = [];
             for (let seed = 0; seed < 1000; seed += 1) {
-                const wrong = check(Entries, seed, prompt);
-                if (wrong) found.push(`seed ${seed}: ${wrong}`);
+                const fault = check(Entries, seed, prompt);
+                if (fault) faults.push(`seed ${seed}: ${fault}`);
             }
-            return found; }""",
+            return faults; }""",
         [script_address(server, "entries"), model, prompt],
     )
-    assert wrong == []
+    assert faults == []
 
 
-def seen(page: Page) -> dict[str, Any]:
-    found: dict[str, Any] = page.evaluate(SEEN)
-    return found
+def visible_state(page: Page) -> dict[str, Any]:
+    state: dict[str, Any] = page.evaluate(SEEN)
+    return state
 
 
 class Person:
-    """Somebody who does one thing after the other, and waits for nothing."""
+    """A simulated user who acts without waiting for answers."""
 
     def __init__(self, page: Page, proxy: Proxy, dice: random.Random) -> None:
         self.page, self.proxy, self.dice = page, proxy, dice
@@ -78,7 +78,7 @@ class Person:
         name, values = self.dice.choice([("mask", ["none", "causal", "window"]), ("head", ["0", "1", "2"])])
         control = self.page.locator(f".hand [name={name}]")
         if control.count() and control.is_visible():
-            offered = control.locator("option").evaluate_all("(all) => all.map((one) => one.value)")
+            offered = control.locator("option").evaluate_all("(options) => options.map((option) => option.value)")
             control.select_option(self.dice.choice([value for value in values if value in offered]))
 
     def seed(self) -> None:
@@ -132,17 +132,17 @@ class Person:
         self.page.bring_to_front()
 
     def wait_for_page(self) -> None:
-        """Back to another page loads that page anew, which needs answers."""
+        """Waits for the heading of the page: going back to another page reloads it, which needs answers."""
         try:
-            there = self.page.locator(".stMain h1").count()
+            headings = self.page.locator(".stMain h1").count()
         except Error:  # it is loading
-            there = 0
-        if not there:
+            headings = 0
+        if not headings:
             self.proxy.release()
             self.page.wait_for_selector(".stMain h1", state="attached")
 
     def act(self) -> str:
-        """Does one thing; its name."""
+        """Performs one random action and returns its name."""
         weights = {
             self.knob: 4, self.seed: 3, self.held_key: 3, self.click: 4, self.sidebar: 3, self.back: 6, self.forward: 2,
             self.other_page: 1, self.reload: 0.4, self.second_tab: 0.2,
@@ -150,15 +150,13 @@ class Person:
         done = self.dice.choices([*weights], [*weights.values()])[0]
         try:
             done()
-        except Error as error:  # an earlier step back has just begun to load another page
+        except Error as error:  # an earlier Back has just begun to load another page
             if "context was destroyed" not in str(error):
                 raise
         return done.__name__
 
 
-def test_thirty_random_sequences_with_late_answers_end_as_a_fresh_browser_paints_them(
-    open_page: Open, server: str
-) -> None:
+def test_thirty_random_sequences_with_late_answers_match_a_fresh_browser(open_page: Open, server: str) -> None:
     fresh = open_page(f"{server}/?{LINK}", fresh=True)
     with delaying(server) as proxy:
         page = open_page(f"{proxy.address}/?{LINK}")
@@ -168,7 +166,7 @@ def test_thirty_random_sequences_with_late_answers_end_as_a_fresh_browser_paints
             for _ in range(dice.randint(2, 6)):
                 dice.choice([proxy.hold, proxy.release])()
                 done.append(person.act())
-                print(number, done[-1])  # shown where the test fails
+                print(number, done[-1])  # printed when the test fails
                 if dice.random() < 0.3:
                     page.wait_for_timeout(dice.randrange(300))
                 person.wait_for_page()
@@ -176,23 +174,23 @@ def test_thirty_random_sequences_with_late_answers_end_as_a_fresh_browser_paints
             settled(page)
             page.wait_for_function("window.script.state === 'ended'")
             settled(page)
-            # The run of a change that was sent while another ended may only begin now.
+            # The run of a change that was sent at the end of another run may begin only now.
             for _ in range(20):
-                here = seen(page)
+                state = visible_state(page)
                 fresh.goto(page.url.replace(proxy.address, server))
                 settled(fresh)
-                if here == seen(fresh):
+                if state == visible_state(fresh):
                     break
                 settled(page)
-            assert here == seen(fresh), f"sequence {number}: {', '.join(done)}"
+            assert state == visible_state(fresh), f"sequence {number}: {', '.join(done)}"
         page.goto(f"{proxy.address}/_stcore/health")
 
 
-def test_every_act_is_undone_by_one_step_back_also_when_all_answers_come_late(open_page: Open, server: str) -> None:
+def test_back_undoes_every_action_even_with_late_answers(open_page: Open, server: str) -> None:
     with delaying(server) as proxy:
         page = open_page(f"{proxy.address}/?{LINK}")
         states = [page.url]
-        first = seen(page)
+        first = visible_state(page)
         proxy.hold()
         page.locator(".hand [name=seed]").fill("3")
         page.keyboard.press("Enter")
@@ -211,7 +209,7 @@ def test_every_act_is_undone_by_one_step_back_also_when_all_answers_come_late(op
             page.wait_for_url(url)
         proxy.release()
         settled(page)
-        assert seen(page) == first
+        assert visible_state(page) == first
         for url in states[1:]:
             page.go_forward()
             page.wait_for_url(url)

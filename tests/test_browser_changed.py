@@ -1,4 +1,4 @@
-"""A head of a real model is silenced in a browser: what the model says changes, and whoever gets the link reads the same."""
+"""A head of a real model is ablated in a browser: the predictions change, and a visitor with the link reads the same."""
 
 from __future__ import annotations
 
@@ -26,57 +26,57 @@ SILENT = Intervention(1, 2, silence="zero")
 
 
 def table(page: Page) -> list[list[str]]:
-    """The rows of the predictions: rank, token and probability of each."""
+    """The rows of the table of predictions: rank, token and probability."""
     cells = "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
-    found: list[list[str]] = page.locator("table.said tbody tr").evaluate_all(cells)
-    return found
+    rows: list[list[str]] = page.locator("table.said tbody tr").evaluate_all(cells)
+    return rows
 
 
-def test_a_silenced_head_changes_what_the_model_says_for_everybody_with_the_link(
+def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
     open_page: Callable[..., Page], tiny: TinyModels
 ) -> None:
-    own = Model(str(tiny("GPT-2")), TEXT)
-    before, after = own.trace(), Model(own.name, TEXT, interventions=(SILENT,)).trace()
-    rows = predictions.likeliest(after.predictions[0], before.predictions[0])
+    base = Model(str(tiny("GPT-2")), TEXT)
+    predicted, ablated = base.trace(), Model(base.name, TEXT, interventions=(SILENT,)).trace()
+    rows = predictions.likeliest(ablated.predictions[0], predicted.predictions[0])
     with running_process(LAB_MODELS=str(tiny.folder)) as (server, _):
         page = open_page(f"{server}/?source=model&model=GPT-2&text={quote(TEXT)}&layer=1&head=2")
         first = table(page)
-        assert [row[1] for row in first] == [label(one, escape=False) for one in before.predictions[0].tokens]
-        acted(page, lambda: page.get_by_role("button", name="Silence L1 H2").press("Enter"))
+        assert [row[1] for row in first] == [label(token, escape=False) for token in predicted.predictions[0].tokens]
+        acted(page, lambda: page.get_by_role("button", name="Ablate (silence) L1 H2").press("Enter"))
         expect(page.locator("table.said tbody tr")).to_have_count(len(rows))
         silenced = table(page)
-        for row, one in zip(silenced, rows, strict=True):
-            assert one.before is not None
-            assert (row[0].split()[0], row[1]) == (str(one.rank), label(one.token, escape=False))
-            assert row[3] == f"{shown(one.before.probability)} → {shown(one.probability)}"
+        for row, prediction in zip(silenced, rows, strict=True):
+            assert prediction.before is not None
+            assert (row[0].split()[0], row[1]) == (str(prediction.rank), label(prediction.token, escape=False))
+            assert row[3] == f"{shown(prediction.before.probability)} → {shown(prediction.probability)}"
         expect(page.locator(".own")).to_have_text("Changed: L1 H2 silenced.")
         assert query(page)["interventions"] == "1.2.zero"
         output = painted(page, 2)
-        assert abs(output - after.layers[1].output.numpy()).max() < 1e-6
+        assert abs(output - ablated.layers[1].output.numpy()).max() < 1e-6
 
         other = open_page(f"{page.url}&lock=1", fresh=True)
         assert (table(other), abs(painted(other, 2) - output).max()) == (silenced, 0)
         expect(other.get_by_role("checkbox", name="L1 H2 silenced")).to_be_disabled()
-        expect(other.get_by_role("button", name="Silence L1 H2")).to_have_count(0)
+        expect(other.get_by_role("button", name="Ablate (silence) L1 H2")).to_have_count(0)
 
-        # Which heads matter in the model as it is now, with that one silent, beside what it was.
+        # The ablation sweep in the model with this head ablated, beside the original model.
         heads = open_page(page.url.replace("/?", "/heads?"))
         before_asking = heads.locator(".js-plotly-plot").count()
-        acted(heads, lambda: heads.get_by_role("button", name="Silence each of 8 heads in turn").click())
+        acted(heads, lambda: heads.get_by_role("button", name="Ablate each of 8 heads in turn").click())
         expect(heads.locator(".js-plotly-plot")).not_to_have_count(before_asking)
         expect(heads.get_by_text("Which heads step in")).to_be_visible()
-        *_, last = mattering.which(replace(own, interventions=(SILENT,)))
+        *_, last = mattering.which(replace(base, interventions=(SILENT,)))
         assert last.found is not None
         maps = heads.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.layout.meta.step)")
         np.testing.assert_allclose(painted(heads, maps.index("matters")), last.found.change, atol=1e-5)
         expect(heads.get_by_text("Without L1 H2: log-probability")).not_to_have_count(0)
         expect(heads.get_by_role("button", name="Stop")).to_have_count(0)
 
-        # Off, on again, and all of it away.
+        # The intervention is switched off, on again, and removed.
         switch = page.locator("label", has_text="L1 H2 silenced")
-        for now, do in ((first, None), (silenced, "1.2.zero")):
+        for expected, interventions in ((first, None), (silenced, "1.2.zero")):
             acted(page, switch.click)
-            assert (table(page), query(page).get("interventions")) == (now, do)
+            assert (table(page), query(page).get("interventions")) == (expected, interventions)
         acted(page, lambda: page.get_by_role("button", name="Reset", exact=True).click())
         expect(switch).to_have_count(0)
         assert (table(page), "interventions" in query(page)) == (first, False)

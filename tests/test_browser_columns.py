@@ -1,4 +1,4 @@
-"""A new d_model gives the output other columns; where cells cannot be painted over, Plotly draws the map."""
+"""A new d_model changes the columns of the output; where cells cannot be repainted in place, Plotly draws the map."""
 
 from __future__ import annotations
 
@@ -8,28 +8,26 @@ import numpy as np
 import pytest
 from conftest import acted, cell_of, click_cell, painted, settled, turned
 from test_browser import Open
-from test_browser_hand import TEXT, at_once, click, drag, follow, has_as_many_columns_as_d_model, layer, temperature
+from test_browser_hand import TEXT, at_once, click, drag, follow, layer, output_has_columns, temperature
 
 pytestmark = pytest.mark.browser
 
 
-def test_a_map_of_600_tokens_has_as_many_columns_as_d_model(open_page: Open, server: str) -> None:
+def test_map_of_600_tokens_has_d_model_columns(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': ' '.join(f'w{i}' for i in range(600))})}")
-    has_as_many_columns_as_d_model(page, "each cell the largest of 3 × 3", 14)
+    output_has_columns(page, "each cell the largest of 3 × 3", 14)
 
 
-def test_a_map_with_other_columns_is_zoomed_clicked_changed_again_and_drawn_anew_where_it_must_be(
-    open_page: Open, server: str
-) -> None:
+def test_map_with_d_model_columns_zooms_clicks_updates_and_redraws(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     range_now = "document.querySelectorAll('.js-plotly-plot')[2]._fullLayout.xaxis.range"
-    has_as_many_columns_as_d_model(page, "6 × 40", 40)
+    output_has_columns(page, "6 × 40", 40)
     np.testing.assert_allclose(painted(page, 2), layer(d_model=40).output.numpy(), atol=1e-6)
     turned(page, "d_model", "80")
     drag(page, 2, (8, 1), (70, 4))
     page.wait_for_function(f"{range_now}[1] - {range_now}[0] < 70")
     turned(page, "d_model", "84")
-    assert page.evaluate(range_now) == [-0.5, 83.5]  # other columns are seen whole
+    assert page.evaluate(range_now) == [-0.5, 83.5]  # new columns reset the zoom
     drag(page, 2, (8, 1), (70, 4))
     page.wait_for_function(f"{range_now}[1] - {range_now}[0] < 70")
     at_once(page, 2, click((40, 2)) * 2)
@@ -41,12 +39,12 @@ def test_a_map_with_other_columns_is_zoomed_clicked_changed_again_and_drawn_anew
     turned(page, "d_model", "88")
     np.testing.assert_allclose(painted(page, 2), layer(d_model=88).output.numpy(), atol=1e-6)
 
-    # A map whose cells cannot be painted over is drawn by Plotly.
-    shown = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label text")
-    # As if another Plotly kept something else: painting over ends in the middle.
+    # Plotly draws a map whose cells cannot be repainted in place.
+    labels = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label text")
+    # As if another version of Plotly stored other data: repainting fails midway.
     page.evaluate("Object.freeze(document.querySelectorAll('.js-plotly-plot')[1].calcdata[0][0])")
     for place in (30, 170):
         follow(page, "temperature", place)
         weights = layer(d_model=88, temperature=temperature(page)).weights[0].numpy()
         np.testing.assert_allclose(painted(page, 1), weights, atol=1e-6)
-        assert shown.all_text_contents() == [f"{number:.2f}" for number in weights.flatten()]
+        assert labels.all_text_contents() == [f"{number:.2f}" for number in weights.flatten()]

@@ -1,4 +1,4 @@
-"""Two states in a browser: the last knob's change from the Lab, both turned, a cell explained twice, the link opened by somebody else."""
+"""Comparison in a browser: the change of the last knob, knobs of both states, a cell explained twice, a shared link."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ pytestmark = pytest.mark.browser
 TEXT = "the owl asked the moon"
 
 
-def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_else_the_same(
-    open_page: Open, server: str
-) -> None:
+def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?text={TEXT.replace(' ', '+')}&q=4&k=1")
-    last = page.get_by_role("button", name="What did the last knob change?")
-    expect(page.get_by_role("link", name="New here? Begin with one row")).to_be_visible()
-    expect(last).to_have_count(0)  # nothing was turned yet
+    compare_last_knob = page.get_by_role("button", name="What did my last change do?")
+    expect(page.get_by_role("link", name="New here? Start with lesson 1")).to_be_visible()
+    expect(compare_last_knob).to_have_count(0)  # no knob was changed yet
     turned(page, "mask", "causal")
-    acted(page, last.click)
+    acted(page, compare_last_knob.click)
     expect(page.get_by_role("heading", name="Compare")).to_be_visible()
     settled(page)
     assert query(page)["compare"] == "mask=causal"
@@ -35,7 +33,7 @@ def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_els
         np.testing.assert_array_equal(painted(page, index), matrix.numpy())
     assert cell_of(page).startswith("weights, B − A · query 4 moon → key 1 owl = ")
 
-    # B alone is turned, above the maps and in its sidebar: the page says which it is.
+    # Knobs of B alone are changed, above the maps and in the sidebar: the page names the state.
     turned(page, "head", "2")
     field = page.locator(".st-key-second_text textarea")
     field.fill("the owl asked a moon")
@@ -48,7 +46,7 @@ def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_els
     assert "head" not in query(page)
     expect(page.get_by_text("Without a partner: 3 the in A; 3 a in B.")).to_be_visible()
 
-    # Then A, and B stays; then both.
+    # Then knobs of A, while B stays; then of both.
     acted(page, page.locator(".hand button[value=A]").click)
     turned(page, "seed", "7")
     acted(page, page.locator(".hand button[value=both]").click)
@@ -59,26 +57,26 @@ def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_els
     np.testing.assert_array_equal(painted(page, 2), expected.matrix.numpy())
     assert page.locator(".js-plotly-plot").nth(2).locator(".shapelayer path").count() > 10, "hatches"
 
-    # A click on a cell of B − A chooses that of A; what has no partner in A chooses nothing.
+    # A click on a cell of B − A chooses the cell of A; a cell without a partner in A chooses nothing.
     row, column = expected.rows.place("a", 2), expected.columns.place("a", 0)
     acted(page, lambda: click_cell(page, 2, row, column))
     assert cell_of(page).startswith("weights, B − A · query 2 asked → key 0 the = ")
-    exactly = [
+    exact_numbers = [
         page.get_by_text(f"Exactly: {float(number)!r}", exact=True)
         for number in (expected.a[row, column], expected.b[row, column])
     ]
-    for one in exactly:
-        expect(one.first).to_be_visible()
-    expect(page.get_by_text("What differs most:")).to_be_visible()
+    for locator in exact_numbers:
+        expect(locator.first).to_be_visible()
+    expect(page.get_by_text("Largest differences:")).to_be_visible()
 
-    # Somebody else opens the link: the same digits.
+    # The link shows the same digits in another browser.
     other = open_page(page.url, fresh=True)
     for index in range(3):
         np.testing.assert_array_equal(painted(other, index), painted(page, index))
     assert cell_of(other) == cell_of(page)
     assert parse_qs(urlsplit(other.url).query) == parse_qs(urlsplit(page.url).query)
 
-    # One act is one step back.
+    # One user action is one history entry.
     page.go_back()
     settled(page)
     page.go_back()
@@ -86,14 +84,12 @@ def test_what_the_last_knob_changed_is_one_click_and_the_link_shows_somebody_els
     assert second(query(page), query(page)["compare"])["head"] == "2"
 
 
-def test_on_a_phone_in_the_dark_and_locked_the_maps_stand_below_one_another_without_a_sidebar(
-    open_page: Open, server: str
-) -> None:
+def test_comparison_stacks_maps_on_a_dark_locked_phone_without_sidebar(open_page: Open, server: str) -> None:
     phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
     page = open_page(f"{server}/compare?compare=head%3D3&lock=1", **phone)
     boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]
     assert len(boxes) == 3
-    assert all(one and one["x"] >= 0 and one["x"] + one["width"] <= 390 for one in boxes)
+    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
     expect(page.locator(".hand label")).to_have_count(0)
     a = TypedText("the owl asked the moon and the moon blinked").trace()

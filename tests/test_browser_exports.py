@@ -1,4 +1,4 @@
-"""Links to files in a browser: what arrives is the state on the screen, a refusal stands beside the link, and the page stays."""
+"""Export links in a browser: the file has the state on the screen, a refusal appears beside the link, and the page stays."""
 
 from __future__ import annotations
 
@@ -17,66 +17,66 @@ from test_browser import CAUSAL, LINK, TEXT, Open
 from attention import AttentionConfig, TypedText
 
 pytestmark = pytest.mark.browser
-BUSY = "The files of others are still on their way: try again in a moment."
+BUSY = "This server is still sending other files: try again in a moment."
 
 
-def taken(tab: Page, lab: Page | Frame, name: str) -> tuple[str, pd.DataFrame]:
-    """The file of a link: where it came from, and its table."""
+def downloaded(tab: Page, lab: Page | Frame, name: str) -> tuple[str, pd.DataFrame]:
+    """Downloads the file of a link: its address and its table."""
     with tab.expect_download() as coming:
         lab.get_by_role("link", name=name, exact=True).click()
     return coming.value.url, pd.read_csv(Path(coming.value.path()), index_col=0)
 
 
-def test_a_link_asks_for_what_was_just_turned_and_a_refusal_stands_beside_it(open_page: Open, server: str) -> None:
+def test_export_link_uses_current_knobs_and_shows_refusals_beside_it(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     link = page.get_by_role("link", name="Download CSV")
-    _, table = taken(page, page, "Download CSV")
+    _, table = downloaded(page, page, "Download CSV")
     np.testing.assert_array_equal(table.to_numpy(np.float32)[:, :6], CAUSAL.weights[0].numpy())
     entries = page.evaluate("history.length")
-    # The page follows the hand before a script has run: the link must not be that of the last run.
+    # The page follows the control before a script has run: the link must not be that of the last run.
     page.evaluate(
         """() => { const hand = document.querySelector(".hand [name=mask]"); hand.value = "none";
             hand.dispatchEvent(new Event("change", { bubbles: true })); }"""
     )
-    url, table = taken(page, page, "Download CSV")
+    url, table = downloaded(page, page, "Download CSV")
     assert "mask" not in parse_qs(urlsplit(url).query)
     bare = TypedText(TEXT, AttentionConfig()).trace().layers[0].weights[0]
     np.testing.assert_array_equal(table.to_numpy(np.float32)[:, :6], bare.numpy())
     settled(page)
     np.testing.assert_array_equal(painted(page, 1), bare.numpy())
     entries += 1  # the mask
-    before = page.url
+    address = page.url
 
     page.route("**/export/**", lambda route: route.fulfill(body=BUSY, content_type="text/plain"))
     link.focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("status").filter(has_text=BUSY)).to_be_visible()
-    expect(page.locator("iframe[name^=export]")).to_have_count(2)  # of the two that came
+    expect(page.locator("iframe[name^=export]")).to_have_count(2)  # of the two finished downloads
     page.unroute("**/export/**")
-    taken(page, page, "Download CSV")
+    downloaded(page, page, "Download CSV")
     expect(page.get_by_text(BUSY)).to_have_count(0)
-    assert (page.url, page.evaluate("history.length")) == (before, entries)
+    assert (page.url, page.evaluate("history.length")) == (address, entries)
 
 
-def test_a_state_that_is_too_long_for_an_address_arrives_too(open_page: Open, server: str) -> None:
+def test_export_of_a_state_too_long_for_an_address_succeeds(open_page: Open, server: str) -> None:
     page = open_page(server)
     words = " ".join(f"w{i}" for i in range(1500))
     field = page.get_by_label("Text", exact=True)
     field.fill(words)
     acted(page, lambda: field.press("Control+Enter"))
     assert len(page.url) > 6000
-    url, table = taken(page, page, "Download CSV")
+    url, table = downloaded(page, page, "Download CSV")
     assert "?" not in url
     assert list(table.columns[:2]) == ["0 w0", "1 w1"]
     assert table.shape == (1500, 1501)
 
 
-def test_a_file_arrives_in_the_frame_of_a_host_below_its_prefix(open_page: Open, server: str, tmp_path: Path) -> None:
+def test_export_arrives_in_a_host_frame_below_its_prefix(open_page: Open, server: str, tmp_path: Path) -> None:
     with running_shell(tmp_path, free_port(), server) as shell:
         tab = open_page(f"{shell.home}/?{LINK}", fresh=True, figure=False)
         lab = frame_of(tab)
         settled(lab)
-        url, table = taken(tab, lab, "Download CSV")
+        url, table = downloaded(tab, lab, "Download CSV")
         assert re.match(rf"{shell.home}/~/\+/export/weights\.csv\?", url)
         np.testing.assert_array_equal(table.to_numpy(np.float32)[:, :6], CAUSAL.weights[0].numpy())
         with tab.expect_download() as coming:

@@ -1,4 +1,4 @@
-"""A file with attention in a real browser: uploaded, painted, taken along, asked for by whoever opens its link."""
+"""A file with attention in a real browser: uploaded, painted, exported, requested when its link is opened."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SOURCE = File.of("attention.npz", CONTENT)
 
 
 def upload(page: Page, name: str = "attention.npz", content: bytes = CONTENT) -> None:
-    given = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
-    acted(page, lambda: page.locator(".st-key-file_upload input[type=file]").set_input_files([given]))
+    payload = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
+    acted(page, lambda: page.locator(".st-key-file_upload input[type=file]").set_input_files([payload]))
 
 
-def test_a_file_is_painted_and_its_link_asks_for_it(
+def test_file_is_painted_and_its_link_asks_for_the_file(
     open_page: Callable[..., Page], server: str, tmp_path: Path
 ) -> None:
     layer = SOURCE.trace().layers[1]
@@ -37,17 +37,17 @@ def test_a_file_is_painted_and_its_link_asks_for_it(
     for at, step in enumerate(("scores", "weights", "head_output")):
         np.testing.assert_array_equal(painted(page, at), layer[step][2].numpy().astype(np.float32))
     acted(page, lambda: click_cell(page, 1, row=3, column=2))
-    said = cell_of(page)
-    assert said.startswith("weights · query 3 the → key 2 <b>sat</b> = ")
+    line = cell_of(page)
+    assert line.startswith("weights · query 3 the → key 2 <b>sat</b> = ")
     link = query(page)
     assert link["file"] == f"attention.npz:{SOURCE.digest}"
 
-    # What cannot be read leaves the picture as it is; more than 1 MB goes another way through the server.
+    # An unreadable file keeps the current picture; a file over 1 MB takes another path through the server.
     upload(page, "broken.npz", CONTENT[:300] + bytes(2**20))
     expect(page.get_by_text("its list of arrays cannot be read")).to_be_visible()
     np.testing.assert_array_equal(painted(page, 1), layer["weights"][2].numpy().astype(np.float32))
 
-    # Another page has it too, and what is taken along opens to the same digits.
+    # Another page shows the file too, and the exported file opens to the same digits.
     page.get_by_role("link", name="Masks").click()
     settled(page)
     assert query(page)["file"] == link["file"]
@@ -64,5 +64,5 @@ def test_a_file_is_painted_and_its_link_asks_for_it(
     expect(other.locator(".js-plotly-plot")).to_have_count(0)
     upload(other)
     np.testing.assert_array_equal(painted(other, 1), layer["weights"][2].numpy().astype(np.float32))
-    assert cell_of(other) == said
+    assert cell_of(other) == line
     assert query(other) == link

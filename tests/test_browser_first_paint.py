@@ -1,4 +1,4 @@
-"""Pages come with our styles, so that nothing jumps while they load."""
+"""Pages arrive with our styles, so that the layout does not shift while they load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WARM: set[str] = set()
 
 
 @pytest.mark.parametrize("query", ["lock=1", "text=a&present=temperature", "embed=true"])
-def test_a_page_without_a_sidebar_keeps_no_room_for_one(query: str) -> None:
+def test_page_without_a_sidebar_reserves_no_room_for_it(query: str) -> None:
     assert STYLES in index_page(query)
     assert NO_SIDEBAR in index_page(query)
     assert "margin-left: 300px" not in index_page(query)
@@ -22,11 +22,11 @@ def test_a_page_without_a_sidebar_keeps_no_room_for_one(query: str) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("path", ["", "heads", "masks", "softmax", "?lock=1"])
-def test_nothing_jumps_while_a_page_loads_on_a_phone(open_page, server: str, path: str) -> None:
-    if server not in WARM:  # a server that has run a page before
+def test_layout_does_not_shift_while_phones_load_a_page(open_page, server: str, path: str) -> None:
+    if server not in WARM:  # the server must have run a page before
         open_page(f"{server}/")
         WARM.add(server)
-    if not path:  # what the server sends has the styles, and every other file is left alone
+    if not path:  # the pages of the server have the styles; other files are unchanged
         assert STYLES in urlopen(f"{server}/heads").read().decode()
         assert urlopen(f"{server}/_stcore/health").read() == b"ok"
     page = open_page(f"{server}/{path}", cold=True, viewport={"width": 390, "height": 844})

@@ -1,4 +1,4 @@
-"""The figure's own controls: the picture follows the hand without the server, and what is let go goes to it."""
+"""The controls of the figure: the picture follows a drag without the server, and the released value is sent to it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def layer(text: str = TEXT, **knobs: Any) -> Any:
 
 
 def follow(page: Page, name: str, value: Any) -> None:
-    """Moves a control without letting it go, and waits for the frame."""
+    """Moves a control without releasing it, and waits for the next frame."""
     page.evaluate(
         """async ([name, value]) => {
-            const control = document.querySelector(`.hand [name=${name}]`), { shown } = document.querySelector('.figures');
-            const before = shown.frames;
+            const control = document.querySelector(`.hand [name=${name}]`), { figureState } = document.querySelector('.figures');
+            const before = figureState.frames;
             control.value = value;
             control.dispatchEvent(new Event(name === 'temperature' ? 'input' : 'follow'));
-            while (shown.frames === before) await new Promise(requestAnimationFrame); }""",
+            while (figureState.frames === before) await new Promise(requestAnimationFrame); }""",
         [name, value],
     )
 
@@ -41,14 +41,14 @@ def temperature(page: Page) -> float:
     return float(page.locator(".hand output").inner_text())
 
 
-def drag(page: Page, index: int, one: tuple[int, int], other: tuple[int, int]) -> None:
-    """Drags the mouse from the middle of one cell (column, row) to that of another: zooms in."""
+def drag(page: Page, index: int, start: tuple[int, int], end: tuple[int, int]) -> None:
+    """Zooms in by dragging the mouse from the middle of one cell (column, row) to the middle of another."""
     places = page.evaluate(
         """([i, cells]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
             plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
             return cells.map(([x, y]) => [box.x + xaxis._offset + xaxis.l2p(x), box.y + yaxis._offset + yaxis.l2p(y)]); }""",
-        [index, [one, other]],
+        [index, [start, end]],
     )
     page.mouse.move(*places[0])
     page.mouse.down()
@@ -57,12 +57,12 @@ def drag(page: Page, index: int, one: tuple[int, int], other: tuple[int, int]) -
 
 
 def click(cell: tuple[float, float]) -> list[tuple[str, tuple[float, float]]]:
-    """What a mouse does in a click on a cell (column, row)."""
-    return [(what, cell) for what in ("mousemove", "mousedown", "mouseup", "click")]
+    """The mouse events of a click on a cell (column, row)."""
+    return [(event, cell) for event in ("mousemove", "mousedown", "mouseup", "click")]
 
 
 def at_once(page: Page, index: int, events: list[tuple[str, tuple[float, float]]]) -> None:
-    """Does with the mouse what would come apart on a busy machine; Plotly tells clicks from double clicks by time alone."""
+    """Dispatches mouse events together, which a busy machine would separate: Plotly recognizes double clicks by time alone."""
     page.evaluate(
         """([i, events]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i], drag = plot.querySelector('.nsewdrag');
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
@@ -78,7 +78,7 @@ def at_once(page: Page, index: int, events: list[tuple[str, tuple[float, float]]
 
 
 def silent(page: Page, act: Callable[[], None]) -> None:
-    """Does something during which nothing is sent to the server, nor comes from it."""
+    """Performs an action and asserts that nothing is sent to the server meanwhile."""
     page.evaluate(
         "() => { window.sends = 0; const send = WebSocket.prototype.send; WebSocket.prototype.send = function (...all) { window.sends += 1; return send.apply(this, all); }; }"
     )
@@ -93,7 +93,7 @@ def silent(page: Page, act: Callable[[], None]) -> None:
         ("the owl asked the moon", "a b c", {"mask": "window", "window": 3}),
     ],
 )
-def test_a_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(
+def test_mask_looks_the_same_at_rest_and_while_dragging(
     open_page: Open, server: str, text: str, text2: str, knobs: dict[str, Any]
 ) -> None:
     page = open_page(f"{server}/?{urlencode({'text': text, 'text2': text2, **knobs})}")
@@ -106,21 +106,19 @@ def test_a_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(
     np.testing.assert_allclose(painted(page, 1), expected(temperature(page)).numpy(), rtol=0, atol=1e-6)
 
 
-def test_what_only_the_old_mask_hid_is_seen_at_once_under_another(open_page: Open, server: str) -> None:
+def test_cells_that_only_the_old_mask_hid_appear_at_once(open_page: Open, server: str) -> None:
     text, text2 = "alpha beta", "v w x y z"
     page = open_page(f"{server}/?{urlencode({'text': text, 'text2': text2, 'mask': 'causal', 'd_model': 16})}")
-    page.evaluate(  # nobody answers: what is seen then is the page's own
-        "() => { WebSocket.prototype.send = () => {}; document.querySelector('.figures').shown.frames = 0; }"
+    page.evaluate(  # no answer comes: the page must compute the picture itself
+        "() => { WebSocket.prototype.send = () => {}; document.querySelector('.figures').figureState.frames = 0; }"
     )
     page.locator(".hand [name=mask]").select_option("none")
-    page.wait_for_function("document.querySelector('.figures').shown.frames > 0")
-    shown = TypedText(text, AttentionConfig(d_model=16), text2).trace().layers[0]
-    np.testing.assert_allclose(painted(page, 1), shown.weights[0].numpy(), rtol=0, atol=1e-6)
+    page.wait_for_function("document.querySelector('.figures').figureState.frames > 0")
+    expected = TypedText(text, AttentionConfig(d_model=16), text2).trace().layers[0]
+    np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
 
 
-def test_300_tokens_are_drawn_as_blocks_that_can_be_clicked_and_become_exact_when_zoomed(
-    open_page: Open, server: str
-) -> None:
+def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 90}" for i in range(300))
     expected = layer(text, mask="causal")
     page = open_page(f"{server}/?{urlencode({'text': text, 'mask': 'causal', 'q': 250, 'k': 100})}")
@@ -131,7 +129,7 @@ def test_300_tokens_are_drawn_as_blocks_that_can_be_clicked_and_become_exact_whe
         painted(page, 1), expected.weights[0].numpy().reshape(150, 2, 150, 2).max(axis=(1, 3)), rtol=0, atol=1e-6
     )
     expect(page.locator(".js-plotly-plot").nth(1)).to_contain_text("each cell the largest of 2 × 2")
-    # A click on a block is a click on its largest number.
+    # A click on a block selects its largest number.
     row, column = divmod(int(expected.weights[0, 40:42, 20:22].argmax()), 2)
     acted(page, lambda: click_cell(page, 1, row=40.5, column=20.5))
     assert f"query {40 + row} w{40 + row}" in cell_of(page)
@@ -142,7 +140,7 @@ def test_300_tokens_are_drawn_as_blocks_that_can_be_clicked_and_become_exact_whe
         "(({x0, y0, z}) => [x0, y0, z[0].length, z.length])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
     )
     left, top, wide, high = map(int, place)
-    assert abs(left - 100) <= 1  # where a mouse can point
+    assert abs(left - 100) <= 1  # the precision of the mouse
     assert abs(top - 150) <= 1
     window = np.s_[top : top + high, left : left + wide]
     np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy()[window], rtol=0, atol=1e-6)
@@ -161,13 +159,11 @@ PIXELS = """async (i) => { const image = document.querySelectorAll('.js-plotly-p
 
 
 def pixels(page: Page, index: int) -> np.ndarray:
-    """The picture of a map as it is painted: [row column channel]."""
+    """The pixels of a painted map: [row column channel]."""
     return received(page.evaluate(PIXELS, index), np.uint8).astype(int)
 
 
-def test_the_weights_follow_the_temperature_without_a_message_and_cells_painted_over_are_those_that_plotly_paints(
-    open_page: Open, server: str
-) -> None:
+def test_weights_follow_temperature_without_messages_and_repaint_plotly_cells(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal', 'colors': COLORS[0]})}")
     for colors in COLORS:
         if colors != COLORS[0]:
@@ -178,7 +174,7 @@ def test_the_weights_follow_the_temperature_without_a_message_and_cells_painted_
             np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
             np.testing.assert_allclose(painted(page, 2), expected.output.numpy(), rtol=0, atol=1e-5)
             assert "temperature" not in page.url
-            mine = {}
+            paintings = {}
             for redrawn in (False, True):
                 if redrawn:
                     page.evaluate(
@@ -190,18 +186,18 @@ def test_the_weights_follow_the_temperature_without_a_message_and_cells_painted_
                     page.locator(".js-plotly-plot").nth(i).locator(".cbaxis text").all_text_contents() for i in (1, 2)
                 ]
                 inks = texts.evaluate_all("(all) => all.map((text) => getComputedStyle(text).fill)")
-                mine[redrawn] = (pictures, texts.all_text_contents(), inks, bar)
-            for over, plotlys in zip(mine[False][0], mine[True][0], strict=True):
-                assert over.shape == plotlys.shape
-                assert np.abs(over - plotlys).max() <= 2  # of 255: a thousand shades
-            assert mine[False][1:] == mine[True][1:]
-            assert len(mine[True][1]) == 36
-            [(*_, last), _] = mine[True][3]
+                paintings[redrawn] = (pictures, texts.all_text_contents(), inks, bar)
+            for ours, plotlys in zip(paintings[False][0], paintings[True][0], strict=True):
+                assert ours.shape == plotlys.shape
+                assert np.abs(ours - plotlys).max() <= 2  # of 255: a thousand shades
+            assert paintings[False][1:] == paintings[True][1:]
+            assert len(paintings[True][1]) == 36
+            [(*_, last), _] = paintings[True][3]
             largest = float(expected.weights.max())
             assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
 
 
-def test_what_rounds_to_zero_has_no_sign(open_page: Open, server: str) -> None:
+def test_values_rounding_to_zero_have_no_sign(open_page: Open, server: str) -> None:
     text = "the owl asked the moon and a cat sat on the mat"
     page = open_page(f"{server}/?{urlencode({'text': text, 'd_model': 8})}")
     labels = page.locator(".js-plotly-plot").nth(2).locator(".heatmap-label text")
@@ -217,8 +213,8 @@ def test_what_rounds_to_zero_has_no_sign(open_page: Open, server: str) -> None:
         assert texts == [f"{number:.2f}".replace("-0.00", "0.00") for number in numbers]
 
 
-def has_as_many_columns_as_d_model(page: Page, facts: str, columns: int) -> None:
-    """Another d_model gives the output other columns."""
+def output_has_columns(page: Page, facts: str, columns: int) -> None:
+    """Asserts that another d_model gives the output other columns."""
     turned(page, "d_model", "40")
     output = page.locator(".js-plotly-plot").nth(2)
     assert facts in (output.locator(".gtitle-subtitle").text_content() or "")
@@ -226,9 +222,7 @@ def has_as_many_columns_as_d_model(page: Page, facts: str, columns: int) -> None
     assert output.evaluate("({_fullLayout: {xaxis}}) => xaxis.range") == [-0.5, 39.5]
 
 
-def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest_and_as_many_columns_as_d_model(
-    open_page: Open, server: str
-) -> None:
+def test_blocks_keep_colours_while_dragging_and_d_model_columns(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 90}" for i in range(300))
     page = open_page(f"{server}/?{urlencode({'text': text, 'heads': '1', 'colors': 'stretched'})}")
     ends = "(({zmin, zmax}) => [zmin, zmax])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
@@ -236,24 +230,22 @@ def test_blocks_of_a_long_text_have_the_same_colours_in_the_hand_as_at_rest_and_
         if colors == "log":
             turned(page, "colors", colors)
         follow(page, "temperature", place)
-        in_hand, before = page.evaluate(ends), pixels(page, 1)
+        dragging, picture = page.evaluate(ends), pixels(page, 1)
         acted(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
-        assert page.evaluate(ends) == pytest.approx(in_hand, rel=1e-5)
-        assert np.abs(pixels(page, 1) - before).max() <= 2
-        assert len(set(before.flatten().tolist())) > 100  # and not one dark square
-    has_as_many_columns_as_d_model(page, "each cell the largest of 2 × 2", 20)
+        assert page.evaluate(ends) == pytest.approx(dragging, rel=1e-5)
+        assert np.abs(pixels(page, 1) - picture).max() <= 2
+        assert len(set(picture.flatten().tolist())) > 100  # the picture is not a uniform dark square
+    output_has_columns(page, "each cell the largest of 2 × 2", 20)
 
 
-def test_a_map_of_python_s_is_cut_anew_by_python_and_a_hover_and_a_click_find_the_exact_cell(
-    open_page: Open, server: str
-) -> None:
+def test_python_pooled_map_is_recut_with_exact_hover_and_click(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i}" for i in range(400))
-    given = layer(text)
-    expected = given.output.numpy()
+    base = layer(text)
+    expected = base.output.numpy()
     page = open_page(f"{server}/?{urlencode({'text': text})}")
     assert painted(page, 2).shape[0] <= 256
     expect(page.locator(".js-plotly-plot").nth(2)).to_contain_text("each cell the largest of")
-    for index, matrix in ((1, given.weights[0].numpy()), (2, given.output.numpy())):
+    for index, matrix in ((1, base.weights[0].numpy()), (2, base.output.numpy())):
         plot = page.locator(".js-plotly-plot").nth(index)
         place = page.evaluate(
             """(i) => { const plot = document.querySelectorAll('.js-plotly-plot')[i]; plot.scrollIntoView({block: 'center'});
@@ -264,13 +256,13 @@ def test_a_map_of_python_s_is_cut_anew_by_python_and_a_hover_and_a_click_find_th
         page.mouse.move(place[0] - 3, place[1])
         page.mouse.move(*place)
         expect(plot.locator(".tip")).to_be_visible()
-        said = plot.locator(".tip").inner_text().split("\n")
-        row, column = (int(line.split()[1]) for line in said[1:3])
-        assert said[1] == f"query {row} w{row}"
-        assert float(said[3]) == pytest.approx(float(matrix[row, column]), rel=1e-5)
+        lines = plot.locator(".tip").inner_text().split("\n")
+        row, column = (int(line.split()[1]) for line in lines[1:3])
+        assert lines[1] == f"query {row} w{row}"
+        assert float(lines[3]) == pytest.approx(float(matrix[row, column]), rel=1e-5)
     block = -(-400 // painted(page, 2).shape[0])
     rows = expected[: block * 2, 10][block : 2 * block]
-    # Sooner after a move than Plotly looks again at what is hovered.
+    # The click follows the move before Plotly checks the hovered cell again.
     acted(page, lambda: at_once(page, 2, [("mousemove", (20, 50)), *click((10, block + (block - 1) / 2))]))
     assert f"query {block + int(np.abs(rows).argmax())} " in cell_of(page)
     drag(page, 2, (8, 150), (40, 230))
@@ -283,7 +275,7 @@ def test_a_map_of_python_s_is_cut_anew_by_python_and_a_hover_and_a_click_find_th
     np.testing.assert_array_equal(painted(page, 2), expected[top : top + high, left : left + wide])
 
 
-def test_2048_of_2049_tokens_follow_the_hand_as_256_by_256_blocks(open_page: Open, server: str) -> None:
+def test_2048_tokens_follow_the_drag_as_256_by_256_blocks(open_page: Open, server: str) -> None:
     text = " ".join(f"w{i % 500}" for i in range(2048))
     page = open_page(f"{server}/?{urlencode({'text': f'{text} more', 'head': '1'})}")
     expect(page.get_by_text("2,049 tokens")).to_be_visible()
@@ -292,8 +284,8 @@ def test_2048_of_2049_tokens_follow_the_hand_as_256_by_256_blocks(open_page: Ope
     blocks = source.trace().layers[0].matrix("weights", 1).numpy().reshape(256, 8, 256, 8).max(axis=(1, 3))
     np.testing.assert_allclose(painted(page, 1), blocks, rtol=0, atol=1e-6)
     silent(page, lambda: follow(page, "temperature", 20))
-    turned = replace(source, config=AttentionConfig(temperature=temperature(page)))
-    cold = turned.trace().layers[0].matrix("weights", 1).numpy()
+    overridden = replace(source, config=AttentionConfig(temperature=temperature(page)))
+    cold = overridden.trace().layers[0].matrix("weights", 1).numpy()
     np.testing.assert_allclose(painted(page, 1), cold.reshape(256, 8, 256, 8).max(axis=(1, 3)), rtol=0, atol=1e-6)
 
 
@@ -308,7 +300,7 @@ WATCH = """() => { window.shift = 0; window.empty = 0; window.frames = 0;
 @pytest.mark.parametrize(
     "viewport", [{"width": 1440, "height": 900}, {"width": 390, "height": 844}], ids=["wide", "phone"]
 )
-def test_nothing_jumps_or_fades_and_no_map_is_empty_while_knobs_turn(
+def test_knob_changes_cause_no_layout_shift_fade_or_empty_map(
     open_page: Open, server: str, viewport: dict[str, int]
 ) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}", viewport=viewport)
@@ -329,19 +321,19 @@ def test_nothing_jumps_or_fades_and_no_map_is_empty_while_knobs_turn(
         painted(page, 1), layer(mask="causal", temperature=temperature(page), seed=5).weights[0].numpy()
     )
     assert page.evaluate("[window.empty, window.frames > 1]") == [0, True]
-    # On a phone the words of the chosen cell's line wrap anew when its number does; the line itself keeps its height.
+    # On a phone the words of the chosen cell's line wrap again with its number; the line itself keeps its height.
     assert page.evaluate("window.shift") < (0.03 if viewport["width"] < 640 else 0.01)
     if viewport["width"] < 640:
         return
-    # A fade that only waits makes a layer of every element already, a fifth of the time of a step.
+    # Even a delayed fade gives every element a layer, which costs a fifth of the time of a step.
     page.evaluate(
         """() => { window.stale = 0; window.fades = 0;
             new MutationObserver((changes) => {
                 window.stale += changes.filter(({ target }) => target.dataset.stale === 'true').length;
-                window.fades += document.getAnimations().filter((one) => one.transitionProperty === 'opacity').length;
+                window.fades += document.getAnimations().filter((animation) => animation.transitionProperty === 'opacity').length;
             }).observe(document.body, { subtree: true, attributeFilter: ['data-stale'] }); }"""
     )
-    for seed in range(1, 30):  # a run that is over before the page has drawn a frame makes nothing stale
+    for seed in range(1, 30):  # a run that ends before the page has drawn a frame makes nothing stale
         turned(page, "seed", str(seed))
         if page.evaluate("window.stale") > 20:
             break
@@ -349,9 +341,7 @@ def test_nothing_jumps_or_fades_and_no_map_is_empty_while_knobs_turn(
     assert page.evaluate("window.fades") == 0
 
 
-def test_what_is_let_go_or_chosen_is_the_knob_and_a_d_model_that_the_heads_do_not_divide_is_settled(
-    open_page: Open, server: str
-) -> None:
+def test_released_value_sets_the_knob_and_resolves_indivisible_d_model(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
 
     def press() -> None:
@@ -368,20 +358,20 @@ def test_what_is_let_go_or_chosen_is_the_knob_and_a_d_model_that_the_heads_do_no
     hot = layer(mask="window", temperature=100.0).weights[3].numpy()
     np.testing.assert_array_equal(painted(page, 1), hot)
     np.testing.assert_array_equal(painted(page, 0), layer().scores[3].numpy())
-    # What is let go where it was keeps nothing waiting.
-    for _ in range(2):  # Python's answer has nothing new in it
+    # A control released at its old value does not block anything.
+    for _ in range(2):  # Python's answer contains no change
         acted(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
     assert "temperature=100" in page.url
     for knob, value in (("mask", "none"), ("head", "0")):
         turned(page, knob, value)
 
-    # Heads that do not divide d_model are the sidebar's to settle.
+    # The sidebar resolves heads that do not divide d_model.
     turned(page, "d_model", "30")
     expect(page.get_by_text("4 heads do not divide d_model 30")).to_be_visible()
     page.wait_for_function("location.search.includes('d_model=30')")
     settled(page)
     np.testing.assert_array_equal(painted(page, 0), layer(d_model=30, n_heads=3).scores[0].numpy())
-    for bad in ("", "5000", "0"):  # the browser says why; what was so comes back
+    for bad in ("", "5000", "0"):  # the browser gives the reason; the old value returns
         page.locator(".hand [data-name=d_model] select").select_option("other …")
         page.locator(".hand [name=d_model]").fill(bad)
         page.keyboard.press("Enter")
@@ -392,10 +382,10 @@ def test_what_is_let_go_or_chosen_is_the_knob_and_a_d_model_that_the_heads_do_no
     np.testing.assert_array_equal(painted(page, 0), layer(d_model=60).scores[0].numpy())
 
 
-def test_a_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str) -> None:
+def test_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT, 'heads': 8})}")
     other = open_page(server, fresh=True)
-    for d_model, heads in ((60, 6), (30, 6)):  # of which 60 has another default than 30
+    for d_model, heads in ((60, 6), (30, 6)):  # 60 and 30 have different default heads
         turned(page, "d_model", str(d_model))
         page.wait_for_function(
             f"location.search.includes('d_model={d_model}') && location.search.includes('heads={heads}')"
@@ -409,29 +399,31 @@ def test_a_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str
     np.testing.assert_array_equal(painted(page, 0), layer(d_model=64, n_heads=8).scores[0].numpy())
 
 
-def test_the_hand_turns_the_formula_of_a_notebook_and_leads_back(open_page: Open, server: str) -> None:
+def test_controls_override_a_notebooks_formula_and_restore_it(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'source': 'notebook', 'notebook': 'averaging-self-attention'})}")
-    said, mask = page.locator(".own"), page.locator(".hand [name=mask]")
-    expect(said).to_have_text("The notebook's own numbers.")
+    status, mask = page.locator(".own"), page.locator(".hand [name=mask]")
+    expect(status).to_have_text("The notebook's own numbers.")
     expect(mask.locator("option:checked")).to_have_text("own (causal)")
 
-    def equal(shown: Page, turned: WhatIf) -> None:
-        expected = Notebook("averaging-self-attention", 0, turned).trace().layers[0]
-        np.testing.assert_allclose(painted(shown, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
-        np.testing.assert_allclose(painted(shown, 2), expected.head_output[0].numpy(), rtol=0, atol=1e-5)
+    def equal(tab: Page, override: WhatIf) -> None:
+        expected = Notebook("averaging-self-attention", 0, override).trace().layers[0]
+        np.testing.assert_allclose(painted(tab, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(painted(tab, 2), expected.head_output[0].numpy(), rtol=0, atol=1e-5)
 
     silent(page, lambda: follow(page, "temperature", 60))
-    expect(said).to_have_text("What if …")
+    expect(status).to_have_text("What if …")
     equal(page, WhatIf(temperature=temperature(page)))
-    turned(page, "temperature", "60")  # with a key: what only a script does is no step of Back
+    turned(page, "temperature", "60")  # with a key: a change by a script alone adds no history entry
     acted(page, lambda: mask.select_option("none"))
-    now = WhatIf(temperature=temperature(page), mask="none")
-    equal(page, now)
-    expect(said).to_contain_text(f"What if: temperature {now.temperature:g} and no mask instead of the notebook's own.")
-    equal(open_page(page.url, fresh=True), now)
+    override = WhatIf(temperature=temperature(page), mask="none")
+    equal(page, override)
+    expect(status).to_contain_text(
+        f"What if: temperature {override.temperature:g} and no mask instead of the notebook's own."
+    )
+    equal(open_page(page.url, fresh=True), override)
     acted(page, page.go_back)
-    equal(page, WhatIf(temperature=now.temperature))
+    equal(page, WhatIf(temperature=override.temperature))
     expect(mask).to_have_value("own")
-    acted(page, lambda: said.get_by_role("button").click())
+    acted(page, lambda: status.get_by_role("button").click())
     equal(page, WhatIf())
     assert "temperature" not in page.url

@@ -1,4 +1,4 @@
-"""A real model's heads in a browser: sorted by a metric, one picked from the table, one of its cells explained."""
+"""The heads of a real model in a browser: sorted by a metric, picked from the table, explained in one cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 TEXT = DEFAULTS["text"]
 
 
-def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic(open_page: Open, server: str) -> None:
+def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, server: str) -> None:
     trace = Model("all-MiniLM-L6-v2", TEXT).trace()
     table = metrics.of(trace)
     order = table.sorted_by("previous")
@@ -28,7 +28,7 @@ def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic
     panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
     assert panels == sorted_by["layout"]["meta"]["panels"]
 
-    # Turned to a phone and back: names that find room, and panels that keep their shape.
+    # Resized to a phone and back: names appear where they fit, and panels keep their shape.
     size = page.viewport_size
     assert size
     drawn = page.locator(".js-plotly-plot").first
@@ -45,10 +45,10 @@ def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic
     expect(drawn).to_contain_text("L0 H2")
     settled(page)
 
-    # The second panel of the picture: hover says which head it is, a click opens it.
+    # The second panel of the picture: hover names the head, a click opens it.
     layer, head = order[1]
-    own = next(one for one in panels if (one["layer"], one["head"]) == (layer, head))
-    acted(page, lambda: click_cell(page, 0, row=own["y"] + 2, column=own["x"] + 1))
+    second = next(panel for panel in panels if (panel["layer"], panel["head"]) == (layer, head))
+    acted(page, lambda: click_cell(page, 0, row=second["y"] + 2, column=second["x"] + 1))
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     assert (query(page)["layer"], query(page)["head"]) == (str(layer), str(head))
     np.testing.assert_array_equal(painted(page, 1), trace.layers[layer].matrix("weights", head).numpy())
@@ -68,7 +68,7 @@ def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic
     assert cell_of(page).endswith(f"= {explained.shown}")
     expect(page.locator(".answer .how")).to_contain_text(explained.short)
 
-    # What the weights bring, beside them.
+    # The norm-weighted map, beside the weights.
     acted(page, page.locator(".strip button[name=norm-weighted]").click)
     np.testing.assert_array_equal(painted(page, 1), norms.NORMS.matrix(trace, 0, 2).numpy())
     assert query(page)["view"] == "norms"
@@ -77,7 +77,7 @@ def test_the_head_that_finds_the_previous_word_is_two_clicks_from_its_arithmetic
     expect(page.get_by_text("Jain & Wallace 2019")).to_be_visible()
 
 
-def test_an_aggregate_is_a_map_to_click_to_link_and_to_read(open_page: Open, server: str) -> None:
+def test_aggregate_is_a_map_to_click_link_and_read(open_page: Open, server: str) -> None:
     trace = Model("all-MiniLM-L6-v2", TEXT).trace()
     page = open_page(f"{server}/heads?source=model&aggregate=mean&layer=4&heads_layers=one+layer")
     mean = aggregates.find("mean")

@@ -1,4 +1,4 @@
-"""What the page computes while a hand turns a knob is what torch computes, to 1e-6."""
+"""The numbers that the page computes while a knob is dragged equal torch's to 1e-6."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from attention.formula import masks
 from attention.formula.attend import attend
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
-from attention.pictures.live import in_page as known_to_the_page
+from attention.pictures.live import is_computable_in_page as known_to_the_page
 from attention.pictures.live import live as sent_live
-from attention.pictures.live import rule_of
+from attention.pictures.live import mask_rule
 from attention.pictures.message import Around, pack
 
 pytestmark = pytest.mark.browser
@@ -47,24 +47,24 @@ def kernel(browser: Any, server: str) -> Any:
     page.close()
 
 
-def sent(tensor: torch.Tensor) -> str:
+def encoded(tensor: torch.Tensor) -> str:
     return b64encode(tensor.contiguous().numpy().tobytes()).decode()
 
 
-def received(text: str, *shape: int) -> np.ndarray:
+def decoded(text: str, *shape: int) -> np.ndarray:
     return np.frombuffer(b64decode(text), np.float32).reshape(shape)
 
 
-def made(n_tokens: int, mask: str = "none", temperature: float = 1.0, seed: int = 0, **knobs: Any) -> Any:
-    """A layer of one head, with repeated tokens, large scores, and under "padding" and "custom" rows and keys that hide."""
-    own = torch.Generator().manual_seed(seed)
-    query, key = (2 * torch.randn(1, n_tokens, 16, generator=own) for _ in range(2))
-    key[0, -1] = key[0, 0]  # the same word twice: a tie
+def sample_layer(n_tokens: int, mask: str = "none", temperature: float = 1.0, seed: int = 0, **knobs: Any) -> Any:
+    """A layer of one head, with repeated tokens and large scores, and with hidden rows and keys for "padding" and "custom"."""
+    generator = torch.Generator().manual_seed(seed)
+    query, key = (2 * torch.randn(1, n_tokens, 16, generator=generator) for _ in range(2))
+    key[0, -1] = key[0, 0]  # a repeated word: a tie
     if mask == "padding":
         rule = Mask("padding", real=tuple(i < n_tokens - 3 for i in range(n_tokens)))
         return attend(query, key, query, formula=Formula(divisor=4.0, temperature=temperature, mask=rule))
     if mask == "custom":
-        visible = torch.rand(n_tokens, n_tokens, generator=own) < 0.5
+        visible = torch.rand(n_tokens, n_tokens, generator=generator) < 0.5
         visible[1] = False
     else:
         visible = AttentionConfig(mask=mask, **knobs).hiding.build(n_tokens, n_tokens)
@@ -72,34 +72,41 @@ def made(n_tokens: int, mask: str = "none", temperature: float = 1.0, seed: int 
 
 
 def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ...] = ("weights",)) -> list[Any]:
-    """What the page makes of a layer as it is sent, packed and unpacked: the steps at rest, and after each of the turns."""
-    made = page.evaluate(
+    """The steps of a layer that the page computes from its packed message: at rest, and after each change of knobs."""
+    encoded_steps = page.evaluate(
         """([message, turns, steps]) => {
-            const bytes = Uint8Array.from(atob(message), (c) => c.charCodeAt(0)), exact = new lab.Exact(lab.unpack(bytes).live);
+            const bytes = Uint8Array.from(atob(message), (c) => c.charCodeAt(0)), layer = new lab.LiveLayer(lab.unpack(bytes).live);
             return [null, ...turns].map((turn) => {
-              if (turn) exact.turn({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
-              return steps.map((name) => { const { flat, index } = exact.step(name), wide = exact.columnsOf(name);
+              if (turn) layer.update({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
+              return steps.map((name) => { const { flat, index } = layer.step(name), wide = layer.columnsOf(name);
                 return text(index ? new Float32Array(Array.from(index, (row) => [...flat.subarray(row * wide, (row + 1) * wide)]).flat()) : flat); }); }); }""",
         [b64encode(pack([], Around(sent_live(layer, 0)))).decode(), list(turns), list(steps)],
     )
-    return [[received(text, *layer.matrix(name).shape) for text, name in zip(one, steps, strict=True)] for one in made]
+    return [
+        [decoded(text, *layer.matrix(name).shape) for text, name in zip(texts, steps, strict=True)]
+        for texts in encoded_steps
+    ]
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_the_softmax_in_the_page_is_torchs(kernel: Page, mask: str) -> None:
+def test_kernel_softmax_equals_torch(kernel: Page, mask: str) -> None:
     for n_tokens in (2, 22, 256) if mask != "padding" else (22, 256):
-        turns = [{"temperature": "inf" if np.isinf(one) else one} for one in TEMPERATURES]
-        at_rest, *turned = in_page(kernel, made(n_tokens, mask, **MASKS[mask]), *turns)
-        for (weights,), temperature in zip([at_rest, *turned], (1.0, *TEMPERATURES), strict=True):
-            expected = made(n_tokens, mask, temperature, **MASKS[mask]).weights[0].numpy()
+        turns = [{"temperature": "inf" if np.isinf(temperature) else temperature} for temperature in TEMPERATURES]
+        at_rest, *changed = in_page(kernel, sample_layer(n_tokens, mask, **MASKS[mask]), *turns)
+        for (weights,), temperature in zip([at_rest, *changed], (1.0, *TEMPERATURES), strict=True):
+            expected = sample_layer(n_tokens, mask, temperature, **MASKS[mask]).weights[0].numpy()
             np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-6)
 
 
-def test_the_softmax_in_the_page_is_torchs_at_1024_tokens(kernel: Page) -> None:
+def test_kernel_softmax_equals_torch_at_1024_tokens(kernel: Page) -> None:
     temperatures = [0.05, 10.0]
-    all_weights = in_page(kernel, made(1024, "causal"), *({"temperature": one} for one in temperatures))
+    all_weights = in_page(
+        kernel, sample_layer(1024, "causal"), *({"temperature": temperature} for temperature in temperatures)
+    )
     for (weights,), temperature in zip(all_weights, (1.0, *temperatures), strict=True):
-        np.testing.assert_allclose(weights, made(1024, "causal", temperature).weights[0].numpy(), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(
+            weights, sample_layer(1024, "causal", temperature).weights[0].numpy(), rtol=0, atol=1e-6
+        )
 
 
 OWL, LINES = "the owl asked the moon", "the owl asked\nthe owl and the moon asked the owl"
@@ -124,33 +131,33 @@ SENT = {
         for mask in ("causal", "window", "causal window", "prefix")
     },
 }
-TURNED = [
+CHANGES = [
     {"temperature": 0.05}, {"temperature": 3.7}, {"mask": "window", "window": 1}, {"mask": "none", "temperature": 1.0}, {"mask": "causal"},
     {"mask": "causal window", "window": 2}, {"temperature": 0.35}, {"mask": "prefix", "prefix": 2}, {"mask": "padding"},
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_every_mask_is_drawn_as_it_is_at_rest_and_in_the_hand(kernel: Page, name: str) -> None:
-    """The way the numbers go: packed in Python, unpacked and made in the page, at rest and after each turn."""
+def test_kernel_masks_look_the_same_at_rest_and_while_dragging(kernel: Page, name: str) -> None:
+    """The numbers are packed in Python, unpacked and computed in the page, at rest and after each change."""
     config, layer = SENT[name].config, SENT[name].trace().layers[0]
     steps = ("scaled_scores", "masked_scores", "weights", "head_output", "output")
     turns = [
         {**turn, "mask": {"kind": turn["mask"], **{size: turn.get(size, 0) for size in ("window", "prefix")}}}
         if "mask" in turn
         else turn
-        for turn in TURNED
+        for turn in CHANGES
     ]
     expected = [layer]
-    for turn in TURNED:
+    for turn in CHANGES:
         config = replace(config, **turn)
-        # Another mask does not make another text: what was padding stays there, and hidden.
+        # Another mask does not change the text: padding stays, and stays hidden.
         expected.append(replace(SENT[name], config=config, pad=layer.formula.mask.real is not None).trace().layers[0])
-    for all_made, torchs in zip(in_page(kernel, layer, *turns, steps=steps), expected, strict=True):
-        for step, made_here in zip(steps, all_made, strict=True):
-            matrix = torchs.matrix(step).numpy()
+    for matrices, expected_layer in zip(in_page(kernel, layer, *turns, steps=steps), expected, strict=True):
+        for step, actual in zip(steps, matrices, strict=True):
+            matrix = expected_layer.matrix(step).numpy()
             np.testing.assert_allclose(
-                made_here, np.where(np.isneginf(matrix), np.nan, matrix), rtol=1e-5, atol=1e-5, err_msg=step
+                actual, np.where(np.isneginf(matrix), np.nan, matrix), rtol=1e-5, atol=1e-5, err_msg=step
             )
 
 
@@ -159,77 +166,77 @@ VARIANTS = {
     for name, knobs in variants().items()
     if known_to_the_page(TypedText("a b", AttentionConfig(**knobs)).trace().layers[0])
 }
-"""Those that the page says it knows."""
+"""The variants that the page declares to know."""
 
 
 @pytest.mark.parametrize("mask", [{}, {"mask": "causal"}, {"mask": "custom", "cells": CUSTOM}])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_every_variant_that_the_page_says_it_knows_is_the_backends(
-    kernel: Page, name: str, mask: dict[str, str]
-) -> None:
+def test_kernel_variants_equal_the_backend(kernel: Page, name: str, mask: dict[str, str]) -> None:
     source = TypedText(f"{OWL} and the moon blinked", AttentionConfig(**VARIANTS[name], **mask))
     layer = source.trace().layers[0]
-    sent = sent_live(layer, 0)
-    assert sent is not None
-    steps = tuple(sent["made"])
+    message = sent_live(layer, 0)
+    assert message is not None
+    steps = tuple(message["computable"])
     assert {"masked_scores", "weights", "output"} <= {*steps}
     expected = [layer, replace(source, config=replace(source.config, temperature=0.35)).trace().layers[0]]
-    for all_made, torchs in zip(in_page(kernel, layer, {"temperature": 0.35}, steps=steps), expected, strict=True):
-        for step, made_here in zip(steps, all_made, strict=True):
-            matrix = torchs.matrix(step).numpy()
+    for matrices, expected_layer in zip(
+        in_page(kernel, layer, {"temperature": 0.35}, steps=steps), expected, strict=True
+    ):
+        for step, actual in zip(steps, matrices, strict=True):
+            matrix = expected_layer.matrix(step).numpy()
             np.testing.assert_allclose(
-                made_here, np.where(np.isneginf(matrix), np.nan, matrix), rtol=1e-5, atol=1e-5, err_msg=step
+                actual, np.where(np.isneginf(matrix), np.nan, matrix), rtol=1e-5, atol=1e-5, err_msg=step
             )
 
 
 @pytest.mark.parametrize("positions", ["alibi", "relative"])
-def test_a_bias_is_the_servers_and_the_page_says_so(positions: str) -> None:
+def test_bias_is_computed_by_the_server_and_the_page_knows(positions: str) -> None:
     assert sent_live(TypedText("a b c", AttentionConfig(positions=positions)).trace().layers[0], 0) is None
 
 
-def test_a_custom_mask_asked_for_by_hand_waits_for_its_cells(kernel: Page) -> None:
+def test_custom_mask_chosen_on_the_page_waits_for_its_cells(kernel: Page) -> None:
     layer = SENT["custom"].trace().layers[0]
-    at_rest, none, again = in_page(kernel, layer, {"mask": {"kind": "none"}}, {"mask": {"kind": "custom"}})
-    np.testing.assert_array_equal(at_rest, again)
+    at_rest, none, returned = in_page(kernel, layer, {"mask": {"kind": "none"}}, {"mask": {"kind": "custom"}})
+    np.testing.assert_array_equal(at_rest, returned)
     assert not np.array_equal(at_rest, none)
     causal = SENT["causal"].trace().layers[0]
     at_rest, custom = in_page(kernel, causal, {"mask": {"kind": "custom"}})
     np.testing.assert_array_equal(at_rest, custom)
 
 
-def test_the_scores_in_the_page_are_the_backends_to_the_bit(kernel: Page) -> None:
+def test_kernel_scores_equal_the_backend_to_the_bit(kernel: Page) -> None:
     layer = TypedText("the owl asked the moon and the moon blinked").trace().layers[0]
     for head in range(layer.n_heads):
         text = kernel.evaluate(
             "([query, key]) => text(lab.SCORES.dot(floats(query), floats(key), 16))",
-            [sent(layer.query[head]), sent(layer.key[head])],
+            [encoded(layer.query[head]), encoded(layer.key[head])],
         )
-        np.testing.assert_array_equal(received(text, 9, 9), layer.scores[head].numpy())
+        np.testing.assert_array_equal(decoded(text, 9, 9), layer.scores[head].numpy())
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 8])
-def test_a_block_is_the_number_of_largest_size_as_the_backend_pools(kernel: Page, block: int) -> None:
+def test_kernel_blocks_pool_the_largest_magnitude_like_the_backend(kernel: Page, block: int) -> None:
     from attention.pictures.pooling import pooled
 
     matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
     rows = kernel.evaluate(
-        "([matrix, block]) => lab.pooled(floats(matrix), 20, block, [0, 20], [0, 20]).map((row) => Array.from(row))",
-        [sent(matrix), block],
+        "([matrix, block]) => lab.poolBlocks(floats(matrix), 20, block, [0, 20], [0, 20]).map((row) => Array.from(row))",
+        [encoded(matrix), block],
     )
     np.testing.assert_array_equal(np.array(rows, np.float32), pooled(matrix.numpy(), block, block))
     index = [
         (7 * i) % 20 for i in range(33)
-    ]  # rows that repeat are sent once; cut out of them, rows 3 to 30, columns 2 to 19
+    ]  # repeated rows are sent once; the window has rows 3 to 30 and columns 2 to 19
     rows = kernel.evaluate(
-        "([matrix, block, index]) => lab.pooled(floats(matrix), 20, block, [3, 31], [2, 20], index).map((row) => Array.from(row))",
-        [sent(matrix), block, index],
+        "([matrix, block, index]) => lab.poolBlocks(floats(matrix), 20, block, [3, 31], [2, 20], index).map((row) => Array.from(row))",
+        [encoded(matrix), block, index],
     )
     expected = pooled(matrix.numpy()[index][3:31, 2:20], block, block)
     np.testing.assert_array_equal(np.array(rows, np.float32), expected)
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_a_mask_is_sent_as_the_rule_that_gives_it(name: str) -> None:
-    rule = rule_of(SENT[name].trace().layers[0])
+def test_mask_is_sent_as_its_rule(name: str) -> None:
+    rule = mask_rule(SENT[name].trace().layers[0])
     assert (rule["bits"] is not None) == ("custom" in name)
     assert (rule["real"] is not None) == ("padding" in name)

@@ -1,4 +1,4 @@
-"""The Lab's one component: the strip of steps, factors and result, the line of the chosen cell, the keyboard, the address."""
+"""The component of the Lab: the strip of steps, factors and result, the line of the chosen cell, the keyboard, the address."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ TRACE = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
 
 
 def steps_shown(page: Page) -> list[str]:
-    figures: list[str] = page.evaluate("document.querySelector('.figures').shown.pictures.map(({ meta }) => meta.step)")
+    figures: list[str] = page.evaluate(
+        "document.querySelector('.figures').figureState.pictures.map(({ meta }) => meta.step)"
+    )
     return figures
 
 
-def step_in_strip(page: Page, name: str) -> None:
+def pick_step(page: Page, name: str) -> None:
     acted(page, page.locator(f".strip button[name={name}]").click)
 
 
@@ -41,42 +43,40 @@ FACTORS = {
 }
 
 
-def test_every_step_of_the_strip_is_shown_beside_its_factors_to_the_digit_and_typeset(
-    open_page: Open, server: str
-) -> None:
+def test_strip_shows_every_step_beside_its_factors_exact_and_typeset(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&head=1")
-    for step, shown in FACTORS.items():
-        step_in_strip(page, step)
-        assert steps_shown(page) == shown
+    for step, expected_steps in FACTORS.items():
+        pick_step(page, step)
+        assert steps_shown(page) == expected_steps
         expect(page.locator(f".strip button[name={step}]")).to_have_attribute("aria-pressed", "true")
         expect(page.locator(".strip [aria-pressed=true]")).to_have_count(1)
         is_typeset(page, step)
-        numbers = {name: getattr(CAUSAL, name) for name in shown if hasattr(CAUSAL, name)}
+        numbers = {name: getattr(CAUSAL, name) for name in expected_steps if hasattr(CAUSAL, name)}
         numbers["head_output of all heads"] = CAUSAL.head_output.transpose(0, 1).flatten(1)
         numbers["w_o of all heads"] = CAUSAL.w_o.flatten(0, 1)
-        for i, name in enumerate(shown):
+        for i, name in enumerate(expected_steps):
             expected = numbers[name][1] if numbers[name].ndim == 3 else numbers[name]
             expected = expected.numpy().astype(np.float32)
             np.testing.assert_array_equal(painted(page, i), np.where(np.isfinite(expected), expected, np.nan))
 
 
-def test_a_click_on_a_factor_walks_back_and_the_overview_returns_and_a_head_is_found_among_all(
-    open_page: Open, server: str
-) -> None:
+def test_lab_walks_factors_back_restores_overview_and_finds_a_head(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
-    step_in_strip(page, "scores")
+    pick_step(page, "scores")
     acted(page, lambda: click_cell(page, 1, row=2, column=5))  # K, row 2
     assert steps_shown(page) == ["input", "w_k", "key"]
     assert query(page) == {"text": TEXT, "mask": "causal", "step": "key", "q": "2", "k": "5", "view": "factors"}
-    acted(page, lambda: click_cell(page, 1, row=40, column=7))  # W_K was drawn at random: the column of K that it makes
+    acted(
+        page, lambda: click_cell(page, 1, row=40, column=7)
+    )  # W_K has no explanation: the click chooses the column of K that it produces
     assert steps_shown(page) == ["input", "w_k", "key"]
     assert query(page)["k"] == "7"
     assert query(page)["q"] == "2"
-    step_in_strip(page, "overview")
+    pick_step(page, "overview")
     assert steps_shown(page) == ["scores", "weights", "output"]
     assert "view" not in query(page)
-    # Heads side by side: the click finds the head.
-    step_in_strip(page, "output")
+    # The click on concatenated heads finds the head.
+    pick_step(page, "output")
     acted(page, lambda: click_cell(page, 0, row=3, column=2 * 16 + 5))
     assert {key: query(page)[key] for key in ("step", "head", "q", "k")} == {
         "step": "head_output",
@@ -86,9 +86,7 @@ def test_a_click_on_a_factor_walks_back_and_the_overview_returns_and_a_head_is_f
     }
 
 
-def test_a_cell_is_reached_by_typing_and_by_arrows_and_the_line_says_the_number_and_its_arithmetic(
-    open_page: Open, server: str
-) -> None:
+def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
 
     def type_query() -> None:
@@ -100,14 +98,14 @@ def test_a_cell_is_reached_by_typing_and_by_arrows_and_the_line_says_the_number_
     assert query(page)["q"] == "5"
     assert page.evaluate("document.activeElement.name") == "q"
     acted(page, lambda: click_cell(page, 1, row=4, column=2))
-    found = explain(TRACE, "weights", q=4, k=2)
+    explanation = explain(TRACE, "weights", q=4, k=2)
     line = page.locator(".answer")
-    expect(line.locator(".number")).to_have_text(found.shown)
-    expect(line.locator(".how")).to_have_text(f"{found.sign} {found.short}")
+    expect(line.locator(".number")).to_have_text(explanation.shown)
+    expect(line.locator(".how")).to_have_text(f"{explanation.sign} {explanation.short}")
     expect(line.locator(".side.q code")).to_have_text("the")
     expect(line.locator(".side.k code")).to_have_text("sat")
     expect(line.locator("[name=q]")).to_have_value("4")
-    # A map is one thing for the keyboard.
+    # A map is one tab stop.
     acted(page, lambda: click_cell(page, 1, row=4, column=1))
     weights = page.locator(".js-plotly-plot").nth(1)
     weights.focus()
@@ -121,10 +119,10 @@ def test_a_cell_is_reached_by_typing_and_by_arrows_and_the_line_says_the_number_
     assert {key: query(page)[key] for key in ("q", "k")} == {"q": "3", "k": "2"}
     expect(page.locator(".answer .number")).to_have_text(explain(TRACE, "weights", q=3, k=2).shown)
     assert page.evaluate("document.activeElement === document.querySelectorAll('.js-plotly-plot')[1]")
-    # Three maps are three tab stops: none of Plotly's buttons is one.
+    # Three maps are three tab stops, and Plotly's buttons are none.
     assert (
         page.evaluate(
-            "[...document.querySelectorAll('.figures a, .figures button, .figures [tabindex]')].filter((one) => one.tabIndex >= 0).length"
+            "[...document.querySelectorAll('.figures a, .figures button, .figures [tabindex]')].filter((element) => element.tabIndex >= 0).length"
         )
         == 3
     )
@@ -135,15 +133,15 @@ def test_a_cell_is_reached_by_typing_and_by_arrows_and_the_line_says_the_number_
     expect(scores.locator("[aria-live]")).to_contain_text("scores, the to the, ")
     acted(page, line.locator(".from button").first.click)
     assert query(page)["step"] == "masked_scores"
-    # What was pressed is gone; the focus is on what stands in its place, not on the body.
+    # The pressed button is gone; the focus is on its replacement, not on the body.
     assert page.evaluate("document.activeElement.closest('.answer') !== null")
 
 
-def is_projected_larger_with_only_the_knobs_left_open(open_page: Open, server: str, plain: Page) -> None:
-    """The same page as projected, beside the plain one."""
+def projected_page_is_larger_with_two_knobs(open_page: Open, server: str, plain: Page) -> None:
+    """Asserts that the projected page is larger than the plain one."""
     page = open_page(f"{server}/?{LINK}&present=temperature.head", viewport={"width": 1280, "height": 720})
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
-    assert [one.get_attribute("name") for one in page.locator(".hand [name]").all()] == ["temperature", "head"]
+    assert [control.get_attribute("name") for control in page.locator(".hand [name]").all()] == ["temperature", "head"]
     size = "parseFloat(getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fontSize)"
     assert page.evaluate(size) > 1.25 * plain.evaluate(size)
     assert page.locator(".js-plotly-plot").first.locator(".heatmap-label").count()
@@ -153,9 +151,7 @@ def is_projected_larger_with_only_the_knobs_left_open(open_page: Open, server: s
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
-def test_the_line_is_in_sight_the_maps_begin_high_and_projected_letters_are_large(
-    open_page: Open, server: str, width: int, height: int
-) -> None:
+def test_cell_line_is_visible_and_letters_are_large(open_page: Open, server: str, width: int, height: int) -> None:
     page = open_page(f"{server}/?{LINK}", viewport={"width": width, "height": height}, has_touch=width < 500)
     line, first = page.locator(".answer").bounding_box(), page.locator(".js-plotly-plot").first.bounding_box()
     assert line
@@ -164,7 +160,7 @@ def test_the_line_is_in_sight_the_maps_begin_high_and_projected_letters_are_larg
     assert first["y"] < 430
     boxes = [box for plot in page.locator(".js-plotly-plot").all() if (box := plot.bounding_box())]
     assert len(boxes) == 3
-    if width == 390:  # one under the other, and nothing sticks out
+    if width == 390:  # stacked, without overflow
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
         assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
         assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
@@ -172,13 +168,11 @@ def test_the_line_is_in_sight_the_maps_begin_high_and_projected_letters_are_larg
         assert first["y"] + first["height"] < 640
         labels = [label.bounding_box() for label in page.locator(".hand label:visible").all()]
         rows = [box["y"] + box["height"] / 2 for box in labels if box]
-        assert max(rows) - min(rows) < 6, "the controls stand in one line"
-        is_projected_larger_with_only_the_knobs_left_open(open_page, server, page)
+        assert max(rows) - min(rows) < 6, "the controls are in one line"
+        projected_page_is_larger_with_two_knobs(open_page, server, page)
 
 
-def test_back_undoes_one_act_whoever_wrote_it_before_the_server_has_answered_and_after(
-    open_page: Open, server: str
-) -> None:
+def test_back_undoes_one_action_before_and_after_answers(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     page.locator(".hand [name=seed]").fill("7")
     page.keyboard.press("Enter")
@@ -195,17 +189,17 @@ def test_back_undoes_one_act_whoever_wrote_it_before_the_server_has_answered_and
     assert query(page)["seed"] == "7"
     acted(page, page.go_back)
 
-    # At once, it shows what was before also of what the page made by itself.
-    before = painted(page, 1)
+    # Back at once also undoes a change that only the page has computed.
+    weights = painted(page, 1)
     page.locator(".hand [name=temperature]").focus()
     page.keyboard.press("Home")
     page.evaluate("history.back()")
     page.wait_for_function("!location.search.includes('temperature')")
     page.wait_for_function("document.querySelector('.hand output').textContent === '1.00'")
     settled(page)
-    np.testing.assert_array_equal(painted(page, 1), before)
+    np.testing.assert_array_equal(painted(page, 1), weights)
     assert query(page) == {"text": TEXT, "mask": "causal"}
-    # A held knob is one step back. Held: no answer comes between, however slow the machine is.
+    # A held knob is one history entry: no answer arrives between its events, however slow the machine is.
     page.locator(".hand [name=temperature]").evaluate(
         """(knob) => { for (let i = 0; i < 5; i += 1) {
             knob.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
@@ -218,7 +212,7 @@ def test_back_undoes_one_act_whoever_wrote_it_before_the_server_has_answered_and
     assert query(page) == {"text": TEXT, "mask": "causal"}
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
 
-    # What is set in the sidebar is an act like any other.
+    # A change in the sidebar is a user action like any other.
     text = page.get_by_label("Text", exact=True)
     text.fill("one two three")
     acted(page, lambda: text.press("Control+Enter"))
@@ -233,9 +227,7 @@ def test_back_undoes_one_act_whoever_wrote_it_before_the_server_has_answered_and
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
 
 
-def test_a_mask_has_its_size_beside_it_only_where_it_has_one_and_a_d_model_is_picked_or_typed(
-    open_page: Open, server: str
-) -> None:
+def test_mask_size_shows_where_needed_and_d_model_is_editable(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     expect(page.locator(".hand [name=window]")).to_be_hidden()
     turned(page, "mask", "window")
@@ -259,7 +251,7 @@ def test_a_mask_has_its_size_beside_it_only_where_it_has_one_and_a_d_model_is_pi
 
 
 @pytest.mark.parametrize("more", ["", "&embed=true"])
-def test_a_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Open, server: str, more: str) -> None:
+def test_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Open, server: str, more: str) -> None:
     page = open_page(f"{server}/heads?{LINK}&lock=1{more}")
     panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
     click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
@@ -279,15 +271,13 @@ def test_a_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: 
     assert "k=1" in (link.get_attribute("href") or "")
     page.reload()
     settled(page)
-    found = explain(TRACE, "weights", head=3, q=4, k=1)
-    assert cell_of(page) == f"weights · query 4 the → key 1 cat = {found.shown}"
+    explanation = explain(TRACE, "weights", head=3, q=4, k=1)
+    assert cell_of(page) == f"weights · query 4 the → key 1 cat = {explanation.shown}"
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[3].numpy())
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
 
 
-def test_a_state_file_opened_on_another_page_writes_head_and_cell_into_the_address(
-    open_page: Open, server: str, tmp_path: Path
-) -> None:
+def test_state_file_opened_on_another_page_writes_head_and_cell(open_page: Open, server: str, tmp_path: Path) -> None:
     page = open_page(f"{server}/softmax")
     state = {"attention lab": 1, "page": "Softmax", "state": {"text": TEXT, "head": "2", "q": "3", "k": "1"}}
     file = tmp_path / "state.json"

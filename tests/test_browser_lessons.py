@@ -1,4 +1,4 @@
-"""Lessons in a browser: by keyboard alone, on a phone; what is announced, and what is kept where."""
+"""Lessons in a browser: by keyboard alone, on a phone; announcements, and where progress is stored."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ PHONE = {"width": 390, "height": 844}
 
 
 def progress(page: Page) -> dict[str, str]:
-    found: dict[str, str] = json.loads(page.evaluate("localStorage.getItem('attention-lab-lessons') ?? '{}'"))
-    return found
+    entries: dict[str, str] = json.loads(page.evaluate("localStorage.getItem('attention-lab-lessons') ?? '{}'"))
+    return entries
 
 
-def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open, server: str) -> None:
+def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, server: str) -> None:
     page = open_page(server, viewport=PHONE)
-    page.get_by_role("link", name="New here? Begin with one row").press("Enter")
+    page.get_by_role("link", name="New here? Start with lesson 1").press("Enter")
     settled(page)
-    said, reply = page.locator(".lesson [role=status]"), page.locator(".lesson .reply")
+    status, reply = page.locator(".lesson [role=status]"), page.locator(".lesson .reply")
     expect(page.get_by_role("heading", name="1. One score")).to_be_visible()
-    expect(said).to_contain_text("Lesson 1 of 17: One score. What is the score of query “sun” and key “owl”?")
+    expect(status).to_contain_text("Lesson 1 of 17: One score. What is the score of query “sun” and key “owl”?")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     field = page.get_by_label("What is the score")
     expect(field).to_be_in_viewport()
@@ -35,11 +35,11 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     for typed, reason in (("", "Answer first, or skip this lesson."), ("ten", no_number)):
         field.fill(typed)
         field.press("Enter")
-        expect(said).to_have_text(reason)
+        expect(status).to_have_text(reason)
     field.fill("18")
     field.press("Enter")
     expect(reply).to_contain_text("adds the middle 4 twice")
-    expect(said).to_contain_text("Not yet. That adds the middle 4 twice")
+    expect(status).to_contain_text("Not yet. That adds the middle 4 twice")
     assert "2·4" not in reply.inner_text()
     assert not page.locator(".katex").count()
     expect(page.locator(".lesson td.kept")).to_have_count(2)
@@ -47,14 +47,14 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     page.keyboard.press("Enter")
     expect(reply).to_contain_text("Yes: 10.")
     expect(reply).to_be_focused()
-    expect(said).to_contain_text("Right. It is 10.")
-    expect(said).to_contain_text("1 of 17 lessons done.")
+    expect(status).to_contain_text("Right. It is 10.")
+    expect(status).to_contain_text("1 of 17 lessons done.")
     expect(page.locator(".lesson td.kept")).to_have_count(0)
     expect(page.locator(".lesson td.truth")).to_have_text("10 (the answer)")
     expect(page.locator(".katex").first).to_be_visible()  # the arithmetic is open
     assert (page.get_by_role("link", name="Play with it").get_attribute("href") or "").startswith("./?source=matrices")
 
-    # Skipped lessons are no lessons done; the map is walked with the arrow keys.
+    # Skipped lessons do not count as done; the arrow keys move over the map.
     page.get_by_role("button", name="Next: From scores to shares").press("Enter")
     expect(page.get_by_role("heading", name="2. From scores to shares")).to_be_visible()
     expect(page.locator(".lesson legend")).to_be_focused()
@@ -72,7 +72,7 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     assert progress(page) == {"score": "right", "map": "right"}
     assert page.url.endswith("lessons_open=map")
 
-    # Who comes back, to another server or tomorrow, finds what was done; the answer is asked for again.
+    # A returning visitor finds the progress; the answer is asked for again.
     page.reload()
     settled(page)
     expect(page.get_by_role("button", name="1, One score, done")).to_be_visible()
@@ -80,7 +80,7 @@ def test_a_newcomer_goes_through_lessons_on_a_phone_by_keyboard(open_page: Open,
     expect(page.get_by_role("button", name="Answer")).to_be_visible()
 
 
-def test_a_row_is_sketched_an_order_tapped_and_the_truth_stands_beside_the_guess(open_page: Open, server: str) -> None:
+def test_sketched_row_and_tapped_order_are_compared_with_the_truth(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/lessons?lessons_open=share", color_scheme="dark")
     reply = page.locator(".lesson .reply")
     for _ in range(2):
@@ -93,7 +93,7 @@ def test_a_row_is_sketched_an_order_tapped_and_the_truth_stands_beside_the_guess
         ["it is 0.08", "you said 0.00", "it is 0.08", "you said 0.60", "it is 0.61", "you said 0.00", "it is 0.22", "you said 0.00"]
     )  # fmt: skip
     widths = page.evaluate(
-        "[...document.querySelectorAll('.lesson .compared i')].map((one) => one.getBoundingClientRect().width)"
+        "[...document.querySelectorAll('.lesson .compared i')].map((bar) => bar.getBoundingClientRect().width)"
     )
     assert widths[3] / widths[4] == pytest.approx(0.6 / 0.6103, rel=0.02)
     page.get_by_role("button", name="Next: Below zero").click()
@@ -105,35 +105,35 @@ def test_a_row_is_sketched_an_order_tapped_and_the_truth_stands_beside_the_guess
     assert progress(page) == {"share": "shown", "order": "right"}
 
 
-def test_a_teacher_asks_and_another_browser_has_the_answer_after_its_own(
+def test_teachers_question_hides_its_answer_until_another_browser_answers(
     open_page: Open, server: str, tmp_path: Path
 ) -> None:
     page = open_page(f"{server}/?text=the+owl+asked+the+moon&heads=1&q=4&k=4", permissions=["clipboard-read", "clipboard-write"])  # fmt: skip
     acted(page, lambda: page.get_by_role("button", name="Share").click())
     acted(page, lambda: page.get_by_text("Ask about this").click())
-    page.get_by_label("What do you ask?").click()
+    page.get_by_label("Kind of question").click()
     acted(page, lambda: page.get_by_role("option", name="What is the chosen number?").click())
     page.get_by_label("The question").fill("How much of “moon” goes to “moon”?")
-    acted(page, lambda: page.get_by_role("button", name="Make the question").click())
+    acted(page, lambda: page.get_by_role("button", name="Create the question").click())
     page.get_by_role("button", name="Copy the link").click()
     expect(page.locator(".st-key-copy_ask [role=status]")).to_have_text("Link copied.")
     link = str(page.evaluate("navigator.clipboard.readText()"))
-    assert page.get_by_role("link", name="See it as they will").get_attribute("href") == link
+    assert page.get_by_role("link", name="Preview as a student").get_attribute("href") == link
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save as a lesson (.md)").click()
     saved.value.save_as(tmp_path / "one.md")
 
-    # Of all that comes to the other browser before its answer nothing has the number; 0.6305 is what its cell says.
+    # Before the other browser answers, no message to it contains the number 0.6305 of the cell.
     other = open_page(f"{server}/lessons", viewport=PHONE, color_scheme="dark", fresh=True)
-    came: list[str | bytes] = []
+    frames: list[str | bytes] = []
 
-    def keep(frame: str | bytes) -> None:  # Playwright writes on its handlers, so it is no method of a list
-        came.append(frame)
+    def keep(frame: str | bytes) -> None:  # Playwright sets attributes on its handlers, which a list's method refuses
+        frames.append(frame)
 
     other.on("websocket", lambda socket: socket.on("framereceived", keep))
 
-    def has_come(text: str) -> bool:
-        return any(text in (one if isinstance(one, str) else one.decode("latin-1")) for one in came)
+    def has_arrived(text: str) -> bool:
+        return any(text in (frame if isinstance(frame, str) else frame.decode("latin-1")) for frame in frames)
 
     other.goto(link)
     settled(other)
@@ -142,20 +142,20 @@ def test_a_teacher_asks_and_another_browser_has_the_answer_after_its_own(
     expect(other.locator(".lesson nav")).to_be_hidden()
     expect(other.get_by_role("link", name="Skip, and look in the Lab")).to_be_visible()
     assert other.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert has_come("goes to")
-    assert not has_come("0.63")
+    assert has_arrived("goes to")
+    assert not has_arrived("0.63")
     field = other.get_by_label("How much")
     field.fill("0.1")
     acted(other, lambda: field.press("Enter"))
-    expect(other.locator(".lesson .reply")).to_contain_text("It is more than that.")
-    assert not has_come("0.63")
+    expect(other.locator(".lesson .reply")).to_contain_text("The right number is larger.")
+    assert not has_arrived("0.63")
     other.get_by_label("How much").fill("0,65")
     acted(other, lambda: other.keyboard.press("Enter"))
     expect(other.locator(".lesson .reply")).to_contain_text("Yes: 0.63")
     expect(other.locator(".lesson td.truth")).to_have_text("0.63 (the answer)")
-    assert has_come("0.63")
+    assert has_arrived("0.63")
 
-    # As a file beside another it is a path of their own, whose progress is not that of the Lab.
+    # Two lessons in a file form a path, whose progress is separate from the Lab's.
     lesson = (tmp_path / "one.md").read_text(encoding="utf-8")
     (tmp_path / "two.md").write_text(lesson + lesson.replace("About the weights", "Once more"), encoding="utf-8")
     acted(page, lambda: page.goto(f"{server}/lessons"))

@@ -1,4 +1,4 @@
-"""A real model in a browser: its words, its numbers, turned by a hand, and the same for whoever gets the link."""
+"""A real model in a browser: its tokens, its numbers, an override, and the same state through the link."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ def traced(temperature: float = 1.0) -> Trace:
     return Model(str(ROOT / "models" / "all-MiniLM-L6-v2"), TEXT, config=WhatIf(temperature=temperature)).trace()
 
 
-def test_a_real_model_is_read_turned_and_handed_on(open_page: Open, server: str) -> None:
-    own = traced()
+def test_real_model_is_read_overridden_and_shared(open_page: Open, server: str) -> None:
+    base = traced()
     page = open_page(f"{server}/?source=model")
-    np.testing.assert_allclose(painted(page, 1), own.layers[0].matrix("weights", 0).numpy(), atol=1e-6)
+    np.testing.assert_allclose(painted(page, 1), base.layers[0].matrix("weights", 0).numpy(), atol=1e-6)
     ticks = page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.yaxis.ticktext")
-    assert [one.split(" ")[-1] for one in ticks][:3] == list(own.tokens[:3])
+    assert [tick.split(" ")[-1] for tick in ticks][:3] == list(base.tokens[:3])
     acted(page, lambda: click_cell(page, 1, row=4, column=3))
-    explained = explain(own, "weights", 0, 0, 4, 3)
+    explained = explain(base, "weights", 0, 0, 4, 3)
     assert cell_of(page).endswith(f"= {explained.shown}")
     expect(page.locator(".answer .how")).to_contain_text(explained.short)
 
     turned(page, "layer", "4")
     turned(page, "head", "5")
-    np.testing.assert_allclose(painted(page, 1), own.layers[4].matrix("weights", 5).numpy(), atol=1e-6)
+    np.testing.assert_allclose(painted(page, 1), base.layers[4].matrix("weights", 5).numpy(), atol=1e-6)
     acted(page, lambda: page.locator(".hand [name=temperature]").press("PageUp"))
     warm = float(query(page)["temperature"])
     assert warm > 1
     np.testing.assert_allclose(painted(page, 1), traced(warm).layers[4].matrix("weights", 5).numpy(), atol=1e-6)
     expect(page.get_by_text(f"What if, this head only: temperature {warm:g} instead of")).to_be_visible()
-    there = {"source": "model", "q": "4", "k": "3", "layer": "4", "head": "5"}
-    assert there.items() <= query(page).items()
+    expected_query = {"source": "model", "q": "4", "k": "3", "layer": "4", "head": "5"}
+    assert expected_query.items() <= query(page).items()
 
     other = open_page(page.url, fresh=True)
     np.testing.assert_array_equal(painted(other, 1), painted(page, 1))

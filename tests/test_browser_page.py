@@ -1,4 +1,4 @@
-"""What a browser shows of the page around the maps: its head, its menu, where the focus goes, and what axe-core says."""
+"""The page around the maps in a browser: header, menu, focus, and axe-core's findings."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"
 
 
 def reference_settled(page: Page) -> None:
-    """Waits for the reference, which has no figure to wait for."""
+    """Waits until the reference, which has no figure, is complete."""
     expect(page.locator(".st-key-reference_steps .elsewhere")).to_have_count(len(STEPS))
     page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
 
 
-# What a click on the middle of each control of the head and of the sidebar's opener would hit instead of it.
+# The elements that cover a control of the header or the sidebar's opener, and would get a click on its middle.
 COVERED = """() => [...document.querySelectorAll(
     '.st-key-page_head :is(h1, a, button), [data-testid=stExpandSidebarButton], [data-testid=stSidebarCollapseButton] button')]
   .filter((control) => control.checkVisibility({visibilityProperty: true}))
@@ -40,9 +40,7 @@ COVERED = """() => [...document.querySelectorAll(
 
 
 @pytest.mark.parametrize("state", ["", "lock=1", "embed=true"])
-def test_nothing_lies_over_the_head_of_a_page_and_the_sidebar_opens_beside_it(
-    open_page: Open, server: str, state: str
-) -> None:
+def test_page_header_is_uncovered_and_the_sidebar_opens_beside_it(open_page: Open, server: str, state: str) -> None:
     page = open_page(f"{server}/?{state}", viewport={"width": 320, "height": 720})
     for width in (320, 390, 640, 641, 768, 769, 1280):
         page.set_viewport_size({"width": width, "height": 720})
@@ -70,9 +68,7 @@ def test_nothing_lies_over_the_head_of_a_page_and_the_sidebar_opens_beside_it(
             assert page.evaluate(COVERED) == [], width
 
 
-def test_on_a_phone_the_other_pages_are_one_tap_away_and_the_menu_says_which_is_open(
-    open_page: Open, server: str
-) -> None:
+def test_phone_menu_marks_the_open_page_and_needs_one_tap(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/heads", viewport={"width": 320, "height": 700})
     menu = page.get_by_role("navigation", name="Pages")
     expect(menu.locator("[aria-current=page]")).to_have_text("Heads")
@@ -80,14 +76,14 @@ def test_on_a_phone_the_other_pages_are_one_tap_away_and_the_menu_says_which_is_
         page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
         expect(menu.locator("[aria-current=page]")).to_have_text(name)
-        # Its upper and lower edge are cut off.
+        # Its upper and lower edges are clipped.
         expect(menu.locator("[aria-current=page]")).to_be_in_viewport(ratio=0.8)
     settled(page)
-    page.goto(f"{server}/training")  # from an address, where it is none of the first links
+    page.goto(f"{server}/training")  # opened by address; its link is not among the first
     expect(menu.locator("[aria-current=page]")).to_have_text("Training")
     expect(menu.locator("[aria-current=page]")).to_be_in_viewport(ratio=0.8)
     settled(page)
-    # As React hides what it has drawn, until what stands beside it has been fetched.
+    # As React hides drawn elements until their neighbours have been fetched.
     opened = menu.locator("[aria-current=page]")
     opened.evaluate("(link) => { link.style.display = 'none'; link.closest('.st-key-menu').scrollLeft = 0; }")
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -95,10 +91,8 @@ def test_on_a_phone_the_other_pages_are_one_tap_away_and_the_menu_says_which_is_
     expect(opened).to_be_in_viewport(ratio=0.8)
 
 
-def test_focus_in_the_menu_does_not_look_like_the_open_page_nor_fall_back_to_it_and_rows_do_not_overlap(
-    open_page: Open, server: str
-) -> None:
-    page = open_page(f"{server}/?heads=5")  # what the link gets wrong is said
+def test_menu_focus_differs_from_open_page_without_overlapping_rows(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?heads=5")  # a link with a mistake shows a note
     looks = "(link) => { const look = getComputedStyle(link), words = getComputedStyle(link.querySelector('p')); return [look.backgroundColor, look.outlineStyle, words.textDecorationLine]; }"
     menu = page.locator(".st-key-menu")
     link = menu.get_by_role("link", name="Heads")
@@ -114,13 +108,13 @@ def test_focus_in_the_menu_does_not_look_like_the_open_page_nor_fall_back_to_it_
         page.set_viewport_size({"width": width, "height": 720})
         boxes = [link.bounding_box() for link in page.locator(".st-key-menu a").all()]
         assert len(boxes) == len(PAGES)
-        for one, next_one in pairwise(boxes):
-            assert one
+        for current, next_one in pairwise(boxes):
+            assert current
             assert next_one
-            assert one["height"] >= 24
-            assert one["x"] + one["width"] <= next_one["x"] + 0.5
-    # What was pressed keeps the focus, or hands it on.
-    copy, understood = (page.get_by_role("button", name=name) for name in ("Copy link", "Understood"))
+            assert current["height"] >= 24
+            assert current["x"] + current["width"] <= next_one["x"] + 0.5
+    # A pressed button keeps the focus, or passes it on.
+    copy, understood = (page.get_by_role("button", name=name) for name in ("Copy link", "Dismiss"))
     copy.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".links [role=status]").first).to_contain_text("opied")
@@ -131,8 +125,8 @@ def test_focus_in_the_menu_does_not_look_like_the_open_page_nor_fall_back_to_it_
     page.wait_for_function("document.activeElement !== document.body")
 
 
-def test_a_menu_link_goes_to_a_page_and_opens_a_tab_with_the_whole_state(open_page: Open, server: str) -> None:
-    long = " ".join(f"word{i}" for i in range(200))  # left out of what travels with every run
+def test_menu_link_opens_pages_and_tabs_with_the_whole_state(open_page: Open, server: str) -> None:
+    long = " ".join(f"word{i}" for i in range(200))  # omitted from the state that travels with every run
     page = open_page(f"{server}/?{urlencode({'text': long, 'd_model': 32})}")
     link = page.locator(".st-key-menu").get_by_role("link", name="Heads", exact=True)
     link.dispatch_event("pointerdown")
@@ -153,46 +147,46 @@ def test_a_menu_link_goes_to_a_page_and_opens_a_tab_with_the_whole_state(open_pa
     expect(page.get_by_role("heading", level=1)).to_have_text("Heads")
 
 
-# What Streamlit's own markup violates and cannot be mended from here: rule, a part of the target, the reason.
+# Violations in Streamlit's own markup that cannot be fixed here: rule, part of the target, reason.
 STREAMLITS_OWN: list[tuple[str, str, str]] = []
 
 
 @pytest.mark.parametrize("name", [*PAGES, "?lock=1", "?embed=true"])
-def test_nothing_jumps_axe_finds_no_violation_no_knob_is_twice_and_headings_step_by_one(
-    open_page: Open, server: str, name: str
-) -> None:
+def test_every_page_passes_axe_without_shifts_or_repeated_knobs(open_page: Open, server: str, name: str) -> None:
     page = open_page(f"{server}/{name}", cold=True, figure=name != "reference", viewport={"width": 1280, "height": 720})
     if name == "reference":
         reference_settled(page)
-    assert page.evaluate("window.shifted") < 0.1, "something jumped while the page was loading"
+    assert page.evaluate("window.shifted") < 0.1, "the layout shifted while the page was loading"
     if name in ("", "heads", "masks"):
         for label in ("Temperature", "Mask", "Seed", "d_model"):
             expect(page.get_by_label(label, exact=True)).to_have_count(1)
     page.wait_for_function(
-        "() => [...document.querySelectorAll('.katex-display')].every((one) => one.scrollWidth <= one.clientWidth || one.tabIndex === 0)"
+        "() => [...document.querySelectorAll('.katex-display')].every((element) => element.scrollWidth <= element.clientWidth || element.tabIndex === 0)"
     )
     headings = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].filter((h) => h.checkVisibility()).map((h) => Number(h.localName[1]))"
     levels = page.evaluate(headings) if name in PAGES else [1]
     assert levels.count(1) == 1
     assert levels[0] == 1
-    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert all(next_level <= level + 1 for level, next_level in pairwise(levels))
     page.evaluate(AXE)
-    # A theme is colours: what is not about them is as it is in the other.
+    # Themes differ in colours only: the dark theme needs only the rules about colours.
     for theme, only in (("light", {}), ("dark", {"runOnly": ["color-contrast", "link-in-text-block"]})):
         in_theme(page, theme)
-        found = page.evaluate(
+        violations = page.evaluate(
             """(only) => axe.run({...only, resultTypes: ['violations'], preload: false}).then(({violations}) => violations.flatMap(({id, nodes}) =>
                 nodes.map((node) => [id, node.target.join(' '), node.failureSummary])))""",
             only,
         )
         assert [
-            one for one in found if not any(one[0] == rule and part in one[1] for rule, part, _ in STREAMLITS_OWN)
+            violation
+            for violation in violations
+            if not any(violation[0] == rule and part in violation[1] for rule, part, _ in STREAMLITS_OWN)
         ] == [], theme
 
 
-def test_a_tick_in_the_grid_of_the_mask_leaves_the_keyboard_in_its_cell(open_page: Open, server: str) -> None:
+def test_mask_grid_tick_keeps_keyboard_focus_in_its_cell(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?text=a+b+c+d")
-    page.get_by_text("The mask as a grid, for the keyboard").click()
+    page.get_by_text("The mask as a grid, for keyboard use").click()
     grid = page.locator(".st-key-masks_grid")
     grid.locator("canvas").first.scroll_into_view_if_needed()
     box = grid.locator("canvas").first.bounding_box()
@@ -204,32 +198,32 @@ def test_a_tick_in_the_grid_of_the_mask_leaves_the_keyboard_in_its_cell(open_pag
     def hidden() -> set[tuple[int, ...]]:
         return {tuple(place) for place in np.argwhere(np.isnan(painted(page, 1))).tolist()}
 
-    seen = [hidden()]
+    hidden_sets = [hidden()]
     for _ in range(2):
         acted(page, lambda: page.keyboard.press("Space"))
         assert page.evaluate(focused)
-        seen.append(hidden())
+        hidden_sets.append(hidden())
         page.keyboard.press("ArrowDown")
-    (first,), (second,) = (one ^ other for one, other in pairwise(seen))
+    (first,), (second,) = (earlier ^ later for earlier, later in pairwise(hidden_sets))
     assert second == (first[0] + 1, first[1])
     acted(
         page, lambda: click_cell(page, 0, row=first[0], column=first[1])
-    )  # another's edit is not undone by the grid's
-    assert hidden() ^ seen[0] == {second}
+    )  # the grid does not undo an edit from the map
+    assert hidden() ^ hidden_sets[0] == {second}
 
 
-def test_what_copy_link_says_of_a_long_link_moves_nothing_and_goes(open_page: Open, server: str) -> None:
+def test_copy_link_message_for_long_links_moves_nothing_and_disappears(open_page: Open, server: str) -> None:
     page = open_page(
         f"{server}/?{urlencode({'text': 'moon ' * 500})}", permissions=["clipboard-read", "clipboard-write"]
     )
     places = "[...document.querySelectorAll('h1, .st-key-menu, .st-key-sharing, .figures')].map((e) => JSON.stringify(e.getBoundingClientRect()))"
-    before = page.evaluate(places)
+    initial = page.evaluate(places)
     page.get_by_role("button", name="Copy link").click()
     status = page.locator(".links [role=status]").first
     expect(status).to_contain_text("many programs cut links after 2,000: the state file (Share)")
     assert len(page.evaluate("navigator.clipboard.readText()")) > 2000
     expect(status).to_be_in_viewport(ratio=1)
-    assert page.evaluate(places) == before
+    assert page.evaluate(places) == initial
     page.keyboard.press("Escape")
     expect(status).to_have_text("")
-    assert page.evaluate(places) == before
+    assert page.evaluate(places) == initial

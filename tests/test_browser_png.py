@@ -1,4 +1,4 @@
-"""A picture of stored bytes is the picture that went in."""
+"""The PNG encoder: a decoded picture has the encoded pixels."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from conftest import script_address
 
 pytestmark = pytest.mark.browser
 
-MADE = """async ([path, columns, rows, native]) => {
+ENCODED = """async ([path, columns, rows, native]) => {
   if (!native) delete Uint8Array.prototype.toBase64;  // as in an older browser
-  const { png } = await import(path);
+  const { pngUrl } = await import(path);
   const colors = Uint8Array.from({ length: 3 * 256 }, (_, i) => (i * 31) & 255), shades = Uint8Array.from({ length: columns * rows }, (_, i) => (i * 17) & 255);
   const image = new Image();
-  image.src = png(shades, columns, colors);
+  image.src = pngUrl(shades, columns, colors);
   await image.decode();
   const canvas = Object.assign(document.createElement("canvas"), { width: columns, height: rows }), context = canvas.getContext("2d");
   context.drawImage(image, 0, 0);
-  const seen = context.getImageData(0, 0, columns, rows).data;
+  const decoded = context.getImageData(0, 0, columns, rows).data;
   const wanted = (shade, channel) => (shade === 0 ? 0 : channel === 3 ? 255 : colors[3 * shade + channel]);
-  return [image.naturalWidth, image.naturalHeight, seen.findIndex((byte, i) => byte !== wanted(shades[i >> 2], i & 3))];
+  return [image.naturalWidth, image.naturalHeight, decoded.findIndex((byte, i) => byte !== wanted(shades[i >> 2], i & 3))];
 }"""
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_every_cell_has_its_colour_and_a_gap_has_none(browser: Any, server: str, native: bool) -> None:
+def test_png_paints_every_cell_in_its_colour_and_leaves_gaps(browser: Any, server: str, native: bool) -> None:
     page = browser.new_page()
     page.goto(f"{server}/_stcore/health")
     try:
         for columns, rows in ((1, 1), (3, 2), (256, 256), (64, 255), (65, 252), (7, 2000)):
-            assert page.evaluate(MADE, [script_address(server, "png"), columns, rows, native]) == [columns, rows, -1]
+            assert page.evaluate(ENCODED, [script_address(server, "png"), columns, rows, native]) == [columns, rows, -1]
     finally:
         page.close()

@@ -1,4 +1,4 @@
-"""The Lab behind prefixes and in frames: every page below /~/+/ in the page of a host, whose address follows, as that of a Space."""
+"""The Lab behind prefixes and in frames: every page below /~/+/ in the page of a host or a Space, whose address follows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def state(address: str) -> dict[str, list[str]]:
 
 
 def copied(tab: Page, lab: Frame) -> str:
-    """What Copy link gives: the address of the host, with the page and the state of the Lab."""
+    """The link that Copy link gives: the address of the host, with the page and the state of the Lab."""
     tab.evaluate("navigator.clipboard.writeText('')")
     lab.get_by_role("button", name="Copy link", exact=True).click()
     tab.wait_for_function("async () => await navigator.clipboard.readText()")
@@ -64,32 +64,34 @@ def pictures(lab: Frame) -> list[np.ndarray]:
 
 
 def no_file_is_missing(shell: Shell) -> None:
-    assert [asked for asked in shell.asked() if asked[1] >= 400] == []
+    assert [request for request in shell.asked() if request[1] >= 400] == []
 
 
 def opens_the_same(open_page: Open, link: str, lab: Frame) -> None:
-    """A link that was copied opens the state and the numbers of the page that it was copied from."""
+    """Asserts that a copied link opens the state and the numbers of its page."""
     other = frame_of(open_page(link, figure=False))
     settled(other)
     assert urlsplit(other.url).path == urlsplit(lab.url).path
     assert state(other.url) == state(lab.url)
-    for one, same in zip(pictures(lab), pictures(other), strict=True):
-        np.testing.assert_array_equal(one, same)
+    for expected, actual in zip(pictures(lab), pictures(other), strict=True):
+        np.testing.assert_array_equal(expected, actual)
 
 
-def test_lab_and_heads_work_in_the_frame_of_a_host_whose_address_follows(open_page: Open, shell: Shell) -> None:
+def test_lab_and_heads_update_the_address_of_their_host(open_page: Open, shell: Shell) -> None:
     tab = open_page(f"{shell.home}/?{LINK}", fresh=True, figure=False, **CLIPBOARD)
     lab = frame_of(tab)
     settled(lab)
     assert lab.url == f"{shell.home}/~/+/?{LINK}"
     np.testing.assert_array_equal(painted(lab, 1), CAUSAL.weights[0].numpy())
-    # A click explains, a knob turns; the host is told of both in Streamlit's message, and Copy link gives its address.
+    # A click explains, a knob changes; the host learns both from Streamlit's message, and Copy link gives its address.
     acted(lab, lambda: click_cell(lab, 1, row=4, column=1))
     assert cell_of(lab).startswith("weights · query 4 the → key 1 cat")
     turned(lab, "seed", "7")
     assert state(tab.url) == {"text": [TEXT], "mask": ["causal"], "q": ["4"], "k": ["1"], "seed": ["7"]}
-    told = tab.evaluate("messages.filter(({ type }) => type === 'SET_QUERY_PARAM').map((one) => one.queryParams)")
-    assert state(told[-1]) == state(lab.url)
+    queries = tab.evaluate(
+        "messages.filter(({ type }) => type === 'SET_QUERY_PARAM').map((message) => message.queryParams)"
+    )
+    assert state(queries[-1]) == state(lab.url)
     assert copied(tab, lab) == tab.url
     opens_the_same(open_page, tab.url, lab)
     acted(lab, lambda: lab.evaluate("history.back()"))
@@ -107,7 +109,7 @@ def test_lab_and_heads_work_in_the_frame_of_a_host_whose_address_follows(open_pa
     no_file_is_missing(shell)
 
 
-def test_the_other_pages_work_in_the_frame_of_a_host_whose_address_follows(open_page: Open, shell: Shell) -> None:
+def test_other_pages_update_the_address_of_their_host(open_page: Open, shell: Shell) -> None:
     tab = open_page(f"{shell.home}/masks?{LINK}", fresh=True, figure=False, **CLIPBOARD)
     lab = frame_of(tab)
     settled(lab)
@@ -120,7 +122,7 @@ def test_the_other_pages_work_in_the_frame_of_a_host_whose_address_follows(open_
             expect(lab.locator(".answer [name=q]")).to_have_value("5")
             expect(lab.locator(".answer [name=k]")).to_have_value("2")
         turned(lab, "seed", str(maps))
-        assert f"seed={maps}" in unquote(tab.url)  # on Compare that of the second state
+        assert f"seed={maps}" in unquote(tab.url)  # on Compare, the seed of the second state
         opens_the_same(open_page, copied(tab, lab), lab)
     go(lab, "Training")
     seed = lab.locator(".st-key-train_knobs").get_by_label("Seed", exact=True)
@@ -137,7 +139,7 @@ def test_the_other_pages_work_in_the_frame_of_a_host_whose_address_follows(open_
     no_file_is_missing(shell)
 
 
-def test_a_cold_page_below_a_prefix_loads_each_file_once_under_the_policy(browser: Browser, shell: Shell) -> None:
+def test_cold_page_below_a_prefix_loads_each_file_once(browser: Browser, shell: Shell) -> None:
     context = watched(browser.new_context(viewport={"width": 390, "height": 844}))
     page, complaints = context.new_page(), list[str]()
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -151,21 +153,23 @@ def test_a_cold_page_below_a_prefix_loads_each_file_once_under_the_policy(browse
     no_file_is_missing(shell)
     assert not complaints
     assert sum("/app/static/" in address for address in times) > 20
-    assert {address for address, many in times.items() if many > 1} <= {"/~/+/_stcore/health"}
+    assert {address for address, count in times.items() if count > 1} <= {"/~/+/_stcore/health"}
     assert [address for address in times if not address.startswith("/~/+/")] == ["/heads"]
 
 
-def test_a_page_of_the_hub_follows_its_space_and_no_other_site_is_told(framed: Callable[..., Page]) -> None:
+def test_hub_page_follows_its_space_and_informs_no_other_site(framed: Callable[..., Page]) -> None:
     page = framed(HUB, f"?{LINK}&__sign=secret", strict=False)
     lab = page.frames[1]
     settled(lab)
     turned(lab, "seed", "7")
-    page.wait_for_function("heard.some((one) => one.queryString?.endsWith('&seed=7') && one.hash === '')")
+    page.wait_for_function("heard.some((message) => message.queryString?.endsWith('&seed=7') && message.hash === '')")
     go(lab, "Heads")
-    page.wait_for_function("heard.some((one) => one.queryString?.includes('seed=7') && one.hash === '#/heads')")
-    assert "secret" not in str(page.evaluate("heard.filter((one) => one.queryString !== undefined)"))
+    page.wait_for_function(
+        "heard.some((message) => message.queryString?.includes('seed=7') && message.hash === '#/heads')"
+    )
+    assert "secret" not in str(page.evaluate("heard.filter((message) => message.queryString !== undefined)"))
 
-    # What the hub's address has is what its frame is opened with, and shows the page that was copied.
+    # The frame opens with the state of the hub's address, and shows the copied page.
     lab = framed(HUB, f"?{LINK}&seed=7#/heads", strict=False).frames[1]
     expect(lab.get_by_role("heading", level=1, name="Heads")).to_be_visible()
     expect(lab.locator(".hand [name=seed]")).to_have_value("7")
@@ -173,4 +177,4 @@ def test_a_page_of_the_hub_follows_its_space_and_no_other_site_is_told(framed: C
     page = framed(FRAMED_BY, f"?{LINK}#/heads", strict=False)
     settled(page.frames[1])
     expect(page.frames[1].get_by_role("heading", level=1, name="Attention Lab")).to_be_visible()
-    assert not page.evaluate("heard.some((one) => one.queryString !== undefined)")
+    assert not page.evaluate("heard.some((message) => message.queryString !== undefined)")

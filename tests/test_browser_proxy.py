@@ -1,4 +1,4 @@
-"""What nginx does to the Lab: who gets which replica, what is sent, logged and allowed."""
+"""The Lab behind nginx: replicas of visitors, headers, logs, limits and policy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def route_of(cookie: str) -> str:
     return str(route)
 
 
-def test_a_visitor_stays_with_one_replica_and_visitors_spread(replicas: Replicas) -> None:
+def test_proxy_keeps_visitors_on_one_replica_and_spreads_them(replicas: Replicas) -> None:
     routes = [route_of(replicas.get("/")[1]["set-cookie"]) for _ in range(24)]
     assert len(set(routes)) == 24
     assert {replicas.of_route(route) for route in routes} == set(replicas.servers)
@@ -45,14 +45,14 @@ def test_a_visitor_stays_with_one_replica_and_visitors_spread(replicas: Replicas
     assert "route=" in replicas.get("/", "somebody's own")[1]["set-cookie"]
     # over HTTPS, which may end before this proxy, the cookie also reaches a frame on another site
     assert "SameSite=None; Secure; Partitioned" in replicas.get("/", **{"X-Forwarded-Proto": "https"})[1]["set-cookie"]
-    # a browser that keeps no cookies: what belongs to its session goes to one replica all the same
+    # requests of a session reach one replica even without cookies
     for _ in range(12):
         with pytest.raises(HTTPError):
             replicas.get("/media/nothing.csv")
     assert len(replicas.served("/media/nothing.csv")) == 1
 
 
-def test_what_the_proxy_sends_and_what_it_logs(replicas: Replicas) -> None:
+def test_proxy_sends_the_expected_headers_and_logs(replicas: Replicas) -> None:
     page, headers = replicas.get("/?text=a+secret+of+mine")
     assert b"<html" in page
     assert headers["server"] == "nginx"
@@ -61,7 +61,7 @@ def test_what_the_proxy_sends_and_what_it_logs(replicas: Replicas) -> None:
     assert replicas.served("GET / ")
     assert "secret" not in replicas.log.read_text()
     replicas.get(f"/?text={'word+' * 4000}")  # 20,000 characters
-    for path in ("/_stcore/metrics", "/_stcore/script-health-check"):  # for those inside only
+    for path in ("/_stcore/metrics", "/_stcore/script-health-check"):  # reachable only from inside
         with pytest.raises(HTTPError, match="404"):
             replicas.get(path)
         assert urlopen(f"http://{next(iter(replicas.servers))}{path}", timeout=60).status == 200
@@ -75,39 +75,39 @@ UPLOAD = "PUT /_stcore/upload_file/a/b", "Content-Length: 1"
 
 @contextmanager
 def answers(replicas: Replicas, request: tuple[str, ...], cookies: list[str], address: str) -> Iterator[Counter[int]]:
-    """The status of every answer to requests that one address sends at once, and whose connections stay open meanwhile."""
+    """The statuses of the answers to simultaneous requests of one address, whose connections stay open meanwhile."""
     host, _, port = replicas.home.removeprefix("http://").partition(":")
-    what, *lines = request
+    request_line, *lines = request
     lines += [f"Host: {host}:{port}", f"Origin: {replicas.home}", f"Sec-WebSocket-Key: {b64encode(bytes(16)).decode()}"]
     with ExitStack() as stack:
-        ways = [socket.create_connection((host, int(port)), 60, source_address=(address, 0)) for _ in cookies]
-        for way, cookie in zip(ways, cookies, strict=True):
-            stack.enter_context(way)
-            way.sendall("\r\n".join([f"{what} HTTP/1.1", *lines, f"Cookie: route={cookie}", "", "0"]).encode())
-        yield Counter(int(way.recv(12).split()[1]) for way in ways)
+        connections = [socket.create_connection((host, int(port)), 60, source_address=(address, 0)) for _ in cookies]
+        for connection, cookie in zip(connections, cookies, strict=True):
+            stack.enter_context(connection)
+            connection.sendall(
+                "\r\n".join([f"{request_line} HTTP/1.1", *lines, f"Cookie: route={cookie}", "", "0"]).encode()
+            )
+        yield Counter(int(connection.recv(12).split()[1]) for connection in connections)
 
 
-def test_one_address_cannot_keep_the_next_visitor_out(replicas: Replicas) -> None:
+def test_one_address_cannot_lock_out_the_next_visitor(replicas: Replicas) -> None:
     with (
-        answers(replicas, SOCKET, [f"{i:032x}" for i in range(620)], "127.0.0.1") as of_a_school,
-        answers(replicas, SOCKET, ["a" * 32] * 22, "127.0.0.2") as of_one,
+        answers(replicas, SOCKET, [f"{i:032x}" for i in range(620)], "127.0.0.1") as school,
+        answers(replicas, SOCKET, ["a" * 32] * 22, "127.0.0.2") as single,
     ):
-        assert of_a_school == {101: 600, 429: 20}
-        assert of_one == {101: 20, 429: 2}  # tabs
+        assert school == {101: 600, 429: 20}
+        assert single == {101: 20, 429: 2}  # tabs
         assert b"<html" in replicas.get("/")[0]
 
 
-def test_files_that_come_too_fast_wait_and_many_more_are_refused(replicas: Replicas) -> None:
-    with answers(replicas, UPLOAD, ["b" * 32] * 30, "127.0.0.1") as said:
-        assert set(said) == {403, 429}  # the first by a replica, which has asked for no file
-        assert said[403] >= 11
-    with answers(replicas, UPLOAD, ["c" * 32], "127.0.0.1") as of_another:
-        assert of_another == {403: 1}
+def test_rapid_uploads_wait_and_many_more_are_refused(replicas: Replicas) -> None:
+    with answers(replicas, UPLOAD, ["b" * 32] * 30, "127.0.0.1") as statuses:
+        assert set(statuses) == {403, 429}  # 403 comes from a replica, which has requested no file
+        assert statuses[403] >= 11
+    with answers(replicas, UPLOAD, ["c" * 32], "127.0.0.1") as other:
+        assert other == {403: 1}
 
 
-def test_every_page_works_under_the_policy_and_large_scripts_are_compressed_and_kept(
-    replicas: Replicas, visit: Visit
-) -> None:
+def test_every_page_works_under_the_policy_with_compressed_cached_scripts(replicas: Replicas, visit: Visit) -> None:
     visitor = visit(strict=True)
     for path in ("/heads", "/masks", "/softmax", "/reference", f"/?{LINK}"):
         page = visitor.open(path)
@@ -119,17 +119,17 @@ def test_every_page_works_under_the_policy_and_large_scripts_are_compressed_and_
     expect(page.locator(".answer .side.k code")).to_have_text("cat")
     assert cell_of(page).startswith("weights · query 4 the → key 1 cat")
     np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
-    settled(page)  # the click on the cell is followed by a run of the whole page, which draws the button anew
+    settled(page)  # the click is followed by a full run, which redraws the button
     with page.expect_download() as coming:
         page.get_by_role("link", name="Download CSV").click()
     assert coming.value.suggested_filename.endswith(".csv")
     assert not visitor.complaints
-    # large scripts were compressed, and may be kept
+    # large scripts are compressed and cacheable
     (script,) = set(re.findall(r"/app/static/\w+/plotly\.js", replicas.log.read_text()))
-    whole = len(served.scripts()["plotly"])
+    size = len(served.scripts()["plotly"])
     body, headers = replicas.get(script, **{"Accept-Encoding": "gzip"})
     assert headers["content-encoding"] == "gzip"
-    assert len(body) < whole / 2.5
+    assert len(body) < size / 2.5
     assert headers["cache-control"] == "public, max-age=31536000, immutable"
     assert "max-age" not in replicas.get("/")[1]["cache-control"]
     # and the policy is in force
@@ -138,8 +138,8 @@ def test_every_page_works_under_the_policy_and_large_scripts_are_compressed_and_
     visitor.complaints.clear()
 
 
-class OfOneVersion(BaseHTTPRequestHandler):
-    """A replica that has the scripts of one version only."""
+class SingleVersion(BaseHTTPRequestHandler):
+    """A replica that has only the scripts of one version."""
 
     version: str
 
@@ -153,11 +153,11 @@ class OfOneVersion(BaseHTTPRequestHandler):
         pass
 
 
-def test_scripts_are_found_on_whatever_replica_has_their_version(tmp_path: Path) -> None:
+def test_scripts_are_found_on_any_replica_with_their_version(tmp_path: Path) -> None:
     with ExitStack() as stack:
         servers = []
         for version in ("old", "new", "new"):
-            handler = type("", (OfOneVersion,), {"version": version})
+            handler = type("", (SingleVersion,), {"version": version})
             replica = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), handler))
             threading.Thread(target=replica.serve_forever, daemon=True).start()
             stack.callback(replica.shutdown)
@@ -174,7 +174,7 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def test_a_page_of_another_site_may_frame_the_lab(replicas: Replicas, visit: Visit, tmp_path: Path) -> None:
+def test_allowed_foreign_page_may_frame_the_lab(replicas: Replicas, visit: Visit, tmp_path: Path) -> None:
     link = f"{replicas.home}/?{LINK}&q=4&embed=true".replace("&", "&amp;")
     site = tmp_path / "site"
     site.mkdir()

@@ -30,12 +30,12 @@ def opened(visitor: Visitor, path: str, route: str = "") -> Page:
 def upload(page: Page, numbers: np.ndarray) -> None:
     file = BytesIO()
     np.save(file, numbers)
-    given = {"name": "x.npy", "mimeType": "application/octet-stream", "buffer": file.getvalue()}
-    acted(page, lambda: page.locator(".st-key-matrices_file_x input[type=file]").set_input_files([given]))
+    payload = {"name": "x.npy", "mimeType": "application/octet-stream", "buffer": file.getvalue()}
+    acted(page, lambda: page.locator(".st-key-matrices_file_x input[type=file]").set_input_files([payload]))
 
 
 def downloaded(page: Page) -> np.ndarray:
-    """The weights, as the button for CSV gives them."""
+    """The weights in the downloaded CSV file."""
     with page.expect_download() as coming:
         page.get_by_role("link", name="Download CSV").click()
     head, *rows = csv.reader(StringIO(Path(coming.value.path()).read_text("utf-8-sig")))
@@ -44,7 +44,7 @@ def downloaded(page: Page) -> np.ndarray:
 
 
 def lose_replica(replicas: Replicas, visitor: Visitor, page: Page) -> None:
-    """Kills the visitor's server, and waits until the page has run again by itself, on another one."""
+    """Kills the visitor's server, and waits until the page has run again on another one."""
     address = replicas.of(visitor)
     watch_runs(page)
     visitor.killed = True
@@ -56,7 +56,7 @@ def lose_replica(replicas: Replicas, visitor: Visitor, page: Page) -> None:
     assert replicas.of(visitor) != address
 
 
-def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Replicas, visit: Visit) -> None:
+def test_upload_download_and_click_survive_a_killed_replica(replicas: Replicas, visit: Visit) -> None:
     visitor = visit()
     page = opened(visitor, "/?source=matrices")
     upload(page, np.array([[2.0, 0.0, 0.0], [0.0, 1.5, 0.5], [0.25, 0.0, 1.0]]))
@@ -76,7 +76,7 @@ def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Rep
     np.testing.assert_array_equal(painted(other, 1), weights)
     assert cell_of(other) == title
 
-    # The replica is killed; nobody touches the page.
+    # The replica is killed; the visitor does nothing.
     lose_replica(replicas, visitor, page)
     settled(page)
     np.testing.assert_array_equal(painted(page, 1), weights)
@@ -87,7 +87,7 @@ def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Rep
     assert query(page)["k"] == "2"
     np.testing.assert_array_equal(painted(page, 1), weights)
 
-    # It comes back, and newcomers are sent there again; who has found a place stays.
+    # The replica returns and gets new visitors again; earlier visitors stay where they are.
     replicas.restart(proxy=False)
     while replicas.of_route(visitor.cookies["route"]) != home:
         time.sleep(0.1)
@@ -98,26 +98,26 @@ def test_an_upload_a_download_a_click_and_a_replica_that_is_killed(replicas: Rep
     np.testing.assert_allclose(downloaded(page), painted(page, 1), atol=1e-6)
 
 
-def test_an_upload_that_is_gone_is_asked_for_again_in_words(replicas: Replicas, visit: Visit) -> None:
+def test_lost_upload_is_asked_for_again(replicas: Replicas, visit: Visit) -> None:
     visitor = visit()
     page = opened(visitor, "/?source=matrices")
-    given = np.random.default_rng(0).normal(size=(400, 3))  # about 24,000 characters: too long for a link and a field
-    upload(page, given)
-    expect(page.get_by_text("X was uploaded.")).to_have_count(1)  # in the editor, which has folded away
+    matrix = np.random.default_rng(0).normal(size=(400, 3))  # about 24,000 characters: too long for a link and a field
+    upload(page, matrix)
+    expect(page.get_by_text("X was uploaded.")).to_have_count(1)  # in the editor, which is closed
     assert query(page)["uploaded"] == "x:400x3"
     expect(page.get_by_text("upload it again")).to_have_count(0)
     weights = painted(page, 1)
     lose_replica(replicas, visitor, page)
     expect(page.get_by_text("X (400 × 3) is too long for a link").first).to_contain_text("upload it again")
     expect(page.locator(".js-plotly-plot")).to_have_count(0)
-    upload(page, given)
-    expect(page.locator(".js-plotly-plot").first).to_be_visible()  # the old file leaves in a run of its own
+    upload(page, matrix)
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()  # the old file is removed in a separate run
     settled(page)
     np.testing.assert_array_equal(painted(page, 1), weights)
     expect(page.get_by_text("upload it again")).to_have_count(0)
 
 
-def test_knobs_and_cell_are_there_again_after_two_replicas_are_killed(replicas: Replicas, visit: Visit) -> None:
+def test_knobs_and_cell_survive_two_killed_replicas(replicas: Replicas, visit: Visit) -> None:
     visitor = visit()
     page = opened(visitor, f"/?{LINK}")
     acted(page, lambda: click_cell(page, 1, row=5, column=2))

@@ -1,4 +1,4 @@
-"""Sharing in a real browser: what is copied, what a class or an iframe sees, a state saved and opened again."""
+"""Sharing in a real browser: copied links, the views of a class and an iframe, a saved and reopened state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def copy(page: Page, name: str = "Copy link") -> None:
     page.get_by_role("button", name=name, exact=True).click()
 
 
-def test_one_click_copies_the_address_and_says_so(open_page: Open, server: str) -> None:
+def test_copy_link_copies_the_address_and_confirms(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&share=softmax1", **CLIPBOARD)  # under the former name of a key
     page.wait_for_function("location.search.includes('&normalizer=softmax1')")
     entries = page.evaluate("history.length")
@@ -45,22 +45,22 @@ def test_one_click_copies_the_address_and_says_so(open_page: Open, server: str) 
     other = open_page(clipboard(page), fresh=True)
     np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
     assert cell_of(other) == cell_of(page)
-    read = page.evaluate_handle("navigator.clipboard")  # and without the clipboard of secure pages
-    read.evaluate("(own) => own.writeText('')")
+    read = page.evaluate_handle("navigator.clipboard")  # also without the clipboard API of secure pages
+    read.evaluate("(clipboard) => clipboard.writeText('')")
     page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     copy(page)
     expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
-    assert read.evaluate("(own) => own.readText()") == page.url
-    # As projected, with the knobs that are picked.
+    assert read.evaluate("(clipboard) => clipboard.readText()") == page.url
+    # A link for projection, with the picked knobs.
     page.get_by_role("button", name="Share", exact=True).click()
     acted(page, page.get_by_role("button", name="seed", exact=True).click)
-    page.get_by_role("button", name="Copy link, as projected").click()
+    page.get_by_role("button", name="Copy link for a projector").click()
     expect(page.get_by_text("Link copied.")).to_be_visible()
-    link = read.evaluate("(own) => own.readText()")
+    link = read.evaluate("(clipboard) => clipboard.readText()")
     assert parse_qs(urlsplit(link).query)["present"] == ["temperature.mask.head.seed"]
 
 
-def test_embedded_there_is_the_figure_with_its_knobs_and_no_menu(open_page: Open, server: str) -> None:
+def test_embedded_page_shows_figure_and_knobs_without_a_menu(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&embed=true")
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
     expect(page.get_by_role("link", name="Heads")).to_have_count(0)
@@ -73,9 +73,7 @@ def test_embedded_there_is_the_figure_with_its_knobs_and_no_menu(open_page: Open
     assert link.get_attribute("href") == f"{server}/?{LINK}"
 
 
-def test_the_code_for_a_web_page_and_the_locked_link_are_copied_and_a_saved_state_is_opened_on_its_own_page(
-    open_page: Open, server: str, tmp_path: Path
-) -> None:
+def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: str, tmp_path: Path) -> None:
     page = open_page(f"{server}/masks?{LINK}&temperature=0.5&seed=4", **CLIPBOARD)
     acted(page, lambda: page.get_by_role("button", name="Share").click())
     copy(page, "Copy locked link")
@@ -84,7 +82,7 @@ def test_the_code_for_a_web_page_and_the_locked_link_are_copied_and_a_saved_stat
     copy(page, "Copy code for a web page")
     expect(page.locator(".st-key-copy_more [role=status]")).to_have_text("Code copied.")
     assert f'src="{page.url.replace("&", "&amp;")}&amp;embed=true"' in clipboard(page)
-    # The state that is saved here is opened there.
+    # The saved state opens in another browser.
     with page.expect_download() as saved:
         page.get_by_role("link", name="Save the state (.json)").click()
     saved.value.save_as(tmp_path / "state.json")
@@ -99,22 +97,20 @@ def test_the_code_for_a_web_page_and_the_locked_link_are_copied_and_a_saved_stat
 
 
 def saved(page: Page, name: str) -> bytes:
-    """What a link to a file gives."""
+    """The content of the file behind a link."""
     with page.expect_download() as download:
         page.get_by_role("link", name=name, exact=True).click()
     return Path(download.value.path()).read_bytes()
 
 
 def name_of(page: Page, name: str) -> str:
-    """What the file of a link to a file is called."""
+    """The name of the file behind a link."""
     with page.expect_download() as download:
         page.get_by_role("link", name=name, exact=True).click()
     return download.value.suggested_filename
 
 
-def test_maps_are_saved_in_the_format_and_width_that_were_asked_for_alone_and_side_by_side(
-    open_page: Open, server: str
-) -> None:
+def test_maps_are_saved_in_the_requested_format_and_width(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&head=2&q=3&k=2")
     acted(page, page.get_by_role("button", name="Save as a picture").click)
     expect(page.get_by_role("radio", name="A weights")).to_be_checked()  # the map of the chosen cell
@@ -133,16 +129,16 @@ def test_maps_are_saved_in_the_format_and_width_that_were_asked_for_alone_and_si
     expect(page.get_by_text("With titles")).to_be_visible()
     settled(page)
     assert name_of(page, "PDF") == "scores-weights-output-L0-H2-q3-k2.pdf"
-    together = saved(page, "SVG").decode()
-    assert CHOSEN in together
-    assert all(re.search(rf">{symbol}</text>", together) for symbol in "SAO")
+    combined = saved(page, "SVG").decode()
+    assert CHOSEN in combined
+    assert all(re.search(rf">{symbol}</text>", combined) for symbol in "SAO")
     assert saved(page, "HTML").count(b'role="figure"') == 3
-    acted(page, lambda: page.get_by_text("With the cross").click())
+    acted(page, lambda: page.get_by_text("With the outlines (cross)").click())
     assert name_of(page, "SVG") == "scores-weights-output-L0-H2.svg"
     assert CHOSEN not in saved(page, "SVG").decode()
 
 
-def test_the_numbers_and_the_code_that_are_saved_are_those_of_the_page(open_page: Open, server: str) -> None:
+def test_saved_numbers_and_code_match_the_page(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/heads?{LINK}&head=1")
     acted(page, lambda: page.get_by_role("button", name="Share").click())
     arrays = np.load(BytesIO(saved(page, "All steps (.npz)")))
@@ -157,7 +153,7 @@ def test_the_numbers_and_the_code_that_are_saved_are_those_of_the_page(open_page
     assert saved(page, "weights (.csv)").decode().splitlines()[1].startswith("0 the,1.0,0.0")
 
 
-def test_the_html_of_a_figure_opens_without_a_network(
+def test_saved_html_figure_opens_without_a_network(
     open_page: Open, server: str, tmp_path: Path, browser: Browser
 ) -> None:
     page = open_page(f"{server}/masks?{LINK}")

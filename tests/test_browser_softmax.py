@@ -1,4 +1,4 @@
-"""What only a browser shows of the Softmax and Reference pages: painted lines and bars, the overflow, links to the Lab."""
+"""The Softmax and Reference pages in a browser: painted lines and bars, the overflow, links to the Lab."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ Open = Callable[..., Page]
 
 
 def painted_y(page: Page, figure: int, trace: int) -> list[float]:
-    """The heights of a line or of bars as Plotly holds them in the page."""
+    """The heights of a line or of bars in Plotly's data in the page."""
     return page.evaluate(
         "([figure, trace]) => Array.from(document.querySelectorAll('.js-plotly-plot')[figure].data[trace].y)",
         [figure, trace],
     )
 
 
-def test_the_painted_lines_bars_and_maps_are_the_backends_and_a_factor_that_overflows_says_so(
-    open_page: Open, server: str
-) -> None:
+def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(open_page: Open, server: str) -> None:
     link = {"softmax_row": "0.1, 0.3, 0.5", "text": "a b c", "mask": "causal", "softmax_factor": "100"}
     page = open_page(f"{server}/softmax?{urlencode(link)}")
     expect(page.locator(".js-plotly-plot")).to_have_count(5)
@@ -61,9 +59,7 @@ def test_the_painted_lines_bars_and_maps_are_the_backends_and_a_factor_that_over
     assert "softmax_factor" not in page.url  # 200 is the default
 
 
-def test_the_row_follows_its_slider_without_the_server_and_another_keeps_its_temperature(
-    open_page: Open, server: str
-) -> None:
+def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/softmax?softmax_row=1,2,2.5", viewport={"width": 390, "height": 844})
     slider, output = page.locator(".shares input[type=range]"), page.locator(".shares output")
     expect(slider).to_be_visible()
@@ -75,21 +71,21 @@ def test_the_row_follows_its_slider_without_the_server_and_another_keeps_its_tem
             expect(output).to_have_text("9.74")  # another row keeps the temperature
             settled(page)
         watch_runs(page)
-        seen = []
+        temperatures = []
         for place in (0, 57, 113, 150, 200):
             slider.evaluate(
                 "(input, place) => { input.value = place; input.dispatchEvent(new Event('input')); }", place
             )
             temperature = float(output.text_content() or "")
-            shares = page.evaluate("Array.from(document.querySelector('.shares').shares)")
+            shares = page.evaluate("Array.from(document.querySelector('.shares').weights)")
             expected = SHARES["softmax"].weights(torch.tensor(row, dtype=torch.float64) / temperature)
             np.testing.assert_allclose(shares, expected.numpy(), atol=1e-12)
             bars = page.evaluate(
                 "[...document.querySelectorAll('.shares .bar')].map((bar) => bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)"
             )
             np.testing.assert_allclose(bars, expected.numpy(), atol=0.01)
-            seen.append(temperature)
-        assert (seen[0], seen[-1], 1.0 in seen) == (0.05, 10.0, True)
+            temperatures.append(temperature)
+        assert (temperatures[0], temperatures[-1], 1.0 in temperatures) == (0.05, 10.0, True)
         slider.focus()
         page.keyboard.press("ArrowLeft")
         expect(page.locator(".shares [role=status]")).to_contain_text("At temperature 9.7")
@@ -97,23 +93,23 @@ def test_the_row_follows_its_slider_without_the_server_and_another_keeps_its_tem
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_bad_row_is_said_as_it_was_typed_and_a_click_on_a_chart_does_nothing(open_page: Open, server: str) -> None:
+def test_bad_softmax_row_is_quoted_and_chart_clicks_do_nothing(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/softmax?{urlencode({'softmax_row': '<b>one</b>, 2'})}")
     expect(page.get_by_text("got “<b>one</b>”")).to_be_visible()
     expect(page.locator(".js-plotly-plot")).to_have_count(2)
     page.locator(".js-plotly-plot").last.scroll_into_view_if_needed()
     box = page.locator(".js-plotly-plot .nsewdrag").last.bounding_box()
     assert box
-    before = page.url
+    address = page.url
     page.evaluate("""() => { window.runs = 0; const app = document.querySelector('[data-testid=stApp]');
         new MutationObserver(() => { window.runs += 1; }).observe(app, {attributeFilter: ['data-test-script-state']}); }""")
     page.mouse.click(box["x"] + 30, box["y"] + 30)
     expect(page.locator(".js-plotly-plot .hoverlayer .hovertext").first).to_be_visible()
     assert page.evaluate("window.runs") == 0
-    assert page.url == before
+    assert page.url == address
 
 
-def test_lines_are_readable_in_both_themes_and_nothing_sticks_out_of_a_phone(open_page: Open, server: str) -> None:
+def test_softmax_lines_are_readable_in_both_themes_and_on_phones(open_page: Open, server: str) -> None:
     options = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
     page = open_page(f"{server}/softmax", **options)
     boxes = [plot.bounding_box() for plot in page.locator(".js-plotly-plot").all()]
@@ -131,11 +127,9 @@ def test_lines_are_readable_in_both_themes_and_nothing_sticks_out_of_a_phone(ope
         assert abs(tick - ground) > 400
 
 
-def test_the_reference_typesets_every_step_and_opens_one_in_the_lab_with_the_knobs(
-    open_page: Open, server: str
-) -> None:
+def test_reference_typesets_every_step_and_opens_it_in_the_lab(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/softmax?text=a+b+c&heads=2&mask=causal")
-    # Pages without maps fold the knobs away, and keep them in the address.
+    # Pages without maps collapse the knobs, and keep them in the address.
     state = {"text": ["a b c"], "heads": ["2"], "mask": ["causal"]}
     expect(page.get_by_label("Text", exact=True)).to_be_hidden()
     assert parse_qs(urlsplit(page.url).query) == state
@@ -163,7 +157,7 @@ def test_the_reference_typesets_every_step_and_opens_one_in_the_lab_with_the_kno
     assert find_step("scaled_scores").name in cell_of(page)
 
 
-def test_the_labs_step_and_head_come_back_from_a_page_without_pickers(open_page: Open, server: str) -> None:
+def test_lab_step_and_head_return_from_a_page_without_pickers(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?step=scores&q=1")
     turned(page, "head", "2")
     page.get_by_role("link", name="Softmax").click()

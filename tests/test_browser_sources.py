@@ -22,7 +22,7 @@ TEXT = "the cat sat on the mat"
 IDENTITY = ((1.0, 0.0), (0.0, 1.0))
 
 
-def test_a_click_on_the_mask_hides_a_cell_and_the_link_carries_it(open_page: Open, server: str) -> None:
+def test_mask_click_hides_a_cell_and_the_link_carries_it(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?{urlencode({'text': TEXT})}")
     acted(page, lambda: click_cell(page, 0, row=2, column=4))
     expected = np.ones((6, 6))
@@ -42,11 +42,11 @@ def test_a_click_on_the_mask_hides_a_cell_and_the_link_carries_it(open_page: Ope
     np.testing.assert_array_equal(painted(page, 1), trace.layers[0].weights[0].numpy())
 
 
-def test_the_menu_opens_masks_on_causal_and_an_address_means_what_it_says(open_page: Open, server: str) -> None:
+def test_masks_page_opens_on_causal_and_obeys_its_address(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     link = page.get_by_role("link", name="Masks")
     link.hover()
-    page.mouse.down()  # what a new tab would open
+    page.mouse.down()  # the address that a new tab would open
     assert "mask=causal" in (link.get_attribute("href") or "")
     page.mouse.up()
     expect(page.get_by_role("button", name="causal", pressed=True)).to_be_visible()
@@ -71,7 +71,7 @@ STILL = """async (element) => {
 
 
 def focus(page: Page, grid: Locator, x: float) -> None:
-    """Clicks into the first row of a grid that no longer moves; keys go nowhere before it has the focus."""
+    """Clicks into the first row of a grid that no longer moves, and waits until it has the focus, which keys need."""
     grid.scroll_into_view_if_needed()
     grid.evaluate(STILL)
     box = grid.bounding_box()
@@ -81,13 +81,13 @@ def focus(page: Page, grid: Locator, x: float) -> None:
 
 
 def unfold(page: Page) -> None:
-    """Unfolds the editor of the matrices."""
+    """Opens the editor of the matrices."""
     page.get_by_text("Your matrices:").click()
     expect(page.get_by_role("tab").first).to_be_visible()
     settled(page)
 
 
-def test_a_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) -> None:
+def test_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) -> None:
     link = {"source": "matrices", "matrix_kind": "Q, K and V", "query": "1,1;1,1", "key": "1,0;0,1", "value": "1,2;3,4"}
     page = open_page(f"{server}/?{urlencode(link)}")
     unfold(page)
@@ -102,18 +102,16 @@ def test_a_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str
     assert query(page)["query"] == "1,0;0,1"
 
 
-def test_a_number_typed_and_a_file_uploaded_are_painted_and_the_editor_stays_unfolded_while_sizes_change(
-    open_page: Open, server: str
-) -> None:
+def test_typed_and_uploaded_matrices_are_painted_beside_the_editor(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=matrices")
     unfold(page)
-    before = painted(page, 0)
+    scores = painted(page, 0)
     focus(page, page.locator("[data-testid=stDataFrame] canvas").first, x=120)
     page.keyboard.type("5")
     expect(page.locator("#portal input, #portal textarea").first).to_be_visible()
     acted(page, lambda: page.keyboard.press("Enter"))
     assert query(page)["x"] == "5,0,0;0,1,0;1,1,0;0,0,1"
-    assert painted(page, 0)[0, 0] == 25 * before[0, 0]
+    assert painted(page, 0)[0, 0] == 25 * scores[0, 0]
 
     def paste() -> None:
         page.get_by_label("Paste X", exact=True).fill("1,2,3")
@@ -125,7 +123,7 @@ def test_a_number_typed_and_a_file_uploaded_are_painted_and_the_editor_stays_unf
     page.get_by_text("Your matrices:").click()
     expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()
     assert query(page)["x"] == "1,2,3"
-    # An uploaded .npy takes the place of what was pasted.
+    # An uploaded .npy file replaces the pasted matrix.
     unfold(page)
     file = BytesIO()
     np.save(file, np.eye(4, 3) * 2)
@@ -136,10 +134,10 @@ def test_a_number_typed_and_a_file_uploaded_are_painted_and_the_editor_stays_unf
     assert not painted(page, 0)[3].any()
 
 
-def test_matrices_that_do_not_fit_are_made_to_fit(open_page: Open, server: str) -> None:
+def test_mismatched_matrices_are_resized_to_fit(open_page: Open, server: str) -> None:
     link = urlencode({"source": "matrices", "x": "1,2;3,4"})
     page = open_page(f"{server}/?{link}", figure=False, viewport={"width": 390, "height": 844})
-    page.get_by_role("button", name="Fit the others to X").click()
+    page.get_by_role("button", name="Resize the others to fit X").click()
     settled(page)
     page.wait_for_function("location.search.includes('w_q=2')")
     assert query(page)["w_q"] == "2,0,2;2,0,0"
@@ -147,34 +145,32 @@ def test_matrices_that_do_not_fit_are_made_to_fit(open_page: Open, server: str) 
         x=((1, 2), (3, 4)), w_q=((2, 0, 2), (2, 0, 0)), w_k=((2, 2, 2), (0, 2, 1)), w_v=((1, 1, 0), (0, 1, 1))
     ).trace()
     np.testing.assert_allclose(painted(page, 0), layer.layers[0].scores[0].numpy())
-    expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()  # folded away: nothing is wrong any more
+    expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()  # collapsed: nothing is wrong any more
     other = open_page(page.url, fresh=True)
     np.testing.assert_array_equal(painted(other, 0), painted(page, 0))
 
 
-def test_a_notebook_is_continued_and_its_matrices_travel_in_the_link(open_page: Open, server: str) -> None:
+def test_notebook_continues_as_matrices_that_travel_in_the_link(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=notebook&notebook=self-attention-class&q=2&k=1")
-    before = painted(page, 1)
+    weights = painted(page, 1)
     acted(page, lambda: page.get_by_role("button", name="Continue with these matrices").click())
     page.wait_for_function("location.search.includes('w_q=') && location.search.includes('source=matrices')")
     settled(page)
-    np.testing.assert_allclose(painted(page, 1), before, atol=1e-6)
+    np.testing.assert_allclose(painted(page, 1), weights, atol=1e-6)
     assert query(page)["x"] == "1.16,0.23;0.57,1.36;4.41,-2.16"
     assert (query(page)["q"], query(page)["k"]) == ("2", "1")
     other = open_page(page.url, fresh=True)
     np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
 
 
-def test_a_line_of_a_batch_is_picked_and_padded(open_page: Open, server: str) -> None:
+def test_line_of_a_batch_is_picked_and_padded(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': f'{TEXT}' + chr(10) + 'a dog', 'sequence': 1, 'pad': 'true'})}")
     ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == ["a", "dog", "∅", "∅", "∅", "∅"]
     assert not painted(page, 1)[:, 2:].any()
 
 
-def test_notebooks_and_their_sequences_have_titles_and_the_address_has_their_names(
-    open_page: Open, server: str
-) -> None:
+def test_notebook_pages_show_titles_and_links_have_names(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=notebook&notebook=multi-head&sequence=1")
     notebook, sequence = (page.locator(f".st-key-{key} input") for key in ("notebook", "sequence"))
     expect(notebook).to_have_value("Multi-head attention, three sentences")

@@ -1,4 +1,4 @@
-"""A training in a browser: its film moves, stops, is scrubbed and played to its end, and a link shows somebody else the very digits."""
+"""A training in a browser: its film plays, stops, is scrubbed and played to its end, and a link shows the same digits."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from attention.pictures.message import pack
 
 pytestmark = pytest.mark.browser
 
-STEP = """const step = () => { const { shown } = document.querySelector('.figures');
-    return shown.painted === shown.figures && Number(shown.figures[0].layout.meta.file[1].match(/step(\\d+)/)[1]); };"""
+STEP = """const step = () => { const { figureState } = document.querySelector('.figures');
+    return figureState.painted === figureState.figures && Number(figureState.figures[0].layout.meta.file[1].match(/step(\\d+)/)[1]); };"""
 STOP_WHEN_IT_MOVES = f"""() => {{ {STEP}
     const stop = () => [...document.querySelectorAll('button')].find(({{ innerText }}) => innerText === 'Stop');
     const look = () => {{ if (step() && stop()) stop().click(); else requestAnimationFrame(look); }};
     look(); }}"""
 
-SEEN = """() => { const { shown } = document.querySelector('.figures'), { state, runs } = window.script;
-    return JSON.stringify({ painted: shown.painted === shown.figures, file: shown.figures[0].layout.meta.file, state, runs,
+SEEN = """() => { const { figureState } = document.querySelector('.figures'), { state, runs } = window.script;
+    return JSON.stringify({ painted: figureState.painted === figureState.figures, file: figureState.figures[0].layout.meta.file, state, runs,
         hidden: document.hidden, page: document.querySelector('[data-testid=stMain]').innerText }); }"""
 
 
 def check(page: Page, seed: int, at: int) -> None:
-    """The page shows that step, and the numbers that are painted are the backend's."""
+    """Asserts that the page shows a step and paints the backend's numbers."""
     try:
         page.wait_for_function(f"(at) => {{ {STEP} return step() === at; }}", arg=at)
     except TooLong as error:
@@ -39,7 +39,7 @@ def check(page: Page, seed: int, at: int) -> None:
     np.testing.assert_array_equal(painted(page, 0), weights.numpy())
 
 
-def test_a_film_moves_stops_is_scrubbed_and_handed_on(open_page: Open, server: str) -> None:
+def test_film_plays_stops_scrubs_and_is_shared(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/training?train_seed=21")
     check(page, 21, 0)
     page.evaluate(STOP_WHEN_IT_MOVES)
@@ -49,7 +49,7 @@ def test_a_film_moves_stops_is_scrubbed_and_handed_on(open_page: Open, server: s
     at = int(query(page)["train_at"])
     assert (
         0 < at <= 100
-    )  # a busy machine may hear of it when the film has ended; that it stops at once, test_training_page.py sees
+    )  # a busy machine may stop after the end of the film; test_training_page.py tests that Stop works at once
     check(page, 21, at)
 
     slider = page.get_by_role("slider", name="Step")
@@ -62,10 +62,10 @@ def test_a_film_moves_stops_is_scrubbed_and_handed_on(open_page: Open, server: s
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     expect(page.get_by_role("button", name="Play again")).to_be_visible()
     check(page, 21, 100)
-    expect(page.get_by_text("12 of 12 right")).to_be_visible()
+    expect(page.get_by_text("12 of 12 correct")).to_be_visible()
     assert query(page)["train_at"] == "100"
 
-    # Nobody has trained this one: whoever opens the link does, up to a step between two pictures of the film.
+    # This model is not trained yet: opening the link trains it, up to a step between two pictures of the film.
     other = open_page(f"{server}/training?train_seed=22&train_at=33", fresh=True)
     check(other, 22, 33)
     expect(other.get_by_role("button", name="Play again")).to_be_visible()
@@ -77,23 +77,21 @@ def test_a_film_moves_stops_is_scrubbed_and_handed_on(open_page: Open, server: s
     np.testing.assert_array_equal(painted(other, 1), weights.numpy())
 
 
-def test_a_picture_that_comes_after_a_later_one_is_not_shown_unless_it_is_another_sessions(
-    open_page: Open, server: str
-) -> None:
+def test_late_picture_is_dropped_unless_from_another_session(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/training")
     wanted = ((2, "one"), (1, "one"), (2, "one"), (0, "another"))
-    shown = page.evaluate(
+    states = page.evaluate(
         """async ([path, messages]) => {
             const { default: render } = await import(path), place = document.createElement('div');
             place.innerHTML = ['strip', 'hand', 'own', 'figures', 'answer'].map((name) => `<div class=${name}></div>`).join('');
             return messages.map((message) => {
                 const data = Uint8Array.from(atob(message), (c) => c.charCodeAt(0));
                 render({ data, parentElement: place, setTriggerValue() {} }, {});
-                const { act, session } = place.querySelector('.figures').shown;
+                const { filmFrame: act, session } = place.querySelector('.figures').figureState;
                 return [act, session]; }); }""",
         [
             script_address(server, "figure"),
             [b64encode(pack([], act=act, session=name)).decode() for act, name in wanted],
         ],
     )
-    assert shown == [[2, "one"], [2, "one"], [2, "one"], [0, "another"]]
+    assert states == [[2, "one"], [2, "one"], [2, "one"], [0, "another"]]

@@ -1,4 +1,4 @@
-"""Zooming a map: the tokens on its axes follow, and the maps beside it that have the same axis zoom along."""
+"""Zooming a map: the tokens on its axes follow, and neighbouring maps with the same axis zoom too."""
 
 from __future__ import annotations
 
@@ -15,55 +15,53 @@ from test_browser_hand import at_once, click, drag, follow
 pytestmark = pytest.mark.browser
 LONG = " ".join(f"w{i}" for i in range(300))
 
-# Of every map: for each axis its range, and its ticks as they are written, with the place in the text where they stand.
+# For every map and axis: its range, and the position and text of its ticks.
 SEEN = """() => [...document.querySelectorAll('.js-plotly-plot')].map((plot) => ['x', 'y'].map((letter) => {
     const axis = plot._fullLayout[`${letter}axis`];
     const ticks = [...plot.querySelectorAll(`.${letter}tick`)].map((tick) => [Math.round(tick.__data__.x * 100) / 100, tick.textContent, tick.getBoundingClientRect()]);
-    const boxes = ticks.map(([, , box]) => (letter === 'x' ? [box.left, box.right] : [box.top, box.bottom])).sort((one, other) => one[0] - other[0]);
-    return { range: [...axis.range].sort((one, other) => one - other), ticks: ticks.map(([place, text]) => [place, text]),
+    const boxes = ticks.map(([, , box]) => (letter === 'x' ? [box.left, box.right] : [box.top, box.bottom])).sort((first, second) => first[0] - second[0]);
+    return { range: [...axis.range].sort((first, second) => first - second), ticks: ticks.map(([place, text]) => [place, text]),
         overlap: Math.max(-99, ...boxes.slice(1).map(([start], i) => boxes[i][1] - start)) };
 }))"""
 
 
-def seen(page: Page) -> list[list[dict[str, Any]]]:
+def axes_of_maps(page: Page) -> list[list[dict[str, Any]]]:
     return page.evaluate(SEEN)
 
 
-def zoom(page: Page, index: int, one: tuple[int, int], other: tuple[int, int]) -> None:
-    """Drags from one cell (column, row) to another, and waits until the map shows what lies between them."""
+def zoom(page: Page, index: int, start: tuple[int, int], target: tuple[int, int]) -> None:
+    """Drags from one cell (column, row) to another, and waits until the map shows the area between them."""
     range_now = f"document.querySelectorAll('.js-plotly-plot')[{index}]._fullLayout.xaxis.range"
-    before = page.evaluate(range_now)
-    drag(page, index, one, other)
-    page.wait_for_function(f"String({range_now}) !== {str(','.join(f'{end:g}' for end in before))!r}")
+    initial_range = page.evaluate(range_now)
+    drag(page, index, start, target)
+    page.wait_for_function(f"String({range_now}) !== {str(','.join(f'{end:g}' for end in initial_range))!r}")
     settled(page)
 
 
-def check_ticks(axis: dict[str, Any], least: int) -> None:
-    """At least so many tokens are named, each at its place, and none touches another."""
+def check_ticks(axis: dict[str, Any], minimum: int) -> None:
+    """Asserts that at least `minimum` tokens have ticks at their positions, without overlap."""
     low, high = axis["range"]
-    assert least <= len(axis["ticks"]) <= 40
+    assert minimum <= len(axis["ticks"]) <= 40
     assert axis["overlap"] < 3  # the boxes of fonts are higher than their letters
     for place, text in axis["ticks"]:
         assert low <= place <= high
         assert text == f"{round(place)} w{round(place)}"
 
 
-def test_the_ticks_and_the_hover_of_a_long_text_follow_the_zoom_and_the_neighbours_zoom_along(
-    open_page: Open, server: str
-) -> None:
+def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': LONG, 'mask': 'causal'})}")
-    whole = seen(page)
+    unzoomed = axes_of_maps(page)
     zoom(page, 1, (100, 150), (140, 190))
-    scores, weights, output = seen(page)
+    scores, weights, output = axes_of_maps(page)
     for axis in (*scores, *weights, output[1]):
-        check_ticks(axis, least=10)
+        check_ticks(axis, minimum=10)
     np.testing.assert_allclose(weights[0]["range"], [100, 140], atol=2)
     np.testing.assert_allclose(weights[1]["range"], [150, 190], atol=2)
     assert [axis["range"] for axis in scores] == [axis["range"] for axis in weights]  # the same queries and keys
     assert output[1]["range"] == weights[1]["range"]  # the same queries
-    assert output[0] == whole[2][0]  # other columns
+    assert output[0] == unzoomed[2][0]  # other columns
 
-    # A hover says position and token.
+    # A hover shows position and token.
     place = page.evaluate(
         """() => { const plot = document.querySelectorAll('.js-plotly-plot')[1]; plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
@@ -76,12 +74,12 @@ def test_the_ticks_and_the_hover_of_a_long_text_follow_the_zoom_and_the_neighbou
     expect(hover).to_contain_text("key 104 w104")
 
     turned(page, "head", "2")  # a knob
-    assert seen(page) == [scores, weights, output]
+    assert axes_of_maps(page) == [scores, weights, output]
     follow(page, "temperature", 150)
-    assert seen(page) == [scores, weights, output]
+    assert axes_of_maps(page) == [scores, weights, output]
 
-    zoom(page, 0, (105, 160), (112, 166))  # further in, in the other map: every token
-    scores, weights, output = seen(page)
+    zoom(page, 0, (105, 160), (112, 166))  # further zoom, in the other map: every token
+    scores, weights, output = axes_of_maps(page)
     first, last = weights[1]["range"]
     assert [text for _, text in sorted(weights[1]["ticks"])] == [
         f"{i} w{i}" for i in range(int(np.ceil(first)), int(np.floor(last)) + 1)
@@ -91,17 +89,17 @@ def test_the_ticks_and_the_hover_of_a_long_text_follow_the_zoom_and_the_neighbou
     at_once(page, 0, click((108, 163)) * 2)
     page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[1]._fullLayout.xaxis.range[1] === 299.5")
     settled(page)
-    assert seen(page) == whole
+    assert axes_of_maps(page) == unzoomed
 
 
-def test_maps_that_python_cuts_zoom_along_too(open_page: Open, server: str) -> None:
+def test_python_pooled_maps_zoom_together(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?{urlencode({'text': LONG, 'mask': 'causal'})}")
     assert painted(page, 2).shape[1] < 300
     zoom(page, 2, (100, 150), (140, 190))
     page.wait_for_function(
         "[1, 2].every((i) => { const [{dx, dy}] = document.querySelectorAll('.js-plotly-plot')[i].data; return dx === 1 && dy === 1; })"
     )
-    mask, masked, weights = seen(page)[:3]
+    mask, masked, weights = axes_of_maps(page)[:3]
     for axis in (*mask, *masked, *weights):
-        check_ticks(axis, least=10)
+        check_ticks(axis, minimum=10)
     assert [axis["range"] for axis in mask] == [axis["range"] for axis in masked] == [axis["range"] for axis in weights]

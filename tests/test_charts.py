@@ -11,7 +11,7 @@ from attention.lessons.softmax import TEMPERATURES
 
 SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
 SCALING = measured(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
-# Plotly raises on a key or a value that is not its own.
+# Plotly raises an error for an unknown key or value.
 FIGURES = {
     "curve": go.Figure(charts.softmax_curve(softmax.curve())),
     "shares": go.Figure(charts.shares_by_temperature(SPREAD)),
@@ -22,7 +22,7 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
-def test_a_chart_stands_on_both_themes_takes_no_clicks_and_says_what_it_shows(figure: go.Figure) -> None:
+def test_charts_fit_both_themes_ignore_clicks_and_have_alt_texts(figure: go.Figure) -> None:
     layout = figure.layout
     assert layout.paper_bgcolor == layout.plot_bgcolor == "rgba(0,0,0,0)"
     assert layout.template == pio.templates["none"]
@@ -40,7 +40,7 @@ def test_a_chart_stands_on_both_themes_takes_no_clicks_and_says_what_it_shows(fi
         assert any(part.colorscale if trace.type == "heatmap" else part.color for part in parts)
 
 
-def test_the_bars_are_the_shares_one_colour_per_temperature() -> None:
+def test_bars_are_the_weights_in_one_colour_per_temperature() -> None:
     bars = FIGURES["shares"].data
     assert len(bars) == len(TEMPERATURES) == len({bar.marker.color for bar in bars})
     for bar, temperature in zip(bars, TEMPERATURES, strict=True):
@@ -49,12 +49,12 @@ def test_the_bars_are_the_shares_one_colour_per_temperature() -> None:
     assert list(FIGURES["shares"].layout.xaxis.ticktext) == ["0.1", "-0.2", "-0.3", "0.5"]
 
 
-def test_equal_numbers_are_bars_of_their_own() -> None:
+def test_equal_numbers_are_separate_bars() -> None:
     figure = charts.shares_by_temperature(softmax.spread((1, 1, 1)))
     assert list(figure["data"][0]["x"]) == [0, 1, 2]
 
 
-def test_the_lines_mark_the_five_temperatures() -> None:
+def test_entropy_lines_mark_the_five_temperatures() -> None:
     line, marks = FIGURES["variance"].data
     np.testing.assert_array_equal(marks.x, TEMPERATURES)
     assert round(marks.y[2], 4) == 0.0091
@@ -62,7 +62,7 @@ def test_the_lines_mark_the_five_temperatures() -> None:
     assert set(TEMPERATURES) <= set(line.x)
 
 
-def test_the_small_maps_lie_where_the_hover_says() -> None:
+def test_small_maps_lie_where_the_hover_says() -> None:
     figure = FIGURES["scaling"]
     maps, hidden = figure.data
     n = len(SCALING.tokens)
@@ -80,6 +80,6 @@ def test_the_small_maps_lie_where_the_hover_says() -> None:
     assert all("<b>" not in name for name in names.values())
 
 
-def test_the_entropy_stands_above_each_map() -> None:
+def test_entropy_is_above_each_map() -> None:
     texts = [note.text for note in FIGURES["scaling"].layout.annotations]
     assert texts == [f"H {entropy:.2f}" for entropy in SCALING.entropy.flatten()]

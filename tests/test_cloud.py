@@ -1,4 +1,4 @@
-"""The main file and the requirements for Streamlit Community Cloud: the same app, the locked files, and no call from a browser."""
+"""The main file and the requirements for Streamlit Community Cloud: the same app, the locked files, and no request from the browser to others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def app_arguments(path: Path) -> dict[str | None, str]:
 
 
 def run_main(code: str, **environment: str) -> str:
-    """What this code prints after the import of the Cloud's main file, in a process of its own."""
+    """The output of code after the import of the Cloud's main file, in a separate process."""
     code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import streamlit_app; {code}"
     env = os.environ | environment
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
@@ -49,22 +49,22 @@ def run_main(code: str, **environment: str) -> str:
     return run.stdout.strip()
 
 
-def test_the_clouds_main_file_serves_app_py() -> None:
+def test_cloud_main_file_serves_app_py() -> None:
     assert discover_asgi_app(MAIN).import_string == "streamlit_app:app"
     assert run_main("print(streamlit_app.app.script_path)") == str(ROOT / "app.py")
     assert app_arguments(MAIN) == app_arguments(ROOT / "app.py")
-    # nothing else that the Cloud would take for a file of dependencies
+    # no other file that the Cloud would take for dependencies
     assert {path.name for path in FOLDER.iterdir()} - {"__pycache__"} == {MAIN.name, "requirements.txt"}
 
 
-def test_limits_are_read_from_the_clouds_secrets(tmp_path: Path) -> None:
+def test_cloud_limits_come_from_its_secrets(tmp_path: Path) -> None:
     (tmp_path / ".streamlit").mkdir()
     (tmp_path / ".streamlit" / "secrets.toml").write_text('LAB_MAX_TOKENS = "7"\n')
     code = "from pages.ui.server.limits import MAX_TOKENS; print(MAX_TOKENS)"
     assert run_main(code, HOME=str(tmp_path)) == "7"
 
 
-def test_the_clouds_requirements_are_the_locked_files() -> None:
+def test_cloud_requirements_are_the_locked_files() -> None:
     requirements = (FOLDER / "requirements.txt").read_text()
     assert TORCH.sub("", requirements) == (ROOT / "lock" / "run.txt").read_text()
     wheels = TORCH.findall(requirements)
@@ -78,7 +78,7 @@ def test_the_clouds_requirements_are_the_locked_files() -> None:
     assert not re.search(r"^(nvidia|cuda|triton)", requirements, re.MULTILINE)
 
 
-def test_the_recipe_names_the_main_file_and_its_pythons() -> None:
+def test_cloud_recipe_names_the_main_file_and_its_pythons() -> None:
     recipe = (ROOT / "deploy" / "README.md").read_text()
     assert f"**Main file path:** `{MAIN.relative_to(ROOT)}`" in recipe
     pythons = [python for _, _, python, _ in TORCH.findall((FOLDER / "requirements.txt").read_text())]
@@ -92,7 +92,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def torch_index(folder: Path, tags: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """An index of one torch with a wheel for each tag: its address, and the digest of each wheel by its name."""
+    """A package index with a torch wheel for each tag: its address, and the digest of each wheel by name."""
     (folder / "torch").mkdir(parents=True)
     digests, page = {}, ""
     for tag in tags:
@@ -119,8 +119,8 @@ def test_make_lock_names_each_linux_wheel_of_torch(tmp_path: Path) -> None:
     lock: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(lock)
     intel = [f"cp3{minor}-cp3{minor}-manylinux_2_28_x86_64" for minor in (12, 13)]
-    others = ["cp313-cp313t-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_28_aarch64", "cp312-cp312-win_amd64"]
-    with torch_index(tmp_path, intel + others) as (address, digests):
+    other_tags = ["cp313-cp313t-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_28_aarch64", "cp312-cp312-win_amd64"]
+    with torch_index(tmp_path, intel + other_tags) as (address, digests):
         lines = lock.torch_wheels(address, "torch==9.9.0+cpu")
     assert lines == "".join(
         f"torch @ {address}/torch-9.9.0%2Bcpu-{tag}.whl ; python_version == '3.{tag[3:5]}' \\\n"
@@ -129,7 +129,7 @@ def test_make_lock_names_each_linux_wheel_of_torch(tmp_path: Path) -> None:
     )
 
 
-def test_a_start_asks_nobody_for_its_address() -> None:
+def test_server_start_asks_nobody_for_its_address() -> None:
     code = "from streamlit import net_util; net_util.get_external_ip = lambda: print('asked'); "
     code += "from streamlit.web import bootstrap; bootstrap._print_url(False)"
     env = os.environ | {"STREAMLIT_SERVER_HEADLESS": "true"}
@@ -138,7 +138,7 @@ def test_a_start_asks_nobody_for_its_address() -> None:
 
 
 @pytest.mark.browser
-def test_usage_statistics_of_the_cloud_never_leave_the_browser(browser: Browser) -> None:
+def test_cloud_usage_statistics_never_leave_the_browser(browser: Browser) -> None:
     on = {"STREAMLIT_BROWSER_GATHER_USAGE_STATS": "true"}
     with running_process(main_file=str(MAIN.relative_to(ROOT)), **on) as (address, _):
         page = browser.new_context().new_page()
@@ -153,7 +153,7 @@ def test_usage_statistics_of_the_cloud_never_leave_the_browser(browser: Browser)
         expect(page.locator(".js-plotly-plot")).to_have_count(6)
         page.context.close()
     assert [url for url in sent if not url.startswith((address, "blob:", "data:"))] == []
-    # deploy/README says how many and what
+    # documented in deploy/README
     assert len(errors) == 4
     assert sum("violates" in error and "data.streamlit.io/metrics.json" in error for error in errors) == 2
     assert sum("metrics config" in error for error in errors) == 2

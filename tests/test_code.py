@@ -57,7 +57,7 @@ def hidden_cells(n_queries: int, n_keys: int, seed: int = 0) -> str:
 
 
 def run(program: str) -> dict[str, Any]:
-    """What the program has computed, run where `attention` cannot be imported."""
+    """The variables of a program that runs where `attention` cannot be imported."""
     imported = {
         name.name.split(".")[0]
         for node in ast.walk(ast.parse(program))
@@ -66,40 +66,40 @@ def run(program: str) -> dict[str, Any]:
     }
     assert imported <= ALLOWED
     assert not [node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.ImportFrom)]
-    ours = {name: sys.modules[name] for name in sys.modules if name.split(".")[0] == "attention"}
+    our_modules = {name: sys.modules[name] for name in sys.modules if name.split(".")[0] == "attention"}
     state = torch.random.get_rng_state()
     namespace: dict[str, Any] = {}
     try:
-        sys.modules.update(dict.fromkeys(ours, None))  # type: ignore[arg-type]  # None: importing it is an error
+        sys.modules.update(dict.fromkeys(our_modules, None))  # type: ignore[arg-type]  # None: importing it raises an error
         exec(compile(program, "<snippet>", "exec"), namespace)
     finally:
-        sys.modules.update(ours)
-    assert torch.equal(torch.random.get_rng_state(), state), "the global generator is the person's own"
+        sys.modules.update(our_modules)
+    assert torch.equal(torch.random.get_rng_state(), state), "the program must not use the global generator"
     return namespace
 
 
-def assert_same(made: dict[str, Any], trace: Trace) -> None:
-    """Every step and parameter of the trace's layer is there, to 1e-6, and of the same type."""
+def assert_same(variables: dict[str, Any], trace: Trace) -> None:
+    """Asserts that the variables equal every step and parameter of the trace's layer, to 1e-6, with the same type."""
     layer = trace.layers[0]
-    assert list(made["tokens"]) == list(trace.tokens)
-    assert list(made.get("key_tokens", made["tokens"])) == list(trace.key_tokens)
-    there = [step.name for step, _ in layer] + [name for name in PARAMETERS if getattr(layer, name) is not None]
-    for name in there:
-        theirs = getattr(layer, name)
-        if name == "mask" and theirs.all():
-            assert "mask" not in made  # only what is needed is written
+    assert list(variables["tokens"]) == list(trace.tokens)
+    assert list(variables.get("key_tokens", variables["tokens"])) == list(trace.key_tokens)
+    present = [step.name for step, _ in layer] + [name for name in PARAMETERS if getattr(layer, name) is not None]
+    for name in present:
+        expected = getattr(layer, name)
+        if name == "mask" and expected.all():
+            assert "mask" not in variables  # only needed code is written
             continue
-        ours = made[CALLED.get(name, name)]
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype), name
-        infinite = torch.isinf(theirs)
-        assert torch.equal(torch.isinf(ours), infinite), name
-        assert torch.equal(ours[infinite], theirs[infinite]), name
-        difference = (ours[~infinite].double() - theirs[~infinite].double()).abs()
+        actual = variables[CALLED.get(name, name)]
+        assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype), name
+        infinite = torch.isinf(expected)
+        assert torch.equal(torch.isinf(actual), infinite), name
+        assert torch.equal(actual[infinite], expected[infinite]), name
+        difference = (actual[~infinite].double() - expected[~infinite].double()).abs()
         assert difference.numel() == 0 or difference.max() <= 1e-6, f"{name}: {difference.max()}"
 
 
 def check(source: Source) -> str:
-    """The source's program, once it has been run and has given the source's trace."""
+    """The source's program, after asserting that it computes the source's trace."""
     trace = source.trace()
     program = python(source, trace)
     assert program == python(source)
@@ -110,7 +110,7 @@ def check(source: Source) -> str:
 
 
 def n_lines(program: str) -> int:
-    """How many lines of code there are: not the empty ones, not comments, a long literal is one line."""
+    """The number of logical lines of code, without empty lines and comments."""
     return sum(token.type == tokenize.NEWLINE for token in tokenize.generate_tokens(io.StringIO(program).readline))
 
 
@@ -139,15 +139,15 @@ def test_program_prints_the_chosen_cell_beside_its_expected_value(
         program = python(source, cell=Cell(0, step.name, head, row, column))
         run(program)
         [line] = capsys.readouterr().out.splitlines()
-        said, _, values = line.partition(": ")
-        ours, _, expected = values.partition(" expected ")
-        assert said.startswith(f"{step.name}, head {head}, " if step.per_head else f"{step.name}, ")
+        title, _, values = line.partition(": ")
+        actual, _, expected = values.partition(" expected ")
+        assert title.startswith(f"{step.name}, head {head}, " if step.per_head else f"{step.name}, ")
         assert float(expected) == float(layer.matrix(step.name, head)[row, column])
-        assert float(ours) == pytest.approx(float(expected), abs=1e-6)
+        assert float(actual) == pytest.approx(float(expected), abs=1e-6)
         assert program.isascii()
 
 
-def test_a_hidden_cell_is_expected_to_be_minus_infinity(capsys: pytest.CaptureFixture[str]) -> None:
+def test_program_expects_minus_infinity_for_a_hidden_cell(capsys: pytest.CaptureFixture[str]) -> None:
     run(python(TypedText(CAT, AttentionConfig(mask="causal")), cell=Cell(0, "masked_scores", 1, 0, 4)))
     assert capsys.readouterr().out == "masked_scores, head 1, query 0, key 4: -inf expected -inf\n"
 
@@ -157,7 +157,7 @@ def test_program_does_not_print_a_cell_outside_the_trace() -> None:
     assert python(source, cell=Cell(0, "query", 0, 0, 0)) == python(source)
 
 
-def test_the_first_cell_of_the_notebook_prints_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_notebook_prints_the_chosen_cell_in_its_first_cell(capsys: pytest.CaptureFixture[str]) -> None:
     notebook = json.loads(ipynb(TypedText(CAT), cell=Cell(0, "weights", 0, 3, 2)))
     run("".join(notebook["cells"][1]["source"]))
     assert capsys.readouterr().out.startswith("weights, head 0, query 3, key 2: 0.")
@@ -180,16 +180,16 @@ def test_program_of_typed_text_with_every_knob_and_second_text(init: str, mask: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
-def test_lines_that_are_padded_under_every_mask(mask: str) -> None:
+def test_program_of_padded_lines_under_every_mask(mask: str) -> None:
     text = "a longer line, the longest\nthe cat\nThe The the"
     for sequence, pad, text2 in product(range(3), (True, False), ("", "a dog\n?\na dog ran off", "a b")):
         config = AttentionConfig(d_model=8, n_heads=2, mask=mask, prefix=2, window=1, cells=hidden_cells(6, 6))
         program = check(TypedText(text, config, text2, sequence=sequence, pad=pad, lowercase=sequence == 1))
-        assert ("real =" in program) == ("real" in program.split("mask = ")[-1])  # only what is used is written
+        assert ("real =" in program) == ("real" in program.split("mask = ")[-1])  # only used variables are written
 
 
 @pytest.mark.parametrize("temperature", [0, 0.05, 0.3, 1, 1.0, 2, 10.0, 1e-42, math.inf])
-def test_every_temperature_with_queries_that_see_nothing(temperature: float) -> None:
+def test_program_of_every_temperature_with_blind_queries(temperature: float) -> None:
     for mask, scaled in product(("none", "causal", "custom"), (True, False)):
         nothing = torch.ones(6, 6, dtype=torch.bool)
         nothing[[1, 4]] = False
@@ -197,7 +197,7 @@ def test_every_temperature_with_queries_that_see_nothing(temperature: float) -> 
         check(TypedText(CAT, AttentionConfig(temperature=temperature, **knobs)))  # type: ignore[arg-type]  # mixed knobs
 
 
-def test_a_query_that_sees_no_key_takes_nothing() -> None:
+def test_program_of_a_blind_query_gives_zeros() -> None:
     program = check(TypedText(f"{CAT} {CAT}", AttentionConfig(mask="window", window=1), "a b"))
     assert "sees no key" in program
     assert run(program)["weights"][:, 5].eq(0).all()
@@ -206,14 +206,14 @@ def test_a_query_that_sees_no_key_takes_nothing() -> None:
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("init", INITS)
-def test_dropout_drops_the_same_cells(init: str, dropout: float) -> None:
+def test_program_with_dropout_drops_the_same_cells(init: str, dropout: float) -> None:
     check(TypedText(CAT, AttentionConfig(dropout=dropout, init=init, mask="causal", seed=7), "a dog"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(12, 3, 5, 7), (12, 5, 2, None), (7, 1, None, 3), (1, 1, None, None), (64, 8, 1, 1)])
 @pytest.mark.parametrize("init", [init for init in INITS if init != "identity"])
-def test_every_size_of_head(init: str, sizes: tuple[int, int, int | None, int | None]) -> None:
+def test_program_of_every_head_size(init: str, sizes: tuple[int, int, int | None, int | None]) -> None:
     d_model, n_heads, d_k, d_v = sizes
     for positions, seed in product(("none", "sinusoidal"), (0, 2**32 - 1)):
         config = AttentionConfig(d_model, n_heads, d_k, d_v, init=init, positions=positions, seed=seed)
@@ -221,7 +221,7 @@ def test_every_size_of_head(init: str, sizes: tuple[int, int, int | None, int | 
 
 
 @pytest.mark.slow
-def test_a_long_text_and_a_large_model() -> None:
+def test_program_of_a_long_text_and_a_large_model() -> None:
     text = " ".join(f"word{i % 300}" for i in range(600))
     program = check(TypedText(text, AttentionConfig(d_model=128, n_heads=8, init="normal", mask="prefix", prefix=9)))
     assert longest(program) <= 100
@@ -233,7 +233,7 @@ def test_a_long_text_and_a_large_model() -> None:
 @pytest.mark.parametrize(
     "text", [f"a {token} b {token}{token} c" for token in NASTY] + ["\x1f\x1c a", "\u3000 世界", "a" * 500]
 )
-def test_a_text_of_odd_tokens(text: str) -> None:
+def test_program_of_a_text_of_odd_tokens(text: str) -> None:
     check(TypedText(text.replace("\n", " \n"), AttentionConfig(d_model=4, n_heads=1), lowercase=False))
 
 
@@ -260,7 +260,9 @@ TEXTS = st.lists(st.sampled_from(["the", "The", "cat", "\n", *NASTY]) | st.text(
 @pytest.mark.slow
 @settings(max_examples=80)
 @given(KNOBS, TEXTS, TEXTS, st.booleans(), st.booleans())
-def test_any_text_with_any_knobs(knobs: dict[str, Any], text: str, text2: str, lowercase: bool, pad: bool) -> None:
+def test_program_of_any_text_with_any_knobs(
+    knobs: dict[str, Any], text: str, text2: str, lowercase: bool, pad: bool
+) -> None:
     if knobs["init"] == "identity":
         knobs |= {"d_k": None, "d_v": None}
     config = AttentionConfig(n_heads=1 if knobs["d_k"] is None else 3, **knobs)
@@ -275,18 +277,18 @@ def test_any_text_with_any_knobs(knobs: dict[str, Any], text: str, text2: str, l
 # -- matrices ---------------------------------------------------------------------------------
 
 
-def numbers(rows: int, columns: int, whole: bool = False) -> tuple[tuple[float, ...], ...]:
+def numbers(rows: int, columns: int, integers: bool = False) -> tuple[tuple[float, ...], ...]:
     drawn = np.random.default_rng(rows * 100 + columns).standard_normal((rows, columns)) * 3
-    return tuple(map(tuple, (drawn.round() if whole else drawn).tolist()))
+    return tuple(map(tuple, (drawn.round() if integers else drawn).tolist()))
 
 
-def projected(n: int = 4, **given: Any) -> Matrices:
-    return Matrices(numbers(n, 3), numbers(3, 2), numbers(3, 2), numbers(3, 5), **given)
+def projected(n: int = 4, **fields: Any) -> Matrices:
+    return Matrices(numbers(n, 3), numbers(3, 2), numbers(3, 2), numbers(3, 5), **fields)
 
 
-def direct(n_queries: int = 4, n_keys: int = 6, **given: Any) -> Matrices:
-    keys = {"key": numbers(n_keys, 2, whole=True), "value": numbers(n_keys, 5)}
-    return Matrices(query=numbers(n_queries, 2), **keys, **given)
+def direct(n_queries: int = 4, n_keys: int = 6, **fields: Any) -> Matrices:
+    keys = {"key": numbers(n_keys, 2, integers=True), "value": numbers(n_keys, 5)}
+    return Matrices(query=numbers(n_queries, 2), **keys, **fields)
 
 
 @pytest.mark.slow
@@ -300,19 +302,19 @@ def test_program_of_matrices_with_and_without_w_o_under_masks(mask: str) -> None
             assert longest(check(source)) <= 100
 
 
-def test_typed_numbers_are_written_to_their_last_digit() -> None:
+def test_program_writes_typed_numbers_to_their_last_digit() -> None:
     rows = ((0.1, 16777217.0, 1e-300), (-0.0, 1e17, 9007199254740993.0), (-1.5, 1 / 3, -2.0))
     source = Matrices(query=rows[::2], key=rows[::2], value=rows)
     source = Matrices(query=((1.0,),) * 3, key=((2.0,),) * 3, value=rows)
     program = check(source)
     assert "[0.1, 16777217, 1e-300]" in program
-    made = run(program)["value"][0]
-    assert made.dtype == torch.float64
-    assert tuple(map(tuple, made.tolist())) == rows
-    assert math.copysign(1, made[1, 0]) == -1
+    value = run(program)["value"][0]
+    assert value.dtype == torch.float64
+    assert tuple(map(tuple, value.tolist())) == rows
+    assert math.copysign(1, value[1, 0]) == -1
 
 
-def test_many_numbers_are_written_row_by_row() -> None:
+def test_program_writes_many_numbers_row_by_row() -> None:
     source = Matrices(query=numbers(40, 16), key=numbers(40, 16), value=numbers(40, 16))
     program = check(source)
     assert longest(program) <= 100
@@ -327,9 +329,9 @@ def test_program_reads_many_numbers_from_the_exported_file(
     large = numbers(100, 30), *(numbers(30, 20),) * 2, numbers(30, 40)
     for source in (Matrices(*large, w_o), direct(300, 310, w_o=() if not w_o else numbers(5, 3))):
         layer = source.trace().layers[0]
-        kept = {step.name: tensor for step, tensor in layer}
-        kept |= {name: getattr(layer, name) for name in PARAMETERS if getattr(layer, name) is not None}
-        np.savez("attention.npz", **{f"L0.{name}": tensor.numpy() for name, tensor in kept.items()})
+        arrays = {step.name: tensor for step, tensor in layer}
+        arrays |= {name: getattr(layer, name) for name in PARAMETERS if getattr(layer, name) is not None}
+        np.savez("attention.npz", **{f"L0.{name}": tensor.numpy() for name, tensor in arrays.items()})
         program = check(source)
         assert 'np.load("attention.npz")' in program
         assert len(program) < 6000
@@ -338,7 +340,7 @@ def test_program_reads_many_numbers_from_the_exported_file(
             run(program)
 
 
-def test_where_the_numbers_begin_to_be_too_many() -> None:
+def test_program_switches_to_the_file_at_the_documented_size() -> None:
     rows = numbers(25, 16)
     fits = Matrices(query=numbers(50, 16), key=rows, value=rows + rows[:0], w_o=())
     assert sum(len(m) * len(m[0]) for m in (fits.query, fits.key, fits.value)) <= snippets.MOST_NUMBERS
@@ -362,7 +364,7 @@ EVIL = (
 )
 
 
-def test_nothing_a_person_has_typed_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_never_runs_typed_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     source = direct(len(EVIL), len(EVIL), tokens=EVIL, key_tokens=EVIL[::-1])
     program = check(source)
@@ -382,12 +384,12 @@ def test_nothing_a_person_has_typed_is_run(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(st.lists(st.text(st.characters(), max_size=6) | st.sampled_from(EVIL), min_size=1, max_size=30))
-def test_any_labels_are_the_same_again(values: list[str]) -> None:
+def test_program_keeps_any_labels(values: list[str]) -> None:
     tokens = tuple(values)
     check(direct(len(tokens), len(tokens), tokens=tokens, config=AttentionConfig(mask="causal")))
 
 
-def test_a_word_that_is_longer_than_a_line_stays_whole() -> None:
+def test_program_never_wraps_a_word_longer_than_a_line() -> None:
     assert literals.texts("tokens", ("a" * 200, "b")) == ["tokens = [", f'    "{"a" * 200}",', '    "b",', "]"]
 
 
@@ -395,7 +397,7 @@ def test_a_word_that_is_longer_than_a_line_stays_whole() -> None:
 
 
 @pytest.mark.parametrize(("name", "sequence"), EVERY_NOTEBOOK)
-def test_every_notebook_and_every_sequence(name: str, sequence: int) -> None:
+def test_program_of_every_notebook_and_sequence(name: str, sequence: int) -> None:
     program = check(Notebook(name, sequence))
     assert n_lines(program) <= 28
     assert longest(program) <= 100
@@ -407,7 +409,7 @@ def test_every_notebook_and_every_sequence(name: str, sequence: int) -> None:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A source as a real model will be: it has Q, K and V, a mask no rule says, and a divisor of its own."""
+    """A source like a real model: it has Q, K and V, a mask without a rule, and its own divisor."""
 
     n: int
 
@@ -427,7 +429,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class OnlyWeights:
-    """A source as a file of weights will be: one step, and nothing that it is made from."""
+    """A source like a file of weights: one step, without its inputs."""
 
     def trace(self) -> Trace:
         return Trace(("a", "b"), (Layer(recorded={"weights": torch.tensor([[[1.0, 0.0], [0.25, 0.75]]])}),))
@@ -437,20 +439,20 @@ class OnlyWeights:
 
 
 @pytest.mark.parametrize("n", [5, 64, 65, 90])
-def test_a_source_to_come_says_only_how_it_begins(n: int) -> None:
+def test_program_continues_the_snippet_of_any_source(n: int) -> None:
     program = check(Recorded(n))
     assert "scores / 3.0" in program
     assert ("picture" in program, "packed" in program) == (n <= 64, n > 64)
 
 
-def test_a_source_that_has_weights_only() -> None:
+def test_program_of_a_source_that_has_weights_only() -> None:
     assert n_lines(check(OnlyWeights())) == 3
 
 
 # -- how it reads -----------------------------------------------------------------------------
 
 
-def test_the_default_reads_as_a_slide() -> None:
+def test_default_program_fits_a_slide() -> None:
     program = check(TypedText(CAT))
     assert n_lines(program) <= 22
     assert program.count("\n") <= 36
@@ -472,11 +474,11 @@ def test_the_default_reads_as_a_slide() -> None:
         {"init": "identity"},
     ],
 )
-def test_a_knob_costs_a_few_lines(knobs: dict[str, Any]) -> None:
+def test_program_grows_by_a_few_lines_per_knob(knobs: dict[str, Any]) -> None:
     assert n_lines(check(TypedText(CAT, AttentionConfig(**knobs)))) <= 27
 
 
-def test_all_knobs_at_once_still_fit_a_page() -> None:
+def test_program_with_all_knobs_fits_a_page() -> None:
     config = AttentionConfig(mask="causal window", positions="sinusoidal", temperature=0.3, dropout=0.5, d_v=5)
     assert n_lines(check(TypedText(f"{CAT}\na", config, "a dog\nx", sequence=1, pad=True))) <= 45
 
@@ -484,7 +486,7 @@ def test_all_knobs_at_once_still_fit_a_page() -> None:
 # -- in a process of its own, and as a notebook ------------------------------------------------
 
 
-def test_it_runs_where_there_is_nothing_of_ours(tmp_path: Path) -> None:
+def test_program_runs_without_our_package(tmp_path: Path) -> None:
     source = TypedText("the “cat” → \ud800 世界", AttentionConfig(mask="causal", positions="sinusoidal", dropout=0.2))
     trace = source.trace()
     names = [step.name for step, _ in trace.layers[0]]
@@ -498,12 +500,14 @@ def test_it_runs_where_there_is_nothing_of_ours(tmp_path: Path) -> None:
     )
     (tmp_path / "snippet.py").write_text(program, encoding="ascii")
     command = [sys.executable, "-I", "-W", "error", "snippet.py"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-    made = {CALLED.get(name, name): torch.from_numpy(array) for name, array in np.load(tmp_path / "made.npz").items()}
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
+    computed = {
+        CALLED.get(name, name): torch.from_numpy(array) for name, array in np.load(tmp_path / "made.npz").items()
+    }
     layer = trace.layers[0]
     parameters = {name: getattr(layer, name) for name in PARAMETERS}
-    assert_same({"tokens": trace.tokens} | parameters | made, trace)
+    assert_same({"tokens": trace.tokens} | parameters | computed, trace)
 
 
 NOTEBOOK_FILES = [
@@ -518,7 +522,7 @@ NOTEBOOK_FILES = [
 
 
 @pytest.mark.parametrize("source", NOTEBOOK_FILES, ids=lambda source: type(source).__name__)
-def test_the_notebook_file_is_valid_and_runs(source: Source) -> None:
+def test_exported_notebook_is_valid_and_runs(source: Source) -> None:
     trace, text = source.trace(), ipynb(source)
     assert text.isascii()
     book = nbformat.reads(text, as_version=4)
@@ -529,12 +533,12 @@ def test_the_notebook_file_is_valid_and_runs(source: Source) -> None:
     assert "made by Attention Lab" in book.cells[0].source
     assert book.cells[1].source in python(source)
 
-    made = run("\n".join(cell.source for cell in book.cells[1:]))
-    assert_same(made, trace)
+    variables = run("\n".join(cell.source for cell in book.cells[1:]))
+    assert_same(variables, trace)
     assert book.cells[2].source.endswith("\nfigure")
-    figure, layer = made["figure"], trace.layers[0]
-    shown = layer.scores if layer.weights is None else layer.weights
-    np.testing.assert_array_equal(np.array(figure.data[0].z, dtype=np.float32), shown[0].float())  # type: ignore[index]  # it is there
+    figure, layer = variables["figure"], trace.layers[0]
+    heatmap = layer.scores if layer.weights is None else layer.weights
+    np.testing.assert_array_equal(np.array(figure.data[0].z, dtype=np.float32), heatmap[0].float())  # type: ignore[index]  # the trace exists
     assert figure.layout.xaxis.ticktext == labels(trace.key_tokens)
     assert figure.layout.yaxis.ticktext == labels(trace.tokens)
     assert figure.layout.xaxis.tickvals == tuple(range(len(trace.key_tokens)))
@@ -542,5 +546,5 @@ def test_the_notebook_file_is_valid_and_runs(source: Source) -> None:
     assert figure.to_json()
 
 
-def test_a_second_notebook_is_the_same_to_the_byte() -> None:
+def test_exported_notebook_is_reproducible_to_the_byte() -> None:
     assert ipynb(TypedText(CAT)) == ipynb(TypedText(CAT))

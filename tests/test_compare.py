@@ -22,155 +22,155 @@ NAN = float("nan")
 
 
 def given_weights(tokens, weights):
-    """A trace that has these weights of one head, and nothing else."""
+    """A trace with only these weights of one head."""
     return Trace(tuple(tokens), (Layer(recorded={"weights": weights[None]}),))
 
 
 @pytest.mark.parametrize("step", ["query", "key", "scores", "masked_scores", "weights", "head_output", "output"])
-def test_of_equal_tokens_each_number_of_b_less_that_of_a(step):
+def test_difference_of_equal_tokens_is_b_minus_a(step):
     for head, other in ((0, 0), (1, 3)):
-        found = compare(A, COLD, step, Place(0, head), Place(0, other))
+        comparison = compare(A, COLD, step, Place(0, head), Place(0, other))
         expected = COLD.layers[0].matrix(step, other) - A.layers[0].matrix(step, head)
-        assert torch.equal(found.matrix, expected)
+        assert torch.equal(comparison.matrix, expected)
         assert torch.equal(compare(COLD, A, step, Place(0, other), Place(0, head)).matrix, -expected)
-        assert found.largest == float(expected.abs().max())
-    same = compare(A, A, step)
-    assert same.largest == 0
-    assert same.said == "identical to rounding (largest difference 0)"
-    assert not same.changes()
+        assert comparison.largest == float(expected.abs().max())
+    identity = compare(A, A, step)
+    assert identity.largest == 0
+    assert identity.said == "identical to rounding (largest difference 0)"
+    assert not identity.changes()
 
 
-def test_what_differs_by_rounding_alone_is_said_to_be_identical():
+def test_rounding_differences_count_as_identical():
     weights = torch.full((2, 2), 0.5)
     noise = weights + torch.tensor([[1e-7, 0.0], [0.0, 0.0]])
-    found = compare(given_weights("ab", weights), given_weights("ab", noise))
-    assert 0 < found.largest < 2e-7
-    assert found.said == "identical to rounding (largest difference 1e-7)"
+    comparison = compare(given_weights("ab", weights), given_weights("ab", noise))
+    assert 0 < comparison.largest < 2e-7
+    assert comparison.said == "identical to rounding (largest difference 1e-7)"
     assert not compare(given_weights("ab", weights), given_weights("ab", weights + 1e-4)).identical
 
 
-def test_pieces_are_summed_over_keys_and_averaged_over_queries_and_the_rest_has_no_number():
+def test_pieces_sum_over_keys_average_over_queries_and_leave_gaps():
     pieces = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.2, 0.2], [0.3, 0.3, 0.2, 0.2], [0.25, 0.25, 0.25, 0.25]])
-    whole = torch.tensor([[0.5, 0.5], [0.1, 0.9]])
-    found = compare(given_weights(["[CLS]", "un", "##do", "it"], pieces), given_weights(["undo", "it"], whole))
-    assert torch.allclose(found.a[1:, 1:], torch.tensor([[(0.3 + 0.5) / 2, 0.2], [0.5, 0.25]]))
+    words = torch.tensor([[0.5, 0.5], [0.1, 0.9]])
+    comparison = compare(given_weights(["[CLS]", "un", "##do", "it"], pieces), given_weights(["undo", "it"], words))
+    assert torch.allclose(comparison.a[1:, 1:], torch.tensor([[(0.3 + 0.5) / 2, 0.2], [0.5, 0.25]]))
     expected = torch.tensor([[NAN, NAN, NAN], [NAN, 0.5 - 0.4, 0.5 - 0.2], [NAN, 0.1 - 0.5, 0.9 - 0.25]])
-    assert torch.allclose(found.matrix, expected, equal_nan=True)
-    assert changes.alone(found.rows, ("[CLS]", "un", "##do", "it"), ("undo", "it")) == (["0 [CLS]"], [])
+    assert torch.allclose(comparison.matrix, expected, equal_nan=True)
+    assert changes.alone(comparison.rows, ("[CLS]", "un", "##do", "it"), ("undo", "it")) == (["0 [CLS]"], [])
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 2**16))
-def test_the_sums_over_keys_stay_what_they_were_however_words_are_cut(sizes, seed):
+def test_key_sums_do_not_depend_on_how_words_are_split(sizes, seed):
     words = ["abc"[:size] + str(i) for i, size in enumerate(sizes)]
     pieces = [letter if i == 0 else f"##{letter}" for word in words for i, letter in enumerate(word)]
     random = torch.rand(len(pieces), len(pieces), generator=torch.Generator().manual_seed(seed))
     a = given_weights(pieces, random / random.sum(dim=1, keepdim=True))
     b = given_weights(words, torch.eye(len(words)))
-    there, back = compare(a, b), compare(b, a)
-    assert torch.allclose(there.a.sum(dim=1), torch.ones(len(words)))
-    assert torch.equal(there.matrix, -back.matrix)
+    forward, backward = compare(a, b), compare(b, a)
+    assert torch.allclose(forward.a.sum(dim=1), torch.ones(len(words)))
+    assert torch.equal(forward.matrix, -backward.matrix)
     assert torch.equal(compare(a, a).matrix, torch.zeros_like(random))
 
 
-def test_scores_are_never_added_up_and_rows_of_other_texts_have_no_number():
+def test_scores_are_never_summed_and_unmatched_rows_stay_empty():
     pieces = Trace(("un", "##do", "it"), (Layer(recorded={"scores": torch.ones(1, 3, 3)}),))
-    whole = Trace(("undo", "it"), (Layer(recorded={"scores": torch.ones(1, 2, 2)}),))
-    found = compare(pieces, whole, "scores")
-    assert torch.allclose(found.matrix, torch.tensor([[NAN, 0.0], [NAN, 0.0]]), equal_nan=True)
-    lone = [i for i, one in enumerate(aligned(A.tokens, OTHER.tokens).groups) if not one.partners]
+    words = Trace(("undo", "it"), (Layer(recorded={"scores": torch.ones(1, 2, 2)}),))
+    comparison = compare(pieces, words, "scores")
+    assert torch.allclose(comparison.matrix, torch.tensor([[NAN, 0.0], [NAN, 0.0]]), equal_nan=True)
+    lone = [i for i, group in enumerate(aligned(A.tokens, OTHER.tokens).groups) if not group.partners]
     weights = compare(A, OTHER).matrix
     assert bool(weights[lone].isnan().all())
     assert bool(weights[:, lone].isnan().all())
     assert int(weights.isfinite().sum()) == (len(weights) - len(lone)) ** 2
 
 
-def test_a_hidden_score_has_no_difference_and_a_hidden_weight_only_where_both_are():
+def test_hidden_scores_and_half_hidden_weights_have_no_difference():
     causal = TypedText(TEXT, AttentionConfig(mask="causal")).trace()
     hidden = ~causal.layers[0]["mask"]
-    for one, other in ((causal, causal), (A, causal), (causal, A)):
-        both = one is other
-        assert torch.equal(compare(one, other, "masked_scores").matrix.isnan(), hidden)
-        assert torch.equal(compare(one, other, "weights").matrix.isnan(), hidden & torch.tensor(both))
+    for first, second in ((causal, causal), (A, causal), (causal, A)):
+        same_mask = first is second
+        assert torch.equal(compare(first, second, "masked_scores").matrix.isnan(), hidden)
+        assert torch.equal(compare(first, second, "weights").matrix.isnan(), hidden & torch.tensor(same_mask))
 
 
-def test_columns_of_other_sizes_and_missing_steps_say_why_there_is_no_difference():
+def test_missing_differences_report_sizes_or_steps_that_differ():
     small = TypedText(TEXT, AttentionConfig(d_model=32)).trace()
     with pytest.raises(ShapeError, match=r"query has 16 columns \(d_k\) in A and 8 in B.*Choose the same size"):
         compare(A, small, "query")
     assert compare(A, small, "weights").matrix.shape == (5, 5)
     long = [TypedText(" ".join(f"{name}{i}" for i in range(1500)), max_tokens=1500).trace() for name in "ab"]
-    with pytest.raises(ShapeError, match="at most 8,388,608 cells, with the tokens of both; got 9,000,000"):
+    with pytest.raises(ShapeError, match="at most 8,388,608 cells, counting the tokens of both; got 9,000,000"):
         compare(*long)
     with pytest.raises(MissingError, match="B has no output, so there is no difference"):
         compare(A, given_weights("ab", torch.eye(2)), "output")
 
 
-def test_the_limit_is_that_of_all_layers_and_heads():
+def test_difference_limit_covers_all_layers_and_heads():
     heads = (COLD.layers[0].weights - A.layers[0].weights).abs()
-    most = int(heads.amax(dim=(1, 2)).argmax())
-    assert limit(A, COLD, "weights", Place(), Place()) == (float(heads.max()), True, Place(0, most))
+    largest_head = int(heads.amax(dim=(1, 2)).argmax())
+    assert limit(A, COLD, "weights", Place(), Place()) == (float(heads.max()), True, Place(0, largest_head))
     assert (
         limit(A, COLD, "weights", Place(0, 1), Place(0, 2))[0]
         == compare(A, COLD, "weights", Place(0, 1), Place(0, 2)).largest
     )
-    two = [Trace(one.tokens, (one.layers[0], other.layers[0])) for one, other in ((A, A), (A, COLD))]
-    assert limit(*two, "weights", Place(), Place()).at == Place(1, most)
+    two = [Trace(first.tokens, (first.layers[0], second.layers[0])) for first, second in ((A, A), (A, COLD))]
+    assert limit(*two, "weights", Place(), Place()).at == Place(1, largest_head)
     assert limit(*two, "output", Place(), Place()).at.layer == 1
     maps, _, _ = compared.compared_maps(*two, Cell(0, "weights", 0, 0, 0), Place())
-    assert maps[2]["data"][0]["zmax"] == float(heads.max()), "nothing differs in this layer, and it stays white"
+    assert maps[2]["data"][0]["zmax"] == float(heads.max()), "a layer without differences stays white"
     assert "identical to rounding (largest difference 0)" in maps[2]["layout"]["title"]["subtitle"]["text"]
     merged = compare(A, OTHER, "weights", Place(0, 2)).largest
     assert limit(A, OTHER, "weights", Place(), Place())[0] >= merged
 
 
-def test_the_largest_cells_in_words_with_places_only_where_a_token_is_there_twice():
+def test_largest_cells_are_words_with_positions_only_for_repeated_tokens():
     a = given_weights(["it", "animal"], torch.tensor([[0.5, 0.5], [0.5, 0.5]]))
     b = given_weights(["it", "animal"], torch.tensor([[0.3, 0.71], [0.5, 0.5]]))
-    found = compare(a, b)
-    assert [changes.words(found, a.layers[0], b.layers[0], one) for one in found.changes()] == [
+    comparison = compare(a, b)
+    assert [changes.words(comparison, a.layers[0], b.layers[0], change) for change in comparison.changes()] == [
         "`it` → `animal` +0.21",
         "`it` → `it` −0.20",
     ]
     twice = compare(A, OTHER)
-    said = changes.words(twice, A.layers[0], OTHER.layers[0], twice.changes()[0])
-    assert said.startswith("`")
-    assert " → `" in said
+    words = changes.words(twice, A.layers[0], OTHER.layers[0], twice.changes()[0])
+    assert words.startswith("`")
+    assert " → `" in words
     query = compare(A, TypedText(TEXT, AttentionConfig(seed=1)).trace(), "query")
     assert " → d_k " in changes.words(query, A.layers[0], A.layers[0], query.changes()[0])
 
 
-def test_the_three_maps_share_what_they_must_and_can_be_clicked_saved_and_read():
+def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     cell = Cell(0, "weights", 1, 2, 4)
-    maps, found, why = compared.compared_maps(A, OTHER, cell, Place(0, 1), fit=True)
-    assert not why
-    one, two, less = (spec["data"][0] for spec in maps)
-    assert (one["zmin"], one["zmax"]) == (two["zmin"], two["zmax"])
-    assert (less["zmin"], less["zmax"]) == (-found.largest, found.largest)
-    assert dict(map(tuple, less["colorscale"]))[0.5] == "#ffffff"
+    maps, comparison, reason = compared.compared_maps(A, OTHER, cell, Place(0, 1), fit=True)
+    assert not reason
+    first, second, difference = (spec["data"][0] for spec in maps)
+    assert (first["zmin"], first["zmax"]) == (second["zmin"], second["zmax"])
+    assert (difference["zmin"], difference["zmax"]) == (-comparison.largest, comparison.largest)
+    assert dict(map(tuple, difference["colorscale"]))[0.5] == "#ffffff"
     ground = maps[2]["data"][1]
     assert "no partner" in ground["hovertemplate"]
-    assert bool((torch.tensor(ground["z"]).isnan() == found.matrix.isfinite()).all())
+    assert bool((torch.tensor(ground["z"]).isnan() == comparison.matrix.isfinite()).all())
     assert {shape["type"] for shape in maps[2]["layout"]["shapes"]} == {"line", "rect"}
     assert "rows and" in maps[2]["layout"]["title"]["subtitle"]["text"]
-    # Where a click leads, on each of the maps.
-    row, column = found.rows.place("a", 2), found.columns.place("a", 4)
-    assert compared.clicked(found, cell, "weights", 2, 4) == cell
-    there = compared.cell_of_b(found, cell, Place(0, 1))
-    assert OTHER.tokens[there.row] == "sat"
-    assert compared.clicked(found, cell, compared.of_b("weights"), there.row, there.column) == cell
-    assert compared.clicked(found, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
+    # The target of a click on each of the maps.
+    row, column = comparison.rows.place("a", 2), comparison.columns.place("a", 4)
+    assert compared.clicked(comparison, cell, "weights", 2, 4) == cell
+    cell_b = compared.cell_of_b(comparison, cell, Place(0, 1))
+    assert OTHER.tokens[cell_b.row] == "sat"
+    assert compared.clicked(comparison, cell, compared.b_map_name("weights"), cell_b.row, cell_b.column) == cell
+    assert compared.clicked(comparison, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
     dog = OTHER.tokens.index("dog")
-    assert compared.clicked(found, cell, compared.of_b("weights"), dog, 0) is None
-    assert compared.cell_of_b(found, Cell(0, "weights", 1, A.tokens.index("cat"), 0), Place()) is None
-    # The arithmetic, the table and the picture say the same number.
-    told = changes.told(found, cell)
-    assert told.value == float(found.matrix[row, column])
-    assert math.isclose(told.result, told.value, abs_tol=1e-7)
-    assert changes.told(found, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
-    frame = tables.difference(found, A.layers[0], OTHER.layers[0])
-    assert frame.to_numpy()[row, column] == told.value
+    assert compared.clicked(comparison, cell, compared.b_map_name("weights"), dog, 0) is None
+    assert compared.cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0), Place()) is None
+    # The arithmetic, the table and the picture show the same number.
+    explanation = changes.told(comparison, cell)
+    assert explanation.value == float(comparison.matrix[row, column])
+    assert math.isclose(explanation.result, explanation.value, abs_tol=1e-7)
+    assert changes.told(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
+    frame = tables.difference(comparison, A.layers[0], OTHER.layers[0])
+    assert frame.to_numpy()[row, column] == explanation.value
     assert (
-        len("".join(tables.difference_csv(found, A.layers[0], OTHER.layers[0])).splitlines())
-        == len(found.rows.groups) + 1
+        len("".join(tables.difference_csv(comparison, A.layers[0], OTHER.layers[0])).splitlines())
+        == len(comparison.rows.groups) + 1
     )
-    assert paper.picture([drawn(one) for one in maps], "svg", 20, True).count(b"cells-") > 3
+    assert paper.picture([drawn(heatmap) for heatmap in maps], "svg", 20, True).count(b"cells-") > 3

@@ -1,4 +1,4 @@
-"""Compare as a page: what a link may say of B and what is said of what it may not, both in plain torch, what stands above the maps."""
+"""The Compare page: links to B and their mistakes, both programs in plain torch, the controls above the maps."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from attention.numbers.compare import Place, compare
 PAGE = "pages/compare.py"
 
 
-def test_b_begins_as_a_copy_of_a_and_its_knobs_are_its_own() -> None:
+def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
     app = opened(PAGE, mask="causal", colors="log", step="masked_scores")
     assert not app.exception
-    a, b, less = (figure["data"][0] for figure in drawn(app))
+    a, b, difference = (figure["data"][0] for figure in drawn(app))
     np.testing.assert_array_equal(a["z"], b["z"])
-    assert np.nanmax(np.abs(less["z"])) == 0
+    assert np.nanmax(np.abs(difference["z"])) == 0
     assert "identical to rounding (largest difference 0)" in drawn(app)[2]["layout"]["title"]["subtitle"]["text"]
     hidden = [
         [np.isnan(figure["data"][1]["z"]).all() for figure in drawn(app)],
-        [np.isnan(one["z"]).sum() for one in (a, less)],
+        [np.isnan(heatmap["z"]).sum() for heatmap in (a, difference)],
     ]
     assert hidden == [[False, False, False], [36, 36]], "hidden cells are blank in all three"
-    # The row above the maps has the knobs of the state that is turned; those of the other stay.
+    # The controls above the maps belong to the edited state; the other state keeps its knobs.
     app.session_state["compare"] = "temperature=0.2&head=3"
     app.run()
     controls = around(app)["controls"]
@@ -67,40 +67,42 @@ def test_b_begins_as_a_copy_of_a_and_its_knobs_are_its_own() -> None:
         ("x" * 30_000, "B is the same as A"),
     ],
 )  # fmt: skip
-def test_what_b_cannot_be_is_said_and_a_is_shown(b: str, sentence: str) -> None:
-    app = opened(PAGE, compare=b, step="query")
+def test_compare_page_reports_a_bad_b_and_shows_a(compare: str, sentence: str) -> None:
+    app = opened(PAGE, compare=compare, step="query")
     assert not app.exception
-    told = " ".join([said(app), *(one.value for one in app.caption)]).replace("\\", "")
-    assert sentence in told
-    assert ("There is no B" in told) == ("source=" in b)
+    text = " ".join([said(app), *(caption.value for caption in app.caption)]).replace("\\", "")
+    assert sentence in text
+    assert ("There is no B" in text) == ("source=" in compare)
     weights = drawn(app)[0]["data"][0]["z"]
     np.testing.assert_array_equal(weights, TypedText(DEFAULT_TEXT).trace().layers[0].query[0].numpy())
-    if b == "d_model=32":
-        assert "columns of other sizes have no partners" in told
+    if compare == "d_model=32":
+        assert "axes of different sizes have no partners" in text
         assert len(drawn(app)) == 2
 
 
-def test_matrices_are_compared_too_and_both_run_in_plain_torch() -> None:
+def test_compare_page_handles_matrices_and_exports_both_to_plain_torch() -> None:
     app = opened(PAGE, source="matrices", compare="w_q=1,0,0;0,1,0;0,0,1")
     assert not app.exception
     app.session_state["compare_python"] = True
     app.run()
     programs = [code.value for code in app.code]
     for program, index in zip(programs, (0, 1), strict=True):
-        ran: dict[str, object] = {}
-        exec(compile(program, "program", "exec"), ran)  # ours
-        np.testing.assert_allclose(np.asarray(ran["weights"])[0], drawn(app)[index]["data"][0]["z"], atol=1e-6)
+        variables: dict[str, object] = {}
+        exec(compile(program, "program", "exec"), variables)  # our own program
+        np.testing.assert_allclose(np.asarray(variables["weights"])[0], drawn(app)[index]["data"][0]["z"], atol=1e-6)
 
 
-def test_a_session_of_compare_keeps_neither_layer() -> None:
+def test_compare_page_session_keeps_no_layer() -> None:
     text = "a comparison that stays open"
     app = opened(PAGE, compare="seed=1", text=text)
     assert not app.exception
-    traces = [one for one in KEPT.cache.values() if isinstance(one, Trace) and one.tokens == tuple(text.split())]
+    traces = [
+        value for value in KEPT.cache.values() if isinstance(value, Trace) and value.tokens == tuple(text.split())
+    ]
     layers = [ref(trace.layers[0]) for trace in traces]
     assert len(layers) >= 2
     del traces
     KEPT.cache.clear()
     gc.collect()
-    assert [one() for one in layers] == [None] * len(layers)
+    assert [layer() for layer in layers] == [None] * len(layers)
     assert not app.exception

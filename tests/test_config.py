@@ -14,42 +14,42 @@ def refusal(**knobs):
     return str(caught.value)
 
 
-def test_heads_share_d_model_unless_told_otherwise():
+def test_heads_share_d_model_by_default():
     assert AttentionConfig(d_model=64, n_heads=4).sizes == (4, 16, 16)
 
 
-def test_d_k_and_d_v_are_free_of_each_other_where_the_heads_divide_d_model():
+def test_d_k_and_d_v_are_independent_for_divisible_heads():
     assert AttentionConfig(d_model=64, n_heads=4, d_k=5).sizes == (4, 5, 16)
     assert AttentionConfig(d_model=64, n_heads=4, d_v=3).sizes == (4, 16, 3)
 
 
-def test_d_v_follows_d_k_where_the_heads_do_not_divide_d_model():
+def test_d_v_follows_d_k_for_indivisible_heads():
     assert AttentionConfig(d_model=64, n_heads=3, d_k=5).sizes == (3, 5, 5)
 
 
-def test_heads_that_do_not_divide_d_model_say_which_do():
+def test_indivisible_heads_error_lists_the_divisors():
     assert (
         refusal(d_model=64, n_heads=3)
         == "d_model 64 cannot be split over 3 heads: choose 1, 2, 4, 8, 16, 32 or 64, or set d_k."
     )
 
 
-def test_a_prime_d_model_offers_one_head_or_all():
+def test_prime_d_model_offers_one_head_or_all():
     assert refusal(d_model=7, n_heads=2) == "d_model 7 cannot be split over 2 heads: choose 1 or 7, or set d_k."
     assert refusal(d_model=1, n_heads=2) == "d_model 1 cannot be split over 2 heads: choose 1, or set d_k."
 
 
-def test_d_v_alone_does_not_say_how_to_split_the_queries():
+def test_d_v_alone_does_not_define_how_queries_split():
     assert "or set d_k" in refusal(d_model=64, n_heads=3, d_v=5)
 
 
-def test_identity_has_one_head_as_wide_as_d_model_whatever_n_heads_says():
+def test_identity_has_one_head_as_wide_as_d_model():
     assert AttentionConfig(d_model=10, n_heads=3, init="identity").sizes == (1, 10, 10)
     assert AttentionConfig(d_model=10, d_k=10, d_v=10, init="identity").sizes == (1, 10, 10)
 
 
 @pytest.mark.parametrize("name", ["d_k", "d_v"])
-def test_identity_refuses_a_width_it_cannot_have(name):
+def test_identity_refuses_an_impossible_width(name):
     message = refusal(d_model=10, init="identity", **{name: 4})
     assert f"{name} is d_model (10)" in message
     assert "got 4" in message
@@ -77,7 +77,7 @@ def test_identity_refuses_a_width_it_cannot_have(name):
         ("init", "xavier", "scaled normal, uniform, normal, linear, identity"),
     ],
 )
-def test_a_bad_knob_says_what_was_expected_what_came_and_what_to_do(name, bad, expected):
+def test_bad_knob_error_has_expected_got_and_advice(name, bad, expected):
     message = refusal(**{name: bad})
     assert message.startswith(f"{name} is ")
     assert expected in message
@@ -88,17 +88,17 @@ def test_a_bad_knob_says_what_was_expected_what_came_and_what_to_do(name, bad, e
     "knob",
     [{"temperature": 0}, {"temperature": float("inf")}, {"seed": 0}, {"seed": 2**32 - 1}, {"window": 0}, {"d_k": 1}],
 )
-def test_the_ends_of_a_range_belong_to_it(knob):
+def test_range_ends_are_valid(knob):
     [(name, value)] = knob.items()
     assert getattr(AttentionConfig(**knob), name) == value
 
 
 @pytest.mark.parametrize(("name", "choices"), [("mask", MASKS), ("positions", POSITIONS), ("init", INITS)])
-def test_every_choice_on_offer_is_accepted(name, choices):
+def test_every_offered_choice_is_accepted(name, choices):
     assert [getattr(AttentionConfig(**{name: choice}), name) for choice in choices] == list(choices)
 
 
-def test_a_config_is_frozen_and_can_be_the_key_of_a_cache():
+def test_config_is_frozen_and_hashable():
     with pytest.raises(FrozenInstanceError):
         AttentionConfig().seed = 1
     assert {AttentionConfig(seed=1): "a"}[AttentionConfig(seed=1)] == "a"
@@ -106,5 +106,5 @@ def test_a_config_is_frozen_and_can_be_the_key_of_a_cache():
 
 
 @given(st.integers(1, 400))
-def test_divisors_are_all_the_numbers_that_divide(number):
+def test_divisors_are_all_numbers_that_divide(number):
     assert divisors(number) == tuple(i for i in range(1, number + 1) if number % i == 0)

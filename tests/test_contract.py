@@ -1,7 +1,7 @@
 """The contract of every registry: value = explanation = copied program = picture, and a row, a link, words and a paper for each entry.
 
-`contract.py` has the checks, and derives from each entry the layers on which it is checked. A new step, normalizer, score, bias, mask,
-change or reading is checked as soon as it is in its table; what was forgotten is named, piece by piece.
+`contract.py` has the checks, and derives the layers for them from each entry. A new step, normalizer, score, bias, mask,
+intervention or derived map is checked as soon as it is in its table; every missing piece is named.
 """
 
 from __future__ import annotations
@@ -62,44 +62,44 @@ LIMITS = Limits(tokens=64, characters=2000, d_model=128, heads=16, trace_mb=256)
 
 
 def trace_of(text: str = TEXT, **config: Any) -> Trace:
-    """Three layers of a small text, so that readings have a path."""
-    made = [TypedText(text, AttentionConfig(d_model=8, n_heads=2, seed=seed, **config)).trace() for seed in range(3)]
-    return replace(made[0], layers=tuple(one.layers[0] for one in made))
+    """A trace with three layers of a small text, for maps that follow paths through layers."""
+    traces = [TypedText(text, AttentionConfig(d_model=8, n_heads=2, seed=seed, **config)).trace() for seed in range(3)]
+    return replace(traces[0], layers=tuple(trace.layers[0] for trace in traces))
 
 
-# -- what there is --------------------------------------------------------------------------------
+# -- the entries --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-def test_a_step_keeps_the_contract(step: steps.Step) -> None:
+def test_step_keeps_the_contract(step: steps.Step) -> None:
     assert not list(contract.of_step(step))
 
 
 def test_names_and_attributes_are_those_of_steps_and_parameters() -> None:
-    declared = [one.name for one in (*STEPS, *PARAMETERS)]
-    assert [name for name, one in vars(Attributes).items() if isinstance(one, TensorOf)] == declared
+    declared = [step.name for step in (*STEPS, *PARAMETERS)]
+    assert [name for name, value in vars(Attributes).items() if isinstance(value, TensorOf)] == declared
     assert [value for name, value in vars(names).items() if name.isupper()] == [step.name for step in STEPS]
 
 
-def test_the_page_makes_no_step_normalizer_or_score_that_python_does_not_have() -> None:
-    assert contract.in_script("kernel.js", "SHARES") <= set(SHARES)
+def test_kernel_has_only_steps_normalizers_and_scores_known_to_python() -> None:
+    assert contract.in_script("kernel.js", "NORMALIZERS") <= set(SHARES)
     assert contract.in_script("kernel.js", "SCORES") <= set(SCORES)
     scripts = contract.in_script("kernel.js", "CHAIN") | contract.in_script("steps.js", "STEPS")
     assert scripts <= {step.name for step in STEPS}
 
 
 @pytest.mark.parametrize("name", SHARES)
-def test_a_normalizer_keeps_the_contract(name: str) -> None:
+def test_normalizer_keeps_the_contract(name: str) -> None:
     assert not list(contract.of_normalizer(name, SHARES[name]))
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_a_score_keeps_the_contract(name: str) -> None:
+def test_score_keeps_the_contract(name: str) -> None:
     assert not list(contract.of_score(name, SCORES[name]))
 
 
 @pytest.mark.parametrize("name", BIASES)
-def test_a_bias_keeps_the_contract(name: str) -> None:
+def test_bias_keeps_the_contract(name: str) -> None:
     assert not list(contract.of_bias(name, BIASES[name]))
 
 
@@ -109,24 +109,24 @@ def test_positions_keep_the_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*dict.fromkeys([*MASKS, *patching.MASKS])])
-def test_a_mask_keeps_the_contract(kind: str) -> None:
+def test_mask_keeps_the_contract(kind: str) -> None:
     assert not list(contract.of_mask(kind))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_an_intervention_keeps_the_contract(kind: Kind) -> None:
+def test_intervention_keeps_the_contract(kind: Kind) -> None:
     assert not list(contract.of_intervention(kind))
 
 
-def test_every_kind_of_intervention_can_be_asked_for_on_a_page() -> None:
+def test_every_intervention_kind_is_available_on_a_page() -> None:
     from pages.ui.changed import _FIELDS
 
     assert set(_FIELDS) == {kind.fields[0] for kind in KINDS}
 
 
-@pytest.mark.parametrize("reading", [*AGGREGATES, NORMS], ids=lambda one: one.name)
-def test_a_map_read_off_the_weights_keeps_the_contract(reading: Any) -> None:
+@pytest.mark.parametrize("reading", [*AGGREGATES, NORMS], ids=lambda derived: derived.name)
+def test_aggregate_keeps_the_contract(reading: Any) -> None:
     assert not list(contract.of_reading(reading, trace_of()))
     if reading is not NORMS:
         from pages.ui.together import AGGREGATE
@@ -134,8 +134,8 @@ def test_a_map_read_off_the_weights_keeps_the_contract(reading: Any) -> None:
         assert not list(contract.link(AGGREGATE, reading.name))
 
 
-@pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda one: one.name)
-def test_a_metric_keeps_the_contract(metric: metrics.Metric) -> None:
+@pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda metric: metric.name)
+def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
     assert not list(
         contract.words(metric.name, words=metric.words, formula=metric.formula, over=metric.over, paper=metric.paper)
     )
@@ -143,14 +143,14 @@ def test_a_metric_keeps_the_contract(metric: metrics.Metric) -> None:
     table = metrics.of(trace)
     column = table.column(metric.name)
     high = len(trace.tokens) - 1 if metric.high != "1" else 1
-    assert np.isfinite(column).all(), "it is defined on a text whose words come again"
+    assert np.isfinite(column).all(), "every metric is defined on a text with repeated words"
     assert ((column >= 0) & (column <= high + 1e-6)).all()
     assert f"{metric.name} " in repr(table)
     assert (table.counts[..., metrics.NAMES.index(metric.name)] > 0).all()
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_keeps_the_contract(name: str) -> None:
+def test_task_keeps_the_contract(name: str) -> None:
     task = TASKS[name]
     assert task.name == name
     assert not list(contract.words(name, title=task.title, sentence=task.sentence))
@@ -163,17 +163,17 @@ def test_a_task_keeps_the_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_keeps_the_contract(name: str) -> None:
+def test_notebook_keeps_the_contract(name: str) -> None:
     assert not list(contract.link(knobs.NOTEBOOK, name))
     assert not list(contract.of_source(Notebook(name)))
 
 
-# A link into each source; what needs a model on the disk or an uploaded file is made by hand.
+# A link to each source, except those that need a model on disk or an uploaded file.
 LINKS = {"typed text": {}, "matrices": {}, "notebook": {}, "trained": {"at": "0"}}
 
 
 def test_every_source_is_read_from_a_link() -> None:
-    assert {*LINKS, "model", "file"} == set(knobs.SOURCES), "say how the new source is read from a link"
+    assert {*LINKS, "model", "file"} == set(knobs.SOURCES), "add a link to the new source"
     for name, more in LINKS.items():
         assert not list(contract.link(knobs.SOURCE, name))
         source, notes = source_of({"source": name, **more}, LIMITS)
@@ -183,20 +183,20 @@ def test_every_source_is_read_from_a_link() -> None:
 
 
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
-def test_an_export_of_numbers_comes_back_to_the_same_digits(kind: str, tmp_path: Path) -> None:
+def test_export_of_numbers_reads_back_to_the_same_digits(kind: str, tmp_path: Path) -> None:
     trace = trace_of(mask="causal", temperature=0.5, dropout=0.2)
     path = tmp_path / f"attention.{kind}"
     path.write_bytes(getattr(arrays, kind)(trace))
-    found = File.open(path).trace()
-    assert found.tokens == trace.tokens
-    for one, other in zip(trace.layers, found.layers, strict=True):
-        assert [step.name for step in one.steps] == [step.name for step in other.steps]
-        assert all(torch.equal(tensor, other[step.name]) for step, tensor in one)
+    reopened = File.open(path).trace()
+    assert reopened.tokens == trace.tokens
+    for layer, other in zip(trace.layers, reopened.layers, strict=True):
+        assert [step.name for step in layer.steps] == [step.name for step in other.steps]
+        assert all(torch.equal(tensor, other[step.name]) for step, tensor in layer)
         assert not list(contract.of_layer(other))
 
 
 @pytest.mark.parametrize("kind", paper.KINDS)
-def test_an_export_of_a_picture_is_a_file_of_its_kind(kind: str) -> None:
+def test_export_of_a_picture_is_a_file_of_its_kind(kind: str) -> None:
     import plotly.graph_objects as go
 
     from attention.pictures.heatmap import heatmap_json
@@ -206,12 +206,12 @@ def test_an_export_of_a_picture_is_a_file_of_its_kind(kind: str) -> None:
     assert paper.picture(figure, kind).startswith(begins[kind])
 
 
-def test_the_notebook_that_is_copied_has_the_program() -> None:
+def test_copied_notebook_contains_the_program() -> None:
     source = Matrices(x=((1.0, 0.0), (0.5, 2.0)))
     assert "weights = torch.softmax(masked_scores, dim=-1)" in ipynb(source)
 
 
-# -- one piece forgotten ---------------------------------------------------------------------------
+# -- one piece missing ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)
@@ -224,14 +224,14 @@ class Doubled(Map):
 
     def explain(self, work: StepWork[E_co]) -> E_co:
         row, column = work.cell.row, work.cell.column
-        ((_, before),) = work.layer.factors(self)
-        score = work.number_at(before, row, column)
+        ((_, factor),) = work.layer.factors(self)
+        score = work.number_at(factor, row, column)
 
         def line(digits: int) -> Printed:
-            one = number(score, digits)
-            return Printed(rf"2 \cdot {one.tex}", f"2·({one.text})", 2 * one.value)
+            printed = number(score, digits)
+            return Printed(rf"2 \cdot {printed.tex}", f"2·({printed.text})", 2 * printed.value)
 
-        came_from = (work.cell_of(before, row, column),)
+        came_from = (work.cell_of(factor, row, column),)
         return work.made(Arithmetic("2 S", [line], [line], "Twice the score.", [2 * score]), came_from)
 
     def python(self, writer: Writer) -> list[str]:
@@ -262,14 +262,14 @@ DOUBLED = {
 
 
 def registered(patch: pytest.MonkeyPatch, step: steps.Step) -> None:
-    """The step in the tables, after the cap; and of those that follow the one that is made of it."""
+    """Registers a step in all tables, after the cap."""
     at = STEPS.index(CAPPED_SCORES) + 1
     table = (*STEPS[:at], step, *STEPS[at:])
     for room in (steps, layers, live, contract.glossary):
         patch.setattr(room, "STEPS", table)
     patch.setitem(steps._STEPS, step.name, step)
     patch.setitem(steps.DECLARED, step.name, step)
-    knob = replace(view.STEP, range=replace(view.STEP.range, options=tuple(one.name for one in table)))
+    knob = replace(view.STEP, range=replace(view.STEP.range, options=tuple(entry.name for entry in table)))
     patch.setattr(contract, "STEP", knob)
     patch.setattr(names, step.name.upper(), step.name, raising=False)
     tensor = TensorOf()
@@ -278,18 +278,18 @@ def registered(patch: pytest.MonkeyPatch, step: steps.Step) -> None:
 
 
 def followers(patch: pytest.MonkeyPatch, name: str) -> None:
-    """Masked scores that are made of the new step."""
+    """Makes the masked scores depend on the new step."""
     masked = steps.find_step(names.MASKED_SCORES)
     first, second = masked.of
-    made = replace(masked, of=(replace(first, names=(name, *first.names)), second))
-    table = tuple(made if one.name == made.name else one for one in steps.STEPS)
+    rewired = replace(masked, of=(replace(first, names=(name, *first.names)), second))
+    table = tuple(rewired if step.name == rewired.name else step for step in steps.STEPS)
     for room in (steps, layers, live, contract.glossary):
         patch.setattr(room, "STEPS", table)
-    patch.setitem(steps._STEPS, made.name, made)
-    patch.setitem(steps.DECLARED, made.name, made)
+    patch.setitem(steps._STEPS, rewired.name, rewired)
+    patch.setitem(steps.DECLARED, rewired.name, rewired)
 
 
-def test_a_complete_new_step_has_nothing_to_answer_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_complete_new_step_passes_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     step = Doubled(**DOUBLED)
     registered(monkeypatch, step)
     followers(monkeypatch, step.name)
@@ -297,11 +297,11 @@ def test_a_complete_new_step_has_nothing_to_answer_for(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("kind", "more", "told"),
+    ("kind", "more", "sentence"),
     [
         (Unexplained, {}, "explanation: doubled_scores"),
         (Unwritten, {}, "program: NotImplementedError: doubled_scores"),
-        (Miswritten, {}, "program: it makes another doubled_scores"),
+        (Miswritten, {}, "program: it computes another doubled_scores"),
         (Doubled, {"equation": ""}, "equation: doubled_scores has none"),
         (Doubled, {"unknown": ""}, "unknown: doubled_scores has none"),
         (Doubled, {"in_page": "head"}, "page: doubled_scores says in_page = True"),
@@ -309,24 +309,24 @@ def test_a_complete_new_step_has_nothing_to_answer_for(monkeypatch: pytest.Monke
         (Doubled, {"of": (cells_of("nothing"),)}, "factors: doubled_scores is made of nothing"),
     ],
 )
-def test_a_piece_that_a_new_step_has_forgotten_is_named(
-    monkeypatch: pytest.MonkeyPatch, kind: type[Doubled], more: dict[str, Any], told: str
+def test_contract_names_a_missing_piece_of_a_new_step(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Doubled], more: dict[str, Any], sentence: str
 ) -> None:
     step = kind(**{**DOUBLED, **more})
     registered(monkeypatch, step)
     followers(monkeypatch, step.name)
-    assert any(one.startswith(told) for one in contract.of_step(step)), list(contract.of_step(step))
+    assert any(offence.startswith(sentence) for offence in contract.of_step(step)), list(contract.of_step(step))
 
 
-def test_a_new_step_that_nothing_is_made_of_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The masked scores are still explained as the scaled ones: twice too small."""
+def test_contract_names_a_new_step_that_nothing_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The masked scores are still explained by the scaled scores: too small by a factor of two."""
     step = Doubled(**DOUBLED)
     registered(monkeypatch, step)
-    assert any(one.startswith("explanation: masked_scores") for one in contract.of_step(step))
+    assert any(offence.startswith("explanation: masked_scores") for offence in contract.of_step(step))
 
 
 @pytest.mark.parametrize(
-    ("forget", "told"),
+    ("forget", "sentence"),
     [
         (lambda patch: patch.delattr(names, "DOUBLED_SCORES"), "name: attention.formula.names has no DOUBLED_SCORES"),
         (lambda patch: patch.delattr(Layer, "doubled_scores"), "attribute: Layer has no doubled_scores"),
@@ -334,19 +334,21 @@ def test_a_new_step_that_nothing_is_made_of_is_named(monkeypatch: pytest.MonkeyP
         (lambda patch: patch.setattr(contract.glossary, "STEPS", STEPS), "glossary: it has no row for doubled_scores"),
     ],
 )
-def test_a_place_where_a_new_step_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, forget: Any, told: str) -> None:
+def test_contract_names_a_place_that_lacks_a_new_step(
+    monkeypatch: pytest.MonkeyPatch, forget: Any, sentence: str
+) -> None:
     step = Doubled(**DOUBLED)
     registered(monkeypatch, step)
     forget(monkeypatch)
-    assert any(one.startswith(told) for one in contract.of_step(step))
+    assert any(offence.startswith(sentence) for offence in contract.of_step(step))
 
 
-def test_a_field_that_no_file_may_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_names_a_field_that_no_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(written._CHECKS, "cap")
-    assert any(one.startswith("file: a formula has the fields") for one in contract.of_step(CAPPED_SCORES))
+    assert any(offence.startswith("file: a formula has the fields") for offence in contract.of_step(CAPPED_SCORES))
 
 
-def test_a_new_step_that_is_not_computed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_reports_a_new_step_that_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     registered(monkeypatch, step := Uncomputed(**DOUBLED))
     with pytest.raises(NotImplementedError, match="doubled_scores has no make: define how it is computed"):
         list(contract.of_step(step))
@@ -354,7 +356,7 @@ def test_a_new_step_that_is_not_computed_says_so(monkeypatch: pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Halved(Softmax):
-    """Half of the softmax, and nothing else of its own: its program and its explanation are those of the softmax."""
+    """Half of the softmax, with the program and the explanation of the softmax."""
 
     name: str = "halved"
     paper: str = ""
@@ -363,19 +365,19 @@ class Halved(Softmax):
         return super().weights(scores) / 2
 
 
-def test_a_new_normalizer_with_forgotten_pieces_is_told_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_lists_missing_pieces_of_a_new_normalizer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHARES, "halved", Halved())
-    told = "\n".join(contract.of_normalizer("halved", Halved()))
-    assert "paper: halved has none" in told
-    assert "link: normalizer=halved is read as 'softmax'" in told
-    assert "page: halved says in_page = True" in told
-    assert "program: it makes another weights" in told
-    assert "explanation: weights" in told
+    offences = "\n".join(contract.of_normalizer("halved", Halved()))
+    assert "paper: halved has none" in offences
+    assert "link: normalizer=halved is read as 'softmax'" in offences
+    assert "page: halved says in_page = True" in offences
+    assert "program: it computes another weights" in offences
+    assert "explanation: weights" in offences
 
 
 @dataclass(frozen=True)
 class Squared(Score):
-    """A score whose program and explanation are those of the dot product."""
+    """A squared score, with the program and the explanation of the dot product."""
 
     name: str = "squared"
 
@@ -383,18 +385,18 @@ class Squared(Score):
         return super().scores(query, key, weights) ** 2
 
 
-def test_a_new_score_with_forgotten_pieces_is_told_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_lists_missing_pieces_of_a_new_score(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCORES, "squared", Squared())
-    told = "\n".join(contract.of_score("squared", Squared()))
-    assert "link: score=squared" in told
-    assert "page: squared says in_page = True" in told
-    assert "program: it makes another scores" in told
-    assert "explanation: scores" in told
+    offences = "\n".join(contract.of_score("squared", Squared()))
+    assert "link: score=squared" in offences
+    assert "page: squared says in_page = True" in offences
+    assert "program: it computes another scores" in offences
+    assert "explanation: scores" in offences
 
 
 @dataclass(frozen=True)
 class Doubling(Kind):
-    """Twice the output of a head: computed, and neither explained nor written."""
+    """Twice the output of a head: computed, without explanation and program."""
 
     name: str = "Double"
     term: str = ""
@@ -402,16 +404,16 @@ class Doubling(Kind):
     pattern: str = "(double)"
     examples: tuple[str, ...] = ("double",)
 
-    def read(self, found: Any) -> dict[str, Any]:
+    def read(self, match: Any) -> dict[str, Any]:
         return {"silence": "double", "strength": 0.0}
 
-    def write(self, one: Any) -> str:
+    def write(self, intervention: Any) -> str:
         return "double"
 
-    def words(self, one: Any) -> str:
+    def words(self, intervention: Any) -> str:
         return "twice its output"
 
-    def turn(self, formula: Formula, one: Any) -> Formula:
+    def turn(self, formula: Formula, intervention: Any) -> Formula:
         return replace(formula, by_hand=replace(formula.by_hand, silence="double", strength=0.0))
 
     def output(self, hand: Any, z: Tensor, taken: Tensor | None) -> Tensor:
@@ -420,35 +422,35 @@ class Doubling(Kind):
 
 @dataclass(frozen=True)
 class Written(Doubling):
-    """The same with its program."""
+    """The same, with its program."""
 
     def output_python(self, hand: Any, z: str) -> str:
         return f"2 * {z}" if hand.silence == "double" else z
 
 
 def with_kind(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> list[str]:
-    """What is told of a kind of change that stands in the place of silencing."""
-    fits = {"silence": (lambda one: True, "anything"), "strength": (lambda one: True, "anything")}
+    """The contract's sentences about a kind of intervention that replaces ablation."""
+    fits = {"silence": (lambda value: True, "anything"), "strength": (lambda value: True, "anything")}
     table = (replace(kind, checks=fits), *KINDS[1:])
     monkeypatch.setattr(patching, "KINDS", table)
     monkeypatch.setattr(intervention, "KINDS", table)
     return list(contract.of_intervention(table[0]))
 
 
-def test_a_new_intervention_with_forgotten_pieces_is_told_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "\n".join(with_kind(monkeypatch, Doubling()))
-    assert "term: Double has none" in told
-    assert "double: program: it makes another patched_output" in told
-    assert "double: explanation: patched_output" in told
+def test_contract_lists_missing_pieces_of_a_new_intervention(monkeypatch: pytest.MonkeyPatch) -> None:
+    offences = "\n".join(with_kind(monkeypatch, Doubling()))
+    assert "term: Double has none" in offences
+    assert "double: program: it computes another patched_output" in offences
+    assert "double: explanation: patched_output" in offences
 
 
-def test_a_new_intervention_with_its_program_is_told_only_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "\n".join(with_kind(monkeypatch, Written()))
-    assert "program" not in told
-    assert "double: explanation: patched_output" in told
+def test_contract_lists_the_rest_for_an_intervention_with_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    offences = "\n".join(with_kind(monkeypatch, Written()))
+    assert "program" not in offences
+    assert "double: explanation: patched_output" in offences
 
 
-def test_an_abstract_normalizer_cannot_be_made() -> None:
+def test_abstract_normalizer_cannot_be_instantiated() -> None:
     with pytest.raises(TypeError, match="arithmetic"):
         type("Bare", (Share,), {"weights": lambda self, scores: scores})()
 
@@ -456,7 +458,7 @@ def test_an_abstract_normalizer_cannot_be_made() -> None:
 # -- attributes and reprs --------------------------------------------------------------------------
 
 
-def test_a_misspelt_step_is_an_error_that_suggests_the_right_one() -> None:
+def test_misspelt_step_raises_an_error_with_a_suggestion() -> None:
     layer = trace_of().layers[0]
     with pytest.raises(AttributeError, match="it has no 'weigths': did you mean 'weights'"):
         _ = layer.weigths  # type: ignore[attr-defined]
@@ -468,15 +470,15 @@ def test_a_misspelt_step_is_an_error_that_suggests_the_right_one() -> None:
 
 def test_reprs_are_one_screen_at_most() -> None:
     trace = trace_of("the owl asked the moon " * 30)
-    many = replace(trace, layers=trace.layers * 16)
-    found = contract.explain(trace, names.WEIGHTS, q=5, k=3)
-    for one in (trace, many, trace.layers[0], found, found.step, metrics.of(trace)):
-        text = repr(one)
+    deep = replace(trace, layers=trace.layers * 16)
+    explanation = contract.explain(trace, names.WEIGHTS, q=5, k=3)
+    for item in (trace, deep, trace.layers[0], explanation, explanation.step, metrics.of(trace)):
+        text = repr(item)
         assert len(text.splitlines()) <= 10, text
         assert len(text) <= 3000, text
         assert "tensor(" not in text
         assert "array(" not in text
-    assert repr(found).startswith("Explanation(weights L0 H0 [5, 3] = ")
+    assert repr(explanation).startswith("Explanation(weights L0 H0 [5, 3] = ")
     assert "by formula: scores, scaled_scores, masked_scores, weights, head_output, output" in repr(trace.layers[0])
-    assert math.isfinite(found.value)
-    assert Cell(0, "weights", 0, 5, 3) == found.cell
+    assert math.isfinite(explanation.value)
+    assert Cell(0, "weights", 0, 5, 3) == explanation.cell

@@ -1,4 +1,4 @@
-"""Several heads, biases, X₂, given scores, a float mask, any divisor and valid lengths: against what others compute from the same numbers."""
+"""Matrices with several heads, biases, X₂, input scores, a float mask, a divisor and valid lengths, compared with other libraries."""
 
 from __future__ import annotations
 
@@ -76,28 +76,28 @@ GIVEN: dict[str, Matrices] = {
 }
 
 
-# -- the same numbers as others -------------------------------------------------------------------
+# -- parity with other libraries -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 4])
 @pytest.mark.parametrize("crossed", [False, True])
-def test_the_heads_of_a_multi_head_attention(n_heads: int, crossed: bool) -> None:
+def test_heads_are_split_like_torch_multihead_attention(n_heads: int, crossed: bool) -> None:
     torch.manual_seed(0)
-    theirs = nn.MultiheadAttention(8, n_heads, batch_first=True, dtype=torch.float64)
-    nn.init.normal_(theirs.in_proj_bias)
-    nn.init.normal_(theirs.out_proj.bias)
+    module = nn.MultiheadAttention(8, n_heads, batch_first=True, dtype=torch.float64)
+    nn.init.normal_(module.in_proj_bias)
+    nn.init.normal_(module.out_proj.bias)
     x, other = rand(5, 8), rand(3, 8, seed=1) if crossed else rand(5, 8)
     with torch.no_grad():
-        output, weights = theirs(x[None], other[None], other[None], average_attn_weights=False)
-        w, b = theirs.in_proj_weight.T.chunk(3, dim=1), theirs.in_proj_bias.chunk(3)
+        output, weights = module(x[None], other[None], other[None], average_attn_weights=False)
+        w, b = module.in_proj_weight.T.chunk(3, dim=1), module.in_proj_bias.chunk(3)
     source = Matrices(
         rows(x),
         *map(rows, w),
-        rows(theirs.out_proj.weight.T),
+        rows(module.out_proj.weight.T),
         memory=rows(other) if crossed else (),
         n_heads=n_heads,
-        **{name: rows(one) for name, one in zip(("b_q", "b_k", "b_v"), b, strict=True)},
-        b_o=rows(theirs.out_proj.bias),
+        **{name: rows(bias) for name, bias in zip(("b_q", "b_k", "b_v"), b, strict=True)},
+        b_o=rows(module.out_proj.bias),
     )
     layer = source.trace().layers[0]
     assert layer.n_heads == n_heads
@@ -106,7 +106,7 @@ def test_the_heads_of_a_multi_head_attention(n_heads: int, crossed: bool) -> Non
 
 
 @pytest.mark.parametrize("scale", [None, 0.25])
-def test_a_float_mask_and_a_scale_are_those_of_torch(scale: float | None) -> None:
+def test_float_mask_and_scale_equal_torch(scale: float | None) -> None:
     query, key, value, bias = rand(2, 5, 4), rand(2, 7, 4, seed=1), rand(2, 7, 3, seed=2), rand(2, 5, 7, seed=3)
     bias[:, :, 4:] = -INF
     divisor = None if scale is None else 1 / scale
@@ -115,11 +115,11 @@ def test_a_float_mask_and_a_scale_are_those_of_torch(scale: float | None) -> Non
         .trace()
         .layers[0]
     )
-    theirs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
-    torch.testing.assert_close(layer["head_output"], theirs, rtol=1e-12, atol=1e-12)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+    torch.testing.assert_close(layer["head_output"], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_valid_lengths_equal_masked_softmax_of_dive_into_deep_learning() -> None:
+def test_valid_lengths_equal_masked_softmax_of_d2l() -> None:
     scores = rand(4, 6)
     padded = scores.masked_fill(torch.arange(6) >= 2, -1e6)
     layer = Matrices(scores=rows(scores), value=rows(rand(6, 3)), valid=2).trace().layers[0]
@@ -127,7 +127,7 @@ def test_valid_lengths_equal_masked_softmax_of_dive_into_deep_learning() -> None
     assert "padding" in str(layer.formula) or not layer["mask"][:, 2:].any()
 
 
-def test_dive_into_deep_learning_prints_means_of_the_valid_values() -> None:
+def test_d2l_prints_means_of_the_valid_values() -> None:
     """Chapter 11.3: equal keys, values 0 … 39 in ten rows, valid_lens 2 and 6."""
     value = torch.arange(40, dtype=torch.float64).reshape(10, 4)
     for valid, printed in ((2, [2.0, 3.0, 4.0, 5.0]), (6, [10.0, 11.0, 12.0, 13.0])):
@@ -139,25 +139,29 @@ def test_dive_into_deep_learning_prints_means_of_the_valid_values() -> None:
         assert layer.matrix("head_output")[0].tolist() == pytest.approx(printed)
 
 
-def test_stacks_are_the_einsums_of_keras() -> None:
+def test_stacked_heads_equal_the_einsums_of_keras() -> None:
     """Keras keeps [d_model head d_k] and adds [head d_k]; a stack has the heads in front."""
     w = {name: rand(6, 2, 3, seed=at) for at, name in enumerate(("w_q", "w_k", "w_v"))}
     b = {name: rand(2, 3, seed=at) for at, name in enumerate(("b_q", "b_k", "b_v"), 5)}
     w_o = rand(2, 3, 6, seed=8)
-    query, key, value = (torch.einsum("td,dhk->htk", X, one) + b[f"b_{name[-1]}"][:, None] for name, one in w.items())
+    query, key, value = (
+        torch.einsum("td,dhk->htk", X, weight) + b[f"b_{name[-1]}"][:, None] for name, weight in w.items()
+    )
     weights = torch.softmax(torch.einsum("hqk,hpk->hqp", query, key) / math.sqrt(3), dim=-1)
     output = torch.einsum("hqp,hpk,hkd->qd", weights, value, w_o)
-    given = {name: rows(one.transpose(0, 1)) for name, one in w.items()} | {name: rows(one) for name, one in b.items()}
-    layer = Matrices(rows(X), **given, w_o=rows(w_o)).trace().layers[0]
-    torch.testing.assert_close(layer["output"], output)
-    flat = {name: rows(one.flatten(1)) for name, one in w.items()} | {
-        name: rows(one.flatten()) for name, one in b.items()
+    stacks = {name: rows(weight.transpose(0, 1)) for name, weight in w.items()} | {
+        name: rows(bias) for name, bias in b.items()
     }
-    beside = Matrices(rows(X), **flat, w_o=rows(w_o.flatten(0, 1)), n_heads=2).trace().layers[0]
-    assert all(torch.equal(tensor, layer[step.name]) for step, tensor in beside)
+    layer = Matrices(rows(X), **stacks, w_o=rows(w_o)).trace().layers[0]
+    torch.testing.assert_close(layer["output"], output)
+    flat = {name: rows(weight.flatten(1)) for name, weight in w.items()} | {
+        name: rows(bias.flatten()) for name, bias in b.items()
+    }
+    side_by_side = Matrices(rows(X), **flat, w_o=rows(w_o.flatten(0, 1)), n_heads=2).trace().layers[0]
+    assert all(torch.equal(tensor, layer[step.name]) for step, tensor in side_by_side)
 
 
-def test_x_alone_is_q_and_k_and_v() -> None:
+def test_x_alone_serves_as_q_k_and_v() -> None:
     layer = GIVEN["X alone"].trace().layers[0]
     assert torch.equal(layer["query"], layer["key"])
     assert torch.equal(layer["value"][0], X)
@@ -166,49 +170,51 @@ def test_x_alone_is_q_and_k_and_v() -> None:
     assert torch.equal(crossed["key"][0], X2)
 
 
-def test_the_glossary_says_the_width_that_w_o_gives() -> None:
+def test_glossary_gives_the_output_width_of_w_o() -> None:
     layer = GIVEN["heads"].trace().layers[0]
     assert glossary.shape(declared("w_o"), layer) == "head 2 · d_v 4 · d_model 3"
     assert glossary.shape(declared("w_q"), layer) == "head 2 · d_model 6 · d_k 4"
 
 
-def test_the_divisor_is_used_wherever_scores_are_scaled() -> None:
+def test_divisor_is_used_wherever_scores_are_scaled() -> None:
     layer = GIVEN["everything"].trace().layers[0]
     torch.testing.assert_close(layer["scaled_scores"], layer["scores"] / 6)
     assert GIVEN["unscaled"].trace().layers[0].divisor == 1
     assert "S / (3 · temperature)" in {layer.formula_of(step) for step in layer.steps}
 
 
-# -- what is always so ----------------------------------------------------------------------------
+# -- invariants ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GIVEN)
-def test_every_cell_is_explained_by_arithmetic_that_makes_it(name: str) -> None:
+def test_every_cell_is_explained_by_arithmetic_that_gives_its_value(name: str) -> None:
     trace = GIVEN[name].trace()
     layer = trace.layers[0]
     for step in layer.steps:
         for head in range(layer.n_heads if step.per_head else 1):
             matrix = layer.matrix(step.name, head).numpy()
             for q, k in np.ndindex(*matrix.shape):
-                told = explain(trace, step.name, head=head, q=q, k=k)
-                assert "recorded" not in told.words, (step.name, told.words)
-                assert told.value == float(matrix[q, k])
-                assert told.result == told.value or told.result == pytest.approx(told.value, rel=1e-9, abs=1e-9), (
+                explanation = explain(trace, step.name, head=head, q=q, k=k)
+                assert "recorded" not in explanation.words, (step.name, explanation.words)
+                assert explanation.value == float(matrix[q, k])
+                assert explanation.result == explanation.value or explanation.result == pytest.approx(
+                    explanation.value, rel=1e-9, abs=1e-9
+                ), (
                     step.name,
-                    told,
+                    explanation,
                 )
-                assert "nan" not in f"{told.lines} {told.short}"
+                assert "nan" not in f"{explanation.lines} {explanation.short}"
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_the_copied_python_makes_the_same_numbers(name: str) -> None:
+def test_copied_python_gives_the_same_numbers(name: str) -> None:
     check(GIVEN[name])
 
 
-@pytest.mark.parametrize("share", [name for name, one in SHARES.items() if not one.parameter])
+@pytest.mark.parametrize("share", [name for name, normalizer in SHARES.items() if not normalizer.parameter])
 @pytest.mark.parametrize("bias", [(), rows(rand(5, 7, seed=11)), rows(BIAS)], ids=["no bias", "bias", "a float mask"])
-def test_the_copied_python_takes_the_limit_of_temperature_zero(share: str, bias: Any) -> None:
+def test_copied_python_takes_the_limit_of_temperature_zero(share: str, bias: Any) -> None:
     config = AttentionConfig(temperature=0, share=share, mask="causal")
     scores = torch.tensor([0.0, 1.0, -1.0], dtype=torch.float64)[torch.arange(35).reshape(5, 7) % 3]  # ties, and zeros
     check(Matrices(scores=rows(scores), value=QKV["value"], bias=bias, config=config))
@@ -221,7 +227,7 @@ def test_many_numbers_are_read_from_the_exported_file() -> None:
     assert 'b_q = torch.from_numpy(exported["L0.b_q"])  # [head d_k]' in lines(source.trace()).lines
 
 
-def test_a_bias_of_minus_infinity_hides_and_says_so() -> None:
+def test_bias_of_minus_infinity_hides_and_is_explained() -> None:
     trace = GIVEN["a float mask"].trace()
     q, k = next((q, k) for q, k in np.ndindex(5, 7) if q != 3 and BIAS[q, k] == -INF)
     assert (
@@ -233,15 +239,15 @@ def test_a_bias_of_minus_infinity_hides_and_says_so() -> None:
     assert explain(trace, "weights", q=3, k=0).short == "0: the bias hides every key"
 
 
-def test_what_a_trace_takes_is_counted_with_its_heads() -> None:
+def test_trace_size_counts_its_heads() -> None:
     x, w = rows(rand(60, 8)), rows(rand(8, 64))
-    one, many = (Matrices(x, w, w, w, n_heads=n) for n in (1, 16))
-    assert many.needs > 8 * one.needs / 2
+    small, large = (Matrices(x, w, w, w, n_heads=n) for n in (1, 16))
+    assert large.needs > 8 * small.needs / 2
     with pytest.raises(AttentionError, match="16 heads of 60 × 60 scores"):
         Matrices(x, w, w, w, n_heads=16, max_bytes=1000).trace()
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- refused inputs ------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Matrices, str]] = {
     "columns": (Matrices(rows(X), **W, n_heads=3), "W_Q is 6 × 8 and is split into 3 heads: its columns must be a multiple of 3; change them,"),
@@ -273,13 +279,13 @@ REFUSED: dict[str, tuple[Matrices, str]] = {
 
 
 @pytest.mark.parametrize(("source", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_does_not_fit_is_said_in_a_sentence(source: Matrices, sentence: str) -> None:
+def test_mismatched_head_stacks_are_refused_in_one_sentence(source: Matrices, sentence: str) -> None:
     with pytest.raises(AttentionError) as caught:
         source.trace()
     assert sentence in str(caught.value)
 
 
-def test_dropout_mask_multiplies_weights_is_explained_written_and_carried() -> None:
+def test_dropout_mask_multiplies_weights_and_is_explained_written_and_carried() -> None:
     drop = ((0.0, 2.0, 1.0, 0.0, 2.0, 2.0, 0.5),) * 5
     source = Matrices(**QKV, dropout_mask=drop, config=AttentionConfig(mask="causal", dropout=0.5))
     trace = source.trace()
@@ -288,21 +294,21 @@ def test_dropout_mask_multiplies_weights_is_explained_written_and_carried() -> N
     assert torch.equal(layer["head_output"], layer["dropped_weights"] @ layer["value"])
     assert layer.formula_of(find_step("dropped_weights")) == "A · dropout_mask, cell by cell"
     words = [explain(trace, "dropped_weights", 0, 0, 4, column).words for column in (0, 1, 2, 5)]
-    assert [said.split(":")[0] for said in words] == [
+    assert [sentence.split(":")[0] for sentence in words] == [
         "The provided mask sets this weight to 0",
         "The weight, times the cell of the provided mask for query 4 and key 1.",
         "The provided mask has a 1 here",
         "The mask hides key 5 from query 4",
     ]
-    times = explain(trace, "dropped_weights", 0, 0, 4, 1)
-    assert times.short.endswith("·2")
+    doubled = explain(trace, "dropped_weights", 0, 0, 4, 1)
+    assert doubled.short.endswith("·2")
     check(source)
     with pytest.raises(
         ShapeError, match="dropout_mask is multiplied with the weights, whose shape is 1 × 5 × 7; got 1 × 1"
     ):
         Matrices(**QKV, dropout_mask=((1.0,),)).trace()
     dropped = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, dropout=0.5)).trace()
-    found = carried(dropped, 0)
-    assert found is not None
-    again = Matrices(**found.matrices).trace().layers[0]
-    np.testing.assert_allclose(again["output"].numpy(), dropped.layers[0]["output"].numpy(), atol=2e-6)
+    carried_over = carried(dropped, 0)
+    assert carried_over is not None
+    continued = Matrices(**carried_over.matrices).trace().layers[0]
+    np.testing.assert_allclose(continued["output"].numpy(), dropped.layers[0]["output"].numpy(), atol=2e-6)

@@ -14,24 +14,24 @@ RECORD = "# {number}: A title\n\n- Date: 2026-11-23\n- State: accepted\n\n## Con
 
 @pytest.fixture(scope="module")
 def decisions() -> Any:
-    """The script that `make decisions` runs, as a module."""
+    """The script of `make decisions`, as a module."""
     spec = importlib.util.spec_from_file_location("decisions", ROOT / ".ci" / "decisions.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "decisions", module)  # where dataclasses look for the module of a class
+        patch.setitem(sys.modules, "decisions", module)  # dataclasses look up the module of a class there
         spec.loader.exec_module(module)
     return module
 
 
-def test_records_have_no_faults(decisions: Any) -> None:
+def test_decision_records_have_no_faults(decisions: Any) -> None:
     records, faults = decisions.read(FOLDER)
     assert faults == []
     assert len(records) > 100
 
 
-def test_index_of_records_is_current(decisions: Any) -> None:
+def test_decision_index_is_current(decisions: Any) -> None:
     assert (FOLDER / "README.md").read_text(encoding="utf-8") == decisions.index(FOLDER), "run make decisions"
 
 
@@ -58,25 +58,25 @@ def test_decisions_md_only_points_to_the_records() -> None:
         ("Why.\n", "", "a section is empty"),
     ],
 )
-def test_faulty_record_is_reported(decisions: Any, tmp_path: Path, old: str, new: str, fault: str) -> None:
+def test_faulty_decision_record_is_reported(decisions: Any, tmp_path: Path, old: str, new: str, fault: str) -> None:
     for number, letter in enumerate("abc", 1):
         text = RECORD.format(number=f"{number:04d}")
         (tmp_path / f"{number:04d}-{letter}.md").write_text(text.replace(old, new) if number == 2 else text)
     faults = decisions.read(tmp_path)[1]
-    assert any(fault in one for one in faults) if fault else faults == []
+    assert any(fault in reported for reported in faults) if fault else faults == []
 
 
-@pytest.mark.parametrize(("numbers", "wrong"), [((1, 3), "0002"), ((2,), "0001"), ((1, 2, 2), "0003")])
-def test_gaps_and_repeated_numbers_are_reported(
-    decisions: Any, tmp_path: Path, numbers: tuple[int, ...], wrong: str
+@pytest.mark.parametrize(("numbers", "missing"), [((1, 3), "0002"), ((2,), "0001"), ((1, 2, 2), "0003")])
+def test_gaps_and_repeated_decision_numbers_are_reported(
+    decisions: Any, tmp_path: Path, numbers: tuple[int, ...], missing: str
 ) -> None:
     for letter, number in zip("abc", numbers, strict=False):
         (tmp_path / f"{number:04d}-{letter}.md").write_text(RECORD.format(number=f"{number:04d}"))
     (fault,) = decisions.read(tmp_path)[1]
-    assert fault.startswith(f"Numbers are expected to be 1, 2, 3, …; {wrong} is missing")
+    assert fault.startswith(f"Numbers are expected to be 1, 2, 3, …; {missing} is missing")
 
 
-def test_index_lists_every_record_after_the_marker(decisions: Any, tmp_path: Path) -> None:
+def test_decision_index_lists_every_record_after_the_marker(decisions: Any, tmp_path: Path) -> None:
     (tmp_path / "0001-a.md").write_text(RECORD.format(number="0001"))
     with pytest.raises(FileNotFoundError):
         decisions.index(tmp_path)

@@ -1,4 +1,4 @@
-"""The demo without a server: what it paints and says is what the backend computes, whatever is turned."""
+"""The demo without a server: its pictures and explanations equal the backend's, for any setting of the knobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PAGE = ROOT / "attention" / "export" / "demo" / "page"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole demo, as `make demo` writes it, and beside it the scripts it is made of as modules."""
+    """The complete demo as `make demo` writes it, and its source scripts as modules beside it."""
     folder = tmp_path_factory.mktemp("web") / "some" / "folder"
     complaints: list[str] = []
     write(folder, LAB, tell=complaints.append)
@@ -52,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(site: Path) -> Iterator[str]:
-    """The folder around it behind a plain web server."""
+    """The address of the demo's parent folder on a plain web server."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
@@ -69,11 +69,11 @@ def served(site: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def traces() -> Callable[[str], Trace]:
-    made: dict[str, Trace] = {}
-    return lambda name: made.setdefault(name, packing.source_and_trace(BY_NAME[name])[1])
+    cache: dict[str, Trace] = {}
+    return lambda name: cache.setdefault(name, packing.source_and_trace(BY_NAME[name])[1])
 
 
-def turned(state: State, **knobs: str) -> Trace:
+def trace_with(state: State, **knobs: str) -> Trace:
     source, notes = source_of({**state.link, **knobs}, states.LIMITS)
     assert not notes
     return source.trace()
@@ -82,22 +82,22 @@ def turned(state: State, **knobs: str) -> Trace:
 # -- the files ---------------------------------------------------------------------------------------
 
 
-def test_the_demo_is_small(site: Path) -> None:
+def test_demo_is_small(site: Path) -> None:
     sizes = {path.relative_to(site).as_posix(): path.stat().st_size for path in site.rglob("*") if path.is_file()}
     assert set(sizes) == {"index.html", "plotly.js", "LICENSES.txt", *(f"states/{state.name}.js" for state in STATES)}
     assert sum(sizes.values()) < 6e6
     assert sizes["plotly.js"] + sizes["index.html"] + sizes[f"states/{STATES[0].name}.js"] < 2e6
 
 
-def test_the_demo_names_no_address_but_the_lab(site: Path) -> None:
+def test_demo_names_no_address_but_the_lab(site: Path) -> None:
     page = (site / "index.html").read_text(encoding="utf-8")
-    found = set(re.findall(r"(?:https?:)?//[\w-]+(?:\.[\w-]+)+", page))
-    assert {one for one in found if one not in LAB} <= {"http://www.w3.org"}
+    addresses = set(re.findall(r"(?:https?:)?//[\w-]+(?:\.[\w-]+)+", page))
+    assert {address for address in addresses if address not in LAB} <= {"http://www.w3.org"}
     assert "default-src 'none'" in page
     assert not re.search(r'(?:src|href)="/', page)
 
 
-def test_the_same_states_give_the_same_bytes(tmp_path: Path) -> None:
+def test_demo_of_equal_states_is_equal_to_the_byte(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write(tmp_path / name, LAB, states=QUICK)
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file()]
@@ -105,16 +105,16 @@ def test_the_same_states_give_the_same_bytes(tmp_path: Path) -> None:
     assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes() for file in files)
 
 
-def test_a_missing_model_leaves_its_state_out(tmp_path: Path) -> None:
-    before = LIBRARY.settings
+def test_demo_leaves_out_a_state_without_its_model(tmp_path: Path) -> None:
+    settings = LIBRARY.settings
     complaints: list[str] = []
     try:
-        LIBRARY.hold(replace(before, folder=tmp_path / "none", paths=False))
+        LIBRARY.hold(replace(settings, folder=tmp_path / "none", paths=False))
         sizes = write(tmp_path / "site", tell=complaints.append, states=(BY_NAME["previous"], BY_NAME["notebook"]))
-        with pytest.raises(AttentionError, match="no state left"):
+        with pytest.raises(AttentionError, match="None of the demo"):
             write(tmp_path / "empty", tell=complaints.append, states=(BY_NAME["previous"],))
     finally:
-        LIBRARY.hold(before)
+        LIBRARY.hold(settings)
     assert [name for name in sizes if name.startswith("states/")] == ["states/notebook.js"]
     assert len(complaints) == 2
     assert "all-MiniLM-L6-v2" in complaints[0]
@@ -122,34 +122,34 @@ def test_a_missing_model_leaves_its_state_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lab", ["lab.example.org", "javascript:alert(1)", "https://"])
-def test_the_command_refuses_what_is_no_address(tmp_path: Path, capsys: pytest.CaptureFixture[str], lab: str) -> None:
+def test_demo_command_refuses_a_bad_address(tmp_path: Path, capsys: pytest.CaptureFixture[str], lab: str) -> None:
     assert main([str(tmp_path / "site"), "--lab", lab]) == 1
     assert capsys.readouterr().err == (
-        f"--lab is the address of a Lab, such as https://lab.example.org; got {lab!r}: give one, or leave it out.\n"
+        f"--lab is the address of a Lab, such as https://lab.example.org; got {lab!r}: correct it, or leave it out.\n"
     )
     assert not (tmp_path / "site").exists()
 
 
-def test_the_command_refuses_a_folder_that_is_a_file(
+def test_demo_command_refuses_a_folder_that_is_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "site").write_text("a file")
     monkeypatch.setattr("attention.export.demo.__main__.write", partial(write, states=QUICK[:1]))
     assert main([str(tmp_path / "site")]) == 1
-    assert capsys.readouterr().err.endswith("name one that can.\n")
+    assert capsys.readouterr().err.endswith("choose a writable folder.\n")
 
 
-def test_a_knob_that_the_page_cannot_follow_is_refused() -> None:
+def test_demo_refuses_a_knob_that_the_page_cannot_follow() -> None:
     alibi = State("alibi", "ALiBi", "", {"positions": "alibi", "heads": "2"})
-    with pytest.raises(AttentionError, match="cannot make scaled_scores, biased_scores"):
+    with pytest.raises(AttentionError, match="cannot compute scaled_scores, biased_scores"):
         packing.packed(alibi)
-    with pytest.raises(AttentionError, match="must say what can be had"):
+    with pytest.raises(AttentionError, match="must be valid"):
         packing.packed(State("odd", "Odd", "", {"mask": "sideways"}))
     with pytest.raises(AttentionError, match="A film shows a trained model"):
         film.packed_film(State("odd", "Odd", "", film=True))
 
 
-def test_the_bundler_refuses_what_it_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundler_refuses_syntax_that_it_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = {"a": 'import { b } from "./b.js";\nb();\n', "b": 'import { a } from "./a.js";\nexport const b = a;\n'}
     monkeypatch.setattr(bundling, "_module", texts.__getitem__)
     with pytest.raises(AttentionError, match="a → b → a"):
@@ -159,19 +159,19 @@ def test_the_bundler_refuses_what_it_does_not_read(monkeypatch: pytest.MonkeyPat
         bundling.bundle("a")
 
 
-def test_the_link_of_a_state_says_what_can_be_had() -> None:
+def test_demo_link_names_available_states() -> None:
     for state in STATES:
         _, notes = source_of(state.link, states.LIMITS)
         assert not notes
     assert len(BY_NAME) == len(STATES) >= 12
 
 
-# -- the lines, in the browser -----------------------------------------------------------------------
+# -- the explanations, in the browser -----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def modules(browser: Any, served: str) -> Iterator[Page]:
-    """A page with the demo's own modules in `window.demo`."""
+    """A page with the demo's modules in `window.demo`."""
     page = browser.new_page()
     page.goto(f"{served}/folder/LICENSES.txt")
     names = ("printed", "explain", "lab", "film", "numbers")
@@ -190,35 +190,40 @@ def modules(browser: Any, served: str) -> Iterator[Page]:
     page.close()
 
 
-def asked(trace: Trace, step: str, layer: int, head: int, row: int, column: int) -> list[Any]:
-    """What Python says of a cell, as the page has it."""
-    found = explain(trace, step, layer, head, row, column)
-    steps = {one.name for one in trace.layers[layer].steps}
+def python_explanation(trace: Trace, step: str, layer: int, head: int, row: int, column: int) -> list[Any]:
+    """Python's explanation of a cell, in the form of the page's."""
+    explanation = explain(trace, step, layer, head, row, column)
+    steps = {step.name for step in trace.layers[layer].steps}
     return [
-        found.shown,
-        found.sign,
-        found.short,
-        [[one.step, one.head, one.row, one.column] for one in found.came_from if one.step in steps],
+        explanation.shown,
+        explanation.sign,
+        explanation.short,
+        [
+            [source.step, source.head, source.row, source.column]
+            for source in explanation.came_from
+            if source.step in steps
+        ],
     ]
 
 
 @pytest.mark.browser
-def test_a_number_is_printed_as_python_prints_it(modules: Page) -> None:
-    own = random.Random(0)
-    numbers = [own.uniform(-1, 1) * 10 ** own.randint(-12, 9) for _ in range(2000)]
-    numbers += [own.randint(-999_999, 999_999) / 2 ** own.randint(0, 12) for _ in range(2000)]  # ties of their digits
+def test_demo_prints_numbers_like_python(modules: Page) -> None:
+    dice = random.Random(0)
+    numbers = [dice.uniform(-1, 1) * 10 ** dice.randint(-12, 9) for _ in range(2000)]
+    numbers += [dice.randint(-999_999, 999_999) / 2 ** dice.randint(0, 12) for _ in range(2000)]  # ties in rounding
     numbers += [0.0, -0.0, 1.0, 99999.5, 9999.5, 0.00099995, -1e-300, 12345678.0]
-    digits = [own.randint(3, 9) for _ in numbers]
-    said = modules.evaluate(
-        "(all) => all.map(([value, digits]) => demo.number(value, digits).text)", [*zip(numbers, digits, strict=True)]
+    digits = [dice.randint(3, 9) for _ in numbers]
+    texts = modules.evaluate(
+        "(pairs) => pairs.map(([value, digits]) => demo.number(value, digits).text)",
+        [*zip(numbers, digits, strict=True)],
     )
-    assert said == [number(value, count).text for value, count in zip(numbers, digits, strict=True)]
+    assert texts == [number(value, count).text for value, count in zip(numbers, digits, strict=True)]
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("state", [state for state in STATES if not state.film], ids=lambda state: state.name)
-def test_every_kind_of_cell_is_explained_as_python_does(modules: Page, traces: Any, state: State) -> None:
-    own, trace = random.Random(state.name), traces(state.name)
+def test_demo_explains_every_kind_of_cell_like_python(modules: Page, traces: Any, state: State) -> None:
+    dice, trace = random.Random(state.name), traces(state.name)
     layer = trace.layers[state.layer]
     cells = []
     for step in layer.steps:
@@ -226,20 +231,20 @@ def test_every_kind_of_cell_is_explained_as_python_does(modules: Page, traces: A
             continue
         rows, columns = layer.shape(step.name)[-2:]
         for _ in range(14):
-            head = own.choice(state.heads or range(layer.n_heads)) if step.per_head else (state.heads or (0,))[0]
-            cells.append([step.name, head, own.randrange(rows), own.randrange(columns)])
-    said = modules.evaluate(
+            head = dice.choice(state.heads or range(layer.n_heads)) if step.per_head else (state.heads or (0,))[0]
+            cells.append([step.name, head, dice.randrange(rows), dice.randrange(columns)])
+    actual = modules.evaluate(
         """async ([name, cells]) => { const state = await load(name), lab = new demo.Lab(state), numbers = new demo.Numbers(state, {});
             return cells.map(([step, head, row, column]) => { const { shown, sign, short, from } = lab.explained({ step, head, row, column }, numbers);
               return [shown, sign, short, from]; }); }""",
         [state.name, cells],
     )
-    told = [
-        asked(trace, step, state.layer, head if layer.shape(step)[0:-2] else 0, row, column)
+    expected = [
+        python_explanation(trace, step, state.layer, head if layer.shape(step)[0:-2] else 0, row, column)
         for step, head, row, column in cells
     ]
-    assert said == told
-    assert sum(bool(short) for _, _, short, _ in said) > len(said) / 2
+    assert actual == expected
+    assert sum(bool(short) for _, _, short, _ in actual) > len(actual) / 2
 
 
 EXPLAIN = """([layer, cells]) => {
@@ -262,18 +267,18 @@ EXPLAIN = """([layer, cells]) => {
         ("cross", {"temperature": "0.6"}), ("previous", {"temperature": "2.15"}), ("rope", {"mask": "causal"}),
     ],
 )  # fmt: skip
-def test_a_cell_under_other_knobs_is_explained_as_python_does(modules: Page, name: str, knobs: dict[str, str]) -> None:
-    """The same numbers give the same words, to the letter: those of torch are handed over."""
-    state, own = BY_NAME[name], random.Random(f"{name} {knobs}")
-    trace = turned(state, **knobs)
+def test_demo_explains_cells_under_other_knobs_like_python(modules: Page, name: str, knobs: dict[str, str]) -> None:
+    """Equal numbers give equal texts: the page gets torch's numbers."""
+    state, dice = BY_NAME[name], random.Random(f"{name} {knobs}")
+    trace = trace_with(state, **knobs)
     layer = trace.layers[state.layer]
     assert layer.formula is not None
     heads = range(layer.n_heads)
-    after = (
+    later = (
         "scaled_scores",
         "masked_scores",
         "weights",
-        *(one for one in ("head_output", "output") if one not in state.skip and layer.has(one)),
+        *(step for step in ("head_output", "output") if step not in state.skip and layer.has(step)),
     )
 
     def numbers(step: str) -> list[str]:
@@ -282,23 +287,23 @@ def test_a_cell_under_other_knobs_is_explained_as_python_does(modules: Page, nam
             if step == "w_o" and layer.w_o is not None
             else [layer.matrix(step, head) for head in heads]
         )
-        return [b64encode(one.double().numpy().tobytes()).decode() for one in matrices]
+        return [b64encode(matrix.double().numpy().tobytes()).decode() for matrix in matrices]
 
-    needed = ("scores", *after, *(["value"] if "head_output" in after else []), *(["w_o"] if "output" in after else []))
-    sent = {
+    needed = ("scores", *later, *(["value"] if "head_output" in later else []), *(["w_o"] if "output" in later else []))
+    message = {
         "numbers": {step: numbers(step) for step in needed}, "wide": {step: layer.shape(step)[-1] for step in needed},
         "factors": {"head_output": ["weights", "value"]}, "heads": [*heads], "d_k": layer.sizes["d_k"],
-        "divisor": layer.divisor, "temperature": layer.temperature, "share": layer.formula.share, "before": "scaled_scores",
+        "divisor": layer.divisor, "temperature": layer.temperature, "normalizer": layer.formula.share, "before": "scaled_scores",
     }  # fmt: skip
     cells = []
-    for step in after:
+    for step in later:
         rows, columns = layer.shape(step)[-2:]
         cells += [
-            [step, own.choice(heads) if step != "output" else 0, own.randrange(rows), own.randrange(columns)]
+            [step, dice.choice(heads) if step != "output" else 0, dice.randrange(rows), dice.randrange(columns)]
             for _ in range(40)
         ]
-    said = modules.evaluate(EXPLAIN, [sent, cells])
-    assert said == [asked(trace, step, state.layer, *rest) for step, *rest in cells]
+    actual = modules.evaluate(EXPLAIN, [message, cells])
+    assert actual == [python_explanation(trace, step, state.layer, *place) for step, *place in cells]
 
 
 # -- the page ----------------------------------------------------------------------------------------
@@ -306,8 +311,8 @@ def test_a_cell_under_other_knobs_is_explained_as_python_does(modules: Page, nam
 
 def settled(page: Page, name: str = "") -> None:
     page.wait_for_function(
-        """(name) => { const { shown } = document.querySelector('.figures');
-            return shown?.painted && shown.painted === shown.figures && !shown.following && (!name || document.title.startsWith(name)); }""",
+        """(name) => { const { figureState } = document.querySelector('.figures');
+            return figureState?.painted && figureState.painted === figureState.figures && !figureState.animating && (!name || document.title.startsWith(name)); }""",
         arg=name,
     )
 
@@ -328,9 +333,11 @@ def painted(page: Page, index: int) -> np.ndarray:
     return np.array(rows, dtype=float)
 
 
-def near(shown: np.ndarray, matrix: Any) -> bool:
-    wanted = matrix.double().numpy()
-    return bool(np.allclose(shown, np.where(np.isfinite(wanted), wanted, np.nan), rtol=1e-5, atol=1e-6, equal_nan=True))
+def shows(actual: np.ndarray, matrix: Any) -> bool:
+    expected = matrix.double().numpy()
+    return bool(
+        np.allclose(actual, np.where(np.isfinite(expected), expected, np.nan), rtol=1e-5, atol=1e-6, equal_nan=True)
+    )
 
 
 def line_of(page: Page) -> str:
@@ -340,42 +347,42 @@ def line_of(page: Page) -> str:
     return text
 
 
-def told(trace: Trace, state: State, step: str, head: int, row: int, column: int) -> str:
-    found = explain(trace, step, state.layer, head, row, column)
-    return f"{found.shown} {found.sign if found.short else ''} {found.short}".strip()
+def expected_line(trace: Trace, state: State, step: str, head: int, row: int, column: int) -> str:
+    explanation = explain(trace, step, state.layer, head, row, column)
+    return f"{explanation.shown} {explanation.sign if explanation.short else ''} {explanation.short}".strip()
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("by", ["file", "http"])
-def test_the_demo_paints_and_explains_what_the_backend_computes(
+def test_demo_paints_and_explains_backend_numbers(
     open_page: Any, site: Path, served: str, traces: Any, by: str
 ) -> None:
     address = (site / "index.html").as_uri() if by == "file" else f"{served}/folder/"
     page, trace, state = open_demo(open_page, address), traces("plain"), BY_NAME["plain"]
     for index, step in enumerate(("scores", "weights", "output")):
-        assert near(painted(page, index), trace.layers[0].matrix(step, 0))
-    assert line_of(page) == told(trace, state, "weights", 0, state.q, state.k)
+        assert shows(painted(page, index), trace.layers[0].matrix(step, 0))
+    assert line_of(page) == expected_line(trace, state, "weights", 0, state.q, state.k)
 
     page.locator(".js-plotly-plot").nth(1).focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
         page.keyboard.press(key)
     page.wait_for_function("() => document.querySelector('.side.q input').value === '3'")
-    assert line_of(page) == told(trace, state, "weights", 0, 3, 5)
+    assert line_of(page) == expected_line(trace, state, "weights", 0, 3, 5)
     click_cell(page, 1, 8, 3)
     page.wait_for_function("() => document.querySelector('.side.q input').value === '8'")
-    assert line_of(page) == told(trace, state, "weights", 0, 8, 3)
+    assert line_of(page) == expected_line(trace, state, "weights", 0, 8, 3)
     assert cell_of(page).startswith("weights · query 8 blinked → key 3 the")
 
     for step in trace.layers[0].steps:
         page.locator(f".strip button[name={step.name}]").click()
         settled(page)
         row, column = (int(page.locator(f".side.{side} input").input_value()) for side in "qk")
-        assert near(painted(page, page.locator(".js-plotly-plot").count() - 1), trace.layers[0].matrix(step.name, 0))
-        assert line_of(page) == told(trace, state, step.name, 0, row, column)
+        assert shows(painted(page, page.locator(".js-plotly-plot").count() - 1), trace.layers[0].matrix(step.name, 0))
+        assert line_of(page) == expected_line(trace, state, step.name, 0, row, column)
 
 
 @pytest.mark.browser
-def test_a_temperature_dragged_gives_the_numbers_of_torch(open_page: Any, served: str) -> None:
+def test_demo_temperature_drag_gives_the_numbers_of_torch(open_page: Any, served: str) -> None:
     page, state = open_demo(open_page, f"{served}/folder/#causal"), BY_NAME["causal"]
     page.locator(".hand input[name=temperature]").focus()
     for _ in range(30):
@@ -383,23 +390,23 @@ def test_a_temperature_dragged_gives_the_numbers_of_torch(open_page: Any, served
     settled(page)
     temperature = page.evaluate("() => new URLSearchParams(location.hash).get('temperature')")
     assert 0 < float(temperature) < 1
-    trace = turned(state, temperature=temperature)
+    trace = trace_with(state, temperature=temperature)
     for index, step in enumerate(("scores", "weights", "output")):
-        assert near(painted(page, index), trace.layers[0].matrix(step, 0))
+        assert shows(painted(page, index), trace.layers[0].matrix(step, 0))
     page.locator(".hand [name=head]").select_option("2")
     page.locator(".hand [name=mask]").select_option("window")
     settled(page)
-    trace = turned(state, temperature=temperature, mask="window")
+    trace = trace_with(state, temperature=temperature, mask="window")
     for step in ("scaled_scores", "masked_scores", "weights", "head_output", "output"):
         page.locator(f".strip button[name={step}]").click()
         settled(page)
         matrix = trace.layers[0].matrix(step, 2)
-        assert near(painted(page, page.locator(".js-plotly-plot").count() - 1), matrix)
+        assert shows(painted(page, page.locator(".js-plotly-plot").count() - 1), matrix)
         row, column = (int(page.locator(f".side.{side} input").input_value()) for side in "qk")
-        assert line_of(page) == told(trace, state, step, 2, row, column)
+        assert line_of(page) == expected_line(trace, state, step, 2, row, column)
     page.locator(".strip button[name=masked_scores]").click()
     settled(page)
-    assert near(painted(page, 1), trace.layers[0]["mask"])
+    assert shows(painted(page, 1), trace.layers[0]["mask"])
     size = float(trace.layers[0]["masked_scores"][trace.layers[0]["masked_scores"].isfinite()].abs().max())
     assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[2].data[0].zmax") == pytest.approx(
         size, rel=1e-5
@@ -410,35 +417,35 @@ def test_a_temperature_dragged_gives_the_numbers_of_torch(open_page: Any, served
 
     link = dict(parse_qsl(urlsplit(page.locator("#lab").get_attribute("href") or "").query))
     assert (page.locator("#lab").get_attribute("href") or "").startswith(f"{LAB}/?")
-    there, notes = source_of(link, states.LIMITS)
+    reopened, notes = source_of(link, states.LIMITS)
     assert not notes
-    assert (there.trace().layers[0].matrix("weights", 2) == trace.layers[0].matrix("weights", 2)).all()
+    assert (reopened.trace().layers[0].matrix("weights", 2) == trace.layers[0].matrix("weights", 2)).all()
     assert (link["step"], link["head"]) == ("masked_scores", "2")
 
 
 @pytest.mark.browser
-def test_both_heads_follow_the_hand(open_page: Any, served: str, traces: Any) -> None:
+def test_demo_heads_both_follow_the_controls(open_page: Any, served: str, traces: Any) -> None:
     page, state = open_demo(open_page, f"{served}/folder/#heads"), BY_NAME["heads"]
-    assert all(near(painted(page, head), traces("heads").layers[0].matrix("weights", head)) for head in (0, 1))
+    assert all(shows(painted(page, head), traces("heads").layers[0].matrix("weights", head)) for head in (0, 1))
     page.evaluate("""() => { const slider = document.querySelector('.hand input[type=range]');
-        slider.value = 20; slider.dispatchEvent(new Event('input')); }""")  # the hand has not let go
+        slider.value = 20; slider.dispatchEvent(new Event('input')); }""")  # the slider is still being dragged
     page.wait_for_function(
-        "() => { const { shown } = document.querySelector('.figures'); return shown.frames > 0 && !shown.following; }"
+        "() => { const { figureState } = document.querySelector('.figures'); return figureState.frames > 0 && !figureState.animating; }"
     )
     temperature = page.locator(".hand output").text_content() or ""
     assert "temperature" not in page.url
-    trace = turned(state, temperature=temperature)
-    assert all(near(painted(page, head), trace.layers[0].matrix("weights", head)) for head in (0, 1))
+    trace = trace_with(state, temperature=temperature)
+    assert all(shows(painted(page, head), trace.layers[0].matrix("weights", head)) for head in (0, 1))
     page.evaluate("document.querySelector('.hand input[type=range]').dispatchEvent(new Event('change'))")
     page.wait_for_url(f"**#heads&temperature={temperature.rstrip('0')}")
     settled(page)
     click_cell(page, 1, 7, 2)
     page.wait_for_function("() => document.querySelector('.side.q input').value === '7'")
-    assert line_of(page) == told(trace, state, "weights", 1, 7, 2)
+    assert line_of(page) == expected_line(trace, state, "weights", 1, 7, 2)
 
 
 @pytest.mark.browser
-def test_a_link_opens_the_same_picture_and_back_undoes_one_act(open_page: Any, served: str) -> None:
+def test_demo_link_reopens_the_picture_and_back_undoes_one_action(open_page: Any, served: str) -> None:
     page = open_demo(open_page, f"{served}/folder/#plain&step=scores&view=factors&head=3&q=5&k=2&temperature=0.5")
     assert cell_of(page).startswith("scores · query 5 and → key 2 asked")
     assert page.locator(".hand output").text_content() == "0.50"
@@ -459,26 +466,26 @@ def test_a_link_opens_the_same_picture_and_back_undoes_one_act(open_page: Any, s
 
 
 @pytest.mark.browser
-def test_the_film_plays_and_explains_its_weights(open_page: Any, served: str, traces: Any) -> None:
+def test_demo_film_plays_and_explains_its_weights(open_page: Any, served: str, traces: Any) -> None:
     page, state = open_demo(open_page, f"{served}/folder/#film&at=0"), BY_NAME["film"]
     source, trace = packing.source_and_trace(state)
     first = replace(source, at=0).trace()  # type: ignore[type-var]
-    assert near(painted(page, 1), first.layers[1].matrix("weights", 0))
-    assert line_of(page) == told(first, replace(state, layer=1), "weights", 0, 7, 2)
+    assert shows(painted(page, 1), first.layers[1].matrix("weights", 0))
+    assert line_of(page) == expected_line(first, replace(state, layer=1), "weights", 0, 7, 2)
     page.locator("#play").click()
     page.wait_for_function("() => document.querySelector('#play').textContent === 'Play'")
     settled(page)
-    assert near(painted(page, 1), trace.layers[1].matrix("weights", 0))
+    assert shows(painted(page, 1), trace.layers[1].matrix("weights", 0))
     click_cell(page, 0, 4, 3)
     page.wait_for_function("() => document.querySelector('.side.q input').value === '4'")
-    assert line_of(page) == told(trace, replace(state, layer=0), "weights", 0, 4, 3)
+    assert line_of(page) == expected_line(trace, replace(state, layer=0), "weights", 0, 4, 3)
     assert "right" in (page.locator(".answers").text_content() or "")
     page.locator("#at").press("ArrowLeft")
     page.wait_for_url("**at=*")
 
 
 @pytest.mark.browser
-def test_no_state_is_wider_than_a_phone(open_page: Any, served: str, traces: Any) -> None:
+def test_demo_states_are_no_wider_than_a_phone(open_page: Any, served: str, traces: Any) -> None:
     page = open_demo(open_page, f"{served}/folder/", viewport={"width": 390, "height": 844}, has_touch=True)
     for state in STATES:
         page.evaluate("(name) => { location.hash = name; }", state.name)

@@ -1,4 +1,4 @@
-"""What has to agree across the Dockerfile, compose.yaml, nginx.conf and the Kubernetes manifests."""
+"""Agreement between the Dockerfile, compose.yaml, nginx.conf and the Kubernetes manifests."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ from pages.ui.server.headers import HEADERS
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 NGINX = (ROOT / "deploy" / "nginx.conf").read_text()
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
-MANIFESTS = {one["kind"]: one for one in yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())}
+MANIFESTS = {
+    manifest["kind"]: manifest for manifest in yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())
+}
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-LABS = {name: one for name, one in COMPOSE["services"].items() if one["image"] == "attention-lab"}
+LABS = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "attention-lab"}
 POD = MANIFESTS["Deployment"]["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 KUBERNETES = "1.37"
 
 
 def megabytes(size: str) -> int:
-    size = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", size)  # what it is unless somebody sets it
+    size = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", size)  # the default value of a variable
     number, unit = re.fullmatch(r"(\d+)([a-zA-Z]+)", size).groups()  # type: ignore[union-attr]  # no match fails the test
     return int(number) * {"m": 1, "mi": 1, "g": 1024, "gi": 1024}[unit.lower()]
 
 
-def found(pattern: str, text: str) -> str:
+def search_in(pattern: str, text: str) -> str:
     match = re.search(pattern, text, re.MULTILINE)
     assert match, pattern
     return match[1]
@@ -46,25 +48,25 @@ def found(pattern: str, text: str) -> str:
 
 @pytest.fixture(scope="module")
 def kubernetes() -> Any:
-    """Says what Kubernetes would refuse; imported by who asks, for it takes a while."""
+    """The validator of Kubernetes manifests; imported only here because the import is slow."""
     import kubernetes_validate
 
     return kubernetes_validate
 
 
 @pytest.mark.parametrize("kind", MANIFESTS)
-def test_the_manifests_are_strictly_valid(kubernetes: Any, kind: str) -> None:
+def test_manifests_are_strictly_valid(kubernetes: Any, kind: str) -> None:
     kubernetes.validate(MANIFESTS[kind], KUBERNETES, strict=True)
 
 
-def test_a_misspelled_field_would_be_found(kubernetes: Any) -> None:
-    wrong = copy.deepcopy(MANIFESTS["Deployment"])
-    wrong["spec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFileSystem"] = True
+def test_manifest_check_finds_a_misspelled_field(kubernetes: Any) -> None:
+    misspelled = copy.deepcopy(MANIFESTS["Deployment"])
+    misspelled["spec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFileSystem"] = True
     with pytest.raises(kubernetes.ValidationError):
-        kubernetes.validate(wrong, KUBERNETES, strict=True)
+        kubernetes.validate(misspelled, KUBERNETES, strict=True)
 
 
-def test_there_is_everything_a_faculty_needs() -> None:
+def test_manifests_contain_everything_a_faculty_needs() -> None:
     wanted = "Deployment Service Ingress HorizontalPodAutoscaler PodDisruptionBudget NetworkPolicy"
     assert list(MANIFESTS) == wanted.split()
     labels = MANIFESTS["Deployment"]["spec"]["template"]["metadata"]["labels"]
@@ -78,49 +80,51 @@ def test_there_is_everything_a_faculty_needs() -> None:
     assert rule["http"]["paths"][0]["backend"]["service"]["name"] == MANIFESTS["Service"]["metadata"]["name"]
 
 
-def test_a_file_as_large_as_allowed_passes_every_door() -> None:
+def test_largest_allowed_file_passes_every_limit() -> None:
     upload = CONFIG["server"]["maxUploadSize"]
     ingress = MANIFESTS["Ingress"]["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-body-size"]
-    # the envelope of a file takes a little, and what is much larger is stopped at the door
-    assert upload < megabytes(found(r"client_max_body_size (\w+);", NGINX)) == megabytes(ingress) <= upload + 1
+    # the form around a file adds a little; the proxy stops much larger requests
+    assert upload < megabytes(search_in(r"client_max_body_size (\w+);", NGINX)) == megabytes(ingress) <= upload + 1
     for lab in [*LABS.values(), COMPOSE["services"]["proxy"]]:
         (tmp,) = lab["tmpfs"]
-        assert megabytes(found(r"^/tmp:size=(\w+)", tmp)) > upload
+        assert megabytes(search_in(r"^/tmp:size=(\w+)", tmp)) > upload
     (volume,) = POD["volumes"]
     assert megabytes(volume["emptyDir"]["sizeLimit"]) > upload
     assert volume["emptyDir"]["medium"] == "Memory"
 
 
-def test_the_doors_are_as_wide_for_one_address_in_a_cluster_as_on_one_machine() -> None:
+def test_limits_per_address_match_between_cluster_and_single_machine() -> None:
     ingress = {
         name.rpartition("/")[2]: value for name, value in MANIFESTS["Ingress"]["metadata"]["annotations"].items()
     }
-    assert ingress["limit-rps"] == found(r"zone=requests_of_address:\w+ rate=(\d+)r/s", NGINX)
+    assert ingress["limit-rps"] == search_in(r"zone=requests_of_address:\w+ rate=(\d+)r/s", NGINX)
     burst = int(ingress["limit-rps"]) * int(ingress["limit-burst-multiplier"])
-    assert str(burst) == found(r"zone=requests_of_address burst=(\d+)", NGINX)
-    assert int(ingress["limit-connections"]) == 2 * int(found(r"limit_conn sockets_of_address (\d+)", NGINX))
-    # no worker runs out of descriptors before it runs out of connections, and none of either for one address
-    files = int(found(r"worker_rlimit_nofile (\d+)", NGINX))
+    assert str(burst) == search_in(r"zone=requests_of_address burst=(\d+)", NGINX)
+    assert int(ingress["limit-connections"]) == 2 * int(search_in(r"limit_conn sockets_of_address (\d+)", NGINX))
+    # no worker runs out of descriptors before connections, and no single address uses up either
+    files = int(search_in(r"worker_rlimit_nofile (\d+)", NGINX))
     assert (
-        COMPOSE["services"]["proxy"]["ulimits"]["nofile"] == files == 2 * int(found(r"worker_connections (\d+)", NGINX))
+        COMPOSE["services"]["proxy"]["ulimits"]["nofile"]
+        == files
+        == 2 * int(search_in(r"worker_connections (\d+)", NGINX))
     )
     (rule,) = MANIFESTS["NetworkPolicy"]["spec"]["ingress"]
     assert rule["from"]
     assert {"ephemeral-storage"} <= set(CONTAINER["resources"]["requests"]) & set(CONTAINER["resources"]["limits"])
 
 
-def test_the_port_is_the_same_everywhere() -> None:
-    port = found(r"^EXPOSE (\d+)$", DOCKERFILE)
+def test_port_is_the_same_everywhere() -> None:
+    port = search_in(r"^EXPOSE (\d+)$", DOCKERFILE)
     assert f"http://127.0.0.1:{port}/_stcore/health" in DOCKERFILE
     assert set(re.findall(r"server lab-\d+:(\d+)", NGINX)) == {port}
     assert all(lab["expose"] == [port] for lab in LABS.values())
     assert CONTAINER["ports"] == [{"name": "http", "containerPort": int(port)}]
     assert MANIFESTS["Service"]["spec"]["ports"][0]["targetPort"] == "http"
-    listen = found(r"listen (\d+);", NGINX)
+    listen = search_in(r"listen (\d+);", NGINX)
     assert COMPOSE["services"]["proxy"]["ports"] == [f"${{LAB_PORT:-{port}}}:{listen}"]
 
 
-def test_the_proxy_knows_every_replica() -> None:
+def test_proxy_knows_every_replica() -> None:
     upstreams = {
         name: re.findall(r"^ +server ([\w-]+):8501( backup)?", block, re.MULTILINE)
         for name, block in re.findall(r"upstream ([\w-]+) \{(.*?)\}", NGINX, re.DOTALL)
@@ -139,7 +143,7 @@ def test_the_proxy_knows_every_replica() -> None:
 
 
 @pytest.mark.parametrize("name", COMPOSE["services"])
-def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
+def test_services_have_minimal_privileges(name: str) -> None:
     service = COMPOSE["services"][name]
     assert service["read_only"]
     assert service["cap_drop"] == ["ALL"]
@@ -151,18 +155,20 @@ def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
     assert COMPOSE["networks"]["inside"]["internal"]
 
 
-def test_no_server_watches_files_and_none_takes_the_memory_of_its_machine() -> None:
+def test_servers_neither_watch_files_nor_take_all_memory() -> None:
     assert CONFIG["server"]["fileWatcherType"] == "none"
     assert "COPY .streamlit .streamlit" in DOCKERFILE
-    for one in (DOCKERFILE, str(CONTAINER)):
-        assert "FILE_WATCHER" not in one
-        assert "LAB_MAX_TRACE_MB" not in one
-    assert all(lab["environment"]["LAB_MAX_TRACE_MB"] is None for lab in LABS.values()), "only what an operator sets"
+    for text in (DOCKERFILE, str(CONTAINER)):
+        assert "FILE_WATCHER" not in text
+        assert "LAB_MAX_TRACE_MB" not in text
+    assert all(lab["environment"]["LAB_MAX_TRACE_MB"] is None for lab in LABS.values()), (
+        "only an operator sets this limit"
+    )
 
 
-def test_a_pod_can_do_no_more_than_it_must() -> None:
+def test_pods_have_minimal_privileges() -> None:
     assert POD["securityContext"]["runAsNonRoot"]
-    assert str(POD["securityContext"]["runAsUser"]) == found(r"^USER (\d+)$", DOCKERFILE)
+    assert str(POD["securityContext"]["runAsUser"]) == search_in(r"^USER (\d+)$", DOCKERFILE)
     assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert CONTAINER["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -172,11 +178,11 @@ def test_a_pod_can_do_no_more_than_it_must() -> None:
     assert MANIFESTS["NetworkPolicy"]["spec"]["egress"] == []
 
 
-def test_a_pod_has_time_to_begin_and_to_end() -> None:
+def test_pods_have_time_to_start_and_stop() -> None:
     wait = CONTAINER["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert wait == 5
     assert POD["terminationGracePeriodSeconds"] == 30
-    # the page itself is run once, before anybody comes; never to find out whether the server lives
+    # the startup probe runs the page once; the liveness probe never does
     assert CONTAINER["startupProbe"]["httpGet"]["path"] == "/_stcore/script-health-check"
     for probe in ("readinessProbe", "livenessProbe"):
         assert CONTAINER[probe]["httpGet"]["path"] == "/_stcore/health"
@@ -185,27 +191,27 @@ def test_a_pod_has_time_to_begin_and_to_end() -> None:
         assert lab["environment"]["STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED"] == "true"
 
 
-def test_the_image_is_pinned_and_runs_as_nobody_in_particular() -> None:
+def test_image_is_pinned_and_runs_as_an_unprivileged_user() -> None:
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
     assert re.fullmatch(r"python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", bases[0])
     assert bases == [bases[0]] * 2
-    assert int(found(r"^USER (\d+)$", DOCKERFILE)) > 0
+    assert int(search_in(r"^USER (\d+)$", DOCKERFILE)) > 0
     assert re.search(r"HEALTHCHECK [^\n]*\\\n.*\.read\(\) == b'ok'", DOCKERFILE)
     assert "ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu\n" in DOCKERFILE
     assert CONTAINER["image"] == f"attention-lab:{VERSION}"
     assert re.fullmatch(r"nginx:\d+\.\d+\.\d+-\w+@sha256:[0-9a-f]{64}", COMPOSE["services"]["proxy"]["image"])
 
 
-def test_the_policy_knows_the_inline_script_of_streamlits_page() -> None:
+def test_policy_allows_the_inline_script_of_streamlits_page() -> None:
     scripts = re.findall(r"<script>(.*?)</script>", index_page("embed=true"), re.DOTALL)
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     assert digests
     assert re.findall(r"'sha256-([^']+)'", HEADERS["Content-Security-Policy"]) == digests
     assert "eval" not in HEADERS["Content-Security-Policy"]
-    assert not [name for name in HEADERS if name in NGINX]  # one policy, in the Lab itself
+    assert not [name for name in HEADERS if name in NGINX]  # only the Lab itself sends the policy
 
 
-def test_an_operators_limits_reach_the_replicas() -> None:
+def test_operator_limits_reach_the_replicas() -> None:
     limits = set(
         re.findall(
             r'_(?:limit|origins|folder|yes|hub)\("(\w+)"', (ROOT / "pages" / "ui" / "server" / "limits.py").read_text()
@@ -217,20 +223,20 @@ def test_an_operators_limits_reach_the_replicas() -> None:
     assert CONTAINER["envFrom"] == [{"configMapRef": {"name": "attention-lab", "optional": True}}]
 
 
-def test_no_secret_is_in_a_file() -> None:
+def test_no_file_contains_a_secret() -> None:
     assert "Secret" not in MANIFESTS
-    (secret,) = [one for one in CONTAINER["env"] if one["name"] == "STREAMLIT_SERVER_COOKIE_SECRET"]
+    (secret,) = [variable for variable in CONTAINER["env"] if variable["name"] == "STREAMLIT_SERVER_COOKIE_SECRET"]
     assert "value" not in secret
     for lab in LABS.values():
         assert lab["environment"]["STREAMLIT_SERVER_COOKIE_SECRET"] is None
 
 
-def test_a_space_is_told_the_port() -> None:
+def test_hugging_face_space_uses_the_documented_port() -> None:
     _, front, _ = (ROOT / "deploy" / "huggingface" / "README.md").read_text().split("---\n", 2)
     space = yaml.safe_load(front)
-    assert (space["sdk"], space["app_port"]) == ("docker", int(found(r"^EXPOSE (\d+)$", DOCKERFILE)))
+    assert (space["sdk"], space["app_port"]) == ("docker", int(search_in(r"^EXPOSE (\d+)$", DOCKERFILE)))
     assert len(space["short_description"]) <= 60
-    archived = found(r"git archive HEAD (.*) \| tar", (ROOT / "deploy" / "README.md").read_text()).split()
+    archived = search_in(r"git archive HEAD (.*) \| tar", (ROOT / "deploy" / "README.md").read_text()).split()
     copied = [
         path for line in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE) for path in line.split()
     ]
@@ -238,52 +244,52 @@ def test_a_space_is_told_the_port() -> None:
     assert all((ROOT / path).exists() for path in archived)
 
 
-def test_a_picture_finds_the_fonts_that_the_image_has() -> None:
+def test_pictures_find_the_fonts_of_the_image() -> None:
     packages = {"fonts-wqy-microhei": "WenQuanYi Micro Hei", "fonts-freefont-ttf": "FreeSerif"}
     assert set(re.findall(r"(fonts-[\w-]+)=", DOCKERFILE)) == set(packages)
     assert page._FONTS[1:3] == tuple(packages.values())
-    assert set(packages) == set((ROOT / "packages.txt").read_text().split())  # what Streamlit Community Cloud installs
+    assert set(packages) == set((ROOT / "packages.txt").read_text().split())  # installed by Streamlit Community Cloud
 
 
-def test_the_page_has_plotlys_script_in_the_version_of_its_package() -> None:
+def test_page_serves_plotly_js_in_the_version_of_its_package() -> None:
     beginning = served.scripts()["plotly"][:200].decode()
     assert f"plotly.js (cartesian - minified) v{get_plotlyjs_version()}\n" in beginning, "make plotly"
 
 
-def test_everything_in_the_image_is_installed_by_its_hash() -> None:
+def test_image_installs_everything_by_hash() -> None:
     for setting in ("PIP_REQUIRE_HASHES=1", "PIP_NO_DEPS=1", "PIP_ONLY_BINARY=:all:", "PIP_COMPILE=0"):
         assert setting in DOCKERFILE.split("RUN", 1)[0]
     installs = re.findall(r"pip install (.*?)(?: \\)?$", DOCKERFILE, re.MULTILINE)
     assert installs == ['--index-url "$TORCH_INDEX" -r lock/cpu.txt', "-r lock/run.txt"]
 
 
-def test_the_image_brings_a_model_that_its_builder_chooses() -> None:
-    usual = found(r"^ARG MODELS=(\w+)$", DOCKERFILE)
-    assert [lab["build"]["args"]["MODELS"] for lab in LABS.values() if "build" in lab] == [f"${{MODELS:-{usual}}}"]
+def test_image_includes_the_model_that_its_builder_chooses() -> None:
+    default = search_in(r"^ARG MODELS=(\w+)$", DOCKERFILE)
+    assert [lab["build"]["args"]["MODELS"] for lab in LABS.values() if "build" in lab] == [f"${{MODELS:-{default}}}"]
     table = (ROOT / "deploy" / "README.md").read_text()
     script = (ROOT / ".ci" / "get_models.py").read_text()
     sets = re.findall(r'"(\w+)": \(', script)
-    assert usual in sets
+    assert default in sets
     assert [name for name in sets if f"| `{name}` |" not in table] == []
-    # the folder that it looks into, and no cache of the hub's library on a disk that is read-only
+    # the folder of the models, and the hub library's cache on a writable disk
     assert "COPY --from=build /models /lab/models\n" in DOCKERFILE
     assert "HF_HOME=/tmp/" in DOCKERFILE
 
 
-def test_a_replica_has_the_memory_that_the_table_says() -> None:
+def test_replica_has_the_memory_of_the_documented_table() -> None:
     readme = (ROOT / "deploy" / "README.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+) MB \| (\d+) GiB \|$", readme, re.MULTILINE)
-    table = {name: (int(most.replace(",", "")), int(gigabytes) * 1024) for name, most, gigabytes in rows}
+    table = {name: (int(peak.replace(",", "")), int(gigabytes) * 1024) for name, peak, gigabytes in rows}
     assert list(table) == ["none", "minilm", "all"]
-    assert all(most < limit for most, limit in table.values())
-    _, usual = table[found(r"^ARG MODELS=(\w+)$", DOCKERFILE)]
-    assert {megabytes(lab["mem_limit"]) for lab in LABS.values()} == {usual}
-    assert {megabytes(CONTAINER["resources"][kind]["memory"]) for kind in ("requests", "limits")} == {usual}
-    assert megabytes(found(r"^`MODELS=all LAB_MEMORY=(\w+) docker", readme)) == table["all"][1]
+    assert all(peak < limit for peak, limit in table.values())
+    _, default = table[search_in(r"^ARG MODELS=(\w+)$", DOCKERFILE)]
+    assert {megabytes(lab["mem_limit"]) for lab in LABS.values()} == {default}
+    assert {megabytes(CONTAINER["resources"][kind]["memory"]) for kind in ("requests", "limits")} == {default}
+    assert megabytes(search_in(r"^`MODELS=all LAB_MEMORY=(\w+) docker", readme)) == table["all"][1]
     assert all(attack.mb <= table["minilm"][1] for attack in rounds.ATTACKS)
 
 
-def test_what_comes_along_is_named_with_its_licence() -> None:
+def test_bundled_software_is_listed_with_its_licence() -> None:
     notice = (ROOT / "NOTICE.md").read_text()
     for model in re.findall(r'Way\("([\w.-]+)"', (ROOT / ".ci" / "get_models.py").read_text()):
         assert f"| {model}" in notice

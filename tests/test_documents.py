@@ -1,4 +1,4 @@
-"""Documents are true: links and pictures resolve, links into the Lab can be read, examples run."""
+"""Documents are correct: links and pictures resolve, links into the Lab are valid, examples run."""
 
 import re
 from functools import cache
@@ -24,8 +24,8 @@ DOCUMENTS = [
     ROOT / "deploy" / "README.md",
     ROOT / "benchmarks" / "README.md",
 ]
-OF_PAGES = {"lock", "present", "embed", "ask", "uploaded", "lesson"}
-"""Keys of a link that are no knobs."""
+PAGE_KEYS = {"lock", "present", "embed", "ask", "uploaded", "lesson"}
+"""Link keys that are not knobs."""
 
 
 @cache
@@ -36,13 +36,13 @@ def text_of(path: Path) -> str:
 @cache
 def targets(path: Path) -> tuple[str, ...]:
     """The targets of all links and pictures of a document."""
-    found = []
+    addresses = []
     for token in MarkdownIt("gfm-like", {"linkify": False}).parse(text_of(path)):
         for child in (token, *(token.children or ())):
-            found += [str(child.attrs[name]) for name in ("href", "src") if name in child.attrs]
+            addresses += [str(child.attrs[name]) for name in ("href", "src") if name in child.attrs]
             if child.type in ("html_inline", "html_block"):
-                found += re.findall(r'(?:href|src)="([^"]+)"', child.content)
-    return tuple(found)
+                addresses += re.findall(r'(?:href|src)="([^"]+)"', child.content)
+    return tuple(addresses)
 
 
 @cache
@@ -57,24 +57,24 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 def test_links_and_pictures_of_documents_resolve() -> None:
-    wrong = []
+    broken = []
     for path in DOCUMENTS:
         for target in targets(path):
             place, _, anchor = target.partition("#")
             if not re.match(r"\w+:", target):
-                to = (path.parent / place).resolve() if place else path
-                if not to.exists() or (anchor and anchor not in anchors(to)):
-                    wrong.append(f"{path.relative_to(ROOT)}: {target}")
-    assert wrong == []
+                file = (path.parent / place).resolve() if place else path
+                if not file.exists() or (anchor and anchor not in anchors(file)):
+                    broken.append(f"{path.relative_to(ROOT)}: {target}")
+    assert broken == []
 
 
-def test_links_into_the_lab_name_pages_and_knobs() -> None:
+def test_links_into_the_lab_name_existing_pages_and_knobs() -> None:
     links = {target for path in DOCUMENTS for target in targets(path) if target.startswith("http://localhost:8501/")}
     assert len(links) >= 5
     for parts in map(urlsplit, links):
         assert parts.path.removeprefix("/") in NAMES.values()
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        assert set(query) <= set(KNOBS) | OF_PAGES | {f"train_{name}" for name in ("task", "at")}
+        assert set(query) <= set(KNOBS) | PAGE_KEYS | {f"train_{name}" for name in ("task", "at")}
         assert query.get("source", "model") in SOURCES
 
 
@@ -87,24 +87,24 @@ def test_readme_is_short_and_begins_with_a_picture() -> None:
     assert 2 <= len(pictures) <= 5
 
 
-def test_every_picture_of_the_documents_is_shown() -> None:
-    shown = {Path(target).name for path in DOCUMENTS for target in targets(path)}
-    assert {path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".gif")} <= shown
+def test_every_picture_is_used_by_a_document() -> None:
+    used = {Path(target).name for path in DOCUMENTS for target in targets(path)}
+    assert {path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".gif")} <= used
 
 
-def test_pages_of_docs_begin_with_their_readers() -> None:
-    wrong = []
+def test_docs_begin_with_their_audience() -> None:
+    faults = []
     for path in PAGES:
-        title, _, rest = text_of(path).partition("\n\n")
-        wrong += [f"docs/{path.name}:1: begin with “# ” and a title"] * (not re.fullmatch(r"# [A-Z][^\n]+", title))
-        wrong += [f"docs/{path.name}:3: begin with “For ” and its readers"] * (not rest.startswith("For "))
+        title, _, body = text_of(path).partition("\n\n")
+        faults += [f"docs/{path.name}:1: begin with “# ” and a title"] * (not re.fullmatch(r"# [A-Z][^\n]+", title))
+        faults += [f"docs/{path.name}:3: begin with “For ” and its readers"] * (not body.startswith("For "))
         if f"](docs/{path.name})" not in text_of(ROOT / "README.md"):
-            wrong.append(f"README.md: link to docs/{path.name}")
+            faults.append(f"README.md: link to docs/{path.name}")
     assert PAGES
-    assert not wrong, "\n".join(wrong)
+    assert not faults, "\n".join(faults)
 
 
-def test_documents_name_every_page_of_the_menu_in_order() -> None:
+def test_documents_name_every_menu_page_in_order() -> None:
     rows = re.findall(r"^\| \*\*(\w+)\*\* \|", text_of(ROOT / "README.md"), re.MULTILINE)
     sections = re.findall(r"^## (\w+)\n\n\*.+\* ?\(`(.+)`\)$", text_of(ROOT / "docs" / "pages.md"), re.MULTILINE)
     assert rows == list(NAMES)
@@ -129,16 +129,16 @@ EXAMPLES = [
 ]
 
 
-def test_library_has_examples_to_run() -> None:
+def test_library_document_has_examples_to_run() -> None:
     assert len(EXAMPLES) >= 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_python_example_runs(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_examples_of_documents_run(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in re.findall(r'"(models/[^"]+)"', code):
         if not (ROOT / folder).is_dir():
-            pytest.skip(f"{folder} is not here: make models ALL=1")
+            pytest.skip(f"{folder} is missing: run make models ALL=1")
     monkeypatch.chdir(ROOT)
     exec(code, {})
 
@@ -147,20 +147,20 @@ def test_python_example_runs(code: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_ablation_example_gives_the_numbers_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = [block for block in blocks(ROOT / "docs" / "library.md", "python") if "silence=" in block]
     if not (ROOT / "models" / "SmolLM2-135M-Instruct").is_dir():
-        pytest.skip("models/SmolLM2-135M-Instruct is not here: make models ALL=1")
+        pytest.skip("models/SmolLM2-135M-Instruct is missing: run make models ALL=1")
     monkeypatch.chdir(ROOT)
     names: dict[str, Any] = {}
     chances = []
     for heads in ("()", "heads"):
         exec(code.replace("interventions=heads", f"interventions={heads}"), names)
-        last = names["trace"].predictions[-1]
-        chances.append(dict(zip(last.tokens, last.probabilities, strict=True))["·copper"])
+        prediction = names["trace"].predictions[-1]
+        chances.append(dict(zip(prediction.tokens, prediction.probabilities, strict=True))["·copper"])
     assert "falls from {:.3f} to {:.3f}".format(*chances) in text_of(ROOT / "README.md")
 
 
 def test_lesson_example_can_be_read() -> None:
     (lesson,) = blocks(ROOT / "docs" / "teaching.md", "markdown")
-    (read,) = files.several(lesson.encode()).values()
-    assert read.title == "Cold and hot"
+    (parsed,) = files.several(lesson.encode()).values()
+    assert parsed.title == "Cold and hot"
     with pytest.raises(errors.FileError):
         files.several(lesson.replace("kind: choice", "kind: choose").encode())

@@ -73,7 +73,7 @@ SOURCES = {
     **{name: Notebook(name) for name in NOTEBOOKS},
 }
 
-# Of these, another source takes the same steps by the same arithmetic with other numbers.
+# Sources whose steps and arithmetic occur in another source with other numbers.
 SIMILAR = {
     *("unscaled", "one-hot", "uniform", "temperature 0.05", "temperature inf", "40 tokens", "d_k of 1, not scaled"),
     *("dropout of one third", "window", "custom", "seed 7", "seed 8", "large scores", "causal"),
@@ -86,10 +86,10 @@ def traced(name):
     return SOURCES[name].trace()
 
 
-def some_cells(matrix, most=10):
+def some_cells(matrix, count=10):
     cells = [(q, k) for q in range(matrix.shape[0]) for k in range(matrix.shape[1])]
     corners = [cells[0], cells[matrix.shape[1] - 1], cells[-matrix.shape[1]], cells[-1]]
-    return cells if len(cells) <= most else [*corners, *random.Random(0).sample(cells, most)]
+    return cells if len(cells) <= count else [*corners, *random.Random(0).sample(cells, count)]
 
 
 @cache
@@ -104,7 +104,7 @@ def every_explanation(name):
 
 
 def calculated(arithmetic):
-    """What somebody with a pocket calculator makes of `D(…)` numbers, brackets and e(…)."""
+    """The value of an expression of numbers, brackets and e(…), in decimal arithmetic."""
     with localcontext(Context(prec=40, traps=[])):
         known = {"D": Decimal, "e": Decimal.exp, "root": Decimal.sqrt}
         known |= {wave: lambda x, turn=turn: Decimal(turn(float(x))) for wave, turn in waves.items()}
@@ -115,8 +115,8 @@ waves = {"sin": math.sin, "cos": math.cos, "tanh": math.tanh}
 
 
 @cache
-def worked_out(tex):
-    """What a reader makes of LaTeX: a number, a term, or a line of numbers."""
+def latex_value(tex):
+    """The value of LaTeX: a number, a term, or a line of numbers."""
     tex = tex.replace(r"\\ &\quad", "")
     tex = re.sub(r"\\underbrace\{([^{}]*(?:\{[^{}]*\})?[^{}]*)\}_\{(\d+)\\text\{ more\}\}", r"\1", tex)
     tex = re.sub(r" \\cdot 10\^\{(-?\d+)\}", r"E\1", tex)
@@ -129,8 +129,8 @@ def worked_out(tex):
     return calculated(re.sub(r"\\(sin|cos|tanh)", r"\1", tex))
 
 
-def read(short):
-    """What a reader makes of the plain line, or of its number where words follow."""
+def plain_value(short):
+    """The value of a plain line, or of its number when words follow."""
     text = short.partition(":")[0] if re.match(r"[−\d.e∞]+: ", short) else short
     text = re.sub(r"… \((\d+) more: ([^)]*)\)", r"(\2)", text)
     text = (
@@ -144,8 +144,8 @@ def read(short):
     return calculated(text)
 
 
-def says(result, explanation):
-    """Whether a result rounds to what the heading shows, half a unit of the last digit to either side."""
+def rounds_to_shown(result, explanation):
+    """Whether a result rounds to the number in the heading, within half a unit of the last digit."""
     near = (float(result), float(result) * (1 - 1e-12), float(result) * (1 + 1e-12))
     return explanation.shown in map(shown, near)
 
@@ -153,13 +153,13 @@ def says(result, explanation):
 def numeric_lines(explanation):
     """The lines of numbers between the formula and the value: (relation before, LaTeX, relation after)."""
     sides = [re.search(r"&(=|\\approx) (.*)$", line, re.DOTALL).groups() for line in explanation.lines]
-    for (before, tex), (after, _) in pairwise(sides):
+    for (relation, tex), (next_relation, _) in pairwise(sides):
         if not re.search(r"[A-Z]['_^{]|\\sum", tex):
-            yield before, tex, after
+            yield relation, tex, next_relation
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_terms_of_every_step_make_the_number_on_the_map(name):
+def test_terms_of_every_step_give_the_number_on_the_map(name):
     for explanation in every_explanation(name):
         if math.isinf(explanation.value):
             assert explanation.result == explanation.value == -math.inf
@@ -176,7 +176,7 @@ def test_terms_of_every_step_make_the_number_on_the_map(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_value_and_cell_are_those_of_the_tensor(name):
+def test_value_and_cell_match_the_tensor(name):
     layer = traced(name).layers[0]
     for explanation in every_explanation(name):
         cell = explanation.cell
@@ -185,19 +185,19 @@ def test_value_and_cell_are_those_of_the_tensor(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_terms_are_nine_or_eight_and_one_for_the_rest(name):
+def test_terms_are_nine_or_eight_plus_the_rest(name):
     for explanation in every_explanation(name):
         for terms in (explanation.terms, explanation.parts):
-            rest = [term for term in terms if "more}" in term.tex]
-            assert len(terms) - len(rest) <= 9 - len(rest)
-            assert len(rest) <= 1
-            assert terms[-len(rest) :] == tuple(rest) or not rest
+            summed = [term for term in terms if "more}" in term.tex]
+            assert len(terms) - len(summed) <= 9 - len(summed)
+            assert len(summed) <= 1
+            assert terms[-len(summed) :] == tuple(summed) or not summed
         text = " ".join((*explanation.lines, explanation.short))
-        assert not re.search(r"(\{|\()1(\\text\{)? more", text), "a single addend is hidden"
+        assert not re.search(r"(\{|\()1(\\text\{)? more", text), "a single summand is hidden"
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_line_is_balanced(name):
+def test_every_latex_line_is_balanced(name):
     for explanation in every_explanation(name):
         for line in explanation.lines:
             bare = line.replace(r"\{", "").replace(r"\}", "")
@@ -210,37 +210,37 @@ def test_every_line_is_balanced(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_negative_factor_or_summand_stands_in_brackets(name):
+def test_negative_factors_and_summands_are_in_brackets(name):
     for explanation in every_explanation(name):
         assert not [line for line in explanation.lines if re.search(r"(\\cdot|\+) -", line)]
 
 
-def check_what_is_printed(explanation):
-    """Every line, the plain one too, worked out as printed gives what is shown, unless "≈" stands at it."""
-    for before, tex, after in numeric_lines(explanation):
-        result, about = worked_out(tex), r"\approx" in (before, after)
-        assert about or says(result, explanation), (tex, result, explanation)
+def check_printed_lines(explanation):
+    """Asserts that every printed line, also the plain one, evaluates to the shown number unless it has "≈"."""
+    for relation, tex, next_relation in numeric_lines(explanation):
+        result, approximate = latex_value(tex), r"\approx" in (relation, next_relation)
+        assert approximate or rounds_to_shown(result, explanation), (tex, result, explanation)
         near = 1e-3 * abs(explanation.value) + 1e-6 * sum(abs(term.value) for term in explanation.terms)
         assert abs(float(result) - explanation.value) <= near or math.isinf(explanation.value), explanation
     if "hidden" not in explanation.lines[-1]:
-        assert says(worked_out(re.split(r"&=|\\approx", explanation.lines[-1])[-1].strip()), explanation)
+        assert rounds_to_shown(latex_value(re.split(r"&=|\\approx", explanation.lines[-1])[-1].strip()), explanation)
     short = explanation.short
     assert len(short) <= 70
     assert bool(short) or explanation.came_from == ()
-    assert not short or explanation.sign == "≈" or says(read(short), explanation), explanation
+    assert not short or explanation.sign == "≈" or rounds_to_shown(plain_value(short), explanation), explanation
     assert not re.search(r"(·|\+|−) −|\\", short)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_printed_line_works_out_to_the_value(name):
+def test_every_printed_line_evaluates_to_the_value(name):
     for explanation in every_explanation(name):
-        check_what_is_printed(explanation)
+        check_printed_lines(explanation)
 
 
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data(), st.sampled_from(("scaled normal", "normal", "linear", "uniform")), st.sampled_from((0.0, 0.1, 1 / 3)))
-def test_what_is_printed_comes_out_right_whatever_is_asked(data, init, dropout):
+def test_printed_numbers_agree_with_the_value_for_any_input(data, init, dropout):
     config = AttentionConfig(
         d_model=data.draw(st.integers(1, 40)),
         n_heads=1,
@@ -255,15 +255,15 @@ def test_what_is_printed_comes_out_right_whatever_is_asked(data, init, dropout):
     trace = TypedText(data.draw(st.sampled_from((CAT, "a", "a b\na b c d", LONG))), config).trace()
     for step, tensor in trace.layers[0]:
         q, k = (data.draw(st.integers(0, size - 1)) for size in tensor.shape[-2:])
-        check_what_is_printed(explain(trace, step.name, q=q, k=k))
+        check_printed_lines(explain(trace, step.name, q=q, k=k))
 
 
 @pytest.mark.slow
-def test_what_is_only_nearly_so_is_rare():
-    """Nearly: where single precision has lost digits, or a number lies on the edge between two roundings."""
-    everything = [one for name in SOURCES for one in every_explanation(name)]
-    about = [one for one in everything if one.sign == "≈" or any(r"\approx" in line for line in one.lines)]
-    assert len(about) < 0.01 * len(everything)
+def test_approximate_equalities_are_rare():
+    """ "≈" appears where single precision has lost digits, or where a number lies between two roundings."""
+    everything = [explanation for name in SOURCES for explanation in every_explanation(name)]
+    approximate = [item for item in everything if item.sign == "≈" or any(r"\approx" in line for line in item.lines)]
+    assert len(approximate) < 0.01 * len(everything)
 
 
 @pytest.mark.parametrize(
@@ -277,29 +277,29 @@ def test_what_is_only_nearly_so_is_rare():
         ("embedding", 0, 0, ""),
     ],
 )
-def test_the_plain_line_of(step, q, k, short):
+def test_plain_line_of_each_step(step, q, k, short):
     assert explain(traced("causal"), step, q=q, k=k).short == short
 
 
-def test_the_digits_that_cancel_are_printed():
-    """Two summands that nearly cancel leave the digits that four would have rounded away."""
-    given = Matrices(query=((1.0001, 1.0),), key=((1.0, -1.00005),), value=((1.0,),)).trace()
-    shown = explain(given, "scores")
-    assert shown.shown == "5e−5"
-    assert worked_out(shown.lines[1].removeprefix("&= ")) == read(shown.short) == Decimal("0.00005")
+def test_cancelling_digits_are_printed():
+    """Two summands that nearly cancel leave digits that rounding to four would remove."""
+    trace = Matrices(query=((1.0001, 1.0),), key=((1.0, -1.00005),), value=((1.0,),)).trace()
+    explanation = explain(trace, "scores")
+    assert explanation.shown == "5e−5"
+    assert latex_value(explanation.lines[1].removeprefix("&= ")) == plain_value(explanation.short) == Decimal("0.00005")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_term_stands_in_a_line(name):
+def test_every_term_appears_in_a_line(name):
     for explanation in every_explanation(name):
         text = " ".join(explanation.lines)
-        shown = explanation.parts if explanation.step.name == "weights" and explanation.parts else explanation.terms
-        assert all(term.tex in text for term in shown), explanation
+        terms = explanation.parts if explanation.step.name == "weights" and explanation.parts else explanation.terms
+        assert all(term.tex in text for term in terms), explanation
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_sources_of_a_number_are_cells_that_open(name):
+def test_sources_of_a_number_are_valid_cells(name):
     trace = traced(name)
     order = [step.name for step in STEPS]
     sources = [(explanation, cell) for explanation in every_explanation(name) for cell in explanation.came_from]
@@ -310,9 +310,9 @@ def test_sources_of_a_number_are_cells_that_open(name):
 
 
 @given(st.floats(-1e300, 1e300))
-def test_a_number_has_four_significant_digits(value):
-    assert float(worked_out(number(value).tex)) == pytest.approx(value, rel=5.1e-4, abs=5e-324)
-    assert float(read(number(value).text)) == float(number(value).value) == float(worked_out(number(value).tex))
+def test_numbers_have_four_significant_digits(value):
+    assert float(latex_value(number(value).tex)) == pytest.approx(value, rel=5.1e-4, abs=5e-324)
+    assert float(plain_value(number(value).text)) == float(number(value).value) == float(latex_value(number(value).tex))
     digits = re.sub(r" \\cdot.*", "", number(value).tex).lstrip("-").replace(".", "").lstrip("0")
     assert len(digits) == 4 or value == 0
 
@@ -330,20 +330,20 @@ def test_a_number_has_four_significant_digits(value):
         (9999.9, r"1.000 \cdot 10^{4}", "1e4"),
     ],
 )
-def test_numbers_as_latex_and_as_text(value, tex, text):
+def test_numbers_print_as_latex_and_as_text(value, tex, text):
     assert (number(value).tex, shown(value)) == (tex, text)
 
 
 # -- the sentences ----------------------------------------------------------------------------
 
 
-def test_a_score_shows_the_query_and_the_key():
+def test_score_shows_the_query_and_the_key():
     trace = TypedText(CAT, AttentionConfig(d_model=4, n_heads=2)).trace()
     query, key = trace.layers[0].query[1, 2].tolist(), trace.layers[0].key[1, 5].tolist()
-    shown = explain(trace, "scores", head=1, q=2, k=5)
-    assert [term.value for term in shown.terms] == [a * b for a, b in zip(query, key, strict=True)]
-    assert shown.lines[0] == r"S^{(1)}_{2,5} &= \sum_i Q^{(1)}_{2,i}\, K^{(1)}_{5,i}"
-    for a, b, term in zip(query, key, shown.terms, strict=True):
+    explanation = explain(trace, "scores", head=1, q=2, k=5)
+    assert [term.value for term in explanation.terms] == [a * b for a, b in zip(query, key, strict=True)]
+    assert explanation.lines[0] == r"S^{(1)}_{2,5} &= \sum_i Q^{(1)}_{2,i}\, K^{(1)}_{5,i}"
+    for a, b, term in zip(query, key, explanation.terms, strict=True):
         assert term.tex.replace("(", "").replace(")", "") == rf"{number(a).tex} \cdot {number(b).tex}".replace(
             "(", ""
         ).replace(")", "")
@@ -352,36 +352,36 @@ def test_a_score_shows_the_query_and_the_key():
 def test_many_terms_show_the_largest_and_sum_the_rest():
     trace = TypedText(CAT, AttentionConfig(n_heads=1)).trace()
     products = (trace.layers[0].query[0, 1].double() * trace.layers[0].key[0, 2].double()).tolist()
-    *shown, rest = explain(trace, "scores", q=1, k=2).terms
+    *listed, summed = explain(trace, "scores", q=1, k=2).terms
     largest = sorted(sorted(range(64), key=lambda i: -abs(products[i]))[:8])
-    assert [term.value for term in shown] == [products[i] for i in largest]
-    assert rest.value == pytest.approx(sum(products) - sum(term.value for term in shown))
-    assert r"56\text{ more}" in rest.tex
+    assert [term.value for term in listed] == [products[i] for i in largest]
+    assert summed.value == pytest.approx(sum(products) - sum(term.value for term in listed))
+    assert r"56\text{ more}" in summed.tex
 
 
-def test_the_most_important_cell_is_the_one_named_first():
+def test_most_important_cell_comes_first():
     trace = traced("default")
     products = trace.layers[0].query[1, 2] * trace.layers[0].key[1, 5]
     i = int(products.abs().argmax())
     assert explain(trace, "scores", head=1, q=2, k=5).came_from == (Cell(0, "query", 1, 2, i), Cell(0, "key", 1, 5, i))
 
 
-def test_an_output_names_the_head_it_came_from():
+def test_output_names_its_head():
     layer = traced("default").layers[0]
     products = (layer.head_output[:, 3] * layer.w_o[:, :, 10]).flatten()
     head, column = divmod(int(products.abs().argmax()), 16)
     assert explain(traced("default"), "output", q=3, k=10).came_from == (Cell(0, "head_output", head, 3, column),)
 
 
-def test_a_weight_shows_numerator_and_denominator():
+def test_weight_shows_numerator_and_denominator():
     trace = traced("causal")
     masked = trace.layers[0].masked_scores[0, 2, :3].double()
-    shown = explain(trace, "weights", q=2, k=1)
+    explanation = explain(trace, "weights", q=2, k=1)
     powers = (masked - masked.max()).exp()
-    assert shown.terms[0].value == pytest.approx(float(powers[1]))
-    assert [part.value for part in shown.parts] == pytest.approx(powers.tolist())
-    assert shown.terms[1].value == pytest.approx(float(powers.sum()))
-    assert shown.words == "The share of key 1 in everything query 2 can see (3 keys)."
+    assert explanation.terms[0].value == pytest.approx(float(powers[1]))
+    assert [part.value for part in explanation.parts] == pytest.approx(powers.tolist())
+    assert explanation.terms[1].value == pytest.approx(float(powers.sum()))
+    assert explanation.words == "The share of key 1 in everything query 2 can see (3 keys)."
 
 
 def test_hidden_key_is_explained_as_hidden_with_weight_zero():
@@ -392,42 +392,42 @@ def test_hidden_key_is_explained_as_hidden_with_weight_zero():
     assert "hides key 4 from query 1" in weight.words
 
 
-def test_a_blind_row_is_said_to_have_nothing_to_share():
-    shown = explain(traced("blind rows"), "weights", q=4, k=0)
-    assert "hides every key from query 4" in shown.words
-    assert (shown.result, shown.terms, shown.short) == (0, (), "0: the mask hides every key")
+def test_blind_row_explains_that_nothing_is_visible():
+    explanation = explain(traced("blind rows"), "weights", q=4, k=0)
+    assert "hides every key from query 4" in explanation.words
+    assert (explanation.result, explanation.terms, explanation.short) == (0, (), "0: the mask hides every key")
     assert explain(traced("blind rows"), "head_output", q=4, k=0).result == 0
 
 
-def test_a_tie_at_temperature_zero_is_shared():
-    shown = explain(traced("temperature 0"), "weights", q=3, k=1)
-    assert [term.value for term in shown.terms] == [1, 4]
-    assert "shared by 4 keys" in shown.words
+def test_tie_at_temperature_zero_is_shared():
+    explanation = explain(traced("temperature 0"), "weights", q=3, k=1)
+    assert [term.value for term in explanation.terms] == [1, 4]
+    assert "shared by 4 keys" in explanation.words
 
 
-def test_scaling_is_told_as_it_was_done():
-    told = {name: explain(traced(name), "scaled_scores") for name in SOURCES if name not in NOTEBOOKS}
-    assert r"\sqrt{16}" in told["default"].lines[0]
-    assert "√d_k" in told["default"].words
-    assert "temperature" not in told["default"].words
-    assert "scaling is off" in told["unscaled"].words
-    assert "√d_k" in told["temperature 0.05"].words
-    assert "by the temperature" in told["temperature 0.05"].words
-    assert r"\cdot 0.05000" in told["temperature 0.05"].lines[0]
-    assert "temperature 0" in told["temperature 0"].words
-    assert "left out" in told["temperature 0"].words
+def test_scaling_is_explained_as_it_was_computed():
+    explanations = {name: explain(traced(name), "scaled_scores") for name in SOURCES if name not in NOTEBOOKS}
+    assert r"\sqrt{16}" in explanations["default"].lines[0]
+    assert "√d_k" in explanations["default"].words
+    assert "temperature" not in explanations["default"].words
+    assert "scaling is off" in explanations["unscaled"].words
+    assert "√d_k" in explanations["temperature 0.05"].words
+    assert "by the temperature" in explanations["temperature 0.05"].words
+    assert r"\cdot 0.05000" in explanations["temperature 0.05"].lines[0]
+    assert "temperature 0" in explanations["temperature 0"].words
+    assert "left out" in explanations["temperature 0"].words
 
 
-def test_d_k_of_one_divides_nothing_by_its_root():
+def test_d_k_of_one_is_divided_by_one():
     for name in ("odd sizes", "d_k of 1, not scaled"):
-        shown = explain(traced(name), "scaled_scores", q=1, k=2)
-        assert "scaling is off" not in shown.words  # nobody can see whether it is
-        assert shown.words.startswith("The score is not divided by √d_k: d_k is 1, and so is √d_k;")
-        assert "sqrt" not in shown.lines[0]
-        assert "√" not in shown.short
-    shown = explain(TypedText(CAT, AttentionConfig(d_model=4, d_k=1)).trace(), "scaled_scores", head=1, q=2, k=3)
-    assert shown.lines[0] == "S'^{(1)}_{2,3} &= S^{(1)}_{2,3}"
-    assert shown.short.endswith(": the score itself, d_k is 1, and so is √d_k")
+        explanation = explain(traced(name), "scaled_scores", q=1, k=2)
+        assert "scaling is off" not in explanation.words  # scaling on and off look the same
+        assert explanation.words.startswith("The score is not divided by √d_k: d_k is 1, and so is √d_k;")
+        assert "sqrt" not in explanation.lines[0]
+        assert "√" not in explanation.short
+    explanation = explain(TypedText(CAT, AttentionConfig(d_model=4, d_k=1)).trace(), "scaled_scores", head=1, q=2, k=3)
+    assert explanation.lines[0] == "S'^{(1)}_{2,3} &= S^{(1)}_{2,3}"
+    assert explanation.short.endswith(": the score itself, d_k is 1, and so is √d_k")
 
 
 def test_hidden_weight_is_not_explained_as_dropped_or_left():
@@ -443,11 +443,11 @@ def test_hidden_weight_is_not_explained_as_dropped_or_left():
     assert explain(trace, "dropped_weights", q=q, k=k).short.endswith(" / (1 − 0.3)")
 
 
-def test_minus_zero_is_zero():
+def test_minus_zero_prints_as_zero():
     recorded = {name: torch.tensor([[[number]]]) for name, number in (("query", 0.0), ("key", -2.0), ("scores", -0.0))}
     layer = Layer(recorded=recorded, formula=Formula())
-    shown = explain(Trace(("a",), (layer,)), "scores")
-    assert (repr(shown.value), shown.shown, shown.lines[-1]) == ("0.0", "0", "&= 0")
+    explanation = explain(Trace(("a",), (layer,)), "scores")
+    assert (repr(explanation.value), explanation.shown, explanation.lines[-1]) == ("0.0", "0", "&= 0")
 
 
 def test_cross_attention_takes_keys_from_memory_and_queries_from_input():
@@ -455,14 +455,14 @@ def test_cross_attention_takes_keys_from_memory_and_queries_from_input():
     assert cells == {"query": "input", "key": "memory", "value": "memory"}
 
 
-def test_identity_says_there_is_no_projection():
+def test_identity_explains_the_missing_projection():
     assert explain(traced("identity"), "key", q=1, k=2).words == "No projection: K is X itself."
     assert explain(traced("identity across"), "key", q=1, k=2).words == "No projection: K is X₂ itself."
 
 
 def test_positions_show_their_angle():
-    shown = explain(traced("sinusoidal"), "position", q=3, k=5)
-    assert shown.lines[:2] == (r"P_{3,5} &= \cos\left(3 \,/\, 10000^{4/64}\right)", r"&= \cos(1.68702)")
+    explanation = explain(traced("sinusoidal"), "position", q=3, k=5)
+    assert explanation.lines[:2] == (r"P_{3,5} &= \cos\left(3 \,/\, 10000^{4/64}\right)", r"&= \cos(1.68702)")
 
 
 def test_learned_positions_are_not_called_a_sine():
@@ -476,18 +476,18 @@ def test_learned_positions_are_not_called_a_sine():
 
 
 @pytest.mark.parametrize("step", [step.name for step in STEPS])
-def test_a_step_recorded_alone_is_given_not_explained(step):
+def test_step_recorded_alone_is_shown_as_input_not_explained(step):
     tensor = torch.rand([2] * len(find_step(step).axes))
-    shown = explain(Trace(("a", "b"), (Layer(recorded={step: tensor}),)), step, head=1, q=0, k=1)
-    assert shown.result == shown.value == float(tensor[..., 0, 1].flatten()[-1])
-    assert shown.came_from == ()
+    explanation = explain(Trace(("a", "b"), (Layer(recorded={step: tensor}),)), step, head=1, q=0, k=1)
+    assert explanation.result == explanation.value == float(tensor[..., 0, 1].flatten()[-1])
+    assert explanation.came_from == ()
 
 
-# -- what is not there ------------------------------------------------------------------------
+# -- missing steps and cells ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("place", "message"),
     [
         ({"step": "weights", "q": 6}, "query_pos of weights counts from 0 to 5; got 6: choose one of these."),
         ({"step": "weights", "k": -1}, "key_pos of weights counts from 0 to 2; got -1: choose one of these."),
@@ -497,13 +497,13 @@ def test_a_step_recorded_alone_is_given_not_explained(step):
         ({"step": "scores", "layer": 1}, "layers count from 0 to 0; got 1: choose one of these."),
     ],
 )
-def test_cell_out_of_range_names_the_expected_and_the_given(asked, message):
+def test_cell_out_of_range_names_the_expected_and_the_actual(place, message):
     with pytest.raises(MissingError) as caught:
-        explain(traced("cross-attention"), **asked)
+        explain(traced("cross-attention"), **place)
     assert str(caught.value) == message
 
 
-def test_a_step_that_is_not_there_says_which_are():
+def test_missing_step_error_lists_the_available_steps():
     with pytest.raises(MissingError, match="this source has no memory; it has embedding, input"):
         explain(traced("default"), "memory")
     with pytest.raises(MissingError, match="got 'sims'"):

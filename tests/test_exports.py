@@ -1,4 +1,4 @@
-"""A file is made from the state in its address, over HTTP and without a session: the same as the library gives, byte by byte."""
+"""Exports are made from the state in their address, over HTTP and without a session, and equal the library's files byte by byte."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from benchmarks.session import Session
 from benchmarks.wire import http
 from pages.ui.exports import catalog, lookup, production, route, sending, tokens
 from pages.ui.exports.catalog import EXPORTS
-from pages.ui.exports.fair_queue import FairQueue, LineFullError
-from pages.ui.exports.production import Made, Production
+from pages.ui.exports.fair_queue import FairQueue, QueueFullError
+from pages.ui.exports.production import ExportFile, Production
 from pages.ui.exports.tokens import Offer, Tab
 from pages.ui.lab_maps import lab_maps
 from pages.ui.server import process
 from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_WAITING
 
-assert process  # as the server does
+assert process  # imported as in the server
 
 TEXT = "the cat sat on the mat"
 STATE = {"text": TEXT, "mask": "causal", "heads": "2", "head": "1", "q": "2", "k": "1"}
 SOURCE = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2))
 CELL = Cell(0, "weights", 1, 2, 1)
-HTML = {"Accept-Encoding": "gzip, br"}  # as a browser asks
+HTML = {"Accept-Encoding": "gzip, br"}  # as a browser sends it
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,11 @@ def trace() -> Trace:
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     monkeypatch.setattr(route, "_making", FairQueue(1))
     monkeypatch.setattr(route, "_preparing", FairQueue(2))
-    with TestClient(Starlette(routes=route.routes()), headers=HTML) as found:
-        yield found
+    with TestClient(Starlette(routes=route.routes()), headers=HTML) as test_client:
+        yield test_client
 
 
-def test_a_step_arrives_as_the_table_of_the_library(client: TestClient, trace: Trace) -> None:
+def test_exported_step_equals_the_table_of_the_library(client: TestClient, trace: Trace) -> None:
     layer = trace.layers[0]
     for step in layer.steps:
         answer = client.get(f"/export/{step.name}.csv", params=STATE)
@@ -80,19 +80,20 @@ def test_a_step_arrives_as_the_table_of_the_library(client: TestClient, trace: T
 
 
 def expected(trace: Trace) -> dict[str, Any]:
-    """What the library gives of each kind of file that needs no step."""
+    """The library's content for each kind of file that needs no step."""
     table, second = (
         metrics.of(trace),
         TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2, temperature=0.5)).trace(),
     )
-    found = compare(trace, second, "weights", Place(0, 1), Place(0, 1))
+    comparison = compare(trace, second, "weights", Place(0, 1), Place(0, 1))
     visible = "".join(f"{i} {token}," for i, token in enumerate(TEXT.split()))
     files: dict[str, Any] = {
         "weights-heads.csv": tables.long(trace, ["weights"], 0, range(2)).to_csv(index=False),
-        "weights-B-minus-A.csv": "".join(tables.difference_csv(found, trace.layers[0], second.layers[0])),
+        "weights-B-minus-A.csv": "".join(tables.difference_csv(comparison, trace.layers[0], second.layers[0])),
         "heads-metrics.csv": frames.frame(trace, table, table.heads, counts=True).to_csv(index=False),
         **{
-            f"{one.name}.csv": "".join(tables.read_off_csv(trace, one, 0, 1)) for one in (*aggregates.AGGREGATES, NORMS)
+            f"{derived.name}.csv": "".join(tables.read_off_csv(trace, derived, 0, 1))
+            for derived in (*aggregates.AGGREGATES, NORMS)
         },
         "attention.npz": arrays.npz(trace),
         "attention.safetensors": arrays.safetensors(trace),
@@ -103,15 +104,15 @@ def expected(trace: Trace) -> dict[str, Any]:
 
     assert visible
     files["mask-cells.csv"] = masks.table(trace, 0, 1).to_csv(index=False)
-    one = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
+    single = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
     all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))
     for kind in paper.KINDS:
-        files[f"weights.{kind}"] = paper.picture([one], kind)
+        files[f"weights.{kind}"] = paper.picture([single], kind)
         files[f"maps.{kind}"] = paper.picture(all_maps, kind)
-    return files | {"weights.html": paper.html([one]), "maps.html": paper.html(all_maps)}
+    return files | {"weights.html": paper.html([single]), "maps.html": paper.html(all_maps)}
 
 
-def test_every_kind_of_file_is_what_the_library_gives_and_the_same_each_time(client: TestClient, trace: Trace) -> None:
+def test_every_file_kind_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:
     state = STATE | {"compare": "temperature=0.5", "colors": "stretched", "view": "factors"}
     files = expected(trace)
     known = {(export.name, export.ending) for export in EXPORTS if export.name != "{step}.csv"}
@@ -124,63 +125,63 @@ def test_every_kind_of_file_is_what_the_library_gives_and_the_same_each_time(cli
         assert "attachment" in answer.headers["content-disposition"]
 
 
-def test_a_picture_is_as_wide_and_as_bare_as_the_address_says(client: TestClient, trace: Trace) -> None:
+def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trace: Trace) -> None:
     state = STATE | {"width": "8", "titles": "false", "cross": "false"}
     bare = unmarked(as_plotly(heatmap.heatmap_json(trace, "scores", 0, 1, Cell(0, "scores", 1, 2, 1))))
     assert client.get("/export/scores.svg", params=state).content == paper.picture([bare], "svg", 8.0, False)
     answer = client.get("/export/maps.pdf", params=STATE | {"figure": "scores"})
     assert 'filename="scores-L0-H1-q2-k1.pdf"' in answer.headers["content-disposition"]
-    wrong = client.get("/export/maps.pdf", params=STATE | {"figure": "w_q"})
-    assert (wrong.status_code, wrong.text) == (
+    refused = client.get("/export/maps.pdf", params=STATE | {"figure": "w_q"})
+    assert (refused.status_code, refused.text) == (
         400,
-        "figure is one of scores, weights, output; got “w_q”: choose one, or leave it out for all.",
+        "figure must be one of scores, weights, output; got “w_q”: choose one, or omit it for all.",
     )
 
 
-def test_a_cell_that_another_step_does_not_have_becomes_its_last(client: TestClient, trace: Trace) -> None:
+def test_cell_outside_a_step_becomes_its_last_cell(client: TestClient, trace: Trace) -> None:
     state = STATE | {"heads": "1", "head": "0", "step": "query", "q": "5", "k": "60"}
     answer = client.get("/export/weights.svg", params=state)
     assert 'filename="weights-L0-H0-q5-k5.svg"' in answer.headers["content-disposition"]
 
 
-def test_a_file_may_have_one_layer(client: TestClient) -> None:
+def test_file_may_contain_one_layer(client: TestClient) -> None:
     state = {"source": "notebook", "part": "layer"}
     assert client.get("/export/attention.npz", params=state).status_code == 200
     assert "part is one of trace, layer" in client.get("/export/attention.npz", params=state | {"part": "x"}).text
 
 
 REFUSED = {
-    "no such name": ("foo.csv", {}, 404, "A file is called after a step (embedding, "),
+    "no such name": ("foo.csv", {}, 404, "A file name is a step (embedding, "),
     "no such kind": ("weights.exe", {}, 404, "got “weights.exe”: choose one of these."),
     "a step of another source": ("memory.csv", {}, 404, "memory"),
     "no such step in the state": ("weights.csv", {"step": "foo"}, 400, "step is one of"),
     "a value that cannot be": ("weights.csv", {"temperature": "hot"}, 400, "temperature is a number from 0"),
     "a head that is not there": ("weights.csv", {"head": "7"}, 400, "head is a whole number from 0 to 1; got “7”: change it in the address."),
     "heads that do not divide": ("weights.csv", {"heads": "7"}, 400, "heads is one of"),
-    "another sequence": ("weights.csv", {"sequence": "3"}, 400, "sequence is 0, the only one there is; got “3”"),
+    "another sequence": ("weights.csv", {"sequence": "3"}, 400, "sequence must be 0, the only sequence; got “3”"),
     "too large": ("weights.csv", {"text": " ".join("word" for _ in range(3500)), "d_model": "1024"}, 413, "All steps need at most"),
     "a file that is not here": ("weights.csv", {"source": "file", "file": "x.npz:abc"}, 404, "The link shows the file “x.npz”"),
     "a matrix that is not here": ("weights.csv", {"source": "matrices", "uploaded": "x:90x90"}, 400, "X (90 × 90) is too long for a link"),
     "no numbers": ("weights.csv", {"source": "matrices", "x": "a"}, 400, "X"),
     "a model that is not here": ("weights.csv", {"source": "model", "model": "/etc"}, 400, "/etc"),
-    "a closed page": ("state.json", {"offer": "1", "token": "x"}, 410, "This file belonged to a page that is closed"),
+    "a closed page": ("state.json", {"offer": "1", "token": "x"}, 410, "This file belonged to a closed page"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "more", "status", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_is_refused_in_a_sentence(
-    client: TestClient, name: str, more: dict[str, str], status: int, said: str
+@pytest.mark.parametrize(("name", "more", "status", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_exports_refuse_bad_requests_in_one_sentence(
+    client: TestClient, name: str, more: dict[str, str], status: int, sentence: str
 ) -> None:
     answer = client.get(f"/export/{name}", params=STATE | more)
     assert answer.status_code == status, answer.text
-    assert said in answer.text
+    assert sentence in answer.text
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert "content-disposition" not in answer.headers
     assert "\n" not in answer.text
 
 
 def test_hostile_addresses_end_in_a_file_or_a_sentence(client: TestClient) -> None:
-    queries = [one.query.encode("utf-8", "replace") for one in inputs(60) if one.query]
+    queries = [attack.query.encode("utf-8", "replace") for attack in inputs(60) if attack.query]
     assert len(queries) >= 20
     for query in queries:
         answer = client.post("/export/weights.csv", content=query)
@@ -188,55 +189,53 @@ def test_hostile_addresses_end_in_a_file_or_a_sentence(client: TestClient) -> No
         assert answer.headers["content-type"].startswith("text/csv" if answer.status_code == 200 else "text/plain")
 
 
-def test_a_text_that_is_too_long_is_cut_as_on_a_page(client: TestClient) -> None:
+def test_too_long_text_is_cut_as_on_a_page(client: TestClient) -> None:
     text = "a " * 15_000
     rows = client.get("/export/query.csv", params={"text": text, "d_model": "4", "heads": "1"}).text.splitlines()
     assert len(rows) == 1 + 2048
 
 
-def test_a_download_goes_on_where_it_broke_off(client: TestClient) -> None:
-    whole = client.get("/export/weights.csv", params=STATE)
-    tag = whole.headers["etag"]
-    assert whole.headers["accept-ranges"] == "bytes"
-    half = len(whole.content) // 2
+def test_download_resumes_after_an_interruption(client: TestClient) -> None:
+    complete = client.get("/export/weights.csv", params=STATE)
+    tag = complete.headers["etag"]
+    assert complete.headers["accept-ranges"] == "bytes"
+    half = len(complete.content) // 2
     for first, last in ((half, ""), (0, half), (3, 3), (half, 10**9)):
         part = client.get(
             "/export/weights.csv", params=STATE, headers={"Range": f"bytes={first}-{last}", "If-Range": tag}
         )
-        end = len(whole.content) if last == "" else min(int(last) + 1, len(whole.content))
-        assert (part.status_code, part.content) == (206, whole.content[first:end])
-        assert part.headers["content-range"] == f"bytes {first}-{end - 1}/{len(whole.content)}"
+        end = len(complete.content) if last == "" else min(int(last) + 1, len(complete.content))
+        assert (part.status_code, part.content) == (206, complete.content[first:end])
+        assert part.headers["content-range"] == f"bytes {first}-{end - 1}/{len(complete.content)}"
         assert part.headers["content-length"] == str(end - first)
-    past = client.get("/export/weights.csv", params=STATE, headers={"Range": f"bytes={len(whole.content)}-"})
-    assert (past.status_code, past.headers["content-range"]) == (416, f"bytes */{len(whole.content)}")
+    beyond = client.get("/export/weights.csv", params=STATE, headers={"Range": f"bytes={len(complete.content)}-"})
+    assert (beyond.status_code, beyond.headers["content-range"]) == (416, f"bytes */{len(complete.content)}")
     for odd in (
         {"Range": "bytes=5-", "If-Range": '"other"'},
         {"Range": "bytes=-5"},
         {"Range": "bytes=9-3"},
         {"Range": "x"},
     ):
-        again = client.get("/export/weights.csv", params=STATE, headers=odd)
-        assert (again.status_code, again.content) == (200, whole.content)
-    same = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": f'W/"x", {tag}'})
-    assert (same.status_code, same.content) == (304, b"")
+        ignored = client.get("/export/weights.csv", params=STATE, headers=odd)
+        assert (ignored.status_code, ignored.content) == (200, complete.content)
+    unchanged = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": f'W/"x", {tag}'})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
     other = client.get("/export/weights.csv", params=STATE | {"temperature": "0.5"})
     assert other.headers["etag"] != tag
     assert client.get("/export/weights.csv", params=dict(reversed(STATE.items()))).headers["etag"] == tag
 
 
-def test_a_release_with_other_code_confirms_no_file_of_the_one_before(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_release_with_other_code_confirms_no_older_file(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     tag = client.get("/export/weights.csv", params=STATE).headers["etag"]
     monkeypatch.setattr(lookup, "_code", lambda: "another release")
-    again = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": tag})
-    assert (again.status_code, again.headers["etag"] != tag) == (200, True)
+    renewed = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": tag})
+    assert (renewed.status_code, renewed.headers["etag"] != tag) == (200, True)
 
 
 @pytest.mark.parametrize(
     "state", [STATE, {"source": "trained", "task": "reverse", "steps": "40", "seed": "4712"}], ids=["typed", "trained"]
 )
-def test_a_place_is_returned_where_no_thread_begins(
+def test_queue_place_is_returned_when_no_thread_starts(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, state: dict[str, str]
 ) -> None:
     def begin(*_: Any) -> None:
@@ -245,25 +244,25 @@ def test_a_place_is_returned_where_no_thread_begins(
     free = route._making._free, route._preparing._free
     monkeypatch.setattr(Production, "begin", begin)
     answer = client.get("/export/weights.csv", params=state)
-    assert (answer.status_code, answer.text) == (500, "The file could not be made.")
+    assert (answer.status_code, answer.text) == (500, "The server could not make the file.")
     assert (route._making._free, route._preparing._free) == free
 
 
-def test_a_head_makes_nothing_and_a_long_state_may_come_as_a_body(
+def test_head_request_makes_nothing_and_long_states_may_be_posted(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = client.get("/export/weights.csv", params=STATE)
-    assert client.post("/export/weights.csv", data=STATE).content == whole.content
+    complete = client.get("/export/weights.csv", params=STATE)
+    assert client.post("/export/weights.csv", data=STATE).content == complete.content
     large = client.post("/export/weights.csv", content=b"x" * (route.LONGEST_QUERY + 1))
     assert (large.status_code, "A state may have" in large.text) == (413, True)
-    monkeypatch.setattr(TypedText, "trace", lambda _: pytest.fail("it makes a trace"))
+    monkeypatch.setattr(TypedText, "trace", lambda _: pytest.fail("a HEAD request must not compute a trace"))
     head = client.head("/export/weights.csv", params=STATE | {"seed": "99"})
     assert (head.status_code, head.content, "etag" in head.headers) == (200, b"", True)
     assert client.head("/export/weights.csv", params={"heads": "7"}).status_code == 400
 
 
 def run(work: Any) -> Any:
-    """What a coroutine gives, in time."""
+    """The result of a coroutine, within a minute."""
 
     async def limited() -> Any:
         async with asyncio.timeout(60):
@@ -273,7 +272,7 @@ def run(work: Any) -> Any:
 
 
 class Client:
-    """A client of the route, without a network: it may go, or read nothing."""
+    """A client of the route without a network, which may disconnect or stop reading."""
 
     def __init__(self, name: str, token: str = "", address: str = "203.0.113.1") -> None:
         query = {"offer": "1", "token": token} if token else STATE
@@ -301,7 +300,7 @@ class Client:
 
 
 class Making:
-    """Files that a tab offers, each of which is made when the test says so."""
+    """Files that a tab offers, whose production the test controls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.may_end = threading.Event(), threading.Event()
@@ -310,14 +309,16 @@ class Making:
         monkeypatch.setattr(route, "_making", FairQueue(1))
 
     def offer(self, token: str, *pieces: str | bytes | Callable[[], bytes]) -> str:
-        """The name of a file with this content, which waits for `may_end` where it has none."""
+        """Offers a file with this content, or one that waits for `may_end`; returns its token."""
 
         def make() -> bytes:
             self.made.append(token)
             self.began.set()
             if not pieces:
                 assert self.may_end.wait(60)
-            return b"".join(one() if callable(one) else one.encode() if isinstance(one, str) else one for one in pieces)
+            return b"".join(
+                piece() if callable(piece) else piece.encode() if isinstance(piece, str) else piece for piece in pieces
+            )
 
         tab = Tab(session=token, token=token, offers={"x.csv": Offer("text/csv", "x.csv", make)})
         tokens._TABS[token] = tab
@@ -333,58 +334,58 @@ def making(monkeypatch: pytest.MonkeyPatch) -> Iterator[Making]:
 
 
 @pytest.mark.slow
-def test_one_file_is_made_at_a_time_and_few_wait(making: Making) -> None:
-    async def waits(token: str) -> Client:
-        """One more client of a tab, whose request waits."""
-        before = route._making.waiting(token)
+def test_exports_make_one_file_at_a_time_and_few_wait(making: Making) -> None:
+    async def queued(token: str) -> Client:
+        """Another client of a tab, whose request waits in the queue."""
+        count = route._making.waiting(token)
         client = Client("x.csv", token)
-        while route._making.waiting(token) == before:
+        while route._making.waiting(token) == count:
             await asyncio.sleep(0)
         return client
 
     async def use() -> None:
         first = Client("x.csv", making.offer("a"))
         await asyncio.to_thread(making.began.wait, 60)
-        more = [await waits("a") for _ in range(EXPORTS_WAITING)]
+        others = [await queued("a") for _ in range(EXPORTS_WAITING)]
         refused = Client("x.csv", "a")
         await refused.task
-        assert (refused.status, b"enough of them wait" in refused.sent) == (429, True)
-        gone, other = await waits(making.offer("b", "b")), await waits(making.offer("c", "c"))
-        gone.gone.set()
-        await gone.task
+        assert (refused.status, b"of your files may wait" in refused.sent) == (429, True)
+        leaving, other = await queued(making.offer("b", "b")), await queued(making.offer("c", "c"))
+        leaving.gone.set()
+        await leaving.task
         assert making.made == ["a"]
         making.may_end.set()
-        await asyncio.gather(first.task, other.task, *(one.task for one in more))
-        assert [one.status for one in (first, other, *more)] == [200] * 4
-        assert gone.status == 0
-        assert making.made == ["a", "a", "c", "a"]  # a line each, in turn
+        await asyncio.gather(first.task, other.task, *(client.task for client in others))
+        assert [client.status for client in (first, other, *others)] == [200] * 4
+        assert leaving.status == 0
+        assert making.made == ["a", "a", "c", "a"]  # one queue per tab, served in turn
 
     run(use())
 
 
-def test_an_address_without_a_session_has_a_line_of_its_own(making: Making) -> None:
+def test_address_without_a_session_has_its_own_queue(making: Making) -> None:
     async def use() -> None:
         first = Client("x.csv", making.offer("a"))
         await asyncio.to_thread(making.began.wait, 60)
-        many = [Client("weights.csv") for _ in range(EXPORTS_OF_ADDRESS + 1)]
+        clients = [Client("weights.csv") for _ in range(EXPORTS_OF_ADDRESS + 1)]
         other = Client("weights.csv", address="203.0.113.2")
-        while not any(one.status for one in many):
+        while not any(client.status for client in clients):
             await asyncio.sleep(0)
         making.may_end.set()
-        await asyncio.gather(first.task, other.task, *(one.task for one in many))
-        assert sorted(one.status for one in many) == [200] * EXPORTS_OF_ADDRESS + [429]
+        await asyncio.gather(first.task, other.task, *(client.task for client in clients))
+        assert sorted(client.status for client in clients) == [200] * EXPORTS_OF_ADDRESS + [429]
         assert other.status == 200
 
     run(use())
 
 
-def test_a_place_that_comes_as_somebody_goes_is_handed_on() -> None:
+def test_freed_place_of_a_leaving_client_is_handed_on() -> None:
     async def use() -> None:
         queue = FairQueue(1)
         await queue.acquire("a", 1)
         waiting = asyncio.ensure_future(queue.acquire("a", 1))
         await asyncio.sleep(0)
-        with pytest.raises(LineFullError):
+        with pytest.raises(QueueFullError):
             await queue.acquire("a", 1)
         queue.release()
         waiting.cancel()
@@ -397,12 +398,10 @@ def test_a_place_that_comes_as_somebody_goes_is_handed_on() -> None:
     run(use())
 
 
-def test_a_file_is_not_made_to_its_end_when_its_client_has_gone(
-    making: Making, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_of_a_gone_client_is_not_finished(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces, may_go_on = [], threading.Event()
 
-    def endless(request: Any) -> Made:
+    def endless(request: Any) -> ExportFile:
         def rows() -> Iterator[str]:
             for i in range(10**9):
                 pieces.append(i)
@@ -411,7 +410,7 @@ def test_a_file_is_not_made_to_its_end_when_its_client_has_gone(
                     assert may_go_on.wait(60)
                 yield "1,2\n"
 
-        return Made("x.csv", rows())
+        return ExportFile("x.csv", rows())
 
     export, step = catalog.find("weights.csv")
     monkeypatch.setattr(catalog, "find", lambda _: (catalog.Export(export.name, "text/csv", "", endless), step))
@@ -422,15 +421,15 @@ def test_a_file_is_not_made_to_its_end_when_its_client_has_gone(
         client.gone.set()
         await client.task
         may_go_on.set()
-        await route._making.acquire("a", 1)  # when the thread has ended
+        await route._making.acquire("a", 1)  # free when the thread has ended
         route._making.release()
         assert pieces == [0, 1, 2, 3]
 
     run(use())
 
 
-def test_what_goes_wrong_is_a_sentence_and_never_half_a_file(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong() -> bytes:
+def test_failed_export_is_one_sentence_and_never_half_a_file(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> bytes:
         raise FileError("This text is too long: shorten it.")
 
     def broken() -> bytes:
@@ -439,19 +438,17 @@ def test_what_goes_wrong_is_a_sentence_and_never_half_a_file(making: Making, mon
     monkeypatch.setattr(production, "LARGEST_FILE_MB", 1)
 
     async def use() -> None:
-        said = {"wrong": (wrong, 400), "broken": (broken, 500), "large": (lambda: bytes(2**20 + 1), 413)}
-        for token, (make, status) in said.items():
+        cases = {"wrong": (refuse, 400), "broken": (broken, 500), "large": (lambda: bytes(2**20 + 1), 413)}
+        for token, (make, status) in cases.items():
             client = Client("x.csv", making.offer(token, make))
             await client.task
             assert client.status == status, client.sent
-        assert client.sent.startswith(b"A file may have 1 MB")
+        assert client.sent.startswith(b"A file may have at most 1 MB")
 
     run(use())
 
 
-def test_a_file_that_turns_out_too_large_is_not_ended_as_if_it_were_whole(
-    making: Making, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_that_outgrows_its_limit_is_not_completed(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(production, "LARGEST_FILE_MB", 3)
     export, step = catalog.find("weights.csv")
     has_begun = threading.Event()
@@ -461,8 +458,8 @@ def test_a_file_that_turns_out_too_large_is_not_ended_as_if_it_were_whole(
         assert has_begun.wait(60)
         yield from ["x" * 2**20] * 3
 
-    many = catalog.Export(export.name, "text/csv", "", lambda _: Made("x.csv", rows()))
-    monkeypatch.setattr(catalog, "find", lambda _: (many, step))
+    growing = catalog.Export(export.name, "text/csv", "", lambda _: ExportFile("x.csv", rows()))
+    monkeypatch.setattr(catalog, "find", lambda _: (growing, step))
 
     async def use() -> None:
         client = Client("weights.csv")
@@ -475,27 +472,27 @@ def test_a_file_that_turns_out_too_large_is_not_ended_as_if_it_were_whole(
     run(use())
 
 
-def test_a_large_file_goes_in_pieces_and_only_the_wanted_part_is_kept() -> None:
+def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
     async def use() -> None:
         file = Production(start=2**20 + 3, stop=2**21)
         done = asyncio.Event()
         pieces = [bytes([i]) * 700_000 for i in range(4)]
-        file.begin(lambda: Made("x", pieces), route.Watcher(), done.set)
-        await file.finished()
-        whole = b"".join(pieces)
-        assert (file.total, file.waiting, file.file_name) == (len(whole), 2**21 - 2**20 - 3, "x")
-        found = []
+        file.begin(lambda: ExportFile("x", pieces), route.Watcher(), done.set)
+        await file.until_finished()
+        content = b"".join(pieces)
+        assert (file.total, file.waiting, file.file_name) == (len(content), 2**21 - 2**20 - 3, "x")
+        received = []
         while piece := await file.take():
-            found.append(piece)
-        assert b"".join(found) == whole[2**20 + 3 : 2**21]
-        assert max(map(len, found)) == production.PIECE
+            received.append(piece)
+        assert b"".join(received) == content[2**20 + 3 : 2**21]
+        assert max(map(len, received)) == production.PIECE
         assert file.waiting == 0
         await done.wait()
 
     run(use())
 
 
-def test_who_reads_nothing_is_not_waited_for(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_reads_nothing_is_dropped(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "PATIENCE", 0.05)
 
     async def use() -> None:
@@ -507,7 +504,7 @@ def test_who_reads_nothing_is_not_waited_for(making: Making, monkeypatch: pytest
     run(use())
 
 
-def test_the_slowest_gives_way_where_others_need_the_room(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slowest_client_gives_way_when_others_need_room(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "DOWNLOADS_MB", 1)
 
     async def use() -> None:
@@ -517,7 +514,7 @@ def test_the_slowest_gives_way_where_others_need_the_room(making: Making, monkey
             await asyncio.sleep(0)
         refused = Client("x.csv", making.offer("b", "y"))
         await refused.task
-        assert (refused.status, b"still on their way" in refused.sent) == (503, True)
+        assert (refused.status, b"still sending other files" in refused.sent) == (503, True)
         monkeypatch.setattr(sending, "GRACE", 0)
         served = Client("x.csv", making.offer("c", "z"))
         await asyncio.gather(served.task, slow.task)
@@ -526,7 +523,7 @@ def test_the_slowest_gives_way_where_others_need_the_room(making: Making, monkey
     run(use())
 
 
-def test_a_file_for_which_there_is_no_memory_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_without_enough_memory_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(production, "_LARGE", 0)
     monkeypatch.setattr(production, "make_room", lambda needs: needs)
     answer = client.get("/export/weights.csv", params=STATE)
@@ -534,9 +531,7 @@ def test_a_file_for_which_there_is_no_memory_is_refused(client: TestClient, monk
     assert "this server has less left" in answer.text
 
 
-def test_a_token_leads_to_an_upload_as_long_as_its_tab_is_open(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     is_open = True
     monkeypatch.setattr(Tab, "open", property(lambda _: is_open))
     buffer = io.BytesIO()
@@ -550,17 +545,17 @@ def test_a_token_leads_to_an_upload_as_long_as_its_tab_is_open(
     table = pd.read_csv(io.StringIO(client.get("/export/weights.csv", params=state).text), index_col=0)
     np.testing.assert_array_equal(table.to_numpy()[:, :3], weights[0])
     uploaded = {"source": "matrices", "matrix_kind": "X alone", "uploaded": "x:200x2", "token": "secret"}
-    own = Matrices(x=tuple((i + 0.5, i + 1.5) for i in range(200))).trace()
-    assert client.get("/export/input.csv", params=uploaded).text == "".join(tables.csv(own, "input"))
+    expected = Matrices(x=tuple((i + 0.5, i + 1.5) for i in range(200))).trace()
+    assert client.get("/export/input.csv", params=uploaded).text == "".join(tables.csv(expected, "input"))
 
-    other = state | {"file": "x.npz:" + "0" * 32}  # another upload has taken its place
+    other = state | {"file": "x.npz:" + "0" * 32}  # another upload has replaced it
     assert client.get("/export/weights.csv", params=other).status_code == 404
     is_open = False
     assert client.get("/export/weights.csv", params=state).status_code == 410
-    assert "page that is closed" in client.get("/export/input.csv", params=uploaded).text
+    assert "closed page" in client.get("/export/input.csv", params=uploaded).text
     assert (
         client.get("/export/weights.csv", params=STATE | {"token": "secret"}).status_code == 200
-    )  # all is in the address
+    )  # the address contains everything
     is_open = True
     assert client.get("/export/weights.csv", params=state).status_code == 200
     del tab
@@ -568,9 +563,7 @@ def test_a_token_leads_to_an_upload_as_long_as_its_tab_is_open(
     assert client.get("/export/weights.csv", params=state).status_code == 410
 
 
-def test_a_training_for_a_file_is_that_of_its_visitor_and_ends_with_them(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     from attention.training import films
     from attention.training.watching import Watcher, current
 
@@ -578,14 +571,16 @@ def test_a_training_for_a_file_is_that_of_its_visitor_and_ends_with_them(
     wait = films.Film.wait
     monkeypatch.setattr(films.Film, "wait", lambda self: (watchers.append(current()), wait(self))[1])
     state = {"source": "trained", "task": "reverse", "steps": "40", "seed": "4711"}
-    with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as far:
-        assert far.get("/export/weights.csv", params=state).status_code == 200
+    with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as distant:
+        assert distant.get("/export/weights.csv", params=state).status_code == 200
     assert watchers
-    assert {(one.key, one.group) for one in watchers} == {(("export", "address 203.0.113.9"), "203.0.113.9")}
-    assert not any(one.present() for one in watchers)  # the request has ended
+    assert {(watcher.key, watcher.group) for watcher in watchers} == {
+        (("export", "address 203.0.113.9"), "203.0.113.9")
+    }
+    assert not any(watcher.present() for watcher in watchers)  # false since the request has ended
 
 
-def test_a_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:
+def test_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:
     address = f"{server}/export/weights.csv?{urlencode(STATE)}"
     table = pd.read_csv(address, index_col="query_pos")
     np.testing.assert_array_equal(table.to_numpy(np.float32)[:, :6], trace.layers[0].weights[1].numpy())
@@ -593,24 +588,24 @@ def test_a_program_reads_the_weights_from_a_running_server(server: str, trace: T
         (tmp_path / "attention.npz").write_bytes(answer.read())
         assert not answer.headers["Access-Control-Allow-Origin"]
         assert "frame-ancestors" in answer.headers["Content-Security-Policy"]
-    again = File.open(tmp_path / "attention.npz").trace()
-    assert torch.equal(again.layers[0].weights, trace.layers[0].weights)
+    reopened = File.open(tmp_path / "attention.npz").trace()
+    assert torch.equal(reopened.layers[0].weights, trace.layers[0].weights)
 
 
-def test_a_large_file_goes_on_where_it_broke_off_and_is_the_same_compressed_or_not(server: str) -> None:
+def test_large_file_resumes_identically_with_and_without_compression(server: str) -> None:
     address = f"{server}/export/weights.csv?text={'+'.join(f'w{i}' for i in range(300))}"
     with urllib.request.urlopen(urllib.request.Request(address, headers={"Accept-Encoding": "gzip"})) as answer:
-        whole, tag = answer.read(), answer.headers["ETag"]
-    assert len(whole.splitlines()) == 301
+        content, tag = answer.read(), answer.headers["ETag"]
+    assert len(content.splitlines()) == 301
     resumed = urllib.request.Request(
         address, headers={"Range": "bytes=200000-", "If-Range": tag, "Accept-Encoding": "gzip"}
     )
     with urllib.request.urlopen(resumed) as answer:
         assert answer.status == 206
-        assert whole[:200_000] + answer.read() == whole
+        assert content[:200_000] + answer.read() == content
 
 
-def test_the_token_of_a_page_ends_with_its_tab(server: str) -> None:
+def test_page_token_expires_with_its_tab(server: str) -> None:
     file = io.BytesIO()
     np.savez(file, weights=np.eye(4, dtype=np.float32)[None])
 
@@ -629,11 +624,11 @@ def test_the_token_of_a_page_ends_with_its_tab(server: str) -> None:
     finished(use())
 
 
-def test_the_documents_list_every_kind_of_file() -> None:
+def test_documents_list_every_kind_of_file() -> None:
     document = (ROOT / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"\| file \| content \|\n(.*?)\n\n", document, re.DOTALL)
+    (table,) = re.findall(r"\| file \| content \|\n(.*?)\n\n", document, re.DOTALL)
     names: set[str] = set()
-    for row in listed.splitlines():
+    for row in table.splitlines():
         stem = ""
         for name in re.findall(r"`([^`=]+)`", row.split("|")[1]):
             stem = stem if name.startswith(".") else name.rpartition(".")[0]
@@ -642,13 +637,17 @@ def test_the_documents_list_every_kind_of_file() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_of_a_page_leads_to_a_kind_of_file(page: str) -> None:
+def test_every_export_link_of_a_page_names_a_file_kind(page: str) -> None:
     app = opened(page, aggregate="mean", compare="temperature=0.5", text=TEXT)
     app.session_state["sharing"] = True
     app.run()
-    components = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "attention_exports"]
-    drawn = [link for one in components for link in json.loads(one.json)["links"]]
-    assert any(offered for *_, offered in drawn)  # the state file
+    components = [
+        component.proto
+        for component in app.get("bidi_component")
+        if component.proto.component_name == "attention_exports"
+    ]
+    drawn = [link for component in components for link in json.loads(component.json)["links"]]
+    assert any(offered for *_, offered in drawn)  # the state file is offered by a token
     for _, name, more, offered in drawn:
         assert offered or catalog.find(name)
         assert set(more) <= {"part"}

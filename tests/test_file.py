@@ -1,4 +1,4 @@
-"""The source "file": what others saved, what was exported here, and files that lie."""
+"""The source "file": files of other programs, our own exports, and malformed files."""
 
 from __future__ import annotations
 
@@ -50,39 +50,43 @@ RANDOM = np.random.default_rng(0)
 QKV = {name: RANDOM.normal(size=(2, 3, 4, 5)) for name in ("query", "key", "value")}  # [layer head pos d]
 
 
-def shares(*shape: int) -> np.ndarray:
+def random_weights(*shape: int) -> np.ndarray:
     drawn = RANDOM.random(shape)
     return drawn / drawn.sum(-1, keepdims=True)
 
 
-WEIGHTS = shares(2, 3, 4, 6)  # [layer head query_pos key_pos]
+WEIGHTS = random_weights(2, 3, 4, 6)  # [layer head query_pos key_pos]
 
 
-def npz(**found: Any) -> bytes:
+def npz(**entries: Any) -> bytes:
     file = io.BytesIO()
-    np.savez_compressed(file, **found)
+    np.savez_compressed(file, **entries)
     return file.getvalue()
 
 
-def saved(found: np.ndarray) -> bytes:
+def saved(array: np.ndarray) -> bytes:
     file = io.BytesIO()
-    np.save(file, found)
+    np.save(file, array)
     return file.getvalue()
 
 
-def same(one: Trace, other: Trace) -> None:
-    """Both have the same steps and parameters, to the last bit."""
-    assert (one.tokens, one.key_tokens, one.random) == (other.tokens, other.key_tokens, other.random)
-    assert len(one.layers) == len(other.layers)
-    for ours, theirs in zip(one.layers, other.layers, strict=True):
-        assert (ours.name, ours.tokens, ours.key_tokens) == (theirs.name, theirs.tokens, theirs.key_tokens)
-        assert [step.name for step in ours.steps] == [step.name for step in theirs.steps]
-        for step, tensor in ours:
-            assert tensor.dtype == theirs[step.name].dtype
-            torch.testing.assert_close(tensor, theirs[step.name], rtol=0, atol=0, equal_nan=True)
+def same(actual: Trace, expected: Trace) -> None:
+    """Asserts that two traces have the same steps and parameters, to the last bit."""
+    assert (actual.tokens, actual.key_tokens, actual.random) == (expected.tokens, expected.key_tokens, expected.random)
+    assert len(actual.layers) == len(expected.layers)
+    for layer, expected_layer in zip(actual.layers, expected.layers, strict=True):
+        assert (layer.name, layer.tokens, layer.key_tokens) == (
+            expected_layer.name,
+            expected_layer.tokens,
+            expected_layer.key_tokens,
+        )
+        assert [step.name for step in layer.steps] == [step.name for step in expected_layer.steps]
+        for step, tensor in layer:
+            assert tensor.dtype == expected_layer[step.name].dtype
+            torch.testing.assert_close(tensor, expected_layer[step.name], rtol=0, atol=0, equal_nan=True)
 
 
-# -- what was exported here ---------------------------------------------------------------------
+# -- our own exports ---------------------------------------------------------------------
 
 VARIANTS: dict[str, dict[str, Any]] = variants() | {
     "plain": {},
@@ -104,25 +108,25 @@ def test_exported_text_opens_to_the_same_digits_and_formula(knobs: dict[str, Any
     opened = File.of("x.safetensors", arrays.safetensors(trace)).trace()
     same(opened, trace)
     same(File.of("x.npz", arrays.npz(trace)).trace(), trace)
-    layer, was = opened.layers[0], trace.layers[0]
-    assert layer.formula == was.formula
-    assert set(layer.recorded) == set(was.recorded), "what the formula makes is made, and not kept"
+    layer, original = opened.layers[0], trace.layers[0]
+    assert layer.formula == original.formula
+    assert set(layer.recorded) == set(original.recorded), "tensors that the formula computes are not stored"
     for step in layer.steps:
         assert explain(opened, step.name, 0, 0, 1, 1) == explain(trace, step.name, 0, 0, 1, 1)
 
-    head = was.n_heads - 1
+    head = original.n_heads - 1
     alone = File.of("x.npz", arrays.npz(trace, head)).trace().layers[0]
     assert alone.formula is not None
-    for step in was.steps:
+    for step in original.steps:
         if step.name != "output" or not alone.has("w_o"):
             torch.testing.assert_close(
-                alone.matrix(step.name), was.matrix(step.name, head), rtol=0, atol=0, equal_nan=True
+                alone.matrix(step.name), original.matrix(step.name, head), rtol=0, atol=0, equal_nan=True
             )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_an_exported_notebook_opens_again_with_its_notes(name: str) -> None:
+def test_exported_notebook_reopens_with_its_notes(name: str) -> None:
     trace = Notebook(name).trace()
     for opened in (File.of("x.npz", arrays.npz(trace)), File.of("x.safetensors", arrays.safetensors(trace))):
         same(opened.trace(), trace)
@@ -130,7 +134,7 @@ def test_an_exported_notebook_opens_again_with_its_notes(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_given_matrices_open_again_with_all_that_stood_beside_them() -> None:
+def test_exported_matrices_reopen_with_biases_mask_and_notes() -> None:
     rows = {"query": ((1.0, 2.0), (0.5, -1.0)), "key": ((1.0, 0.0), (2.0, 1.0)), "value": ((1.0,), (3.0,))}
     source = Matrices(
         **rows, bias=((0.0, -math.inf), (1.0, 0.0)), dropout_mask=((1.0, 0.0), (2.0, 2.0)), divisor=3.0, valid=2
@@ -141,8 +145,8 @@ def test_given_matrices_open_again_with_all_that_stood_beside_them() -> None:
         assert opened.trace().layers[0].formula == trace.layers[0].formula
 
 
-def several() -> Trace:
-    """Three layers of different kinds, with tokens and names of their own."""
+def mixed_trace() -> Trace:
+    """A trace with three layers of different kinds, each with its tokens and names."""
     text = TypedText("the cat sat", AttentionConfig(mask="causal")).trace().layers[0]
     crossed = TypedText("a dog", AttentionConfig(positions="alibi"), "b c d e").trace().layers[0]
     weights = Layer("", ("the", "cat", "sat"), recorded={"weights": torch.full((2, 3, 3), 1 / 3, dtype=torch.float64)})
@@ -152,36 +156,40 @@ def several() -> Trace:
     )
 
 
-def test_several_layers_keep_names_tokens_and_some_numbers() -> None:
-    trace = several()
+def test_layers_keep_names_tokens_and_partial_numbers() -> None:
+    trace = mixed_trace()
     same(File.of("x.npz", arrays.npz(trace)).trace(), trace)
     same(File.of("x.safetensors", arrays.safetensors(trace)).trace(), trace)
-    some = File.of("x.npz", arrays.npz(trace, layers=[1, 2])).trace()
-    assert [layer.name for layer in some.layers] == ["cross 2", "layer 2"]
-    assert some.layers[0].key_tokens == ("b", "c", "d", "e")
+    partial = File.of("x.npz", arrays.npz(trace, layers=[1, 2])).trace()
+    assert [layer.name for layer in partial.layers] == ["cross 2", "layer 2"]
+    assert partial.layers[0].key_tokens == ("b", "c", "d", "e")
 
 
-def test_changed_number_of_an_export_is_shown_as_changed() -> None:
+def test_altered_number_of_an_export_is_shown_as_altered() -> None:
     trace = TypedText("the cat sat").trace()
-    found = dict(np.load(io.BytesIO(arrays.npz(trace))))
+    contents = dict(np.load(io.BytesIO(arrays.npz(trace))))
     nearly, other = (
-        {**found, "L0.weights": changed}
-        for changed in (found["L0.weights"] * np.float32(1 + 2e-7), np.roll(found["L0.weights"], 1, 2))
+        {**contents, "L0.weights": changed}
+        for changed in (contents["L0.weights"] * np.float32(1 + 2e-7), np.roll(contents["L0.weights"], 1, 2))
     )
     layer = File.of("x.npz", npz(**nearly)).trace().layers[0]
     np.testing.assert_array_equal(layer["weights"], nearly["L0.weights"])
-    assert layer.formula is not None, "rounded elsewhere, it is still the formula"
+    assert layer.formula is not None, "other rounding still counts as the formula"
     opened = File.of("x.npz", npz(**other)).trace()
     assert opened.layers[0].formula is None
     np.testing.assert_array_equal(opened.layers[0]["weights"], other["L0.weights"])
     assert "weights differs from the result of the formula" in opened.notes[0]
-    turned = {**found, "L0.query": found["L0.query"] + 1, **{f"L0.{name}": found[f"L0.{name}"] for name in ()}}
+    altered = {
+        **contents,
+        "L0.query": contents["L0.query"] + 1,
+        **{f"L0.{name}": contents[f"L0.{name}"] for name in ()},
+    }
     bare = File.of(
         "x.npz",
         npz(
             **{
-                key: one
-                for key, one in turned.items()
+                key: array
+                for key, array in altered.items()
                 if "scores" not in key and key[3:] not in ("weights", "head_output", "output")
             }
         ),
@@ -190,9 +198,9 @@ def test_changed_number_of_an_export_is_shown_as_changed() -> None:
     assert bare.layers[0].has("w_k")
 
 
-def test_an_export_of_an_earlier_version_has_the_usual_formula() -> None:
+def test_export_of_an_earlier_version_has_the_standard_formula() -> None:
     trace = TypedText("the cat sat on", AttentionConfig(mask="causal", temperature=0.5)).trace()
-    old = {key: one for key, one in np.load(io.BytesIO(arrays.npz(trace))).items() if key != "about"}
+    old = {key: array for key, array in np.load(io.BytesIO(arrays.npz(trace))).items() if key != "about"}
     opened = File.of("x.npz", npz(**old)).trace()
     assert opened.layers[0].formula is not None
     for step, tensor in trace.layers[0]:
@@ -200,27 +208,27 @@ def test_an_export_of_an_earlier_version_has_the_usual_formula() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "value",
     [None, [], "dot", {"score": "best"}, {"rotary": -1}, {"rotary": math.nan}, {"temperature": True}, {"mask": {"kind": "x"}}, {"mask": {"real": "2"}}, {"mask": 3},
      {"dropping": {"share": 1.5}}, {"sinks": 1}, {"cap": "x"}, {"divisor": 0}, {"bias": ["alibi"]}, {"own_divisor": 10**400}],
 )  # fmt: skip
-def test_a_formula_that_somebody_wrote_is_checked(said: object) -> None:
+def test_formula_of_foreign_origin_is_validated(value: object) -> None:
     with pytest.raises(ConfigError, match="a formula has the fields score, "):
-        written.read(said)
+        written.read(value)
 
 
-def test_a_formula_is_read_as_it_was_written() -> None:
+def test_formula_is_read_as_it_was_written() -> None:
     for formula in (
         Formula(),
         Formula(temperature=math.inf, mask=Mask("prefix", prefix=2, real=(True, False)), cap=2.0, bias="alibi"),
     ):
         assert written.read(json.loads(json.dumps(written.written(formula)))) == formula
     assert written.written(Formula()).keys() == written._CHECKS.keys(), (
-        "a new field of a formula says here what it may be"
+        "every field of a formula needs its allowed values"
     )
 
 
-# -- what others saved --------------------------------------------------------------------------
+# -- files of other programs --------------------------------------------------------------------------
 
 WAYS: dict[str, tuple[str, bytes]] = {
     "npz": ("x.npz", npz(weights=WEIGHTS)),
@@ -233,7 +241,7 @@ WAYS: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.mark.parametrize(("name", "content"), WAYS.values(), ids=WAYS)
-def test_weights_are_as_saved_and_nothing_follows_from_them(name: str, content: bytes, tmp_path: Path) -> None:
+def test_recorded_weights_are_kept_and_nothing_is_derived_from_them(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     source = File.open(tmp_path / name)
     assert source == File.of(name, content)
@@ -250,12 +258,12 @@ def test_weights_are_as_saved_and_nothing_follows_from_them(name: str, content: 
     assert "as the source recorded it" in explain(trace, "weights", 1, 2, 3, 4).words
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        made = run(
+        variables = run(
             python(source, trace, cell).replace(
                 "import safetensors.torch", "import safetensors.torch as _, safetensors"
             )
         )
-    np.testing.assert_array_equal(made["weights"], WEIGHTS[1])
+    np.testing.assert_array_equal(variables["weights"], WEIGHTS[1])
 
 
 KINDS = {
@@ -286,13 +294,13 @@ def test_every_kind_of_number_is_read_right(kind: torch.dtype, read_as: torch.dt
         assert not layer["weights"][0, 1, 2:].any()
 
 
-def test_queries_and_keys_are_worked_out_as_torch_does() -> None:
+def test_queries_and_keys_are_attended_like_torch() -> None:
     mask = np.tril(np.ones((4, 4), dtype=bool))
     trace = File.of("x.npz", npz(**QKV, mask=mask, tokens=np.array(["the", "cat", "", "the"]))).trace()
     assert trace.tokens == trace.key_tokens == ("the", "cat", "", "the")
     for number, layer in enumerate(trace.layers):
         expected = torch.nn.functional.scaled_dot_product_attention(
-            *(torch.from_numpy(one[number]) for one in QKV.values()), attn_mask=torch.from_numpy(mask)
+            *(torch.from_numpy(array[number]) for array in QKV.values()), attn_mask=torch.from_numpy(mask)
         )
         torch.testing.assert_close(layer["head_output"], expected, rtol=1e-12, atol=1e-12)
         assert (
@@ -302,55 +310,55 @@ def test_queries_and_keys_are_worked_out_as_torch_does() -> None:
     assert trace.notes == ()
 
 
-@pytest.mark.parametrize("beside", [{"divisor": 2.0}, {"scaling": [0.5, 0.5]}, {"scaling": "0.5"}])
-def test_the_file_says_what_scores_are_divided_by(beside: dict[str, Any]) -> None:
-    texts = {key: one for key, one in beside.items() if isinstance(one, str)}
+@pytest.mark.parametrize("extra", [{"divisor": 2.0}, {"scaling": [0.5, 0.5]}, {"scaling": "0.5"}])
+def test_file_defines_the_divisor_of_its_scores(extra: dict[str, Any]) -> None:
+    texts = {key: text for key, text in extra.items() if isinstance(text, str)}
     content = (
-        save({name: torch.tensor(one) for name, one in QKV.items()}, {**texts, "tokens": '["a", "b", "c", "d"]'})
+        save({name: torch.tensor(array) for name, array in QKV.items()}, {**texts, "tokens": '["a", "b", "c", "d"]'})
         if texts
-        else npz(**QKV, **beside, tokens=np.array(list("abcd")))
+        else npz(**QKV, **extra, tokens=np.array(list("abcd")))
     )
     trace = File.of("x.safetensors" if texts else "x.npz", content).trace()
     assert trace.tokens == tuple("abcd")
     torch.testing.assert_close(trace.layers[1]["scaled_scores"], trace.layers[1]["scores"] / 2)
 
 
-def test_weights_beside_queries_and_keys_are_those_of_the_file() -> None:
-    same_ = TypedText("a b c d", AttentionConfig(d_model=8, n_heads=2)).trace().layers[0]
-    found = {name: same_[name].numpy() for name in ("query", "key", "value", "weights")}
-    assert File.of("x.npz", npz(**found)).trace().layers[0].formula is not None
-    wrong = File.of("x.npz", npz(**found, divisor=10.0)).trace()
-    assert [step.name for step in wrong.layers[0].steps] == ["query", "key", "value", "weights"]
-    assert "weights differs from the result of the formula for query, key and mask" in wrong.notes[0]
+def test_weights_beside_queries_and_keys_come_from_the_file() -> None:
+    layer = TypedText("a b c d", AttentionConfig(d_model=8, n_heads=2)).trace().layers[0]
+    recorded = {name: layer[name].numpy() for name in ("query", "key", "value", "weights")}
+    assert File.of("x.npz", npz(**recorded)).trace().layers[0].formula is not None
+    contradictory = File.of("x.npz", npz(**recorded, divisor=10.0)).trace()
+    assert [step.name for step in contradictory.layers[0].steps] == ["query", "key", "value", "weights"]
+    assert "weights differs from the result of the formula for query, key and mask" in contradictory.notes[0]
 
 
-def test_what_rests_in_a_file_is_said() -> None:
+def test_file_notes_unused_arrays() -> None:
     low = WEIGHTS.copy()
     low[0, 1, 2] *= 0.5
-    found = npz(weights=low.astype(np.float16), embeddings=np.ones(3), loss=np.array([{}]), names=np.array(["x"]))
-    assert File.of("x.npz", found).trace().notes == (
+    content = npz(weights=low.astype(np.float16), embeddings=np.ones(3), loss=np.array([{}]), names=np.array(["x"]))
+    assert File.of("x.npz", content).trace().notes == (
         "These arrays of “x.npz” are not used: “embeddings”, “loss”.",
         "1 row of weights sums to a value other than 1, from 0.5 to 0.5: they are shown unchanged, not renormalised.",
     )
 
 
-# -- what cannot be shown -----------------------------------------------------------------------
+# -- unreadable files -----------------------------------------------------------------------
 
 
 def header(descr: str, shape: str, body: bytes = b"") -> bytes:
     return npy(f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}\n", body)
 
 
-def zipped(files: dict[str, bytes], how: int = zipfile.ZIP_DEFLATED) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", how) as archive:
+def zipped(files: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
-def tensors(said: Any, body: bytes = b"", length: int | None = None) -> bytes:
-    text = said if isinstance(said, bytes) else json.dumps(said).encode()
+def tensors(head: Any, body: bytes = b"", length: int | None = None) -> bytes:
+    text = head if isinstance(head, bytes) else json.dumps(head).encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + body
 
 
@@ -416,17 +424,17 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "content", "why"), REFUSED.values(), ids=REFUSED)
-def test_a_file_that_cannot_be_shown_is_a_sentence(
-    name: str, content: bytes, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "content", "reason"), REFUSED.values(), ids=REFUSED)
+def test_unreadable_file_gets_one_sentence(
+    name: str, content: bytes, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileError) as refused:
         File.of(name, content, max_bytes=100 * 2**20).trace()
-    said = str(refused.value)
-    assert why in said
-    assert len(said) < 400
-    assert not list(tmp_path.iterdir()), "nothing ran"
+    message = str(refused.value)
+    assert reason in message
+    assert len(message) < 400
+    assert not list(tmp_path.iterdir()), "no code ran"
 
 
 @settings(max_examples=150)
@@ -440,12 +448,12 @@ def test_any_content_of_a_file_ends_in_numbers_or_sentence(named: tuple[str, byt
                 assert layer.facts(step.name)
 
 
-def test_sizes_that_do_not_fit_are_a_sentence() -> None:
+def test_mismatched_sizes_get_one_sentence() -> None:
     with pytest.raises(ShapeError, match="d_k is 5 in query but 4 in key"):
         File.of("x.npz", npz(**{**QKV, "key": QKV["key"][..., :4]})).trace()
 
 
-def test_a_path_without_a_file_is_a_sentence(tmp_path: Path) -> None:
+def test_path_without_a_file_gets_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"“none.npz” cannot be opened \(No such file or directory\)"):
         File.open(tmp_path / "none.npz")
     (tmp_path / "x.npy").write_bytes(saved(WEIGHTS))
@@ -453,18 +461,20 @@ def test_a_path_without_a_file_is_a_sentence(tmp_path: Path) -> None:
         File.open(tmp_path / "x.npy", max_bytes=100)
 
 
-def test_a_file_weighs_in_memory_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_memory_estimate_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     source = File.of("x.npz", npz(weights=np.zeros((8, 8, 256, 256), np.float16)))  # 8 MB, a few kB in the file
     assert len(source.content) < 2**15
     assert source.needs == 2 * 8 * 8 * 256 * 256 * 4 + len(source.content)
-    monkeypatch.setattr(np, "frombuffer", lambda *_: pytest.fail("nothing is unpacked"))
+    monkeypatch.setattr(np, "frombuffer", lambda *_: pytest.fail("the file must not be unpacked"))
     with pytest.raises(FileError, match="would take 32 MB in memory; at most 31 MB are read"):
         File.of("x.npz", source.content, max_bytes=31 * 2**20).trace()
 
 
-def test_matrices_of_one_head_equal_the_source_of_matrices() -> None:
-    query, key, value = (one[0, 0] for one in QKV.values())
-    rows = {name: tuple(map(tuple, one.tolist())) for name, one in (("query", query), ("key", key), ("value", value))}
+def test_matrices_of_one_head_equal_the_matrices_source() -> None:
+    query, key, value = (array[0, 0] for array in QKV.values())
+    rows = {
+        name: tuple(map(tuple, array.tolist())) for name, array in (("query", query), ("key", key), ("value", value))
+    }
     opened = File.of("x.npz", npz(query=query, key=key, value=value)).trace()
     for step, tensor in Matrices(**rows).trace().layers[0]:
         torch.testing.assert_close(opened.layers[0][step.name], tensor, rtol=0, atol=0)
@@ -486,12 +496,12 @@ def test_documented_lines_save_attention_that_opens(tmp_path: Path, monkeypatch:
     BertModel(BertConfig(vocab_size=len(vocabulary), **sizes)).save_pretrained(tmp_path / "model")
     BertTokenizer(vocab=vocabulary).save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-    made: dict[str, Any] = {}
-    exec(lines.replace("path/to/your/model", "model"), made)
+    variables: dict[str, Any] = {}
+    exec(lines.replace("path/to/your/model", "model"), variables)
     trace = File.open("attention.npz").trace()
     assert trace.tokens == ("[CLS]", *words, "[SEP]")
     assert len(trace.layers) == 2
-    for layer, weights in zip(trace.layers, made["weights"], strict=True):
+    for layer, weights in zip(trace.layers, variables["weights"], strict=True):
         np.testing.assert_array_equal(layer["weights"], weights)
         torch.testing.assert_close(layer["weights"].sum(-1), torch.ones(2, len(words) + 2))
     assert trace.notes == ()

@@ -1,4 +1,4 @@
-"""The source "file" on the pages: uploaded, asked for where it is not here, taken along."""
+"""The source "file" on the pages: uploaded, requested where it is missing, exported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import address, around, turn
 from streamlit.testing.v1 import AppTest
-from test_file import QKV, REFUSED, WEIGHTS, npz, several
+from test_file import QKV, REFUSED, WEIGHTS, mixed_trace, npz
 from test_pages import PAGES, drawn, opened, said
 
 from attention import File, FileError
@@ -23,7 +23,7 @@ FILES = {
     "weights of other queries than keys": ("w.npz", npz(weights=WEIGHTS)),
     "queries and keys": ("q.npz", npz(**QKV)),
     "scores alone": ("s.json", json.dumps({"scores": QKV["query"].tolist()}).encode()),
-    "an export of several kinds": ("e.safetensors", arrays.safetensors(several())),
+    "an export of several kinds": ("e.safetensors", arrays.safetensors(mixed_trace())),
 }
 
 
@@ -34,7 +34,7 @@ def uploaded(app: AppTest, name: str, content: bytes) -> AppTest:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_file_opens_on_every_page(page: str) -> None:
+def test_file_opens_on_every_page(page: str) -> None:
     name, content = FILES["an export of several kinds"]
     app = uploaded(opened(page, source="file"), name, content)
     assert address(app)["file"] == f"{name}:{File.of(name, content).digest}"
@@ -44,83 +44,81 @@ def test_a_file_opens_on_every_page(page: str) -> None:
         assert not app.error
 
 
-def test_masks_says_what_a_file_has_not_recorded() -> None:
+def test_masks_page_lists_what_a_file_has_not_recorded() -> None:
     app = uploaded(opened("pages/masks.py", source="file"), *FILES["scores alone"])
     assert not app.error
-    assert [one.value for one in app.caption if "no rows to average" in one.value]
+    assert [caption.value for caption in app.caption if "no rows to average" in caption.value]
 
 
-def test_the_lab_paints_each_layer_of_a_file() -> None:
+def test_lab_paints_each_layer_of_a_file() -> None:
     app = uploaded(opened("app.py", source="file", layer="1", head="2"), *FILES["weights of other queries than keys"])
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["weights"]
     np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[1, 2])
-    assert not {"temperature", "mask"} & around(app)["controls"].keys(), "nothing made these weights"
+    assert not {"temperature", "mask"} & around(app)["controls"].keys(), "these weights have no formula"
     turn(app, layer=0)
     np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[0, 2])
 
 
-def test_what_a_file_says_of_its_formula_can_be_turned() -> None:
+def test_formula_of_a_file_can_be_overridden() -> None:
     app = uploaded(opened("app.py", source="file", mask="causal"), *FILES["queries and keys"])
-    weights = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
+    weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
     assert not np.triu(np.nan_to_num(weights), 1).any()
-    assert "What if, this head only: mask causal" in around(app)["own"]["said"]
+    assert "What if, this head only: mask causal" in around(app)["override"]["text"]
 
 
-def test_a_link_asks_for_its_file_by_name_and_says_where_another_came() -> None:
+def test_link_asks_for_its_file_and_labels_a_substitute() -> None:
     name, content = FILES["queries and keys"]
-    link_ = {"source": "file", "file": f"{name}:{File.of(name, content).digest}", "layer": "1"}
+    params = {"source": "file", "file": f"{name}:{File.of(name, content).digest}", "layer": "1"}
     app = opened("app.py", source="file")
     assert "upload it, and every page shows it" in said(app)
     assert not app.error
-    app = opened("app.py", **link_)
+    app = opened("app.py", **params)
     assert "The link shows the file “q.npz”" in said(app)
     assert "which is not on this server: upload it" in said(app).replace("\\", "")
     assert not drawn(app)
     uploaded(app, name, content)
     assert not app.error
     assert address(app)["layer"] == "1"
-    other = uploaded(opened("app.py", **link_), name, npz(**{**QKV, "value": QKV["value"] + 1}))
-    assert "the one that was uploaded has other bytes, and is shown" in said(other)
+    other = uploaded(opened("app.py", **params), name, npz(**{**QKV, "value": QKV["value"] + 1}))
+    assert "is not the same file as in the link" in said(other)
     assert drawn(other)
     with pytest.raises(FileError, match=r"The link shows the file “q\.npz”"):
-        link.source_of(link_, LIMITS)
+        link.source_of(params, LIMITS)
 
 
-def test_a_file_that_cannot_be_shown_is_a_sentence_and_the_one_before_it_stays() -> None:
+def test_unreadable_file_gets_one_sentence_and_the_previous_file_stays() -> None:
     app = uploaded(opened("app.py", source="file"), *FILES["queries and keys"])
-    before, shown = drawn(app), address(app)["file"]
+    maps, file_key = drawn(app), address(app)["file"]
     for case in ("a header of 100 GB", "10^12 numbers", "a pickle alone", "no JSON"):
-        name, content, why = REFUSED[case]
+        name, content, reason = REFUSED[case]
         uploaded(app, name, content)
-        assert why.split(";")[0][:30] in said(app).replace("\\", "")
-        assert address(app)["file"] == shown
-        np.testing.assert_array_equal(drawn(app)[1]["data"][0]["z"], before[1]["data"][0]["z"])
-    wrong = uploaded(opened("app.py", source="file"), *REFUSED["NaN"][:2])
-    assert "got nan at head 0, query 1 x1, key 0 k0" in said(wrong).replace("\\", "")
-    assert not drawn(wrong)
+        assert reason.split(";")[0][:30] in said(app).replace("\\", "")
+        assert address(app)["file"] == file_key
+        np.testing.assert_array_equal(drawn(app)[1]["data"][0]["z"], maps[1]["data"][0]["z"])
+    refused = uploaded(opened("app.py", source="file"), *REFUSED["NaN"][:2])
+    assert "got nan at head 0, query 1 x1, key 0 k0" in said(refused).replace("\\", "")
+    assert not drawn(refused)
 
 
-def test_a_locked_link_asks_for_its_file_and_then_has_no_field_for_another() -> None:
+def test_locked_link_asks_for_its_file_then_hides_the_field() -> None:
     app = opened("app.py", source="file", file="x.npz:0123456789abcdef", lock="1")
     uploaded(app, *FILES["queries and keys"])
     assert drawn(app)
     assert not app.file_uploader
 
 
-def test_the_link_button_says_that_the_file_is_not_in_the_link() -> None:
-    assert bar._missing(File.of("x.npz", b"")).startswith(
-        "“x.npz” is not in the link: who opens it is asked for that file"
-    )
+def test_link_button_warns_that_links_contain_no_file() -> None:
+    assert bar._missing(File.of("x.npz", b"")).startswith("“x.npz” is not in the link: send the file too")
 
 
-def test_a_held_file_counts_as_an_upload_as_long_as_its_session_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_file_counts_as_an_upload_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "get_script_run_ctx", lambda: type("Context", (), {"session_id": "a"}))
-    monkeypatch.setattr(uploads, "_held", WeakValueDictionary())
-    kept = File.of("x.npz", b"12345")
-    uploads.hold(kept)
-    assert uploads.held() == {"a": 5}
-    kept = File.of("y.npz", b"123")
-    uploads.hold(kept)
-    assert uploads.held() == {"a": 3}
-    del kept
-    assert not uploads.held()
+    monkeypatch.setattr(uploads, "_session_files", WeakValueDictionary())
+    file = File.of("x.npz", b"12345")
+    uploads.count_file(file)
+    assert uploads.session_file_sizes() == {"a": 5}
+    file = File.of("y.npz", b"123")
+    uploads.count_file(file)
+    assert uploads.session_file_sizes() == {"a": 3}
+    del file
+    assert not uploads.session_file_sizes()

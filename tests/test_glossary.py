@@ -10,13 +10,13 @@ from attention.numbers import glossary
 LAYER = TypedText("one two three").trace().layers[0]
 
 
-def test_every_step_has_an_equation_that_begins_with_its_symbol() -> None:
+def test_every_equation_begins_with_its_symbol() -> None:
     for step in STEPS:
         assert step.equation.lstrip("{").startswith(step.tex.strip("{}")[0])
         assert " = " in step.equation
 
 
-def test_every_axis_of_every_step_and_parameter_is_explained_and_no_other() -> None:
+def test_every_axis_of_steps_and_parameters_is_explained_exactly_once() -> None:
     used = {axis for entry in (*STEPS, *PARAMETERS) for axis in entry.axes}
     assert used == {axis.name for axis in AXES}
     signatures = [get_args(alias)[1] for alias in vars(axes).values() if get_origin(alias) is Annotated]
@@ -24,13 +24,13 @@ def test_every_axis_of_every_step_and_parameter_is_explained_and_no_other() -> N
     assert {axis for names in signatures for axis in names.split()} <= {*used, "pos"}
 
 
-def test_a_shape_has_the_sizes_of_the_layer() -> None:
+def test_shape_shows_the_sizes_of_the_layer() -> None:
     assert glossary.shape(find_step("query"), LAYER) == "head 4 · query_pos 3 · d_k 16"
     assert glossary.shape(find_step("query"), Layer()) == "head ? · query_pos ? · d_k ?"
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("query", "steps"),
     [
         ("hook_pattern", ["weights"]),
         ("HOOK_Z", ["head_output"]),
@@ -59,15 +59,15 @@ def test_a_shape_has_the_sizes_of_the_layer() -> None:
         ("softmax", ["weights"]),
     ],
 )
-def test_a_name_finds_its_steps(asked: str, found: list[str]) -> None:
-    assert [step.name for step in glossary.matching(asked)] == found
+def test_search_by_name_finds_its_steps(query: str, steps: list[str]) -> None:
+    assert [step.name for step in glossary.matching(query)] == steps
 
 
-def test_nothing_asked_finds_everything() -> None:
+def test_empty_search_finds_everything() -> None:
     assert glossary.matching("  ") == STEPS
 
 
-def test_the_tables_have_a_line_for_everything_and_no_empty_column() -> None:
+def test_glossary_tables_have_every_row_and_no_empty_column() -> None:
     assert glossary.frame(LAYER)["name"].tolist() == [entry.name for entry in (*STEPS, *PARAMETERS)]
     assert glossary.axes(LAYER)["size"].tolist() == ["4", "4", "3", "3", "64", "16", "16", "–"]
     assert glossary.parameters(LAYER).set_index("name").loc["w_o", "axes"] == "head 4 · d_v 16 · d_model 64"
@@ -75,7 +75,7 @@ def test_the_tables_have_a_line_for_everything_and_no_empty_column() -> None:
         assert (table.astype(str) != "").any().all()
 
 
-def test_libraries_and_notebooks_together_are_everybody() -> None:
+def test_glossary_origins_are_all_libraries_and_notebooks() -> None:
     for step in STEPS:
         assert len(glossary.libraries(step)) + len(glossary.notebooks(step)) == len(step.elsewhere)
     assert ("4", "attn_probs") in glossary.notebooks(find_step("weights"))

@@ -1,4 +1,4 @@
-"""A quick slice of `benchmarks.harm` and `benchmarks.load`, so that the scripts keep working and find what they look for."""
+"""A quick slice of `benchmarks.harm` and `benchmarks.load`, so that the scripts keep working and report the failures they look for."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from benchmarks.server import Server
 from benchmarks.session import Run, Session
 from pages.ui.menu import NAMES
 
-LIMIT = 1024  # MB, what the manifests give a replica
+LIMIT = 1024  # MB, the memory of a replica in the manifests
 
 
 def finished(work: Coroutine[Any, Any, Any]) -> Any:
-    """What the coroutine gives; in a thread of its own, for Playwright's loop runs in this one while a browser is open."""
+    """The result of a coroutine, run in a separate thread, because Playwright's loop runs in this one while a browser is open."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 
@@ -34,8 +34,10 @@ def guarded() -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("attack", [one for one in harm.ATTACKS if one.slice is not None], ids=lambda one: one.name)
-def test_an_attack_ends_in_pictures_and_sentences_and_nobody_notices(guarded: Server, attack: Attack) -> None:
+@pytest.mark.parametrize(
+    "attack", [attack for attack in harm.ATTACKS if attack.slice is not None], ids=lambda attack: attack.name
+)
+def test_attack_ends_in_pictures_and_sentences_unnoticed_by_others(guarded: Server, attack: Attack) -> None:
     cost = finished(suffer(guarded, attack, **attack.slice or {}))
     assert not cost.broken
     assert cost.peak < LIMIT
@@ -48,7 +50,7 @@ def test_large_links_on_every_page_leave_memory_flat() -> None:
         assert not finished(flat.until_flat(server))
 
 
-def test_memory_that_never_gets_flat_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_never_flattens_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[str] = []
 
     async def opened(server: Server, page: str, link: dict[str, str]) -> Run:
@@ -66,7 +68,7 @@ def test_memory_that_never_gets_flat_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert broken.startswith(f"memory is not flat after {flat.ROUNDS} rounds")
 
 
-def test_what_goes_wrong_in_an_attack_is_found(guarded: Server) -> None:
+def test_attack_reports_every_kind_of_failure(guarded: Server) -> None:
     async def fails(server: Server) -> list[str]:
         return ["no such file"]
 
@@ -77,7 +79,7 @@ def test_what_goes_wrong_in_an_attack_is_found(guarded: Server) -> None:
     assert finished(suffer(guarded, Attack("raises", raises))).broken == ["OSError no socket"]
 
 
-def test_a_process_that_is_killed_is_seen_and_not_waited_for(guarded: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_process_is_noticed_and_not_waited_for(guarded: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     async def dies(server: Server) -> list[str]:
         monkeypatch.setattr(server.process, "poll", lambda: -9)
         await asyncio.Event().wait()
@@ -88,13 +90,15 @@ def test_a_process_that_is_killed_is_seen_and_not_waited_for(guarded: Server, mo
     assert "exit -9" in cost.broken[0]
 
 
-def test_the_inputs_are_the_same_in_every_run_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = inputs(12)
-    monkeypatch.setattr("zipfile.time.localtime", lambda *_: (1999, 12, 31, 23, 59, 58, 0, 0, 0))  # it is in archives
-    assert inputs(12) == now
+def test_attack_inputs_are_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = inputs(12)
+    monkeypatch.setattr(
+        "zipfile.time.localtime", lambda *_: (1999, 12, 31, 23, 59, 58, 0, 0, 0)
+    )  # archives contain the time
+    assert inputs(12) == first
 
 
-def test_what_must_not_happen_is_found(guarded: Server) -> None:
+def test_forbidden_outcomes_are_reported(guarded: Server) -> None:
     verdict = visits.Verdict()
     finished(visits.judge(guarded, [Hostile("text", "", "", (("no such knob", "x"),))], verdict))
     assert "no such knob" in verdict.broken[0]
@@ -102,28 +106,28 @@ def test_what_must_not_happen_is_found(guarded: Server) -> None:
     assert visits._wrong(Run())
 
 
-def test_true_is_not_taken_for_a_whole_number(guarded: Server) -> None:
+def test_true_is_not_accepted_as_a_whole_number(guarded: Server) -> None:
     verdict = visits.Verdict()
     finished(visits.judge(guarded, [Hostile("knob", "", "", (("seed", True),))], verdict))
     assert not verdict.broken
 
 
-def test_a_session_turns_knobs_as_a_page_does(guarded: Server) -> None:
-    async def turned() -> tuple[Run, str]:
+def test_benchmark_session_changes_knobs_like_a_page(guarded: Server) -> None:
+    async def changed_run() -> tuple[Run, str]:
         async with Session(guarded.base, "mask=causal&heads=8") as session:
             await session.open()
             run = await session.turn(temperature=2.0, step="scores")
             assert run.figure
-            assert run.figure.knobs["mask"]["value"] == "causal"  # what the link said still holds
+            assert run.figure.knobs["mask"]["value"] == "causal"  # the value of the link
             assert run.figure.knobs["temperature"]["value"] == "2.0"
             assert 0 < run.drawn < run.seconds
             return run, session.query
 
-    run, query = finished(turned())
+    run, query = finished(changed_run())
     assert load.KNOBS.keys() | fifty.KNOBS.keys() <= run.knobs()
     assert all(load.offered(run, knob) for knob in load.KNOBS)
     assert load.offered(run, "d_model") == list(load.KNOBS["d_model"])
-    assert run.figures == run.tables == 1  # the fragment and the rest of the page
+    assert run.figures == run.tables == 1  # of the fragment and of the rest of the page
     assert run.widgets["heads"][1].raw_value in ("", "8")
     assert dict(parse_qsl(query)) == {"mask": "causal", "heads": "8", "temperature": "2.0", "step": "scores"}
 
@@ -137,21 +141,21 @@ def test_a_session_turns_knobs_as_a_page_does(guarded: Server) -> None:
         ("pickle.find_class", ("os", "system")),
     ],
 )
-def test_the_guard_refuses_and_writes_it_down(event: str, arguments: tuple[object, ...]) -> None:
+def test_network_guard_refuses_and_logs_requests(event: str, arguments: tuple[object, ...]) -> None:
     log = io.StringIO()
     with pytest.raises(PermissionError, match=event):
         guard.hook(log)(event, arguments)
     assert event in log.getvalue()
 
 
-def test_the_guard_lets_loopback_through() -> None:
+def test_network_guard_allows_loopback() -> None:
     log = io.StringIO()
     guard.hook(log)("socket.connect", (None, ("127.0.0.1", 80)))
     guard.hook(log)("socket.getaddrinfo", ("localhost", 80, 0, 0, 0))
     assert not log.getvalue()
 
 
-def test_memory_that_grows_is_seen() -> None:
+def test_memory_growth_is_reported() -> None:
     flat = [(float(second), 300.0 + (200 if second > 5 else 0)) for second in range(60)]
     growing = [(float(second), 300.0 + second / 10) for second in range(60)]
     assert load.slope(flat) == pytest.approx(0, abs=1e-9)

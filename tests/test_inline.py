@@ -1,4 +1,4 @@
-"""Functions as lines of a program: bodies with other names, without docstrings, annotations and imports."""
+"""Functions inlined as lines of a program: with other names, without docstrings, annotations and imports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def folded(scores: Any, factor: float) -> Any:
     )
 
 
-def test_names_are_replaced_and_attributes_and_keywords_are_not() -> None:
+def test_inlining_replaces_names_but_not_attributes_or_keywords() -> None:
     assert inlined(scaled, "made", scores="before", factor="a + b") == [
         "# A comment stays.",
         "rows = before.sum(scores=1)  # so does this one",
@@ -54,17 +54,17 @@ def test_names_are_replaced_and_attributes_and_keywords_are_not() -> None:
 @pytest.mark.parametrize(
     "text", ["2.0", "x", "x.y[0]", "math.sqrt(query.shape[-1])", "key.repeat_interleave(2, dim=0)"]
 )
-def test_an_operand_that_needs_no_brackets_gets_none(text: str) -> None:
+def test_inlining_adds_no_needless_brackets(text: str) -> None:
     assert inlined(scaled, "made", factor=text)[-1] == f"made = rows.scores * {text}"
 
 
-def test_a_function_that_returns_early_or_within_is_not_inlined() -> None:
+def test_function_with_early_or_nested_return_is_not_inlined() -> None:
     for function in (early, nested):
         with pytest.raises(ValueError, match=f"returns once, at its end; got {function.__name__}: use `defined`"):
             inlined(function, "made")
 
 
-def test_a_definition_has_its_defaults_and_no_annotations() -> None:
+def test_copied_definition_has_defaults_but_no_annotations() -> None:
     lines = defined(nested)
     assert lines[1] == "def nested(scores, factor=2.0):"
     space: dict[str, Any] = {}
@@ -72,14 +72,14 @@ def test_a_definition_has_its_defaults_and_no_annotations() -> None:
     assert space["nested"](3.0) == 6.0
 
 
-def test_an_expression_of_several_lines_stays_one() -> None:
+def test_multiline_expression_stays_one_expression() -> None:
     lines = inlined(folded, "made", scores="1", factor="2")
     space: dict[str, Any] = {}
     exec("\n".join(lines), space)
     assert space["made"] == 2
 
 
-def test_an_expression_is_what_a_function_of_one_line_returns() -> None:
+def test_expression_is_the_return_value_of_a_one_line_function() -> None:
     from attention.formula.mask_rules import window
 
     assert expression(window, size="3") == "(key_pos >= query_pos - 3) & (key_pos <= query_pos + 3)"

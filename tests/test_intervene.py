@@ -1,4 +1,4 @@
-"""Heads changed inside a model: nothing changed is eager attention's to the bit, and every change is what it says, in all families."""
+"""Interventions on heads inside a model: neutral ones equal eager attention to the bit, others match their definition, in all families."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_explain import check_what_is_printed
+from test_explain import check_printed_lines
 from test_model import CAT, OWL, RECORDED, SHARED, TWO_TEXTS, W_O, each
 from tiny_models import TinyModels
 from torch import Tensor
@@ -37,132 +37,134 @@ def library(tiny: TinyModels) -> Iterator[None]:
     LIBRARY.hold(Settings())
 
 
-def model(tiny: TinyModels, family: str, *those: Intervention, **more: Any) -> Model:
+def model(tiny: TinyModels, family: str, *interventions: Intervention, **more: Any) -> Model:
     tiny(family)
-    return Model(family, OWL, CAT if family in TWO_TEXTS else "", interventions=those, **more)
+    return Model(family, OWL, CAT if family in TWO_TEXTS else "", interventions=interventions, **more)
 
 
 def outputs(source: Model) -> list[Tensor]:
-    """What every W_O of the model gives in a run, in the order in which they are called, and last what the model gives."""
-    loaded, given = source.load_inputs()
-    changing = source.patched_forward(loaded, given)
-    made: list[Tensor] = []
-    *_, ids = given.values()
+    """The outputs of every W_O in a run, in the order of the calls, and finally the output of the model."""
+    loaded, inputs = source.load_inputs()
+    interventions = source.patched_forward(loaded, inputs)
+    results: list[Tensor] = []
+    *_, ids = inputs.values()
     hooks = [
-        module.register_forward_hook(lambda _, __, out: made.append(out[0].clone()))
+        module.register_forward_hook(lambda _, __, out: results.append(out[0].clone()))
         for path, module in loaded.model.named_modules()
         if re.search(W_O, path)
     ]
-    _, found = passing.layers(loaded, given, changing, tuple(range(ids.shape[-1])))
+    _, output = passing.layers(loaded, inputs, interventions, tuple(range(ids.shape[-1])))
     for hook in hooks:
         hook.remove()
-    return [*made, found["logits" if "logits" in found else "last_hidden_state"][0]]
+    return [*results, output["logits" if "logits" in output else "last_hidden_state"][0]]
 
 
-def differ(one: Trace, other: Trace) -> float:
+def differ(actual: Trace, expected: Trace) -> float:
     """The largest difference between two traces, in any step of any layer."""
     return max(
         float((a[step.name].nan_to_num(0, 0, 0) - b[step.name].nan_to_num(0, 0, 0)).abs().max())
-        for a, b in zip(one.layers, other.layers, strict=True)
+        for a, b in zip(actual.layers, expected.layers, strict=True)
         for step in a.steps
         if b.has(step.name)
     )
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_what_changes_nothing_changes_no_bit(tiny: TinyModels, family: str) -> None:
+def test_neutral_interventions_change_no_bit(tiny: TinyModels, family: str) -> None:
     plain = model(tiny, family)
-    base, own = plain.trace(), outputs(plain)
-    for one in (
+    base, plain_outputs = plain.trace(), outputs(plain)
+    for neutral in (
         Intervention(layer=1, head=3, silence="mean", strength=0.0),
         *(Intervention(layer=0, head=2, take=name) for name in ("query", "key", "weights")),
         *(Intervention(take=name) for name in ("value", "weights", "head_output")),
     ):
-        changed = replace(plain, interventions=(one,), other=plain)
-        assert all(torch.equal(a, b) for a, b in zip(outputs(changed), own, strict=True)), one
-        assert differ(changed.trace(), base) == 0, one
+        changed = replace(plain, interventions=(neutral,), other=plain)
+        assert all(torch.equal(a, b) for a, b in zip(outputs(changed), plain_outputs, strict=True)), neutral
+        assert differ(changed.trace(), base) == 0, neutral
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_a_silenced_head_is_one_term_less(tiny: TinyModels, family: str) -> None:
-    """The module's output is the sum of Z_h W_O[h], and b_O; the silenced run's the same without one of them."""
+def test_ablated_head_removes_one_term_of_the_output(tiny: TinyModels, family: str) -> None:
+    """The module's output is the sum of all Z_h W_O[h] and b_O; the ablated output lacks one of these terms."""
     plain = model(tiny, family)
-    loaded, given = plain.load_inputs()
+    loaded, inputs = plain.load_inputs()
     calls: list[recording.Call] = []
     with recording.recording(calls.append):
-        running.run(loaded, given)
+        running.run(loaded, inputs)
     silenced = outputs(replace(plain, interventions=(Intervention(layer=0, head=3, silence="zero"),)))
-    own = outputs(plain)
+    plain_outputs = outputs(plain)
     site = loaded.sites[0]
     terms = torch.stack([z @ w for z, w in zip(calls[0].head_output, site.parameters["w_o"], strict=True)])
     bias = site.parameters.get("b_o", torch.zeros(terms.shape[-1]))
-    torch.testing.assert_close(own[0], terms.sum(0) + bias, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(silenced[0], own[0] - terms[3], rtol=1e-5, atol=1e-5)
-    assert not torch.equal(silenced[-1], own[-1])
+    torch.testing.assert_close(plain_outputs[0], terms.sum(0) + bias, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(silenced[0], plain_outputs[0] - terms[3], rtol=1e-5, atol=1e-5)
+    assert not torch.equal(silenced[-1], plain_outputs[-1])
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_every_change_is_what_it_says_and_every_cell_of_it_is_explained(tiny: TinyModels, family: str) -> None:
-    those = read("0.1.t0.5;0.1.unscaled;0.2.first;0.3.s2,1=2;0.3.w3,0=0.75r;0.0.mean0.5;1.2.zero;1.1.w2,1=0.25")
-    source = model(tiny, family, *those)
+def test_every_intervention_matches_its_definition_and_every_cell_is_explained(tiny: TinyModels, family: str) -> None:
+    interventions = read("0.1.t0.5;0.1.unscaled;0.2.first;0.3.s2,1=2;0.3.w3,0=0.75r;0.0.mean0.5;1.2.zero;1.1.w2,1=0.25")
+    source = model(tiny, family, *interventions)
     trace, base = source.trace(), model(tiny, family).trace()
-    layer, own = trace.layers[0], base.layers[0]
-    check(layer, own)
+    layer, base_layer = trace.layers[0], base.layers[0]
+    check(layer, base_layer)
     for at, head in ((0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (1, 2)):
         for step in trace.layers[at].steps:
             for q, k in ((2, 1), (3, 0), (3, 2)):
                 if step.name in ("input", "query", "key", "value"):
                     continue
-                found = explain(trace, step.name, at, head, q, k)
-                check_what_is_printed(found)
-                if found.terms and math.isfinite(found.value):
-                    size = sum(abs(term.value) for term in found.terms)
-                    assert found.result == pytest.approx(found.value, rel=1e-5, abs=1e-5 * size + 1e-9)
+                explanation = explain(trace, step.name, at, head, q, k)
+                check_printed_lines(explanation)
+                if explanation.terms and math.isfinite(explanation.value):
+                    size = sum(abs(term.value) for term in explanation.terms)
+                    assert explanation.result == pytest.approx(explanation.value, rel=1e-5, abs=1e-5 * size + 1e-9)
     assert "set by hand" in explain(trace, "weights", 0, 3, 3, 0).short
-    assert len(trace.changes) == len(those)
+    assert len(trace.changes) == len(interventions)
     assert base.changes == ()
-    # What follows was made of it: the model goes on with what the trace shows.
-    made = outputs(source)
+    # The model continues with the values that the trace shows.
+    results = outputs(source)
     if layer.has("output"):
-        torch.testing.assert_close(made[0], layer["output"], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(results[0], layer["output"], rtol=1e-4, atol=1e-4)
 
 
-def check(layer: Layer, own: Layer) -> None:
-    """Layer 0 with the changes of the test above, by who reads what they say."""
-    assert own.formula is not None
+def check(layer: Layer, base_layer: Layer) -> None:
+    """Asserts that layer 0 follows from the interventions of the test above, computed independently."""
+    assert base_layer.formula is not None
     scores = layer["query"].double() @ each(layer, layer["key"]).double().mT
-    divided = scores / (own.formula.divisor or 1)
+    divided = scores / (base_layer.formula.divisor or 1)
     divided[1] = scores[1] / 0.5
-    masked = own.formula.cap * torch.tanh(divided / own.formula.cap) if own.formula.cap else divided
+    masked = (
+        base_layer.formula.cap * torch.tanh(divided / base_layer.formula.cap) if base_layer.formula.cap else divided
+    )
     masked = masked + (layer["bias"] if layer.has("bias") else 0)
-    visible = own["mask"].expand(len(masked), -1, -1).clone()
+    visible = base_layer["mask"].expand(len(masked), -1, -1).clone()
     visible[2] = False
     visible[2, :, 0] = True
     masked = masked.masked_fill(~visible, -math.inf)
     masked[3, 2, 1] = 2
-    wide = masked
+    with_sinks = masked
     if layer.has("sinks"):
-        wide = torch.cat([masked, layer["sinks"][:, None, None].expand(-1, masked.shape[1], 1)], dim=-1)
-    weights = torch.softmax(wide, dim=-1)[..., : masked.shape[-1]]
+        with_sinks = torch.cat([masked, layer["sinks"][:, None, None].expand(-1, masked.shape[1], 1)], dim=-1)
+    weights = torch.softmax(with_sinks, dim=-1)[..., : masked.shape[-1]]
     row = weights[3, 3]
-    total, rest = row.sum(), row[1:].sum()
-    weights[3, 3] = row * (total - 0.75).clamp_min(0) / rest
+    total, others = row.sum(), row[1:].sum()
+    weights[3, 3] = row * (total - 0.75).clamp_min(0) / others
     weights[3, 3, 0] = 0.75
     torch.testing.assert_close(layer["weights"].double(), weights, rtol=1e-4, atol=1e-5)
     z = weights @ each(layer, layer["value"]).double()
     z[0] = 0.5 * z[0] + 0.5 * z[0].mean(dim=0)
     torch.testing.assert_close(layer["patched_output"].double(), z, rtol=1e-4, atol=1e-4)
     if layer.has("output"):
-        made = project_output(z.float(), layer["w_o"], layer.b_o)
-        torch.testing.assert_close(layer["output"], made, rtol=1e-4, atol=1e-4)
-    assert [step.name for step in own.steps if "kept" in step.name] == []
+        output = project_output(z.float(), layer["w_o"], layer.b_o)
+        torch.testing.assert_close(layer["output"], output, rtol=1e-4, atol=1e-4)
+    assert [step.name for step in base_layer.steps if "kept" in step.name] == []
 
 
-def test_frozen_attention_is_the_unchanged_models_and_values_are_new(tiny: TinyModels) -> None:
-    one = Intervention(layer=0, head=1, silence="zero")
+def test_frozen_attention_keeps_the_base_weights_with_new_values(tiny: TinyModels) -> None:
+    ablation = Intervention(layer=0, head=1, silence="zero")
     for family in ("Llama", "T5"):
         plain = model(tiny, family).trace()
-        frozen, free = (model(tiny, family, one, frozen=now).trace() for now in (True, False))
+        frozen, free = (model(tiny, family, ablation, frozen=is_frozen).trace() for is_frozen in (True, False))
         later = range(1, 2 if family == "Llama" else 6)
         for at in later:
             assert torch.equal(frozen.layers[at]["weights"], plain.layers[at]["weights"])
@@ -173,40 +175,40 @@ def test_frozen_attention_is_the_unchanged_models_and_values_are_new(tiny: TinyM
 
 
 @pytest.mark.parametrize("family", ["Llama", "GPT-2"])
-def test_what_is_taken_is_the_other_states_and_shared_keys_are_named(tiny: TinyModels, family: str) -> None:
+def test_patched_values_are_the_other_states_and_shared_keys_named(tiny: TinyModels, family: str) -> None:
     other = replace(model(tiny, family), text=OTHER)
-    theirs, base = other.trace(), model(tiny, family).trace()
+    patch_source, base = other.trace(), model(tiny, family).trace()
     for name in ("query", "key", "value", "weights", "head_output"):
         trace = model(tiny, family, Intervention(layer=1, head=2, take=name), other=other).trace()
         step = "patched_output" if name == "head_output" else name
-        found, there = trace.layers[1].matrix(step, 2), theirs.layers[1].matrix(name, 2)
-        assert torch.equal(found, there)
+        actual, expected = trace.layers[1].matrix(step, 2), patch_source.layers[1].matrix(name, 2)
+        assert torch.equal(actual, expected)
         assert "Patched from the other state" in explain(trace, step, 1, 2, 3, 1).words
-        shares = family in SHARED and name in ("key", "value")
-        assert ("share key head 1" in trace.changes[0]) == shares
-        kept = base.layers[1].matrix("weights" if name == "key" else name, 3)
-        now = trace.layers[1].matrix("weights" if name == "key" else name, 3)
-        assert torch.equal(now, kept) != shares
+        is_shared = family in SHARED and name in ("key", "value")
+        assert ("share key head 1" in trace.changes[0]) == is_shared
+        original = base.layers[1].matrix("weights" if name == "key" else name, 3)
+        current = trace.layers[1].matrix("weights" if name == "key" else name, 3)
+        assert torch.equal(current, original) != is_shared
 
 
-def test_what_is_taken_needs_as_many_tokens_and_a_text_is_offered(tiny: TinyModels) -> None:
-    one = Intervention(layer=0, head=0, take="value")
+def test_patching_needs_equal_token_counts_and_offers_a_text(tiny: TinyModels) -> None:
+    patch = Intervention(layer=0, head=0, take="value")
     for text in (OTHER + " twice", "the moon asked", "the moon asked."):
         with pytest.raises(
             ConfigError, match=r"needs the same number of tokens .* give the other state such as"
         ) as error:
-            model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), text=text)).trace()
-        offered = re.search("“(.*)”", str(error.value))
-        assert offered
-        assert model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), text=offered[1])).trace().changes
+            model(tiny, "Llama", patch, other=replace(model(tiny, "Llama"), text=text)).trace()
+        suggestion = re.search("“(.*)”", str(error.value))
+        assert suggestion
+        assert model(tiny, "Llama", patch, other=replace(model(tiny, "Llama"), text=suggestion[1])).trace().changes
     with pytest.raises(ConfigError, match="got none: give its text"):
-        model(tiny, "Llama", one).trace()
+        model(tiny, "Llama", patch).trace()
     with pytest.raises(ConfigError, match="takes from a third"):
-        model(tiny, "Llama", one, other=replace(model(tiny, "Llama"), other=model(tiny, "Llama"))).trace()
+        model(tiny, "Llama", patch, other=replace(model(tiny, "Llama"), other=model(tiny, "Llama"))).trace()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     {
         "9.0.zero": "layers count from 0 to 1; got 9",
         "0.4.zero": "heads of layer 0 count from 0 to 3; got 4",
@@ -214,14 +216,14 @@ def test_what_is_taken_needs_as_many_tokens_and_a_text_is_offered(tiny: TinyMode
         "0.0.customx": "cells holds a custom mask",
     }.items(),
 )
-def test_what_the_model_does_not_have_is_said(tiny: TinyModels, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_interventions_outside_the_model_are_refused(tiny: TinyModels, text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
         model(tiny, "GPT-2", *read(text)).trace()
     with pytest.raises(ConfigError, match="cannot be changed from outside"):
         model(tiny, "Bloom", Intervention(silence="zero")).trace()
 
 
-def test_a_link_says_every_change_and_back() -> None:
+def test_link_roundtrips_every_intervention() -> None:
     text = (
         "17.3.zero;5.*.t0.2;*.*.mean0.5;1.2.unscaled;1.2.window3;1.2.causal-window4;1.2.causal;1.2.nomask;1.2.first;"
         "1.2.prefix2;1.2.custom2x2.eNpzAAAAQQBB;1.0.s3,4=-1.5;1.0.w3,4=0.5r;1.0.w3,4=1;0.1.takeQ;0.*.takeZ;1.1.tinf;1.1.t0"
@@ -231,8 +233,8 @@ def test_a_link_says_every_change_and_back() -> None:
         Intervention(layer=17, head=3, silence="zero"),
         Intervention(layer=5, temperature=0.2),
     )
-    both = Intervention(layer=1, silence="zero", temperature=2.0)
-    assert write((both,)) == "1.*.zero;1.*.t2"
+    combined = Intervention(layer=1, silence="zero", temperature=2.0)
+    assert write((combined,)) == "1.*.zero;1.*.t2"
     for bad in (
         "x",
         "1.2",
@@ -246,17 +248,21 @@ def test_a_link_says_every_change_and_back() -> None:
     ):
         with pytest.raises(ConfigError, match=r"such as 17\.3\.zero|^At most 100|of an intervention is"):
             read(bad)
-    for wrong in ({}, {"silence": "both"}, {"silence": "zero", "strength": 2}, {"layer": -1, "take": "value"}):
+    for fields in ({}, {"silence": "both"}, {"silence": "zero", "strength": 2}, {"layer": -1, "take": "value"}):
         with pytest.raises(ConfigError, match="intervention"):
-            Intervention(**wrong)
+            Intervention(**fields)
 
 
-def test_the_bytes_of_another_run_are_counted_before(tiny: TinyModels) -> None:
+def test_memory_of_the_second_run_is_counted_in_advance(tiny: TinyModels) -> None:
     plain = model(tiny, "GPT-2")
-    one = (Intervention(layer=0, head=0, silence="zero"),)
-    assert plain.needs == replace(plain, interventions=one).needs < replace(plain, interventions=one, frozen=True).needs
+    ablation = (Intervention(layer=0, head=0, silence="zero"),)
+    assert (
+        plain.needs
+        == replace(plain, interventions=ablation).needs
+        < replace(plain, interventions=ablation, frozen=True).needs
+    )
     with pytest.raises(ConfigError, match="All steps may take at most"):
-        replace(plain, interventions=one, frozen=True, max_bytes=plain.needs).trace()
+        replace(plain, interventions=ablation, frozen=True, max_bytes=plain.needs).trace()
 
 
 PROGRAMS = {
@@ -270,30 +276,30 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("title", PROGRAMS)
-def test_the_copied_python_makes_the_changed_head_again(
+def test_copied_python_reproduces_the_changed_head(
     tiny: TinyModels, title: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     family, text, frozen = PROGRAMS[title]
     monkeypatch.chdir(tiny(family).parent)
     other = replace(model(tiny, family), text=OTHER) if "take" in text else None
-    turned = WhatIf(temperature=2.0)  # only looked at: the model goes on without it
-    source = model(tiny, family, *read(text), frozen=frozen, other=other, config=turned)
+    override = WhatIf(temperature=2.0)  # affects only the view: the model continues without it
+    source = model(tiny, family, *read(text), frozen=frozen, other=other, config=override)
     trace = source.trace()
     running.hush()
     for at in range(len(trace.layers)):
         for step in ("weights", "patched_output" if trace.layers[at].has("patched_output") else "head_output"):
             program = python(source, trace, Cell(at, step, 1, 3, 1))
             exec(compile(program, "<snippet>", "exec"), {})
-            said = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
-            assert said
-            assert float(said[1]) == pytest.approx(float(said[2]), rel=1e-4, abs=1e-6), (at, step)
-            assert float(said[2]) == pytest.approx(float(trace.layers[at].matrix(step, 1)[3, 1]))
+            match = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
+            assert match
+            assert float(match[1]) == pytest.approx(float(match[2]), rel=1e-4, abs=1e-6), (at, step)
+            assert float(match[2]) == pytest.approx(float(trace.layers[at].matrix(step, 1)[3, 1]))
 
 
-def test_pictures_of_a_changed_head_have_its_own_mask_and_formula(tiny: TinyModels) -> None:
+def test_pictures_of_a_changed_head_use_its_mask_and_formula(tiny: TinyModels) -> None:
     trace = model(tiny, "Llama", *read("0.1.nomask;0.1.unscaled;0.2.zero0.25;0.3.mean")).trace()
     hidden = [hidden_cells(trace, find_step("weights"), 0, head) for head in (0, 1, None)]
-    assert [int(one.sum()) for one in hidden if one is not None] == [36, 0, 0]
+    assert [int(cells.sum()) for cells in hidden if cells is not None] == [36, 0, 0]
     titles = {
         (step, head): heatmap_json(trace, step, 0, head)["layout"]["meta"]["alt"]
         for step, head in (
@@ -304,43 +310,43 @@ def test_pictures_of_a_changed_head_have_its_own_mask_and_formula(tiny: TinyMode
             ("patched_output", 3),
         )
     }
-    said = ("S / (√d_k · temperature)", "S / temperature", "Z", "0.75 Z", "mean of Z")
-    for (place, alt), formula in zip(titles.items(), said, strict=True):
+    formulas = ("S / (√d_k · temperature)", "S / temperature", "Z", "0.75 Z", "mean of Z")
+    for (place, alt), formula in zip(titles.items(), formulas, strict=True):
         assert formula in alt, place
-    assert live(trace.layers[0], 1) is None  # the page's own arithmetic does not know it, and the server makes it
+    assert live(trace.layers[0], 1) is None  # the page cannot compute it: the server does
     assert live(trace.layers[1], 1) is not None
     frozen = model(tiny, "Llama", *read("0.1.zero"), frozen=True).trace()
     assert "A of the unchanged model" in heatmap_json(frozen, "weights", 1, 0)["layout"]["meta"]["alt"]
 
 
-def test_the_mask_of_a_changed_head_is_its_own_wherever_it_is_shown(tiny: TinyModels) -> None:
+def test_mask_of_a_changed_head_applies_wherever_it_is_shown(tiny: TinyModels) -> None:
     trace = model(tiny, "BERT", *read("0.1.first")).trace()
     for head, first_alone in ((0, False), (1, True)):
         weights = trace.layers[0].matrix("weights", head)
         assert bool((weights[:, 1:] == 0).all()) == first_alone
-        seen = weights != 0
-        assert torch.equal(masks.visible_cells(trace, 0, head), seen)
-        assert torch.equal(torch.tensor(masks.table(trace, 0, head)["may attend"].to_numpy()), seen.flatten())
-        assert (masks.grid(trace, 0, head).to_numpy() == seen.numpy()).all()
+        visible = weights != 0
+        assert torch.equal(masks.visible_cells(trace, 0, head), visible)
+        assert torch.equal(torch.tensor(masks.table(trace, 0, head)["may attend"].to_numpy()), visible.flatten())
+        assert (masks.grid(trace, 0, head).to_numpy() == visible.numpy()).all()
         figure = mask_map_json(trace, 0, Cell(0, "weights", head, 0, 0))
-        assert (figure["data"][0]["z"] == seen.numpy()).all()
+        assert (figure["data"][0]["z"] == visible.numpy()).all()
         assert (f"L0 H{head} alone" in figure["layout"]["title"]["subtitle"]["text"]) == first_alone
         factor = next(
-            one
-            for one in factor_maps(trace, Cell(0, "masked_scores", head, 0, 0))
-            if one["layout"]["meta"]["step"] == "mask"
+            factor_map
+            for factor_map in factor_maps(trace, Cell(0, "masked_scores", head, 0, 0))
+            if factor_map["layout"]["meta"]["step"] == "mask"
         )
-        assert (factor["data"][0]["z"] == seen.numpy()).all()
+        assert (factor["data"][0]["z"] == visible.numpy()).all()
 
 
-def test_heads_of_minilm_are_silenced_and_patched_to_the_bit() -> None:
+def test_minilm_heads_are_ablated_and_patched_to_the_bit() -> None:
     LIBRARY.hold(Settings())
     text = "The quiet harbor watched the copper moon while the old owl slept."
     plain = Model("all-MiniLM-L6-v2", text)
     base = plain.trace()
-    for one in (Intervention(3, 7, "zero", 0.0), Intervention(3, 7, take="weights"), Intervention(take="value")):
-        assert differ(replace(plain, interventions=(one,), other=plain).trace(), base) == 0
+    for neutral in (Intervention(3, 7, "zero", 0.0), Intervention(3, 7, take="weights"), Intervention(take="value")):
+        assert differ(replace(plain, interventions=(neutral,), other=plain).trace(), base) == 0
     silenced = replace(plain, interventions=(Intervention(3, 7, "zero"),)).trace().layers[3]
-    own = base.layers[3]
-    term = own["head_output"][7] @ own["w_o"][7]
-    torch.testing.assert_close(silenced["output"], own["output"] - term, rtol=1e-5, atol=1e-5)
+    base_layer = base.layers[3]
+    term = base_layer["head_output"][7] @ base_layer["w_o"][7]
+    torch.testing.assert_close(silenced["output"], base_layer["output"] - term, rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""One table of knobs: what follows from a declaration, and that nothing else says it."""
+"""The table of knobs: everything follows from a declaration, without a second list."""
 
 import json
 import re
@@ -19,22 +19,22 @@ from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
 from pages.ui.knobs import controls, inputs, sidebar
 from pages.ui.knobs.session import Session
-from pages.ui.knobs.table import KNOBS, LIMITS, OF_COMPARE
+from pages.ui.knobs.table import COMPARE_KEYS, KNOBS, LIMITS
 
 
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
-    """The sources that pages make from now on."""
-    made: list[Source] = []
+def recorded_sources(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
+    """A list to which every source that a page makes is appended."""
+    sources: list[Source] = []
     draw = sidebar.source
-    monkeypatch.setattr(sidebar, "source", lambda *place: made.append(draw(*place)) or made[-1])
-    return made
+    monkeypatch.setattr(sidebar, "source", lambda *place: sources.append(draw(*place)) or sources[-1])
+    return sources
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_link_is_the_source_that_its_page_shows(link: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = shown(monkeypatch)
+def test_link_gives_the_source_that_its_page_shows(link: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = recorded_sources(monkeypatch)
     assert not follow(link).exception
-    assert (made[-1], ()) == source_of(of(link), LIMITS)
+    assert (sources[-1], ()) == source_of(of(link), LIMITS)
 
 
 ODD = {
@@ -50,12 +50,12 @@ ODD = {
 
 
 @pytest.mark.parametrize("link", ODD.values(), ids=ODD)
-def test_a_page_says_of_a_link_what_the_function_says(link: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    made = shown(monkeypatch)
+def test_page_shows_the_notes_of_the_link_reader(link: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = recorded_sources(monkeypatch)
     app = opened("app.py", **link)
     source, notes = source_of(link, LIMITS)
     assert not app.exception
-    assert made[-1] == source
+    assert sources[-1] == source
     assert notes
     assert said(app).count("The link asks") + said(app).count("do not divide") == len(notes)
     plain = said(app).replace("\\", "")
@@ -63,44 +63,44 @@ def test_a_page_says_of_a_link_what_the_function_says(link: dict[str, str], monk
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_knob_of_a_source_says_what_it_cannot_be(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_source_knob_reports_invalid_values(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = File.of("x.json", b'{"weights": [[1, 0], [0, 1]]}')
-    monkeypatch.setattr("pages.ui.knobs.files.file", lambda *_: weights)
-    there = {
+    monkeypatch.setattr("pages.ui.knobs.files.attention_file", lambda *_: weights)
+    expected = {
         key
-        for key, one in KNOBS.items()
-        if source in (one.sources or SOURCES) and key not in OF_COMPARE and not isinstance(one.range, Text)
+        for key, knob in KNOBS.items()
+        if source in (knob.sources or SOURCES) and key not in COMPARE_KEYS and not isinstance(knob.range, Text)
     }
-    app = opened("app.py", **{**dict.fromkeys(there, "½"), "source": source})
+    app = opened("app.py", **{**dict.fromkeys(expected, "½"), "source": source})
     assert not app.exception
-    if app.error:  # no model is here, and so nothing of which a layer, a step or a cell could be shown
-        there = {key for key in there if KNOBS[key].sources or key == "source"}
-    assert set(re.findall(r"asks for (\w+)", said(app).replace("\\", ""))) == there - {"source"}
+    if app.error:  # without a model there is no layer, step or cell to choose
+        expected = {key for key in expected if KNOBS[key].sources or key == "source"}
+    assert set(re.findall(r"asks for (\w+)", said(app).replace("\\", ""))) == expected - {"source"}
 
 
-def test_documented_link_keys_are_those_of_the_table() -> None:
+def test_documented_link_keys_match_the_knob_table() -> None:
     text = (ROOT / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
-    listed = re.search(r"their meaning: `([^`]+)`", text)
-    assert listed
-    assert sorted(listed[1].split()) == sorted(KNOBS)
+    match = re.search(r"their meaning: `([^`]+)`", text)
+    assert match
+    assert sorted(match[1].split()) == sorted(KNOBS)
 
 
-def test_the_row_of_controls_has_its_order() -> None:
-    assert controls.NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
+def test_controls_have_their_order() -> None:
+    assert controls.CONTROL_NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
 
 
-def test_a_hand_sets_what_may_be_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    remembered = Session()
-    monkeypatch.setattr(inputs.st, "session_state", {"session": remembered})
+def test_controls_accept_only_valid_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    monkeypatch.setattr(inputs.st, "session_state", {"session": session})
     good = {"temperature": 2, "mask": "causal", "scaled": False, "seed": 7, "head": 3, "step": "query", "colors": "log"}
-    inputs.turn(good)
-    assert remembered.turned == good
-    assert isinstance(remembered.turned["temperature"], float)
-    inputs.turn({
+    inputs.apply_controls(good)
+    assert session.pending_values == good
+    assert isinstance(session.pending_values["temperature"], float)
+    inputs.apply_controls({
         "temperature": "hot", "mask": "x", "scaled": 0, "seed": True, "head": -1, "step": "x", "q": 1.5, "k": None,
         "d_model": 10**9, "window": float("nan"), "text": "of the sidebar", "__class__": 1,
     })  # fmt: skip
-    assert remembered.turned == good
+    assert session.pending_values == good
 
 
 DECLARED = """
@@ -110,7 +110,7 @@ DECLARED = """
     kin: int = knob(1, Whole(1, 9), "Kin", "How many.", _RANDOM_WEIGHTS, held=True, key="relations")
     # fmt: on
 """
-ASKED = """
+CHECKS = """
 import json, struct
 from pathlib import Path
 from streamlit.testing.v1 import AppTest
@@ -118,7 +118,7 @@ from attention import AttentionConfig, ConfigError
 from attention.formula.ranges import Text
 from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
-from pages.ui.knobs.table import KNOBS, OF_COMPARE, LIMITS
+from pages.ui.knobs.table import KNOBS, COMPARE_KEYS, LIMITS
 from pages.ui.share import state_file
 
 def opened(**link):
@@ -127,15 +127,15 @@ def opened(**link):
     return app.run()
 
 def row(app):
-    headers = [json.loads(m[4:4 + struct.unpack_from("<I", m)[0]]) for m in (one.proto.bytes for one in app.get("bidi_component")) if m[4:5] == b"{"]
-    return {one["name"]: one for header in headers for one in header.get("controls") or ()}
+    headers = [json.loads(m[4:4 + struct.unpack_from("<I", m)[0]]) for m in (component.proto.bytes for component in app.get("bidi_component")) if m[4:5] == b"{"]
+    return {control["name"]: control for header in headers for control in header.get("controls") or ()}
 
 link = {"ceiling": "30", "edge": "1.5", "relations": "4", "init": "orthogonal"}
 app, matrices, bad = opened(**link), opened(source="matrices", ceiling="30"), opened(ceiling="1000", edge="hot", relations="0")
 saved = state_file.read(state_file.write("Lab", link).encode())[1]
 config = source_of(link, LIMITS)[0].config
 answers = {
-    "failed": [str(one.exception) for one in (app, matrices, bad) if one.exception],
+    "failed": [str(page.exception) for page in (app, matrices, bad) if page.exception],
     "keys": [key for key in link if key in KNOBS],
     "widgets": [app.number_input(key="ceiling").value, app.selectbox(key="init").value, matrices.number_input(key="ceiling").value],
     "row": {name: row(app)[name] for name in ("edge", "relations")},
@@ -146,10 +146,10 @@ answers = {
     "the same notes": list(source_of({"ceiling": "1000", "edge": "hot", "relations": "0"}, LIMITS)[1]),
     "saved": saved == link,
 }
-app.session_state["session"].turned = {"edge": 2.0}
+app.session_state["session"].pending_values = {"edge": 2.0}
 app.run()
-(told,) = [json.loads(one.proto.json)["state"] for one in app.get("bidi_component") if one.proto.component_name == "attention_address"]
-answers["address"] = {key: told.get(key) for key in ("edge", "relations", "ceiling")}
+(state,) = [json.loads(component.proto.json)["state"] for component in app.get("bidi_component") if component.proto.component_name == "attention_address"]
+answers["address"] = {key: state.get(key) for key in ("edge", "relations", "ceiling")}
 try:
     AttentionConfig(ceiling=0)
 except ConfigError as error:
@@ -158,17 +158,17 @@ print(json.dumps(answers))
 """
 
 
-def test_a_new_knob_is_one_declaration(tmp_path: Path) -> None:
+def test_new_knob_is_one_declaration(tmp_path: Path) -> None:
     for room in ("attention", "pages"):
         shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "app.py", tmp_path)
     file = tmp_path / "attention" / "formula" / "config.py"
-    before = file.read_text(encoding="utf-8")
-    text = before.replace("\n    # fmt: on\n", DECLARED, 1).replace('"identity")', '"identity", "orthogonal")', 1)
-    assert text.count("\n") == before.count("\n") + DECLARED.count("\n") - 2
+    original = file.read_text(encoding="utf-8")
+    text = original.replace("\n    # fmt: on\n", DECLARED, 1).replace('"identity")', '"identity", "orthogonal")', 1)
+    assert text.count("\n") == original.count("\n") + DECLARED.count("\n") - 2
     file.write_text(text, encoding="utf-8")
     run = subprocess.run(
-        [sys.executable, "-c", ASKED], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True
+        [sys.executable, "-c", CHECKS], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True
     )
     answers = json.loads(run.stdout)
     notes = answers.pop("notes")
@@ -195,7 +195,7 @@ def test_a_new_knob_is_one_declaration(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_number_that_was_emptied_is_empty_and_what_was_typed_stays() -> None:
+def test_emptied_number_field_is_empty_and_typed_text_stays() -> None:
     app = opened("app.py")
     assert app.number_input(key="d_k").set_value(5).run().number_input(key="d_k").value == 5
     assert app.number_input(key="d_k").set_value(None).run().number_input(key="d_k").value is None

@@ -17,7 +17,7 @@ ROW = (0.1, -0.2, -0.3, 0.5)
 TEXT = "the owl asked the moon and the moon blinked"
 
 
-def test_the_curve_is_notebook_1s() -> None:
+def test_softmax_curve_matches_notebook_1() -> None:
     x = np.arange(-5, 5, 0.1)
     powers = np.exp(x - np.max(x))
     curve = softmax.curve()
@@ -26,7 +26,7 @@ def test_the_curve_is_notebook_1s() -> None:
     assert curve.share.sum() == pytest.approx(1)
 
 
-def test_the_shares_and_variances_are_notebook_2s() -> None:
+def test_softmax_weights_and_variances_match_notebook_2() -> None:
     spread = softmax.spread(ROW)
     np.testing.assert_allclose(spread.shares[1.0], [0.2562, 0.1898, 0.1717, 0.3822], atol=5e-5)
     np.testing.assert_allclose(spread.shares[0.125], [0.0390, 0.0035, 0.0016, 0.9559], atol=5e-5)
@@ -35,7 +35,7 @@ def test_the_shares_and_variances_are_notebook_2s() -> None:
     assert round(table.loc[0.125, "variance"], 4) == 0.2218
 
 
-def test_variance_is_torchs_and_entropy_runs_from_0_to_ln_n() -> None:
+def test_variance_matches_torch_and_entropy_spans_0_to_ln_n() -> None:
     spread = softmax.spread(ROW)
     for temperature, variance, entropy in zip(spread.temperatures, spread.variance, spread.entropy, strict=True):
         shares = torch.softmax(torch.tensor(ROW, dtype=torch.float64) / temperature, dim=0)
@@ -48,12 +48,12 @@ def test_variance_is_torchs_and_entropy_runs_from_0_to_ln_n() -> None:
 @pytest.mark.parametrize(
     "text", ["0.1, -0.2, -0.3, 0.5", "0.1 -0.2 -0.3 0.5", "[0.1, −0.2,\n -0.3; .5]", "0.1,-0.2,-0.3,5e-1"]
 )
-def test_a_row_is_read_as_people_write_it(text: str) -> None:
+def test_row_is_parsed_as_people_write_it(text: str) -> None:
     assert softmax.parse_row(text) == ROW
 
 
 @pytest.mark.parametrize(
-    ("text", "came"),
+    ("text", "quoted"),
     [
         ("cat", "“cat”"),
         ("1", "only one, 1"),
@@ -66,28 +66,28 @@ def test_a_row_is_read_as_people_write_it(text: str) -> None:
         ("1, 2\x00", "U+0000"),
     ],
 )
-def test_a_bad_row_says_what_came(text: str, came: str) -> None:
+def test_bad_row_error_quotes_the_input(text: str, quoted: str) -> None:
     with pytest.raises(NumbersError) as error:
         softmax.parse_row(text)
-    assert came in str(error.value)
+    assert quoted in str(error.value)
     assert "2 to 32 numbers" in str(error.value)
     assert "0.1, -0.2, -0.3, 0.5" in str(error.value)
 
 
 @pytest.mark.parametrize("mask", ["none", "causal"])
-def test_the_maps_of_scaling_are_attends_own(mask: str) -> None:
+def test_scaling_maps_equal_attend(mask: str) -> None:
     scaling = measured(TypedText(TEXT, AttentionConfig(mask=mask, temperature=0.5, init="linear")))
     assert scaling.inits == INITS
     for i, init in enumerate(INITS):
         for scaled, j in ((True, 0), (False, 2)):
             config = AttentionConfig(mask=mask, temperature=0.5, init=init, scaled=scaled)
-            own = TypedText(TEXT, config).trace().layers[0]
-            np.testing.assert_array_equal(scaling.weights[i, j], own.weights[0].numpy())
-            rows = torch.distributions.Categorical(own.weights[0].double()).entropy()
+            layer = TypedText(TEXT, config).trace().layers[0]
+            np.testing.assert_array_equal(scaling.weights[i, j], layer.weights[0].numpy())
+            rows = torch.distributions.Categorical(layer.weights[0].double()).entropy()
             assert scaling.entropy[i, j] == pytest.approx(float(rows.mean()), abs=1e-5)
 
 
-def test_the_middle_column_divides_by_the_root_of_d_model() -> None:
+def test_middle_column_divides_by_the_root_of_d_model() -> None:
     scaling = measured(TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)))
     layer = TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)).trace().layers[0]
     twice_as_hot = attend(layer.query, layer.key, layer.value, temperature=2.0)  # √64 is 2 · √16
@@ -96,30 +96,30 @@ def test_the_middle_column_divides_by_the_root_of_d_model() -> None:
     np.testing.assert_array_equal(scaling.weights[4, 0], scaling.weights[4, 1])  # identity: d_k is d_model
 
 
-def test_the_inits_fail_as_the_words_say() -> None:
+def test_inits_fail_as_documented() -> None:
     entropy = dict(zip(INITS, measured(TypedText(TEXT)).entropy, strict=True))
-    most = math.log(9)
-    assert 0.5 * most < entropy["scaled normal"][0] < entropy["scaled normal"][1] < most
+    maximum = math.log(9)
+    assert 0.5 * maximum < entropy["scaled normal"][0] < entropy["scaled normal"][1] < maximum
     assert entropy["uniform"].max() < 0.1
-    assert entropy["normal"].max() < 0.5 * most
-    assert entropy["linear"][0] > 0.95 * most
-    assert entropy["scaled normal"][2] < 0.6 * most
+    assert entropy["normal"].max() < 0.5 * maximum
+    assert entropy["linear"][0] > 0.95 * maximum
+    assert entropy["scaled normal"][2] < 0.6 * maximum
 
 
-def test_a_long_text_is_cut_and_said() -> None:
+def test_long_text_is_cut_with_a_note() -> None:
     scaling = measured(TypedText("word " * 600))
     assert scaling.weights.shape == (5, 3, 32, 32)
     assert "600 tokens" in scaling.notes[0]
 
 
-def test_a_row_that_sees_no_key_does_not_spoil_the_mean() -> None:
+def test_row_that_sees_no_key_does_not_spoil_the_mean() -> None:
     config = AttentionConfig(mask="window", window=0)
     scaling = measured(TypedText("one two three four", config, text2="a b"))
     assert not scaling.weights[:, :, 2:].any()
     np.testing.assert_array_equal(scaling.entropy, 0)
 
 
-def test_exp_overflows_and_the_stable_softmax_does_not() -> None:
+def test_naive_exp_overflows_and_the_stable_softmax_does_not() -> None:
     lesson = softmax.overflow(ROW, 200)
     assert lesson.failed
     assert math.isinf(lesson.powers[3])
@@ -130,7 +130,7 @@ def test_exp_overflows_and_the_stable_softmax_does_not() -> None:
     assert "nan (not a number)" in lesson.frame()["naive share"].tolist()
 
 
-def test_small_numbers_agree_with_torch_both_ways() -> None:
+def test_both_softmaxes_agree_with_torch_for_small_numbers() -> None:
     lesson = softmax.overflow(ROW, 8)
     assert not lesson.failed
     assert "agree" in lesson.words
@@ -139,7 +139,7 @@ def test_small_numbers_agree_with_torch_both_ways() -> None:
     assert lesson.stable == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_sum_that_overflows_and_a_sum_that_vanishes_are_told_apart() -> None:
+def test_overflowing_and_vanishing_sums_are_distinguished() -> None:
     total = softmax.overflow((88.5, 88.6), 1)
     assert total.failed
     assert total.naive == (0, 0)

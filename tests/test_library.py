@@ -1,4 +1,4 @@
-"""The models in memory: loaded once for all who ask, safe for several at once, and forgotten beyond a bound."""
+"""The models in memory: loaded once for all requests, safe for several threads, and evicted above a limit."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from attention.models import library, loading
 from attention.models.library import LIBRARY, Settings
 from attention.models.loaded import Loaded
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 OWL, HARBOR = "the owl asked the moon and the moon blinked", "a quiet harbor watched the copper moon"
 
 
 @pytest.fixture(autouse=True)
-def own_library(tiny: TinyModels) -> Iterator[None]:
+def small_library(tiny: TinyModels) -> Iterator[None]:
     LIBRARY.hold(Settings(tiny.folder))
     yield
     LIBRARY.hold(Settings())
 
 
-def at_once(jobs: list[Callable[[], Made]]) -> list[Made]:
-    """What the jobs give that all begin at the same moment, each in a thread of its own."""
+def at_once(jobs: list[Callable[[], Result]]) -> list[Result]:
+    """The results of jobs that start at the same moment, each in its own thread."""
     gate = threading.Barrier(len(jobs))
 
-    def begin(job: Callable[[], Made]) -> Made:
+    def begin(job: Callable[[], Result]) -> Result:
         gate.wait(60)
         return job()
 
@@ -42,35 +42,35 @@ def at_once(jobs: list[Callable[[], Made]]) -> list[Made]:
         return list(pool.map(begin, jobs))
 
 
-def same(one: Trace, other: Trace) -> bool:
+def same(actual: Trace, expected: Trace) -> bool:
     return all(
-        torch.equal(tensor, theirs.recorded[name])
-        for mine, theirs in zip(one.layers, other.layers, strict=True)
-        for name, tensor in mine.recorded.items()
+        torch.equal(tensor, expected_layer.recorded[name])
+        for layer, expected_layer in zip(actual.layers, expected.layers, strict=True)
+        for name, tensor in layer.recorded.items()
     )
 
 
-def test_many_threads_record_what_one_records_alone(tiny: TinyModels) -> None:
+def test_many_threads_record_the_same_as_one(tiny: TinyModels) -> None:
     for family in ("Gemma 2", "T5"):
         tiny(family)
     sources = [Model(family, text, "the cat") for family in ("Gemma 2", "T5") for text in (OWL, HARBOR)]
-    together = at_once([source.trace for source in sources * 2])  # loads both models at once, too
+    concurrent = at_once([source.trace for source in sources * 2])  # also loads both models concurrently
     LIBRARY.hold(Settings(tiny.folder))
     alone = [source.trace() for source in sources]
-    for made, expected in zip(together, alone * 2, strict=True):
-        assert made.tokens == expected.tokens
-        assert same(made, expected)
+    for trace, expected in zip(concurrent, alone * 2, strict=True):
+        assert trace.tokens == expected.tokens
+        assert same(trace, expected)
 
 
 def test_two_models_are_never_loaded_at_once(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    """transformers patches itself while it loads; what two loads that overlap leave behind would break every load after them."""
-    names, original, inside, met = ("Gemma 2", "T5", "BERT", "BART"), loading.load, [], []
+    """transformers patches itself while it loads: two overlapping loads would break all later ones."""
+    names, original, inside, counts = ("Gemma 2", "T5", "BERT", "BART"), loading.load, [], []
     for name in names:
         tiny(name)
 
     def load(folder: Any, name: str, about: str = "") -> Loaded:
         inside.append(name)
-        met.append(len(inside))
+        counts.append(len(inside))
         try:
             return original(folder, name, about)
         finally:
@@ -78,12 +78,12 @@ def test_two_models_are_never_loaded_at_once(tiny: TinyModels, monkeypatch: pyte
 
     monkeypatch.setattr(loading, "load", load)
     at_once([partial(LIBRARY.get, name) for name in names])
-    assert met == [1] * len(names)
+    assert counts == [1] * len(names)
 
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the models that were loaded, in their order."""
+    """The names of the loaded models, in order."""
     names: list[str] = []
 
     def load(folder: Any, name: str, about: str = "") -> Loaded:
@@ -95,18 +95,18 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_thirty_who_ask_for_one_model_load_it_once(tiny: TinyModels, loads: list[str]) -> None:
+def test_model_requested_by_thirty_threads_is_loaded_once(tiny: TinyModels, loads: list[str]) -> None:
     tiny("BERT")
-    found = at_once([lambda: LIBRARY.get("BERT")] * 30)
-    assert len({id(one) for one in found}) == 1
+    models = at_once([lambda: LIBRARY.get("BERT")] * 30)
+    assert len({id(model) for model in models}) == 1
     assert loads == ["BERT"]
 
 
-def test_what_cannot_be_loaded_is_told_to_all_and_leaves_nothing_behind(loads: list[str]) -> None:
+def test_failed_model_load_reaches_every_waiter_and_leaves_nothing(loads: list[str]) -> None:
     def ask(name: str) -> str:
-        with pytest.raises(ModelError) as found:
+        with pytest.raises(ModelError) as caught:
             LIBRARY.get(name)
-        return str(found.value)
+        return str(caught.value)
 
     assert len(set(at_once([lambda: ask("none")] * 8))) == 1
     for number in range(50):
@@ -115,9 +115,7 @@ def test_what_cannot_be_loaded_is_told_to_all_and_leaves_nothing_behind(loads: l
     assert not loads
 
 
-def test_what_was_asked_for_longest_ago_goes_first_and_takes_its_traces_along(
-    tiny: TinyModels, loads: list[str]
-) -> None:
+def test_least_recently_used_model_is_evicted_with_its_traces(tiny: TinyModels, loads: list[str]) -> None:
     sizes = sorted((tiny(family) / "model.safetensors").stat().st_size for family in ("BERT", "GPT-2", "Llama"))
     LIBRARY.hold(Settings(tiny.folder, kept_mb=sum(sizes[1:]) / 2**20))  # type: ignore[arg-type]  # tiny models need a tiny bound
     for name in ("BERT", "GPT-2"):
@@ -133,7 +131,7 @@ def test_what_was_asked_for_longest_ago_goes_first_and_takes_its_traces_along(
     assert loads == ["BERT", "GPT-2", "Llama", "GPT-2"]
 
 
-def test_what_is_offered_by_name(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_names_on_offer(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny("BERT")
     monkeypatch.setattr(library, "_cached", lambda: {"some/cached": tiny.folder / "BERT"})
     LIBRARY.hold(Settings(tiny.folder, paths=False, hub={"some/allowed": "abc"}))
@@ -144,18 +142,18 @@ def test_what_is_offered_by_name(tiny: TinyModels, monkeypatch: pytest.MonkeyPat
     assert Model("some/cached", OWL).trace().layers
 
 
-def test_twelve_times_twelve_heads_of_a_thousand_tokens_keep_little(tiny: TinyModels) -> None:
-    """Heads of a real width; two layers, of which twelve keep six times as much."""
+def test_twelve_times_twelve_heads_of_1000_tokens_keep_little(tiny: TinyModels) -> None:
+    """Heads of a real width in two layers; twelve layers would keep six times as much."""
     wide = {"n_embd": 768, "n_layer": 2, "n_head": 12, "n_positions": 1024, "n_inner": 1, "vocab_size": 400}
     tiny.save(tiny.folder / "wide", "GPT2Config", "GPT2LMHeadModel", wide)
     trace = Model("wide", "the moon " * 511 + "the moon").trace()
     assert [layer.shape("weights") for layer in trace.layers] == [(12, 1024, 1024)] * 2
     assert 6 * trace.nbytes < 500 * 2**20
-    before, most = KEPT.cache.maxsize, 2**26
-    KEPT.hold(most)
+    old_size, limit = KEPT.cache.maxsize, 2**26
+    KEPT.hold(limit)
     try:
         for layer, head in product(trace.layers, range(3, 12, 2)):
             assert float(layer.matrix("weights", head).sum()) == pytest.approx(1024, rel=1e-4)
-            assert KEPT.cache.currsize <= most
+            assert KEPT.cache.currsize <= limit
     finally:
-        KEPT.hold(before)
+        KEPT.hold(old_size)

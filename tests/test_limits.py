@@ -1,4 +1,4 @@
-"""What an operator allows: read from the environment, said in words, and memory that stays where it was."""
+"""The operator's limits: read from the environment, reported in words, and respected in memory."""
 
 import gc
 import os
@@ -24,20 +24,20 @@ from pages.ui.server import limits
 
 
 def starts(**environment: str) -> subprocess.CompletedProcess[str]:
-    said = "print(limits.MAX_TOKENS, limits.TRACE_CACHE_MB, limits.MODELS, limits.ALLOW_LOCAL_MODELS, limits.HF_ALLOW, sep='|')"
-    command = [sys.executable, "-W", "ignore", "-c", f"from pages.ui.server import limits; {said}"]
+    expression = "print(limits.MAX_TOKENS, limits.TRACE_CACHE_MB, limits.MODELS, limits.ALLOW_LOCAL_MODELS, limits.HF_ALLOW, sep='|')"
+    command = [sys.executable, "-W", "ignore", "-c", f"from pages.ui.server import limits; {expression}"]
     return subprocess.run(
         command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 
 def test_limits_come_from_the_environment() -> None:
-    usual = f"2048|256|{ROOT / 'models'}|False|False"
-    assert starts().stdout.splitlines()[-1] == usual
+    defaults = f"2048|256|{ROOT / 'models'}|False|False"
+    assert starts().stdout.splitlines()[-1] == defaults
     assert starts(LAB_MAX_TOKENS="100", LAB_TRACE_CACHE_MB="300").stdout.startswith("100|300|")
 
 
-def test_an_operator_says_which_models_there_are(tmp_path: Path) -> None:
+def test_operator_chooses_the_available_models(tmp_path: Path) -> None:
     run = starts(LAB_MODELS=str(tmp_path), LAB_ALLOW_LOCAL_MODELS="yes", LAB_HF_ALLOW="gpt2@main  org/name.x@1f2e")
     assert run.stdout.endswith(f"|{tmp_path}|True|{{'gpt2': 'main', 'org/name.x': '1f2e'}}\n")
     assert starts(LAB_HF_ALLOW="yes").stdout.endswith("|True\n")
@@ -46,17 +46,21 @@ def test_an_operator_says_which_models_there_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        ("LAB_MODELS", "/no/such/folder", "LAB_MODELS is a folder that the server can read; got '/no/such/folder'"),
-        ("LAB_ALLOW_LOCAL_MODELS", "on", "LAB_ALLOW_LOCAL_MODELS is one of yes, true, 1, no, false, 0; got 'on'"),
-        ("LAB_MODEL_PATHS", "", "LAB_ALLOW_LOCAL_MODELS is one of yes, true, 1, no, false, 0; got ''"),
-        ("LAB_HF_ALLOW", "org/name", "LAB_HF_ALLOW is yes, no, or models with their revisions"),
+        (
+            "LAB_MODELS",
+            "/no/such/folder",
+            "LAB_MODELS must be a folder that the server can read; got '/no/such/folder'",
+        ),
+        ("LAB_ALLOW_LOCAL_MODELS", "on", "LAB_ALLOW_LOCAL_MODELS must be one of yes, true, 1, no, false, 0; got 'on'"),
+        ("LAB_MODEL_PATHS", "", "LAB_ALLOW_LOCAL_MODELS must be one of yes, true, 1, no, false, 0; got ''"),
+        ("LAB_HF_ALLOW", "org/name", "LAB_HF_ALLOW must be yes, no, or models with revisions"),
         ("LAB_HF_ALLOW", "gpt2@main ../name@main", "got '../name@main': write id@revision"),
-        ("LAB_HF_ALLOW", "gpt2@main gpt2@v1", "LAB_HF_ALLOW has one revision for each model; got two for 'gpt2'"),
-        ("LAB_HF_ALLOW", " ", "LAB_HF_ALLOW is yes, no, or models as id@revision; got ' '"),
-        ("LAB_MODEL_CACHE_MB", "1000", "LAB_MODEL_CACHE_MB is at least LAB_MAX_MODEL_MB; got 1000 and 4096"),
+        ("LAB_HF_ALLOW", "gpt2@main gpt2@v1", "LAB_HF_ALLOW must have one revision for each model; got two for 'gpt2'"),
+        ("LAB_HF_ALLOW", " ", "LAB_HF_ALLOW must be yes, no, or models as id@revision; got ' '"),
+        ("LAB_MODEL_CACHE_MB", "1000", "LAB_MODEL_CACHE_MB must be at least LAB_MAX_MODEL_MB; got 1000 and 4096"),
     ],
 )
-def test_a_server_that_misreads_what_models_it_may_load_does_not_start(name: str, value: str, sentence: str) -> None:
+def test_server_with_malformed_model_limits_does_not_start(name: str, value: str, sentence: str) -> None:
     run = starts(**{name: value})
     assert run.returncode
     assert sentence in run.stderr
@@ -102,22 +106,22 @@ def test_former_variables_are_read_and_the_log_names_the_present() -> None:
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-5", "1e9", "", "999999999", "٣"])
-def test_a_server_that_misreads_a_limit_does_not_start(text: str) -> None:
+def test_server_with_a_malformed_limit_does_not_start(text: str) -> None:
     run = starts(LAB_MAX_TOKENS=text)
     assert run.returncode
-    assert "LAB_MAX_TOKENS is a whole number from 1 to 4,096" in run.stderr
+    assert "LAB_MAX_TOKENS must be a whole number from 1 to 4,096" in run.stderr
 
 
-def test_server_names_unknown_variables_once_when_it_starts() -> None:
+def test_server_names_unknown_variables_once_at_startup() -> None:
     with Server(LAB_MAX_TOKEN="10", LAB_MODELCACHE_MB="1", LAB_XYZZY="", LAB_PORT="1", LAB_REPLICA="a") as server:
-        said = server.errors()
+        log = server.errors()
     known = "LAB_MAX_TOKEN (did you mean LAB_MAX_TOKENS?), LAB_MODELCACHE_MB (did you mean LAB_MODEL_CACHE_MB?)"
-    assert said.count(f"Unknown variables of the environment do nothing: {known}, LAB_XYZZY\n") == 1
-    assert "Unknown" not in starts(LAB_MAX_TOKENS="10").stderr
+    assert log.count(f"Ignored unknown environment variables: {known}, LAB_XYZZY\n") == 1
+    assert "unknown" not in starts(LAB_MAX_TOKENS="10").stderr
 
 
-def test_a_cache_that_cannot_hold_two_traces_is_refused() -> None:
-    assert "LAB_TRACE_CACHE_MB is at least twice" in starts(LAB_TRACE_CACHE_MB="64").stderr
+def test_cache_that_cannot_hold_two_traces_is_refused() -> None:
+    assert "LAB_TRACE_CACHE_MB must be at least twice" in starts(LAB_TRACE_CACHE_MB="64").stderr
 
 
 def test_documented_limits_are_complete_with_their_defaults() -> None:
@@ -138,7 +142,7 @@ def test_documented_limits_are_complete_with_their_defaults() -> None:
         assert re.search(rf"^\| `LAB_{name}` \| {default} ?\|", document, re.MULTILINE), name
 
 
-def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_trace_gets_one_sentence_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=4))
     words = [f"w{i}" for i in range(512)]
     app = opened("app.py", text=" ".join(words), heads="32", dropout="0.5")
@@ -149,7 +153,7 @@ def test_a_trace_that_is_too_large_is_one_sentence_before_it_is_worked_out(monke
     )
 
 
-def test_where_all_heads_are_too_large_the_shown_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_shown_head_is_kept_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=8))
     app = opened("app.py", text=" ".join(f"w{i}" for i in range(512)), heads="32", head="7")
     assert not app.exception
@@ -157,10 +161,10 @@ def test_where_all_heads_are_too_large_the_shown_one_is_kept(monkeypatch: pytest
     assert "H7" in drawn(app)[1]["layout"]["title"]["subtitle"]["text"]
 
 
-def test_both_sources_keep_to_their_bytes() -> None:
+def test_both_sources_respect_their_byte_limits() -> None:
     column = ((1.0,), (2.0,))
     text = TypedText("the owl asked the moon and the moon blinked")
-    alone = replace(text, max_bytes=text.needs - 1)  # all heads are too much: one at a time
+    alone = replace(text, max_bytes=text.needs - 1)  # all heads together exceed the limit: they are computed singly
     for source, words in (
         (alone, "1 head of 9 × 9 scores, and 4 · 16 columns of d_model 64"),
         (Matrices(query=column, key=column, value=column), "1 head of 2 × 2 scores"),
@@ -172,25 +176,27 @@ def test_both_sources_keep_to_their_bytes() -> None:
 
 @pytest.mark.parametrize("knobs", [{"positions": "sinusoidal", "mask": "causal"}, {"dropout": 0.5, "d_k": 96, "d_v": 8}, {"init": "identity"}])  # fmt: skip
 @pytest.mark.parametrize("text2", ["", "a second text"])
-@pytest.mark.parametrize("whole", [True, False])
-def test_what_a_trace_needs_is_counted_whole_before_it_is_made(knobs: dict[str, Any], text2: str, whole: bool) -> None:
+@pytest.mark.parametrize("all_heads", [True, False])
+def test_trace_memory_is_counted_completely_in_advance(knobs: dict[str, Any], text2: str, all_heads: bool) -> None:
     source = TypedText(" ".join(f"w{i}" for i in range(90)), AttentionConfig(**knobs), text2)
-    if not whole and source.config.sizes.n_heads > 1:
+    if not all_heads and source.config.sizes.n_heads > 1:
         source = replace(source, max_bytes=source.needs - 1)
     layer = source.trace().layers[0]
-    assert layer.whole == (whole or layer.n_heads == 1)
-    made = {
+    assert layer.whole == (all_heads or layer.n_heads == 1)
+    sizes = {
         matrix.untyped_storage().data_ptr(): matrix.untyped_storage().nbytes()
         for step in layer.steps
         for matrix in [layer[step.name] if layer.whole or step.name in layer.recorded else layer.matrix(step.name)]
     }
-    made |= {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in layer.recorded.values()}
-    assert sum(made.values()) <= source.needs < 3 * sum(made.values())
+    sizes |= {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in layer.recorded.values()
+    }
+    assert sum(sizes.values()) <= source.needs < 3 * sum(sizes.values())
 
 
 @pytest.mark.parametrize("wide", [{"d_k": "1024"}, {"d_v": "129"}])
 @pytest.mark.parametrize("page", ["app.py", "pages/softmax.py"])
-def test_heads_that_are_too_wide_together_are_one_sentence(page: str, wide: dict[str, str]) -> None:
+def test_heads_that_are_too_wide_together_get_one_sentence(page: str, wide: dict[str, str]) -> None:
     app = opened(page, d_model="1024", heads="32", **wide)
     assert not app.exception
     [(name, size)] = wide.items()
@@ -198,30 +204,30 @@ def test_heads_that_are_too_wide_together_are_one_sentence(page: str, wide: dict
     assert not drawn(app)
 
 
-def test_the_bytes_of_a_trace_are_those_of_what_is_recorded() -> None:
+def test_trace_bytes_are_those_of_the_recorded_tensors() -> None:
     trace = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, init="identity")).trace()
     assert trace.nbytes == 3 * 8 * 4  # X, which is also Q, K and V
-    assert [step.name for step, _ in trace.layers[0]][-1] == "head_output"  # everything is made …
-    assert trace.nbytes == 3 * 8 * 4  # … and counted where it is kept
+    assert [step.name for step, _ in trace.layers[0]][-1] == "head_output"  # everything is computed …
+    assert trace.nbytes == 3 * 8 * 4  # … and only recorded tensors count
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_session_that_is_still_open_keeps_no_trace_from_leaving(page: str) -> None:
+def test_open_session_does_not_keep_a_trace_from_eviction(page: str) -> None:
     app = opened(page, text="a session that stays open")
-    kept = KEPT.cache
-    assert kept.currsize >= sum(getattr(one, "nbytes", 0) + 20_000 for one in kept.values())
-    traces_of_it = [trace for trace in kept.values() if isinstance(trace, Trace) and "session" in trace.tokens]
-    mine = [*map(ref, traces_of_it), *(ref(trace.layers[0]) for trace in traces_of_it)]
-    assert mine
-    del traces_of_it
-    kept.clear()
+    cache = KEPT.cache
+    assert cache.currsize >= sum(getattr(value, "nbytes", 0) + 20_000 for value in cache.values())
+    traces = [trace for trace in cache.values() if isinstance(trace, Trace) and "session" in trace.tokens]
+    references = [*map(ref, traces), *(ref(trace.layers[0]) for trace in traces)]
+    assert references
+    del traces
+    cache.clear()
     gc.collect()
-    assert [one() for one in mine] == [None] * len(mine)
-    turn(app, head=1)  # and the page works on
+    assert [reference() for reference in references] == [None] * len(references)
+    turn(app, head=1)  # the page still works
     assert not app.exception
 
 
-def test_where_only_the_chosen_init_is_small_enough_softmax_says_so_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_softmax_page_reports_other_inits_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidebar.Sidebar, "limits", replace(LIMITS, trace_mb=8))
     app = opened("pages/softmax.py", init="identity", d_model="1024")
     assert not app.exception
@@ -236,27 +242,28 @@ MAXIMA: dict[str, Any] = {
 
 
 def counted(knobs: dict[str, Any]) -> str:
-    """Why a source with these knobs is refused before it is made; empty where it may be."""
+    """The reason why a source with these knobs is refused before it is computed, or empty."""
     texts = [
-        " ".join(f"w{i % 500}" for i in range(knobs.get(name, few))) for name, few in (("tokens", 9), ("text2", 0))
+        " ".join(f"w{i % 500}" for i in range(knobs.get(name, default)))
+        for name, default in (("tokens", 9), ("text2", 0))
     ]
     of_config = {name: value for name, value in knobs.items() if name not in ("tokens", "text2", "pad")}
-    most = limits.MAX_TRACE_MB * 2**20
+    limit = limits.MAX_TRACE_MB * 2**20
     try:
         config = AttentionConfig(**of_config)
-        source = TypedText(texts[0], config, texts[1], True, limits.MAX_TOKENS, 0, "pad" in knobs, most)
-        assert source.needs <= most
+        source = TypedText(texts[0], config, texts[1], True, limits.MAX_TOKENS, 0, "pad" in knobs, limit)
+        assert source.needs <= limit
     except ConfigError as error:
         return str(error)
     return ""
 
 
-def test_every_pair_of_maxima_is_counted_or_refused_in_a_sentence() -> None:
-    """`benchmarks.maxima` opens them all, in 1 GiB."""
+def test_every_pair_of_maxima_is_counted_or_refused() -> None:
+    """`benchmarks.maxima` opens all of them, in 1 GiB."""
     refused = {pair: counted({name: MAXIMA[name] for name in pair}) for pair in combinations(MAXIMA, 2)}
-    for why in filter(None, refused.values()):
-        assert why.count(": ") == 1
-        assert why.endswith(".")
+    for reason in filter(None, refused.values()):
+        assert reason.count(": ") == 1
+        assert reason.endswith(".")
     assert "heads · d_k is at most 4,096" in refused["n_heads", "d_k"]
     assert "All steps need at most 128 MB" in refused["tokens", "d_k"]
     assert not refused["d_model", "n_heads"]

@@ -1,4 +1,4 @@
-"""A link is read into a source without a page, and what it gets wrong is said."""
+"""A link is read into a source without a page, and its mistakes are reported."""
 
 from contextlib import suppress
 from urllib.parse import parse_qsl, urlsplit
@@ -23,7 +23,7 @@ def of(link: str) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(link).query, keep_blank_values=True))
 
 
-def test_no_link_is_the_default_text() -> None:
+def test_empty_link_is_the_default_text() -> None:
     assert read() == (TypedText(OWL, AttentionConfig(), max_tokens=2048, max_bytes=128 * 2**20), ())
 
 
@@ -63,18 +63,18 @@ def test_link_has_the_source_and_only_its_knobs() -> None:
         ({"kv_heads": "3"}, "“3”, but kv_heads is one of 1, 2, 4, which divide 4 heads of queries: the default is used."),
     ],
 )  # fmt: skip
-def test_what_a_link_gets_wrong_is_one_sentence(link: dict[str, str], expected: str) -> None:
+def test_every_mistake_in_a_link_gets_one_sentence(link: dict[str, str], expected: str) -> None:
     _, notes = source_of(link, LIMITS)
     assert [expected in note for note in notes] == [True]
 
 
-def test_heads_and_widths_that_do_nothing_are_not_spoken_of() -> None:
+def test_unused_heads_and_widths_are_not_mentioned() -> None:
     source, notes = read(init="identity", d_model="7", d_k="5")
     assert source.config == AttentionConfig(d_model=7, n_heads=1, init="identity")
     assert not notes
 
 
-def test_what_is_no_source_is_said() -> None:
+def test_unknown_source_is_reported() -> None:
     with pytest.raises(AttentionError, match="heads · d_k is at most 4,096"):
         read(d_k="1024", heads="16")
     with pytest.raises(AttentionError, match=r"X \(512 × 64\) is too long for a link"):
@@ -83,7 +83,7 @@ def test_what_is_no_source_is_said() -> None:
         read(source="matrices", x="1,y")
 
 
-def test_an_operator_may_allow_less() -> None:
+def test_operator_may_lower_the_limits() -> None:
     small = Limits(tokens=1, characters=10, d_model=12, heads=2, trace_mb=1)
     source, notes = source_of({"d_model": "64"}, small)
     assert source == TypedText(
@@ -117,31 +117,31 @@ ODD = [
 def test_every_knob_takes_odd_texts(knob) -> None:
     for source in knob.sources or knobs.SOURCES:
         for text in ODD:
-            with suppress(AttentionError):  # a matrix that is none, an empty text
-                made, notes = source_of({"source": source, knob.key: text}, LIMITS)
-                assert hash(made) is not None
+            with suppress(AttentionError):  # an invalid matrix, an empty text
+                parsed, notes = source_of({"source": source, knob.key: text}, LIMITS)
+                assert hash(parsed) is not None
                 assert all(note.startswith("The link asks for ") or " do not divide " in note for note in notes)
 
 
 @pytest.mark.parametrize("knob", knobs.KNOBS, ids=[knob.key for knob in knobs.KNOBS])
-def test_a_default_may_be_and_comes_back_from_its_text(knob) -> None:
+def test_defaults_are_valid_and_roundtrip_as_text(knob) -> None:
     assert knob.range.takes(knob.default)
-    within = knob.offered or knob.range
-    assert within.takes(knob.default)
-    assert within.read(in_url(knob.default)) == knob.default
+    allowed = knob.offered or knob.range
+    assert allowed.takes(knob.default)
+    assert allowed.read(in_url(knob.default)) == knob.default
     assert knob.label or knob.held
 
 
 @pytest.mark.parametrize(
     "link", [pytest.param(link, marks=pytest.mark.slow if "source=model" in link else ()) for link in LINKS]
 )
-def test_links_of_every_version_can_be_read_without_notes(link: str) -> None:
+def test_links_of_every_version_are_read_without_notes(link: str) -> None:
     source, notes = source_of(of(link), LIMITS)
     assert not notes
     assert source.trace().layers
 
 
-def test_link_has_heads_biases_and_additions_to_the_scores() -> None:
+def test_link_has_heads_biases_and_score_additions() -> None:
     link = {
         "source": "matrices",
         "x": "1,2;3,4",

@@ -1,6 +1,6 @@
-"""Links of version 0.1 open in every later version, and paint the digits that they painted then.
+"""Links of version 0.1 open in every later version, and paint the same digits as then.
 
-``links.json`` is never edited, only added to: `digits` of a page opened by `follow` are what belongs beside a new link.
+Entries of ``links.json`` are added but never edited: a new link gets the `digits` of its page, opened by `follow`.
 """
 
 import json
@@ -26,7 +26,7 @@ def follow(link: str) -> AppTest:
 
 
 def digits(app: AppTest) -> list[list]:
-    """Of every map: its title, its size, its sum, and seven of its numbers, gaps as None."""
+    """For every map: its step, its size, its sum, and seven of its numbers, with gaps as None."""
     maps = [figure for figure in drawn(app) if figure["data"] and figure["data"][0]["type"] == "heatmap"]
     rows = []
     for figure in maps:
@@ -42,22 +42,22 @@ def plain(row: list) -> list[float]:
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_link_paints_what_it_painted(link: str) -> None:
+def test_stored_link_paints_its_stored_numbers(link: str) -> None:
     app = follow(link)
     assert not app.exception
     assert "The link asks for" not in said(app)
-    now, then = digits(app), LINKS[link]
-    names = [row[0] for row in now]
+    actual, expected = digits(app), LINKS[link]
+    names = [row[0] for row in actual]
     if chosen := app.session_state["step"] if urlsplit(link).path == "/" else "":
-        # A step that the overview has not is shown beside what makes it, without the maps that once stood above it.
-        assert names[-1] == chosen or chosen in (row[0] for row in then[:3])
-        then = [row for row in then if row[0] in names]
-    assert names == [row[0] for row in then]
-    for one, other in zip(now, then, strict=True):
-        np.testing.assert_allclose(plain(one), plain(other), rtol=2e-5, atol=1e-6)
+        # A step outside the overview is shown beside its factors, without the maps that older versions showed above it.
+        assert names[-1] == chosen or chosen in (row[0] for row in expected[:3])
+        expected = [row for row in expected if row[0] in names]
+    assert names == [row[0] for row in expected]
+    for actual_row, expected_row in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(plain(actual_row), plain(expected_row), rtol=2e-5, atol=1e-6)
 
 
-def test_there_is_a_dozen_of_links_and_they_cover_every_page_and_source() -> None:
+def test_stored_links_cover_every_page_and_source() -> None:
     assert len(LINKS) >= 12
     assert {urlsplit(link).path for link in LINKS} >= {"/", "/heads", "/masks", "/softmax", "/compare"}
     assert all(

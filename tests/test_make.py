@@ -1,4 +1,4 @@
-"""What `make run` says and installs on a fresh machine, with a pip that only writes down what it is asked for."""
+"""The output and installations of `make run` on a fresh machine, with a pip that only logs its arguments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere pip's own 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A virtual environment with a pip that writes down what it is asked for, and has no CPU build of its own."""
+    """A virtual environment with a pip that logs its arguments, and finds no CPU build."""
     home = tmp_path / ".venv"
     venv.create(home, with_pip=False)
     (home / ".venv").touch()
@@ -48,18 +48,18 @@ def machine(tmp_path: Path) -> Path:
     return home
 
 
-def make(machine: Path, *given: str) -> subprocess.CompletedProcess[str]:
-    command = ["make", "--no-print-directory", f"VENV={machine}", *given, f"{machine}/.run"]
-    # not what the make says that may have started these tests
+def make(machine: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--no-print-directory", f"VENV={machine}", *arguments, f"{machine}/.run"]
+    # without the variables of a make that may have started these tests
     env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "TORCH_INDEX")}
     return subprocess.run(
         command, cwd=ROOT, env=env | {"no_proxy": "127.0.0.1"}, capture_output=True, text=True, timeout=600, check=False
     )
 
 
-def made(machine: Path, *given: str) -> tuple[list[str], list[str]]:
-    """What make said, line by line, and what pip was asked for."""
-    run = make(machine, *given)
+def made_lines(machine: Path, *arguments: str) -> tuple[list[str], list[str]]:
+    """The lines of make's output, and the logged calls of pip."""
+    run = make(machine, *arguments)
     assert (run.returncode, run.stderr) == (0, "")
     return run.stdout.splitlines(), (machine / "asked").read_text().splitlines()
 
@@ -71,7 +71,7 @@ class Index(SimpleHTTPRequestHandler):
 
 @contextmanager
 def index(folder: Path, offers: str) -> Iterator[str]:
-    """A package index that answers, with one torch."""
+    """A package index with one torch."""
     (folder / "whl" / "torch").mkdir(parents=True)
     (folder / "whl" / "torch" / "index.html").write_text(f"<a href='x'>{offers}%2Bcpu-cp311-linux_x86_64.whl</a>")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Index, directory=folder)) as server:
@@ -81,12 +81,12 @@ def index(folder: Path, offers: str) -> Iterator[str]:
 
 
 @linux
-def test_torch_comes_from_the_index_of_cpu_builds_where_that_answers(machine: Path, tmp_path: Path) -> None:
+def test_torch_comes_from_the_cpu_index_when_it_answers(machine: Path, tmp_path: Path) -> None:
     with index(tmp_path, PINNED.replace("==", "-")) as address:
-        said, asked = made(machine, f"CPU_INDEX={address}", "PATIENCE=60")
+        output, calls = made_lines(machine, f"CPU_INDEX={address}", "PATIENCE=60")
     torch = CPU.replace(" -r", f" --index-url {address} -r")
-    assert asked == [torch, OWN]
-    assert said == [
+    assert calls == [torch, OWN]
+    assert output == [
         f"Asking {address} for torch's CPU build ...",
         f"Installing {PINNED} from {address} ...",
         "Installing what the Lab needs ...",
@@ -94,20 +94,20 @@ def test_torch_comes_from_the_index_of_cpu_builds_where_that_answers(machine: Pa
 
 
 @linux
-def test_an_index_that_has_another_version_is_none(machine: Path, tmp_path: Path) -> None:
+def test_index_with_another_version_is_ignored(machine: Path, tmp_path: Path) -> None:
     with index(tmp_path, "torch-1.0.0") as address:
-        said, asked = made(machine, f"CPU_INDEX={address}", "PATIENCE=60")
-    assert asked == [CPU, OTHER, OWN]
-    assert said[-2] == NONE
+        output, calls = made_lines(machine, f"CPU_INDEX={address}", "PATIENCE=60")
+    assert calls == [CPU, OTHER, OWN]
+    assert output[-2] == NONE
 
 
 @linux
-def test_torch_comes_from_pip_s_own_index_where_the_other_does_not_answer(machine: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes calls and never says a word
+def test_torch_comes_from_pips_index_when_the_cpu_index_fails(machine: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and never answers
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        said, asked = made(machine, f"CPU_INDEX={address}", "PATIENCE=0.2")
-    assert asked == [CPU, OTHER, OWN]
-    assert said == [
+        output, calls = made_lines(machine, f"CPU_INDEX={address}", "PATIENCE=0.2")
+    assert calls == [CPU, OTHER, OWN]
+    assert output == [
         f"Asking {address} for torch's CPU build ...",
         "It does not answer within 0.2 seconds.",
         f"Installing {PINNED} from where pip looks ...",
@@ -117,14 +117,14 @@ def test_torch_comes_from_pip_s_own_index_where_the_other_does_not_answer(machin
 
 
 @linux
-def test_a_cpu_build_where_pip_looks_is_taken(machine: Path) -> None:
+def test_cpu_build_in_pips_index_is_taken(machine: Path) -> None:
     (machine / "answer").write_text("")
-    _, asked = made(machine, "TORCH_INDEX=")
-    assert asked == [CPU, OWN]
+    _, calls = made_lines(machine, "TORCH_INDEX=")
+    assert calls == [CPU, OWN]
 
 
 @linux
-def test_a_build_that_is_not_the_locked_one_is_no_reason_to_take_another(machine: Path) -> None:
+def test_unlocked_build_does_not_change_the_index(machine: Path) -> None:
     (machine / "answer").write_text("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES")
     run = make(machine, "TORCH_INDEX=")
     assert run.returncode
@@ -132,30 +132,31 @@ def test_a_build_that_is_not_the_locked_one_is_no_reason_to_take_another(machine
     assert (machine / "asked").read_text().splitlines() == [CPU]
 
 
-@pytest.mark.parametrize("given", ["https://torch.invalid/whl", ""])
-def test_who_says_where_torch_comes_from_is_not_second_guessed(machine: Path, given: str) -> None:
-    said, asked = made(machine, f"TORCH_INDEX={given}", "CPU_INDEX=http://127.0.0.1:9")
-    assert not any("Asking" in line for line in said)
-    assert asked == [*([FIRST[0].replace(" -r", f" --index-url {given} -r")] if given else FIRST), OWN]
+@pytest.mark.parametrize("index_url", ["https://torch.invalid/whl", ""])
+def test_explicit_torch_index_is_respected(machine: Path, index_url: str) -> None:
+    output, calls = made_lines(machine, f"TORCH_INDEX={index_url}", "CPU_INDEX=http://127.0.0.1:9")
+    assert not any("Asking" in line for line in output)
+    assert calls == [*([FIRST[0].replace(" -r", f" --index-url {index_url} -r")] if index_url else FIRST), OWN]
 
 
-def test_a_torch_that_is_there_is_left_alone(machine: Path) -> None:
+def test_installed_torch_is_kept(machine: Path) -> None:
     (packages,) = machine.glob("lib/python*/site-packages")
-    there = packages / f"{PINNED.replace('==', '-')}+cpu.dist-info"
-    there.mkdir()
-    (there / "METADATA").write_text(
+    installed = packages / f"{PINNED.replace('==', '-')}+cpu.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: torch\nVersion: {PINNED.removeprefix('torch==')}+cpu\n"
     )
-    said, asked = made(machine, "CPU_INDEX=http://127.0.0.1:9")
-    assert (said, asked) == (["Installing what the Lab needs ..."], [OWN])
+    output, calls = made_lines(machine, "CPU_INDEX=http://127.0.0.1:9")
+    assert (output, calls) == (["Installing what the Lab needs ..."], [OWN])
 
 
 @linux
 @pytest.mark.parametrize(
-    ("given", "wanted"), [([], "streamlit"), (["STREAMLIT=1.60.0", "ARGS=tests/test_turns.py -x"], "streamlit==1.60.0")]
+    ("arguments", "requirement"),
+    [([], "streamlit"), (["STREAMLIT=1.60.0", "ARGS=tests/test_turns.py -x"], "streamlit==1.60.0")],
 )
-def test_newest_tests_another_streamlit_in_an_environment_of_its_own(
-    machine: Path, tmp_path: Path, given: list[str], wanted: str
+def test_make_newest_tests_another_streamlit_in_its_own_environment(
+    machine: Path, tmp_path: Path, arguments: list[str], requirement: str
 ) -> None:
     (machine / "answer").write_text("")
     (packages,) = machine.glob("lib/python*/site-packages")
@@ -163,21 +164,29 @@ def test_newest_tests_another_streamlit_in_an_environment_of_its_own(
         (packages / name).mkdir()
     (packages / "streamlit-1.99.0.dist-info" / "METADATA").write_text("Name: streamlit\nVersion: 1.99.0\n")
     (packages / "pytest" / "__main__.py").write_text("import sys; print('pytest', *sys.argv[1:])")
-    command = ["make", "--silent", f"VENV={tmp_path}/none", f"NEWEST={machine}", "TORCH_INDEX=", "WORKERS=2", *given]
+    command = [
+        "make",
+        "--silent",
+        f"VENV={tmp_path}/none",
+        f"NEWEST={machine}",
+        "TORCH_INDEX=",
+        "WORKERS=2",
+        *arguments,
+    ]
     env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS")}
     run = subprocess.run(
         [*command, f"MODELS={tmp_path}", "newest"], cwd=ROOT, env=env, capture_output=True, text=True, check=True
     )
-    asked = (machine / "asked").read_text().splitlines()
-    newest = f"install --quiet --disable-pip-version-check --upgrade {wanted}"
-    assert asked[:3] == [CPU, f"{OWN} -r lock/dev.txt", newest]
+    calls = (machine / "asked").read_text().splitlines()
+    newest = f"install --quiet --disable-pip-version-check --upgrade {requirement}"
+    assert calls[:3] == [CPU, f"{OWN} -r lock/dev.txt", newest]
     assert "Testing with Streamlit 1.99.0" in run.stdout
-    assert run.stdout.splitlines()[-1] == " ".join(["pytest -n 2", *given[1:]]).replace("ARGS=", "")
+    assert run.stdout.splitlines()[-1] == " ".join(["pytest -n 2", *arguments[1:]]).replace("ARGS=", "")
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("right", [True, False])
-def test_plotlys_script_is_the_one_that_npm_published(machine: Path, tmp_path: Path, right: bool) -> None:
+@pytest.mark.parametrize("matches", [True, False])
+def test_plotly_js_is_the_published_npm_file(machine: Path, tmp_path: Path, matches: bool) -> None:
     folder, vendor = tmp_path / "package", tmp_path / "vendor"
     vendor.mkdir()
     folder.mkdir()
@@ -192,12 +201,12 @@ def test_plotlys_script_is_the_one_that_npm_published(machine: Path, tmp_path: P
     command = ["make", f"VENV={machine}", f"BIN={Path(sys.executable).parent}", f"VENDOR={vendor}", "plotly"]
     for name in (".run", ".dev"):
         (machine / name).touch()
-    if right:
+    if matches:
         command.append(f"PLOTLY_INTEGRITY=sha512-{digest}")
     path = f"{tmp_path}:{os.environ['PATH']}"
     run = subprocess.run(
         command, cwd=ROOT, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
     )
-    assert (run.returncode == 0) == right
-    assert sorted(path.name for path in vendor.iterdir()) == (["LICENSE", "plotly-cartesian.min.js"] if right else [])
-    assert right or f"got sha512-{digest}" in run.stderr
+    assert (run.returncode == 0) == matches
+    assert sorted(path.name for path in vendor.iterdir()) == (["LICENSE", "plotly-cartesian.min.js"] if matches else [])
+    assert matches or f"got sha512-{digest}" in run.stderr

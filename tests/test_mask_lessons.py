@@ -10,15 +10,15 @@ from attention.lessons import masks as lessons
 SCORES = torch.tensor([0.3, -1.2, 2.0, 0.1])
 
 
-def test_what_each_way_of_hiding_makes_of_a_row_without_a_key() -> None:
+def test_each_hiding_method_gives_its_row_without_a_key() -> None:
     table = lessons.hidden_row_table(SCORES).set_index("hidden by")
-    assert table.loc["softmax of −∞, as written down", "outcome"].startswith("NaN")
+    assert table.loc["softmax of −∞, directly", "outcome"].startswith("NaN")
     assert table.loc["−1e10 instead of −∞ (notebook 4)", "weights of the row"] == "  ".join(["0.2500"] * 4)
     assert table.loc["−10000 added (older BERT code)", "outcome"].startswith("as if nothing were hidden")
     assert table.loc["Attention Lab", "sum"] == "0.0000"
 
 
-def test_the_torch_rows_are_torchs_own() -> None:
+def test_torch_rows_equal_torch() -> None:
     nothing_hidden = torch.ones(4, dtype=torch.bool)
     expected = torch.softmax(SCORES, dim=-1)
     torch.testing.assert_close(lessons._sdpa(SCORES, nothing_hidden), expected)
@@ -29,7 +29,7 @@ def test_the_torch_rows_are_torchs_own() -> None:
     torch.testing.assert_close(lessons._multihead(SCORES, one_hidden), masked)
 
 
-def test_the_three_ways_to_average_are_equal_and_are_the_notebooks() -> None:
+def test_three_averaging_methods_are_equal_and_match_the_notebook() -> None:
     trace = Notebook("averaging-trick").trace()
     average, ways = lessons.averaging_traces(trace)
     assert 0 <= average.difference < 1e-6
@@ -38,15 +38,15 @@ def test_the_three_ways_to_average_are_equal_and_are_the_notebooks() -> None:
     assert list(ways) == ["loop", "triangular matrix", "masked softmax"]
 
 
-def test_one_click_turns_one_cell_round_and_back() -> None:
+def test_click_toggles_one_mask_cell() -> None:
     visible = masks.causal(5, 7)
     changed = masks.custom(5, 7, lessons.toggled(visible, 2, 6))
     assert (changed != visible).nonzero().tolist() == [[2, 6]]
-    again = masks.custom(5, 7, lessons.toggled(changed, 2, 6))
-    assert torch.equal(again, visible)
+    restored = masks.custom(5, 7, lessons.toggled(changed, 2, 6))
+    assert torch.equal(restored, visible)
 
 
-def test_a_grid_is_the_mask_and_back() -> None:
+def test_mask_roundtrips_through_its_grid() -> None:
     trace = TypedText("the the the", AttentionConfig(mask="causal")).trace()
     grid = lessons.grid(trace)
     assert list(grid.columns) == ["0 the", "1 the", "2 the"]
@@ -54,17 +54,17 @@ def test_a_grid_is_the_mask_and_back() -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (64, 64), (200, 130)])
-def test_a_custom_mask_survives_being_written_down(size: tuple[int, int]) -> None:
+def test_custom_mask_roundtrips_through_text(size: tuple[int, int]) -> None:
     visible = torch.rand(size, generator=torch.Generator().manual_seed(0)) > 0.5
     assert torch.equal(masks.custom(*size, masks.encode(visible)), visible)
 
 
-def test_a_structured_mask_is_short_enough_for_a_link() -> None:
+def test_structured_mask_is_short_enough_for_a_link() -> None:
     assert len(masks.encode(masks.causal(64, 64))) < 700
     assert masks.encode(torch.ones(9, 9, dtype=torch.bool)) == ""
 
 
-def test_outside_a_smaller_custom_mask_everything_is_visible() -> None:
+def test_everything_outside_a_smaller_custom_mask_is_visible() -> None:
     written = masks.encode(torch.zeros(2, 2, dtype=torch.bool))
     assert masks.custom(3, 3, written).tolist() == [[False, False, True], [False, False, True], [True, True, True]]
     assert masks.custom(1, 1, written).tolist() == [[False]]
@@ -73,12 +73,12 @@ def test_outside_a_smaller_custom_mask_everything_is_visible() -> None:
 @pytest.mark.parametrize(
     "cells", ["x", "2x2", "2x2.", "2x2.!!", "0x0.eJw", "9999x9999.eJwDAAAAAAE", "-1x2.eJw", "2x2.eJwTAAAAIQAh", "é"]
 )
-def test_nonsense_is_no_custom_mask(cells: str) -> None:
+def test_malformed_custom_mask_is_refused(cells: str) -> None:
     with pytest.raises(ConfigError, match="Masks page"):
         masks.custom(2, 2, cells)
 
 
-def test_a_prefix_is_seen_by_all_and_the_rest_is_causal() -> None:
+def test_prefix_keys_are_visible_to_all_others_are_causal() -> None:
     visible = masks.prefix(4, 5, 2)
     assert visible[:, :2].all()
     assert torch.equal(visible[:, 2:], masks.causal(4, 5)[:, 2:])
@@ -93,18 +93,18 @@ def test_padding_hides_the_same_keys_from_every_query() -> None:
     torch.testing.assert_close(trace.layers[0].output[:1], alone.layers[0].output)
 
 
-def test_more_dropout_drops_what_less_has_dropped_and_changes_no_other_step() -> None:
+def test_higher_dropout_keeps_earlier_drops_and_changes_no_other_step() -> None:
     def layer(dropout: float):
         return TypedText("a b c d e f g h", AttentionConfig(dropout=dropout)).trace().layers[0]
 
-    none, some, more = layer(0.0), layer(0.3), layer(0.8)
+    none, sample, larger = layer(0.0), layer(0.3), layer(0.8)
     assert none.dropped_weights is None
-    torch.testing.assert_close(some.weights, none.weights)
-    assert ((some.dropped_weights == 0) <= (more.dropped_weights == 0)).all()
-    kept = some.dropped_weights != 0
-    torch.testing.assert_close(some.dropped_weights[kept], some.weights[kept] / 0.7)
-    torch.testing.assert_close(some.head_output, some.dropped_weights @ some.value)
-    assert torch.equal(some.dropped_weights, layer(0.3).dropped_weights)
+    torch.testing.assert_close(sample.weights, none.weights)
+    assert ((sample.dropped_weights == 0) <= (larger.dropped_weights == 0)).all()
+    remaining = sample.dropped_weights != 0
+    torch.testing.assert_close(sample.dropped_weights[remaining], sample.weights[remaining] / 0.7)
+    torch.testing.assert_close(sample.head_output, sample.dropped_weights @ sample.value)
+    assert torch.equal(sample.dropped_weights, layer(0.3).dropped_weights)
     sums = TypedText("w " * 200, AttentionConfig(dropout=0.5)).trace().layers[0].dropped_weights.sum(dim=-1)
     assert abs(float(sums.mean()) - 1) < 0.02
     assert float(sums.std()) > 0.01

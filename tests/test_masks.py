@@ -14,29 +14,29 @@ def rows(mask):
     return ["".join("x" if visible else "." for visible in row) for row in mask.tolist()]
 
 
-def test_causal_shows_a_query_itself_and_what_came_before():
+def test_causal_mask_shows_the_query_and_earlier_keys():
     assert rows(masks.causal(3, 3)) == ["x..", "xx.", "xxx"]
 
 
-def test_causal_aligns_unequal_lengths_at_the_first_token():
+def test_causal_mask_aligns_unequal_lengths_at_the_first_token():
     assert rows(masks.causal(2, 4)) == ["x...", "xx.."]
     assert rows(masks.causal(4, 2)) == ["x.", "xx", "xx", "xx"]
 
 
-def test_window_shows_both_sides():
+def test_window_mask_shows_both_sides():
     assert rows(masks.window(4, 4, 1)) == ["xx..", "xxx.", ".xxx", "..xx"]
 
 
-def test_window_zero_is_the_diagonal():
+def test_window_mask_zero_is_the_diagonal():
     assert rows(masks.window(3, 3, 0)) == ["x..", ".x.", "..x"]
 
 
-def test_a_window_far_beyond_the_last_key_shows_nothing():
+def test_window_mask_far_beyond_the_last_key_shows_nothing():
     assert rows(masks.window(5, 2, 1)) == ["xx", "xx", ".x", "..", ".."]
 
 
 @given(lengths, lengths, st.integers(0, 9), st.sampled_from(["none", "causal", "window", "causal window"]))
-def test_every_mask_is_its_definition(n_queries, n_keys, size, name):
+def test_every_mask_matches_its_definition(n_queries, n_keys, size, name):
     rule = {
         "none": lambda q, k: True,
         "causal": lambda q, k: k <= q,
@@ -48,10 +48,10 @@ def test_every_mask_is_its_definition(n_queries, n_keys, size, name):
 
 
 @pytest.mark.parametrize("name", ["none", "causal", "window", "causal window"])
-def test_a_mask_is_boolean(name):
+def test_masks_are_boolean(name):
     assert Mask(name).build(3, 4).dtype == torch.bool
 
 
-def test_a_kind_of_mask_that_nobody_declared_is_refused() -> None:
+def test_undeclared_mask_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"a mask is one of none, causal, .*; got 'diagonal': choose one of them\."):
         Mask("diagonal").build(2, 2)

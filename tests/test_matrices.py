@@ -45,7 +45,7 @@ def random_matrix(*shape: int) -> Matrix:
 
 
 @pytest.mark.parametrize("source", [PROJECTED, DIRECT], ids=["X and W", "Q, K and V"])
-def test_the_numpy_notebook_to_its_last_digit(source: Matrices) -> None:
+def test_numpy_notebook_matches_to_its_last_digit(source: Matrices) -> None:
     layer = source.trace().layers[0]
     for name, rows in (("query", Q), ("key", K), ("value", V), ("scores", SCORES)):
         np.testing.assert_array_equal(layer.matrix(name), rows)
@@ -54,7 +54,7 @@ def test_the_numpy_notebook_to_its_last_digit(source: Matrices) -> None:
     assert layer.output is None
 
 
-def test_the_steps_are_those_the_matrices_allow() -> None:
+def test_available_steps_follow_from_the_matrices() -> None:
     computed = ["query", "key", "value", "scores", "scaled_scores", "masked_scores", "weights", "head_output"]
     projected, direct = PROJECTED.trace().layers[0], DIRECT.trace().layers[0]
     assert [step.name for step, _ in projected] == ["input", *computed]
@@ -65,7 +65,7 @@ def test_the_steps_are_those_the_matrices_allow() -> None:
     np.testing.assert_array_equal(with_output.output, with_output.head_output[0] @ torch.tensor(W_O).double())
 
 
-def test_typed_numbers_stay_what_they_are() -> None:
+def test_typed_numbers_are_not_changed() -> None:
     rows = parse("0.1 16777217\n1e-300 -0.")
     trace = Matrices(query=rows, key=rows, value=rows).trace()
     assert all(tensor.dtype == torch.float64 for _, tensor in trace.layers[0])
@@ -73,7 +73,7 @@ def test_typed_numbers_stay_what_they_are() -> None:
     assert "0.1,16777217.0" in "".join(tables.csv(trace, "value"))
 
 
-def test_the_source_can_be_the_key_of_a_cache() -> None:
+def test_matrices_source_is_hashable() -> None:
     assert hash(PROJECTED) == hash(Matrices(X, W_Q, W_K, W_V, tokens=("the", "cat", "the", "mat")))
     assert not PROJECTED.trace().random
 
@@ -81,7 +81,7 @@ def test_the_source_can_be_the_key_of_a_cache() -> None:
 @given(
     st.integers(1, 5), st.integers(1, 7), st.integers(1, 4), st.sampled_from(MASKS), st.sampled_from([0.05, 1.0, 3.0])
 )
-def test_parity_with_torch_for_queries_and_keys_of_unequal_length(
+def test_queries_and_keys_of_unequal_length_equal_torch(
     n_queries: int, n_keys: int, d_k: int, mask: str, temperature: float
 ) -> None:
     query, key, value = random_matrix(n_queries, d_k), random_matrix(n_keys, d_k), random_matrix(n_keys, 3)
@@ -89,12 +89,12 @@ def test_parity_with_torch_for_queries_and_keys_of_unequal_length(
     layer = Matrices(query=query, key=key, value=value, config=config).trace().layers[0]
     tensors = [torch.tensor([rows], dtype=torch.float64) for rows in (query, key, value)]
     expected = F.scaled_dot_product_attention(*tensors, attn_mask=layer.mask, scale=1 / (d_k**0.5 * temperature))
-    seen = layer.mask.any(dim=-1)
-    torch.testing.assert_close(layer.head_output[:, seen], expected[:, seen], rtol=1e-12, atol=1e-12)
-    assert not layer.head_output[:, ~seen].any()
+    sees = layer.mask.any(dim=-1)
+    torch.testing.assert_close(layer.head_output[:, sees], expected[:, sees], rtol=1e-12, atol=1e-12)
+    assert not layer.head_output[:, ~sees].any()
 
 
-def test_the_knobs_of_the_config() -> None:
+def test_matrices_obey_the_config() -> None:
     config = AttentionConfig(mask="causal window", window=1, temperature=2.0, scaled=False)
     layer = Matrices(query=Q, key=K, value=V, config=config).trace().layers[0]
     np.testing.assert_array_equal(layer.matrix("scaled_scores"), np.array(SCORES) / 2)
@@ -103,7 +103,7 @@ def test_the_knobs_of_the_config() -> None:
     assert hot.matrix("weights")[1].tolist() == [0.5, 0, 0.5, 0]
 
 
-def test_labels() -> None:
+def test_matrices_have_token_labels() -> None:
     assert PROJECTED.trace().key_tokens == ("the", "cat", "the", "mat")
     assert DIRECT.trace().tokens == DIRECT.trace().key_tokens == ("x0", "x1", "x2", "x3")
     crossed = CROSSED.trace()
@@ -138,10 +138,16 @@ def test_every_number_is_explained_drawn_and_tabled(source: Matrices) -> None:
     for step, tensor in trace.layers[0]:
         matrix = trace.layers[0].matrix(step.name).numpy()
         for q, k in np.ndindex(*matrix.shape):
-            told = explain(trace, step.name, q=q, k=k)
-            assert told.value == float(matrix[q, k])
-            size = sum(abs(term.value) for term in told.terms) if told.operation == "sum" else abs(told.value)
-            assert told.result == told.value or abs(told.result - told.value) <= 1e-12 * size
+            explanation = explain(trace, step.name, q=q, k=k)
+            assert explanation.value == float(matrix[q, k])
+            size = (
+                sum(abs(term.value) for term in explanation.terms)
+                if explanation.operation == "sum"
+                else abs(explanation.value)
+            )
+            assert (
+                explanation.result == explanation.value or abs(explanation.result - explanation.value) <= 1e-12 * size
+            )
         table = tables.frame(trace, step.name).to_numpy()[:, : matrix.shape[1]]
         np.testing.assert_array_equal(table, matrix)
         finite = np.where(np.isfinite(matrix), matrix, np.nan).astype(np.float32)
@@ -150,7 +156,7 @@ def test_every_number_is_explained_drawn_and_tabled(source: Matrices) -> None:
         assert tensor.dtype == torch.float64
 
 
-def test_given_matrices_are_explained_as_given() -> None:
+def test_input_matrices_are_explained_as_inputs() -> None:
     assert "as provided" in explain(PROJECTED.trace(), "input").words
     assert "as provided" in explain(DIRECT.trace(), "query").words
     assert explain(PROJECTED.trace(), "query").words.startswith("Row 0 of X times column 0")
@@ -197,7 +203,7 @@ DO_NOT_CHAIN = {
 
 
 @pytest.mark.parametrize(("source", "sentence"), DO_NOT_CHAIN.values(), ids=DO_NOT_CHAIN)
-def test_shapes_that_do_not_chain(source: Matrices, sentence: str) -> None:
+def test_incompatible_shapes_are_refused(source: Matrices, sentence: str) -> None:
     with pytest.raises(ShapeError) as caught:
         source.trace()
     assert str(caught.value) == sentence
@@ -226,13 +232,13 @@ INCOMPLETE = {
 
 
 @pytest.mark.parametrize(("source", "sentence"), INCOMPLETE.values(), ids=INCOMPLETE)
-def test_matrices_that_are_missing_or_cannot_be_used(source: Matrices, sentence: str) -> None:
+def test_missing_or_unusable_matrices_are_refused(source: Matrices, sentence: str) -> None:
     with pytest.raises(MatrixError) as caught:
         source.trace()
     assert sentence in str(caught.value)
 
 
-def test_the_hidden_scores_are_no_large_numbers() -> None:
+def test_hidden_scores_are_minus_infinity_not_large_numbers() -> None:
     trace = Matrices(query=Q, key=K, value=V, config=AttentionConfig(mask="causal")).trace()
     assert explain(trace, "masked_scores", q=0, k=1).value == -float("inf")
     assert find_step("masked_scores").symbol == "M"

@@ -17,7 +17,7 @@ from attention.sources.reading.files import file_text
 from attention.sources.reading.text import parse, write
 
 
-def read(data: bytes, file_name: str, name: str = "matrix") -> tuple[tuple[float, ...], ...]:
+def read_file(data: bytes, file_name: str, name: str = "matrix") -> tuple[tuple[float, ...], ...]:
     return parse(file_text(data, file_name, name), name)
 
 
@@ -129,7 +129,7 @@ READ_AS = {
 
 
 @pytest.mark.parametrize(("text", "rows"), READ_AS.values(), ids=READ_AS)
-def test_a_pasted_matrix_is_read_as_it_was_meant(text: str, rows: object) -> None:
+def test_pasted_matrix_is_read_as_intended(text: str, rows: object) -> None:
     assert repr(parse(text)) == repr(rows)  # repr tells −0 from 0
 
 
@@ -218,11 +218,11 @@ REFUSED = {
 def test_anything_else_is_refused_in_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(MatrixError) as caught:
         parse(text, "W_Q")
-    said = str(caught.value)
-    assert sentence in said
-    assert said.startswith("W_Q ")
-    assert said.endswith(".")
-    assert "\n" not in said
+    message = str(caught.value)
+    assert sentence in message
+    assert message.startswith("W_Q ")
+    assert message.endswith(".")
+    assert "\n" not in message
 
 
 MANY, SOME = 10_000_000, 300_000  # a quadratic pattern takes minutes of either
@@ -300,7 +300,7 @@ def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["12\n", "12;", "12,", "12 ", "[12 ", "[12, ", "12\u2028", "12\t"])
-def test_size_of_a_text_is_checked_before_it_is_parsed(text: str) -> None:
+def test_text_size_is_checked_before_parsing(text: str) -> None:
     text = (text[:-3] + text[-3:] * 2**18) + "]" * text.startswith("[")
     tracemalloc.start()
     try:
@@ -314,7 +314,7 @@ def test_size_of_a_text_is_checked_before_it_is_parsed(text: str) -> None:
 @pytest.mark.slow
 @given(st.text(st.sampled_from("[]()1.5,; \t\n-e=…xnp'\"<"), max_size=40))
 @settings(max_examples=500)
-def test_whatever_is_pasted_gives_a_matrix_or_a_sentence(text: str) -> None:
+def test_any_pasted_text_gives_a_matrix_or_a_sentence(text: str) -> None:
     try:
         rows = parse(text)
     except AttentionError:
@@ -335,20 +335,20 @@ SINGLE = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
 @given(matrices(DOUBLE) | matrices(SINGLE))
-def test_a_link_brings_back_the_same_numbers(rows: tuple[tuple[float, ...], ...]) -> None:
+def test_matrix_roundtrips_through_a_link(rows: tuple[tuple[float, ...], ...]) -> None:
     text = write(rows)
     assert not set(text) & set("+ \n")
     assert repr(parse(text)) == repr(rows)
 
 
-def test_a_link_is_short() -> None:
+def test_matrix_link_is_short() -> None:
     assert write(((1.0, -0.0), (0.1, 1e-7))) == "1,-0;0.1,1e-7"
     assert write(((1e22,),)) == "1e22"
 
 
 @given(matrices(SINGLE))
-@example(((0.004310000687837601,),))  # nine digits after the point say too little of it
-def test_what_numpy_and_torch_print_is_read_back(rows: tuple[tuple[float, ...], ...]) -> None:
+@example(((0.004310000687837601,),))  # nine digits after the point are not enough for it
+def test_output_of_numpy_and_torch_is_read_back(rows: tuple[tuple[float, ...], ...]) -> None:
     array = np.array(rows, dtype=np.float32)
     with np.printoptions(floatmode="unique"):
         for text in (str(array), repr(array)):
@@ -366,7 +366,7 @@ def npy_bytes(array: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-def lying(shape: tuple[int, ...], descr: str = "<f8", version: tuple[int, int] = (1, 0)) -> bytes:
+def false_npy(shape: tuple[int, ...], descr: str = "<f8", version: tuple[int, int] = (1, 0)) -> bytes:
     stream = BytesIO()
     header = {"shape": shape, "fortran_order": False, "descr": descr}
     (npy.write_array_header_1_0 if version == (1, 0) else npy.write_array_header_2_0)(stream, header)
@@ -390,22 +390,22 @@ FILES = {
 
 
 @pytest.mark.parametrize(("data", "file_name"), FILES.values(), ids=FILES)
-def test_a_file_is_read(data: bytes, file_name: str) -> None:
-    assert read(data, file_name) == SQUARE
+def test_matrix_file_is_read(data: bytes, file_name: str) -> None:
+    assert read_file(data, file_name) == SQUARE
 
 
 def test_one_dimension_or_spreadsheet_line_is_one_row() -> None:
-    assert read(npy_bytes(np.array([1, 2, 3])), "a.npy") == ONE_ROW
-    assert read(b"1;2;3\n", "a.csv") == ONE_ROW
-    assert read(b"1,5;2,5", "a.csv") == ((1.5, 2.5),)
+    assert read_file(npy_bytes(np.array([1, 2, 3])), "a.npy") == ONE_ROW
+    assert read_file(b"1;2;3\n", "a.csv") == ONE_ROW
+    assert read_file(b"1,5;2,5", "a.csv") == ((1.5, 2.5),)
 
 
-def test_numbers_of_a_file_keep_their_rows_and_columns() -> None:
+def test_matrix_file_keeps_rows_and_columns() -> None:
     array = np.random.default_rng(0).standard_normal((3, 5))
     stream = BytesIO()
     np.savetxt(stream, array)
-    assert read(npy_bytes(np.asfortranarray(array)), "a.npy") == parse(stream.getvalue().decode())
-    np.testing.assert_array_equal(read(stream.getvalue(), "a.txt"), array)
+    assert read_file(npy_bytes(np.asfortranarray(array)), "a.npy") == parse(stream.getvalue().decode())
+    np.testing.assert_array_equal(read_file(stream.getvalue(), "a.txt"), array)
 
 
 BAD_FILES = {
@@ -419,10 +419,10 @@ BAD_FILES = {
     "another version": (b"\x93NUMPY\x09\x00" + bytes(99), "a.npy", "header that cannot be read"),
     "zipped": (b"PK\x03\x04" + bytes(99), "a.npy", "header that cannot be read"),
     "cut": (npy_bytes(np.eye(9))[:-8], "a.npy", "9 × 9 by the header of its .npy file; got only 80 of 81 numbers"),
-    "lying": (lying((10**6, 10**6)), "a.npy", "at most 512 × 1024 numbers"),
-    "lying in one dimension": (lying((10**12,), version=(2, 0)), "a.npy", "at most 512 × 1024 numbers"),
-    "lying a little": (lying((512, 1024)), "a.npy", "got only 1 of 524288 numbers"),
-    "negative": (lying((-1, -1)), "a.npy", "got -1 × -1"),
+    "lying": (false_npy((10**6, 10**6)), "a.npy", "at most 512 × 1024 numbers"),
+    "lying in one dimension": (false_npy((10**12,), version=(2, 0)), "a.npy", "at most 512 × 1024 numbers"),
+    "lying a little": (false_npy((512, 1024)), "a.npy", "got only 1 of 524288 numbers"),
+    "negative": (false_npy((-1, -1)), "a.npy", "got -1 × -1"),
     "objects": (npy_bytes(np.array([[1, "x"]], dtype=object)), "a.npy", "got an array of 'object'"),
     "words": (npy_bytes(np.array([["x"]])), "a.npy", "got an array of '<U1'"),
     "booleans": (npy_bytes(np.eye(2, dtype=bool)), "a.npy", "got an array of 'bool'"),
@@ -441,20 +441,20 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize(("data", "file_name", "sentence"), BAD_FILES.values(), ids=BAD_FILES)
-def test_a_bad_file_gets_a_sentence(data: bytes, file_name: str, sentence: str) -> None:
+def test_bad_matrix_file_gets_one_sentence(data: bytes, file_name: str, sentence: str) -> None:
     with pytest.raises(MatrixError) as caught:
-        read(data, file_name, "W_Q")
+        read_file(data, file_name, "W_Q")
     assert sentence in str(caught.value)
     assert str(caught.value).startswith("W_Q ")
 
 
 @given(st.data())
-def test_a_damaged_file_gives_a_matrix_or_a_sentence(data: st.DataObject) -> None:
-    whole = bytearray(npy_bytes(np.eye(2)))
+def test_damaged_file_gives_a_matrix_or_a_sentence(data: st.DataObject) -> None:
+    content = bytearray(npy_bytes(np.eye(2)))
     for _ in range(data.draw(st.integers(1, 4))):
-        whole[data.draw(st.integers(0, 80))] = data.draw(st.integers(0, 255))
+        content[data.draw(st.integers(0, 80))] = data.draw(st.integers(0, 255))
     try:
-        rows = read(bytes(whole), "a.npy")
+        rows = read_file(bytes(content), "a.npy")
     except MatrixError:
         return
     assert len({len(row) for row in rows}) == 1
@@ -465,12 +465,12 @@ def test_matrix_has_at_most_the_documented_size() -> None:
     row = " ".join(["1"] * 1024)
     rows = parse("\n".join([row] * 512))
     assert (len(rows), len(rows[0])) == (512, 1024)
-    for text, got in (
+    for text, reported in (
         ("\n".join([row] * 513), "513 × 1,024"),
         (f"{row} 1", "more than 1,024 numbers in row 0"),
         ("1\n" * 1025, "more than 1,024 rows"),
     ):
-        with pytest.raises(MatrixError, match=f"may have at most 512 × 1024 numbers.*got {got}"):
+        with pytest.raises(MatrixError, match=f"may have at most 512 × 1024 numbers.*got {reported}"):
             parse(text)
 
 
@@ -479,10 +479,10 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_text_is_read_once_and_its_cache_bounded_by_bytes(monkeypatch):
+def test_text_is_parsed_once_in_a_cache_bounded_by_bytes(monkeypatch):
     text = write([[i + j / 7 for j in range(40)] for i in range(50)])
     first = parse(text, "X")
-    monkeypatch.setattr(reader, "_parse_text", lambda *_: pytest.fail("the text was read again"))
+    monkeypatch.setattr(reader, "_parse_text", lambda *_: pytest.fail("the text must not be read again"))
     assert parse(text, "Y") == first
     assert reader._CACHE.currsize <= reader._CACHE.maxsize == 2**26
-    assert {len(key) for key in reader._CACHE} == {17}  # a digest, and whether −∞ or heads may be in it
+    assert {len(key) for key in reader._CACHE} == {17}  # a digest, and whether −∞ or heads are allowed

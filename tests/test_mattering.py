@@ -1,4 +1,4 @@
-"""Which heads matter: silenced in batches as one by one, and what each writes straight into a logit."""
+"""The ablation sweep: batched ablations equal single ones, and the direct effect of each head on a logit."""
 
 from __future__ import annotations
 
@@ -38,71 +38,71 @@ def model(tiny: TinyModels, family: str) -> Model:
     )
 
 
-def found(source: Model, **more: Any) -> Matters:
+def ablation_sweep(source: Model, **more: Any) -> Matters:
     *_, last = mattering.which(source, **more)
     assert last.found is not None
     return last.found
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Llama", "BERT", "T5", "gpt-oss"])
-def test_in_batches_is_as_one_by_one(tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batched_ablations_equal_single_ablations(
+    tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(silencing, "TOKENS", 9 * 4)  # three heads a batch: the last one is not full
     source = model(tiny, family)
-    one = found(source, silence="mean")
+    sweep = ablation_sweep(source, silence="mean")
     base = source.trace().predictions[-1]
     target = base.ids[0]
-    assert one.what == f"log-probability of {base.tokens[0]}"
-    assert one.before == pytest.approx(float(base.log_row[target]), abs=1e-5)
-    assert one.change.shape == (6 if family == "T5" else 2, 4)
-    for layer, head in ((0, 1), (1, 3), (len(one.n_heads) - 1, 2)):
+    assert sweep.what == f"log-probability of {base.tokens[0]}"
+    assert sweep.before == pytest.approx(float(base.log_row[target]), abs=1e-5)
+    assert sweep.change.shape == (6 if family == "T5" else 2, 4)
+    for layer, head in ((0, 1), (1, 3), (len(sweep.n_heads) - 1, 2)):
         changed = Model(source.name, source.text, source.text2, interventions=(Intervention(layer, head, "mean"),))
-        expected = float(changed.trace().predictions[-1].log_row[target]) - one.before
-        assert one.change[layer, head] == pytest.approx(expected, abs=1e-5)
-        assert one.numbers(layer, head)[0] == one.change[layer, head]
-    assert one.limit == np.abs(one.change).max() > 0
-    assert abs(one.change[one.sorted()[0]]) == one.limit
-    assert [*one.frame()["layer"].head(1)] == [one.sorted()[0][0]]
-    both = found(source, target=int(base.ids[1]), distractor=int(base.ids[2]), position=base.position)
-    assert both.before == pytest.approx(float(base.row[base.ids[1]] - base.row[base.ids[2]]), abs=1e-5)
-    assert "minus logit of" in both.what
+        expected = float(changed.trace().predictions[-1].log_row[target]) - sweep.before
+        assert sweep.change[layer, head] == pytest.approx(expected, abs=1e-5)
+        assert sweep.numbers(layer, head)[0] == sweep.change[layer, head]
+    assert sweep.limit == np.abs(sweep.change).max() > 0
+    assert abs(sweep.change[sweep.sorted()[0]]) == sweep.limit
+    assert [*sweep.frame()["layer"].head(1)] == [sweep.sorted()[0][0]]
+    contrast = ablation_sweep(source, target=int(base.ids[1]), distractor=int(base.ids[2]), position=base.position)
+    assert contrast.before == pytest.approx(float(base.row[base.ids[1]] - base.row[base.ids[2]]), abs=1e-5)
+    assert "minus logit of" in contrast.what
 
 
-HELD = r"norm|mlp$|self_attn$"
-"""Modules that are held at the unchanged run, so that nothing but a head's own path is left."""
+FROZEN = r"norm|mlp$|self_attn$"
+"""Modules that are frozen at the unchanged run, so that only the direct path of a head is left."""
 
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma 2", "Gemma 3", "Granite"])
-def test_what_a_head_writes_straight_is_what_is_missing_where_all_else_is_as_it_was(
-    tiny: TinyModels, family: str
-) -> None:
-    """With all other parts held and all norms frozen, silencing a head changes the logit by its direct effect, in each layer."""
+def test_direct_effect_is_the_loss_when_all_else_is_frozen(tiny: TinyModels, family: str) -> None:
+    """With all other parts and all norms frozen, ablating a head changes the logit by its direct effect, in each layer."""
     source = model(tiny, family)
-    loaded, given = source.load_inputs()
+    loaded, inputs = source.load_inputs()
     at, target, other = 8, 17, 42
-    written = attributing.direct(loaded, given, Asked(at, target, other))
-    assert not isinstance(written, str)
-    parts, remainder = written
+    effects = attributing.direct(loaded, inputs, Asked(at, target, other))
+    assert not isinstance(effects, str)
+    parts, remainder = effects
     base = Model(source.name, source.text, predict=(at,)).trace().predictions[0]
-    whole = float(base.row[target] - base.row[other])
-    assert sum(float(one.sum()) for one in parts.values()) + remainder == pytest.approx(whole, rel=1e-4)
-    held: dict[str, torch.Tensor] = {}
+    logit_difference = float(base.row[target] - base.row[other])
+    assert sum(float(part.sum()) for part in parts.values()) + remainder == pytest.approx(logit_difference, rel=1e-4)
+    cached: dict[str, torch.Tensor] = {}
     cap = getattr(loaded.model.config, "final_logit_softcapping", None)
 
-    def hold(path: str, args: tuple[torch.Tensor, ...], out: Any) -> Any:
+    def freeze(path: str, args: tuple[torch.Tensor, ...], out: Any) -> Any:
         if "norm" in path:
-            return args[0] * held.setdefault(path, out / args[0])
+            return args[0] * cached.setdefault(path, out / args[0])
         if path.endswith(f"layers.{free}.self_attn"):
             return out
-        first, *rest = out if isinstance(out, tuple) else (out,)
-        found = held.setdefault(path, first)
-        return (found, *rest) if isinstance(out, tuple) else found
+        output, *others = out if isinstance(out, tuple) else (out,)
+        frozen_output = cached.setdefault(path, output)
+        return (frozen_output, *others) if isinstance(out, tuple) else frozen_output
 
     for free in range(2):
-        held.clear()
+        cached.clear()
         hooks = [
-            module.register_forward_hook(lambda _, args, out, path=path: hold(path, args, out))
+            module.register_forward_hook(lambda _, args, out, path=path: freeze(path, args, out))
             for path, module in loaded.model.named_modules()
-            if re.search(HELD, path) and "q_norm" not in path and "k_norm" not in path
+            if re.search(FROZEN, path) and "q_norm" not in path and "k_norm" not in path
         ]
         try:
             _ = source.trace()
@@ -111,13 +111,13 @@ def test_what_a_head_writes_straight_is_what_is_missing_where_all_else_is_as_it_
                     source.name, source.text, predict=(at,), interventions=(Intervention(free, head, "zero"),)
                 )
                 row = silenced.trace().predictions[0].row.double()
-                if cap:  # a logit is in proportion to what is capped, as it was in the unchanged run
+                if cap:  # undo the cap, with the proportion of the unchanged run
                     for token in (target, other):
-                        as_it_was = float(base.row[token])
-                        row[token] = (
-                            cap * torch.atanh(row[token] / cap) * as_it_was / (cap * math.atanh(as_it_was / cap))
-                        )
-                assert whole - float(row[target] - row[other]) == pytest.approx(float(parts[free][head]), abs=2e-4)
+                        original = float(base.row[token])
+                        row[token] = cap * torch.atanh(row[token] / cap) * original / (cap * math.atanh(original / cap))
+                assert logit_difference - float(row[target] - row[other]) == pytest.approx(
+                    float(parts[free][head]), abs=2e-4
+                )
                 assert abs(float(parts[free][head])) > 1e-3
         finally:
             for hook in hooks:
@@ -125,26 +125,24 @@ def test_what_a_head_writes_straight_is_what_is_missing_where_all_else_is_as_it_
 
 
 @pytest.mark.parametrize(
-    ("family", "why"),
+    ("family", "reason"),
     {
         **dict.fromkeys(("GPT-2", "OPT", "T5", "Gemma 2", "Granite"), ""),
         "BERT": "fills masks", "RoBERTa": "predicts no tokens", "BART": "post-LN",
     }.items(),
 )  # fmt: skip
-def test_direct_effects_and_the_remainder_are_the_logit_or_it_is_said_why_not(
-    tiny: TinyModels, family: str, why: str
-) -> None:
+def test_direct_effects_sum_to_the_logit_or_explain_why_not(tiny: TinyModels, family: str, reason: str) -> None:
     source = model(tiny, family)
-    one = found(source)
-    assert why in one.unknown
-    assert one.known == (not why)
-    assert len(one.columns) == 1 + one.known
-    assert ("direct effect" in one.said(0, 1)) == one.known
-    if one.known:
+    sweep = ablation_sweep(source)
+    assert reason in sweep.unknown
+    assert sweep.known == (not reason)
+    assert len(sweep.columns) == 1 + sweep.known
+    assert ("direct effect" in sweep.said(0, 1)) == sweep.known
+    if sweep.known:
         prediction = source.trace().predictions[-1]
-        assert np.nansum(one.direct) + one.remainder == pytest.approx(prediction.logits[0], rel=1e-3)
+        assert np.nansum(sweep.direct) + sweep.remainder == pytest.approx(prediction.logits[0], rel=1e-3)
     else:
-        assert np.isnan(one.direct).all()
+        assert np.isnan(sweep.direct).all()
 
 
 CHANGES = {
@@ -157,7 +155,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("family", CHANGES)
 @pytest.mark.parametrize("frozen", [False, True])
-def test_each_head_is_silenced_on_top_of_what_is_changed(
+def test_ablation_sweep_keeps_existing_interventions(
     tiny: TinyModels, family: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(silencing, "TOKENS", 9 * 4)
@@ -165,94 +163,96 @@ def test_each_head_is_silenced_on_top_of_what_is_changed(
     other = replace(plain, text="the moon asked the owl and the owl blinked")
     source = replace(plain, interventions=read(CHANGES[family]), frozen=frozen, other=other)
     target = plain.trace().predictions[-1].ids[0]
-    now = found(source)
-    assert now.before == pytest.approx(float(source.trace().predictions[-1].log_row[target]), abs=1e-5)
-    assert now.changes == tuple(one.named for one in source.interventions)
-    assert now.changed in now.columns[0]
-    last = len(now.n_heads) - 1
-    for layer, head in ((last, 2), (last, 1)):  # where nothing that is frozen comes after
+    sweep = ablation_sweep(source)
+    assert sweep.before == pytest.approx(float(source.trace().predictions[-1].log_row[target]), abs=1e-5)
+    assert sweep.changes == tuple(intervention.named for intervention in source.interventions)
+    assert sweep.changed in sweep.columns[0]
+    last = len(sweep.n_heads) - 1
+    for layer, head in ((last, 2), (last, 1)):  # no frozen attention comes after these
         more = replace(source, interventions=(*source.interventions, Intervention(layer, head, "zero")))
-        expected = float(more.trace().predictions[-1].log_row[target]) - now.before
-        assert now.change[layer, head] == pytest.approx(expected, abs=1e-5)
-    if now.known:
+        expected = float(more.trace().predictions[-1].log_row[target]) - sweep.before
+        assert sweep.change[layer, head] == pytest.approx(expected, abs=1e-5)
+    if sweep.known:
         prediction = source.trace().predictions[-1]
-        assert np.nansum(now.direct) + now.remainder == pytest.approx(float(prediction.row[target]), rel=1e-3)
-    before = found(source, unchanged=True)
-    np.testing.assert_allclose(before.change, found(plain).change, atol=1e-6)
-    assert not before.changes
+        assert np.nansum(sweep.direct) + sweep.remainder == pytest.approx(float(prediction.row[target]), rel=1e-3)
+    plain_sweep = ablation_sweep(source, unchanged=True)
+    np.testing.assert_allclose(plain_sweep.change, ablation_sweep(plain).change, atol=1e-6)
+    assert not plain_sweep.changes
 
 
-def test_a_model_without_a_head_says_how_far_its_vectors_moved(tiny: TinyModels) -> None:
+def test_headless_model_reports_how_far_its_vectors_moved(tiny: TinyModels) -> None:
     tiny("RoBERTa")
     source = Model("RoBERTa", OWL)
-    one = found(source)
-    assert one.before == pytest.approx(1)
-    assert (one.change <= 0).all()
-    assert "cosine" in one.what
+    sweep = ablation_sweep(source)
+    assert sweep.before == pytest.approx(1)
+    assert (sweep.change <= 0).all()
+    assert "cosine" in sweep.what
     vectors = source.trace().vectors
     changed = Model("RoBERTa", OWL, interventions=(Intervention(1, 2, "zero"),)).trace().vectors
     assert vectors is not None
     assert changed is not None
     cosine = torch.cosine_similarity(vectors.double(), changed.double(), dim=-1)
-    assert 1 + one.change[1, 2] == pytest.approx(float(cosine.mean()), abs=1e-5)
-    assert 1 + found(source, position=3).change[1, 2] == pytest.approx(float(cosine[3]), abs=1e-5)
+    assert 1 + sweep.change[1, 2] == pytest.approx(float(cosine.mean()), abs=1e-5)
+    assert 1 + ablation_sweep(source, position=3).change[1, 2] == pytest.approx(float(cosine[3]), abs=1e-5)
 
 
-def test_heads_are_silenced_together_beside_random_ones_and_one_all_the_while(tiny: TinyModels) -> None:
+def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyModels) -> None:
     source = model(tiny, "GPT-2")
     heads = ((0, 1), (1, 3))
-    both = mattering.together(source, heads)
+    joint = mattering.together(source, heads)
     target = source.trace().predictions[-1].ids[0]
-    those = tuple(Intervention(*one, "zero") for one in heads)
-    after = Model(source.name, source.text, interventions=those).trace().predictions[-1]
-    assert both.after == pytest.approx(float(after.log_row[target]), abs=1e-5)
-    alone = found(source)
-    assert both.alone == pytest.approx([alone.change[one] for one in heads], abs=1e-5)
-    assert len(both.random) == mattering.RANDOM
-    assert min(both.random) <= both.median <= max(both.random)
-    assert "median of 16" in both.said
-    backed = found(Model(source.name, source.text, interventions=those[:1]))
-    assert backed.before == pytest.approx(alone.before + alone.change[0, 1], abs=1e-5)
-    assert backed.change[0, 1] == 0
-    assert backed.before + backed.change[1, 3] == pytest.approx(both.after, abs=1e-5)
+    ablations = tuple(Intervention(*head, "zero") for head in heads)
+    ablated = Model(source.name, source.text, interventions=ablations).trace().predictions[-1]
+    assert joint.after == pytest.approx(float(ablated.log_row[target]), abs=1e-5)
+    single = ablation_sweep(source)
+    assert joint.alone == pytest.approx([single.change[head] for head in heads], abs=1e-5)
+    assert len(joint.random) == mattering.RANDOM
+    assert min(joint.random) <= joint.median <= max(joint.random)
+    assert "median of 16" in joint.said
+    conditional = ablation_sweep(Model(source.name, source.text, interventions=ablations[:1]))
+    assert conditional.before == pytest.approx(single.before + single.change[0, 1], abs=1e-5)
+    assert conditional.change[0, 1] == 0
+    assert conditional.before + conditional.change[1, 3] == pytest.approx(joint.after, abs=1e-5)
     assert math.isnan(mattering.together(source, tuple((0, head) for head in range(4))).median)
-    # Changes that silence them already are not counted twice, others stay.
+    # Interventions that ablate these heads already are not counted twice; others stay.
     hot = Intervention(0, 2, temperature=9.0)
-    silent = mattering.together(Model(source.name, source.text, interventions=(*those, hot)), heads)
-    assert silent.before == pytest.approx(found(Model(source.name, source.text, interventions=(hot,))).before, abs=1e-5)
+    silent = mattering.together(Model(source.name, source.text, interventions=(*ablations, hot)), heads)
+    assert silent.before == pytest.approx(
+        ablation_sweep(Model(source.name, source.text, interventions=(hot,))).before, abs=1e-5
+    )
     assert silent.change != 0
 
 
-def test_it_is_counted_before_stopped_between_and_kept(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ablation_sweep_is_budgeted_interruptible_and_cached(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     KEPT.hold(2**28)
     monkeypatch.setattr(silencing, "TOKENS", 9 * 3)
     source = model(tiny, "GPT-2")
-    asked = mattering.which(source)
-    first, second = next(asked), next(asked)
+    progress = mattering.which(source)
+    first, second = next(progress), next(progress)
     assert (first.done, first.total, second.done) == (0, 8, 2)
     assert first.seconds == pytest.approx(mattering.seconds(source))
-    del asked  # whoever stops it asks no further
-    whole = found(source)
-    assert [one.done for one in mattering.which(source)] == [8]
-    assert found(source) is whole
+    del progress  # a stopped sweep requests no further progress
+    complete = ablation_sweep(source)
+    assert [state.done for state in mattering.which(source)] == [8]
+    assert ablation_sweep(source) is complete
     monkeypatch.setattr(silencing, "MOST_SECONDS", 0)
     with pytest.raises(ConfigError, match="choose a shorter text, or a smaller model"):
         mattering.seconds(source)
 
 
-def test_what_is_not_there_is_said(tiny: TinyModels) -> None:
+def test_missing_heads_tokens_and_positions_are_reported(tiny: TinyModels) -> None:
     source = model(tiny, "GPT-2")
-    for more, said in (
+    for more, sentence in (
         ({"position": 99}, "at a token from 0 to 8"),
         ({"target": 10**6}, "Token ids of GPT-2 range from 0 to 399; got 1000000"),
     ):
-        with pytest.raises(ConfigError, match=said):
-            found(source, **more)
+        with pytest.raises(ConfigError, match=sentence):
+            ablation_sweep(source, **more)
     with pytest.raises(ConfigError, match="layers count from 0 to 1; got 9"):
         mattering.together(source, ((9, 0),))
     tiny("Bloom")
     with pytest.raises(ConfigError, match="cannot be ablated"):
-        found(Model("Bloom", OWL))
+        ablation_sweep(Model("Bloom", OWL))
     tiny("BERT")
     with pytest.raises(ConfigError, match="fills masks"):
-        found(Model("BERT", OWL))
+        ablation_sweep(Model("BERT", OWL))

@@ -1,4 +1,4 @@
-"""The budget of a trace follows the memory of one's own machine; a server keeps its limits."""
+"""The budget of a trace follows the memory of a local machine; a server keeps its limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GB = 2**30
         (None, 2, 1),
     ],
 )
-def test_a_trace_may_take_a_quarter_of_the_memory(available: int | None, cache: int | None, budget: int) -> None:
+def test_one_trace_may_use_a_quarter_of_the_memory(available: int | None, cache: int | None, budget: int) -> None:
     assert memory.trace_mb(available, cache) == budget
 
 
@@ -69,11 +69,11 @@ def machine(root: Path, files: dict[str, str]) -> Path:
         ({"proc/self/cgroup": "5:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2**63 - 4096}\n"}, 8 * GB),
     ],
 )  # fmt: skip
-def test_available_memory_keeps_to_the_control_group(files: dict[str, str], available: int, tmp_path: Path) -> None:
+def test_available_memory_respects_the_control_group(files: dict[str, str], available: int, tmp_path: Path) -> None:
     assert memory.available(machine(tmp_path, files)) == available
 
 
-def test_without_proc_half_of_the_built_in_memory_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_of_the_installed_memory_counts_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"SC_PHYS_PAGES": 2**20, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(memory.os, "sysconf", sizes.__getitem__, raising=False)
     assert memory.available(tmp_path) == 2 * GB
@@ -82,7 +82,7 @@ def test_without_proc_half_of_the_built_in_memory_counts(tmp_path: Path, monkeyp
 
 
 def starts(**environment: str) -> str:
-    """The MB of a trace and of the cache that a server starts with, or why it does not start."""
+    """The MB of a trace and of the cache that a server starts with, or its error."""
     code = "from pages.ui.server import limits; print(limits.MAX_TRACE_MB, limits.TRACE_CACHE_MB)"
     run = subprocess.run(
         [sys.executable, "-c", code],
@@ -95,14 +95,14 @@ def starts(**environment: str) -> str:
     return run.stderr if run.returncode else run.stdout.strip()
 
 
-def test_auto_follows_the_memory_and_servers_keep_their_limit() -> None:
+def test_auto_limits_follow_memory_and_servers_keep_explicit_limits() -> None:
     assert starts() == "128 256"
     assert starts(LAB_MAX_TRACE_MB="300") == "300 600"
     trace, cache = map(int, starts(LAB_MAX_TRACE_MB="auto").split())
     assert 128 <= trace <= 4096
     assert cache == 2 * trace
     assert starts(LAB_MAX_TRACE_MB="auto", LAB_TRACE_CACHE_MB="100") == "50 100"
-    assert "LAB_MAX_TRACE_MB is auto, or a whole number" in starts(LAB_MAX_TRACE_MB="all")
+    assert "LAB_MAX_TRACE_MB must be auto, or a whole number" in starts(LAB_MAX_TRACE_MB="all")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_auto_follows_the_memory_and_servers_keep_their_limit() -> None:
         (["run", "ADDRESS=0.0.0.0"], ["LAB_MAX_TRACE_MB-128}", "LAB_MODEL_PATHS-no}}"]),
     ],
 )
-def test_make_gives_more_only_where_no_one_else_connects(command: list[str], expected: list[str]) -> None:
+def test_make_raises_limits_only_for_a_local_server(command: list[str], expected: list[str]) -> None:
     run = subprocess.run(["make", "--dry-run", *command], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert all(one in run.stdout for one in expected)
+    assert all(option in run.stdout for option in expected)
     assert ("fileWatcherType" in run.stdout) == (command == ["dev"])

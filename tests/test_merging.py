@@ -1,4 +1,4 @@
-"""Pieces as words and special tokens: what stands on the page is the sum over keys and the mean over queries of what the model gave."""
+"""Merged subwords and special tokens: the page shows the sum over keys and the mean over queries of the model's weights."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ WORDS = ((0,), (1, 2, 3), (4, 5), (6,))
 def layer() -> Layer:
     rows = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 7, 4, generator=rows, dtype=torch.float64) for _ in range(3))
-    made = attend(query, key, value)
-    return Layer("layer 0", TOKENS, TOKENS, dict(made.recorded), made.formula)
+    attention = attend(query, key, value)
+    return Layer("layer 0", TOKENS, TOKENS, dict(attention.recorded), attention.formula)
 
 
-def by_hand(weights: torch.Tensor, groups: tuple[tuple[int, ...], ...]) -> torch.Tensor:
+def merged_directly(weights: torch.Tensor, groups: tuple[tuple[int, ...], ...]) -> torch.Tensor:
     rows = [[sum(weights[i, j] for i in a for j in b) / len(a) for b in groups] for a in groups]
     return torch.tensor(rows, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
-    ("words", "what", "groups"),
+    ("words", "special", "groups"),
     [
         (True, "show", WORDS),
         (True, "hide", WORDS[1:3]),
@@ -36,35 +36,37 @@ def by_hand(weights: torch.Tensor, groups: tuple[tuple[int, ...], ...]) -> torch
         (False, "renormalise", tuple((i,) for i in range(1, 6))),
     ],
 )
-@pytest.mark.parametrize("whole", [True, False])
-def test_weights_are_summed_over_keys_and_averaged_over_queries(
-    words: bool, what: str, groups: tuple[tuple[int, ...], ...], whole: bool
+@pytest.mark.parametrize("all_heads", [True, False])
+def test_merged_weights_sum_over_keys_and_average_over_queries(
+    words: bool, special: str, groups: tuple[tuple[int, ...], ...], all_heads: bool
 ) -> None:
-    own = layer()
-    seen = merged(own if whole else Layer("", TOKENS, TOKENS, own.recorded, own.formula, False), SPECIAL, words, what)
+    base = layer()
+    view = merged(
+        base if all_heads else Layer("", TOKENS, TOKENS, base.recorded, base.formula, False), SPECIAL, words, special
+    )
     for head in range(2):
-        expected = by_hand(own["weights"][head], groups)
-        if what == "renormalise":
+        expected = merged_directly(base["weights"][head], groups)
+        if special == "renormalise":
             expected = expected / expected.sum(dim=-1, keepdim=True)
-        torch.testing.assert_close(seen.matrix("weights", head), expected)
+        torch.testing.assert_close(view.matrix("weights", head), expected)
         torch.testing.assert_close(
-            seen.part("weights", heads=slice(head, head + 1), rows=slice(1, 2))[0][0], expected[1:2]
+            view.part("weights", heads=slice(head, head + 1), rows=slice(1, 2))[0][0], expected[1:2]
         )
-    sums = seen["weights"].sum(dim=-1)
-    facts = seen.facts("weights")
+    sums = view["weights"].sum(dim=-1)
+    facts = view.facts("weights")
     assert (facts.least, facts.most) == pytest.approx((float(sums.min()), float(sums.max())))
-    assert (what == "hide") == bool((sums < 0.999).any())
-    assert [step.name for step in seen.steps] == ["weights"]
-    assert seen.shape("weights") == (2, len(groups), len(groups))
-    trace = Trace(seen.tokens, (seen,))
+    assert (special == "hide") == bool((sums < 0.999).any())
+    assert [step.name for step in view.steps] == ["weights"]
+    assert view.shape("weights") == (2, len(groups), len(groups))
+    trace = Trace(view.tokens, (view,))
     for q in range(len(groups)):
         for k in range(len(groups)):
-            told = explain(trace, "weights", 0, 1, q, k)
-            assert told.result == pytest.approx(told.value, rel=1e-6)
-            assert "as recorded" not in told.words
+            explanation = explain(trace, "weights", 0, 1, q, k)
+            assert explanation.result == pytest.approx(explanation.value, rel=1e-6)
+            assert "as recorded" not in explanation.words
 
 
-def test_words_read_as_they_were_typed() -> None:
+def test_merged_words_read_as_they_were_typed() -> None:
     assert merged(layer(), SPECIAL, True, "show").tokens == ("[CLS]", "unbelievable", "owls", "[SEP]")
     assert merged(layer(), SPECIAL, False, "show").tokens == TOKENS
     pieces = (
@@ -89,14 +91,14 @@ def test_words_read_as_they_were_typed() -> None:
     )  # fmt: skip
 
 
-def test_a_hand_turns_the_layer_whose_weights_they_are() -> None:
-    own = layer()
-    cold = merged(own, SPECIAL, True, "show").turned(WhatIf(temperature=0.2))
+def test_override_applies_to_the_layer_behind_merged_weights() -> None:
+    base = layer()
+    cold = merged(base, SPECIAL, True, "show").turned(WhatIf(temperature=0.2))
     torch.testing.assert_close(
-        cold.matrix("weights", 0), by_hand(own.turned(WhatIf(temperature=0.2))["weights"][0], WORDS)
+        cold.matrix("weights", 0), merged_directly(base.turned(WhatIf(temperature=0.2))["weights"][0], WORDS)
     )
 
 
-def test_where_all_tokens_are_special_there_is_a_sentence() -> None:
+def test_text_of_special_tokens_only_gets_one_sentence() -> None:
     with pytest.raises(TextError, match="All tokens are special, and hidden"):
         merged(Layer("", SPECIAL, SPECIAL, {"weights": torch.full((1, 2, 2), 0.5)}), SPECIAL, False, "hide")

@@ -1,4 +1,4 @@
-"""What figures and messages hold is what is declared, in Python and in the script that reads them."""
+"""Figures and messages contain exactly the declared fields, in Python and in the script that reads them."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ from attention.pictures import contract, factors, heatmap, layers
 from attention.pictures.layout import Panel
 from attention.pictures.live import live
 from attention.pictures.message import Around, pack
-from attention.pictures.screen import on_screen
+from attention.pictures.screen import pool_for_screen
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
-DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "Own", "Tab", "Line")
+DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "OverrideNote", "StepTab", "Line")
 
 
 def keys(declared: type) -> tuple[set[str], set[str]]:
-    """The keys that are always there, and those that may be."""
+    """The required and the optional keys."""
     hints = get_type_hints(declared, include_extras=True)
     optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
     return set(hints) - optional, optional
 
 
-def in_the_script(name: str) -> tuple[set[str], set[str]]:
-    """The same, as the script says it."""
+def keys_in_script(name: str) -> tuple[set[str], set[str]]:
+    """The required and the optional keys in the script."""
     (block,) = re.findall(rf"@typedef {{object}} {name}\n(.*?)\*/", SCRIPT, re.DOTALL)
     names = re.findall(r"@property {.*} (\[?)(\w+)", block)
     return {key for bracket, key in names if not bracket}, {key for bracket, key in names if bracket}
 
 
-def hold(sent: Iterable[Mapping[str, Any]], declared: type) -> None:
-    """Every one has all that it must and nothing else; nothing is declared that none of them has."""
+def check_keys(sent: Iterable[Mapping[str, Any]], declared: type) -> None:
+    """Asserts that every mapping has all required keys and no others, and that every declared key occurs."""
     required, optional = keys(declared)
-    found = [set(one) for one in sent]
-    assert all(required <= one <= required | optional for one in found)
-    assert set().union(*found) == required | optional
+    key_sets = [set(one) for one in sent]
+    assert all(required <= keys <= required | optional for keys in key_sets)
+    assert set().union(*key_sets) == required | optional
 
 
 @pytest.mark.parametrize("name", DECLARED)
-def test_the_script_says_what_python_declares(name: str) -> None:
-    assert in_the_script(name) == keys(getattr(contract, name))
+def test_script_reads_exactly_what_python_declares(name: str) -> None:
+    assert keys_in_script(name) == keys(getattr(contract, name))
 
 
-def test_a_panel_is_what_the_script_takes_it_for() -> None:
-    assert in_the_script("Panel") == ({field.name for field in fields(Panel)}, set())
+def test_panel_fields_match_the_script() -> None:
+    assert keys_in_script("Panel") == ({field.name for field in fields(Panel)}, set())
 
 
-def test_every_figure_says_of_itself_what_is_declared() -> None:
+def test_every_figure_has_the_declared_meta_data() -> None:
     short = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
     long = TypedText(" ".join(f"w{i}" for i in range(300))).trace()
     figures = [
@@ -62,26 +62,26 @@ def test_every_figure_says_of_itself_what_is_declared() -> None:
         heatmap.heads_json(short, "weights"),
         heatmap.heads_json(long, "weights", cells=10_000),
         layers.layers_json(short, "weights"),
-        on_screen(heatmap.heatmap_json(long, "weights")),
+        pool_for_screen(heatmap.heatmap_json(long, "weights")),
         charts.softmax_curve(softmax.curve()),
     ]
     metas = [figure["layout"]["meta"] for figure in figures]
-    hold(metas, contract.Meta)
-    hold([meta["blocks"] for meta in metas if "blocks" in meta], contract.Blocks)
+    check_keys(metas, contract.Meta)
+    check_keys([meta["blocks"] for meta in metas if "blocks" in meta], contract.Blocks)
 
 
-def test_every_message_holds_what_is_declared() -> None:
+def test_every_message_has_the_declared_fields() -> None:
     layer = TypedText("the cat sat on the mat").trace().layers[0]
-    hold([made := live(layer, 0) or {}], contract.Live)
+    check_keys([made := live(layer, 0) or {}], contract.Live)
     sent = [unpacked(pack([], Around(made)))]
     for page, source in (("app.py", "typed text"), ("pages/masks.py", "typed text"), ("app.py", "notebook")):
         app = AppTest.from_file(str(ROOT / page), default_timeout=60)
         app.query_params["source"] = source
         app.run()
-        messages = [one.proto.bytes for one in app.get("bidi_component")]
+        messages = [component.proto.bytes for component in app.get("bidi_component")]
         sent += [unpacked(message) for message in messages if b'"controls":' in message]
-    hold(sent, contract.Message)
-    hold([control for message in sent for control in message["controls"]], contract.Control)
-    hold([tab for message in sent for tab in message["strip"] or ()], contract.Tab)
-    hold([message["own"] for message in sent if message["own"]], contract.Own)
-    hold([message["line"] for message in sent if message["line"]], contract.Line)
+    check_keys(sent, contract.Message)
+    check_keys([control for message in sent for control in message["controls"]], contract.Control)
+    check_keys([tab for message in sent for tab in message["strip"] or ()], contract.StepTab)
+    check_keys([message["override"] for message in sent if message["override"]], contract.OverrideNote)
+    check_keys([message["line"] for message in sent if message["line"]], contract.Line)

@@ -15,11 +15,11 @@ from attention.numbers import norms, patterns
 SIZES = (2, 3, 5, 8, 16)
 
 
-def given(weights: torch.Tensor, tokens: tuple[str, ...] = (), **recorded: torch.Tensor) -> Layer:
-    """A layer of weights alone, [head query_pos key_pos] or of one head."""
-    whole = weights if weights.ndim == 3 else weights[None]
-    tokens = tokens or tuple(f"t{i}" for i in range(whole.shape[1]))
-    return Layer(tokens=tokens, recorded={"weights": whole.double(), **recorded})
+def layer_of(weights: torch.Tensor, tokens: tuple[str, ...] = (), **recorded: torch.Tensor) -> Layer:
+    """A layer with only weights, [head query_pos key_pos] or of one head."""
+    stack = weights if weights.ndim == 3 else weights[None]
+    tokens = tokens or tuple(f"t{i}" for i in range(stack.shape[1]))
+    return Layer(tokens=tokens, recorded={"weights": stack.double(), **recorded})
 
 
 def numbers(layer: Layer) -> dict[str, float]:
@@ -44,64 +44,64 @@ def harmonic(n: int) -> float:
     return math.fsum(1 / k for k in range(1, n + 1))
 
 
-def near(found: float, wanted: float) -> None:
-    assert found == pytest.approx(wanted, abs=1e-9, nan_ok=True)
+def near(actual: float, expected: float) -> None:
+    assert actual == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_the_closed_forms_of_patterns_that_anybody_can_check(n: int) -> None:
-    even, found = n % 2 == 0, numbers(given(torch.full((n, n), 1 / n, dtype=torch.float64)))
-    near(found["entropy"], 1)
-    near(found["distance"], (n * n - 1) / (3 * n))
+def test_metrics_match_closed_forms_of_simple_patterns(n: int) -> None:
+    even, values = n % 2 == 0, numbers(layer_of(torch.full((n, n), 1 / n, dtype=torch.float64)))
+    near(values["entropy"], 1)
+    near(values["distance"], (n * n - 1) / (3 * n))
     for name in ("previous", "next", "first token", "self", "largest weight"):
-        near(found[name], 1 / n)
+        near(values[name], 1 / n)
 
-    found = numbers(given(causal(n)))  # nobody said that it is causal: no weight lies above the diagonal
-    near(found["entropy"], 1)
-    near(found["distance"], (n - 1) / 4)
-    near(found["previous"], (harmonic(n) - 1) / (n - 1))
-    near(found["first token"], (harmonic(n) - 1) / (n - 1))
-    near(found["self"], harmonic(n) / n)
-    near(found["largest weight"], harmonic(n) / n)
-    assert math.isnan(found["next"])
+    values = numbers(layer_of(causal(n)))  # causal without a mask: no weight lies above the diagonal
+    near(values["entropy"], 1)
+    near(values["distance"], (n - 1) / 4)
+    near(values["previous"], (harmonic(n) - 1) / (n - 1))
+    near(values["first token"], (harmonic(n) - 1) / (n - 1))
+    near(values["self"], harmonic(n) / n)
+    near(values["largest weight"], harmonic(n) / n)
+    assert math.isnan(values["next"])
 
-    found = numbers(given(torch.eye(n)))
-    assert [found[name] for name in ("entropy", "distance", "previous", "first token", "self", "largest weight")] == [0, 0, 0, 0, 1, 1]  # fmt: skip
+    values = numbers(layer_of(torch.eye(n)))
+    assert [values[name] for name in ("entropy", "distance", "previous", "first token", "self", "largest weight")] == [0, 0, 0, 0, 1, 1]  # fmt: skip
 
-    found = numbers(given(back(n)))
-    near(found["distance"], (n - 1) / n)
-    near(found["first token"], 1 / (n - 1))
-    near(found["self"], 1 / n)
-    assert (found["entropy"], found["previous"], found["largest weight"]) == (0, 1, 1)
+    values = numbers(layer_of(back(n)))
+    near(values["distance"], (n - 1) / n)
+    near(values["first token"], 1 / (n - 1))
+    near(values["self"], 1 / n)
+    assert (values["entropy"], values["previous"], values["largest weight"]) == (0, 1, 1)
 
-    found = numbers(given(torch.eye(n).flip(0)))
-    near(found["distance"], (n * n - n % 2) / (2 * n))
-    near(found["previous"], even / (n - 1))
-    near(found["first token"], 1 / (n - 1))
-    near(found["self"], (not even) / n)
+    values = numbers(layer_of(torch.eye(n).flip(0)))
+    near(values["distance"], (n * n - n % 2) / (2 * n))
+    near(values["previous"], even / (n - 1))
+    near(values["first token"], 1 / (n - 1))
+    near(values["self"], (not even) / n)
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_a_text_shown_twice_has_the_induction_and_duplicate_scores_of_the_books(n: int) -> None:
+def test_induction_and_duplicate_scores_match_their_definitions_for_repeated_text(n: int) -> None:
     words = tuple(f"w{i}" for i in range(n)) * 2
-    found = given(causal(2 * n), words)
-    near(numbers(found)["induction"], (harmonic(2 * n) - harmonic(n)) / n)
-    near(numbers(found)["duplicate token"], (harmonic(2 * n) - harmonic(n)) / n)
-    assert counts(found)["induction"] == counts(found)["duplicate token"] == n  # and not all rows, which would halve it
+    layer = layer_of(causal(2 * n), words)
+    near(numbers(layer)["induction"], (harmonic(2 * n) - harmonic(n)) / n)
+    near(numbers(layer)["duplicate token"], (harmonic(2 * n) - harmonic(n)) / n)
+    assert counts(layer)["induction"] == counts(layer)["duplicate token"] == n  # counting all rows would halve it
     perfect = torch.eye(2 * n)
     perfect[n:] = torch.eye(2 * n)[1 : n + 1]
-    assert numbers(given(perfect, words))["induction"] == 1
+    assert numbers(layer_of(perfect, words))["induction"] == 1
 
 
-def test_what_is_not_defined_is_no_number_and_rests_on_nothing() -> None:
-    """Never 0: a text without repeated words says nothing of induction, a causal mask nothing of the next token."""
+def test_undefined_metric_has_no_value_and_no_queries() -> None:
+    """Undefined, not 0: a text without repeated words does not show induction, a causal mask hides the next token."""
     trace = TypedText("a b c d", AttentionConfig(mask="causal")).trace()
     table = metrics.of(trace)
     for name in ("next", "induction", "duplicate token"):
         assert np.isnan(table.column(name)).all()
         assert table.count(name) == (0, 0)
         assert table.rank(name, 0, 0) is None
-    assert table.count("entropy") == (3, 3)  # the first query has no choice
+    assert table.count("entropy") == (3, 3)  # the first query sees one key only
     assert table.count("previous") == (3, 3)
     assert table.count("self") == (4, 4)
     assert np.isnan(
@@ -109,30 +109,32 @@ def test_what_is_not_defined_is_no_number_and_rests_on_nothing() -> None:
     ).all()
 
 
-def test_rows_that_see_no_key_and_rows_of_padding_are_left_out() -> None:
+def test_metrics_skip_blind_rows_and_padding_rows() -> None:
     config = AttentionConfig(mask="custom", cells="", seed=3)
     padded = TypedText("a b c d e f\na b", config, sequence=1, pad=True).trace()
     assert counts(padded.layers[0])["self"] == 2
-    hidden = given(torch.tensor([[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]))
+    hidden = layer_of(torch.tensor([[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]))
     assert counts(hidden)["self"] == 2
     near(numbers(hidden)["self"], 0.5)
-    sunk = given(
+    sunk = layer_of(
         torch.tensor([[0.1, 0.3], [0.2, 0.2]], dtype=torch.float64)
-    )  # rows that do not sum to 1: a sink takes the rest
+    )  # rows that do not sum to 1: a sink has the remaining weight
     near(numbers(sunk)["previous"], 0.2)
     near(numbers(sunk)["distance"], (0.75 + 0.5) / 2)
 
 
-def test_two_texts_have_no_positions_in_common() -> None:
+def test_position_metrics_are_undefined_for_two_texts() -> None:
     layer = TypedText("a b c", AttentionConfig(n_heads=2), text2="x y z a").trace().layers[0]
-    found = counts(layer)
-    assert [found[name] for name in ("distance", "previous", "next", "self", "induction", "duplicate token")] == [0] * 6
-    assert [found[name] for name in ("entropy", "first token", "largest weight")] == [3] * 3
+    query_counts = counts(layer)
+    assert [
+        query_counts[name] for name in ("distance", "previous", "next", "self", "induction", "duplicate token")
+    ] == [0] * 6
+    assert [query_counts[name] for name in ("entropy", "first token", "largest weight")] == [3] * 3
     same = TypedText("a b c", AttentionConfig(n_heads=2), text2="a b c").trace().layers[0]
     assert counts(same)["self"] == 0
 
 
-def test_layers_may_differ_in_tokens_and_heads_and_a_head_has_its_place() -> None:
+def test_layers_may_differ_in_tokens_and_heads() -> None:
     traces = [
         TypedText(text, AttentionConfig(n_heads=heads, seed=heads)).trace()
         for heads, text in ((2, "a b c a b c"), (4, "one two"), (1, "x y z"))
@@ -151,53 +153,55 @@ def test_layers_may_differ_in_tokens_and_heads_and_a_head_has_its_place() -> Non
     assert {head[0] for head in table.sorted_by("induction")[:2]} == {0}  # undefined ones last
 
 
-def test_uniform_attention_is_the_line_beside_each_metric() -> None:
+def test_uniform_attention_is_the_baseline_of_each_metric() -> None:
     trace = TypedText("a b c a b c", AttentionConfig(mask="causal", n_heads=2)).trace()
     even = metrics.of(TypedText("a b c a b c", AttentionConfig(mask="causal", n_heads=2, temperature=math.inf)).trace())
     known = [i for i, name in enumerate(metrics.NAMES) if not name.startswith("norm")]
     np.testing.assert_allclose(metrics.of(trace).uniform[0][known], even.values[0, 0][known], atol=1e-6)
 
 
-def test_heads_that_are_made_one_by_one_have_the_same_numbers_and_nothing_is_kept_of_them(
+def test_metrics_of_heads_computed_singly_are_equal_and_uncached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = AttentionConfig(mask="causal", n_heads=4, n_kv_heads=2, positions="rope")
     source = TypedText("the owl asked the moon and the moon blinked at the owl", config)
-    whole = metrics.of(source.trace())
+    complete = metrics.of(source.trace())
     monkeypatch.setattr("attention.sources.typed_text.MAX_TOKENS_ALL_HEADS", 4)
     monkeypatch.setattr(patterns, "CELLS", 40)  # a head in several blocks of rows
     layer = source.trace().layers[0]
     assert not layer.whole
     table = metrics.of(Trace(layer.tokens, (layer,)))
-    np.testing.assert_allclose(table.values, whole.values, atol=1e-6)
-    np.testing.assert_array_equal(table.counts, whole.counts)
+    np.testing.assert_allclose(table.values, complete.values, atol=1e-6)
+    np.testing.assert_array_equal(table.counts, complete.counts)
     heads = [key for key in kept.KEPT.cache if isinstance(key, tuple) and key[0] == layer.number]
     assert all(key[1] in ("metrics", "reach") or key[1][0].startswith(("rotated", "mask")) for key in heads)
 
 
-def test_the_divergence_of_two_heads_is_that_of_the_books() -> None:
+def test_divergence_of_two_heads_matches_its_definition() -> None:
     n = 8
-    pair = Trace(("t",), (given(torch.stack([back(n), torch.eye(n), torch.full((n, n), 1 / n, dtype=torch.float64)])),))
-    found = {(one[0], one[1]): one[2:] for one in metrics.differences(pair, 0, 0)}
-    near(found[0, 1][0], (n - 1) / n)
+    pair = Trace(
+        ("t",), (layer_of(torch.stack([back(n), torch.eye(n), torch.full((n, n), 1 / n, dtype=torch.float64)])),)
+    )
+    divergences = {(difference[0], difference[1]): difference[2:] for difference in metrics.differences(pair, 0, 0)}
+    near(divergences[0, 1][0], (n - 1) / n)
     middle = [(1 + 1 / n) / 2, *[1 / (2 * n)] * (n - 1)]
-    near(found[0, 2][0], -math.fsum(m * math.log2(m) for m in middle) - math.log2(n) / 2)
-    assert found[0, 1][1] == n
-    assert [one[:2] for one in metrics.differences(pair, 0, 1)] == [(0, 2), (0, 0)]
-    near(metrics.differences(Trace(("t",), (given(torch.stack([back(n)] * 2)),)), 0, 0)[0][2], 0)
+    near(divergences[0, 2][0], -math.fsum(m * math.log2(m) for m in middle) - math.log2(n) / 2)
+    assert divergences[0, 1][1] == n
+    assert [difference[:2] for difference in metrics.differences(pair, 0, 1)] == [(0, 2), (0, 0)]
+    near(metrics.differences(Trace(("t",), (layer_of(torch.stack([back(n)] * 2)),)), 0, 0)[0][2], 0)
 
 
-def test_the_norm_weighted_share_is_that_of_the_vectors_themselves() -> None:
-    """With values of length 1 and an orthogonal W_O it is the weight; a first token with a short value falls."""
+def test_norm_weighted_metric_equals_the_norms_of_the_vectors() -> None:
+    """With values of length 1 and an orthogonal W_O it equals the weight; a short value lowers the first token."""
     n, generator = 6, torch.Generator().manual_seed(1)
     weights = torch.rand(1, n, n, generator=generator, dtype=torch.float64).softmax(-1)
     value = torch.nn.functional.normalize(torch.randn(1, n, 4, generator=generator, dtype=torch.float64), dim=-1)
     w_o = torch.eye(4, dtype=torch.float64)[None]
-    same = numbers(given(weights, value=value, w_o=w_o))
+    same = numbers(layer_of(weights, value=value, w_o=w_o))
     near(same["norm-weighted first token"], same["first token"])
     value = value.clone()
     value[0, 0] /= 100
-    layer = given(weights, value=value, w_o=w_o)
+    layer = layer_of(weights, value=value, w_o=w_o)
     vectors = weights[0, :, :, None] * (value[0] @ w_o[0])
     lengths = vectors.norm(dim=-1)
     near(numbers(layer)["norm-weighted first token"], float((lengths[1:, 0] / lengths[1:].sum(-1)).mean()))
@@ -206,7 +210,7 @@ def test_the_norm_weighted_share_is_that_of_the_vectors_themselves() -> None:
     assert counts(layer.without("w_o"))["norm-weighted first token"] == 0
 
 
-def test_every_metric_says_what_it_is_and_lies_in_its_range() -> None:
+def test_every_metric_is_documented_and_within_its_range() -> None:
     trace = TypedText("the cat sat on the mat the cat", AttentionConfig(seed=2)).trace()
     table = metrics.of(trace)
     assert len(set(metrics.NAMES)) == len(metrics.METRICS)
@@ -225,8 +229,8 @@ TEXTS = (
 )
 
 
-def test_the_heads_of_a_real_model_do_what_is_known_of_them() -> None:
-    """All-MiniLM-L6-v2 as it was measured before this program was written; the norm-weighted share is the reason to have it."""
+def test_heads_of_a_real_model_behave_as_published() -> None:
+    """All-MiniLM-L6-v2 as measured independently of this program; the norm-weighted metric differs clearly from the weight."""
     tables = [metrics.of(Model("all-MiniLM-L6-v2", text).trace()) for text in TEXTS]
     values = np.mean([table.values for table in tables], axis=0)
 

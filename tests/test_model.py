@@ -1,4 +1,4 @@
-"""A real model, recorded from the inside: what it made and what we make of it are the same, in tiny models of all families."""
+"""Recorded models: their tensors equal eager attention and our formula, in tiny models of all families."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_explain import check_what_is_printed, some_cells
+from test_explain import check_printed_lines, some_cells
 from tiny_models import FAMILIES, TinyModels
 from torch import Tensor
 
@@ -25,7 +25,7 @@ from attention.models.loaded import Loaded
 
 OWL, CAT = "the owl asked the moon and the moon blinked", "the cat sat"
 CAUSAL, ALL = Mask("causal"), Mask()
-THREE_BACK = Mask("causal window", window=3)  # of a window of four keys, the query's own among them
+THREE_BACK = Mask("causal window", window=3)  # a window of four keys, including the query's own
 
 RECORDED = {
     "GPT-2": [CAUSAL] * 2,
@@ -48,7 +48,7 @@ RECORDED = {
     "Granite": [CAUSAL] * 2,
 }
 """The mask of every layer, as a rule."""
-ALONE = ("Falcon", "Bloom", "GPT-Neo", "GPT-J", "MPNet")  # their weights alone
+WEIGHTS_ONLY = ("Falcon", "Bloom", "GPT-Neo", "GPT-J", "MPNet")  # weights only
 TWO_TEXTS = ("BART", "Marian", "T5")
 SHARED = (
     "Llama",
@@ -70,13 +70,13 @@ STRAIGHT = (
     "T5",
 )  # nothing stands between X W_Q + b_Q and Q
 DIVISOR = {"Gemma 2": math.sqrt(5), "Gemma 3": 16, "OPT": None, "T5": None, "Granite": 1 / 0.3}
-# Where W_O is in the model of each family.
+# The path of W_O in the model of each family.
 W_O = r"(attn\.c_proj|attention\.output\.dense|out_lin|o_proj|attention\.dense|out_proj|attn\.Wo|Attention\.o)$"
 
 
 @dataclass
 class Recorded:
-    """A text run through a model by us and through the same model by transformers, eagerly."""
+    """A text in a model that we record, and in the same model of transformers with eager attention."""
 
     source: Model
     folder: Path
@@ -86,15 +86,15 @@ class Recorded:
         return self.source.trace()
 
     @cached_property
-    def given(self) -> dict[str, Tensor]:
+    def inputs(self) -> dict[str, Tensor]:
         return self.source.load_inputs()[1]
 
     @cached_property
     def eager(self) -> Any:
-        """The model as transformers makes it, and beside it what its every W_O gave."""
-        ours = self.source.load_inputs()[0].model
+        """The eager model of transformers, its output, and the outputs of every W_O."""
+        our_model = self.source.load_inputs()[0].model
         running.hush()
-        model = type(ours).from_pretrained(self.folder, attn_implementation="eager").eval()
+        model = type(our_model).from_pretrained(self.folder, attn_implementation="eager").eval()
         outputs: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": [], "layer": []}
         for path, module in model.named_modules():
             if re.search(W_O, path):
@@ -102,16 +102,16 @@ class Recorded:
                 module.register_forward_hook(lambda _, __, made, there=there: there.append(made[0]))
         return (
             model,
-            running.run(Loaded("", model, None, (), False, None, 0), self.given, output_attentions=True),
+            running.run(Loaded("", model, None, (), False, None, 0), self.inputs, output_attentions=True),
             outputs,
         )
 
-    def theirs(self, layer: Layer) -> tuple[Tensor, Tensor | None]:
-        """Eager's weights of a layer, and what its W_O gave."""
-        which, number = layer.name.split()
-        _, found, outputs = self.eager
-        made = outputs[which]
-        return found[running.ATTENTIONS[which]][int(number)][0], made[int(number)] if made else None
+    def eager_tensors(self, layer: Layer) -> tuple[Tensor, Tensor | None]:
+        """The eager weights of a layer, and the output of its W_O."""
+        part, number = layer.name.split()
+        _, result, outputs = self.eager
+        calls = outputs[part]
+        return result[running.ATTENTIONS[part]][int(number)][0], calls[int(number)] if calls else None
 
 
 def kind(path: str) -> str:
@@ -129,33 +129,31 @@ def library(tiny: TinyModels) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def recorded(tiny: TinyModels) -> Any:
-    there: dict[str, Recorded] = {}
+    cache: dict[str, Recorded] = {}
 
-    def found(family: str) -> Recorded:
-        if family not in there:
-            there[family] = Recorded(Model(family, OWL, CAT if family in TWO_TEXTS else ""), tiny(family))
-        return there[family]
+    def record(family: str) -> Recorded:
+        if family not in cache:
+            cache[family] = Recorded(Model(family, OWL, CAT if family in TWO_TEXTS else ""), tiny(family))
+        return cache[family]
 
-    return found
+    return record
 
 
-def test_every_family_is_one_or_the_other() -> None:
-    assert {*RECORDED, *ALONE, "Mamba", "BART alone"} == {*FAMILIES}
+def test_every_model_family_is_recorded_or_weights_only() -> None:
+    assert {*RECORDED, *WEIGHTS_ONLY, "Mamba", "BART alone"} == {*FAMILIES}
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_what_a_model_makes_is_what_eager_attention_makes_and_what_our_formula_makes(
-    recorded: Any, family: str
-) -> None:
-    one = recorded(family)
-    loaded, given = one.source.load_inputs()
-    _, theirs, _ = one.eager
-    last = "logits" if "logits" in theirs else "last_hidden_state"
-    assert torch.equal(running.run(loaded, given)[last], theirs[last])
-    for layer in one.trace.layers:
-        weights, output = one.theirs(layer)
+def test_model_tensors_equal_eager_attention_and_our_formula(recorded: Any, family: str) -> None:
+    record = recorded(family)
+    loaded, inputs = record.source.load_inputs()
+    _, expected, _ = record.eager
+    last = "logits" if "logits" in expected else "last_hidden_state"
+    assert torch.equal(running.run(loaded, inputs)[last], expected[last])
+    for layer in record.trace.layers:
+        weights, output = record.eager_tensors(layer)
         torch.testing.assert_close(layer["weights"], weights, rtol=0, atol=1e-6)
-        torch.testing.assert_close(again(layer), weights, rtol=0, atol=1e-6)
+        torch.testing.assert_close(weights_by_formula(layer), weights, rtol=0, atol=1e-6)
         torch.testing.assert_close(layer["head_output"], weights @ each(layer, layer["value"]), rtol=0, atol=1e-5)
         torch.testing.assert_close(layer["output"], output, rtol=1e-5, atol=1e-5)
 
@@ -164,8 +162,8 @@ def each(layer: Layer, shared: Tensor) -> Tensor:
     return shared.repeat_interleave(layer.n_heads // len(shared), 0)
 
 
-def again(layer: Layer) -> Tensor:
-    """The weights from what is recorded, by whoever reads the formula."""
+def weights_by_formula(layer: Layer) -> Tensor:
+    """The weights from the recorded tensors, computed directly from the formula."""
     formula = layer.formula
     assert formula is not None
     scores = layer["query"].double() @ each(layer, layer["key"]).double().mT / (formula.divisor or 1)
@@ -180,11 +178,11 @@ def again(layer: Layer) -> Tensor:
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_the_formula_and_the_shapes_are_those_of_the_family(recorded: Any, family: str) -> None:
+def test_formula_and_shapes_match_the_model_family(recorded: Any, family: str) -> None:
     trace, masks = recorded(family).trace, RECORDED[family]
     words = ("the", "·owl", "·asked", "·the", "·moon", "·and", "·the", "·moon", "·blinked")
     for layer, mask in zip(trace.layers, masks, strict=True):
-        both = ("bias",) if family == "T5" and not layer.name.startswith("cross") else ()
+        biased = ("bias",) if family == "T5" and not layer.name.startswith("cross") else ()
         assert layer.formula is not None
         assert layer.formula.mask == mask
         assert layer.formula.divisor == pytest.approx(DIVISOR.get(family, math.sqrt(8)))
@@ -192,7 +190,7 @@ def test_the_formula_and_the_shapes_are_those_of_the_family(recorded: Any, famil
         assert layer.formula.cap == (0.5 if family == "Gemma 2" else None)
         assert layer.has("capped_scores") == (family == "Gemma 2")
         assert tuple(name for name in ("bias", "sinks") if layer.has(name)) == (
-            both or ("sinks",) * (family == "gpt-oss")
+            biased or ("sinks",) * (family == "gpt-oss")
         )
         assert layer.formula.share == ("sinks" if family == "gpt-oss" else "softmax")
         rows = layer["weights"].sum(dim=-1)
@@ -211,39 +209,39 @@ def test_the_formula_and_the_shapes_are_those_of_the_family(recorded: Any, famil
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_projections_make_what_was_recorded_where_nothing_stands_between(recorded: Any, family: str) -> None:
+def test_projections_reproduce_recorded_tensors_where_nothing_intervenes(recorded: Any, family: str) -> None:
     for layer in recorded(family).trace.layers:
         x2 = "memory" if layer.name.startswith("cross") else "input"
         for name, x in (("query", "input"), ("key", x2), ("value", x2)):
-            made = layer[x] @ layer[f"w_{name[0]}"]
+            projected = layer[x] @ layer[f"w_{name[0]}"]
             if layer.has(f"b_{name[0]}"):
-                made = made + layer[f"b_{name[0]}"][:, None]
-            near = torch.allclose(made, layer[name], atol=1e-5)
+                projected = projected + layer[f"b_{name[0]}"][:, None]
+            near = torch.allclose(projected, layer[name], atol=1e-5)
             assert near == (name == "value" or family in STRAIGHT or (family, name) == ("OPT", "key")), (family, name)
 
 
 @pytest.mark.parametrize("family", RECORDED)
 def test_every_step_of_a_model_is_explained(recorded: Any, family: str) -> None:
     trace = recorded(family).trace
-    told = set()
+    noted = set()
     for at in range(1, len(trace.layers), 2):
         layer = trace.layers[at]
         for step in layer.steps:
             for q, k in some_cells(layer.matrix(step.name, 3), 4)[1:4]:
                 explanation = explain(trace, step.name, at, 3, q, k)
-                check_what_is_printed(explanation)
+                check_printed_lines(explanation)
                 if explanation.words == layer.told.get(step.name):
-                    told.add(step.name)
+                    noted.add(step.name)
                 elif not math.isinf(explanation.value):
                     size = sum(abs(term.value) for term in explanation.terms)
                     assert explanation.result == pytest.approx(explanation.value, rel=1e-5, abs=1e-5 * size)
     straight = {"query", "key"} if family in STRAIGHT else {"key"} if family == "OPT" else set()
-    assert {"input", "memory", "query", "key"} - straight - told <= {"memory"}
-    assert not told & straight
+    assert {"input", "memory", "query", "key"} - straight - noted <= {"memory"}
+    assert not noted & straight
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Gemma 2", "gpt-oss", "ModernBERT", "T5", "Bloom"])
-def test_the_copied_python_of_a_model_gives_the_same_number(
+def test_copied_python_of_a_model_gives_the_same_number(
     recorded: Any, tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tiny(family).parent)
@@ -254,51 +252,51 @@ def test_the_copied_python_of_a_model_gives_the_same_number(
         program = python(source, trace, Cell(at, step, 1, 2, 1))
         running.hush()
         exec(compile(program, "<snippet>", "exec"), {})
-        said = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
-        assert said
-        assert float(said[1]) == pytest.approx(float(said[2]), rel=1e-5)
-        assert float(said[2]) == pytest.approx(float(trace.layers[at].matrix(step, 1)[2, 1]))
+        match = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
+        assert match
+        assert float(match[1]) == pytest.approx(float(match[2]), rel=1e-5)
+        assert float(match[2]) == pytest.approx(float(trace.layers[at].matrix(step, 1)[2, 1]))
 
 
-@pytest.mark.parametrize("family", ALONE)
-def test_a_family_past_the_recorder_shows_its_weights_alone_and_says_so(recorded: Any, family: str) -> None:
-    one = recorded(family)
-    for layer in one.trace.layers:
+@pytest.mark.parametrize("family", WEIGHTS_ONLY)
+def test_unrecordable_family_shows_its_weights_with_a_note(recorded: Any, family: str) -> None:
+    record = recorded(family)
+    for layer in record.trace.layers:
         assert [step.name for step in layer.steps] == ["weights"]
-        weights, _ = one.theirs(layer)
+        weights, _ = record.eager_tensors(layer)
         assert torch.equal(layer["weights"], weights)
-    assert "only its weights are shown; Q, K, V and the scores are unknown" in one.trace.notes[0]
-    assert "recorded" in explain(one.trace, "weights", 1, 2, 3, 2).words
+    assert "only its weights are shown; Q, K, V and the scores are unknown" in record.trace.notes[0]
+    assert "recorded" in explain(record.trace, "weights", 1, 2, 3, 2).words
 
 
-def test_what_a_decoder_says_by_itself_is_what_transformers_generates(tiny: TinyModels) -> None:
+def test_decoder_alone_predicts_what_transformers_generates(tiny: TinyModels) -> None:
     source = Model(tiny("T5").name, OWL)
-    loaded, given = source.load_inputs()
-    said = loaded.model.generate(given["input_ids"], max_new_tokens=31, do_sample=False, num_beams=1)
-    assert torch.equal(given["decoder_input_ids"], said[:, :32])
+    loaded, inputs = source.load_inputs()
+    generated = loaded.model.generate(inputs["input_ids"], max_new_tokens=31, do_sample=False, num_beams=1)
+    assert torch.equal(inputs["decoder_input_ids"], generated[:, :32])
     trace = source.trace()
-    assert len(trace.layers[-1].tokens) == said.shape[1] <= 32
+    assert len(trace.layers[-1].tokens) == generated.shape[1] <= 32
     assert "its own generated tokens" in trace.notes[0]
 
 
-def test_a_hand_turns_a_model_and_leads_back(tiny: TinyModels) -> None:
+def test_overridden_model_returns_to_its_own_formula(tiny: TinyModels) -> None:
     source = Model(tiny("Llama").name, OWL, config=WhatIf(mask="none", temperature=2.0))
-    turned, own = source.trace().layers[1], source.base.trace().layers[1]
-    expected = torch.softmax(own["scores"] / math.sqrt(8) / 2, dim=-1)
-    torch.testing.assert_close(turned["weights"], expected)
-    torch.testing.assert_close(turned.turned(WhatIf())["output"], own["output"])
-    assert not torch.allclose(turned["output"], own["output"])
+    overridden, base = source.trace().layers[1], source.base.trace().layers[1]
+    expected = torch.softmax(base["scores"] / math.sqrt(8) / 2, dim=-1)
+    torch.testing.assert_close(overridden["weights"], expected)
+    torch.testing.assert_close(overridden.turned(WhatIf())["output"], base["output"])
+    assert not torch.allclose(overridden["output"], base["output"])
 
 
-def test_what_the_heads_of_minilm_do() -> None:
-    """As FIELD-NOTES has it, from another program."""
+def test_minilm_heads_attend_as_documented() -> None:
+    """The numbers come from another program."""
     LIBRARY.hold(Settings())
     trace = Model("all-MiniLM-L6-v2", "The quiet harbor watched the copper moon while the old owl slept.").trace()
     assert trace.tokens[:4] == ("[CLS]", "the", "quiet", "harbor")
     assert trace.tokens[-1] == "[SEP]"
     assert (len(trace.layers), trace.layers[0].n_heads) == (6, 12)
-    previous, after, first = (1, 0), (0, 1), None
-    for layer, head, offset, share in ((0, 2, previous, 1.0), (1, 8, after, 0.69), (4, 5, first, 0.83)):
+    previous, following, first = (1, 0), (0, 1), None
+    for layer, head, offset, share in ((0, 2, previous, 1.0), (1, 8, following, 0.69), (4, 5, first, 0.83)):
         weights = trace.layers[layer].matrix("weights", head)
-        there = weights[:, 0] if offset is None else weights[offset[0] :, offset[1] :].diagonal()
-        assert float(there.mean()) == pytest.approx(share, abs=0.12), (layer, head)
+        cells = weights[:, 0] if offset is None else weights[offset[0] :, offset[1] :].diagonal()
+        assert float(cells.mean()) == pytest.approx(share, abs=0.12), (layer, head)

@@ -1,4 +1,4 @@
-"""A long text in a real model: attention for some queries at a time, the maps of one head, and a count before it runs."""
+"""A long text in a real model: attention for some queries at a time, the maps of one head, and an estimate in advance."""
 
 from __future__ import annotations
 
@@ -26,63 +26,67 @@ def library(tiny: TinyModels) -> Iterator[None]:
 
 @pytest.fixture
 def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Two queries are attended for at a time; the list gets how many the model's own attention is asked for."""
-    asked: list[int] = []
+    """Makes attention process two queries at a time; the list records the numbers of queries."""
+    query_counts: list[int] = []
     monkeypatch.setattr(recording, "_MAX_WEIGHT_BYTES", 0)
     monkeypatch.setattr(recording, "ROWS", 2)
     eager = recording._eager_attention
 
     def counted(module: Any) -> recording.EagerAttention:
         def attend(module: Any, query: torch.Tensor, *args: Any, **more: Any) -> Any:
-            asked.append(query.shape[-2])
+            query_counts.append(query.shape[-2])
             return eager(module)(module, query, *args, **more)
 
         return attend
 
     monkeypatch.setattr(recording, "_eager_attention", counted)
-    return asked
+    return query_counts
 
 
 @pytest.mark.parametrize("family", RECORDED)
-def test_attention_by_rows_is_attention(tiny: TinyModels, family: str, request: pytest.FixtureRequest) -> None:
+def test_attention_by_rows_equals_attention(tiny: TinyModels, family: str, request: pytest.FixtureRequest) -> None:
     source = Model(tiny(family).name, OWL, CAT if family in TWO_TEXTS else "")
-    whole = source.trace()
+    complete = source.trace()
     assert all(site.supports_row_blocks for site in source.load_inputs()[0].sites)
-    asked = request.getfixturevalue("every_text_is_long")
-    cut = source.trace()
-    assert max(asked) == 2
-    for layer, other in zip(whole.layers, cut.layers, strict=True):
+    query_counts = request.getfixturevalue("every_text_is_long")
+    supports_row_blocks = source.trace()
+    assert max(query_counts) == 2
+    for layer, other in zip(complete.layers, supports_row_blocks.layers, strict=True):
         assert layer.formula == other.formula
-        for (step, tensor), (same, theirs) in zip(layer, other, strict=True):
-            torch.testing.assert_close(tensor, theirs, rtol=1e-4, atol=1e-5, msg=f"{family} {step.name} {same.name}")
+        for (step, tensor), (same_step, expected) in zip(layer, other, strict=True):
+            torch.testing.assert_close(
+                tensor, expected, rtol=1e-4, atol=1e-5, msg=f"{family} {step.name} {same_step.name}"
+            )
 
 
-def test_a_changed_model_by_rows_changes_nothing_before_the_change(
+def test_changed_model_by_rows_is_unchanged_before_the_intervention(
     tiny: TinyModels, every_text_is_long: list[int]
 ) -> None:
     source = Model(tiny("Llama").name, OWL)
-    before, after = source.trace(), replace(source, interventions=(Intervention(1, 0, silence="zero"),)).trace()
+    base, changed = source.trace(), replace(source, interventions=(Intervention(1, 0, silence="zero"),)).trace()
     for name in ("query", "key", "value", "head_output"):
-        assert torch.equal(before.layers[1][name], after.layers[1][name])
-    assert not torch.equal(before.layers[1]["output"], after.layers[1]["output"])
+        assert torch.equal(base.layers[1][name], changed.layers[1][name])
+    assert not torch.equal(base.layers[1]["output"], changed.layers[1]["output"])
     assert max(every_text_is_long) == 2
 
 
-def test_a_family_that_counts_its_queries_is_never_cut() -> None:
+def test_family_that_counts_its_queries_is_never_split() -> None:
     output = torch.arange(24.0).reshape(2, 3, 4)
 
     def of(rows: slice, more: float) -> tuple[None, torch.Tensor]:
         return None, output[:, rows] + more
 
     def call(more: float) -> recording.Call:
-        there = SimpleNamespace(query=output, head_output=output, attend_rows=lambda rows: of(rows, more))
-        return cast(recording.Call, there)
+        values = SimpleNamespace(
+            query=output, head_output=output, attend_rows=lambda attend_rows: of(attend_rows, more)
+        )
+        return cast(recording.Call, values)
 
     assert sites._supports_row_blocks(call(0))
     assert not sites._supports_row_blocks(call(1))
 
 
-def test_the_count_follows_the_rows_and_bounds_what_is_kept(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_estimate_by_rows_bounds_the_recorded_bytes(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Model(tiny("GPT-2").name, " ".join([OWL] * 7))
     trace, needs = source.trace(), source.needs
     monkeypatch.setattr(recording, "_MAX_WEIGHT_BYTES", 0)
@@ -91,7 +95,7 @@ def test_the_count_follows_the_rows_and_bounds_what_is_kept(tiny: TinyModels, mo
     assert needs - source.needs == 4 * n_heads * (length - 2) * length * 4
     assert trace.nbytes < source.needs
     assert replace(source, interventions=(Intervention(0, 0, silence="zero"),)).needs == needs, (
-        "changed heads are whole"
+        "changed heads are recorded completely"
     )
     with pytest.raises(ConfigError, match="or allow more"):
         replace(source, max_bytes=source.needs - 1).trace()
@@ -100,7 +104,7 @@ def test_the_count_follows_the_rows_and_bounds_what_is_kept(tiny: TinyModels, mo
 @pytest.mark.parametrize(
     "visible", [[[0, 0], [0, 0]], [[1, 0, 0], [1, 1, 0], [1, 1, 1]], [[1, 1, 0], [1, 1, 1], [0, 1, 1]]]
 )
-def test_the_rule_of_a_mask_is_found(visible: list[list[int]]) -> None:
+def test_mask_rule_is_recognized(visible: list[list[int]]) -> None:
     cells = torch.tensor(visible, dtype=torch.bool)
     rule = recording.detect_mask(cells)
     if isinstance(rule, torch.Tensor):

@@ -1,4 +1,4 @@
-"""What may be wrong with a model, and the one sentence that each is answered with."""
+"""Faulty models, and the one sentence that each is refused with."""
 
 from __future__ import annotations
 
@@ -26,45 +26,45 @@ OWL = "the owl asked the moon"
 
 
 @pytest.fixture(autouse=True)
-def own_library() -> Iterator[None]:
+def default_library() -> Iterator[None]:
     yield
     LIBRARY.hold(Settings())
 
 
 @pytest.fixture
 def broken(tiny: TinyModels, tmp_path: Path) -> Callable[..., str]:
-    """A copy of a tiny model with something done to it; its folder as a name."""
+    """Returns the folder of a modified copy of a tiny model."""
 
-    def made(family: str = "GPT-2", without: str = "", **config: Any) -> str:
+    def modified_copy(family: str = "GPT-2", without: str = "", **config: Any) -> str:
         path = tmp_path / family
         shutil.copytree(tiny(family), path)
         for file in path.glob(without) if without else ():
             file.unlink()
-        there = path / "config.json"
+        config_file = path / "config.json"
         if config:
-            there.write_text(json.dumps(json.loads(there.read_text()) | config))
+            config_file.write_text(json.dumps(json.loads(config_file.read_text()) | config))
         return str(path)
 
-    return made
+    return modified_copy
 
 
 def refused(name: str, text: str = OWL, text2: str = "") -> str:
-    """The sentence, which ends in what to do and shows nothing of Python."""
-    with pytest.raises((ModelError, TextError)) as found:
+    """The error's sentence, after checking that it is short and shows no traceback."""
+    with pytest.raises((ModelError, TextError)) as caught:
         Model(name, text, text2).trace()
-    said = str(found.value)
-    assert said.endswith(".")
-    assert "Traceback" not in said
-    assert len(said) < 500
-    return said
+    sentence = str(caught.value)
+    assert sentence.endswith(".")
+    assert "Traceback" not in sentence
+    assert len(sentence) < 500
+    return sentence
 
 
-def test_no_such_folder_and_what_is_there_instead(tiny: TinyModels) -> None:
+def test_missing_folder_error_lists_existing_folders(tiny: TinyModels) -> None:
     tiny("GPT-2")
     LIBRARY.hold(Settings(tiny.folder))
-    said = refused("no such model")
-    assert "GPT-2" in said
-    assert "there is no no such model: choose another, or put it there" in said
+    sentence = refused("no such model")
+    assert "GPT-2" in sentence
+    assert "there is no no such model: choose another, or put it there" in sentence
     missing = refused("SmolLM2-135M-Instruct")
     assert missing.endswith("there is no SmolLM2-135M-Instruct: choose another, or fetch it with `make models ALL=1`.")
     LIBRARY.hold(Settings(tiny.folder / "empty"))
@@ -74,7 +74,7 @@ def test_no_such_folder_and_what_is_there_instead(tiny: TinyModels) -> None:
 @pytest.mark.parametrize(
     "name", ["../x", "..", ".", "/etc", "~", "a\0b", "x" * 999, "é" * 200, "  ", "..\\x", "GPT-2/../GPT-2", "C:\\"]
 )
-def test_a_name_that_is_not_of_the_list_opens_nothing_where_paths_are_not_allowed(tiny: TinyModels, name: str) -> None:
+def test_unlisted_name_opens_nothing_where_paths_are_forbidden(tiny: TinyModels, name: str) -> None:
     tiny("GPT-2")
     LIBRARY.hold(Settings(tiny.folder, paths=False))
     for settings in (Settings(tiny.folder, paths=False), Settings(tiny.folder, paths=False, hub=True)):
@@ -86,41 +86,41 @@ def test_a_name_that_is_not_of_the_list_opens_nothing_where_paths_are_not_allowe
 
 
 @pytest.mark.parametrize("name", ["é" * 200, "~nobody-of-that-name", "\ud800"])
-def test_a_name_that_no_folder_can_have(name: str) -> None:
+def test_impossible_folder_name_is_refused(name: str) -> None:
     assert refused(name).startswith("A model is a")
 
 
-def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
+def test_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     assert "has no config.json: check the folder" in refused(str(tmp_path))
 
 
 @pytest.mark.parametrize("config", ["", "{", "[]", "{}", '{"model_type": 7}', "[" * 100_000, "\ud800", " " * 2**21])
-def test_a_broken_config(tmp_path: Path, config: str) -> None:
+def test_broken_model_config_is_refused(tmp_path: Path, config: str) -> None:
     (tmp_path / "config.json").write_bytes(config.encode("utf-8", "surrogatepass"))
     assert "should have a model_type, such as bert; it cannot be read" in refused(str(tmp_path))
 
 
-def test_a_pickle_is_never_opened(broken: Callable[..., str]) -> None:
+def test_pickle_is_never_opened(broken: Callable[..., str]) -> None:
     name = broken(without="*.safetensors")
     assert "no *.safetensors: download the weights too" in refused(name)
     (Path(name) / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch pwned'\ntR.")
     assert "pytorch_model.bin, a pickle, which can run any code" in refused(name)
 
 
-def test_code_of_its_own_is_never_run(broken: Callable[..., str]) -> None:
+def test_custom_model_code_is_never_run(broken: Callable[..., str]) -> None:
     name = broken(model_type="mine", auto_map={"AutoModel": "modeling_mine.Mine"})
     (Path(name) / "modeling_mine.py").write_text("raise SystemExit")
     assert "brings code of its own, which is never run here" in refused(name)
     assert "is not known to transformers" in refused(broken("BERT", model_type="mine"))
 
 
-def test_a_model_that_is_too_large_is_known_by_its_header(tiny: TinyModels) -> None:
+def test_oversized_model_is_recognized_by_its_header(tiny: TinyModels) -> None:
     name = str(tiny("GPT-2"))
     LIBRARY.hold(Settings(most_mb=0))
     assert "A model may take at most 0 MB of memory here" in refused(name)
 
 
-def test_weights_that_are_cut_off(broken: Callable[..., str]) -> None:
+def test_truncated_weights_are_refused(broken: Callable[..., str]) -> None:
     name = broken()
     file = Path(name) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1000])
@@ -149,41 +149,39 @@ HUGE = 10**9
         ("BERT", {"architectures": 7, "num_hidden_layers": "many"}),
     ],
 )
-def test_a_config_that_claims_more_than_the_weights_are_costs_nothing(
-    broken: Callable[..., str], family: str, claims: Any
-) -> None:
-    said = refused(broken(family, **claims))
-    assert "config.json" in said or "should load with transformers" in said
+def test_config_larger_than_the_weights_allocates_nothing(broken: Callable[..., str], family: str, claims: Any) -> None:
+    sentence = refused(broken(family, **claims))
+    assert "config.json" in sentence or "should load with transformers" in sentence
 
 
-def test_no_tokenizer(broken: Callable[..., str]) -> None:
+def test_model_without_a_tokenizer_is_refused(broken: Callable[..., str]) -> None:
     name = broken(without="*token*")
     assert "has no tokenizer that can be read" in refused(name)
 
 
-def test_a_tokenizer_with_pieces_that_the_model_does_not_know(broken: Callable[..., str]) -> None:
+def test_tokenizer_with_ids_unknown_to_the_model_is_refused(broken: Callable[..., str]) -> None:
     name = broken()
     LIBRARY.get(name).tokenizer.add_tokens(["owl-owl"] * 1 + [f"x{i}" for i in range(200)])
     assert "should read tokens and nothing else" in refused(name, "x199")
 
 
-def test_no_attention_in_it(tiny: TinyModels) -> None:
+def test_model_without_attention_is_refused(tiny: TinyModels) -> None:
     assert "gives no attention weights: it has none, or does not return them" in refused(str(tiny("Mamba")))
 
 
-def test_a_decoder_that_says_no_words_needs_a_second_text(tiny: TinyModels) -> None:
+def test_decoder_without_generation_needs_a_second_text(tiny: TinyModels) -> None:
     name = str(tiny("BART alone"))
     assert "generates no words: type a second text" in refused(name)
     assert Model(name, OWL, "the moon").trace().layers
 
 
-@pytest.mark.parametrize(("text", "came"), [("", "nothing"), (" \n\t ", "only blanks")])
-def test_an_empty_text_is_asked_for_before_a_model_is_loaded(text: str, came: str) -> None:
-    assert f"got {came}: type a sentence" in refused("no such model", text)
+@pytest.mark.parametrize(("text", "got"), [("", "nothing"), (" \n\t ", "only blanks")])
+def test_empty_text_is_reported_before_a_model_is_loaded(text: str, got: str) -> None:
+    assert f"got {got}: type a sentence" in refused("no such model", text)
 
 
 @pytest.mark.parametrize("family", ["BERT", "RoBERTa", "T5"])
-def test_a_text_longer_than_the_limit_is_cut_and_said(tiny: TinyModels, family: str) -> None:
+def test_text_over_the_limit_is_cut_with_a_note(tiny: TinyModels, family: str) -> None:
     limit = {"BERT": MOST, "RoBERTa": MOST}.get(family, 100)  # RoBERTa's positions begin behind its padding
     trace = Model(
         str(tiny(family)),
@@ -200,20 +198,20 @@ def test_a_text_longer_than_the_limit_is_cut_and_said(tiny: TinyModels, family: 
         assert "the model's limit" in trace.notes[0]
 
 
-def test_a_second_text_where_none_is_read_is_said_to_do_nothing(tiny: TinyModels) -> None:
+def test_unused_second_text_is_noted(tiny: TinyModels) -> None:
     assert Model(str(tiny("BERT")), OWL, "a cat").trace().notes == (
         "This model reads one text: the second text has no effect.",
     )
 
 
-def test_the_hub_is_asked_only_where_it_is_allowed(monkeypatch: pytest.MonkeyPatch, tiny: TinyModels) -> None:
-    asked: list[tuple[str, str | None]] = []
+def test_hub_is_contacted_only_when_allowed(monkeypatch: pytest.MonkeyPatch, tiny: TinyModels) -> None:
+    downloads: list[tuple[str, str | None]] = []
 
     def download(name: str, revision: str | None, allow_patterns: list[str]) -> str:
-        asked.append((name, revision))
-        assert not [one for one in allow_patterns if one.endswith((".bin", ".py", "*"))]
+        downloads.append((name, revision))
+        assert not [pattern for pattern in allow_patterns if pattern.endswith((".bin", ".py", "*"))]
         if name == "some/gated":
-            raise GatedRepoError("no", response=_Answer())  # type: ignore[arg-type]  # all it is asked for
+            raise GatedRepoError("no", response=_Answer())  # type: ignore[arg-type]  # all that is read from it
         if name == "some/offline":
             raise LocalEntryNotFoundError("no")
         return str(tiny("GPT-2"))
@@ -230,14 +228,14 @@ def test_the_hub_is_asked_only_where_it_is_allowed(monkeypatch: pytest.MonkeyPat
     assert "there is no some/model" in refused("some/model")
     LIBRARY.hold(Settings(paths=False, hub={"some/model": "abc"}))
     assert "there is no some/other" in refused("some/other")
-    assert not asked
+    assert not downloads
     assert Model("some/model", OWL).trace().layers
     LIBRARY.hold(Settings(paths=False, hub=True))
     LIBRARY.allow("some/gated")
     assert "some/gated is gated, so its terms must be accepted" in refused("some/gated")
     assert "some/offline could not be fetched from the Hugging Face hub" in refused("some/offline")
     assert "some/large takes 16,384 MB: choose a smaller one" in refused("some/large")
-    assert asked == [("some/model", "abc"), ("some/gated", None), ("some/offline", None)]
+    assert downloads == [("some/model", "abc"), ("some/gated", None), ("some/offline", None)]
 
 
 class _Answer:
@@ -246,7 +244,7 @@ class _Answer:
     status_code = 403
 
 
-def test_steps_that_would_take_too_much_are_refused_before_they_are_made(tiny: TinyModels) -> None:
+def test_oversized_steps_are_refused_before_they_are_computed(tiny: TinyModels) -> None:
     with pytest.raises(
         ConfigError, match=r"choose a shorter text, a smaller model, or allow more \(.*LAB_MAX_TRACE_MB.*\)\.$"
     ):

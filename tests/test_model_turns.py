@@ -1,4 +1,4 @@
-"""Many who use models at once: each model runs one pass at a time, in the order in which people come, and no link keeps it."""
+"""Concurrent use of models: each model runs one forward pass at a time, in order of arrival, and no link blocks it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def models(tiny: TinyModels) -> Iterator[None]:
     LIBRARY.hold(Settings())
 
 
-def until_waiting(lock: FairLock, many: int) -> None:
-    while lock.waiting < many:
+def until_waiting(lock: FairLock, count: int) -> None:
+    while lock.waiting < count:
         threading.Event().wait(0.001)
 
 
-def watched(loaded: Loaded, on_pass: Callable[[int], None]) -> list[str]:
-    """The names of the threads that run the model, a name for each pass; before each, `on_pass` is called with their number."""
+def recorded_passes(loaded: Loaded, on_pass: Callable[[int], None]) -> list[str]:
+    """The names of the threads of all forward passes; before each pass, `on_pass` gets its number."""
     passes: list[str] = []
 
     def note(*_: Any) -> None:
@@ -49,8 +49,8 @@ def watched(loaded: Loaded, on_pass: Callable[[int], None]) -> list[str]:
     return passes
 
 
-def together(**works: Callable[[], Any]) -> None:
-    """Does this in threads with these names."""
+def run_together(**works: Callable[[], Any]) -> None:
+    """Runs callables in threads with these names."""
     failed: list[BaseException] = []
 
     def run(work: Callable[[], Any]) -> None:
@@ -68,11 +68,11 @@ def together(**works: Callable[[], Any]) -> None:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_fair_lock_serves_threads_in_their_order() -> None:
+def test_fair_lock_serves_threads_in_order() -> None:
     lock, order = FairLock(), list[str]()
 
     def enter(name: str) -> None:
-        with lock.hold(), lock.hold():  # a thread that holds it may enter again
+        with lock.hold(), lock.hold():  # the lock is reentrant
             order.append(name)
 
     with lock.hold():
@@ -83,7 +83,7 @@ def test_fair_lock_serves_threads_in_their_order() -> None:
             until_waiting(lock, number + 1)
         lock.pause()
         order.append("first again")
-        lock.pause()  # nobody waits
+        lock.pause()  # no thread waits
     in_threads(*[thread.join for thread in threads], lambda: enter("last"))
     assert order == ["0", "1", "2", "3", "4", "first again", "last"]
 
@@ -92,35 +92,35 @@ def test_fair_lock_is_free_after_an_error() -> None:
     lock = FairLock()
     with pytest.raises(KeyError), lock.hold():
         raise KeyError
-    together(a=lambda: lock.hold().__enter__())
+    run_together(a=lambda: lock.hold().__enter__())
 
 
 @pytest.mark.parametrize("do", ["", "0.1.zero"])
-def test_pass_of_another_comes_between_two_generated_tokens(tiny: TinyModels, do: str) -> None:
+def test_other_forward_passes_run_between_two_generated_tokens(tiny: TinyModels, do: str) -> None:
     tiny("GPT-2")
-    loaded, came = LIBRARY.get("GPT-2"), threading.Event()
+    loaded, started = LIBRARY.get("GPT-2"), threading.Event()
 
     def on_pass(number: int) -> None:
-        if number == 1:  # of the generation, which goes on when the other has come
-            came.set()
+        if number == 1:  # the first pass of the generation waits until the other thread waits
+            started.set()
             until_waiting(loaded.lock, 1)
 
-    passes = watched(loaded, on_pass)
+    passes = recorded_passes(loaded, on_pass)
     alone = Model("GPT-2", "a quiet harbor")
 
     def generate() -> None:
         Model("GPT-2", TEXT, generate=4, interventions=read(do)).prepare()
 
     def look() -> None:
-        assert came.wait(60)
+        assert started.wait(60)
         alone.trace()
 
-    together(generates=generate, looks=look)
+    run_together(generates=generate, looks=look)
     assert passes[:3] == ["generates", "looks", "generates"]
     assert passes.count("generates") > 2
 
 
-def test_generated_text_is_the_same_whoever_runs_the_model_meanwhile(tiny: TinyModels) -> None:
+def test_generated_text_does_not_depend_on_other_forward_passes(tiny: TinyModels) -> None:
     tiny("Llama")
     loaded = LIBRARY.get("Llama")
 
@@ -128,35 +128,35 @@ def test_generated_text_is_the_same_whoever_runs_the_model_meanwhile(tiny: TinyM
         return Model("Llama", text, generate=8).load_inputs()[1]["input_ids"][0].tolist()
 
     texts = (TEXT, "keys and queries meet", "the cat sat on the mat")
-    alone = [ids(text) for text in texts]
+    expected = [ids(text) for text in texts]
     KEPT.hold(2**28)
-    found: dict[str, list[int]] = {}
+    results: dict[str, list[int]] = {}
     with loaded.lock.hold():
-        threads = [threading.Thread(target=lambda text=text: found.update({text: ids(text)})) for text in texts]
+        threads = [threading.Thread(target=lambda text=text: results.update({text: ids(text)})) for text in texts]
         for number, thread in enumerate(threads):
             thread.start()
             until_waiting(loaded.lock, number + 1)
     in_threads(*[thread.join for thread in threads])
-    assert [found[text] for text in texts] == alone
+    assert [results[text] for text in texts] == expected
 
 
 @pytest.mark.parametrize("do", ["", "0.1.zero"])
 def test_generation_ends_with_the_run_that_waits_for_it(tiny: TinyModels, do: str) -> None:
     tiny("GPT-2")
     loaded = LIBRARY.get("GPT-2")
-    passes, shares = watched(loaded, lambda _: None), list[float]()
+    passes, shares = recorded_passes(loaded, lambda _: None), list[float]()
     source = Model("GPT-2", TEXT, generate=9, interventions=read(do))
 
     def tell(_: str, share: float) -> None:
         shares.append(share)
         if len(shares) == 3:
-            raise KeyboardInterrupt  # as Streamlit raises where a page asks for the next run, or has been left
+            raise KeyboardInterrupt  # as Streamlit raises when a page requests the next run, or is left
 
     with pytest.raises(KeyboardInterrupt), progress.told(tell):
         source.prepare()
     assert len(passes) <= 3
     assert shares == sorted(shares)
-    source.trace()  # nobody is left waiting, and nothing half is kept
+    source.trace()  # no thread keeps waiting, and no partial result is cached
     assert source.trace().generated
 
 
@@ -165,44 +165,44 @@ def test_two_models_run_side_by_side(tiny: TinyModels) -> None:
         tiny(name)
     inside = threading.Barrier(2)
     for name in ("GPT-2", "BERT"):
-        watched(LIBRARY.get(name), lambda _: inside.wait(60) and None)  # neither goes on before both are inside
-    together(one=Model("GPT-2", TEXT).trace, other=Model("BERT", TEXT).trace)
+        recorded_passes(LIBRARY.get(name), lambda _: inside.wait(60) and None)  # neither continues before both run
+    run_together(one=Model("GPT-2", TEXT).trace, other=Model("BERT", TEXT).trace)
 
 
-def test_pass_of_another_comes_between_two_batches_of_silenced_heads(
+def test_other_forward_passes_run_between_two_ablation_batches(
     tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny("GPT-2")
-    loaded, came = LIBRARY.get("GPT-2"), threading.Event()
+    loaded, started = LIBRARY.get("GPT-2"), threading.Event()
     monkeypatch.setattr(silencing, "TOKENS", 18)  # a head or two a batch
 
     def on_pass(number: int) -> None:
         if number == 2:
-            came.set()
+            started.set()
             until_waiting(loaded.lock, 1)
 
-    passes = watched(loaded, on_pass)
+    passes = recorded_passes(loaded, on_pass)
 
     def look() -> None:
-        assert came.wait(60)
+        assert started.wait(60)
         Model("GPT-2", "a quiet harbor").trace()
 
-    together(sweeps=lambda: list(mattering.which(Model("GPT-2", TEXT))), looks=look)
+    run_together(sweeps=lambda: list(mattering.which(Model("GPT-2", TEXT))), looks=look)
     assert passes[:4] == ["sweeps", "sweeps", "looks", "sweeps"]
 
 
-def test_page_with_large_trace_waits_for_no_generation(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_with_a_large_trace_waits_for_no_generation(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "LONGEST", 600.0)
-    monkeypatch.setattr(traces, "_LARGE", 0)  # every trace is large: one run at a time has one
+    monkeypatch.setattr(traces, "_LARGE", 0)  # every trace counts as large: one run at a time may hold one
     tiny("GPT-2")
-    loaded, came, drawn = LIBRARY.get("GPT-2"), threading.Event(), threading.Event()
+    loaded, started, drawn = LIBRARY.get("GPT-2"), threading.Event(), threading.Event()
 
     def on_pass(number: int) -> None:
         if number == 1:
-            came.set()
+            started.set()
             assert drawn.wait(60)
 
-    watched(loaded, on_pass)
+    recorded_passes(loaded, on_pass)
     tiny("BERT")
 
     def generate() -> None:
@@ -210,23 +210,23 @@ def test_page_with_large_trace_waits_for_no_generation(tiny: TinyModels, monkeyp
             traces.trace_of(Model("GPT-2", TEXT, generate=3))
 
     def look() -> None:
-        assert came.wait(60)
+        assert started.wait(60)
         with turns.turn():
             traces.trace_of(Model("BERT", TEXT))
         drawn.set()
 
-    together(generates=generate, looks=look)
+    run_together(generates=generate, looks=look)
 
 
-def test_changes_and_generated_tokens_are_counted_before_the_model_runs(tiny: TinyModels) -> None:
+def test_work_is_estimated_before_the_model_runs(tiny: TinyModels) -> None:
     tiny("GPT-2")
     loaded = LIBRARY.get("GPT-2")
-    passes = watched(loaded, lambda _: None)
+    passes = recorded_passes(loaded, lambda _: None)
     cells = ";".join(f"*.*.s{i % 5},{i // 5 % 5}=1" for i in range(100))
-    few = work.seconds(loaded, 5, work.Changed(read("0.1.zero")))
-    assert few < work.seconds(loaded, 5, work.Changed(read("0.1.zero"), frozen=True))
+    single = work.seconds(loaded, 5, work.Changed(read("0.1.zero")))
+    assert single < work.seconds(loaded, 5, work.Changed(read("0.1.zero"), frozen=True))
     assert (
-        few
+        single
         < work.seconds(loaded, 5, work.Changed(read("*.*.zero")))
         < work.seconds(loaded, 5, work.Changed(read(cells)))
     )
@@ -234,7 +234,7 @@ def test_changes_and_generated_tokens_are_counted_before_the_model_runs(tiny: Ti
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"),
+    ("knobs", "sentence"),
     [
         ({"generate": 20}, "20 generated tokens after 5 tokens would take about .* s: generate fewer tokens, or choose"),
         ({"interventions": read("0.1.zero")}, "1 change after 5 tokens .*: change fewer heads and layers, or choose"),
@@ -244,22 +244,22 @@ def test_changes_and_generated_tokens_are_counted_before_the_model_runs(tiny: Ti
         ),
     ],
 )  # fmt: skip
-def test_what_would_take_too_long_is_one_sentence_and_no_pass(
-    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, knobs: dict[str, Any], said: str
+def test_overlong_work_gets_one_sentence_and_no_forward_pass(
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, knobs: dict[str, Any], sentence: str
 ) -> None:
     tiny("GPT-2")
-    passes = watched(LIBRARY.get("GPT-2"), lambda _: None)
+    passes = recorded_passes(LIBRARY.get("GPT-2"), lambda _: None)
     plain = Model("GPT-2", TEXT)
     monkeypatch.setattr(work, "MOST_SECONDS", 0.001)
-    with pytest.raises(ConfigError, match=said) as error:
+    with pytest.raises(ConfigError, match=sentence) as error:
         replace(plain, **knobs).trace()
     assert str(error.value).count(": ") == 1
     assert not passes
-    plain.trace()  # one plain pass is never too much
+    plain.trace()  # one plain forward pass is always allowed
 
 
-def test_hundred_changes_of_a_long_generation_are_refused_and_a_few_are_not(tiny: TinyModels) -> None:
-    """With the sizes of SmolLM2, 30 layers of 9 heads: what made others wait 12 s."""
+def test_long_generation_allows_a_few_interventions_but_not_a_hundred(tiny: TinyModels) -> None:
+    """With the sizes of SmolLM2, 30 layers of 9 heads: such a generation blocked others for 12 s."""
     tiny("Llama")
     loaded = LIBRARY.get("Llama")
     wide = replace(loaded.sites[0], n_heads=9)

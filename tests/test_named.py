@@ -15,12 +15,12 @@ TWO = "[[1, 0], [0, 1]]"
         ("attn_scores", "scores"), ("b_v", "b_v"), ("W_out", "w_o"), ("attn_weights", ""), ("", ""), ("Q[0]", ""),
     ],
 )  # fmt: skip
-def test_a_name_means_a_field_or_none(label: str, field: str) -> None:
+def test_matrix_name_means_one_field_or_none(label: str, field: str) -> None:
     assert field_of(label) == field
 
 
 @pytest.mark.parametrize(
-    ("text", "now", "gives", "fields"),
+    ("text", "current", "gives", "fields"),
     [
         (f"Q = {TWO}\nK = {TWO}\nV = {TWO}", "X and weights", "Q, K and V", ["query", "key", "value"]),
         ("Q:\n1 2\n3 4\nK:\n1 2\n3 4\nV:\n5 6\n7 8", "scores and V", "Q, K and V", ["query", "key", "value"]),
@@ -31,10 +31,10 @@ def test_a_name_means_a_field_or_none(label: str, field: str) -> None:
         (f"scores = {TWO}\nV = {TWO}\nbias = {TWO}", "X alone", "scores and V", ["scores", "value", "bias"]),
     ],
 )  # fmt: skip
-def test_named_matrices_go_where_they_belong(text: str, now: str, gives: str, fields: list[str]) -> None:
-    found = named(look(text, "X"))
-    assert given_by(found, now) == gives
-    assert list(filled(found, gives) if gives else {}) == fields
+def test_named_matrices_fill_their_fields(text: str, current: str, gives: str, fields: list[str]) -> None:
+    matrices = named(look(text, "X"))
+    assert given_by(matrices, current) == gives
+    assert list(filled(matrices, gives) if gives else {}) == fields
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_named_matrices_go_where_they_belong(text: str, now: str, gives: str, fi
         f"Q = [{TWO}, {TWO}]\nK = {TWO}",  # heads, or a batch?
     ],
 )
-def test_what_the_names_do_not_say_stays_a_question(text: str) -> None:
+def test_unclear_matrix_names_stay_a_question(text: str) -> None:
     assert named(look(text, "Q")) == {}
 
 
-def test_a_table_keeps_the_names_of_its_rows() -> None:
+def test_table_keeps_the_names_of_its_rows() -> None:
     assert look("token,a,b\nthe,1,2\ncat sat,3,4", "X").names == ("the", "cat sat")
     assert look("the,1,2\ncat,3,4", "X").names == ("the", "cat")
     assert look("   0  1\n0  1  2\n1  3  4", "X").names == ()

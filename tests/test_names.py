@@ -1,4 +1,4 @@
-"""Every module and every file that a docstring, a comment or a document names is there.
+"""Every module and every file that a docstring, a comment or a document names exists.
 
 A name of ours is found by its form: a dotted name that begins with one of our packages, a path that begins with one of our
 folders, or a bare file name. CHANGELOG and superseded decision records are history, and may name what no longer exists.
@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import rules
 from conftest import ROOT
 
 PACKAGES = ("attention", "pages", "tests", "benchmarks")
@@ -45,7 +46,7 @@ FOREIGN = {
     "attention_steps.py": "an export",
     "maps.png": "an export",
 }
-"""Files that are not ours, or not in the repository, and whose they are."""
+"""Files that are not ours, or not in the repository, and their owners."""
 
 _DOTTED = re.compile(rf"(?<![\w./-])(?:{'|'.join(PACKAGES)})(?:\.[A-Za-z_]\w*)+(?![\w/])")
 _PATH = re.compile(rf"(?<![\w/@:.-])(?:\.{{0,2}}[\w-][\w.-]*/|\.{{1,2}}/)*[\w-][\w.-]*\.(?:{SUFFIXES})\b(?![(\w])")
@@ -64,7 +65,7 @@ def files() -> tuple[Path, ...]:
 
 @cache
 def paths() -> frozenset[str]:
-    """Every file by its path from the root, and by every end of that path."""
+    """Every path from the root, with all its suffixes."""
     return frozenset("/".join(file.parts[at:]) for file in files() for at in range(len(file.parts)))
 
 
@@ -86,51 +87,53 @@ def superseded(file: Path) -> bool:
 
 
 def prose(file: Path, text: str) -> Iterator[tuple[int, str]]:
-    """What a file says to a person, with its line: docstrings and comments of code; all of a document."""
+    """The prose of a file, with lines: docstrings and comments of code; all of a document."""
     if file.suffix == ".py":
-        # Taking a file apart costs most of the time: only where something after a # looks like a name.
+        # Tokenizing is slow: only where something after a # looks like a name.
         comments = any(names_in(line.partition("#")[2]) for line in text.splitlines() if "#" in line)
         for token in tokenize.generate_tokens(io.StringIO(text).readline) if comments else ():
             if token.type == tokenize.COMMENT:
                 yield token.start[0], token.string
         statements = ast.parse(text).body
-        for node in statements:  # which grows by the statements inside of each: expressions hold no docstring
+        for node in statements:  # grows by nested statements: expressions contain no docstring
             for part in ("body", "orelse", "handlers", "finalbody", "cases"):
                 statements += getattr(node, part, [])
             match node:
                 case ast.Expr(value=ast.Constant(value=str(docstring))):
                     yield node.lineno, docstring
     elif file.suffix in (".js", ".css"):
-        for found in re.finditer(r"/\*.*?\*/|(?<![:'\"`])//[^\n]*", text, re.DOTALL):
-            yield text.count("\n", 0, found.start()) + 1, found[0]
+        for match in re.finditer(r"/\*.*?\*/|(?<![:'\"`])//[^\n]*", text, re.DOTALL):
+            yield text.count("\n", 0, match.start()) + 1, match[0]
     elif file.suffix == ".md":
         yield 1, text
     else:
-        for found in re.finditer(r"(?:^|\s)(?P<comment>#.*)", text):
-            yield text.count("\n", 0, found.start("comment")) + 1, found["comment"]
+        for match in re.finditer(r"(?:^|\s)(?P<comment>#.*)", text):
+            yield text.count("\n", 0, match.start("comment")) + 1, match["comment"]
 
 
 def names_in(prose: str) -> dict[int, str]:
-    """What has the form of a name of ours, by its place."""
-    return {found.start(): found[0] for one in (_FOLDER, _SHORT, _DOTTED, _PATH) for found in one.finditer(prose)}
+    """Everything with the form of one of our names, by its position."""
+    return {
+        match.start(): match[0] for pattern in (_FOLDER, _SHORT, _DOTTED, _PATH) for match in pattern.finditer(prose)
+    }
 
 
 def missing(file: Path, text: str) -> list[str]:
-    """The names in a piece of prose that are nowhere, each with its place."""
-    wrong = []
-    for line, said in prose(file, text):
-        for at, name in names_in(said).items():
+    """The unknown names in a piece of prose, each with its position."""
+    faults = []
+    for line, passage in prose(file, text):
+        for at, name in names_in(passage).items():
             if name not in FOREIGN and not _DATA.search(name) and not known(name, file):
-                wrong.append(f"{file}:{line + said.count(chr(10), 0, at)}: {name}")
-    return wrong
+                faults.append(f"{file}:{line + passage.count(chr(10), 0, at)}: {name}")
+    return faults
 
 
 def known(name: str, file: Path) -> bool:
-    """Whether there is what a name of ours names; a name that cannot be ours is known."""
+    """Whether one of our names exists; names that cannot be ours count as known."""
     if name.endswith("/"):
-        return any(f"{name}" in f"{one.as_posix()}" for one in files())
+        return any(f"{name}" in f"{file.as_posix()}" for file in files())
     if re.search(rf"\.(?:{SUFFIXES})$", name):
-        return is_there(name, file)
+        return file_exists(name, file)
     if name.split(".", maxsplit=1)[0] in PACKAGES:
         return defined(name)
     stem, attribute = name.split(".")
@@ -139,17 +142,17 @@ def known(name: str, file: Path) -> bool:
 
 @cache
 def modules() -> dict[str, list[frozenset[str]]]:
-    """By the name of every module, Python or JavaScript, all names in it; a package has those of its modules' files too."""
-    found: dict[str, list[frozenset[str]]] = {}
+    """All names in every module, Python or JavaScript, by its stem; a package has the names of its modules too."""
+    names: dict[str, list[frozenset[str]]] = {}
     for file in files():
         if file.suffix in (".py", ".js") and "vendor" not in file.parts and file.parts[0] != "tests":
             words = frozenset(re.findall(r"\w+", (ROOT / file).read_text(encoding="utf-8"))) | {file.stem}
             for stem in {file.stem, file.parent.name}:
-                found.setdefault(stem, []).append(words)
-    return found
+                names.setdefault(stem, []).append(words)
+    return names
 
 
-def is_there(name: str, file: Path) -> bool:
+def file_exists(name: str, file: Path) -> bool:
     """Whether a path leads from the naming file, from the root, or from any folder, to a file."""
     return (ROOT / file.parent / name).is_file() or name.removeprefix("./") in paths()
 
@@ -185,9 +188,9 @@ def _has(scope: ast.AST, names: list[str]) -> bool:
 
 
 @pytest.mark.quick  # git answers at once
-def test_every_module_and_file_that_prose_names_is_there() -> None:
-    wrong = [one for file in readers() for one in missing(file, (ROOT / file).read_text(encoding="utf-8"))]
-    assert not wrong, "\n".join(["these are not there:", *wrong])
+def test_every_module_and_file_named_in_prose_exists() -> None:
+    faults = [fault for file in readers() for fault in missing(file, (ROOT / file).read_text(encoding="utf-8"))]
+    assert not faults, "\n".join(["these do not exist:", *faults])
 
 
 @pytest.mark.quick
@@ -208,5 +211,16 @@ def test_every_module_and_file_that_prose_names_is_there() -> None:
         (".streamlit/config.toml", "# pages/ui/styles.css", ["pages/ui/styles.css"]),
     ],
 )  # fmt: skip
-def test_a_name_that_is_nowhere_is_found(file: str, text: str, names: list[str]) -> None:
-    assert [one.partition(": ")[2] for one in missing(Path(file), text)] == names
+def test_unknown_name_in_prose_is_found(file: str, text: str, names: list[str]) -> None:
+    assert [fault.partition(": ")[2] for fault in missing(Path(file), text)] == names
+
+
+def test_names_of_tests_have_at_most_ten_words() -> None:
+    assert rules.offences(rules.long_test_names, rules.modules("tests/test_*.py")) == []
+
+
+def test_overlong_test_name_is_reported_with_its_line() -> None:
+    ten, eleven = ("test_" + "_".join(["word"] * count) for count in (10, 11))
+    module = rules.Module(Path("tests/test_x.py"), f"def {ten}(): ...\nasync def {eleven}(): ...")
+    (offence,) = rules.offences(rules.long_test_names, [module])
+    assert offence.startswith(f"tests/test_x.py:2: {eleven} has 11 words")

@@ -1,4 +1,4 @@
-"""What somebody adds on the first day: another way to share out is one file, and one line in one table."""
+"""A newcomer's first task: a new normalizer is one file, and one line in one table."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Entmax15(Share):
 
         return Arithmetic("", [line], [line], "What half of the score has above the threshold, squared.", [weight])
 '''
-ASKED = """
+CHECKS = """
 import json
 from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, TypedText, explain, find_step
@@ -94,7 +94,7 @@ print(json.dumps({
     "link": [source.config.share, list(notes)],
     "sums": bool(((layer.weights.sum(dim=-1) - 1).abs() < 1e-6).all()),
     "formula": layer.formula_of(find_step("weights")),
-    "explained": [all(abs(one.result - one.value) < 1e-6 for one in explained), "squared" in explained[0].words],
+    "explained": [all(abs(explanation.result - explanation.value) < 1e-6 for explanation in explained), "squared" in explained[0].words],
     "python": float((variables["weights"] - layer.weights).abs().max()),
     "page": [len(app.exception), [box.value for box in app.selectbox if box.label == "Weights by"]],
     "said": [caption.value for caption in app.sidebar.caption if "entmax15" in caption.value],
@@ -103,7 +103,7 @@ print(json.dumps({
 """
 
 
-def test_a_new_way_to_share_out_is_one_file_and_one_line(tmp_path: Path) -> None:
+def test_new_normalizer_takes_one_file_and_one_line(tmp_path: Path) -> None:
     for room in ("attention", "pages"):
         shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "app.py", tmp_path)
@@ -118,7 +118,7 @@ def test_a_new_way_to_share_out_is_one_file_and_one_line(tmp_path: Path) -> None
         table.replace("from attention.formula.shares.share", imported, 1), encoding="utf-8"
     )
     run = subprocess.run(
-        [sys.executable, "-c", ASKED], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True
+        [sys.executable, "-c", CHECKS], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True
     )
     answers = json.loads(run.stdout)
     assert answers.pop("python") < 1e-6

@@ -41,18 +41,20 @@ def layer_of(name: str, sequence: int = 0) -> Layer:
 
 
 def prints(value: Any, printed: str) -> bool:
-    """Whether a value prints as the notebook prints it, but for the breaks between lines."""
+    """Whether a value prints as in the notebook, apart from line breaks."""
     return " ".join(repr(value).split()) == " ".join(printed.split())
 
 
-def same(ours: Tensor | None, theirs: Tensor) -> bool:
-    return ours is not None and ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+def same(actual: Tensor | None, expected: Tensor) -> bool:
+    return (
+        actual is not None and actual.shape == expected.shape and torch.allclose(actual, expected, rtol=1e-5, atol=1e-5)
+    )
 
 
 # -- 1: heatmaps ------------------------------------------------------------------------------
 
 
-def test_heatmaps_prints_its_embeddings() -> None:
+def test_heatmaps_notebook_prints_its_embeddings() -> None:
     for name in NOTEBOOKS[:4]:
         x = layer_of(name)["input"]
         assert x.shape == (22, 64)
@@ -89,7 +91,7 @@ def test_heatmaps_prints_its_embeddings() -> None:
         )
 
 
-def test_heatmaps_prints_its_query_weights() -> None:
+def test_heatmaps_notebook_prints_its_query_weights() -> None:
     assert prints(
         layer_of("heatmaps-self-attention").w_q[0],
         """tensor([[0.0605, 0.2699, 0.3683,  ..., 0.3112, 0.9992, 0.9132],
@@ -102,7 +104,7 @@ def test_heatmaps_prints_its_query_weights() -> None:
     )
 
 
-def test_heatmaps_as_the_notebook_writes_them() -> None:
+def test_heatmaps_source_equals_the_notebook_code() -> None:
     words = OCEANIC.split()
     vocabulary = {s: i for i, s in enumerate(sorted(words))}
     ids = [10, 2, 5, 11, 16, 21, 9, 20, 6, 14, 7, 0, 8, 12, 17, 15, 4, 19, 3, 18, 13, 1]  # as printed
@@ -127,9 +129,9 @@ def test_heatmaps_as_the_notebook_writes_them() -> None:
     assert same(scaled["head_output"][0], w2 @ x)
 
     single = layer_of("heatmaps-self-attention")
-    for ours, theirs in ((single.w_q, w_q), (single.w_k, w_k), (single.w_v, w_v)):
-        assert ours is not None
-        assert torch.equal(ours[0], theirs)
+    for actual, expected in ((single.w_q, w_q), (single.w_k, w_k), (single.w_v, w_v)):
+        assert actual is not None
+        assert torch.equal(actual[0], expected)
     weights = F.softmax((x @ w_q) @ (x @ w_k).T / math.sqrt(32), dim=-1)
     assert weights.shape == (22, 22)
     assert same(single["weights"][0], weights)
@@ -156,7 +158,7 @@ def test_heatmaps_labels_follow_the_sentence() -> None:
 # -- 2: the averaging trick -------------------------------------------------------------------
 
 
-def test_averaging_trick_prints_its_three_ways() -> None:
+def test_averaging_notebook_prints_its_three_ways() -> None:
     layer = layer_of("averaging-trick")
     assert prints(
         layer["head_output"][0],
@@ -205,7 +207,7 @@ def test_averaging_trick_prints_its_three_ways() -> None:
 
 
 @pytest.mark.parametrize("sequence", range(4))
-def test_averaging_trick_is_the_average_in_every_sequence(sequence: int) -> None:
+def test_averaging_notebook_averages_every_sequence(sequence: int) -> None:
     layer = layer_of("averaging-trick", sequence)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(42)
@@ -217,7 +219,7 @@ def test_averaging_trick_is_the_average_in_every_sequence(sequence: int) -> None
     assert same(layer["head_output"][0], tril / tril.sum(dim=1, keepdim=True) @ x)
 
 
-def test_averaging_self_attention_as_the_notebook_writes_it() -> None:
+def test_averaging_self_attention_equals_the_notebook_code() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(42)
         torch.randn(4, 8, 2)
@@ -233,14 +235,14 @@ def test_averaging_self_attention_as_the_notebook_writes_it() -> None:
         assert same(layer["head_output"][0], out[sequence])
 
 
-def test_averaging_self_attention_prints_weights_of_later_draws_not_divided() -> None:
-    # What our note says of the weights that the notebook prints, proved: its own draws, 41,984
+def test_averaging_self_attention_prints_unscaled_weights_of_later_draws() -> None:
+    # Proof of our note about the weights that the notebook prints: its own draws, 41,984
     # numbers later, give every printed digit if the scores are not divided by √16.
-    own = torch.Generator().manual_seed(42)
-    torch.randn(4, 8, 2, generator=own)
-    torch.empty(41_984).uniform_(generator=own)
-    x = torch.randn(4, 8, 32, generator=own)
-    w_k, w_q = (nn.init.kaiming_uniform_(torch.empty(16, 32), a=math.sqrt(5), generator=own).T for _ in range(2))
+    generator = torch.Generator().manual_seed(42)
+    torch.randn(4, 8, 2, generator=generator)
+    torch.empty(41_984).uniform_(generator=generator)
+    x = torch.randn(4, 8, 32, generator=generator)
+    w_k, w_q = (nn.init.kaiming_uniform_(torch.empty(16, 32), a=math.sqrt(5), generator=generator).T for _ in range(2))
     mask = torch.ones(8, 8).tril().bool()
     scores = (x @ w_q) @ (x @ w_k).transpose(-2, -1)
     first, second = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)[:2]
@@ -268,24 +270,24 @@ def test_averaging_self_attention_prints_weights_of_later_draws_not_divided() ->
 # -- 3: numpy ---------------------------------------------------------------------------------
 
 
-def test_numpy_prints_every_number() -> None:
+def test_numpy_notebook_prints_every_number() -> None:
     layer = layer_of("numpy")
 
-    def whole(tensor: Tensor | None) -> Any:
+    def integers(tensor: Tensor | None) -> Any:
         assert tensor is not None
         assert tensor.dtype == torch.float64
         matrix = tensor.numpy().reshape(tensor.shape[-2:])
         assert (matrix == matrix.astype(int)).all()
         return matrix.astype(int).tolist()
 
-    assert whole(layer["input"]) == [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
-    assert whole(layer.w_q) == [[2, 0, 2], [2, 0, 0], [2, 1, 2]]
-    assert whole(layer.w_k) == [[2, 2, 2], [0, 2, 1], [0, 1, 1]]
-    assert whole(layer.w_v) == [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
-    assert whole(layer["query"]) == [[2, 0, 2], [2, 0, 0], [4, 0, 2], [2, 1, 2]]
-    assert whole(layer["key"]) == [[2, 2, 2], [0, 2, 1], [2, 4, 3], [0, 1, 1]]
-    assert whole(layer["value"]) == [[1, 1, 0], [0, 1, 1], [1, 2, 1], [0, 0, 0]]
-    assert whole(layer["scores"]) == [[8, 2, 10, 2], [4, 0, 4, 0], [12, 2, 14, 2], [10, 4, 14, 3]]
+    assert integers(layer["input"]) == [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
+    assert integers(layer.w_q) == [[2, 0, 2], [2, 0, 0], [2, 1, 2]]
+    assert integers(layer.w_k) == [[2, 2, 2], [0, 2, 1], [0, 1, 1]]
+    assert integers(layer.w_v) == [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
+    assert integers(layer["query"]) == [[2, 0, 2], [2, 0, 0], [4, 0, 2], [2, 1, 2]]
+    assert integers(layer["key"]) == [[2, 2, 2], [0, 2, 1], [2, 4, 3], [0, 1, 1]]
+    assert integers(layer["value"]) == [[1, 1, 0], [0, 1, 1], [1, 2, 1], [0, 0, 0]]
+    assert integers(layer["scores"]) == [[8, 2, 10, 2], [4, 0, 4, 0], [12, 2, 14, 2], [10, 4, 14, 3]]
     weights, output = layer["weights"][0].numpy(), layer["head_output"][0].numpy()
     assert prints(weights[0], "array([0.23608986, 0.00738988, 0.74913039, 0.00738988])")
     assert prints(
@@ -308,12 +310,12 @@ def test_numpy_prints_every_number() -> None:
 # -- 4: multi-head ----------------------------------------------------------------------------
 
 
-def test_multi_head_as_the_notebook_writes_it() -> None:
+def test_multi_head_source_equals_the_notebook_code() -> None:
     tokens = [[w.lower() for w in s.translate(str.maketrans("", "", "!.?")).split(" ")] for s in SENTENCES]
     stoi = {word: i for i, word in enumerate(sorted({w for words in tokens for w in words}))}
     assert len(stoi) == 14
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(42)  # ours: the notebook sets none
+        torch.manual_seed(42)  # our seed: the notebook sets none
         emb = nn.Embedding(14, 8)
         linear_q, linear_k, linear_v, linear_o = (nn.Linear(8, 8, bias=False) for _ in range(4))
     pe = torch.zeros(10, 8)
@@ -333,8 +335,8 @@ def test_multi_head_as_the_notebook_writes_it() -> None:
         layer = trace.layers[0]
         assert trace.tokens == tuple(tokens[sequence])
         assert same(layer["position"], pe[:6])
-        for name, theirs in (("input", x), ("query", q), ("key", k), ("value", v), ("weights", probs)):
-            assert same(layer[name], theirs[sequence]), name
+        for name, expected in (("input", x), ("query", q), ("key", k), ("value", v), ("weights", probs)):
+            assert same(layer[name], expected[sequence]), name
         assert same(layer["head_output"], heads[sequence])
         assert same(layer["output"], output[sequence])
     assert trace.tokens[0] == "hello,"
@@ -343,7 +345,7 @@ def test_multi_head_as_the_notebook_writes_it() -> None:
 # -- 5: a self-attention class ----------------------------------------------------------------
 
 
-def test_self_attention_class_prints_every_number() -> None:
+def test_self_attention_class_notebook_prints_every_number() -> None:
     layer = layer_of("self-attention-class")
     printed = {
         "input": "tensor([[ 1.1600, 0.2300], [ 0.5700, 1.3600], [ 4.4100, -2.1600]])",
@@ -366,49 +368,49 @@ def test_self_attention_class_prints_every_number() -> None:
 
 
 def ends(tensor: Tensor) -> list[float]:
-    """The first four and the last four numbers: each generator's first draws and where it ended."""
+    """The first four and the last four numbers: the first and the last draws of each generator."""
     flat: list[float] = tensor.flatten().tolist()
     return [*flat[:4], *flat[-4:]]
 
 
 def drawn() -> dict[str, dict[str, list[float]]]:
-    """What `PINNED` holds. Write it anew (`json.dumps`) only if the numbers in people's links may change."""
-    found: dict[str, dict[str, list[float]]] = {}
+    """The content of `PINNED`. Rewrite the file (`json.dumps`) only if the numbers in existing links may change."""
+    numbers: dict[str, dict[str, list[float]]] = {}
     for name, sequence in EVERY:
         layer = layer_of(name, sequence)
         tensors = {part: getattr(layer, part) for part in ("input", *PARAMETERS)}
-        found[f"{name} {sequence}"] = {part: ends(tensor) for part, tensor in tensors.items() if tensor is not None}
-    return found
+        numbers[f"{name} {sequence}"] = {part: ends(tensor) for part, tensor in tensors.items() if tensor is not None}
+    return numbers
 
 
-def test_drawn_numbers_are_the_pinned_ones() -> None:
+def test_random_numbers_of_notebooks_are_pinned() -> None:
     pinned = json.loads(PINNED.read_text())
-    now = drawn()
-    assert list(now) == list(pinned)
-    for name, parts in now.items():
+    current = drawn()
+    assert list(current) == list(pinned)
+    for name, parts in current.items():
         assert list(parts) == list(pinned[name]), name
         for part, numbers in parts.items():
             assert numbers == pytest.approx(pinned[name][part], rel=1e-5), f"{name} {part}"
 
 
 @pytest.mark.parametrize(("name", "sequence"), EVERY)
-def test_global_generators_are_left_alone(name: str, sequence: int) -> None:
+def test_notebooks_leave_global_generators_alone(name: str, sequence: int) -> None:
     def states() -> tuple[Any, ...]:
         _, keys, position, has_gauss, gauss = np.random.get_state()
         return torch.get_rng_state().tolist(), keys.tolist(), position, has_gauss, gauss, random.getstate()
 
-    before = states()
+    initial = states()
     trace = Notebook(name, sequence).trace()
-    assert states() == before
-    torch.rand(3)  # nor does it depend on them
+    assert states() == initial
+    torch.rand(3)  # the notebook does not depend on them either
     np.random.rand(3)
-    again = Notebook(name, sequence).trace()
-    for (step, ours), (_, theirs) in zip(trace.layers[0], again.layers[0], strict=True):
-        assert torch.equal(ours, theirs), step.name
+    repeated = Notebook(name, sequence).trace()
+    for (step, tensor), (_, same_tensor) in zip(trace.layers[0], repeated.layers[0], strict=True):
+        assert torch.equal(tensor, same_tensor), step.name
 
 
 @pytest.mark.parametrize(("name", "sequence"), EVERY)
-def test_steps_come_in_order_and_what_is_missing_is_none(name: str, sequence: int) -> None:
+def test_notebook_steps_are_ordered_and_missing_ones_are_none(name: str, sequence: int) -> None:
     trace = Notebook(name, sequence).trace()
     assert len(trace.layers) == 1
     layer = trace.layers[0]
@@ -440,7 +442,7 @@ def cells(layer: Layer, step: str) -> list[tuple[int, int, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "sequence"), EVERY)
-def test_every_step_is_explained(name: str, sequence: int) -> None:
+def test_every_notebook_step_is_explained(name: str, sequence: int) -> None:
     trace = Notebook(name, sequence).trace()
     layer = trace.layers[0]
     for step, tensor in layer:
@@ -455,7 +457,7 @@ def test_every_step_is_explained(name: str, sequence: int) -> None:
                 assert explain(trace, origin.step, 0, origin.head, origin.row, origin.column)
 
 
-def test_explanation_says_what_mixed_the_values() -> None:
+def test_explanation_names_the_weights_that_mix_the_values() -> None:
     unscaled = explain(Notebook("heatmaps-unscaled").trace(), "head_output")
     assert "no softmax" in unscaled.words
     assert "S^{(0)}" in unscaled.lines[0]
@@ -468,12 +470,12 @@ def test_explanation_says_what_mixed_the_values() -> None:
     assert "No projection" in projected.words
 
 
-def test_explanation_of_scores_that_no_query_made() -> None:
+def test_explanation_of_scores_without_queries() -> None:
     trace = Notebook("averaging-trick").trace()
     assert "no query" in explain(trace, "scores", q=3, k=1).words
-    seen = explain(trace, "masked_scores", q=3, k=1)
-    assert [cell.step for cell in seen.came_from] == ["scores"]
-    assert "S^{(0)}_{3,1}" in seen.lines[0]
+    explanation = explain(trace, "masked_scores", q=3, k=1)
+    assert [cell.step for cell in explanation.came_from] == ["scores"]
+    assert "S^{(0)}_{3,1}" in explanation.lines[0]
     assert explain(trace, "masked_scores", q=1, k=3).value == -math.inf
     assert explain(trace, "weights", q=3, k=1).result == 0.25
 
@@ -484,7 +486,7 @@ def axis_labels(trace: Trace, axis: str) -> tuple[str, ...] | None:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_every_step_is_drawn(name: str) -> None:
+def test_every_notebook_step_is_drawn(name: str) -> None:
     trace = Notebook(name).trace()
     layer = trace.layers[0]
     for step, tensor in layer:
@@ -496,16 +498,16 @@ def test_every_step_is_drawn(name: str) -> None:
         assert np.allclose(drawn_z, np.where(np.isfinite(matrix), matrix, np.nan), rtol=1e-6, equal_nan=True)
         labels = axis_labels(trace, step.row_axis)
         if labels is not None:
-            shown = tuple(figure.layout.yaxis.ticktext)
+            ticks = tuple(figure.layout.yaxis.ticktext)
             assert all(
-                full.startswith(text.rstrip("…")) for full, text in zip(labels, shown, strict=True)
+                full.startswith(text.rstrip("…")) for full, text in zip(labels, ticks, strict=True)
             )  # long words end in …
         assert len(heatmap.heads(trace, step.name).layout.meta["panels"]) == (len(tensor) if step.per_head else 1)
         table = tables.frame(trace, step.name, head=last)
         assert table.shape == (matrix.shape[0], matrix.shape[1] + (step.kind == "probability"))
 
 
-def test_names_titles_and_hash() -> None:
+def test_notebooks_have_names_titles_and_hashes() -> None:
     assert list(NOTEBOOKS) == list(HAS) == list(RECIPES)
     assert len({Notebook(name).title for name in NOTEBOOKS}) == len(NOTEBOOKS)
     assert len({Notebook(name, sequence) for name, sequence in EVERY}) == len(EVERY)
@@ -513,7 +515,7 @@ def test_names_titles_and_hash() -> None:
     assert counts == {"averaging-trick": 4, "averaging-self-attention": 4, "multi-head": len(SENTENCES)}
 
 
-def test_sequences_differ() -> None:
+def test_notebook_sequences_differ() -> None:
     for name in ("averaging-trick", "averaging-self-attention", "multi-head"):
         first, second = layer_of(name, 0), layer_of(name, 1)
         assert not torch.equal(first["input"], second["input"])
@@ -521,7 +523,7 @@ def test_sequences_differ() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "heatmaps", "Numpy", "numpy ", None, ["numpy"]])
-def test_unknown_name(name: Any) -> None:
+def test_unknown_notebook_name_is_refused(name: Any) -> None:
     with pytest.raises(ConfigError) as error:
         Notebook(name)
     assert f"got {name!r}: choose one of them" in str(error.value)
@@ -529,7 +531,7 @@ def test_unknown_name(name: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sequence", "there"),
+    ("name", "sequence", "sequences"),
     [
         ("averaging-trick", 4, "the sequences 0 to 3"),
         ("averaging-trick", -1, "the sequences 0 to 3"),
@@ -541,13 +543,13 @@ def test_unknown_name(name: Any) -> None:
         ("averaging-trick", None, "the sequences 0 to 3"),
     ],
 )
-def test_sequence_that_is_not_there(name: str, sequence: Any, there: str) -> None:
+def test_missing_notebook_sequence_is_refused(name: str, sequence: Any, sequences: str) -> None:
     with pytest.raises(ConfigError) as error:
         Notebook(name, sequence)
-    assert f"{name} has {there}; got {sequence!r}: choose" in str(error.value)
+    assert f"{name} has {sequences}; got {sequence!r}: choose" in str(error.value)
 
 
-def test_names_and_counts_need_no_torch() -> None:
+def test_notebook_names_and_counts_need_no_torch() -> None:
     script = (
         "import sys; from attention import NOTEBOOKS, Notebook; "
         "assert [Notebook(n).n_sequences for n in NOTEBOOKS] == [1, 1, 1, 1, 4, 4, 1, 3, 1]; "

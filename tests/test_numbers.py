@@ -56,7 +56,7 @@ ABOUT = {"random", "notes", "layers"}
 
 
 def expected(trace):
-    """Every tensor of a trace by the name it has in a file."""
+    """Every tensor of a trace by its name in a file."""
     return {
         f"L{i}.{declared.name}": getattr(layer, declared.name)
         for i, layer in enumerate(trace.layers)
@@ -94,7 +94,7 @@ def bits(array):
 
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
-def test_an_npz_file_holds_every_tensor_bit_for_bit_in_the_order_of_the_formula(trace):
+def test_npz_holds_every_tensor_exactly_in_formula_order(trace):
     read, wanted = read_npz(npz(trace)), expected(trace)
     assert list(read) == ["tokens", "key_tokens", *wanted, *settings(trace), "about"]
     for name, tensor in wanted.items():
@@ -102,7 +102,7 @@ def test_an_npz_file_holds_every_tensor_bit_for_bit_in_the_order_of_the_formula(
 
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
-def test_a_safetensors_file_holds_every_tensor_bit_for_bit(trace):
+def test_safetensors_holds_every_tensor_exactly(trace):
     read, wanted = load(safetensors(trace)), expected(trace)
     assert set(read) == set(wanted)
     for name, tensor in wanted.items():
@@ -110,7 +110,7 @@ def test_a_safetensors_file_holds_every_tensor_bit_for_bit(trace):
 
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=TRACES)
-def test_both_files_hold_the_tokens_and_what_the_scores_were_divided_by(trace, tmp_path):
+def test_npz_and_safetensors_hold_tokens_and_the_divisor(trace, tmp_path):
     arrays, metadata = read_npz(npz(trace)), read_metadata(safetensors(trace), tmp_path)
     assert tuple(arrays["tokens"].tolist()) == tuple(metadata["tokens"]) == trace.tokens
     assert tuple(arrays["key_tokens"].tolist()) == tuple(metadata["key_tokens"]) == trace.key_tokens
@@ -121,7 +121,7 @@ def test_both_files_hold_the_tokens_and_what_the_scores_were_divided_by(trace, t
         assert float(arrays[name]) == float(metadata[name]) == value
 
 
-def test_what_every_step_is_made_from_is_in_the_file():
+def test_number_file_contains_the_inputs_of_every_step():
     trace = TRACES["every step"]
     read = read_npz(npz(trace))
     assert {name.removeprefix("L0.") for name in read} >= {step.name for step in trace.layers[0].steps} | {
@@ -148,30 +148,30 @@ def test_what_every_step_is_made_from_is_in_the_file():
         ("\ud800", "\x7f", "\u202e", "1"),
     ],
 )
-def test_odd_tokens_are_read_back_as_they_are(tokens, tmp_path):
+def test_odd_tokens_roundtrip(tokens, tmp_path):
     trace = Trace(tokens, ())
     assert tuple(read_npz(npz(trace))["tokens"].tolist()) == tokens
     assert tuple(read_metadata(safetensors(trace), tmp_path)["tokens"]) == tokens
 
 
-def test_a_nul_is_not_lost(tmp_path):
+def test_nul_characters_are_kept(tmp_path):
     trace = Trace(("\0", "a\0", "\0b"), ())
     assert read_npz(npz(trace))["tokens"].tolist() == ["U+0000", "aU+0000", "U+0000b"]
     assert read_metadata(safetensors(trace), tmp_path)["tokens"] == list(trace.tokens)
 
 
-def test_bfloat16_is_kept_or_widened_to_the_same_numbers():
+def test_bfloat16_is_kept_or_widened_exactly():
     weights = torch.rand(2, 3, 3).bfloat16()
     trace = Trace(("a", "b", "c"), (Layer(recorded={"weights": weights}),))
     widened = read_npz(npz(trace))["L0.weights"]
     assert widened.dtype == np.float32
     np.testing.assert_array_equal(widened, weights.float().numpy())
-    kept = load(safetensors(trace))["L0.weights"]
-    assert kept.dtype == torch.bfloat16
-    assert torch.equal(kept, weights)
+    stored = load(safetensors(trace))["L0.weights"]
+    assert stored.dtype == torch.bfloat16
+    assert torch.equal(stored, weights)
 
 
-def test_metadata_are_json_that_any_reader_takes(tmp_path):
+def test_metadata_are_standard_json(tmp_path):
     path = tmp_path / "trace.safetensors"
     path.write_bytes(safetensors(TRACES["two layers"]))
     with safe_open(path, "pt") as opened:
@@ -181,41 +181,41 @@ def test_metadata_are_json_that_any_reader_takes(tmp_path):
 
 
 @pytest.mark.parametrize("write", [npz, safetensors])
-def test_the_same_trace_gives_the_same_bytes(write):
+def test_equal_traces_give_equal_bytes(write):
     assert len({write(TypedText(CAT).trace()) for _ in range(5)}) == 1
 
 
-def test_writing_leaves_the_trace_alone_and_nothing_is_an_object(tmp_path):
+def test_writing_leaves_the_trace_unchanged_and_stores_no_objects(tmp_path):
     trace = TypedText(CAT).trace()
-    before = {name: tensor.clone() for name, tensor in expected(trace).items()}
+    originals = {name: tensor.clone() for name, tensor in expected(trace).items()}
     archive = zipfile.ZipFile(io.BytesIO(npz(trace)))
     safetensors(trace)
-    assert all(torch.equal(before[name], tensor) for name, tensor in expected(trace).items())
+    assert all(torch.equal(originals[name], tensor) for name, tensor in expected(trace).items())
     assert archive.testzip() is None
     assert not [name for name in archive.namelist() if b"|O" in archive.read(name)[:128]]
 
 
 @pytest.mark.parametrize("head", [None, 0])
-def test_a_file_of_some_layers_keeps_their_numbers_and_its_size_is_known_before(head):
+def test_partial_file_keeps_layer_numbers_and_predicts_its_size(head):
     trace = TRACES["two layers"]
     wanted = {name for name in read_npz(npz(trace, head)) if not name.startswith("L0")}
     assert set(read_npz(npz(trace, head, [1]))) == wanted
-    for some in (None, [1]):
-        made = load(safetensors(trace, head, some))
-        assert sum(tensor.nbytes for tensor in made.values()) == size(trace, head, some)
+    for layers in (None, [1]):
+        tensors = load(safetensors(trace, head, layers))
+        assert sum(tensor.nbytes for tensor in tensors.values()) == size(trace, head, layers)
 
 
 @pytest.mark.parametrize("name", ["every step", "matrices"])
-def test_a_file_of_one_head_has_its_part_of_every_step(name):
+def test_file_of_one_head_has_its_part_of_every_step(name):
     trace, head = TRACES[name], min(1, TRACES[name].layers[0].n_heads - 1)
-    both = read_npz(npz(trace, head)), load(safetensors(trace, head))
+    files = read_npz(npz(trace, head)), load(safetensors(trace, head))
     axes = {step.name: step.axes for step in STEPS}
     wanted = {}
-    for whole, tensor in expected(trace).items():
-        layer, _, step = whole.partition(".")
+    for full_name, tensor in expected(trace).items():
+        layer, _, step = full_name.partition(".")
         per_head = axes.get(step, ("",))[0] in ("head", "kv_head")
-        wanted[f"{layer}.H{head}.{step}" if per_head else whole] = tensor[head] if per_head else tensor
-    for read in both:
+        wanted[f"{layer}.H{head}.{step}" if per_head else full_name] = tensor[head] if per_head else tensor
+    for read in files:
         assert set(read) - set(settings(trace)) - {"tokens", "key_tokens", "about"} == set(wanted)
         for key, tensor in wanted.items():
             np.testing.assert_array_equal(np.asarray(read[key]), tensor.numpy())

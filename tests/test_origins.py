@@ -1,4 +1,4 @@
-"""Which pages may open a socket; nobody on the internet is asked for it."""
+"""The pages that may open a socket; no request leaves the machine for this check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pages.ui.server.origins import AllowedOrigins
 
 
 class Runtime:
-    """What Streamlit's endpoint of sockets needs of its runtime."""
+    """The part of the runtime that Streamlit's socket endpoint needs."""
 
     def connect_session(self, **_: object) -> str:
         return "session"
@@ -27,15 +27,15 @@ class Runtime:
 
 @pytest.fixture
 def listed() -> Iterator[None]:
-    before = config.get_option("server.corsAllowedOrigins")
+    original = config.get_option("server.corsAllowedOrigins")
     config.set_option("server.corsAllowedOrigins", ["https://listed.example", " bare.example"])
     yield
-    config.set_option("server.corsAllowedOrigins", before)
+    config.set_option("server.corsAllowedOrigins", original)
 
 
 def opens(origin: str | None) -> bool:
     """Whether a page of this origin can open a socket to the server lab.example:8501."""
-    app = Starlette(routes=create_websocket_routes(Runtime(), None))  # type: ignore[arg-type]  # it has what is asked of one
+    app = Starlette(routes=create_websocket_routes(Runtime(), None))  # type: ignore[arg-type]  # it has everything that is used
     headers = {"Host": "lab.example:8501", **({"Origin": origin} if origin is not None else {})}
     try:
         with TestClient(AllowedOrigins(app)).websocket_connect("/_stcore/stream", headers=headers):
@@ -45,12 +45,12 @@ def opens(origin: str | None) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(net_util, "_make_blocking_http_get", lambda *_, **__: pytest.fail("asked outside"))
+def no_outside_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(net_util, "_make_blocking_http_get", lambda *_, **__: pytest.fail("a request left the machine"))
 
 
 @pytest.mark.parametrize(
-    ("origin", "may"),
+    ("origin", "allowed"),
     [
         (None, True),
         ("http://lab.example:8501", True),
@@ -66,18 +66,16 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", False),
     ],
 )
-def test_pages_of_the_server_itself_and_of_listed_sites_open_sockets(
-    listed: None, origin: str | None, may: bool
-) -> None:
-    assert opens(origin) is may
+def test_own_pages_and_listed_sites_open_sockets(listed: None, origin: str | None, allowed: bool) -> None:
+    assert opens(origin) is allowed
 
 
-def test_an_operator_who_switches_the_rule_off_lets_everybody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_origin_rule_accepts_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"server.enableCORS": False, "server.corsAllowedOrigins": []}
     monkeypatch.setattr(origins.st, "get_option", options.__getitem__)
-    before = config.get_option("server.enableCORS")
+    original = config.get_option("server.enableCORS")
     config.set_option("server.enableCORS", False)
     try:
         assert opens("https://another.example")
     finally:
-        config.set_option("server.enableCORS", before)
+        config.set_option("server.enableCORS", original)

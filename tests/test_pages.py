@@ -23,7 +23,7 @@ PICKING = (
     "pages/heads.py",
     "pages/masks.py",
 )  # pages with pickers for step, head, query and key, which draw maps of steps
-OWN = ("pages/lessons.py", "pages/training.py")  # pages with numbers of their own
+OWN = ("pages/lessons.py", "pages/training.py")  # pages with their own numbers
 DEFAULT_TEXT = "the owl asked the moon and the moon blinked"
 
 ODD_TEXTS = {
@@ -58,11 +58,11 @@ def said(app: AppTest) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_opens_says_that_weights_are_random_and_what_every_figure_shows(page: str) -> None:
+def test_every_page_opens_with_a_banner_and_alt_texts(page: str) -> None:
     app = opened(page)
     assert not app.exception
     assert app.title
-    assert address(app) == {}, "every page ends with what the address says"
+    assert address(app) == {}, "every page ends by writing the address"
     assert any("Random weights" in caption.value for caption in app.caption) == (page not in OWN)
     for figure in drawn(app):
         alt = figure["layout"]["meta"]["alt"]
@@ -72,43 +72,47 @@ def test_every_page_opens_says_that_weights_are_random_and_what_every_figure_sho
 
 
 @pytest.mark.parametrize("page", [*OWN, "app.py"])
-def test_a_page_with_numbers_of_its_own_makes_no_trace_of_somebodys_source(page, monkeypatch):
-    """Which may be a large model's; the link keeps what is chosen of it, and Share is as quick."""
-    made, trace = [], TypedText.trace
-    monkeypatch.setattr(TypedText, "trace", lambda self: made.append(self.text) or trace(self))
-    theirs = f"somebody came to {Path(page).stem} with this text"
-    app = opened(page, text=theirs, q="2", k="1", step="scores")
+def test_pages_with_their_own_numbers_compute_no_trace(page, monkeypatch):
+    """The trace may belong to a large model; the link keeps the chosen cell, and Share stays quick."""
+    texts_made, trace = [], TypedText.trace
+    monkeypatch.setattr(TypedText, "trace", lambda self: texts_made.append(self.text) or trace(self))
+    text = f"somebody came to {Path(page).stem} with this text"
+    app = opened(page, text=text, q="2", k="1", step="scores")
     assert not app.exception
-    assert (theirs in made) == (page == "app.py")
+    assert (text in texts_made) == (page == "app.py")
     assert {"q", "k", "step"} <= set(address(app))
     app.session_state["sharing"] = True
     app.run()
     assert not app.exception
-    components = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "attention_exports"]
-    labels = [label for one in components for label, *_ in json.loads(one.json)["links"]]
+    components = [
+        component.proto
+        for component in app.get("bidi_component")
+        if component.proto.component_name == "attention_exports"
+    ]
+    labels = [label for component in components for label, *_ in json.loads(component.json)["links"]]
     assert "Save the state (.json)" in labels
     assert ("All steps (.npz)" in labels) == (page == "app.py")
-    assert (theirs in made) == (page == "app.py")
+    assert (text in texts_made) == (page == "app.py")
 
 
-# On every page at once what each of them has of its own: markup, scripts, long words; and the smallest map there is.
+# Every page gets all odd texts at once: markup, scripts, long words; and the smallest possible map.
 ON_EVERY_PAGE = {"one token": ODD_TEXTS["one token"], "all of them": " ".join(ODD_TEXTS.values())}
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS.values(), ids=ODD_TEXTS)
-def test_the_lab_takes_an_odd_text(text: str) -> None:
-    weights = takes("app.py", text)[1]["data"][0]["z"]
+def test_lab_takes_odd_texts(text: str) -> None:
+    weights = figures_of("app.py", text)[1]["data"][0]["z"]
     np.testing.assert_array_equal(weights, TypedText(text).trace().layers[0].weights[0].numpy())
 
 
 @pytest.mark.parametrize("page", PAGES[1:])
 @pytest.mark.parametrize("text", ON_EVERY_PAGE.values(), ids=ON_EVERY_PAGE)
 def test_every_page_takes_an_odd_text(page: str, text: str) -> None:
-    takes(page, text)
+    figures_of(page, text)
 
 
-def takes(page: str, text: str) -> list[dict[str, Any]]:
-    """The figures of a page that takes this text without a word."""
+def figures_of(page: str, text: str) -> list[dict[str, Any]]:
+    """The figures of a page that accepts this text without a message."""
     app = opened(page, text=text)
     assert not app.exception
     assert not app.error
@@ -117,7 +121,7 @@ def takes(page: str, text: str) -> list[dict[str, Any]]:
     return figures
 
 
-def test_the_lab_draws_scores_weights_and_output_of_the_default_text() -> None:
+def test_lab_draws_scores_weights_and_output_of_the_default_text() -> None:
     app = opened("app.py")
     layer = TypedText(DEFAULT_TEXT, AttentionConfig()).trace().layers[0]
     steps = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
@@ -127,21 +131,21 @@ def test_the_lab_draws_scores_weights_and_output_of_the_default_text() -> None:
     np.testing.assert_array_equal(steps["output"], layer.output.numpy())
 
 
-def test_the_default_text_has_a_repeated_word_and_the_axis_shows_it_twice() -> None:
+def test_default_text_repeats_a_word_and_the_axis_shows_both() -> None:
     ticks = drawn(opened("app.py"))[1]["layout"]["xaxis"]
     assert list(ticks["ticktext"]) == DEFAULT_TEXT.split()
     assert list(ticks["tickvals"]) == list(range(9))
 
 
-def test_every_step_can_be_picked_from_the_strip_and_is_explained() -> None:
+def test_every_step_of_the_strip_opens_and_is_explained() -> None:
     app = opened("app.py", positions="sinusoidal", text2="a second text")
     strip = around(app)["strip"]
     assert len(strip) == 15
-    assert list(strip)[-1] == "norm-weighted"  # no step, but what the weights bring
+    assert list(strip)[-1] == "norm-weighted"  # a derived map, not a step
     for name, step in list(strip.items())[1:-1]:
         turn(app, step=name, view=step["view"])
         assert not app.exception
-        assert [one["name"] for one in around(app)["strip"].values() if one["chosen"]] == [name]
+        assert [tab["name"] for tab in around(app)["strip"].values() if tab["chosen"]] == [name]
         assert [figure["layout"]["meta"]["step"] for figure in drawn(app)][-1] == name
         assert around(app)["line"]["step"] == name
         assert f"numbers of `{name}`" in " ".join(markdown.value for markdown in app.markdown)
@@ -150,24 +154,24 @@ def test_every_step_can_be_picked_from_the_strip_and_is_explained() -> None:
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
 
 
-def test_the_inspector_prints_the_number_that_the_map_paints() -> None:
+def test_inspector_prints_the_number_that_the_map_paints() -> None:
     app = opened("app.py", mask="causal", q="4", k="2", head="1")
     weight = float(TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights[1, 4, 2])
     assert app.latex[0].value.count(f"{weight:.4g}") == 1
     assert f"Exactly: {weight!r}" in [caption.value for caption in app.caption]
 
 
-def test_the_table_twin_holds_the_numbers_and_their_row_sums() -> None:
-    shown = opened("app.py", mask="causal").dataframe[0]
-    table = shown.value
+def test_table_twin_holds_the_numbers_and_their_row_sums() -> None:
+    dataframe = opened("app.py", mask="causal").dataframe[0]
+    table = dataframe.value
     weights = TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights[0].numpy()
     np.testing.assert_array_equal(table.to_numpy()[:, :-1], weights)
     np.testing.assert_allclose(table["Σ row"], 1, atol=1e-6)
-    formats = {name: column["type_config"]["format"] for name, column in json.loads(shown.proto.columns).items()}
-    assert formats == dict.fromkeys(table, "%.4g"), "as many digits as in the heading, however small a number is"
+    formats = {name: column["type_config"]["format"] for name, column in json.loads(dataframe.proto.columns).items()}
+    assert formats == dict.fromkeys(table, "%.4g"), "as many digits as in the heading, even for small numbers"
 
 
-def test_an_empty_text_asks_for_one_and_draws_nothing() -> None:
+def test_empty_text_asks_for_one_and_draws_nothing() -> None:
     app = opened("app.py")
     app.text_area(key="text").set_value("   ").run()
     assert not app.exception
@@ -178,7 +182,7 @@ def test_an_empty_text_asks_for_one_and_draws_nothing() -> None:
     assert len(drawn(app)) == 3
 
 
-def test_a_long_text_is_cut_and_said() -> None:
+def test_long_text_is_cut_with_a_note() -> None:
     app = opened("app.py", text="word " * 2100)
     assert not app.exception
     assert "2,100 tokens" in said(app)
@@ -189,7 +193,7 @@ def test_a_long_text_is_cut_and_said() -> None:
 
 @pytest.mark.parametrize("d_model", ["64", "104"])
 @pytest.mark.parametrize("length", [22, 256, 512, 1024, 2048])
-def test_three_maps_of_a_text_travel_in_150_kb(length: int, d_model: str) -> None:
+def test_three_maps_of_a_text_need_150_kb(length: int, d_model: str) -> None:
     app = opened("app.py", text=texts.natural(length), d_model=d_model)
     assert not app.exception
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
@@ -197,7 +201,7 @@ def test_three_maps_of_a_text_travel_in_150_kb(length: int, d_model: str) -> Non
 
 
 @pytest.mark.parametrize("path", ["app.py", "pages/heads.py", "pages/masks.py", "pages/softmax.py"])
-def test_every_page_opens_with_2048_tokens_and_draws_65536_cells_at_most(path: str) -> None:
+def test_every_page_opens_2048_tokens_in_at_most_65536_cells(path: str) -> None:
     app = opened(path, text=texts.natural(2048), mask="causal", head="2")
     assert not app.exception
     assert not app.error
@@ -223,7 +227,7 @@ BAD_LINKS = {
     "window": ("1e9", "a whole number"),
 }
 
-OF_A_TRACE = {"step", "head", "q", "k", "layer"}  # said where there is one
+OF_A_TRACE = {"step", "head", "q", "k", "layer"}  # reported where there is a trace
 
 
 @pytest.mark.parametrize(
@@ -234,7 +238,7 @@ OF_A_TRACE = {"step", "head", "q", "k", "layer"}  # said where there is one
         *((page, tuple(BAD_LINKS.keys() - OF_A_TRACE)) for page in OWN),
     ],
 )
-def test_a_bad_value_in_a_link_falls_back_and_is_said(page: str, keys: tuple[str, ...]) -> None:
+def test_bad_value_in_links_becomes_the_default_with_a_note(page: str, keys: tuple[str, ...]) -> None:
     app = opened(page, **{key: BAD_LINKS[key][0] for key in keys})
     assert not app.exception
     assert not app.error
@@ -245,7 +249,8 @@ def test_a_bad_value_in_a_link_falls_back_and_is_said(page: str, keys: tuple[str
     assert (
         drawn(app)
         or app.dataframe
-        or "lesson" in {one.proto.component_name.removeprefix("attention_") for one in app.get("bidi_component")}
+        or "lesson"
+        in {component.proto.component_name.removeprefix("attention_") for component in app.get("bidi_component")}
     )
 
 
@@ -256,7 +261,7 @@ def test_no_number_in_a_link_breaks_the_page(value: str) -> None:
     assert drawn(app)
 
 
-def test_a_good_link_is_not_complained_about() -> None:
+def test_valid_link_gets_no_note() -> None:
     app = opened(
         "app.py",
         mask="causal window",
@@ -272,7 +277,7 @@ def test_a_good_link_is_not_complained_about() -> None:
     assert app.selectbox(key="heads").value == 8
 
 
-def test_what_a_link_got_wrong_stays_until_it_is_dismissed() -> None:
+def test_link_notes_stay_until_dismissed() -> None:
     app = opened("app.py", seed="abc")
     turn(app, mask="causal")
     assert "seed" in said(app)
@@ -280,7 +285,7 @@ def test_what_a_link_got_wrong_stays_until_it_is_dismissed() -> None:
     assert not said(app)
 
 
-def test_heads_offers_only_what_divides_d_model_and_says_when_it_had_to_change() -> None:
+def test_heads_menu_offers_divisors_and_reports_forced_changes() -> None:
     app = opened("app.py")
     turn(app, d_model=50)
     assert not app.exception
@@ -289,7 +294,7 @@ def test_heads_offers_only_what_divides_d_model_and_says_when_it_had_to_change()
     assert "4 heads do not divide d_model 50: 2 heads are used." in app.toast[0].value
 
 
-def test_wished_heads_come_back_when_d_model_allows_them_again() -> None:
+def test_requested_heads_return_when_d_model_allows_them() -> None:
     app = opened("app.py")
     for d_model, heads in ((65, 1), (30, 3), (64, 4)):
         turn(app, d_model=d_model)
@@ -299,12 +304,12 @@ def test_wished_heads_come_back_when_d_model_allows_them_again() -> None:
     for d_model, heads in ((60, 6), (7, 7), (13, 1), (16, 8)):
         turn(app, d_model=d_model)
         assert app.selectbox(key="heads").value == heads
-    app.selectbox(key="heads").set_value(2).run()  # another wish
+    app.selectbox(key="heads").set_value(2).run()  # another request
     turn(app, d_model=64)
     assert app.selectbox(key="heads").value == 2
 
 
-def test_heads_that_a_link_asks_for_are_wished_too() -> None:
+def test_heads_in_a_link_count_as_requested() -> None:
     app = opened("app.py", heads="8", kv_heads="4")
     for d_model, heads, of_keys in ((65, 5, 1), (67, 1, 1), (64, 8, 4)):
         turn(app, d_model=d_model)
@@ -335,7 +340,7 @@ def test_heads_that_a_link_asks_for_are_wished_too() -> None:
         ({"d_model": "80", "heads": "9" * 5000}, "which divide d_model 80: 4 is used."),
     ],
 )
-def test_one_note_says_what_became_of_the_heads(link: dict[str, str], expected: str) -> None:
+def test_one_note_explains_changed_heads(link: dict[str, str], expected: str) -> None:
     app = opened("app.py", **link)
     assert [expected in note.value.replace("\\", "") for note in app.warning] == [True]
     assert not app.toast
@@ -344,12 +349,12 @@ def test_one_note_says_what_became_of_the_heads(link: dict[str, str], expected: 
 
 
 @pytest.mark.parametrize("link", [{"d_model": "7", "init": "identity"}, {"d_model": "7", "heads": "1"}])
-def test_heads_that_are_as_they_should_be_are_not_spoken_of(link: dict[str, str]) -> None:
+def test_unchanged_heads_get_no_note(link: dict[str, str]) -> None:
     assert not said(opened("app.py", **link))
 
 
 @pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py"])
-def test_the_maps_have_a_long_table_that_is_made_when_it_is_unfolded(page: str) -> None:
+def test_maps_have_a_long_table_computed_when_unfolded(page: str) -> None:
     app = opened(page, mask="causal", head="1")
     folded = len(app.dataframe)
     app.session_state["long_table"] = True
@@ -357,43 +362,43 @@ def test_the_maps_have_a_long_table_that_is_made_when_it_is_unfolded(page: str) 
     assert not app.exception
     assert len(app.dataframe) == folded + 1
     weights = TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal")).trace().layers[0].weights.numpy()
-    [table] = [one.value for one in app.dataframe if "weights" in one.value]
-    shown = weights if page == "pages/heads.py" else weights[1]
-    np.testing.assert_array_equal(table["weights"], shown.flatten())
+    [table] = [dataframe.value for dataframe in app.dataframe if "weights" in dataframe.value]
+    expected = weights if page == "pages/heads.py" else weights[1]
+    np.testing.assert_array_equal(table["weights"], expected.flatten())
     if page == "pages/masks.py":
         assert list(table) == ["query", "key", "may attend", "masked_scores", "weights"]
         np.testing.assert_array_equal(table["may attend"], np.tril(np.ones((9, 9))).flatten())
 
 
-def test_a_table_of_more_than_512_times_512_numbers_is_a_file_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_over_512_by_512_numbers_is_a_file_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(show, "TABLE_CELLS", 8)
-    for most, n_tables in ((9, 1), (8, 0)):
-        monkeypatch.setattr(show, "MOST_CELLS", most)
+    for max_cells, n_tables in ((9, 1), (8, 0)):
+        monkeypatch.setattr(show, "MOST_CELLS", max_cells)
         app = opened("app.py", text="a b c", table="true")
         app.session_state["table"] = True
         app.run()
         assert len(app.dataframe) == n_tables
-        assert any("the CSV file has all 9" in one.value for one in app.caption) is not bool(n_tables)
+        assert any("the CSV file has all 9" in caption.value for caption in app.caption) is not bool(n_tables)
         assert not app.exception
 
 
-def test_files_of_many_heads_say_that_they_hold_the_shown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_many_heads_state_that_they_hold_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in (1, 0):
         monkeypatch.setattr(bar, "EXPORT_MB", limit)
         app = opened("app.py", head="2")
         app.session_state["sharing"] = True
         app.run()
-        assert any("it has head 2 of layer 0 only" in one.value for one in app.caption) is (limit == 0)
+        assert any("it contains only head 2 of layer 0" in caption.value for caption in app.caption) is (limit == 0)
 
 
-def test_masks_has_buttons_for_the_kinds_of_masks() -> None:
+def test_masks_page_has_buttons_for_mask_kinds() -> None:
     def buttons(**link: str) -> list[str]:
         return around(opened("pages/masks.py", **link))["controls"]["mask"]["buttons"]
 
     assert buttons() == ["none", "causal", "window", "prefix"]
     cells = "9x9.eNpjYACCBhDBAAADCwCB"
     assert buttons(mask="custom", cells=cells)[-1] == "custom"
-    assert buttons(cells=cells)[-1] == "custom", "what was clicked stays within reach"
+    assert buttons(cells=cells)[-1] == "custom", "a clicked mask stays available"
     assert buttons(mask="padding")[-1] == "padding"
     assert "buttons" not in around(opened("app.py"))["controls"]["mask"]
 
@@ -401,29 +406,29 @@ def test_masks_has_buttons_for_the_kinds_of_masks() -> None:
 @pytest.mark.parametrize(
     "link", [{"lock": "1"}, {"source": "notebook", "notebook": "heatmaps-unscaled"}, {"lock": "1", "mask": "causal"}]
 )
-def test_masks_does_not_ask_for_clicks_that_do_nothing(link: dict[str, str]) -> None:
+def test_masks_page_offers_no_useless_clicks(link: dict[str, str]) -> None:
     app = opened("pages/masks.py", **link)
     assert not app.exception
-    assert not any(b'"buttons":["none"' in one.proto.bytes for one in app.get("bidi_component"))
+    assert not any(b'"buttons":["none"' in component.proto.bytes for component in app.get("bidi_component"))
     assert "Click a cell" not in " ".join(caption.value for caption in app.caption)
     assert "Click a cell of the mask" in " ".join(caption.value for caption in opened("pages/masks.py").caption)
 
 
-def test_a_cell_outside_a_smaller_map_moves_inside() -> None:
+def test_cell_outside_a_smaller_map_moves_inside() -> None:
     app = opened("app.py", q="8", k="8")
     app.text_area(key="text").set_value("only three words").run()
     assert not app.exception
     assert [side["value"] for side in around(app)["line"]["sides"]] == [2, 2]
 
 
-def test_identity_has_one_head_and_shows_head_output_where_there_is_no_output() -> None:
+def test_identity_shows_one_head_and_head_output_instead_of_output() -> None:
     app = opened("app.py", init="identity", heads="8", d_k="7")
     assert not app.exception
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "head_output"]
     assert "head" not in around(app)["controls"]
 
 
-def test_a_row_that_sees_no_key_is_drawn_and_labelled() -> None:
+def test_row_that_sees_no_key_is_drawn_and_labelled() -> None:
     app = opened("app.py", text="one two three four five", text2="a b", mask="window", window="0")
     weights = drawn(app)[1]
     assert not weights["data"][0]["z"][2:].any()
@@ -437,11 +442,11 @@ def test_a_row_that_sees_no_key_is_drawn_and_labelled() -> None:
     [
         ({"colors": "stretched"}, "stretched to"),
         ({"colors": "log"}, "logarithmic"),
-        ({"lab_stretch": "true"}, "stretched to"),  # as links of the Lab once said it
+        ({"lab_stretch": "true"}, "stretched to"),  # as in older links of the Lab
         ({"lab_stretch": "true", "colors": "log"}, "logarithmic"),
     ],
 )
-def test_the_colours_of_a_link_are_said_at_the_colour_bar(
+def test_colour_bar_names_the_colour_range_of_a_link(
     page: str, map_of_weights: int, link: dict[str, str], words: str
 ) -> None:
     app = opened(page, **link)
@@ -451,7 +456,7 @@ def test_the_colours_of_a_link_are_said_at_the_colour_bar(
     assert around(app)["controls"]["colors"]["value"] == link.get("colors", "stretched")
 
 
-def test_the_heads_page_draws_all_heads_in_one_figure_with_one_scale() -> None:
+def test_heads_page_draws_all_heads_in_one_figure_and_scale() -> None:
     figures = drawn(opened("pages/heads.py", heads="8", mask="causal"))
     assert len(figures) == 1
     weights = TypedText(DEFAULT_TEXT, AttentionConfig(n_heads=8, mask="causal")).trace().layers[0].weights.numpy()
@@ -460,7 +465,7 @@ def test_the_heads_page_draws_all_heads_in_one_figure_with_one_scale() -> None:
         np.testing.assert_array_equal(figures[0]["data"][0]["z"][y : y + 9, x : x + 9], weights[panel["head"]])
 
 
-def test_the_softmax_page_draws_the_rows_shares_and_says_when_exp_overflows() -> None:
+def test_softmax_page_draws_the_rows_weights_and_reports_overflow() -> None:
     app = opened("pages/softmax.py")
     assert not app.exception
     bars = next(figure for figure in drawn(app) if figure["data"][0]["type"] == "bar")
@@ -472,7 +477,7 @@ def test_the_softmax_page_draws_the_rows_shares_and_says_when_exp_overflows() ->
     assert "Both ways agree" in app.success[0].value
 
 
-def test_a_bad_row_of_numbers_is_explained_and_the_rest_of_the_page_stays() -> None:
+def test_bad_row_of_numbers_is_explained_beside_a_working_page() -> None:
     bad = ("cat dog", "1", "", "nan, 1", "inf, 1", "1e999 1", "<b>x</b> $y$, 2", "1 " * 1000, "a" * 10_000, "\x00 1")
     app = opened("pages/softmax.py")
     for row in bad:
@@ -485,21 +490,21 @@ def test_a_bad_row_of_numbers_is_explained_and_the_rest_of_the_page_stays() -> N
 
 
 @pytest.mark.parametrize("factor", ["3", "inf", "nan", "abc", "-1", "1e400", "10001"])
-def test_a_factor_that_is_not_offered_falls_back_and_is_said(factor: str) -> None:
+def test_unknown_factor_becomes_the_default_with_a_note(factor: str) -> None:
     app = opened("pages/softmax.py", softmax_factor=factor)
     assert not app.exception
     assert app.select_slider(key="softmax_factor").value == 200
     assert "softmax_factor" in said(app).replace("\\", "")
 
 
-def test_a_link_to_a_row_and_a_factor_is_taken() -> None:
+def test_link_sets_the_row_and_the_factor() -> None:
     app = opened("pages/softmax.py", softmax_row="1, 2, 3", softmax_factor="10000")
     assert app.text_input(key="softmax_row").value == "1, 2, 3"
     assert app.select_slider(key="softmax_factor").value == 10_000
     assert "link" not in said(app)
 
 
-def test_the_scaling_maps_are_those_of_the_text_and_take_the_mask() -> None:
+def test_scaling_maps_use_the_text_and_the_mask() -> None:
     app = opened("pages/softmax.py", text="a b c d", mask="causal")
     maps = next(figure for figure in drawn(app) if figure["data"][0]["type"] == "heatmap")
     weights = TypedText("a b c d", AttentionConfig(mask="causal")).trace().layers[0].weights[0].numpy()
@@ -507,7 +512,7 @@ def test_the_scaling_maps_are_those_of_the_text_and_take_the_mask() -> None:
     assert len(maps["data"]) == 2
 
 
-def test_the_reference_has_a_card_for_every_step_with_its_sizes() -> None:
+def test_reference_has_a_card_with_sizes_for_every_step() -> None:
     app = opened("pages/reference.py", heads="8", text="one two three")
     cards = " ".join(markdown.value for markdown in app.markdown)
     assert all(f"**`{step.name}`**" in cards for step in STEPS)
@@ -517,24 +522,24 @@ def test_the_reference_has_a_card_for_every_step_with_its_sizes() -> None:
     assert "hook_pattern" in shapes
 
 
-def test_a_name_from_elsewhere_finds_its_step() -> None:
+def test_foreign_name_finds_its_step() -> None:
     app = opened("pages/reference.py", reference_find="hook_z")
     assert [latex.value.strip("$\n") for latex in app.latex] == [find_step("head_output").equation]
     app.text_input(key="reference_find").set_value("<b>$x$</b>").run()
     assert not app.exception
-    assert "Nothing is called" in app.error[0].value
+    assert "No name contains" in app.error[0].value
     assert "<b>" not in app.error[0].value
     assert not app.latex
 
 
-def test_dropped_weights_of_all_heads_of_a_long_text_are_drawn_too() -> None:
+def test_dropped_weights_of_all_heads_of_long_texts_are_drawn() -> None:
     app = opened("pages/heads.py", text=texts.natural(1100), dropout="0.5", step="dropped_weights", head="1")
     assert not app.exception
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["dropped_weights"]
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said_of_it", "step"),
+    ("knobs", "caption_part", "step"),
     [
         ({"positions": "rope"}, "rotated by an angle", "rotated_query"),
         ({"positions": "alibi"}, "subtracted from the score", "biased_scores"),
@@ -543,26 +548,24 @@ def test_dropped_weights_of_all_heads_of_a_long_text_are_drawn_too() -> None:
         ({"cap": "2.5", "kv_heads": "2"}, "", "capped_scores"),
     ],
 )
-def test_a_variant_says_what_it_changes_and_its_steps_are_there(
-    knobs: dict[str, str], said_of_it: str, step: str
-) -> None:
+def test_variant_explains_its_change_and_shows_its_steps(knobs: dict[str, str], caption_part: str, step: str) -> None:
     app = opened("app.py", view="factors", step=step, **knobs)
     assert not app.exception
     assert not app.error
     assert drawn(app)[-1]["layout"]["meta"]["step"] == step
-    assert any(said_of_it in caption.value for caption in app.sidebar.caption) or not said_of_it
+    assert any(caption_part in caption.value for caption in app.sidebar.caption) or not caption_part
     plain = opened("app.py")
     assert not any("Weights by" in caption.value for caption in plain.sidebar.caption)
 
 
-def test_a_d_model_turned_above_the_maps_has_its_heads_before_the_sidebar_has_run(
+def test_d_model_control_updates_heads_before_the_sidebar_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    remembered = Session(turned={"d_model": 64}, wishes={"heads": (4, 1)})
-    monkeypatch.setattr(inputs.st, "session_state", {"session": remembered})
-    assert inputs.config_now(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
-    remembered.turned = {"d_model": 30}
-    assert inputs.config_now(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
+    session = Session(pending_values={"d_model": 64}, requested_heads={"heads": (4, 1)})
+    monkeypatch.setattr(inputs.st, "session_state", {"session": session})
+    assert inputs.current_config(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
+    session.pending_values = {"d_model": 30}
+    assert inputs.current_config(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
 
 
 @pytest.mark.parametrize(
@@ -572,32 +575,36 @@ def test_a_d_model_turned_above_the_maps_has_its_heads_before_the_sidebar_has_ru
         ("pages/reference.py", ["d_model"]),
     ],
 )
-def test_a_page_without_maps_has_the_controls_that_it_has_a_use_for(page: str, names: list[str]) -> None:
+def test_page_without_maps_shows_only_useful_controls(page: str, names: list[str]) -> None:
     app = opened(page)
     assert list(around(app)["controls"]) == names
     turn(app, d_model=32)
     assert address(app)["d_model"] == "32"
-    for source in ("notebook", "matrices"):  # whose shapes are their own; Softmax draws its default text then
-        assert not any(b'"controls":[{' in one.proto.bytes for one in opened(page, source=source).get("bidi_component"))
+    for source in ("notebook", "matrices"):  # sources with fixed shapes; Softmax then draws its default text
+        assert not any(
+            b'"controls":[{' in component.proto.bytes for component in opened(page, source=source).get("bidi_component")
+        )
 
 
 @pytest.mark.parametrize("page", PICKING)
-def test_a_notebook_offers_no_knob_that_does_nothing(page: str) -> None:
+def test_notebook_offers_no_useless_knob(page: str) -> None:
     def offers(name: str) -> list[str]:
         return list(around(opened(page, source="notebook", notebook=name))["controls"])
 
     mask = ["mask", "window", "prefix"]
     assert offers("heatmaps-multi-head") == ["temperature", *mask, "scaled", "head", "colors"]
-    assert offers("averaging-trick") == [*mask, "colors"], "its scores are not divided by anything"
+    assert offers("averaging-trick") == [*mask, "colors"], "its scores have no divisor"
     bare = opened(page, source="notebook", notebook="heatmaps-unscaled", temperature="2.0", mask="causal")
-    assert not any(b'"controls":[{' in one.proto.bytes for one in bare.get("bidi_component")), "it has no softmax"
+    assert not any(b'"controls":[{' in component.proto.bytes for component in bare.get("bidi_component")), (
+        "it has no softmax"
+    )
 
 
-def test_walking_back_keeps_the_head_and_an_output_says_which_head_it_came_from() -> None:
-    back = {
+def test_walking_back_keeps_the_head_and_output_names_it() -> None:
+    factors = {
         step: around(opened("app.py", step=step, head="2", q="3"))["line"]["from"][0] for step in ("query", "output")
     }
-    assert "head" not in back["query"]["turn"]
-    assert back["query"]["label"].startswith("input [3, ")
-    came_from = back["output"]["turn"]["head"]
-    assert back["output"]["label"].endswith(f" of head {came_from}")
+    assert "head" not in factors["query"]["turn"]
+    assert factors["query"]["label"].startswith("input [3, ")
+    came_from = factors["output"]["turn"]["head"]
+    assert factors["output"]["label"].endswith(f" of head {came_from}")

@@ -1,4 +1,4 @@
-"""Pictures for papers: what a PNG, an SVG and a PDF of every figure of the pages hold."""
+"""Pictures for papers: the content of the PNG, SVG and PDF files of every figure of the pages."""
 
 import io
 import re
@@ -29,7 +29,7 @@ from attention.pictures.changed import unmarked
 from attention.pictures.drawing import ALLOWED, HIDDEN
 from attention.pictures.layout import CHOSEN as CROSS
 from attention.pictures.pooling import pooled
-from attention.pictures.scales import PROBABILITY, SIGNED, over_powers
+from attention.pictures.scales import PROBABILITY, SIGNED, log_colorscale
 
 CAT = "the cat sat on the mat"
 ODD = ("<b>", "</b>", "&amp;", "$x$", "$\\frac{1}{2}$", "</text>", "]]>", "<svg onload=x>", '"', "日本", "🦉", "👩‍👩‍👧", "", " ", "\n", "é")  # fmt: skip
@@ -42,7 +42,7 @@ def trace(text=CAT, text2="", **knobs):
     return TypedText(text, AttentionConfig(**knobs), text2).trace()
 
 
-def given(tokens, key_tokens=(), **tensors):
+def trace_of(tokens, key_tokens=(), **tensors):
     return Trace(tuple(tokens), (Layer(recorded=tensors),), tuple(key_tokens))
 
 
@@ -56,7 +56,7 @@ def blind():
     mask[[0, 3]] = False
     weights = torch.softmax(torch.arange(36.0).reshape(1, 6, 6), -1) * mask
     scores = torch.arange(36.0).reshape(1, 6, 6).masked_fill(~mask, -torch.inf)
-    return given(CAT.split(), masked_scores=scores, weights=weights, mask=mask)
+    return trace_of(CAT.split(), masked_scores=scores, weights=weights, mask=mask)
 
 
 def noise(*shape):
@@ -80,9 +80,9 @@ FIGURES = {
     "output": lambda: heatmap.heatmap(trace(), "output", chosen=CHOSEN),
     "cross": lambda: heatmap.heatmap(trace(text2="a dog ran off to sleep in self-contradictory ways"), "weights"),
     "one token": lambda: heatmap.heatmap(trace("cat"), "weights"),
-    "odd tokens": lambda: heatmap.heatmap(given(ODD, weights=torch.full((1, 16, 16), 1 / 16)), "weights"),
-    "24 tokens": lambda: heatmap.heatmap(given(words(24), weights=torch.full((1, 24, 24), 1 / 24)), "weights"),
-    "300 tokens": lambda: heatmap.heatmap(given(words(300), scores=noise(1, 300, 300)), "scores"),
+    "odd tokens": lambda: heatmap.heatmap(trace_of(ODD, weights=torch.full((1, 16, 16), 1 / 16)), "weights"),
+    "24 tokens": lambda: heatmap.heatmap(trace_of(words(24), weights=torch.full((1, 24, 24), 1 / 24)), "weights"),
+    "300 tokens": lambda: heatmap.heatmap(trace_of(words(300), scores=noise(1, 300, 300)), "scores"),
     "4 heads": lambda: heatmap.heads(trace(mask="causal"), "weights", chosen=CHOSEN),
     "12 heads": lambda: heatmap.heads(trace(n_heads=12, d_model=96, mask="causal"), "masked_scores"),
     "mask": lambda: heatmap.mask_map(trace(mask="causal"), chosen=CHOSEN),
@@ -93,8 +93,8 @@ FIGURES = {
     "entropy": lambda: as_plotly(charts.entropy_by_temperature(spread())),
     "scaling": lambda: as_plotly(scaling_maps(measured(TypedText(CAT, AttentionConfig(mask="causal"))))),
 }
-MAKERS = {**FIGURES, "12 heads of odd tokens": lambda: heatmap.heads(given(ODD, scores=noise(12, 16, 16)), "scores")}
-# Every sort of shape and text that a figure is made of: a PNG or a PDF takes ten times as long as an SVG, of which there is every one.
+MAKERS = {**FIGURES, "12 heads of odd tokens": lambda: heatmap.heads(trace_of(ODD, scores=noise(12, 16, 16)), "scores")}
+# Figures with every sort of shape and text: a PNG or a PDF takes ten times as long as an SVG, so only these are printed.
 PRINTED = (
     "weights", "over powers of ten", "odd tokens", "300 tokens", "12 heads", "mask", "way", "curve", "shares", "variance", "scaling"
 )  # fmt: skip
@@ -102,17 +102,17 @@ MAPS = [name for name in FIGURES if name not in ("curve", "shares", "variance", 
 
 
 @cache
-def made(name):
+def figure_named(name):
     return MAKERS[name]()
 
 
 @cache
 def _drawn(name, kind, width, title):
-    return picture(made(name), kind, width, title)
+    return picture(figure_named(name), kind, width, title)
 
 
 def drawn(name, kind, width=16.0, title=True):
-    return _drawn(name, kind, width, title)  # once for all ways to ask for it
+    return _drawn(name, kind, width, title)  # one cache entry for positional and keyword arguments
 
 
 def svg(name, width=16.0, title=True):
@@ -128,7 +128,7 @@ def groups(root, prefix):
 
 
 def shapes(root, prefix):
-    """The boxes of a group: [box 4] (x0 y0 x1 y1) and the colour of each."""
+    """The boxes of a group, [box 4] as x0 y0 x1 y1, and their colours."""
     boxes, colors = [], []
     for group in groups(root, prefix):
         path = group.find(f"{SVG}path")
@@ -141,7 +141,7 @@ def shapes(root, prefix):
 
 
 def cell_colors(root, rows, columns):
-    """The colour of every cell by row and column, found by where it lies."""
+    """The colour of every cell by row and column, derived from its position."""
     parts = [shapes(root, name) for name in ("cells", "ground")]
     boxes, colors = np.concatenate([part[0] for part in parts]), [*parts[0][1], *parts[1][1]]
     left, top = boxes[:, 0].min(), boxes[:, 1].min()
@@ -165,20 +165,20 @@ def rgb(color):
 
 
 def streams(pdf):
-    """The uncompressed streams of a PDF: drawing commands, fonts, the tables that say which glyph is which letter."""
-    for found in re.finditer(rb"(?<!end)stream\r?\n", pdf):
+    """The uncompressed streams of a PDF: drawing commands, fonts, and maps from glyphs to letters."""
+    for match in re.finditer(rb"(?<!end)stream\r?\n", pdf):
         try:
-            yield zlib.decompress(pdf[found.end() : pdf.index(b"endstream", found.end())])
+            yield zlib.decompress(pdf[match.end() : pdf.index(b"endstream", match.end())])
         except zlib.error:
             continue
 
 
-# -- what every picture of every figure is ------------------------------------------------------
+# -- properties of every picture ------------------------------------------------------
 
 
 @pytest.mark.parametrize(("width", "title"), [(16, True), (8, False)])
 @pytest.mark.parametrize("name", FIGURES)
-def test_an_svg_is_as_wide_as_asked_and_made_of_shapes_and_text_only(name, width, title):
+def test_svg_has_the_requested_width_and_only_shapes_and_text(name, width, title):
     root = svg(name, width, title)
     assert root.get("width").endswith("pt")
     assert float(root.get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
@@ -191,31 +191,31 @@ def test_an_svg_is_as_wide_as_asked_and_made_of_shapes_and_text_only(name, width
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_a_pdf_is_as_wide_as_asked_and_holds_no_image_but_text(name):
+def test_pdf_has_the_requested_width_and_no_image_but_text(name):
     pdf = drawn(name, "pdf")
     [box] = re.findall(rb"/MediaBox \[([^\]]*)\]", pdf)
     assert [float(number) for number in box.split()][:3] == pytest.approx([0, 0, 16 / 2.54 * 72], abs=1e-4)
     page = max(streams(pdf), key=lambda stream: stream.count(b" Tf"))
     assert b"/Subtype /Image" not in pdf
-    assert not re.search(rb"\sBI\s|\sDo\s", page)  # neither an image in the page nor anything drawn from outside it
+    assert not re.search(rb"\sBI\s|\sDo\s", page)  # no image in the page and no external object
     assert page.count(b"\nBT\n") >= 6
     assert b"/Subtype /Type0" in pdf
-    assert b"/Type3" not in pdf  # letters as outlines of a font, which a printer may embed
+    assert b"/Type3" not in pdf  # letters are outlines of a font that printers can embed
 
 
 @pytest.mark.parametrize(("name", "width"), [*((name, 16) for name in PRINTED), ("weights", 8.5), ("weights", 2.01)])
-def test_a_png_has_300_dots_per_inch_and_is_as_wide_as_asked(name, width):
+def test_png_has_300_dpi_and_the_requested_width(name, width):
     image = Image.open(io.BytesIO(drawn(name, "png", width)))
     assert image.width == round(width / 2.54 * 300)
     assert image.info["dpi"] == pytest.approx((300, 300), abs=0.01)
     pixels = np.asarray(image.convert("RGB"))
     edges = [pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]
-    assert all((edge == 255).all() for edge in edges), "something is cut off at the edge"
+    assert all((edge == 255).all() for edge in edges), "no shape may be cut off at the edge"
     assert (pixels != 255).any()
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_the_height_is_the_same_in_all_three(name):
+def test_height_is_equal_in_svg_pdf_and_png(name):
     image = Image.open(io.BytesIO(drawn(name, "png")))
     height = float(svg(name).get("height")[:-2])
     assert image.height / 300 * 72 == pytest.approx(height, abs=0.25)
@@ -225,54 +225,54 @@ def test_the_height_is_the_same_in_all_three(name):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["weights", "entropy"])
-def test_the_same_figure_gives_the_same_bytes_and_says_nothing_about_when(name, kind):
+def test_equal_figures_give_equal_bytes_without_a_date(name, kind):
     assert picture(FIGURES[name](), kind) == drawn(name, kind)
     assert not re.search(rb"20\d\d-\d\d-\d\d|D:20\d\d", drawn(name, kind))
 
 
 @pytest.mark.parametrize("width", [2, 3.3, 55.5, 100])
 @pytest.mark.parametrize("name", ["weights", "12 heads", "shares"])
-def test_very_small_and_very_large_pictures_are_as_wide_as_asked(name, width):
+def test_very_small_and_very_large_pictures_have_the_requested_width(name, width):
     assert float(svg(name, width).get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
     assert len(texts(svg(name, width))) >= 6
 
 
-def test_a_png_of_a_metre_stays_small_enough_to_make():
+def test_png_of_one_metre_stays_small_enough_to_compute():
     image = Image.open(io.BytesIO(drawn("weights", "png", 100)))
     assert image.width * image.height <= 25_000_000
     assert image.width / image.info["dpi"][0] * 2.54 == pytest.approx(100, abs=0.02)
 
 
-# -- several in one -----------------------------------------------------------------------------
+# -- several figures in one picture -----------------------------------------------------------------------------
 
 SIDE_BY_SIDE = ("scores", "weights", "output", "mask")
 
 
 @pytest.mark.parametrize("width", [8, 16, 40])
-def test_several_figures_stand_side_by_side_with_their_rows_in_line(width):
+def test_figures_stand_side_by_side_with_aligned_rows(width):
     root = ET.fromstring(picture([FIGURES[name]() for name in SIDE_BY_SIDE], "svg", width))
     assert float(root.get("width")[:-2]) == pytest.approx(width / 2.54 * 72, abs=1e-4)
     parts = [shapes(root, f"{prefix}cells")[0] for prefix in ("", "part-1-", "part-2-", "part-3-")]
     for i, boxes in enumerate(parts):
         assert i * width / 4 / 2.54 * 72 < boxes[:, 0].min() < boxes[:, 2].max() < (i + 1) * width / 4 / 2.54 * 72
     tops, bottoms = (
-        [end(boxes) for boxes in parts] for end in (lambda one: one[:, 1].min(), lambda one: one[:, 3].max())
+        [end(boxes) for boxes in parts] for end in (lambda box: box[:, 1].min(), lambda box: box[:, 3].max())
     )
     np.testing.assert_allclose(tops, tops[0], atol=0.5)  # the mask leaves a pixel between its cells
     np.testing.assert_allclose(bottoms, bottoms[0], atol=0.5)
     names = [element.get("id") for element in root.iter() if element.get("id")]
     assert len(names) == len(set(names))
     assert "".join(root.find(f"{SVG}title").itertext()).count(" · ") == 3
-    every = set().union(*({element.text for element in svg(name).iter(f"{SVG}text")} for name in SIDE_BY_SIDE))
-    assert len(set(texts(root)) - every) <= 8  # titles may wrap elsewhere
+    all_texts = set().union(*({element.text for element in svg(name).iter(f"{SVG}text")} for name in SIDE_BY_SIDE))
+    assert len(set(texts(root)) - all_texts) <= 8  # titles may wrap elsewhere
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_figure_of_a_list_is_the_figure(kind):
+def test_list_of_one_figure_equals_the_figure(kind):
     assert picture([FIGURES["weights"]()], kind) == drawn("weights", kind)
 
 
-def test_without_its_cross_a_picture_has_no_outline_and_a_shorter_name():
+def test_picture_without_a_chosen_cell_has_no_outline():
     figure = FIGURES["weights"]()
     assert figure.layout.meta["file"] == ["weights", "L0-H1", "q4-k2"]
     bare = unmarked(figure)
@@ -293,7 +293,7 @@ def test_without_its_cross_a_picture_has_no_outline_and_a_shorter_name():
         ("way", ["output-by-loop", "L0", ""]),
     ],
 )
-def test_a_map_says_what_its_file_is_called(name, file):
+def test_map_suggests_its_file_name(name, file):
     assert list(FIGURES[name]().layout.meta["file"]) == file
 
 
@@ -301,22 +301,22 @@ def test_a_map_says_what_its_file_is_called(name, file):
 
 
 def plain(text):
-    """What Plotly would show of a text."""
+    """The text that Plotly would display."""
     return " ".join(ET.fromstring(f"<a>{text.replace('<br>', ' ')}</a>").itertext())
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_word_of_the_figure_is_in_the_svg_as_text(name):
+def test_svg_contains_every_word_of_the_figure_as_text(name):
     figure = FIGURES[name]()
     root = svg(name)
-    said = texts(root)
-    together = "".join(" ".join(said).split())
+    shown_texts = texts(root)
+    joined = "".join(" ".join(shown_texts).split())
     title = figure.layout.title
     axes = [axis for axis in (figure.layout.xaxis, figure.layout.yaxis) if axis.title.text]
     for text in [title.text, title.subtitle.text, *(axis.title.text for axis in axes)]:
-        assert "".join(plain(text.replace("&", "&amp;")).split()) in together.replace("&", "&amp;")
+        assert "".join(plain(text.replace("&", "&amp;")).split()) in joined.replace("&", "&amp;")
     for note in figure.layout.annotations:
-        assert said.count(plain(note.text)) >= sum(
+        assert shown_texts.count(plain(note.text)) >= sum(
             plain(other.text) == plain(note.text) for other in figure.layout.annotations
         )
     bar = (
@@ -325,20 +325,20 @@ def test_every_word_of_the_figure_is_in_the_svg_as_text(name):
         else None
     )
     if bar:
-        assert said.count(bar.ticktext[-1]) >= 1
+        assert shown_texts.count(bar.ticktext[-1]) >= 1
     for axis in axes:
         for text in axis.ticktext or ():
-            assert all(part in " ".join(said) for part in plain(text).split())
+            assert all(part in " ".join(shown_texts) for part in plain(text).split())
 
 
-def test_repeated_words_all_stand_on_both_axes():
-    said = texts(svg("weights"))
-    assert [text for text in said if text in CAT.split()] == CAT.split() * 2
-    assert said.count("the") == 4
-    assert said.count("1.00") == 6 + 1  # the sum of each row, and the first weight
-    said = texts(svg("12 heads"))
-    assert said.count("cat") == 3 + 4  # beside three rows of heads, below four columns of them
-    assert said.count("the") == 2 * (3 + 4)
+def test_repeated_words_appear_on_both_axes():
+    shown_texts = texts(svg("weights"))
+    assert [text for text in shown_texts if text in CAT.split()] == CAT.split() * 2
+    assert shown_texts.count("the") == 4
+    assert shown_texts.count("1.00") == 6 + 1  # the sum of each row, and the first weight
+    shown_texts = texts(svg("12 heads"))
+    assert shown_texts.count("cat") == 3 + 4  # beside three rows of heads, below four columns of them
+    assert shown_texts.count("the") == 2 * (3 + 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -347,25 +347,31 @@ def test_no_character_raises_or_warns(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_character_raises_or_warns_where_only_one_font_is_installed(kind, monkeypatch):
+def test_no_character_raises_or_warns_with_one_installed_font(kind, monkeypatch):
     from attention.export.paper import page
 
     monkeypatch.setattr(page, "_fonts", lambda: ["DejaVu Sans"])
-    made = picture(FIGURES["odd tokens"](), kind)
+    content = picture(FIGURES["odd tokens"](), kind)
     if kind == "svg":
-        assert texts(ET.fromstring(made)).count("日本") == 2
+        assert texts(ET.fromstring(content)).count("日本") == 2
 
 
 @pytest.mark.parametrize("name", ["odd tokens", "12 heads of odd tokens"])
-def test_tokens_that_look_like_markup_or_maths_stay_as_they_are(name):
-    said = texts(svg(name))
+def test_tokens_like_markup_or_maths_are_literal(name):
+    shown_texts = texts(svg(name))
     for token in ODD:
-        shown = {"": "∅", " ": "·", "\n": "⏎", "$\\frac{1}{2}$": "$\\frac{1}{2…", "<svg onload=x>": "<svg·onload…"}
-        assert said.count(shown.get(token, token)) >= 2, token
+        displayed_tokens = {
+            "": "∅",
+            " ": "·",
+            "\n": "⏎",
+            "$\\frac{1}{2}$": "$\\frac{1}{2…",
+            "<svg onload=x>": "<svg·onload…",
+        }
+        assert shown_texts.count(displayed_tokens.get(token, token)) >= 2, token
     assert not [element for element in svg(name).iter() if element.tag == "svg"]
 
 
-def test_the_first_symbol_is_bold_and_the_name_beside_it_is_not():
+def test_only_the_symbol_in_a_title_is_bold():
     root = svg("weights")
     [bold] = [element for element in root.iter(f"{SVG}text") if "font-weight: 700" in element.get("style")]
     assert bold.text == "A"
@@ -374,22 +380,22 @@ def test_the_first_symbol_is_bold_and_the_name_beside_it_is_not():
     assert float(name.get("x")) > float(bold.get("x"))
 
 
-def test_words_of_a_pdf_can_be_found_and_copied():
+def test_pdf_words_can_be_searched_and_copied():
     parts = list(streams(drawn("weights", "pdf")))
     page = max(parts, key=lambda stream: stream.count(b" Tf"))
     pieces = (
         b"".join(re.findall(rb"\(((?:[^()\\]|\\.)*)\)", text, re.DOTALL))
         for text in re.findall(rb"BT.*?ET", page, re.DOTALL)
     )
-    said = [piece.replace(b"\\", b"").decode("utf-16-be") for piece in pieces]
-    assert [text for text in said if text in CAT.split()] == CAT.split() * 2
-    assert sum(b"begincmap" in part for part in parts) == 3  # for each font, which glyph is which letter
+    shown_texts = [piece.replace(b"\\", b"").decode("utf-16-be") for piece in pieces]
+    assert [text for text in shown_texts if text in CAT.split()] == CAT.split() * 2
+    assert sum(b"begincmap" in part for part in parts) == 3  # a map from glyphs to letters for each font
 
 
-def test_labels_stand_upright_where_they_do_not_fit_side_by_side():
+def test_labels_are_vertical_where_they_do_not_fit_horizontally():
     def upright(width):
-        found = {element.text: element.get("transform", "") for element in svg("cross", width).iter(f"{SVG}text")}
-        return "rotate(-90" in found["self-contra…"]
+        transforms = {element.text: element.get("transform", "") for element in svg("cross", width).iter(f"{SVG}text")}
+        return "rotate(-90" in transforms["self-contra…"]
 
     assert upright(8)
     assert not upright(50)
@@ -406,68 +412,68 @@ def boxes_of_texts(root):
         font = FontProperties(
             family="DejaVu Sans", size=size, weight="bold" if "font-weight: 700" in style else "normal"
         )
-        wide = TextToPath().get_text_width_height_descent(element.text, font, ismath=False)[0]
+        text_width = TextToPath().get_text_width_height_descent(element.text, font, ismath=False)[0]
         x, y = float(element.get("x")), float(element.get("y"))
-        start = x - wide * {"start": 0, "middle": 0.5, "end": 1}[re.search(r"text-anchor: (\w+)", style)[1]]
+        start = x - text_width * {"start": 0, "middle": 0.5, "end": 1}[re.search(r"text-anchor: (\w+)", style)[1]]
         if "rotate(-90" in element.get("transform", ""):
-            below = y + x - start  # what lies left of the anchor when read lies below it on the page
-            yield element.text, (x - 0.7 * size, below - wide, x, below)
+            below = y + x - start  # the start of a rotated text lies below its anchor on the page
+            yield element.text, (x - 0.7 * size, below - text_width, x, below)
         else:
-            yield element.text, (start, y - 0.7 * size, start + wide, y)
+            yield element.text, (start, y - 0.7 * size, start + text_width, y)
 
 
 @pytest.mark.parametrize(("width", "title"), [(5, True), (8, False), (16, True)])
 @pytest.mark.parametrize("name", [name for name in FIGURES if name != "odd tokens"])
-def test_no_text_is_cut_off_and_none_touches_another(name, width, title):
+def test_text_is_never_cut_off_and_never_overlaps(name, width, title):
     root = svg(name, width, title)
     high, wide = float(root.get("height")[:-2]), float(root.get("width")[:-2])
-    found = list(boxes_of_texts(root))
-    for text, (x0, y0, x1, y1) in found:
+    placed_texts = list(boxes_of_texts(root))
+    for text, (x0, y0, x1, y1) in placed_texts:
         assert min(x0, y0, wide - x1, high - y1) >= 0, f"{text} is cut off"
-    boxes = np.array([box for _, box in found])
-    for i, (text, (x0, y0, x1, y1)) in enumerate(found):
-        hit = (
+    boxes = np.array([box for _, box in placed_texts])
+    for i, (text, (x0, y0, x1, y1)) in enumerate(placed_texts):
+        overlapping = (
             (boxes[:, 0] < x1 - 0.01)
             & (x0 < boxes[:, 2] - 0.01)
             & (boxes[:, 1] < y1 - 0.01)
             & (y0 < boxes[:, 3] - 0.01)
         )
-        hit[i] = False
-        assert not hit.any(), f"{text} lies over {found[int(hit.argmax())][0]}"
+        overlapping[i] = False
+        assert not overlapping.any(), f"{text} lies over {placed_texts[int(overlapping.argmax())][0]}"
 
 
 @pytest.mark.parametrize("width", [5, 16])
 @pytest.mark.parametrize("name", [name for name in MAPS if name != "odd tokens"])
-def test_only_the_numbers_stand_on_cells_and_every_one_inside_its_own(name, width):
+def test_every_number_stands_inside_its_own_cell(name, width):
     root = svg(name, width)
     cells = np.concatenate([shapes(root, "cells")[0], shapes(root, "ground")[0]])
     for text, (x0, y0, x1, y1) in boxes_of_texts(root):
-        touched = (cells[:, 0] < x1) & (x0 < cells[:, 2]) & (cells[:, 1] < y1) & (y0 < cells[:, 3])
-        if touched.any():
+        covered = (cells[:, 0] < x1) & (x0 < cells[:, 2]) & (cells[:, 1] < y1) & (y0 < cells[:, 3])
+        if covered.any():
             assert re.fullmatch(r"-?\d+\.\d\d", text), f"{text} lies over cells"
-            assert touched.sum() == 1
+            assert covered.sum() == 1
 
 
 # -- cells --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_every_number_is_one_shape_and_gaps_are_none(name):
+def test_every_number_is_one_shape_and_gaps_have_none(name):
     figure, root = FIGURES[name](), svg(name)
-    seen = np.logical_or.reduce(
+    filled = np.logical_or.reduce(
         [np.isfinite(np.asarray(data.z, dtype=float)) for data in figure.data if data.type == "heatmap"]
     )
     if name == "300 tokens":
-        seen = np.ones((150, 150))
+        filled = np.ones((150, 150))
     count = sum(len(shapes(root, group)[0]) for group in ("cells", "ground"))
-    assert count == seen.sum()
+    assert count == filled.sum()
 
 
 @pytest.mark.parametrize(
     "name",
     ["weights", "over powers of ten", "stretched", "scores", "masked_scores", "output", "cross", "12 heads", "scaling"],
 )
-def test_the_colours_are_those_that_plotly_gives_the_numbers(name):
+def test_paper_colours_equal_plotlys_colours(name):
     figure, root = FIGURES[name](), svg(name)
     main = figure.data[0]
     numbers = np.asarray(main.z, dtype=float)
@@ -484,9 +490,9 @@ def test_the_colours_are_those_that_plotly_gives_the_numbers(name):
             assert np.abs(rgb(color) - expected).max() <= 1
 
 
-def test_the_ends_of_the_scale_are_exactly_its_colours():
+def test_scale_ends_have_the_exact_end_colours():
     weights = torch.tensor([[[0.0, 1.0], [0.5, 0.5]]])
-    root = ET.fromstring(picture(heatmap.heatmap(given("ab", weights=weights), "weights"), "svg"))
+    root = ET.fromstring(picture(heatmap.heatmap(trace_of("ab", weights=weights), "weights"), "svg"))
     scale = PROBABILITY
     places = cell_colors(root, 2, 2)
     assert places[0, 0] == scale[0][1].lower()
@@ -495,14 +501,14 @@ def test_the_ends_of_the_scale_are_exactly_its_colours():
 
 def test_rows_run_downwards_and_columns_to_the_right():
     numbers = torch.tensor([[[0.0, 0.25, 0.75], [1.0, 0, 0]]])
-    root = ET.fromstring(picture(heatmap.heatmap(given("ab", "xyz", weights=numbers), "weights"), "svg"))
-    found = {text: box for text, box in boxes_of_texts(root) if text in "abxyz"}
-    assert found["a"][1] < found["b"][1]
-    assert found["x"][0] < found["y"][0] < found["z"][0]
+    root = ET.fromstring(picture(heatmap.heatmap(trace_of("ab", "xyz", weights=numbers), "weights"), "svg"))
+    boxes = {text: box for text, box in boxes_of_texts(root) if text in "abxyz"}
+    assert boxes["a"][1] < boxes["b"][1]
+    assert boxes["x"][0] < boxes["y"][0] < boxes["z"][0]
     places = cell_colors(root, 2, 3)
     assert places[1, 0] == PROBABILITY[-1][1].lower()
-    said = texts(root)
-    assert [text for text in said if re.fullmatch(r"\d\.\d\d", text)][:6] == [
+    shown_texts = texts(root)
+    assert [text for text in shown_texts if re.fullmatch(r"\d\.\d\d", text)][:6] == [
         "0.00",
         "0.25",
         "0.75",
@@ -512,17 +518,17 @@ def test_rows_run_downwards_and_columns_to_the_right():
     ]
 
 
-def test_hidden_weights_lie_under_the_ground_without_a_number():
-    said, root = texts(svg("weights")), svg("weights")
+def test_hidden_weights_show_the_ground_without_a_number():
+    shown_texts, root = texts(svg("weights")), svg("weights")
     weights = trace(mask="causal").layers[0].weights[1]
-    numbers = [text for text in said if re.fullmatch(r"\d\.\d\d", text)]
+    numbers = [text for text in shown_texts if re.fullmatch(r"\d\.\d\d", text)]
     assert len(numbers) == 21 + 6
     assert numbers[:21] == [f"{weights[i, j]:.2f}" for i in range(6) for j in range(i + 1)]
     assert len(shapes(root, "ground")[0]) == 15
     assert set(shapes(root, "ground")[1]) == {HIDDEN}
 
 
-def test_rows_without_a_key_are_ground_and_say_so():
+def test_rows_without_a_key_show_the_ground_and_a_label():
     for name in ("weights, rows without a key", "masked_scores, rows without a key"):
         places = cell_colors(svg(name), 6, 6)
         assert all((places[row, column] == HIDDEN) == (row in (0, 3)) for row, column in places)
@@ -530,14 +536,16 @@ def test_rows_without_a_key_are_ground_and_say_so():
     assert texts(svg("weights, rows without a key")).count("no key") == 2
 
 
-def test_a_matrix_all_hidden_is_drawn():
+def test_fully_hidden_matrix_is_drawn():
     mask = torch.zeros(2, 2, dtype=torch.bool)
-    figure = heatmap.heatmap(given("ab", masked_scores=torch.full((1, 2, 2), -torch.inf), mask=mask), "masked_scores")
+    figure = heatmap.heatmap(
+        trace_of("ab", masked_scores=torch.full((1, 2, 2), -torch.inf), mask=mask), "masked_scores"
+    )
     root = ET.fromstring(picture(figure, "svg"))
     assert set(cell_colors(root, 2, 2).values()) == {HIDDEN}
 
 
-def test_the_mask_has_its_two_colours_and_free_space_between_the_cells():
+def test_mask_has_two_colours_and_gaps_between_its_cells():
     root = svg("mask")
     boxes, colors = shapes(root, "cells")
     assert sorted(set(colors)) == sorted({ALLOWED, HIDDEN})
@@ -547,7 +555,7 @@ def test_the_mask_has_its_two_colours_and_free_space_between_the_cells():
     assert lefts - rights == pytest.approx(0.75, abs=0.03)  # a pixel of the screen
 
 
-def test_numbers_are_left_out_where_a_cell_is_too_small_for_them():
+def test_numbers_are_omitted_in_cells_too_small_for_them():
     def numbers(width):
         return [text for text in texts(svg("24 tokens", width)) if text == "0.04"]
 
@@ -555,8 +563,8 @@ def test_numbers_are_left_out_where_a_cell_is_too_small_for_them():
     assert not numbers(8)
 
 
-def test_a_small_negative_number_is_written_without_a_sign():
-    figure = heatmap.heatmap(given("ab", scores=torch.tensor([[[-0.001, 1], [-1, 0.001]]])), "scores")
+def test_small_negative_number_prints_without_a_sign():
+    figure = heatmap.heatmap(trace_of("ab", scores=torch.tensor([[[-0.001, 1], [-1, 0.001]]])), "scores")
     assert [text for text in texts(ET.fromstring(picture(figure, "svg"))) if re.fullmatch(r"-?\d\.\d\d", text)] == [
         "0.00",
         "1.00",
@@ -565,7 +573,7 @@ def test_a_small_negative_number_is_written_without_a_sign():
     ]
 
 
-def test_the_chosen_cell_is_outlined_in_its_colour():
+def test_chosen_cell_is_outlined_in_its_colour():
     root = svg("weights")
     frames = [path for path in root.iter(f"{SVG}path") if "stroke: #ff3ec9" in path.get("style", "")]
     assert len(frames) == 3  # its row, its column, itself
@@ -582,7 +590,7 @@ def test_the_chosen_cell_is_outlined_in_its_colour():
 # -- large matrices -----------------------------------------------------------------------------
 
 
-def test_300_tokens_are_shown_as_block_maxima_and_the_picture_says_so():
+def test_300_tokens_draw_block_maxima_with_a_note():
     figure = FIGURES["300 tokens"]()
     numbers = np.asarray(figure.data[0].z, dtype=float)
     largest = np.zeros((150, 150))
@@ -598,7 +606,7 @@ def test_300_tokens_are_shown_as_block_maxima_and_the_picture_says_so():
     assert "largest of" not in " ".join(texts(svg("24 tokens")))
 
 
-def test_256_tokens_are_shown_as_they_are_and_257_are_not():
+def test_256_tokens_are_drawn_exactly_and_257_are_pooled():
     assert block(256, 256, 1) == (1, 1)
     assert block(257, 256, 1) == (2, 1)
     assert block(6, 3000, 1) == (1, 12)
@@ -607,18 +615,18 @@ def test_256_tokens_are_shown_as_they_are_and_257_are_not():
 @pytest.mark.parametrize(
     ("rows", "columns", "heads"), [(256, 256, 12), (1000, 1000, 144), (4, 4000, 64), (5000, 2, 300)]
 )
-def test_a_picture_never_has_more_cells_than_a_reader_opens(rows, columns, heads):
+def test_picture_never_has_more_cells_than_readers_open(rows, columns, heads):
     down, across = block(rows, columns, heads)
     assert -(-rows // down) <= MOST_CELLS
     assert -(-columns // across) <= MOST_CELLS
     assert heads * -(-rows // down) * -(-columns // across) <= MOST_IN_ALL
 
 
-def test_blocks_at_the_edge_are_smaller_and_gaps_are_gaps_only_where_all_is():
+def test_edge_blocks_are_smaller_and_only_full_gaps_are_gaps():
     numbers = torch.arange(301.0 * 301).reshape(1, 301, 301)
     mask = torch.ones(301, 301, dtype=torch.bool).tril()
     figure = heatmap.heatmap(
-        given(words(301), masked_scores=numbers.masked_fill(~mask, -torch.inf), mask=mask), "masked_scores"
+        trace_of(words(301), masked_scores=numbers.masked_fill(~mask, -torch.inf), mask=mask), "masked_scores"
     )
     [cells, ground], by = visible(figure)
     assert by == (2, 2)
@@ -629,18 +637,18 @@ def test_blocks_at_the_edge_are_smaller_and_gaps_are_gaps_only_where_all_is():
     assert widths.tolist() == [1, 2]
 
 
-def test_a_pooled_mosaic_says_how_many_numbers_a_cell_stands_for_in_all():
-    figure = heatmap.heads(given(words(700), scores=noise(8, 700, 700)), "scores")
-    before = figure.layout.meta["panels"][0]["block"]
+def test_pooled_mosaic_states_how_many_numbers_a_cell_covers():
+    figure = heatmap.heads(trace_of(words(700), scores=noise(8, 700, 700)), "scores")
+    block_size = figure.layout.meta["panels"][0]["block"]
     _, (down, across) = visible(figure)
-    assert before > 1
+    assert block_size > 1
     assert down == across > 1
-    together = " ".join(texts(ET.fromstring(picture(figure, "svg"))))
-    assert f"each cell the largest of {before * down} × {before * across}" in together
-    assert together.count("each cell the largest of") == 1
+    joined = " ".join(texts(ET.fromstring(picture(figure, "svg"))))
+    assert f"each cell the largest of {block_size * down} × {block_size * across}" in joined
+    assert joined.count("each cell the largest of") == 1
 
 
-def test_pooling_takes_the_number_that_stands_out_and_tells_rows_from_columns():
+def test_pooling_keeps_outliers_and_separates_rows_from_columns():
     matrix = np.array([[1, -5, 2], [3, 4, np.nan], [np.nan, np.nan, -1]])
     np.testing.assert_array_equal(pooled(matrix, 2, 2)[:, 0][:1], [-5])
     assert not np.isfinite(pooled(matrix, 2, 2)[1, 0])
@@ -650,8 +658,8 @@ def test_pooling_takes_the_number_that_stands_out_and_tells_rows_from_columns():
     assert pooled(matrix, 1, 1) is matrix
 
 
-@pytest.mark.parametrize("scale", [PROBABILITY, SIGNED, over_powers(1.0)], ids=["probability", "signed", "powers"])
-def test_a_number_in_a_cell_can_be_read_on_every_colour(scale):
+@pytest.mark.parametrize("scale", [PROBABILITY, SIGNED, log_colorscale(1.0)], ids=["probability", "signed", "powers"])
+def test_numbers_in_cells_are_readable_on_every_colour(scale):
     for ground in {*colors_of(np.linspace(0, 1, 4096), scale, 0, 1), *(color.lower() for _, color in scale)}:
         assert contrast(ink_on(ground), ground) == max(contrast(ink, ground) for ink in ("#ffffff", "#111111")) >= 4.3
 
@@ -660,7 +668,7 @@ def test_a_number_in_a_cell_can_be_read_on_every_colour(scale):
 
 
 @pytest.mark.parametrize("name", ["weights", "scores", "12 heads", "scaling"])
-def test_the_colour_bar_is_made_of_shapes_from_one_end_of_the_scale_to_the_other(name):
+def test_colour_bar_consists_of_shapes_across_the_whole_scale(name):
     figure, root = FIGURES[name](), svg(name)
     boxes, colors = shapes(root, "colorbar")
     order = np.argsort(boxes[:, 0])
@@ -696,46 +704,46 @@ def test_points_lie_on_the_curve_in_their_colours(name):
     assert {"0.05", "1/8", "8"} <= set(texts(root))
 
 
-# -- what is refused, and what is left alone ----------------------------------------------------
+# -- refusals and side effects ----------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [1.9, 0, -5, 100.1, float("nan"), float("inf")])
-def test_a_width_out_of_range_is_refused_in_a_sentence(width):
+def test_width_out_of_range_is_refused_in_one_sentence(width):
     with pytest.raises(PictureError, match=r"2 to 100 cm wide; got .*: choose"):
         picture(FIGURES["weights"](), "svg", width)
 
 
 @pytest.mark.parametrize("kind", ["jpg", "", "SVG", "eps"])
-def test_another_kind_is_refused_in_a_sentence(kind):
+def test_unknown_file_kind_is_refused_in_one_sentence(kind):
     with pytest.raises(AttentionError, match=r"png, svg or pdf; got .*: choose"):
         picture(FIGURES["weights"](), kind)
 
 
-def test_a_figure_of_another_sort_is_refused_in_a_sentence():
+def test_unsupported_figure_is_refused_in_one_sentence():
     with pytest.raises(PictureError, match="got pie, scatter3d"):
         picture(go.Figure([go.Pie(values=[1]), go.Scatter3d(x=[1], y=[1], z=[1])]), "svg")
 
 
-def test_the_figure_is_left_as_it_was():
+def test_rendering_does_not_change_the_figure():
     figure = FIGURES["12 heads"]()
-    before = figure.to_json()
+    original = figure.to_json()
     picture(figure, "svg")
-    assert figure.to_json() == before
+    assert figure.to_json() == original
 
 
-def test_threads_do_not_disturb_each_other_nor_the_settings():
+def test_threads_disturb_neither_each_other_nor_the_settings():
     import matplotlib as mpl
 
-    before = dict(mpl.rcParams)
-    asked = [(name, kind) for name in ("weights", "entropy") for kind in KINDS] * 2
-    expected = [drawn(*both) for both in asked]
+    settings = dict(mpl.rcParams)
+    requests = [(name, kind) for name in ("weights", "entropy") for kind in KINDS] * 2
+    expected = [drawn(*request) for request in requests]
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda both: picture(FIGURES[both[0]](), both[1]), asked))
-    assert made == expected
-    assert dict(mpl.rcParams) == before
+        pictures = list(pool.map(lambda request: picture(FIGURES[request[0]](), request[1]), requests))
+    assert pictures == expected
+    assert dict(mpl.rcParams) == settings
 
 
-def test_matplotlib_is_imported_when_the_first_picture_is_made_and_never_pyplot():
+def test_matplotlib_is_imported_by_the_first_picture_and_pyplot_never():
     code = """
         import sys
         from attention.export import paper

@@ -1,4 +1,4 @@
-"""A figure as one HTML file: nothing from outside, nothing executed but what draws it, and the numbers of the figure."""
+"""A figure as one HTML file: no external resources, no scripts except the drawing code, and the numbers of the figure."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("make", [weights, heads, shares, evil])
-def test_the_page_has_a_title_a_language_and_an_alt_text_and_refers_to_nothing(make: Callable[[], go.Figure]) -> None:
+def test_html_has_title_language_alt_text_and_no_references(make: Callable[[], go.Figure]) -> None:
     figure = make()
     tags = Tags(html(figure))
     assert {name for name, _ in tags.found} == {
@@ -90,7 +90,7 @@ def test_the_page_has_a_title_a_language_and_an_alt_text_and_refers_to_nothing(m
     assert "connect-src" not in policy
 
 
-def test_tokens_with_markup_do_not_leave_the_data() -> None:
+def test_markup_in_tokens_stays_inside_the_data() -> None:
     page = html(evil())
     scripts = Tags(page).all("script")
     assert len(scripts) == page.count("<script") == 3
@@ -100,7 +100,7 @@ def test_tokens_with_markup_do_not_leave_the_data() -> None:
     assert any("script" in name for name in content["figures"][0]["layout"]["yaxis"]["labelalias"].values())
 
 
-def test_markup_in_a_title_or_an_alt_text_stays_text() -> None:
+def test_markup_in_a_title_or_alt_text_is_literal() -> None:
     figure = evil()
     figure.layout.title.text = "<b>&lt;/title&gt;&lt;script&gt;</b>"
     figure.layout.meta = {**figure.layout.meta, "alt": '"><script>window.taken = 1</script>'}
@@ -110,14 +110,14 @@ def test_markup_in_a_title_or_an_alt_text_stays_text() -> None:
     assert len(tags.all("script")) == 3
 
 
-def test_the_same_figure_gives_the_same_page_and_stays_as_it_was() -> None:
+def test_equal_figures_give_equal_html_and_stay_unchanged() -> None:
     figure = weights()
-    before = figure.to_json()
+    original = figure.to_json()
     assert html(figure) == html(weights())
-    assert figure.to_json() == before
+    assert figure.to_json() == original
 
 
-def test_sharing_logos_and_mathjax_are_off() -> None:
+def test_html_disables_sharing_logos_and_mathjax() -> None:
     page = html(weights())
     (_, content), (_, plotly), _ = Tags(page).all("script")
     config = json.loads(content)["config"]
@@ -129,14 +129,14 @@ def test_sharing_logos_and_mathjax_are_off() -> None:
 
 @pytest.fixture
 def open_file(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens a figure's page from a file without a network; at the end it asked for nothing and logged nothing."""
-    asked: list[str] = []
+    """Opens a figure's page from a file without a network; at the end, asserts that it requested and logged nothing."""
+    requests: list[str] = []
     logged: list[str] = []
     context = browser.new_context(viewport={"width": 1000, "height": 800}, offline=True, accept_downloads=True)
 
     def on_request(request: Request) -> None:
         if not request.url.startswith(("data:", "blob:")):
-            asked.append(request.url)
+            requests.append(request.url)
 
     def open_file(figure: go.Figure | list[go.Figure]) -> Page:
         path = tmp_path / "figure.html"
@@ -151,7 +151,7 @@ def open_file(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
     yield open_file
     context.close()
-    assert asked == [(tmp_path / "figure.html").as_uri()]
+    assert requests == [(tmp_path / "figure.html").as_uri()]
     assert not logged
 
 
@@ -165,21 +165,19 @@ def painted(page: Page, trace: int = 0) -> np.ndarray:
 
 
 def place(page: Page, row: int, column: int) -> list[float]:
-    """Where a cell's middle is on the screen."""
-    found: list[float] = page.evaluate(
+    """The position of a cell's middle on the screen."""
+    position: list[float] = page.evaluate(
         """([row, column]) => { const plot = document.getElementById('figure'), {xaxis, yaxis} = plot._fullLayout;
             const box = plot.getBoundingClientRect();
             return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(row)]; }""",
         [row, column],
     )
-    return found
+    return position
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("make", [weights, heads])
-def test_the_painted_numbers_are_those_of_the_figure_and_are_said_and_read(
-    open_file: Open, make: Callable[[], go.Figure]
-) -> None:
+def test_html_paints_the_numbers_of_the_figure_readably(open_file: Open, make: Callable[[], go.Figure]) -> None:
     figure = make()
     page = open_file(figure)
     for i, trace in enumerate(figure.data):
@@ -189,14 +187,14 @@ def test_the_painted_numbers_are_those_of_the_figure_and_are_said_and_read(
     assert ticks == list(figure.layout.yaxis.ticktext)
     if make is heads:
         return
-    # A hover says position and token, and the whole number.
+    # A hover shows position, token, and the full number.
     page.mouse.move(*place(page, 4, 2))
     page.wait_for_selector(".hoverlayer text")
-    said = "".join(page.locator(".hoverlayer text").all_text_contents())
-    assert "query 4 the" in said
-    assert "key 2 sat" in said
-    assert f"{figure.data[0].z[4, 2]:.9g}" in said
-    # Numbers stand in the cells only where they can be read.
+    hover = "".join(page.locator(".hoverlayer text").all_text_contents())
+    assert "query 4 the" in hover
+    assert "key 2 sat" in hover
+    assert f"{figure.data[0].z[4, 2]:.9g}" in hover
+    # Cells show numbers only where they are readable.
     assert page.locator(".heatmap-label").count() == 36
     page.set_viewport_size({"width": 200, "height": 800})
     expect(page.locator(".heatmap-label")).to_have_count(0)
@@ -206,7 +204,7 @@ def test_the_painted_numbers_are_those_of_the_figure_and_are_said_and_read(
 
 
 @pytest.mark.browser
-def test_several_figures_stand_in_one_page_side_by_side(open_file: Open) -> None:
+def test_several_figures_share_one_html_page_side_by_side(open_file: Open) -> None:
     trace = TypedText(CAT, AttentionConfig(mask="causal")).trace()
     figures = [heatmap.heatmap(trace, step) for step in ("scores", "weights", "output")]
     page = open_file(figures)
@@ -215,7 +213,7 @@ def test_several_figures_stand_in_one_page_side_by_side(open_file: Open) -> None
             "(i) => document.querySelectorAll('[role=figure]')[i].calcdata[0][0].z.map((row) => [...row])", i
         )
         np.testing.assert_array_equal(np.array(rows, dtype=np.float32), figure.data[0].z)
-    boxes = [one.bounding_box() for one in page.locator("[role=figure]").all()]
+    boxes = [figure.bounding_box() for figure in page.locator("[role=figure]").all()]
     assert len({box["y"] for box in boxes if box}) == 1
     page.set_viewport_size({"width": 400, "height": 800})
     page.wait_for_function("document.querySelector('.main-svg').clientWidth < 400")
@@ -223,7 +221,7 @@ def test_several_figures_stand_in_one_page_side_by_side(open_file: Open) -> None
 
 
 @pytest.mark.browser
-def test_tags_in_tokens_are_painted_as_text_and_never_run(open_file: Open) -> None:
+def test_html_tags_in_tokens_are_text_and_never_run(open_file: Open) -> None:
     page = open_file(evil())
     assert page.evaluate("window.taken") is None
     assert page.locator("img, script[src]").count() == 0
@@ -236,7 +234,7 @@ def test_tags_in_tokens_are_painted_as_text_and_never_run(open_file: Open) -> No
 
 
 @pytest.mark.browser
-def test_the_page_s_own_button_saves_a_png_without_a_network(open_file: Open) -> None:
+def test_html_button_saves_a_png_without_a_network(open_file: Open) -> None:
     page = open_file(shares())
     page.locator("#figure").hover()
     with page.expect_download() as waiting:

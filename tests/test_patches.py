@@ -1,4 +1,4 @@
-"""What of Streamlit is replaced stands in one folder, each with its canary, its table row and an issue for Streamlit."""
+"""All patches of Streamlit are in one folder, each with a canary, a row of the table and an issue for Streamlit."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from conftest import ROOT
 FOLDER = ROOT / "pages" / "ui" / "patches"
 PATCHES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".py", ".js") and path.name != "__init__.py")
 OURS = [ROOT / "app.py", *(path for name in ("attention", "pages", "deploy") for path in (ROOT / name).rglob("*.*"))]
-THEIRS = ("streamlit", "starlette", "uvicorn", "anyio")
-STATE = ("st.session_state", "st.query_params")  # made to be assigned to
+PATCHED_PACKAGES = ("streamlit", "starlette", "uvicorn", "anyio")
+STATE = ("st.session_state", "st.query_params")  # attributes meant for assignment
 
 
-def replaced(path: Path, text: str) -> list[str]:
-    """What a file replaces in Streamlit, in its server or in the browser."""
+def replacements(path: Path, text: str) -> list[str]:
+    """Everything that a file replaces in Streamlit, in its server or in the browser."""
     return list(_in_python(ast.parse(text)) if path.suffix == ".py" else _in_script(text))
 
 
 def _in_python(tree: ast.AST) -> Iterator[str]:
-    theirs = {
+    imported = {
         (name.asname or name.name).split(".")[0]
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in node.names
-        if (getattr(node, "module", None) or name.name).split(".")[0] in THEIRS
+        if (getattr(node, "module", None) or name.name).split(".")[0] in PATCHED_PACKAGES
     }
 
     def root(node: ast.AST) -> str:
@@ -39,17 +39,17 @@ def _in_python(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             target = ast.unparse(node)
-            if root(node) in theirs and not target.startswith(STATE):
+            if root(node) in imported and not target.startswith(STATE):
                 yield target
         called = isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Name) and node.func.id
-        if called in ("setattr", "delattr") and isinstance(node, ast.Call) and root(node.args[0]) in theirs:
+        if called in ("setattr", "delattr") and isinstance(node, ast.Call) and root(node.args[0]) in imported:
             yield ast.unparse(node)
 
 
 _BROWSER = r"(?:globalThis|window|history|document|navigator|[A-Z]\w+\.prototype)"
 _SET = r"(?:(?:globalThis|window)\.[A-Z]|(?:history|navigator|[A-Z]\w+\.prototype)\.)\w+ = "
 _SCRIPT = re.compile(rf"(?<![\w.]){_SET}|Object\.define\w+\({_BROWSER}")
-"""What replaces a class or a method of the browser."""
+"""Assignments that replace a class or a method of the browser."""
 
 
 def _in_script(text: str) -> list[str]:
@@ -57,7 +57,7 @@ def _in_script(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "found"),
+    ("name", "text", "expected"),
     [
         ("x.py", "from streamlit.a import B\nB.c = 1", ["B.c"]),
         ("x.py", "from streamlit import a as b\nb.c.d = 1", ["b.c.d"]),
@@ -82,21 +82,21 @@ def _in_script(text: str) -> list[str]:
         ),
     ],
 )
-def test_a_replaced_thing_is_found(name: str, text: str, found: list[str]) -> None:
-    assert replaced(Path(name), text) == found
+def test_patch_check_finds_a_replacement(name: str, text: str, expected: list[str]) -> None:
+    assert replacements(Path(name), text) == expected
 
 
-def test_nothing_of_streamlit_or_the_browser_is_replaced_outside_of_the_folder() -> None:
+def test_streamlit_and_browser_are_replaced_only_in_the_patches_folder() -> None:
     files = [path for path in OURS if path.suffix in (".py", ".js") and "vendor" not in path.parts]
     assert len(files) > 200
-    found = {path: replaced(path, path.read_text(encoding="utf-8")) for path in files if path.parent != FOLDER}
-    assert not {path: names for path, names in found.items() if names}
+    by_file = {path: replacements(path, path.read_text(encoding="utf-8")) for path in files if path.parent != FOLDER}
+    assert not {path: names for path, names in by_file.items() if names}
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda path: path.name)
-def test_a_patch_names_what_it_replaces_why_its_canary_and_what_would_do_without_it(patch: Path) -> None:
+def test_patch_documents_target_reason_canary_and_replacement(patch: Path) -> None:
     text = patch.read_text(encoding="utf-8")
-    assert replaced(patch, text)
+    assert replacements(patch, text)
     head = re.sub(r"\n(?://)?", " ", text[: 2**11])
     fields = re.findall(r"(Replaces|Why|Canary|Public replacement): +\S", head)
     assert fields == ["Replaces", "Why", "Canary", "Public replacement"]
@@ -105,7 +105,7 @@ def test_a_patch_names_what_it_replaces_why_its_canary_and_what_would_do_without
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda path: path.name)
-def test_a_patch_has_an_issue_for_streamlit_that_can_be_sent(patch: Path) -> None:
+def test_patch_has_an_issue_text_for_streamlit(patch: Path) -> None:
     title, empty, *body = patch.with_suffix(".md").read_text(encoding="utf-8").splitlines()
     assert 20 < len(title) < 100
     assert not empty
@@ -115,7 +115,7 @@ def test_a_patch_has_an_issue_for_streamlit_that_can_be_sent(patch: Path) -> Non
     ]
 
 
-def test_the_table_in_contributing_has_exactly_the_patches_with_their_canaries() -> None:
+def test_contributing_lists_exactly_the_patches_with_their_canaries() -> None:
     rows = re.findall(r"^\| `(\w+\.\w+)` \|.*?`(tests/\w+\.py)`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     assert sorted(name for name, _ in rows) == [path.name for path in PATCHES]
     for name, canary in rows:
@@ -124,7 +124,9 @@ def test_the_table_in_contributing_has_exactly_the_patches_with_their_canaries()
     assert {path.stem for path in FOLDER.glob("*.md")} == {path.stem for path in PATCHES}
 
 
-def test_every_patch_in_python_is_applied() -> None:
-    [apply] = [one for one in ast.parse((FOLDER / "__init__.py").read_text()).body if isinstance(one, ast.FunctionDef)]
+def test_every_python_patch_is_applied() -> None:
+    [apply] = [
+        node for node in ast.parse((FOLDER / "__init__.py").read_text()).body if isinstance(node, ast.FunctionDef)
+    ]
     called = [ast.unparse(node.func) for node in ast.walk(apply) if isinstance(node, ast.Call)]
     assert sorted(called) == [f"{path.stem}.apply" for path in PATCHES if path.suffix == ".py"]

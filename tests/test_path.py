@@ -1,4 +1,4 @@
-"""The path of lessons: every answer is right by a few lines of its own, and is nowhere before somebody has answered."""
+"""The path of lessons: every answer is confirmed by independent code, and hidden until the reader has answered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attention.lessons import asking, files
 from attention.lessons.answers import FUNCTIONS, Seen, worked_out
 from attention.lessons.kinds import KINDS, reply_to
 from attention.lessons.lesson import MOST_WORDS, Lesson
-from pages.ui.server.traces import seen_of
+from pages.ui.server.traces import context_of
 
 PATH = files.path()
 WORDS = "an owl asked the moon"
@@ -29,47 +29,47 @@ COPPER = "The quiet harbor watched the copper moon. The quiet harbor watched the
 
 
 @cache
-def seen(name: str) -> Seen:
-    found = PATH[name]
-    for model in re.findall(r"&model=([\w.-]+)", found.state):
+def lesson_context(name: str) -> Seen:
+    lesson = PATH[name]
+    for model in re.findall(r"&model=([\w.-]+)", lesson.state):
         if not (ROOT / "models" / model).is_dir():
-            pytest.skip(f"models/{model} is not here: make models ALL=1")
-    return seen_of(found)
+            pytest.skip(f"models/{model} is missing: run make models ALL=1")
+    return context_of(lesson)
 
 
 def softmax(*scores: float) -> list[float]:
-    powers = [math.exp(one) for one in scores]
-    return [one / sum(powers) for one in powers]
+    powers = [math.exp(score) for score in scores]
+    return [power / sum(powers) for power in powers]
 
 
 def rows(name: str) -> torch.Tensor:
-    """The scaled scores of a lesson, worked out from its Q and K."""
-    layer = seen(name).after.layers[0]
+    """The scaled scores of a lesson, computed from its Q and K."""
+    layer = lesson_context(name).after.layers[0]
     query, key = layer["query"][0], layer["key"][0]
     return query @ key.T / math.sqrt(query.shape[1])
 
 
-def says(*interventions: str) -> float:
+def copper_probability(*interventions: str) -> float:
     from attention.formula.intervention import read
 
     changes = read(";".join(interventions))
-    (said,) = Model("SmolLM2-135M-Instruct", COPPER, predict=(12,), interventions=changes).trace().predictions
-    return dict(zip(said.tokens, said.probabilities, strict=True))["·copper"]
+    (prediction,) = Model("SmolLM2-135M-Instruct", COPPER, predict=(12,), interventions=changes).trace().predictions
+    return dict(zip(prediction.tokens, prediction.probabilities, strict=True))["·copper"]
 
 
-def silenced() -> float:
-    """The weight on what came after the same word, in a model whose first layer gives zeros."""
+def ablated_weight() -> float:
+    """The weight on the token after the same word, in a model whose first layer is ablated."""
     from attention.training.network import forward
 
     trained = Trained("induction", text=WORDS)
     design = trained.plan.design
     batch = trained.plan.task.posed(trained.example.ids, design)
-    _, kept = forward(trained.snapshot().parameters, design, batch, silent={("layer 0", 0)})
-    return float(kept["layer 1"]["weights"][0, 0, 7, 3])
+    _, recorded = forward(trained.snapshot().parameters, design, batch, silent={("layer 0", 0)})
+    return float(recorded["layer 1"]["weights"][0, 0, 7, 3])
 
 
-# By name of the lesson; nothing here asks the functions that answers are made of.
-RIGHT: dict[str, Callable[[], Any]] = {
+# By name of the lesson; independent of the functions that answers use.
+TRUTHS: dict[str, Callable[[], Any]] = {
     "score": lambda: 2 * 2 + 0 * 4 + 2 * 3,
     "share": lambda: softmax(0, 0, 2, 1),
     "order": lambda: [1, 3, 2, 0],
@@ -83,112 +83,118 @@ RIGHT: dict[str, Callable[[], Any]] = {
     "lookup": lambda: [entry[0] for entry in Trained("lookup").example.memory].index("k"),
     "previous": lambda: 7 - 1,
     "stripe": lambda: WORDS.split().index("asked") + 1,
-    "break": lambda: ["less", "more"][silenced() > 0.99],
+    "break": lambda: ["less", "more"][ablated_weight() > 0.99],
     "previous-real": lambda: 3 - 1,
     "induction-real": lambda: COPPER.split().index("copper"),
-    "silence": lambda: ["less", "more"][says("18.6.zero", "17.3.zero", "17.4.zero", "17.5.zero") > says()],
+    "silence": lambda: ["less", "more"][copper_probability("18.6.zero", "17.3.zero", "17.4.zero", "17.5.zero") > copper_probability()],
 }  # fmt: skip
 
 
-def wrong(found: Lesson, truth: Any) -> list[Any]:
-    """Every wrong answer to a lesson, or one of each kind where there are endlessly many."""
-    n = len(seen(found.name).after.layer(seen(found.name).layer).key_tokens)
-    match found.kind:
+def wrong_answers(lesson: Lesson, truth: Any) -> list[Any]:
+    """Every wrong answer to a lesson, or one of each kind where they are infinitely many."""
+    n = len(lesson_context(lesson.name).after.layer(context_of(lesson.name).layer).key_tokens)
+    match lesson.kind:
         case "choice":
-            every: list[Any] = list(found.options)
+            answers: list[Any] = list(lesson.options)
         case "key":
-            every = list(range(n))
+            answers = list(range(n))
         case "cell":
-            every = [(q, k) for q in range(n) for k in range(n)]
+            answers = [(q, k) for q in range(n) for k in range(n)]
         case "order":
-            every = list(permutations(range(n)))
+            answers = list(permutations(range(n)))
         case "number":
-            every = [
+            answers = [
                 truth - 1000,
                 truth - 0.4,
                 truth + 0.4,
                 truth + 1000,
-                *(float(to) for to, _ in found.replies if to.isdigit()),
+                *(float(to) for to, _ in lesson.replies if to.isdigit()),
             ]
         case _:
-            every = [(0.25,) * 4, (0.7, 0.1, 0.1, 0.1), (0.0, 0.0, 1.0, 0.0), (1.0, 1.0, 1.0, 1.0)]
-    return [one for one in every if not KINDS[found.kind].right(one, truth, found.tolerance)]
+            answers = [(0.25,) * 4, (0.7, 0.1, 0.1, 0.1), (0.0, 0.0, 1.0, 0.0), (1.0, 1.0, 1.0, 1.0)]
+    return [answer for answer in answers if not KINDS[lesson.kind].right(answer, truth, lesson.tolerance)]
 
 
-def test_the_path_has_every_kind_of_question_and_ends() -> None:
-    assert {one.kind for one in PATH.values()} == set(KINDS)
+def test_path_has_every_kind_of_question_and_ends() -> None:
+    assert {lesson.kind for lesson in PATH.values()} == set(KINDS)
     assert next(iter(PATH)) == "score"
-    assert set(RIGHT) <= set(PATH), "whose truth was worked out by other means"
-    assert [one.next for one in PATH.values()] == [*list(PATH)[1:], ""]
+    assert set(TRUTHS) <= set(PATH), "every independent answer belongs to a lesson"
+    assert [lesson.next for lesson in PATH.values()] == [*list(PATH)[1:], ""]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
 def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
-    found, about = PATH[name], seen(name)
-    assert len(found.text.split()) <= MOST_WORDS
-    assert found.question.count("?") + found.question.count(".") + found.question.count(":") <= 3
-    truth = worked_out(found.answer, about)
-    if name in RIGHT:
-        right = RIGHT[name]()
-        assert truth == (pytest.approx(right, abs=1e-5) if not isinstance(truth, str) else right)
-        assert found.kind not in ("cell", "order") or list(truth) == right
-    options = wrong(found, truth)
-    replies = [reply_to(found.kind, one, truth, False, found.replies) for one in options]
+    lesson, context = PATH[name], lesson_context(name)
+    assert len(lesson.text.split()) <= MOST_WORDS
+    assert lesson.question.count("?") + lesson.question.count(".") + lesson.question.count(":") <= 3
+    truth = worked_out(lesson.answer, context)
+    if name in TRUTHS:
+        expected = TRUTHS[name]()
+        assert truth == (pytest.approx(expected, abs=1e-5) if not isinstance(truth, str) else expected)
+        assert lesson.kind not in ("cell", "order") or list(truth) == expected
+    options = wrong_answers(lesson, truth)
+    replies = [reply_to(lesson.kind, option, truth, False, lesson.replies) for option in options]
     assert all(replies)
-    assert len(set(replies)) >= min(len(options), 2) or found.kind == "choice"
-    assert {*replies, reply_to(found.kind, truth, truth, True, found.replies)} == {words for _, words in found.replies}
-    if (cell := asking.cell_of(found, about)) is not None:
-        assert explain(about.after, cell.step, cell.layer, cell.head, cell.row, cell.column).words
+    assert len(set(replies)) >= min(len(options), 2) or lesson.kind == "choice"
+    assert {*replies, reply_to(lesson.kind, truth, truth, True, lesson.replies)} == {
+        words for _, words in lesson.replies
+    }
+    if (cell := asking.cell_of(lesson, context)) is not None:
+        assert explain(context.after, cell.step, cell.layer, cell.head, cell.row, cell.column).words
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PATH)
-def test_nothing_tells_the_answer_before_there_is_one(name: str) -> None:
-    found, about = PATH[name], seen(name)
-    truth = worked_out(found.answer, about)
-    before = [asking.told(found, about, ()), asking.told(found, about, wrong(found, truth)[:1])]
-    for message in before:
+def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
+    lesson, context = PATH[name], lesson_context(name)
+    truth = worked_out(lesson.answer, context)
+    hidden = [asking.told(lesson, context, ()), asking.told(lesson, context, wrong_answers(lesson, truth)[:1])]
+    for message in hidden:
         assert message["truth"] is None
         assert not message["said"]
         assert message["stage"] in ("ask", "again")
         assert "marks" not in str(message["figures"])
-        assert reply_to(found.kind, truth, truth, True, found.replies) not in message["reply"]
-    assert before[0]["figures"] == before[1]["figures"]
-    done = asking.told(found, about, [truth])
+        assert reply_to(lesson.kind, truth, truth, True, lesson.replies) not in message["reply"]
+    assert hidden[0]["figures"] == hidden[1]["figures"]
+    done = asking.told(lesson, context, [truth])
     assert done["stage"] == "done"
     assert done["right"]
-    # What comes with the answer was neither shown nor hinted at: those cells were empty, or those maps not there.
-    for figure, whole in zip(before[0]["figures"], done["figures"], strict=False):
-        shown = [cell for row in figure["cells"] for cell in row if cell]
-        kept_back = sum(cell is None for row in figure["cells"] for cell in row)
-        assert kept_back or figure["cells"] == whole["cells"]
-        assert len(shown) + kept_back == sum(map(len, whole["cells"]))
-    assert found.hide or found.turn or found.kind == "cell"
-    if isinstance(truth, tuple | int) and found.hide and found.kind != "number":
-        (part, *_) = found.hide
-        assert all(None in row for figure in before[0]["figures"] if figure["step"] == part.step for i, row in enumerate(figure["cells"]) if i + figure["first"] == part.row)  # fmt: skip
-    if found.turn:
-        assert about.after is not about.before
-        assert len(done["figures"]) == 2 * len(before[0]["figures"])
-    twice = asking.told(found, about, wrong(found, truth)[:1] * 2)
-    assert (twice["stage"], twice["right"]) == ("done", False)
-    assert twice["truth"] == done["truth"]
+    # The revealed values were neither shown nor hinted at before: their cells were empty, or their maps missing.
+    for figure, revealed in zip(hidden[0]["figures"], done["figures"], strict=False):
+        visible = [cell for row in figure["cells"] for cell in row if cell]
+        empty = sum(cell is None for row in figure["cells"] for cell in row)
+        assert empty or figure["cells"] == revealed["cells"]
+        assert len(visible) + empty == sum(map(len, revealed["cells"]))
+    assert lesson.hide or lesson.turn or lesson.kind == "cell"
+    if isinstance(truth, tuple | int) and lesson.hide and lesson.kind != "number":
+        (part, *_) = lesson.hide
+        assert all(None in row for figure in hidden[0]["figures"] if figure["step"] == part.step for i, row in enumerate(figure["cells"]) if i + figure["first"] == part.row)  # fmt: skip
+    if lesson.turn:
+        assert context.after is not context.before
+        assert len(done["figures"]) == 2 * len(hidden[0]["figures"])
+    second_guess = asking.told(lesson, context, wrong_answers(lesson, truth)[:1] * 2)
+    assert (second_guess["stage"], second_guess["right"]) == ("done", False)
+    assert second_guess["truth"] == done["truth"]
 
 
 def sent(app: AppTest) -> str:
-    return next(one.proto.json for one in app.get("bidi_component") if one.proto.component_name == "attention_lesson")
+    return next(
+        component.proto.json
+        for component in app.get("bidi_component")
+        if component.proto.component_name == "attention_lesson"
+    )
 
 
-def test_the_page_sends_what_is_asked_then_what_is_true() -> None:
+def test_page_sends_the_question_first_and_the_truth_later() -> None:
     app = opened("pages/lessons.py", lessons_open="mix")
     assert not app.exception
-    assert app.markdown[0].value.endswith("What a weight brings")
+    assert app.markdown[0].value.endswith("What a weight does")
     assert '"truth":null' in sent(app).replace(" ", "")
     assert "head_output" in sent(app)
     assert not app.latex
     app.session_state["session"].guesses["mix"] = [12.0]
-    assert "adds the values as they are" in sent(app.run())
+    assert "adds the values without weights" in sent(app.run())
     assert not app.latex
     app.session_state["session"].guesses["mix"] = [12.0, 3.0]
     assert "It is not what" not in sent(app.run())
@@ -197,7 +203,7 @@ def test_the_page_sends_what_is_asked_then_what_is_true() -> None:
     assert app.latex
 
 
-def test_a_model_that_learns_here_is_watched_after_the_answer() -> None:
+def test_lesson_training_is_watched_after_the_answer() -> None:
     app = opened("pages/lessons.py", lessons_open="stripe")
     assert "./training" not in sent(app)
     app.session_state["session"].guesses["stripe"] = [3]
@@ -209,14 +215,16 @@ def test_a_model_that_learns_here_is_watched_after_the_answer() -> None:
     assert "“moon” → “owl” (query 4, key 1)" in json.loads(message)["message"]["said"]
 
 
-def test_answer_of_a_silenced_model_breaks_at_its_stripe() -> None:
-    found, about = PATH["break"], seen("break")
-    before, after = (one for one in asking.told(found, about, ["less"])["figures"] if one["step"] == "said")
-    assert (before["rows"], before["columns"][0]) == (["asked"], "the")
-    assert after["columns"][0] == "an" != WORDS.split()[3]
-    app = opened("app.py", **found.link_turned, q="7", k="3")
+def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
+    lesson, context = PATH["break"], lesson_context("break")
+    first, second = (figure for figure in asking.told(lesson, context, ["less"])["figures"] if figure["step"] == "said")
+    assert (first["rows"], first["columns"][0]) == (["asked"], "the")
+    assert second["columns"][0] == "an" != WORDS.split()[3]
+    app = opened("app.py", **lesson.link_turned, q="7", k="3")
     assert not app.exception
-    assert any("“the” 0.99" in one.value for one in app.markdown)  # and not what is said at the first word, which stays
+    assert any(
+        "“the” 0.99" in markdown.value for markdown in app.markdown
+    )  # not the prediction at the first word, which does not change
 
 
 @pytest.mark.parametrize(
@@ -224,10 +232,10 @@ def test_answer_of_a_silenced_model_breaks_at_its_stripe() -> None:
     ["__import__('os').getcwd()", "value(weights, q=0, k=0).__class__", "value(weights, q=99, k=0)", "row(weights)", "1 + 1",
      "argmax_key(nothing, q=0)", "value(weights, **{'q': 0})", "value(open('x'), 0, 0)", "(" * 5000, ""],
 )  # fmt: skip
-def test_answer_is_only_a_function_of_the_table(expression: str) -> None:
-    with pytest.raises(FileError, match="An answer is one of argmax_key, "):
-        worked_out(expression, seen("map"))
-    assert all(one.__doc__ for one in FUNCTIONS.values())
+def test_answer_calls_only_functions_of_its_table(expression: str) -> None:
+    with pytest.raises(FileError, match="An answer calls one of argmax_key, "):
+        worked_out(expression, lesson_context("map"))
+    assert all(function.__doc__ for function in FUNCTIONS.values())
 
 
 GOOD = "---\ntitle: T\nstate: text=a b\nshow: weights\nkind: key\nquestion: Q?\nanswer: argmax_key(weights, q=0)\n---\nText.\n- right: Yes.\n"
@@ -238,22 +246,22 @@ GOOD = "---\ntitle: T\nstate: text=a b\nshow: weights\nkind: key\nquestion: Q?\n
     [
         ("title: T\n", "", "it lacks title: add that"),
         ("kind: key", "kind: riddle", "is one of cell, key, choice, order, number, row; got 'riddle'"),
-        ("show: weights", "show: weights three", "a step, and its row and column"),
+        ("show: weights", "show: weights three", "a step, optionally followed by a row and a column"),
         ("show: weights", "colour: red", "is one of title, state, "),
         ("Text.", "word " * 61, "at most 60 words; got 61"),
-        ("- right: Yes.", "- right", "what it replies to, a colon and a sentence"),
+        ("- right: Yes.", "- right", "a condition, a colon and a sentence"),
         ("show: weights", "show: weights\ntolerance: some", "is a number; got 'some'"),
         ("---\n", "", "between two lines of ---"),
     ],
 )
-def test_a_file_that_is_no_lesson_says_what_it_lacks(old: str, new: str, says: str) -> None:
+def test_invalid_lesson_file_names_what_is_missing(old: str, new: str, says: str) -> None:
     assert files.read("one", GOOD).title == "T"
     with pytest.raises(FileError, match=re.escape(says)):
         files.read("one", GOOD.replace(old, new, 2))
 
 
-def test_lessons_in_a_circle_are_no_path() -> None:
-    one = files.read("one", GOOD.replace("title: T", "title: T\nnext: two"))
-    two = files.read("two", GOOD.replace("title: T", "title: T\nnext: one"))
-    with pytest.raises(FileError, match="they make no path"):
-        files.in_order([one, two])
+def test_circular_lessons_are_refused_as_a_path() -> None:
+    first = files.read("one", GOOD.replace("title: T", "title: T\nnext: two"))
+    second = files.read("two", GOOD.replace("title: T", "title: T\nnext: one"))
+    with pytest.raises(FileError, match="these lessons form no path"):
+        files.in_order([first, second])

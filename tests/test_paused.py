@@ -1,4 +1,4 @@
-"""A state under which the server died twice is not run again by itself: the page says so, and offers the default."""
+"""A state with which the server died twice is not run again automatically: the page reports it, and offers the default."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ LINK = {"heads": "8", "text": "too much for anybody"}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_nothing_of_a_paused_address_is_worked_out(page: str) -> None:
+def test_paused_address_runs_nothing(page: str) -> None:
     app = opened(page, **LINK, paused="1")
     assert not app.exception
     assert not drawn(app)
-    assert "Twice in a row the server went away" in said(app)
-    assert [button.label for button in app.button] == ["Try again", "Open the default"]
-    assert not app.selectbox, "no knob is read"
+    assert "The server stopped twice in a row" in said(app)
+    assert [button.label for button in app.button] == ["Try again", "Open with default settings"]
+    assert not app.selectbox, "a paused page reads no knob"
 
 
-def test_it_can_be_tried_again_or_left() -> None:
+def test_paused_page_can_be_retried_or_left() -> None:
     app = opened("app.py", **LINK, lock="1", paused="1")
     app.button(key="paused_again").click().run()
     assert drawn(app)
@@ -36,7 +36,7 @@ def test_it_can_be_tried_again_or_left() -> None:
 
 
 @pytest.mark.browser
-def test_a_server_that_dies_twice_during_a_run_is_not_asked_a_third_time(browser: Browser) -> None:
+def test_page_stops_asking_a_server_that_died_twice(browser: Browser) -> None:
     context, port = watched(browser.new_context(bypass_csp=True)), free_port()
     page = context.new_page()
 
@@ -47,22 +47,22 @@ def test_a_server_that_dies_twice_during_a_run_is_not_asked_a_third_time(browser
             process.kill()
             process.wait()
 
-    # A new server imports torch before its first picture, which is time enough to be killed.
-    in_a_run = "['asked', 'runs'].includes(window.script?.state)"
+    # A new server imports torch before its first picture, which leaves time to kill it.
+    is_running = "['asked', 'runs'].includes(window.script?.state)"
     first = f"http://127.0.0.1:{port}/?heads=8&text=too+much"
-    # Looked at from the beginning: a page may be loaded later than its first run ends.
-    dies_after(lambda: (page.goto(first, wait_until="commit"), page.wait_for_function(in_a_run)))
+    # Watched from the start: a page may finish loading after its first run ends.
+    dies_after(lambda: (page.goto(first, wait_until="commit"), page.wait_for_function(is_running)))
     assert "paused" not in page.url
     page.wait_for_function("document.querySelector('[data-testid=stApp]').dataset.testConnectionState !== 'CONNECTED'")
-    watch_runs(page)  # before there is a server, which the page may find before the test does
+    watch_runs(page)  # before a server runs, which the page may find before the test does
     dies_after(lambda: wait_for_run(page))
     with running_process(port):
-        expect(page.get_by_text("Twice in a row the server went away")).to_be_visible()
+        expect(page.get_by_text("The server stopped twice in a row")).to_be_visible()
         assert parse_qs(urlsplit(page.url).query) == {"heads": ["8"], "text": ["too much"], "paused": ["1"]}
-        page.get_by_role("button", name="Open the default").click()
+        page.get_by_role("button", name="Open with default settings").click()
         page.wait_for_url(f"http://127.0.0.1:{port}/")
         settled(page)
-    # Servers that go while nobody's run is in progress, as with a deploy, pause nothing.
+    # Servers that stop without a run in progress, as in a deployment, pause nothing.
     for _ in range(2):
         watch_runs(page)
         with running_process(port):

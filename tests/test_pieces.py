@@ -1,4 +1,4 @@
-"""The pieces of three kinds of tokenizers, as a person reads them: as many as there are ids, whatever is typed."""
+"""Readable pieces of three kinds of tokenizers: one per id, for any text."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def pieces(kind: str, text: str) -> tuple[str, ...]:
         ("word-piece", "  ", ("[CLS]", "[SEP]")),
     ],
 )
-def test_pieces_are_read_with_their_blanks_and_their_bytes(kind: str, text: str, read: tuple[str, ...]) -> None:
+def test_pieces_are_read_with_their_blanks_and_bytes(kind: str, text: str, read: tuple[str, ...]) -> None:
     assert pieces(kind, text) == read
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @settings(max_examples=60)
 @given(text=st.sampled_from(ODD) | st.text(max_size=80))
-def test_whatever_is_typed_has_a_piece_for_every_id(kind: str, text: str) -> None:
+def test_typed_text_has_a_piece_for_every_id(kind: str, text: str) -> None:
     ids = tokenizer(kind)(text)["input_ids"]
     read = readable(tokenizer(kind), ids)
     assert len(read) == len(ids)
@@ -62,12 +62,12 @@ def test_whatever_is_typed_has_a_piece_for_every_id(kind: str, text: str) -> Non
     assert not any(mark in piece for piece in read for mark in ("Ġ", "▁", " ", "\n") if mark not in text)
 
 
-def test_an_id_without_a_piece_is_its_number() -> None:
+def test_id_without_a_piece_shows_its_number() -> None:
     assert readable(tokenizer("word-piece"), [2, 10_000]) == ("[CLS]", "<10000>")
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_an_odd_text_is_read_by_a_model(tiny: TinyModels, text: str) -> None:
+def test_model_reads_odd_texts(tiny: TinyModels, text: str) -> None:
     if text.strip():
         trace = Model(str(tiny("GPT-2")), text).trace()
         assert len(trace.tokens) == trace.layers[0].shape("weights")[1] <= 64

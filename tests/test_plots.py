@@ -15,16 +15,16 @@ from attention.export.paper.cells import colors_of
 from attention.formula.positions import rotated
 from attention.pictures import changed, heatmap
 from attention.pictures.factors import factor_maps
-from attention.pictures.scales import FLOOR, PROBABILITY, ZERO
+from attention.pictures.scales import LOG_FLOOR, PROBABILITY, ZERO_COLOR
 from attention.printed import shown
 
 CAT = "the cat sat on the mat"
-NAMES = [step.name for step in STEPS if step.name != "patched_output"]  # only a model's heads are changed
+NAMES = [step.name for step in STEPS if step.name != "patched_output"]  # exists only for changed heads of models
 MAPS = ["scores", "scaled_scores", "masked_scores", "weights"]
 
 
-def having(step):
-    """The knobs that a step needs to be there."""
+def knobs_with(step):
+    """The knobs with which a step exists."""
     needs = {
         "rotated_query": {"positions": "rope"},
         "rotated_key": {"positions": "rope"},
@@ -39,7 +39,7 @@ def trace(text=CAT, text2="", **knobs):
     return TypedText(text, AttentionConfig(**knobs), text2).trace()
 
 
-def given(tokens, key_tokens=(), **tensors):
+def trace_of(tokens, key_tokens=(), **tensors):
     return Trace(tuple(tokens), (Layer(recorded=tensors),), tuple(key_tokens))
 
 
@@ -55,8 +55,8 @@ def z(figure):
     return np.asarray(figure.data[0].z)
 
 
-def said(figure):
-    """Everything written on a figure outside its cells."""
+def text_around(figure):
+    """All text of a figure outside its cells."""
     return " | ".join(
         [
             figure.layout.title.text,
@@ -73,44 +73,46 @@ def panels(figure):
     ]
 
 
-# -- the numbers are the tensor's, and nothing stands elsewhere ---------------------------------
+# -- the numbers are the tensor's, with gaps elsewhere ---------------------------------
 
 
 @pytest.mark.parametrize("step", NAMES)
 @pytest.mark.parametrize("head", [0, 3])
-def test_a_map_shows_the_tensor_s_own_numbers(step, head):
-    made = trace(text2="a dog ran off to", dropout=0.2, mask="causal", d_v=5, **having(step))
-    matrix = made.layers[0].matrix(step, head).numpy()
-    np.testing.assert_array_equal(z(heatmap.heatmap(made, step, head=head)), np.where(np.isinf(matrix), np.nan, matrix))
+def test_map_shows_the_numbers_of_the_tensor(step, head):
+    sample = trace(text2="a dog ran off to", dropout=0.2, mask="causal", d_v=5, **knobs_with(step))
+    matrix = sample.layers[0].matrix(step, head).numpy()
+    np.testing.assert_array_equal(
+        z(heatmap.heatmap(sample, step, head=head)), np.where(np.isinf(matrix), np.nan, matrix)
+    )
 
 
 @pytest.mark.parametrize("step", NAMES)
-def test_all_heads_stand_where_the_panels_say(step):
-    made = trace(
+def test_mosaic_heads_stand_where_their_panels_say(step):
+    sample = trace(
         text2="a dog ran off to",
         dropout=0.2,
         mask="causal",
         d_v=5,
-        **having(step),
+        **knobs_with(step),
     )
-    figure = heatmap.heads(made, step)
+    figure = heatmap.heads(sample, step)
     n_heads = 4 if step in {s.name for s in STEPS if s.per_head} else 1
     assert [head for head, _ in panels(figure)] == list(range(n_heads))
     for head, drawn in panels(figure):
-        matrix = made.layers[0].matrix(step, head).numpy()
+        matrix = sample.layers[0].matrix(step, head).numpy()
         np.testing.assert_array_equal(drawn, np.where(np.isinf(matrix), np.nan, matrix))
 
 
 @pytest.mark.parametrize("shape", [(1, 6, 6), (5, 3, 9), (7, 9, 2), (12, 4, 4), (16, 1, 1)])
-def test_panels_do_not_overlap_and_the_rest_is_gap(shape):
-    made = given(words(shape[1]), words(shape[2]), weights=uniform(*shape))
-    figure = heatmap.heads(made, "weights")
+def test_mosaic_panels_do_not_overlap_and_gaps_fill_the_rest(shape):
+    sample = trace_of(words(shape[1]), words(shape[2]), weights=uniform(*shape))
+    figure = heatmap.heads(sample, "weights")
     assert np.isfinite(z(figure)).sum() == math.prod(shape)
     assert all(np.isfinite(drawn).all() for _, drawn in panels(figure))
     assert len({(panel["x"], panel["y"]) for panel in figure.layout.meta["panels"]}) == shape[0]
 
 
-def test_every_place_knows_its_head():
+def test_mosaic_finds_the_head_of_every_position():
     figure = heatmap.heads(trace(), "weights")
     heads = np.asarray(figure.data[0].customdata)
     for panel in figure.layout.meta["panels"]:
@@ -121,16 +123,16 @@ def test_every_place_knows_its_head():
 
 
 def test_more_than_255_heads_can_be_drawn():
-    figure = heatmap.heads(given("ab", weights=uniform(300, 2, 2)), "weights")
+    figure = heatmap.heads(trace_of("ab", weights=uniform(300, 2, 2)), "weights")
     assert np.asarray(figure.data[0].customdata).max() == 299
 
 
-def test_heads_are_never_averaged_behind_ones_back():
-    made = trace()
-    average = made.layers[0].weights.mean(dim=0).numpy()
-    assert all(not np.allclose(z(heatmap.heatmap(made, "weights", head=head)), average) for head in range(4))
+def test_heads_are_never_averaged_silently():
+    sample = trace()
+    average = sample.layers[0].weights.mean(dim=0).numpy()
+    assert all(not np.allclose(z(heatmap.heatmap(sample, "weights", head=head)), average) for head in range(4))
     with pytest.raises(MissingError):
-        heatmap.heatmap(made, "weights", head=4)
+        heatmap.heatmap(sample, "weights", head=4)
 
 
 def test_one_token_and_unequal_lengths_are_drawn():
@@ -142,7 +144,7 @@ def test_one_token_and_unequal_lengths_are_drawn():
 # -- axes: repeated words, markup, numbers ------------------------------------------------------
 
 
-def test_the_cat_sat_on_the_mat_is_six_by_six_and_shows_no_causal_leak():
+def test_the_cat_sat_on_the_mat_is_six_by_six():
     figure = heatmap.heatmap(trace(mask="causal"), "weights")
     for axis in (figure.layout.xaxis, figure.layout.yaxis):
         assert list(axis.tickvals) == pytest.approx(range(6))
@@ -154,7 +156,7 @@ def test_the_cat_sat_on_the_mat_is_six_by_six_and_shows_no_causal_leak():
 @pytest.mark.parametrize("step", NAMES)
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_axes_are_numbers_never_strings(draw, step):
-    figure = draw(trace("2024 2024-01-15 3 <s>", text2="1 1 2", dropout=0.2, **having(step)), step)
+    figure = draw(trace("2024 2024-01-15 3 <s>", text2="1 1 2", dropout=0.2, **knobs_with(step)), step)
     for data in figure.data:
         assert data.x is None
         assert data.y is None
@@ -166,12 +168,12 @@ def test_axes_are_numbers_never_strings(draw, step):
         assert len(axis.tickvals) == len(axis.ticktext)
 
 
-def test_labels_stand_in_the_order_of_the_sentence_not_of_the_alphabet():
+def test_labels_follow_the_order_of_the_sentence():
     axis = heatmap.heatmap(trace("zebras eat apples"), "scores").layout.yaxis
     assert list(axis.ticktext) == ["zebras", "eat", "apples"]
 
 
-def test_rows_are_queries_from_top_to_bottom_and_columns_are_keys():
+def test_rows_are_queries_downwards_and_columns_are_keys():
     figure = heatmap.heatmap(trace("the cat", text2="a dog ran"), "scores")
     assert list(figure.layout.yaxis.ticktext) == ["the", "cat"]
     assert list(figure.layout.xaxis.ticktext) == ["a", "dog", "ran"]
@@ -183,7 +185,7 @@ def test_rows_are_queries_from_top_to_bottom_and_columns_are_keys():
     assert tuple(figure.layout.xaxis.range) == (-0.5, 2.5)
 
 
-def test_the_rows_of_keys_and_values_are_called_by_the_key_tokens():
+def test_rows_of_keys_and_values_use_the_key_tokens():
     figure = heatmap.heatmap(trace("the cat", text2="a dog ran"), "value")
     assert list(figure.layout.yaxis.ticktext) == ["a", "dog", "ran"]
     assert figure.layout.yaxis.title.text == "key (attends to)"
@@ -192,30 +194,30 @@ def test_the_rows_of_keys_and_values_are_called_by_the_key_tokens():
 
 @pytest.mark.parametrize("token", ["<s>", "</s>", "<unk>", "<b>", "&lt;"])
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_a_token_that_looks_like_markup_is_escaped_in_ticks_and_hover(token, draw):
+def test_tokens_like_markup_are_escaped_in_ticks_and_hover(token, draw):
     escaped = token.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    axis = draw(given([token, "a"], weights=uniform(1, 2, 2)), "weights").layout.yaxis
+    axis = draw(trace_of([token, "a"], weights=uniform(1, 2, 2)), "weights").layout.yaxis
     assert axis.ticktext[0] == escaped
     assert axis.labelalias["0"].endswith(escaped)
     assert "<" not in axis.labelalias["0"]
 
 
-def test_invisible_tokens_get_a_sign():
-    axis = heatmap.heatmap(given(["", " ", "\n", "\u200b"], weights=uniform(1, 4, 4)), "weights").layout.yaxis
+def test_invisible_tokens_get_a_symbol():
+    axis = heatmap.heatmap(trace_of(["", " ", "\n", "\u200b"], weights=uniform(1, 4, 4)), "weights").layout.yaxis
     assert list(axis.ticktext) == ["∅", "·", "⏎", "U+200B"]
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_hover_knows_position_and_token_of_every_row_also_between_the_ticks(draw):
-    made = given(words(100), weights=uniform(1, 100, 100))
-    figure = draw(made, "weights")
+def test_hover_knows_position_and_token_of_every_row(draw):
+    sample = trace_of(words(100), weights=uniform(1, 100, 100))
+    figure = draw(sample, "weights")
     assert len(figure.layout.yaxis.tickvals) < 100
     for axis in (figure.layout.xaxis, figure.layout.yaxis):
         assert all(re.fullmatch(rf"{i}\W+w{i}", axis.labelalias[str(i)]) for i in range(100))
-        assert axis.hoverformat == "d"  # places are looked up as "12", not as "12.0"
+        assert axis.hoverformat == "d"  # positions are looked up as "12", not as "12.0"
 
 
-def test_hover_in_a_mosaic_counts_positions_from_zero_in_every_panel():
+def test_mosaic_hover_counts_positions_from_zero_in_every_panel():
     figure = heatmap.heads(trace(), "weights")
     for panel in figure.layout.meta["panels"]:
         assert re.fullmatch(r"4\W+the", figure.layout.xaxis.labelalias[str(panel["x"] + 4)])
@@ -225,7 +227,7 @@ def test_hover_in_a_mosaic_counts_positions_from_zero_in_every_panel():
 def test_hover_gives_the_value_to_full_precision():
     assert (
         "%{z:.9g}" in heatmap.heatmap(trace(), "weights").data[0].hovertemplate
-    )  # 9 digits tell any two float32 apart
+    )  # 9 digits distinguish any two float32 numbers
 
 
 def test_long_tokens_are_shortened_on_the_axis():
@@ -234,16 +236,16 @@ def test_long_tokens_are_shortened_on_the_axis():
     assert ticks[0].endswith("…")
 
 
-def test_many_tokens_get_few_ticks_that_say_their_position():
-    axis = heatmap.heatmap(given(words(100), weights=uniform(1, 100, 100)), "weights").layout.xaxis
+def test_many_tokens_get_few_ticks_with_positions():
+    axis = heatmap.heatmap(trace_of(words(100), weights=uniform(1, 100, 100)), "weights").layout.xaxis
     assert len(axis.tickvals) <= 32
     assert all(text == f"{place:.0f} w{place:.0f}" for place, text in zip(axis.tickvals, axis.ticktext, strict=True))
 
 
 @pytest.mark.parametrize("n_heads", [1, 4, 300])
-def test_the_ticks_of_a_mosaic_name_the_rows_beside_them(n_heads):
+def test_mosaic_ticks_name_the_rows_beside_them(n_heads):
     tokens = words(60)
-    figure = heatmap.heads(given(tokens, weights=uniform(n_heads, 60, 60)), "weights")
+    figure = heatmap.heads(trace_of(tokens, weights=uniform(n_heads, 60, 60)), "weights")
     rows = {
         panel["y"] + i: tokens[i * panel["block"]]
         for panel in figure.layout.meta["panels"]
@@ -260,9 +262,9 @@ VIRIDIS = [color for _, color in plotly.colors.get_colorscale("Viridis")]
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_a_probability_is_viridis_from_zero_to_one(draw):
-    for made in (trace(), trace(temperature=0.05), trace(init="linear")):
-        data = draw(made, "weights").data[0]
+def test_probabilities_are_viridis_from_zero_to_one(draw):
+    for sample in (trace(), trace(temperature=0.05), trace(init="linear")):
+        data = draw(sample, "weights").data[0]
         assert (data.zmin, data.zmax) == (0, 1)
         assert [color for _, color in data.colorscale] == VIRIDIS
         assert not data.reversescale
@@ -271,9 +273,9 @@ def test_a_probability_is_viridis_from_zero_to_one(draw):
 @pytest.mark.parametrize("step", [name for name in NAMES if find_step(name).kind == "signed"])
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_signed_numbers_are_symmetric_about_a_neutral_zero(draw, step):
-    made = trace(text2="a dog", mask="causal", init="uniform", **having(step))
-    tensor = made.layers[0][step]
-    data = draw(made, step).data[0]
+    sample = trace(text2="a dog", mask="causal", init="uniform", **knobs_with(step))
+    tensor = sample.layers[0][step]
+    data = draw(sample, step).data[0]
     assert data.zmin == -data.zmax
     assert data.zmax == float(tensor[tensor.isfinite()].abs().max())
     assert len(data.colorscale) % 2 == 1
@@ -283,82 +285,82 @@ def test_signed_numbers_are_symmetric_about_a_neutral_zero(draw, step):
 
 @pytest.mark.parametrize("step", [*MAPS, "query", "head_output"])
 def test_colours_mean_the_same_in_every_head(step):
-    made = trace(mask="causal")
+    sample = trace(mask="causal")
     ranges = {
         (data.zmin, data.zmax)
         for data in (
-            *(heatmap.heatmap(made, step, head=head).data[0] for head in range(4)),
-            heatmap.heads(made, step).data[0],
+            *(heatmap.heatmap(sample, step, head=head).data[0] for head in range(4)),
+            heatmap.heads(sample, step).data[0],
         )
     }
-    assert ranges == {heatmap.color_range(made, step)}
+    assert ranges == {heatmap.color_range(sample, step)}
 
 
-def test_a_map_of_zeros_has_colours_too():
-    low, high = heatmap.color_range(given("ab", scores=torch.zeros(1, 2, 2)), "scores")
+def test_map_of_zeros_has_colours():
+    low, high = heatmap.color_range(trace_of("ab", scores=torch.zeros(1, 2, 2)), "scores")
     assert low < 0 < high
 
 
-def beside_the_bar(figure):
+def colour_notes(figure):
     return [note.text for note in figure.layout.annotations if note.name == "colors"]
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_stretched_colours_end_at_the_layer_s_largest_and_the_figure_says_so(draw):
-    made = trace(init="linear")
-    largest = float(made.layers[0].weights.max())
-    figure = draw(made, "weights", colors="stretched")
+def test_stretched_colours_end_at_the_layer_maximum_with_a_note(draw):
+    sample = trace(init="linear")
+    largest = float(sample.layers[0].weights.max())
+    figure = draw(sample, "weights", colors="stretched")
     assert figure.data[0].zmax == largest
-    assert beside_the_bar(figure) == ["stretched to"]
+    assert colour_notes(figure) == ["stretched to"]
     assert figure.data[0].colorbar.ticktext[-1] == f"{largest:.3g}"
     assert f"colours stretched to 0 … {largest:.3g}" in figure.layout.meta["alt"]
-    assert beside_the_bar(draw(made, "weights")) == []
-    assert "colours" not in draw(made, "weights").layout.meta["alt"]
+    assert colour_notes(draw(sample, "weights")) == []
+    assert "colours" not in draw(sample, "weights").layout.meta["alt"]
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-@pytest.mark.parametrize("knobs", [{}, {"dropout": 0.5}])  # which lifts weights over 1
-def test_logarithmic_colours_are_viridis_over_powers_of_ten_and_the_numbers_stay_what_they_are(draw, knobs):
-    made, step = trace(temperature=0.3, **knobs), "dropped_weights" if knobs else "weights"
-    figure, fixed = draw(made, step, colors="log"), draw(made, step)
+@pytest.mark.parametrize("knobs", [{}, {"dropout": 0.5}])  # dropout lifts weights over 1
+def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs):
+    sample, step = trace(temperature=0.3, **knobs), "dropped_weights" if knobs else "weights"
+    figure, fixed = draw(sample, step, colors="log"), draw(sample, step)
     np.testing.assert_array_equal(z(figure), z(fixed))
     assert (figure.data[0].zmin, figure.data[0].zmax) == (0, fixed.data[0].zmax)
     assert figure.data[0].hovertemplate == fixed.data[0].hovertemplate
     assert figure.data[0].texttemplate == fixed.data[0].texttemplate
     scale, high = figure.data[0].colorscale, figure.data[0].zmax
     for share in np.linspace(0, 1, 101):
-        number = FLOOR * (high / FLOOR) ** share
-        [wanted] = colors_of(np.array([share]), PROBABILITY, 0, 1)
+        number = LOG_FLOOR * (high / LOG_FLOOR) ** share
+        [expected] = colors_of(np.array([share]), PROBABILITY, 0, 1)
         [drawn] = colors_of(np.array([number]), scale, 0, high)
-        assert max(abs(int(wanted[i : i + 2], 16) - int(drawn[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
+        assert max(abs(int(expected[i : i + 2], 16) - int(drawn[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
     small, zero = colors_of(np.array([1e-30, 0.0]), scale, 0, high)
-    assert small == PROBABILITY[0][1].lower()  # smaller than the floor is the floor, but 0 is not
-    assert zero == ZERO
+    assert small == PROBABILITY[0][1].lower()  # values below the floor are drawn as the floor, but 0 is not
+    assert zero == ZERO_COLOR
 
     bar = figure.data[-1].marker
     assert not figure.data[0].showscale
-    assert beside_the_bar(figure) == ["logarithmic"]
+    assert colour_notes(figure) == ["logarithmic"]
     assert list(bar.colorbar.ticktext) == ["0", "≤10⁻⁴", "10⁻³", "0.01", "0.1", "1"]
-    for place, meant_here in zip(bar.colorbar.tickvals[1:], (1e-4, 1e-3, 0.01, 0.1, 1), strict=True):
-        assert 10**place == pytest.approx(meant_here)
-        shown, meant = (
+    for exponent, level in zip(bar.colorbar.tickvals[1:], (1e-4, 1e-3, 0.01, 0.1, 1), strict=True):
+        assert 10**exponent == pytest.approx(level)
+        bar_colour, map_colour = (
             colors_of(np.array([number]), colors, low, high)[0]
             for number, colors, low, high in (
-                (place, bar.colorscale, bar.cmin, bar.cmax),
-                (10**place, scale, 0, high),
+                (exponent, bar.colorscale, bar.cmin, bar.cmax),
+                (10**exponent, scale, 0, high),
             )
         )
-        assert max(abs(int(shown[i : i + 2], 16) - int(meant[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
+        assert max(abs(int(bar_colour[i : i + 2], 16) - int(map_colour[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
     assert "colours logarithmic from 0.0001 to 1" in figure.layout.meta["alt"]
 
 
 @pytest.mark.parametrize("colors", heatmap.COLORS)
-def test_what_colours_run_over_is_a_choice_for_probabilities_alone(colors):
+def test_colour_range_is_a_choice_for_probabilities_only(colors):
     assert heatmap.color_range(trace(), "scores", colors=colors) == heatmap.color_range(trace(), "scores")
     assert heatmap.heatmap(trace(), "scores", colors=colors) == heatmap.heatmap(trace(), "scores")
 
 
-def test_other_colours_are_refused_in_a_sentence():
+def test_unknown_colour_range_is_refused_in_one_sentence():
     with pytest.raises(ConfigError, match=r"Colours are fixed, stretched or log; got 'loud': choose one of these\."):
         heatmap.heatmap(trace(), "weights", colors="loud")
 
@@ -368,82 +370,80 @@ def test_other_colours_are_refused_in_a_sentence():
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 def test_masked_scores_are_gaps_never_huge_numbers(draw):
-    made = trace(mask="causal")
-    figure = draw(made, "masked_scores")
+    sample = trace(mask="causal")
+    figure = draw(sample, "masked_scores")
     for _, drawn in panels(figure):
-        assert np.array_equal(np.isnan(drawn), ~made.layers[0].mask.numpy())
+        assert np.array_equal(np.isnan(drawn), ~sample.layers[0].mask.numpy())
     assert np.nanmin(z(figure)) > -100
     assert figure.data[0].zmin > -100
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
 @pytest.mark.parametrize("step", ["masked_scores", "weights"])
-def test_hidden_cells_lie_on_a_neutral_ground_that_is_in_neither_scale(draw, step):
-    made = trace(mask="causal")
-    figure = draw(made, step)
+def test_hidden_cells_lie_on_a_neutral_colour_outside_both_scales(draw, step):
+    sample = trace(mask="causal")
+    figure = draw(sample, step)
     ground = figure.data[1]
     for panel in figure.layout.meta["panels"]:
         covered = np.isfinite(
             np.asarray(ground.z)[panel["y"] : panel["y"] + panel["rows"], panel["x"] : panel["x"] + panel["columns"]]
         )
-        assert np.array_equal(covered, ~made.layers[0].mask.numpy())
-    assert np.isfinite(np.asarray(ground.z)).sum() == 15 * len(
-        figure.layout.meta["panels"]
-    )  # and nothing in the gutters
+        assert np.array_equal(covered, ~sample.layers[0].mask.numpy())
+    assert np.isfinite(np.asarray(ground.z)).sum() == 15 * len(figure.layout.meta["panels"])  # nothing in the gutters
     assert len({color for _, color in ground.colorscale}) == 1
     assert ground.colorscale[0][1] not in {color for _, color in figure.data[0].colorscale}
     assert not ground.showscale
 
 
 @pytest.mark.parametrize("step", ["scores", "scaled_scores", "head_output"])
-def test_the_steps_before_and_after_the_mask_hide_nothing(step):
+def test_steps_before_and_after_the_mask_hide_nothing(step):
     figure = heatmap.heatmap(trace(mask="causal"), step)
     assert len(figure.data) == 1
     assert np.isfinite(z(figure)).all()
 
 
-def test_a_mask_that_hides_nothing_draws_no_ground():
+def test_mask_without_hidden_cells_draws_no_ground():
     assert len(heatmap.heatmap(trace(), "masked_scores").data) == 1
 
 
-def test_a_fully_masked_row_is_zeros_and_labelled_no_key():
+def test_fully_masked_row_is_zeros_and_labelled_no_key():
     figure = heatmap.heatmap(trace("a b c d e", text2="x y", mask="window", window=1), "weights")
     assert (z(figure)[3:] == 0).all()
-    beside = {note.y: note.text for note in figure.layout.annotations}
-    assert [beside[row] for row in range(5)] == ["1.00", "1.00", "1.00", "no key", "no key"]
-    assert "2 queries see no key" in said(figure)
+    row_notes = {note.y: note.text for note in figure.layout.annotations}
+    assert [row_notes[row] for row in range(5)] == ["1.00", "1.00", "1.00", "no key", "no key"]
+    assert "2 queries see no key" in text_around(figure)
     assert "2 rows see no key" in figure.layout.meta["alt"]
     assert "every row sums to 1" not in figure.layout.meta["alt"]
 
 
-def test_a_map_with_every_score_hidden_is_drawn():
-    hidden = given("ab", masked_scores=torch.full((1, 2, 2), -math.inf), mask=torch.zeros(2, 2, dtype=torch.bool))
+def test_map_with_every_score_hidden_is_drawn():
+    hidden = trace_of("ab", masked_scores=torch.full((1, 2, 2), -math.inf), mask=torch.zeros(2, 2, dtype=torch.bool))
     figure = heatmap.heatmap(hidden, "masked_scores")
     assert np.isnan(z(figure)).all()
     assert "every number hidden" in figure.layout.meta["alt"]
 
 
-def test_rows_that_do_not_sum_to_one_are_told():
-    lost = given("ab", weights=torch.tensor([[[0.5, 0.2], [1.0, 0.0]]]))
-    figure = heatmap.heatmap(lost, "weights")
+def test_rows_that_do_not_sum_to_one_are_labelled():
+    partial = trace_of("ab", weights=torch.tensor([[[0.5, 0.2], [1.0, 0.0]]]))
+    figure = heatmap.heatmap(partial, "weights")
     assert {note.y: note.text for note in figure.layout.annotations}[0] == "0.70"
     assert "every row sums to 1" not in figure.layout.meta["alt"]
 
 
-# -- words and numbers on the picture -----------------------------------------------------------
+# -- text and numbers on the picture -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n_tokens", "written"), [(1, True), (24, True), (25, False)])
-def test_numbers_are_written_in_the_cells_up_to_24_tokens(n_tokens, written):
-    figure = heatmap.heatmap(given(words(n_tokens), weights=uniform(1, n_tokens, n_tokens)), "weights")
+def test_numbers_are_written_in_cells_up_to_24_tokens(n_tokens, written):
+    figure = heatmap.heatmap(trace_of(words(n_tokens), weights=uniform(1, n_tokens, n_tokens)), "weights")
     assert bool(figure.data[0].texttemplate) == written
 
 
-def test_either_side_above_24_is_too_many_for_numbers():
+def test_numbers_are_omitted_when_either_side_exceeds_24():
     for n_queries, n_keys in ((2, 25), (25, 2)):
         assert (
             not heatmap.heatmap(
-                given(words(n_queries), words(n_keys), weights=uniform(1, n_queries, n_keys)), "weights"
+                trace_of(words(n_queries), words(n_keys), weights=uniform(1, n_queries, n_keys)), "weights"
             )
             .data[0]
             .texttemplate
@@ -453,26 +453,26 @@ def test_either_side_above_24_is_too_many_for_numbers():
 
 @pytest.mark.parametrize("step", NAMES)
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_a_map_is_titled_with_its_own_step_and_formula(draw, step):
+def test_map_title_is_its_step_and_formula(draw, step):
     declared = next(s for s in STEPS if s.name == step)
-    shown = trace(text2="a dog", dropout=0.2, **having(step))
-    figure = draw(shown, step)
+    sample = trace(text2="a dog", dropout=0.2, **knobs_with(step))
+    figure = draw(sample, step)
     assert re.sub("<.*?>", "", figure.layout.title.text).split() == [declared.symbol, step]
-    assert shown.layers[0].formula_of(declared) in figure.layout.title.subtitle.text
-    assert "Attention Weights" not in said(figure)
+    assert sample.layers[0].formula_of(declared) in figure.layout.title.subtitle.text
+    assert "Attention Weights" not in text_around(figure)
     assert figure.layout.meta["step"] == step
 
 
-def test_a_map_says_layer_head_and_shape_counted_from_zero():
-    assert "L0 H2" in said(heatmap.heatmap(trace(), "query", head=2))
-    assert "6 × 16" in said(heatmap.heatmap(trace(), "query", head=2))
-    assert "H0" not in said(heatmap.heatmap(trace(), "input"))
+def test_map_names_layer_head_and_shape_counted_from_zero():
+    assert "L0 H2" in text_around(heatmap.heatmap(trace(), "query", head=2))
+    assert "6 × 16" in text_around(heatmap.heatmap(trace(), "query", head=2))
+    assert "H0" not in text_around(heatmap.heatmap(trace(), "input"))
     mosaic = [note.text for note in heatmap.heads(trace(), "weights").layout.annotations]
     assert mosaic == ["L0 H0", "L0 H1", "L0 H2", "L0 H3"]
 
 
 @pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-def test_the_alt_text_says_what_is_shown(draw):
+def test_alt_text_describes_the_map(draw):
     alt = draw(trace(text2="a dog ran"), "weights").layout.meta["alt"]
     for part in (
         "Heatmap of weights",
@@ -484,7 +484,7 @@ def test_the_alt_text_says_what_is_shown(draw):
         "every row sums to 1",
     ):
         assert part in alt
-    assert "table" not in alt  # there is none on some pages
+    assert "table" not in alt  # some pages have no table
     scores = trace().layers[0].scores
     if draw is heatmap.heads:
         assert (
@@ -502,7 +502,7 @@ def boxes(figure):
     }
 
 
-def test_the_chosen_cell_its_row_and_its_column_are_outlined():
+def test_chosen_cell_its_row_and_its_column_are_outlined():
     assert boxes(heatmap.heatmap(trace(), "weights", chosen=Cell(0, "weights", 0, 2, 4))) == {
         (4, 2, 1, 1),
         (0, 2, 6, 1),
@@ -510,7 +510,7 @@ def test_the_chosen_cell_its_row_and_its_column_are_outlined():
     }
 
 
-def test_in_another_map_the_same_query_and_key_are_marked():
+def test_other_maps_mark_the_same_query_and_key():
     chosen = Cell(0, "weights", 0, 2, 4)
     assert boxes(heatmap.heatmap(trace(), "scores", chosen=chosen)) == {(4, 2, 1, 1), (0, 2, 6, 1), (4, 0, 1, 6)}
     assert boxes(heatmap.heatmap(trace(), "query", chosen=chosen)) == {(0, 2, 16, 1)}
@@ -520,39 +520,41 @@ def test_in_another_map_the_same_query_and_key_are_marked():
 
 
 @pytest.mark.parametrize("column", [3, 11])
-def test_beside_what_a_rotation_gives_both_columns_that_make_it_are_outlined(column):
+def test_rotated_maps_outline_both_source_columns(column):
     [query, _] = factor_maps(trace(positions="rope"), Cell(0, "rotated_query", 1, 4, column))
-    moved = rotated(torch.eye(16)[:, None].expand(-1, 5, -1), 10_000.0)[:, 4, column].nonzero().flatten().tolist()
+    source_columns = (
+        rotated(torch.eye(16)[:, None].expand(-1, 5, -1), 10_000.0)[:, 4, column].nonzero().flatten().tolist()
+    )
     assert boxes(changed.drawn(query)) == {
         (0, 4, 16, 1),
-        *((one, 0, 1, 6) for one in moved),
-        *((one, 4, 1, 1) for one in moved),
+        *((index, 0, 1, 6) for index in source_columns),
+        *((index, 4, 1, 1) for index in source_columns),
     }
-    assert len(moved) == 2
+    assert len(source_columns) == 2
     assert query["layout"]["meta"]["chosen"] == [4, column]
 
 
-def test_without_a_chosen_cell_nothing_is_outlined():
+def test_nothing_is_outlined_without_a_chosen_cell():
     assert boxes(heatmap.heatmap(trace(), "weights")) == boxes(heatmap.heads(trace(), "weights")) == set()
 
 
-def test_a_mosaic_outlines_the_chosen_head_and_the_cell_in_every_head():
+def test_mosaic_outlines_the_chosen_head_and_its_cell_everywhere():
     figure = heatmap.heads(trace(), "weights", chosen=Cell(0, "weights", 2, 1, 3))
     corners = [(panel["x"], panel["y"]) for panel in figure.layout.meta["panels"]]
     assert boxes(figure) == {(*corners[2], 6, 6), *((x + 3, y + 1, 1, 1) for x, y in corners)}
 
 
-def test_a_place_on_a_map_is_the_cell_drawn_there():
-    made = trace(text2="a dog ran")
-    assert heatmap.cell_at(heatmap.heatmap(made, "weights", head=3), 2, 5) == Cell(0, "weights", 3, 5, 2)
-    figure = heatmap.heads(made, "weights")
+def test_map_position_gives_the_cell_drawn_there():
+    sample = trace(text2="a dog ran")
+    assert heatmap.cell_at(heatmap.heatmap(sample, "weights", head=3), 2, 5) == Cell(0, "weights", 3, 5, 2)
+    figure = heatmap.heads(sample, "weights")
     for panel in figure.layout.meta["panels"]:
         x, y = panel["x"] + 2, panel["y"] + 5
         assert heatmap.cell_at(figure, x, y) == Cell(0, "weights", panel["head"], 5, 2)
-        assert z(figure)[y, x] == made.layers[0].weights[panel["head"], 5, 2]
+        assert z(figure)[y, x] == sample.layers[0].weights[panel["head"], 5, 2]
 
 
-def test_between_the_panels_there_is_no_cell_and_nothing_to_tell():
+def test_mosaic_gap_has_no_cell():
     figure = heatmap.heads(trace(), "weights")
     gutters = np.argwhere(np.isnan(z(figure)))
     assert len(gutters)
@@ -561,7 +563,7 @@ def test_between_the_panels_there_is_no_cell_and_nothing_to_tell():
     assert figure.data[0].hoverongaps is False
 
 
-# -- large ones ---------------------------------------------------------------------------------
+# -- large maps ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -569,40 +571,40 @@ def large():
     return trace(" ".join(words(512)), mask="causal")
 
 
-def test_a_million_numbers_are_drawn_as_the_largest_of_each_block_and_said_so(large):
+def test_million_numbers_draw_block_maxima_with_a_note(large):
     figure = heatmap.heads(large, "scores")
-    assert "each cell the largest of 2 × 2" in said(figure)
+    assert "each cell the largest of 2 × 2" in text_around(figure)
     for head, drawn in panels(figure):
         blocks = large.layers[0].scores[head].unflatten(0, (256, 2)).unflatten(2, (256, 2)).transpose(1, 2).flatten(2)
         assert np.array_equal(drawn, blocks.gather(-1, blocks.abs().argmax(dim=-1, keepdim=True))[..., 0].numpy())
 
 
-def test_a_block_with_every_score_hidden_is_a_gap_and_a_half_hidden_one_is_not(large):
+def test_only_fully_hidden_blocks_are_gaps(large):
     figure = heatmap.heads(large, "masked_scores")
     hidden = np.triu(np.ones((256, 256), dtype=bool), 1)
     assert np.array_equal(np.isnan(panels(figure)[0][1]), hidden)
     assert np.array_equal(np.isfinite(figure.data[1].z[:256, :256]), hidden)
 
 
-def test_a_block_says_in_the_hover_which_positions_it_stands_for(large):
+def test_block_hover_names_the_positions_it_covers(large):
     axis = heatmap.heads(large, "scores").layout.yaxis
     assert axis.labelalias["3"] == "6…7 w6"
 
 
-def test_blocks_at_an_odd_edge_keep_their_numbers_and_their_gaps():
+def test_edge_blocks_keep_their_numbers_and_gaps():
     mask = torch.zeros(1001, 1001, dtype=torch.bool)
     mask[1000, 1000] = True
     tensor = torch.where(mask, -5.0, -math.inf)[None]
-    drawn = panels(heatmap.heads(given(words(1001), masked_scores=tensor, mask=mask), "masked_scores"))[0][1]
+    drawn = panels(heatmap.heads(trace_of(words(1001), masked_scores=tensor, mask=mask), "masked_scores"))[0][1]
     assert drawn.shape == (501, 501)
     assert drawn[-1, -1] == -5
     assert np.isnan(drawn).sum() == 501 * 501 - 1
 
 
-def test_144_heads_are_one_map_and_quick():
-    made = given(words(64), weights=uniform(144, 64, 64))
-    start = time.thread_time()  # of the processor, which others may be using too
-    figure = heatmap.heads(made, "weights", chosen=Cell(0, "weights", 0, 1, 2))
+def test_144_heads_are_one_small_map():
+    sample = trace_of(words(64), weights=uniform(144, 64, 64))
+    start = time.thread_time()  # processor time, which other processes do not affect
+    figure = heatmap.heads(sample, "weights", chosen=Cell(0, "weights", 0, 1, 2))
     assert time.thread_time() - start < 10  # a tenth of a second here
     assert len(figure.data) == 1
 
@@ -611,7 +613,7 @@ def test_144_heads_are_one_map_and_quick():
 def test_plotly_accepts_every_key_of_every_figure(step):
     trace = TypedText(
         "a b c",
-        AttentionConfig(mask="causal", dropout=0.5, **having(step)),
+        AttentionConfig(mask="causal", dropout=0.5, **knobs_with(step)),
         "d e",
     ).trace()
     chosen = Cell(0, step, 0, 0, 0)
@@ -620,19 +622,19 @@ def test_plotly_accepts_every_key_of_every_figure(step):
         heatmap.heads(trace, step, chosen=chosen),
         heatmap.mask_map(trace, chosen=chosen),
     ):
-        go.Figure(figure.to_dict())  # raises on a key or a value that is not Plotly's
+        go.Figure(figure.to_dict())  # raises an error for a key or a value unknown to Plotly
 
 
-def test_drawing_leaves_the_trace_alone():
-    made = trace(mask="causal")
-    before = [tensor.clone() for _, tensor in made.layers[0]]
-    for step, _ in made.layers[0]:
-        heatmap.heatmap(made, step.name).data[0].z[:] = 9
-        heatmap.heads(made, step.name).data[0].z[:] = 9
-    assert all(torch.equal(old, tensor) for old, (_, tensor) in zip(before, made.layers[0], strict=True))
+def test_drawing_leaves_the_trace_unchanged():
+    sample = trace(mask="causal")
+    originals = [tensor.clone() for _, tensor in sample.layers[0]]
+    for step, _ in sample.layers[0]:
+        heatmap.heatmap(sample, step.name).data[0].z[:] = 9
+        heatmap.heads(sample, step.name).data[0].z[:] = 9
+    assert all(torch.equal(old, tensor) for old, (_, tensor) in zip(originals, sample.layers[0], strict=True))
 
 
-# -- what a browser makes of it -----------------------------------------------------------------
+# -- in a browser -----------------------------------------------------------------
 
 PLACE = """([x, y]) => {
     const map = document.getElementById("map"), {xaxis, yaxis} = map._fullLayout, box = map.getBoundingClientRect();
@@ -641,15 +643,15 @@ PLACE = """([x, y]) => {
 
 
 @pytest.mark.browser
-def test_plotly_paints_tokens_as_text_and_says_nothing_between_the_panels(tmp_path, browser):
-    made = given(
+def test_plotly_paints_tokens_as_text_and_nothing_between_panels(tmp_path, browser):
+    sample = trace_of(
         ["<s>", "2024", "the", "the", "</s>", "2024-01-15"],
         weights=uniform(4, 6, 6),
         mask=torch.ones(6, 6, dtype=torch.bool).tril(),
     )
     page = browser.new_page()
 
-    said = page.locator(".hoverlayer")
+    hover_text = page.locator(".hoverlayer")
 
     def hover(x, y):
         page.mouse.move(*page.evaluate(PLACE, [x, y]))
@@ -659,23 +661,23 @@ def test_plotly_paints_tokens_as_text_and_says_nothing_between_the_panels(tmp_pa
         page.goto((tmp_path / "map.html").as_uri())
         page.wait_for_selector("#map .nsewdrag")
 
-    show(heatmap.heatmap(made, "weights").update_layout(width=900))
-    assert page.locator("#map .xtick text").all_text_contents() == list(made.tokens)
-    assert page.locator("#map .ytick text").all_text_contents() == list(made.tokens)
+    show(heatmap.heatmap(sample, "weights").update_layout(width=900))
+    assert page.locator("#map .xtick text").all_text_contents() == list(sample.tokens)
+    assert page.locator("#map .ytick text").all_text_contents() == list(sample.tokens)
     hover(0, 4)
-    expect(said).to_contain_text("0.166666672")
+    expect(hover_text).to_contain_text("0.166666672")
     hover(4, 0)
-    expect(said).to_contain_text("hidden")
-    figure = heatmap.heads(made, "weights").update_layout(width=900)
+    expect(hover_text).to_contain_text("hidden")
+    figure = heatmap.heads(sample, "weights").update_layout(width=900)
     show(figure)
     second = figure.layout.meta["panels"][1]
     hover(second["x"], second["y"] + 2)
-    expect(said).to_contain_text("L0 H1")
+    expect(hover_text).to_contain_text("L0 H1")
     hover(second["x"] - 1, second["y"] + 2)
-    expect(said).to_have_text("")
+    expect(hover_text).to_have_text("")
     page.close()
 
 
-def test_what_is_minus_zero_in_the_machine_is_zero_in_words():
+def test_minus_zero_prints_as_zero():
     cold = TypedText("the cat sat", AttentionConfig(temperature=math.inf)).trace()
     assert "numbers from 0 to 0." in heatmap.heatmap(cold, "scaled_scores").layout.meta["alt"]

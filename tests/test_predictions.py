@@ -1,4 +1,4 @@
-"""What a model says: transformers' own logits in every family, ranks and distances worked out by hand, and text that grows."""
+"""Predictions of models: the logits of transformers in every family, ranks and distances checked directly, and generated text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from attention.numbers import predictions
 from attention.tokens import Generated
 
 TEXT = "the owl asked the <mask> and the moon"
-MASKED, SILENT = ("BERT", "ModernBERT"), ("RoBERTa", "DistilBERT", "MPNet", "BART alone")
-SPEAKING = [family for family in FAMILIES if family not in (*SILENT, "Mamba")]
+MASKED, HEADLESS = ("BERT", "ModernBERT"), ("RoBERTa", "DistilBERT", "MPNet", "BART alone")
+PREDICTING = [family for family in FAMILIES if family not in (*HEADLESS, "Mamba")]
 TWO_TEXTS = ("BART", "Marian", "T5", "BART alone")
 
 
@@ -24,93 +24,96 @@ def source(tiny, family, **more):
     return Model(str(tiny(family)), TEXT, "the cat" if family in TWO_TEXTS else "", **more)
 
 
-@pytest.mark.parametrize("family", SPEAKING)
-def test_what_a_model_says_are_the_logits_that_transformers_has(tiny, family):
+@pytest.mark.parametrize("family", PREDICTING)
+def test_predictions_equal_the_logits_of_transformers(tiny, family):
     model = source(tiny, family)
-    loaded, given = model.load_inputs()
+    loaded, inputs = model.load_inputs()
     with torch.no_grad():
-        whole = loaded.model(**given).logits[0]
-    ids = [*given.values()][-1][0].tolist()
+        logits = loaded.model(**inputs).logits[0]
+    ids = [*inputs.values()][-1][0].tolist()
     default = [ids.index(3)] if family in MASKED else [len(ids) - 1]
     for predict, at in (((), default), ((1, 0), [1, 0])):
         trace = source(tiny, family, predict=predict).trace()
-        assert [one.position for one in trace.predictions] == at
+        assert [prediction.position for prediction in trace.predictions] == at
         assert trace.unpredicted == ""
         assert trace.vectors is None
-        for one, place in zip(trace.predictions, at, strict=True):
-            torch.testing.assert_close(one.row, whole[place], atol=1e-5, rtol=1e-5)
-            best = whole[place].softmax(-1).topk(10)
-            assert one.probabilities == pytest.approx(best.values.tolist(), rel=1e-4)
-            assert sorted(one.ids) == sorted(best.indices.tolist())
-            assert len(one.tokens) == 10
-            assert one.logits == pytest.approx(whole[place][list(one.ids)].tolist(), abs=1e-5)
-            assert one.log_probabilities == pytest.approx([math.log(p) for p in one.probabilities])
-            assert one.fills == (family in MASKED)
+        for prediction, position in zip(trace.predictions, at, strict=True):
+            torch.testing.assert_close(prediction.row, logits[position], atol=1e-5, rtol=1e-5)
+            best = logits[position].softmax(-1).topk(10)
+            assert prediction.probabilities == pytest.approx(best.values.tolist(), rel=1e-4)
+            assert sorted(prediction.ids) == sorted(best.indices.tolist())
+            assert len(prediction.tokens) == 10
+            assert prediction.logits == pytest.approx(logits[position][list(prediction.ids)].tolist(), abs=1e-5)
+            assert prediction.log_probabilities == pytest.approx([math.log(p) for p in prediction.probabilities])
+            assert prediction.fills == (family in MASKED)
 
 
-@pytest.mark.parametrize("family", SILENT)
-def test_a_model_without_a_head_says_so_and_gives_its_vectors(tiny, family):
+@pytest.mark.parametrize("family", HEADLESS)
+def test_headless_model_is_reported_and_gives_its_vectors(tiny, family):
     model = source(tiny, family)
     trace = model.trace()
-    loaded, given = model.load_inputs()
+    loaded, inputs = model.load_inputs()
     with torch.no_grad():
-        assert torch.equal(trace.vectors, loaded.model(**given).last_hidden_state[0])
+        assert torch.equal(trace.vectors, loaded.model(**inputs).last_hidden_state[0])
     assert trace.predictions == ()
     assert "no language-model head" in trace.unpredicted
-    assert [one.cosine for one in predictions.moved(trace, trace)] == pytest.approx([1.0] * len(trace.read))
+    assert [movement.cosine for movement in predictions.moved(trace, trace)] == pytest.approx([1.0] * len(trace.read))
 
 
-def test_a_masked_model_asks_for_a_mask_and_a_position_must_be_there(tiny):
+def test_masked_model_needs_a_mask_token_and_an_existing_position(tiny):
     assert "write <mask> in the text" in Model(str(tiny("BERT")), "the owl").trace().unpredicted
     for predict in ((99,), (-1,), (0,) * (predicting.MOST + 1)):
         with pytest.raises(ConfigError, match=r"[Pp]redictions? "):
             source(tiny, "GPT-2", predict=predict).trace()
 
 
-def test_the_logits_that_are_kept_are_counted_before_they_are_made(tiny):
-    one, five = (source(tiny, "GPT-2", predict=(0,) * n).needs for n in (1, 5))
-    kept = source(tiny, "GPT-2").trace()
-    assert five - one == 4 * kept.predictions[0].nbytes == 4 * 3 * 4 * 400
+def test_recorded_logits_are_counted_before_they_are_computed(tiny):
+    single_position, five_positions = (source(tiny, "GPT-2", predict=(0,) * n).needs for n in (1, 5))
+    trace = source(tiny, "GPT-2").trace()
+    assert five_positions - single_position == 4 * trace.predictions[0].nbytes == 4 * 3 * 4 * 400
     with pytest.raises(ConfigError, match="choose a shorter text"):
-        source(tiny, "GPT-2", max_bytes=one - 1).trace()
+        source(tiny, "GPT-2", max_bytes=single_position - 1).trace()
 
 
-def said(*logits):
+def prediction_of(*logits):
     row = torch.tensor(logits)
     order = row.argsort(descending=True).tolist()
-    return Prediction(4, "·the", row, tuple(order), tuple("abcd"[one] for one in order))
+    return Prediction(4, "·the", row, tuple(order), tuple("abcd"[index] for index in order))
 
 
-def test_ranks_distances_and_differences_are_as_by_hand():
-    before, after = said(math.log(4), math.log(2), math.log(1), math.log(1)), said(0.0, math.log(2), math.log(4), 0.0)
-    rows = predictions.likeliest(after, before)
-    assert [(one.token, one.rank, one.before.rank, one.moved) for one in rows] == [
+def test_ranks_differences_and_distances_match_direct_computation():
+    base, changed = (
+        prediction_of(math.log(4), math.log(2), math.log(1), math.log(1)),
+        prediction_of(0.0, math.log(2), math.log(4), 0.0),
+    )
+    rows = predictions.likeliest(changed, base)
+    assert [(row.token, row.rank, row.before.rank, row.moved) for row in rows] == [
         ("c", 1, 3, "↑ 2"), ("b", 2, 2, ""), ("a", 3, 1, "↓ 2"), ("d", 3, 3, ""),
     ]  # fmt: skip
-    assert [one.probability for one in rows] == pytest.approx([1 / 2, 1 / 4, 1 / 8, 1 / 8])
+    assert [row.probability for row in rows] == pytest.approx([1 / 2, 1 / 4, 1 / 8, 1 / 8])
     # Σ p log(p / q) = 1/2 log 4 + 1/4 log 1 + 1/8 log 1/4 + 1/8 log 1
-    assert predictions.divergence(before, after) == pytest.approx(3 / 8 * math.log(4))
-    assert predictions.difference(before, 0, 1) == pytest.approx(math.log(2))
-    assert predictions.summed_up(after, before, (0, "a"), (1, "b")) == (
-        "“a” 0.5 → 0.125; now “c” leads.",
-        "Logit of “a” less that of “b”: 0.6931 → −0.6931 (logit difference).",
+    assert predictions.divergence(base, changed) == pytest.approx(3 / 8 * math.log(4))
+    assert predictions.difference(base, 0, 1) == pytest.approx(math.log(2))
+    assert predictions.summed_up(changed, base, (0, "a"), (1, "b")) == (
+        "“a” 0.5 → 0.125; “c” is now the likeliest.",
+        "Logit of “a” minus logit of “b”: 0.6931 → −0.6931 (logit difference).",
         "KL from the unchanged model: 0.5199 nats.",
     )
-    assert predictions.summed_up(before, before)[0] == "The prediction is the same to rounding."
-    turned = (
+    assert predictions.summed_up(base, base)[0] == "The prediction is the same to rounding."
+    moved_traces = (
         Trace(("x",), (), vectors=torch.tensor([[0.0, 2.0]])),
         Trace(("x",), (), vectors=torch.tensor([[1.0, 1.0]])),
     )
-    assert predictions.cosines(*turned).tolist() == pytest.approx([math.sqrt(1 / 2)])
-    near = predictions.Moved(0, "x", 1 - 3e-5), predictions.Moved(1, "y", 1 - 5e-5)
-    assert predictions.moved_briefly(near) == "Vectors moved: cosine 1 − 4e−5 on average."
-    assert "a cosine of 1 − 5e−5 with what it was" in predictions.moved_in_words(near)
+    assert predictions.cosines(*moved_traces).tolist() == pytest.approx([math.sqrt(1 / 2)])
+    movements = predictions.Moved(0, "x", 1 - 3e-5), predictions.Moved(1, "y", 1 - 5e-5)
+    assert predictions.moved_briefly(movements) == "Vectors moved: cosine 1 − 4e−5 on average."
+    assert "a cosine of 1 − 5e−5 with the unchanged one" in predictions.moved_in_words(movements)
 
 
-def test_a_target_is_one_token_with_its_blank_where_there_is_such_a_token(tiny):
+def test_target_is_one_token_including_its_blank_where_possible(tiny):
     loaded, _ = source(tiny, "GPT-2").load_inputs()
     ids = {text: predicting.token(loaded, text) for text in ("moon", "·moon", " moon", "</s>")}
-    assert {one[1] for one in (ids["moon"], ids["·moon"], ids[" moon"])} == {"·moon"}
+    assert {item[1] for item in (ids["moon"], ids["·moon"], ids[" moon"])} == {"·moon"}
     assert ids["</s>"] == (2, "</s>")
     for bad in ("", "moon blinked"):
         with pytest.raises(TextError, match="one token of the model"):
@@ -118,42 +121,44 @@ def test_a_target_is_one_token_with_its_blank_where_there_is_such_a_token(tiny):
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Llama", "Gemma 3", "T5", "Marian", "Falcon"])
-def test_a_model_goes_on_as_transformers_own_generate(tiny, family):
-    loaded, given = source(tiny, family).load_inputs()
+def test_generated_text_equals_generate_of_transformers(tiny, family):
+    loaded, inputs = source(tiny, family).load_inputs()
     with torch.no_grad():
-        theirs = loaded.model.generate(**given, max_new_tokens=6, do_sample=False, num_beams=1)
+        expected = loaded.model.generate(**inputs, max_new_tokens=6, do_sample=False, num_beams=1)
     model = source(tiny, family, generate=6)
-    trace, (_, grown) = model.trace(), model.load_inputs()
-    assert torch.equal([*grown.values()][-1], theirs)
-    before, ids = len([*given.values()][-1][0]), theirs[0].tolist()
-    assert trace.generated == len(ids) - before > 0
+    trace, (_, grown_inputs) = model.trace(), model.load_inputs()
+    assert torch.equal([*grown_inputs.values()][-1], expected)
+    prompt_length, ids = len([*inputs.values()][-1][0]), expected[0].tolist()
+    assert trace.generated == len(ids) - prompt_length > 0
     last = [layer for layer in trace.layers if not layer.name.startswith("encoder")][-1]
-    assert [isinstance(one, Generated) for one in last.tokens] == [at >= before for at in range(len(ids))]
-    # Each was said where its prediction is read: the likeliest there, in the row before it.
-    assert [one.position for one in trace.predictions] == list(range(before - 1, len(ids)))
-    if family != "Marian":  # which may not say everything
-        assert [one.ids[0] for one in trace.predictions[:-1]] == ids[before:]
+    assert [isinstance(token, Generated) for token in last.tokens] == [at >= prompt_length for at in range(len(ids))]
+    # Each generated token is the likeliest prediction at the position before it.
+    assert [prediction.position for prediction in trace.predictions] == list(range(prompt_length - 1, len(ids)))
+    if family != "Marian":  # whose generation excludes some tokens
+        assert [prediction.ids[0] for prediction in trace.predictions[:-1]] == ids[prompt_length:]
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "T5", "Bloom"])
-def test_the_text_is_read_as_it_was_after_so_many_tokens(tiny, family):
-    whole = source(tiny, family, generate=5).trace()
-    base = len(whole.read) - whole.generated
-    for said in (0, 2, 99):
-        trace = source(tiny, family, generate=5, said=said).trace()
-        there = min(said, whole.generated)
-        assert (trace.read, trace.later) == (whole.read[: base + there], whole.read[base + there :])
-        assert trace.generated == there
-        assert [isinstance(one, Generated) for one in trace.later] == [True] * (whole.generated - there)
-        assert [one.position for one in trace.predictions] == list(range(base - 1, base + there))
+def test_text_is_read_up_to_the_chosen_prefix(tiny, family):
+    complete = source(tiny, family, generate=5).trace()
+    base = len(complete.read) - complete.generated
+    for prefix in (0, 2, 99):
+        trace = source(tiny, family, generate=5, said=prefix).trace()
+        shown_tokens = min(prefix, complete.generated)
+        assert (trace.read, trace.later) == (complete.read[: base + shown_tokens], complete.read[base + shown_tokens :])
+        assert trace.generated == shown_tokens
+        assert [isinstance(token, Generated) for token in trace.later] == [True] * (complete.generated - shown_tokens)
+        assert [prediction.position for prediction in trace.predictions] == list(range(base - 1, base + shown_tokens))
         if trace.later:
             assert trace.predictions[-1].tokens[0] == str(trace.later[0])
         short = next(layer for layer in trace.layers if not layer.name.startswith("encoder"))
-        long = next(layer for layer in whole.layers if not layer.name.startswith("encoder"))
-        torch.testing.assert_close(short.weights, long.weights[:, : base + there, : base + there], atol=1e-6, rtol=0)
+        long = next(layer for layer in complete.layers if not layer.name.startswith("encoder"))
+        torch.testing.assert_close(
+            short.weights, long.weights[:, : base + shown_tokens, : base + shown_tokens], atol=1e-6, rtol=0
+        )
 
 
-def test_what_is_drawn_is_of_its_seed_alone_and_fewer_tokens_are_the_beginning_of_more(tiny):
+def test_sampling_depends_on_its_seed_and_shorter_runs_are_prefixes(tiny):
     def ids(**more):
         KEPT.hold(2**28)
         return source(tiny, "GPT-2", generate_temperature=1.5, **more).load_inputs()[1]["input_ids"][0].tolist()
@@ -163,31 +168,35 @@ def test_what_is_drawn_is_of_its_seed_alone_and_fewer_tokens_are_the_beginning_o
     torch.manual_seed(2)
     assert ids(generate=8) == first != ids(generate=8, generate_seed=1)
     assert first[: len(ids(generate=3))] == ids(generate=3)
-    assert not torch.equal(state, torch.get_rng_state())  # of the other seed still: nobody drew from it
-    # The shares of what is drawn are those of the softmax.
+    assert not torch.equal(state, torch.get_rng_state())  # still the state of the other seed: generation did not use it
+    # The frequencies of the samples follow the softmax.
     logits, drawn = torch.tensor([[0.0, 1.0, 2.0]]), generating._GumbelSampler(2.0, 0)
     counts = torch.bincount(torch.tensor([int(drawn(logits, logits).argmax()) for _ in range(4000)]), minlength=3)
     torch.testing.assert_close(counts / 4000, (logits[0] / 2).softmax(-1), atol=0.03, rtol=0)
 
 
-def test_a_changed_model_writes_on_changed_and_one_that_is_changed_by_nothing_as_before(tiny):
-    def ids(*those, **more):
-        return source(tiny, "Llama", generate=5, interventions=those, **more).load_inputs()[1]["input_ids"][0].tolist()
+def test_generation_uses_interventions_and_neutral_ones_change_nothing(tiny):
+    def ids(*interventions, **more):
+        return (
+            source(tiny, "Llama", generate=5, interventions=interventions, **more)
+            .load_inputs()[1]["input_ids"][0]
+            .tolist()
+        )
 
-    nothing, hot = Intervention(0, 0, silence="zero", strength=0.0), Intervention(temperature=50.0)
-    assert ids(nothing) == ids() != ids(hot)
+    neutral, hot = Intervention(0, 0, silence="zero", strength=0.0), Intervention(temperature=50.0)
+    assert ids(neutral) == ids() != ids(hot)
     drawn = {"generate_temperature": 2.0, "generate_seed": 3}
-    assert ids(nothing, **drawn) == ids(**drawn)
-    # Each token is the likeliest that the changed model gives after those before it.
+    assert ids(neutral, **drawn) == ids(**drawn)
+    # Each token is the likeliest prediction of the changed model after the tokens before it.
     trace = source(tiny, "Llama", generate=5, interventions=(hot,)).trace()
-    assert [one.ids[0] for one in trace.predictions[:-1]] == ids(hot)[-trace.generated :]
-    unchanged = source(tiny, "Llama", generate=5).trace()
-    compared = [predictions.before_of(one, trace, unchanged) is not None for one in trace.predictions]
+    assert [prediction.ids[0] for prediction in trace.predictions[:-1]] == ids(hot)[-trace.generated :]
+    base = source(tiny, "Llama", generate=5).trace()
+    compared = [predictions.before_of(prediction, trace, base) is not None for prediction in trace.predictions]
     assert compared[0]
-    assert not all(compared)  # from where they have written something else, they are not the same question
+    assert not all(compared)  # after the generated texts differ, predictions are not comparable
 
 
-def test_generating_is_bounded_and_says_where_there_is_no_more(tiny):
+def test_generation_is_bounded_and_reports_its_end(tiny):
     trace = source(tiny, "BERT", generate=4).trace()
     assert trace.generated == 0
     assert any(note.startswith("0 of 4 requested tokens were generated") for note in trace.notes)

@@ -25,17 +25,17 @@ sys.exit({code})
 """
 
 
-def ended(names: tuple[str, ...], code: int = 0) -> subprocess.CompletedProcess[str]:
-    """A process that ends while threads with these names work without end."""
+def run_until_end(names: tuple[str, ...], code: int = 0) -> subprocess.CompletedProcess[str]:
+    """A finished process that exited while threads with these names were still working."""
     command = [sys.executable, "-W", "ignore", "-c", BUSY.format(names=names, code=code)]
     return subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_runs_that_never_end_neither_abort_nor_keep_the_process() -> None:
-    run = ended(("ScriptRunner.scriptThread", "ScriptRunner.scriptThread", "training"))
+def test_endless_runs_neither_abort_nor_keep_the_process() -> None:
+    run = run_until_end(("ScriptRunner.scriptThread", "ScriptRunner.scriptThread", "training"))
     assert (run.returncode, run.stdout) == (0, "ends\n")
     assert "terminate called" not in run.stderr
 
 
 def test_process_without_runs_keeps_its_exit_code() -> None:
-    assert ended((), 3).returncode == 3
+    assert run_until_end((), 3).returncode == 3

@@ -1,4 +1,4 @@
-"""What a test uses decides whether `make quick` runs it."""
+"""The code that a test uses decides whether `make quick` runs it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def importing() -> Any:
     return forward
 
 
-def forth() -> Any:
-    return back
+def mutual_a() -> Any:
+    return mutual_b
 
 
-def back() -> Any:
-    return forth
+def mutual_b() -> Any:
+    return mutual_a
 
 
 class Opened:
@@ -57,5 +57,5 @@ def test_use_of_the_formula_alone_is_not_costly(value: Any) -> None:
     assert not uses_costly(value)
 
 
-def test_functions_that_call_each_other_are_followed_once() -> None:
-    assert not uses_costly(forth)
+def test_mutually_recursive_functions_are_followed_once() -> None:
+    assert not uses_costly(mutual_a)

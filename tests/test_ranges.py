@@ -17,7 +17,7 @@ LETTERS, HEADS, CAP = Choice(("a", "b", 3)), Whole(1, 8, limit="heads"), Real(0.
         (Text(3), "abc", "abc"), (Text(3), "", ""), (Text(), "a" * 9999, "a" * 9999),
     ],
 )  # fmt: skip
-def test_a_text_is_read_as_the_value_that_it_says(within: Range, text: str, value: object) -> None:
+def test_text_is_parsed_as_the_value_it_names(within: Range, text: str, value: object) -> None:
     assert within.read(text) == value
     assert type(within.read(text)) is type(value)
     assert within.read(in_url(value)) == value
@@ -33,14 +33,14 @@ def test_a_text_is_read_as_the_value_that_it_says(within: Range, text: str, valu
         (Text(3), ("abcd",)),
     ],
 )
-def test_a_text_that_says_nothing_that_may_be_is_refused(within: Range, texts: tuple[str, ...]) -> None:
+def test_invalid_text_is_refused(within: Range, texts: tuple[str, ...]) -> None:
     for text in texts:
-        with pytest.raises(ValueError):  # noqa: PT011  # whatever says it
+        with pytest.raises(ValueError):  # noqa: PT011  # any message
             within.read(text)
 
 
 @pytest.mark.parametrize(
-    ("within", "taken", "refused"),
+    ("within", "accepted", "refused"),
     [
         (LETTERS, ("a", 3), ("c", None, "3")),
         (Switch(), (True, False), (1, "true", None)),
@@ -50,8 +50,8 @@ def test_a_text_that_says_nothing_that_may_be_is_refused(within: Range, texts: t
         (Text(3), ("", "abc"), ("abcd", None, 3)),
     ],
 )
-def test_a_value_may_be_or_not(within: Range, taken: tuple[object, ...], refused: tuple[object, ...]) -> None:
-    assert all(within.takes(value) for value in taken)
+def test_value_is_validated(within: Range, accepted: tuple[object, ...], refused: tuple[object, ...]) -> None:
+    assert all(within.takes(value) for value in accepted)
     assert not any(within.takes(value) for value in refused)
 
 
@@ -68,11 +68,11 @@ def test_a_value_may_be_or_not(within: Range, taken: tuple[object, ...], refused
         (Text(2000), "up to 2,000 characters"),
     ],
 )
-def test_what_is_expected_is_said_in_words(within: Range, expected: str) -> None:
+def test_expected_values_are_described_in_words(within: Range, expected: str) -> None:
     assert within.expected == expected
 
 
-def test_a_value_outside_becomes_the_nearest_and_an_operator_may_allow_less() -> None:
+def test_value_outside_becomes_the_nearest_within_the_operators_limits() -> None:
     limits = {"heads": 4}
     assert [HEADS.nearest(value) for value in (0, 5, 99)] == [1, 5, 8]
     assert [HEADS.within(limits).nearest(value) for value in (0, 5)] == [1, 4]

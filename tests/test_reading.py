@@ -1,4 +1,4 @@
-"""What a text leaves open is a question with its choices; what it settles is said in a note."""
+"""An ambiguous text becomes a question with choices; assumptions about a clear text become notes."""
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ HEADING, NUMBERS = "the first row is a heading", "all are numbers of the matrix"
 FIRST_COLUMN, BOTH = "the first column numbers the rows", "the first row and column are headings"
 DECIMALS = "one column, with decimal commas"
 
-ASKED = {
+AMBIGUOUS = {
     "a heading that pandas writes": (
         FRAME.to_csv(index=False),
         "Is the first row, 0, 1, a heading, or are these numbers of the matrix?",
@@ -62,15 +62,15 @@ ASKED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "question", "choices"), ASKED.values(), ids=ASKED)
-def test_what_a_text_leaves_open_is_asked(text, question, choices) -> None:
+@pytest.mark.parametrize(("text", "question", "choices"), AMBIGUOUS.values(), ids=AMBIGUOUS)
+def test_ambiguous_text_is_asked_about(text, question, choices) -> None:
     reading = look(text, "X")
     assert reading.question.startswith(question)
     assert dict(reading.choices) == choices
     for i, (choice, rows) in enumerate(choices.items()):
         assert parse(text, "X", pick=choice) == parse(text, "X", pick=i) == rows
         settled = look(write(rows))
-        assert not settled.question, "an answer is written the short way, which asks nothing"
+        assert not settled.question, "an answer is written in short form, which is unambiguous"
         assert parse(write(rows)) == rows
     with pytest.raises(MatrixError, match=r"^X needs an answer to “.*”; none was chosen: choose one of '.*\.$"):
         parse(text, "X")
@@ -78,7 +78,7 @@ def test_what_a_text_leaves_open_is_asked(text, question, choices) -> None:
         parse(text, "X", pick="another")
 
 
-SAID = {
+NOTES = {
     "a batch of one": ("array([[[1., 2.]]])", "It was written as 1 × 1 × 2, a batch of one matrix; that matrix is used."),
     "a heading": ("d0,d1\n1,2", "The first row, d0, d1, is read as a heading."),
     "names of the rows": ("the 1 2\ncat 3 4", "The first column, the, cat, is read as names of the rows."),
@@ -96,20 +96,20 @@ SAID = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "note"), SAID.values(), ids=SAID)
-def test_what_is_taken_for_granted_is_said(text: str, note: str) -> None:
+@pytest.mark.parametrize(("text", "note"), NOTES.values(), ids=NOTES)
+def test_assumptions_of_the_reader_are_noted(text: str, note: str) -> None:
     reading = look(text)
     assert not reading.question
     assert note in reading.notes
 
 
-def test_the_shape_and_the_name_are_as_they_were_written() -> None:
+def test_shape_and_name_are_kept_as_written() -> None:
     assert (look("W_q = [[1, 2]]").label, look("W_q = [[1, 2]]").shape) == ("W_q", (1, 2))
     assert look("[[[1, 2]], [[3, 4]]]").shape == (2, 1, 2)
     assert look("1,2;3,4") == look("1,2;3,4")
 
 
-def test_numbers_that_were_printed_look_rounded() -> None:
+def test_printed_numbers_are_recognized_as_rounded() -> None:
     exact = np.random.default_rng(0).standard_normal((6, 6))
     for digits in (3, 4, 8):
         printed = parse(write(exact.round(digits).tolist()))
@@ -129,7 +129,7 @@ def test_batch_in_a_file_is_asked_about_like_pasted_text(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_is_bounded_as_a_matrix_is() -> None:
+def test_batch_is_bounded_like_a_matrix() -> None:
     for text in (
         "[" + "[[1]]," * 1025 + "]",
         "[" + ("[" + "[1]," * 1000 + "],") * 17 + "]",
@@ -178,13 +178,13 @@ def markdown(frame: pd.DataFrame) -> str:
 @given(st.integers(1, 6), st.integers(1, 7), st.integers(0, 2**16), st.sampled_from([0, 1, 2, 4]))
 @settings(max_examples=30, deadline=None)
 def test_printed_arrays_are_read_exactly_or_asked_about(written, rows, columns, seed, digits) -> None:
-    # One line of a file is what a link is made of, and nobody is asked about a link.
+    # A single line has the form of a link, about which no question is asked.
     rows = rows + 1 if written is FORMS["to_csv without a heading"] else rows
     array = np.random.default_rng(seed).standard_normal((rows, columns)).round(digits)
     reading = look(written(array))
     close = [
-        np.shape(found) == array.shape and np.allclose(found, array, rtol=1e-4, atol=5.1e-5)
-        for found in reading.choices.values()
+        np.shape(rows) == array.shape and np.allclose(rows, array, rtol=1e-4, atol=5.1e-5)
+        for rows in reading.choices.values()
     ]
     assert any(close)
     assert len(close) == 1 or reading.question

@@ -1,4 +1,4 @@
-"""Room for something large: what leaves the cache, what is refused, and what a model needs before its weights are read."""
+"""Memory for large objects: evictions from the cache, refusals, and the estimate for a model before its weights are read."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ MB, GB = 2**20, 2**30
     ("needs", "resident", "limit", "missing"),
     [
         (128 * MB, 600 * MB, GB, 0),
-        (128 * MB, 800 * MB, GB, 0),  # with the reserve exactly all
+        (128 * MB, 800 * MB, GB, 0),  # exactly all memory, with the reserve
         (128 * MB, 801 * MB, GB, MB),
         (0, 2 * GB, GB, GB + room.RESERVE),
         (128 * MB, 2 * GB, None, 0),
         (128 * MB, None, GB, 0),
     ],
 )
-def test_what_is_missing_is_what_passes_the_limit(
+def test_missing_memory_is_what_exceeds_the_limit(
     needs: int, resident: int | None, limit: int | None, missing: int
 ) -> None:
-    assert room.missing(needs, resident, limit) == missing
+    assert room.bytes_missing(needs, resident, limit) == missing
 
 
-def test_the_lowest_limit_counts_and_zero_is_none() -> None:
-    assert room.lower(0, None) is None
-    assert room.lower(0, GB) == room.lower(GB, None) == room.lower(2 * GB, GB) == GB
+def test_lowest_memory_limit_counts_and_zero_means_none() -> None:
+    assert room.lowest_limit(0, None) is None
+    assert room.lowest_limit(0, GB) == room.lowest_limit(GB, None) == room.lowest_limit(2 * GB, GB) == GB
 
 
 @pytest.mark.parametrize(
@@ -58,17 +58,17 @@ def test_the_lowest_limit_counts_and_zero_is_none() -> None:
         ({"proc/self/cgroup": "4:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": f"{GB}\n"}, GB),
     ],
 )
-def test_the_limit_is_that_of_the_control_group(files: dict[str, str], limit: int | None, tmp_path: Path) -> None:
+def test_memory_limit_is_that_of_the_control_group(files: dict[str, str], limit: int | None, tmp_path: Path) -> None:
     assert memory.limit(machine(tmp_path, files)) == limit
 
 
-def test_what_the_process_takes_is_read_in_pages(tmp_path: Path) -> None:
+def test_process_memory_is_read_in_pages(tmp_path: Path) -> None:
     assert memory.resident(tmp_path) is None
     page = os.sysconf("SC_PAGE_SIZE")
     assert memory.resident(machine(tmp_path, {"proc/self/statm": "900 300 20 1 0 80 0\n"})) == 300 * page
 
 
-def test_without_glibc_nothing_is_set_and_nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_glibc_sets_nothing_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for library in (None, SimpleNamespace()):
         monkeypatch.setattr(memory, "_C", library)
         memory.configure_allocator()
@@ -85,15 +85,15 @@ def test_freed_matrices_leave_the_process() -> None:
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    full, after = map(int, run.stdout.split())
+    full, remaining = map(int, run.stdout.split())
     assert full > 200 * MB
     if hasattr(memory._C, "malloc_trim"):
-        assert after < 16 * MB  # without the trim nearly all of it stays in the heap of glibc
+        assert remaining < 16 * MB  # without the trim nearly all of it stays in the heap of glibc
 
 
 @pytest.fixture
 def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
-    """Makes the process weigh so many bytes beside the cache, within 1 GB."""
+    """Makes the process appear to use this many bytes beside the cache, within 1 GB."""
 
     def weigh(nbytes: int) -> None:
         monkeypatch.setattr(room, "LIMIT", GB)
@@ -105,24 +105,24 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
 
 
 @pytest.mark.slow
-def test_old_traces_leave_the_cache_where_memory_is_short(weighing: Callable[[int], None]) -> None:
+def test_old_traces_leave_the_cache_when_memory_is_short(weighing: Callable[[int], None]) -> None:
     for number in range(4):
         KEPT.once(("old", number), lambda: torch.zeros(5 * MB))  # 20 MB
     weighing(800 * MB)
     assert room.make_room(80 * MB) == 0
     assert [number for number in range(4) if KEPT.get(("old", number)) is not None] == [2, 3]
     assert room.make_room(0) == 0
-    assert KEPT.get(("old", 2)) is not None, "what fits takes nothing out"
+    assert KEPT.get(("old", 2)) is not None, "a fitting request evicts nothing"
     assert room.make_room(200 * MB) == (800 + 200 + 96 - 1024) * MB
-    assert KEPT.get(("old", 2)) is not None, "what would not fit into an empty cache takes nothing out either"
+    assert KEPT.get(("old", 2)) is not None, "a request too large for an empty cache evicts nothing either"
 
 
-def test_large_trace_without_room_is_one_sentence_small_one_drawn(
+def test_large_trace_without_room_is_refused_and_small_one_drawn(
     weighing: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weighing(920 * MB)
     large = TypedText("w " * 1000, AttentionConfig(n_heads=1), max_tokens=2048)
-    monkeypatch.setattr(TypedText, "_input", lambda *_: pytest.fail("rows were drawn for what is refused"))
+    monkeypatch.setattr(TypedText, "_input", lambda *_: pytest.fail("a refused trace must not draw rows"))
     with pytest.raises(ConfigError, match=r"These steps need \d+ MB of memory, and this server has 8 MB left: choose"):
         traces.trace_of(large)
     monkeypatch.undo()
@@ -140,17 +140,17 @@ def library(path: Path, missing: Callable[[int], int]) -> Library:
 
 def test_model_without_room_is_refused_before_reading_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     TinyModels(tmp_path).save(tmp_path / "tiny", *FAMILIES["BERT"])
-    asked: list[int] = []
+    requests: list[int] = []
 
     def missing(needs: int) -> int:
-        asked.append(needs)
+        requests.append(needs)
         return 5 * MB
 
-    monkeypatch.setattr("attention.models.loading.load", lambda *_: pytest.fail("it was loaded"))
+    monkeypatch.setattr("attention.models.loading.load", lambda *_: pytest.fail("a refused model must not be loaded"))
     with pytest.raises(ModelError, match=r"^tiny needs \d+ MB of memory, and this server has \d+ MB left: choose a"):
         library(tmp_path, missing).get("tiny")
     needs = checked(tmp_path / "tiny", "tiny", 4096).needs
-    assert asked == [needs + imports.missing_bytes()]
+    assert requests == [needs + imports.missing_bytes()]
 
 
 def test_loaded_models_give_way_to_a_requested_one(tmp_path: Path) -> None:
@@ -161,18 +161,18 @@ def test_loaded_models_give_way_to_a_requested_one(tmp_path: Path) -> None:
     models.settings = replace(models.settings, make_room=lambda needs: 10 * GB)
     with pytest.raises(ModelError, match="two needs"):
         models.get("two")
-    assert list(models._loaded) == ["one"], "what would not fit alone takes nothing out"
+    assert list(models._loaded) == ["one"], "a model too large on its own evicts nothing"
     models.settings = replace(models.settings, make_room=lambda needs: len(models._loaded))
     models.get("two")
     assert list(models._loaded) == ["two"]
 
 
-def test_what_a_model_needs_are_its_weights_and_its_vocabulary() -> None:
+def test_model_memory_is_its_weights_and_its_vocabulary() -> None:
     assert Folder(Path(), {}, 100 * MB).needs == 100 * MB
     assert Folder(Path(), {}, 100 * MB, other_bytes=2 * MB).needs == 120 * MB
 
 
-def test_imports_are_counted_until_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_are_counted_until_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, imports._LAST_LARGE, raising=False)
     assert imports.missing_bytes() == 80 * MB
     monkeypatch.setitem(sys.modules, imports._LAST_LARGE, SimpleNamespace())  # type: ignore[arg-type]
@@ -180,7 +180,7 @@ def test_imports_are_counted_until_they_are_there(monkeypatch: pytest.MonkeyPatc
 
 
 class Idle:
-    """A process that is idle after so many looks."""
+    """A process that is idle after a number of checks."""
 
     def __init__(self, busy: int) -> None:
         self.busy = busy
@@ -191,27 +191,27 @@ class Idle:
 
 
 def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
-    """What an idle process imports for models."""
-    done: list[str] = []
+    """The modules that an idle process imports for models."""
+    imported: list[str] = []
     from attention.models import library as module
 
-    monkeypatch.setattr(imports, "import_module", done.append)
+    monkeypatch.setattr(imports, "import_module", imported.append)
     monkeypatch.setattr(module, "LIBRARY", Library(replace(Settings(Path("/no/models"), paths=False), **settings)))  # type: ignore[arg-type]
     monkeypatch.setattr(process.gc, "freeze", lambda: None)
-    monkeypatch.setattr(process, "_pictured", ready := process.threading.Event())
+    monkeypatch.setattr(process, "_first_picture_drawn", ready := process.threading.Event())
     monkeypatch.setattr(process, "_QUIET", 0.001)
     ready.set()
     process._import_for_models()
-    return done
+    return imported
 
 
-def test_an_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "idle", idle := Idle(busy=5))
+def test_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "idle_seconds", idle := Idle(busy=5))
     assert importing(monkeypatch, hub=True) == list(imports._PARTS)
     assert idle.busy < 0
 
 
-def test_a_process_without_models_or_without_memory_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_models_or_memory_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert importing(monkeypatch) == []
     monkeypatch.setattr(imports, "missing_bytes", lambda: 80 * MB)
     monkeypatch.setattr(memory, "resident", lambda: GB)
@@ -219,26 +219,26 @@ def test_a_process_without_models_or_without_memory_imports_nothing(monkeypatch:
     assert importing(monkeypatch, hub=True) == []
 
 
-def test_a_process_that_ends_imports_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_ends_stops_importing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_ending", ending := process.threading.Event())
     ending.set()
-    monkeypatch.setattr(turns, "idle", lambda: 0.0)
+    monkeypatch.setattr(turns, "idle_seconds", lambda: 0.0)
     assert importing(monkeypatch, hub=True) == []
 
 
-def test_nobody_is_idle_while_a_script_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_is_not_idle_while_a_script_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "monotonic", lambda: 1000.0)
     with turns.turn():
-        assert turns.idle() == 0
+        assert turns.idle_seconds() == 0
     monkeypatch.setattr(turns, "monotonic", lambda: 1007.0)
-    assert turns.idle() == 7
+    assert turns.idle_seconds() == 7
 
 
-def test_what_a_large_run_has_freed_leaves_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_memory_of_a_large_run_is_returned_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[bool] = []
     monkeypatch.setattr(memory, "trim", lambda: trims.append(turns._large.locked()))
     with turns.turn():
-        with turns.alone(), turns.alone():
+        with turns.exclusive(), turns.exclusive():
             pass
         assert not trims
-    assert trims == [True], "once, and before the next large run begins"
+    assert trims == [True], "memory is returned once, before the next large run begins"

@@ -8,42 +8,42 @@ from attention.sources.link import Limits, source_of
 from attention.sources.second import LONGEST, SECOND, differing, second, turned, wrong
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
-KEYS = [one.key for one in knobs.KNOBS] + ["layer", "head"]
+KEYS = [knob.key for knob in knobs.KNOBS] + ["layer", "head"]
 STATES = st.dictionaries(st.sampled_from(KEYS), st.text(min_size=1, max_size=6), max_size=5)
 
 
 @given(STATES, STATES)
-def test_what_differs_makes_the_second_state_of_the_first_and_nothing_differs_of_itself(one, other):
-    assert second(one, differing(one, other)) == other
-    assert differing(one, one) == ""
-    assert not wrong(differing(one, other))
+def test_second_state_stores_exactly_the_differences_from_the_first(state, other):
+    assert second(state, differing(state, other)) == other
+    assert differing(state, state) == ""
+    assert not wrong(differing(state, other))
 
 
 @given(STATES, STATES, STATES)
-def test_turning_the_first_leaves_the_second_and_turning_both_turns_the_same_knobs(before, after, other):
-    b = differing(before, other)
-    assert second(after, turned(before, after, b)) == other
-    both = second(after, turned(before, after, b, both=True))
+def test_changing_one_state_keeps_the_other_changing_both_changes_both(old, new, other):
+    b = differing(old, other)
+    assert second(new, turned(old, new, b)) == other
+    both_changed = second(new, turned(old, new, b, both=True))
     for key in KEYS:
-        asked = after if before.get(key) != after.get(key) else other
-        assert both.get(key) == asked.get(key)
+        expected = new if old.get(key) != new.get(key) else other
+        assert both_changed.get(key) == expected.get(key)
 
 
-def test_the_second_state_is_a_source_like_any_other_and_bad_entries_are_said():
+def test_second_state_is_an_ordinary_source_and_reports_bad_entries():
     state = {"text": "a b c", "temperature": "0.5", "step": "scores"}
-    found, notes = source_of(second(state, "temperature=2.0&heads=2&text=x+%26+y"), LIMITS)
-    assert isinstance(found, TypedText)
-    assert (found.text, found.config.temperature, found.config.n_heads) == ("x & y", 2.0, 2)
+    parsed, notes = source_of(second(state, "temperature=2.0&heads=2&text=x+%26+y"), LIMITS)
+    assert isinstance(parsed, TypedText)
+    assert (parsed.text, parsed.config.temperature, parsed.config.n_heads) == ("x & y", 2.0, 2)
     assert not notes
-    back, _ = source_of(second(state, "temperature="), LIMITS)
-    assert back.config.temperature == 1.0, "a key without a value is that knob's default"
+    reset, _ = source_of(second(state, "temperature="), LIMITS)
+    assert reset.config.temperature == 1.0, "a key without a value means the default"
     _, notes = source_of(second(state, "temperature=hot"), LIMITS)
     assert "temperature = “hot”" in notes[0]
     assert second(state, "q=3&nothing=1&head=2")["step"] == "scores"
-    assert [one.split("“")[1].split("”")[0] for one in wrong("q=3&nothing=1&head=2")] == ["q", "nothing"]
+    assert [note.split("“")[1].split("”")[0] for note in wrong("q=3&nothing=1&head=2")] == ["q", "nothing"]
 
 
-def test_one_that_is_too_long_is_none_and_says_so():
+def test_overlong_second_state_is_dropped_with_a_note():
     long = "text=" + "a" * LONGEST
     assert second({"text": "b"}, long) == {"text": "b"}
     value, note = SECOND.read(long, SECOND.range, in_url(SECOND.default))
@@ -51,7 +51,7 @@ def test_one_that_is_too_long_is_none_and_says_so():
     assert "B is the same as A" in note
 
 
-def test_what_can_be_changed_inside_is_declared_and_not_guessed(tiny):
+def test_knobs_of_interventions_are_declared_not_guessed(tiny):
     model, trained = Model(tiny("GPT-2"), "a b c"), Trained("reverse", steps=1)
     assert isinstance(model, Changeable)
     assert isinstance(model, Patchable)

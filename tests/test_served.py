@@ -1,4 +1,4 @@
-"""Scripts lie side by side under their content, behind any prefix, and are answered from memory."""
+"""Scripts are served from memory in one folder named by their content, behind any prefix."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SERVER = "http://testserver"
 
 @pytest.fixture
 def base_path() -> Iterator[None]:
-    """A server that Streamlit's option puts below a path."""
-    before = config.get_option("server.baseUrlPath")
+    """A server below a path, set by Streamlit's option."""
+    original = config.get_option("server.baseUrlPath")
     config.set_option("server.baseUrlPath", "/teaching/lab/")
     yield
-    config.set_option("server.baseUrlPath", before)
+    config.set_option("server.baseUrlPath", original)
 
 
 @pytest.fixture
 def edited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Other scripts than those of now, of which nothing is known yet."""
-    ours = {**served.scripts(), "figure": b"// edited"}
-    monkeypatch.setattr(served, "scripts", lambda: ours)
+    """Scripts with changed content and an empty cache of their version."""
+    scripts = {**served.scripts(), "figure": b"// edited"}
+    monkeypatch.setattr(served, "scripts", lambda: scripts)
     served.version.cache_clear()
     yield
     served.version.cache_clear()
@@ -43,30 +43,30 @@ def client() -> TestClient:
 
 
 @pytest.mark.parametrize("page", ["/", "/heads", "/teaching/lab/", "/~/+/", "/~/+/heads"])
-def test_a_page_finds_scripts_below_its_own_folder(page: str) -> None:
-    found = urljoin(f"{SERVER}{page}?text=a/b", served.script("figure"))
-    assert found == f"{SERVER}{page.rpartition('/')[0]}/app/static/{served.version()}/figure.js"
+def test_page_finds_scripts_below_its_own_folder(page: str) -> None:
+    address = urljoin(f"{SERVER}{page}?text=a/b", served.script("figure"))
+    assert address == f"{SERVER}{page.rpartition('/')[0]}/app/static/{served.version()}/figure.js"
 
 
-def test_every_script_is_answered_and_may_be_kept_for_ever() -> None:
+def test_every_script_is_served_and_cacheable_for_ever() -> None:
     server = client()
     for name, content in served.scripts().items():
         answer = server.get(served.script(name).removeprefix("."))
         assert answer.content == content
-        assert answer.headers["cache-control"] == served.LASTING["Cache-Control"]
+        assert answer.headers["cache-control"] == served.CACHE_FOREVER["Cache-Control"]
         assert answer.headers["content-type"].startswith("text/javascript")
         imported = [] if name == "plotly" else re.findall(r'(?:from|import\(?|URL\() ?"\./(\w+)\.js"', content.decode())
         assert set(imported) <= set(served.scripts()), name
     assert set(re.findall(r"\./(\w+)\.js", served.scripts()["message"].decode())) >= {"plotly"}
 
 
-def test_scripts_are_answered_below_the_base_path_alone(base_path: None) -> None:
+def test_scripts_are_served_below_the_base_path_only(base_path: None) -> None:
     server, path = client(), served.script("figure").removeprefix(".")
     assert server.get(f"/teaching/lab{path}").content == served.scripts()["figure"]
     assert server.get(path).status_code == 404
 
 
-def test_compressed_scripts_go_to_browsers_that_ask_for_them() -> None:
+def test_compressed_scripts_go_to_browsers_that_accept_them() -> None:
     path = served.script("plotly").removeprefix(".")
     with client().stream("GET", path, headers={"Accept-Encoding": "br, gzip"}) as answer:
         assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "Accept-Encoding")
@@ -75,24 +75,24 @@ def test_compressed_scripts_go_to_browsers_that_ask_for_them() -> None:
     assert len(sent) < len(served.scripts()["plotly"]) / 2.5
 
 
-@pytest.mark.parametrize("wrong", ["other/figure.js", "{}/none.js", "{}/figure", "{}/", "{}/../figure.js", "figure.js"])
-def test_another_folder_or_name_is_not_found(wrong: str) -> None:
-    answer = client().get(f"/app/static/{wrong.format(served.version())}")
+@pytest.mark.parametrize("path", ["other/figure.js", "{}/none.js", "{}/figure", "{}/", "{}/../figure.js", "figure.js"])
+def test_wrong_folder_or_name_is_not_found(path: str) -> None:
+    answer = client().get(f"/app/static/{path.format(served.version())}")
     assert (answer.status_code, "cache-control" in answer.headers) == (404, False)
 
 
-def test_other_contents_have_another_address(edited: None) -> None:
-    now = served.script("figure")
+def test_changed_contents_get_another_address(edited: None) -> None:
+    address = served.script("figure")
     served.version.cache_clear()
-    assert client().get(now.removeprefix(".")).content == b"// edited"
+    assert client().get(address.removeprefix(".")).content == b"// edited"
 
 
-def test_an_unknown_script_is_refused_by_its_name() -> None:
+def test_unknown_script_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="got 'none'"):
         served.script("none")
 
 
-def test_no_address_of_ours_begins_at_the_root_of_a_server() -> None:
+def test_no_address_of_ours_begins_at_the_server_root() -> None:
     paths = [path for folder in ("attention", "pages") for path in (ROOT / folder).rglob("*.*")]
     texts = {path: path.read_text() for path in (*paths, ROOT / "app.py") if path.suffix in (".js", ".css", ".py")}
     assert len(texts) > 200

@@ -1,4 +1,4 @@
-"""The link, the locked link, the state file and what a link does not hold, on every page."""
+"""Links, locked links, state files and content too large for links, on every page."""
 
 import json
 import tracemalloc
@@ -24,7 +24,7 @@ def widgets(app):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_locked_link_shows_the_state_without_knobs(page: str) -> None:
+def test_locked_link_shows_the_state_without_knobs(page: str) -> None:
     app = opened(page, lock="1", text="a b c", mask="causal", q="2")
     assert not app.exception
     assert "The link" not in said(app)
@@ -33,21 +33,21 @@ def test_a_locked_link_shows_the_state_without_knobs(page: str) -> None:
     assert not app.get("data_editor")
 
 
-def test_a_locked_link_paints_the_same_numbers() -> None:
+def test_locked_link_paints_the_same_numbers() -> None:
     link = {"text": "a b c", "mask": "causal", "temperature": "0.5", "seed": "7", "head": "1"}
     free, locked = opened("app.py", **link), opened("app.py", **link, lock="1")
-    for one, other in zip(drawn(free), drawn(locked), strict=True):
-        np.testing.assert_array_equal(one["data"][0]["z"], other["data"][0]["z"])
+    for figure, locked_figure in zip(drawn(free), drawn(locked), strict=True):
+        np.testing.assert_array_equal(figure["data"][0]["z"], locked_figure["data"][0]["z"])
 
 
-def test_a_locked_link_says_what_it_cannot_take() -> None:
+def test_locked_link_reports_invalid_values() -> None:
     app = opened("app.py", lock="1", temperature="999", seed="inf", heads="7", d_model="64", scaled="perhaps")
     assert not app.exception
     for key in ("temperature", "seed", "heads", "scaled"):
         assert f"The link asks for {key} " in said(app).replace("\\", "")
 
 
-def test_a_locked_source_of_matrices_needs_no_editor() -> None:
+def test_locked_matrices_need_no_editor() -> None:
     app = opened("app.py", lock="1", source="matrices", x="1,0;0,1", w_q="1,0;0,1", w_k="1,0;0,1", w_v="1,2;3,4")
     assert not app.exception
     assert not widgets(app)
@@ -55,7 +55,7 @@ def test_a_locked_source_of_matrices_needs_no_editor() -> None:
 
 
 def save_and_open(page: str, other: str, **link: str):
-    """The page with `link`, and `other` after the state file of that page was opened there."""
+    """The page with `link`, and `other` after opening the state file of that page."""
     app = opened(page, **link)
     content = state_file.write("Lab", {key: text for key, text in link.items() if key != "uploaded"})
     fresh = opened(other)
@@ -64,18 +64,18 @@ def save_and_open(page: str, other: str, **link: str):
     return app, fresh
 
 
-def test_a_state_file_opens_to_the_same_digits() -> None:
+def test_state_file_opens_to_the_same_digits() -> None:
     link = {"text": "the cat sat", "mask": "window", "window": "1", "temperature": "0.35", "d_model": "12", "heads": "3",
             "d_k": "5", "positions": "sinusoidal", "seed": "9", "head": "2", "step": "scores", "q": "1", "scaled": "false"}  # fmt: skip
     app, fresh = save_and_open("app.py", "app.py", **link)
     assert not said(fresh)
-    for one, other in zip(drawn(app), drawn(fresh), strict=True):
-        np.testing.assert_array_equal(one["data"][0]["z"], other["data"][0]["z"])
+    for figure, reopened in zip(drawn(app), drawn(fresh), strict=True):
+        np.testing.assert_array_equal(figure["data"][0]["z"], reopened["data"][0]["z"])
     assert {key: fresh.session_state[key] for key in ("d_k", "step", "q", "scaled")} == {
         "d_k": 5, "step": "scores", "q": 1, "scaled": False}  # fmt: skip
 
 
-def test_opening_a_state_file_sets_every_other_knob_to_its_default() -> None:
+def test_opening_a_state_file_resets_every_other_knob() -> None:
     fresh = opened("app.py", text="a b", temperature="5.0", mask="causal", d_k="3")
     fresh.file_uploader(key="open_state_0").upload("s.json", state_file.write("Lab", {"text": "c d e"}).encode()).run()
     assert not fresh.exception
@@ -84,14 +84,14 @@ def test_opening_a_state_file_sets_every_other_knob_to_its_default() -> None:
     assert all(fresh.session_state[key] == DEFAULTS[key] for key in ("temperature", "mask", "d_k"))
 
 
-def test_a_state_file_holds_a_matrix_that_no_link_holds() -> None:
+def test_state_file_holds_a_matrix_too_large_for_a_link() -> None:
     link = {"source": "matrices", "matrix_kind": "Q, K and V", "query": LONG, "key": LONG, "value": "1,2"}
     _, fresh = save_and_open("app.py", "app.py", **link)
     assert drawn(fresh)[0]["data"][0]["z"].shape == (1, 1)
     assert address(fresh)["uploaded"] == "query:1x60,key:1x60"
 
 
-def test_the_numbers_of_a_page_are_in_the_state_file() -> None:
+def test_state_file_contains_the_numbers_of_the_page() -> None:
     fresh = opened("pages/softmax.py")
     content = state_file.write("Softmax", {"softmax_row": "1, 2, 3"})
     fresh.file_uploader(key="open_state_0").upload("s.json", content.encode()).run()
@@ -109,25 +109,25 @@ def test_the_numbers_of_a_page_are_in_the_state_file() -> None:
         json.dumps({"attention lab": 1, "page": ["Lab"], "state": {}}).encode(),
     ],
 )  # fmt: skip
-def test_what_is_no_state_file_is_said(content: bytes) -> None:
+def test_invalid_state_file_is_reported(content: bytes) -> None:
     with pytest.raises(FileError, match="A state file is"):
         state_file.read(content)
 
 
 @pytest.mark.parametrize("piece", ["{},", "[],", '{"a":', '"a",', '"\\"', "1,", '"aa":1,'])
-def test_what_is_no_state_file_is_not_taken_apart(piece: str) -> None:
+def test_invalid_state_file_is_not_parsed(piece: str) -> None:
     content = (piece * (2**20 // len(piece))).encode()
     tracemalloc.start()
     try:
         for begins in (b"", b"[", b"{", b'{"state":['):
             with pytest.raises(FileError, match="A state file is"):
                 state_file.read(begins + content)
-        assert tracemalloc.get_traced_memory()[1] < 5 * 2**20  # as lists and dicts, 26
+        assert tracemalloc.get_traced_memory()[1] < 5 * 2**20  # 26 MB as lists and dicts
     finally:
         tracemalloc.stop()
 
 
-def test_a_state_file_has_a_size_and_odd_texts_come_back() -> None:
+def test_state_file_has_a_size_limit_and_roundtrips_odd_texts() -> None:
     state = {"text": '"{[\\\n' * 1000, "x": "\\", "seed": ""}
     assert state_file.read(state_file.write("Lab", state).encode()) == ("Lab", state)
     with pytest.raises(FileError, match=r"at most 8 MB; got 9,437,184 bytes"):
@@ -136,15 +136,15 @@ def test_a_state_file_has_a_size_and_odd_texts_come_back() -> None:
         state_file.write("Lab", {"x": "1," * (5 * 2**20)})
 
 
-def test_a_broken_state_file_is_one_sentence_and_nothing_is_lost() -> None:
+def test_broken_state_file_gets_one_sentence_and_loses_nothing() -> None:
     app = opened("app.py", text="a b")
     app.file_uploader(key="open_state_0").upload("s.json", b"<script>alert(1)</script>").run()
     assert not app.exception
-    assert "A state file is the .json file" in said(app)
+    assert "A state file is a .json file" in said(app)
     assert drawn(app)[0]["data"][0]["z"].shape == (2, 2)
 
 
-def test_a_state_file_with_nonsense_says_so_knob_by_knob() -> None:
+def test_state_file_with_nonsense_reports_each_knob() -> None:
     app = opened("app.py")
     state = {"temperature": "hot", "seed": "inf", "mask": "<b>", "heads": "1e99", "q": "-1", "text": "a \ud800 b"}
     app.file_uploader(key="open_state_0").upload(
@@ -161,7 +161,7 @@ def test_a_state_file_with_nonsense_says_so_knob_by_knob() -> None:
         assert f"asks for {key} " in said(app).replace("\\", "")
 
 
-def test_a_link_to_a_matrix_that_was_uploaded_asks_for_it_again() -> None:
+def test_link_to_an_uploaded_matrix_asks_for_it_again() -> None:
     app = opened("app.py", source="matrices", uploaded="x:512x64,w_q:64x64")
     assert not app.exception
     assert not drawn(app)
@@ -176,6 +176,6 @@ def test_a_link_to_a_matrix_that_was_uploaded_asks_for_it_again() -> None:
 
 
 @pytest.mark.parametrize("text", ["x:1", "x", ":", "unknown:2x2", "x:<b>9</b>" * 100])
-def test_an_odd_list_of_uploads_does_no_harm(text: str) -> None:
+def test_malformed_list_of_uploads_does_no_harm(text: str) -> None:
     app = opened("app.py", source="matrices", uploaded=text)
     assert not app.exception

@@ -27,7 +27,7 @@ def test_every_notebook_opens_on_every_page(page: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_the_lab_paints_the_numbers_of_a_notebook_and_says_what_differs(name: str) -> None:
+def test_lab_paints_the_numbers_of_a_notebook_with_its_remarks(name: str) -> None:
     app = opened("app.py", source="notebook", notebook=name)
     layer = Notebook(name).trace().layers[0]
     for figure in drawn(app):
@@ -37,7 +37,7 @@ def test_the_lab_paints_the_numbers_of_a_notebook_and_says_what_differs(name: st
         assert note[:30].replace('"', "") in said(app).replace("\\", "").replace('"', "")
 
 
-def test_a_batch_offers_its_sequences_and_shows_the_chosen_one() -> None:
+def test_batch_offers_its_sequences_and_shows_the_chosen_one() -> None:
     app = opened("app.py", source="notebook", notebook="averaging-trick", sequence="3")
     assert app.selectbox(key="sequence").options == [f"{i}: row {i} of the batch" for i in range(4)]
     expected = Notebook("averaging-trick", 3).trace().layers[0].head_output[0].numpy()
@@ -45,9 +45,9 @@ def test_a_batch_offers_its_sequences_and_shows_the_chosen_one() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_default_matrices_open_on_every_page(page: str) -> None:
-    for given in ("X and weights", "Q, K and V"):
-        app = opened(page, source="matrices", matrix_kind=given)
+def test_default_matrices_open_on_every_page(page: str) -> None:
+    for form in ("X and weights", "Q, K and V"):
+        app = opened(page, source="matrices", matrix_kind=form)
         assert not app.exception
         assert not app.error
 
@@ -62,13 +62,13 @@ def test_the_default_matrices_open_on_every_page(page: str) -> None:
     ],
     ids=["scores and V", "X alone", "several heads"],
 )
-def test_what_stands_beside_the_matrices_opens_on_every_page(page: str, link: dict[str, str]) -> None:
+def test_biases_masks_and_other_additions_open_on_every_page(page: str, link: dict[str, str]) -> None:
     app = opened(page, source="matrices", **link)
     assert not app.exception
     assert not app.error
 
 
-def test_the_default_matrices_are_the_numpy_notebook() -> None:
+def test_default_matrices_are_the_numpy_notebook() -> None:
     app = opened("app.py", source="matrices")
     expected = [0.23608986, 0.00738988, 0.74913039, 0.00738988]
     np.testing.assert_allclose(step(app, "weights")[0], expected, atol=5e-9)
@@ -78,7 +78,7 @@ def test_the_default_matrices_are_the_numpy_notebook() -> None:
 @pytest.mark.parametrize(
     "pasted", ["1\t0\n0\t1", "[[1, 0], [0, 1]]", "tensor([[1., 0.],\n        [0., 1.]])", "1,0\n0,1"]
 )
-def test_a_pasted_matrix_just_works_and_is_written_the_short_way(pasted: str) -> None:
+def test_pasted_matrix_is_used_and_written_in_short_form(pasted: str) -> None:
     app = opened("app.py", source="matrices", matrix_kind="Q, K and V", key="1,0;0,1", value="1,2;3,4")
     app.text_area(key="query").set_value(pasted).run()
     assert not app.exception
@@ -91,7 +91,7 @@ def test_a_pasted_matrix_just_works_and_is_written_the_short_way(pasted: str) ->
 @pytest.mark.parametrize(
     ("pasted", "complaint"), [("1,2;3", "W_Q"), ("1,two;3,4", "two"), ("nan,1;1,1", "W_Q"), ("1,2;3,4", "X is 4 × 3")]
 )
-def test_what_cannot_be_a_matrix_is_said_and_nothing_is_lost(pasted: str, complaint: str) -> None:
+def test_unreadable_matrix_is_reported_and_nothing_is_lost(pasted: str, complaint: str) -> None:
     app = opened("app.py", source="matrices")
     app.text_area(key="w_q").set_value(pasted).run()
     assert not app.exception
@@ -107,21 +107,21 @@ BATCH = "tensor([[[0.3367, 0.1288], [0.2345, 0.2303]],\n\n        [[1., 0.], [0.
 
 
 def choice(app: AppTest, name: str) -> Any:
-    """The question that a pasted matrix leaves open."""
+    """The open question about a pasted matrix."""
     return next((box for box in app.selectbox if box.key == f"matrices_choice_{name}"), None)
 
 
-def test_a_batch_asks_which_matrix_and_the_answer_stands_in_the_link() -> None:
+def test_batch_asks_which_matrix_and_the_link_stores_the_answer() -> None:
     app = opened("app.py", source="matrices", matrix_kind="Q, K and V", key="1,0;0,1", value="1,2;3,4")
     app.text_area(key="query").set_value(BATCH).run()
     assert not app.exception
     assert "or is one of them meant" in said(app)
-    assert not drawn(app), "nothing is guessed"
-    asked = choice(app, "query")
-    assert asked.label == "Are these 2 matrices (2 × 2 × 2) the heads, or is one of them meant?"
-    assert asked.options[1:] == ["[0]: 2 × 2, from 0.3367, 0.1288", "[1]: 2 × 2, from 1, 0"]
-    assert asked.options[0] == "2 heads: 2 × 2 × 2, from 0.3367, 0.1288"
-    asked.set_value("[0]").run()
+    assert not drawn(app), "an ambiguous matrix is not guessed"
+    question = choice(app, "query")
+    assert question.label == "Are these 2 matrices (2 × 2 × 2) the heads, or is one of them meant?"
+    assert question.options[1:] == ["[0]: 2 × 2, begins with 0.3367, 0.1288", "[1]: 2 × 2, begins with 1, 0"]
+    assert question.options[0] == "2 heads: 2 × 2 × 2, begins with 0.3367, 0.1288"
+    question.set_value("[0]").run()
     assert not app.exception
     assert not app.error
     assert choice(app, "query") is None
@@ -135,20 +135,20 @@ def test_a_batch_asks_which_matrix_and_the_answer_stands_in_the_link() -> None:
 
 def test_one_paste_of_named_matrices_fills_their_fields() -> None:
     app = opened("app.py", source="matrices")
-    before = app.text_area(key="w_v").value
+    original = app.text_area(key="w_v").value
     text = "Q = [[1, 0], [0, 1]]\nK = [[1, 1], [0, 2]]\nV = np.array([[1, 2], [3, 4]])"
     app.text_area(key="w_v").set_value(text).run()
     assert not app.exception
     link = {key: address(app)[key] for key in ("matrix_kind", "query", "key", "value")}
     assert link == {"matrix_kind": "Q, K and V", "query": "1,0;0,1", "key": "1,1;0,2", "value": "1,2;3,4"}
-    assert any("Q, K and V were read from one text." in caption.value for caption in app.caption)
-    again = opened("app.py", source="matrices", **link)
-    np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
+    assert any("Q, K and V come from one pasted text." in caption.value for caption in app.caption)
+    reopened = opened("app.py", source="matrices", **link)
+    np.testing.assert_array_equal(step(reopened, "weights"), step(app, "weights"))
     app.selectbox(key="matrix_kind").set_value("X and weights").run()
-    assert app.text_area(key="w_v").value == before, "where it was pasted is what was there before"
+    assert app.text_area(key="w_v").value == original, "the field of the paste keeps its old content"
 
 
-def test_the_names_of_a_pasted_table_become_those_of_the_tokens() -> None:
+def test_names_of_a_pasted_table_become_token_names() -> None:
     app = opened("app.py", source="matrices", matrix_kind="X alone")
     app.text_area(key="x").set_value("token,a,b\nthe,1,2\nbig cat,3,4").run()
     assert not app.exception
@@ -156,10 +156,10 @@ def test_the_names_of_a_pasted_table_become_those_of_the_tokens() -> None:
     assert drawn(app)[0]["layout"]["xaxis"]["ticktext"] == ["the", "big_cat"]
     app.text_input(key="labels").set_value("mine too").run()
     app.text_area(key="x").set_value("token,a,b\nthe,1,2\nbig cat,3,5").run()
-    assert app.text_input(key="labels").value == "mine too", "a person's own names stay"
+    assert app.text_input(key="labels").value == "mine too", "labels typed by the user stay"
 
 
-def test_an_uploaded_heading_is_asked_about_and_what_was_left_out_is_said() -> None:
+def test_uploaded_heading_is_asked_about_and_omissions_are_reported() -> None:
     app = opened("app.py", source="matrices", matrix_kind="Q, K and V", key="1,0;0,1", value="1,2;3,4")
     app.file_uploader(key="matrices_file_query").upload("q.csv", b"0,1\n0.5,0.25\n1.5,0.75\n", "text/csv").run()
     assert not app.exception
@@ -173,7 +173,7 @@ def test_an_uploaded_heading_is_asked_about_and_what_was_left_out_is_said() -> N
     assert any(note.value == "The first column, the, cat, is read as names of the rows." for note in app.caption)
 
 
-def test_a_matrix_too_large_for_the_link_says_so_and_is_used() -> None:
+def test_matrix_too_large_for_links_is_used_with_a_note() -> None:
     app = opened("app.py", source="matrices", matrix_kind="Q, K and V")
     row = ",".join(["0.123456789"] * 30)
     for name in ("query", "key", "value"):
@@ -184,20 +184,20 @@ def test_a_matrix_too_large_for_the_link_says_so_and_is_used() -> None:
 
 
 def editor(app: AppTest) -> tuple[str, bool]:
-    """What stands on the editor of the matrices, and whether it is unfolded."""
-    label = next(one.label for one in app.expander if one.label.startswith("Your matrices"))
+    """The label of the matrix editor, and whether it is open."""
+    label = next(expander.label for expander in app.expander if expander.label.startswith("Your matrices"))
     return label.replace("\xa0", " "), bool(app.session_state["matrices_editor"])
 
 
-def test_the_editor_is_folded_away_under_the_sizes_when_a_link_is_valid() -> None:
+def test_editor_is_folded_under_the_sizes_for_a_valid_link() -> None:
     app = opened("app.py", source="matrices")
     assert editor(app) == ("Your matrices: X 4 × 3 · W_Q 3 × 3 · W_K 3 × 3 · W_V 3 × 3", False)
     app = opened("app.py")
     app.selectbox(key="source").set_value("matrices").run()
-    assert editor(app)[1], "who chooses this source comes to type"
+    assert editor(app)[1], "choosing this source opens the editor"
 
 
-def test_the_editor_is_unfolded_while_something_is_wrong() -> None:
+def test_editor_is_unfolded_while_something_is_wrong() -> None:
     app = opened("app.py", source="matrices")
     app.text_area(key="w_q").set_value("1,2;3").run()
     assert editor(app) == ("Your matrices: X 4 × 3 · W_K 3 × 3 · W_V 3 × 3", True)
@@ -206,7 +206,7 @@ def test_the_editor_is_unfolded_while_something_is_wrong() -> None:
     assert not editor(app)[1]
 
 
-def test_sizes_that_contradict_each_other_are_made_to_fit_x() -> None:
+def test_contradictory_sizes_are_resized_to_fit_x() -> None:
     app = opened("app.py", source="matrices", x="1,0,0,7;0,1,0,8", w_o="1,2;3,4")
     assert editor(app)[1]
     assert not drawn(app)
@@ -219,20 +219,20 @@ def test_sizes_that_contradict_each_other_are_made_to_fit_x() -> None:
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_is_continued_as_matrices_with_the_same_digits(name: str) -> None:
+def test_notebook_continues_as_matrices_with_the_same_digits(name: str) -> None:
     app = opened("app.py", source="notebook", notebook=name, step="scores", q="1", k="0")
-    before = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
+    originals = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
     app.button(key="continue").click().run()
     assert not app.exception
     assert not app.error
     assert app.selectbox(key="source").value == "matrices"
     assert not editor(app)[1]
-    after = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
-    for step in before.keys() & {"scores", "weights"}:
-        np.testing.assert_allclose(after[step], before[step], rtol=1e-5, atol=2e-4)
+    continued = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
+    for step in originals.keys() & {"scores", "weights"}:
+        np.testing.assert_allclose(continued[step], originals[step], rtol=1e-5, atol=2e-4)
 
 
-def test_a_notebook_is_continued_with_all_its_heads_and_as_it_was_turned() -> None:
+def test_notebook_continues_with_all_its_heads_and_overrides() -> None:
     app = opened("app.py", source="notebook", notebook="multi-head", head="2", sequence="1", temperature="0.5")
     app.button(key="continue").click().run()
     assert not app.exception
@@ -245,7 +245,7 @@ def test_a_notebook_is_continued_with_all_its_heads_and_as_it_was_turned() -> No
     assert "The layer has no softmax" in said(unscaled)
 
 
-def test_whether_pasted_matrices_are_heads_is_asked() -> None:
+def test_pasted_head_stack_is_asked_about() -> None:
     app = opened("app.py", source="matrices", matrix_kind="Q, K and V")
     for name in ("query", "key", "value"):
         app.text_area(key=name).set_value("[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]").run()
@@ -253,19 +253,19 @@ def test_whether_pasted_matrices_are_heads_is_asked() -> None:
         app.selectbox(key=f"matrices_choice_{name}").set_value("2 heads").run()
         assert address(app)[name] == "2 heads: 1,2;3,4 / 5,6;7,8"
     assert not app.exception
-    assert [one.key for one in app.selectbox if str(one.key).startswith("matrices_head")] == [
+    assert [selectbox.key for selectbox in app.selectbox if str(selectbox.key).startswith("matrices_head")] == [
         "matrices_head_query",
         "matrices_head_key",
         "matrices_head_value",
     ]
     assert around(app)["controls"]["head"]["options"] == ["0", "1"]
-    again = opened("app.py", **{key: address(app)[key] for key in address(app)})
-    np.testing.assert_array_equal(step(again, "weights"), step(app, "weights"))
+    reopened = opened("app.py", **{key: address(app)[key] for key in address(app)})
+    np.testing.assert_array_equal(step(reopened, "weights"), step(app, "weights"))
     refused = opened("app.py", source="matrices", matrix_kind="X alone", x="33 heads:" + "/".join(["1"] * 33))
     assert "at most 32 heads; got a stack of 33" in said(refused)
 
 
-def test_an_uploaded_matrix_is_used_and_a_broken_file_is_said() -> None:
+def test_uploaded_matrix_is_used_and_a_broken_file_reported() -> None:
     app = opened("app.py", source="matrices")
     app.file_uploader(key="matrices_file_w_o").upload("w.csv", b"1,0,0\n0,1,0\n0,0,2\n", "text/csv").run()
     assert not app.exception
@@ -277,15 +277,15 @@ def test_an_uploaded_matrix_is_used_and_a_broken_file_is_said() -> None:
     assert "X" in said(app)
 
 
-def test_each_line_is_a_sequence_and_padding_changes_no_real_weight() -> None:
+def test_each_line_is_a_sequence_and_padding_keeps_real_weights() -> None:
     app = opened("app.py", text=LINES, sequence="1")
-    alone = step(app, "weights")
-    assert alone.shape == (2, 2)
+    unpadded = step(app, "weights")
+    assert unpadded.shape == (2, 2)
     app.toggle(key="pad").set_value(True).run()
     padded = drawn(app)[1]
     assert padded["data"][0]["z"].shape == (6, 6)
     assert padded["layout"]["xaxis"]["ticktext"] == ["a", "dog", "∅", "∅", "∅", "∅"]
-    np.testing.assert_allclose(padded["data"][0]["z"][:2, :2], alone, atol=1e-7)
+    np.testing.assert_allclose(padded["data"][0]["z"][:2, :2], unpadded, atol=1e-7)
     assert not padded["data"][0]["z"][:, 2:].any()
 
 
@@ -298,7 +298,7 @@ def test_dropout_shows_the_weights_before_and_after() -> None:
     assert around(app)["strip"]["weights"]["sums"] == "Σ = 1 ✓"
 
 
-def test_a_custom_mask_travels_in_the_link_and_works_in_the_lab() -> None:
+def test_custom_mask_travels_in_links_and_works_in_the_lab() -> None:
     visible = masks.causal(9, 9)
     visible[4] = False
     app = opened("app.py", mask="custom", cells=masks.encode(visible))
@@ -307,15 +307,15 @@ def test_a_custom_mask_travels_in_the_link_and_works_in_the_lab() -> None:
     assert not np.triu(weights, 1).any()
 
 
-def test_a_broken_custom_mask_is_one_sentence() -> None:
+def test_broken_custom_mask_gets_one_sentence() -> None:
     app = opened("app.py", mask="custom", cells="3x3.nonsense")
     assert not app.exception
     assert "custom mask" in said(app).replace("\\", "")
 
 
-def test_hiding_every_key_from_a_query_gives_a_row_of_zeros_and_says_so() -> None:
+def test_hiding_every_key_of_one_query_gives_zeros_and_note() -> None:
     app = opened("pages/masks.py", q="3")
-    next(button for button in app.button if button.label == "Hide every key from query 3").click().run()
+    next(button for button in app.button if button.label == "Mask all keys of query 3").click().run()
     assert not app.exception
     weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")
     assert not weights["data"][0]["z"][3].any()
@@ -323,16 +323,16 @@ def test_hiding_every_key_from_a_query_gives_a_row_of_zeros_and_says_so() -> Non
     assert around(app)["controls"]["mask"]["value"] == "custom"
 
 
-def test_the_table_of_hidden_rows_and_the_averaging_trick_are_on_the_masks_page() -> None:
+def test_masks_page_has_the_hiding_table_and_averaging_trick() -> None:
     app = opened("pages/masks.py")
     table = next(frame.value for frame in app.dataframe if "outcome" in frame.value)
     outcomes = dict(zip(table["hidden by"], table["outcome"], strict=True))
     assert outcomes["Attention Lab"].startswith("zeros")
     assert outcomes["−1e10 instead of −∞ (notebook 4)"].startswith("silently uniform")
-    assert any("All three are equal" in markdown.value for markdown in app.markdown)
+    assert any("All three results are equal" in markdown.value for markdown in app.markdown)
 
 
-def test_a_batch_that_becomes_one_line_shows_it_and_complains_of_nothing() -> None:
+def test_batch_reduced_to_one_line_is_shown_without_complaint() -> None:
     app = opened("app.py", text="a b c\nd e", sequence="1")
     app.text_area(key="text").set_value("a b c").run()
     assert not app.exception
@@ -340,7 +340,7 @@ def test_a_batch_that_becomes_one_line_shows_it_and_complains_of_nothing() -> No
     assert step(app, "weights").shape == (3, 3)
 
 
-def test_pickers_move_inside_a_source_with_fewer_steps_and_heads() -> None:
+def test_pickers_adapt_to_a_source_with_fewer_steps_and_heads() -> None:
     app = opened("app.py", text="a b c d e f g h i", q="8", k="60", step="output", head="3")
     app.selectbox(key="source").set_value("notebook").run()
     assert not app.exception
@@ -348,27 +348,27 @@ def test_pickers_move_inside_a_source_with_fewer_steps_and_heads() -> None:
     assert around(app)["line"]["step"] == "weights"
 
 
-def test_an_unreadable_matrix_is_named_at_the_top_too() -> None:
+def test_unreadable_matrix_is_named_at_the_top_too() -> None:
     app = opened("app.py", source="matrices", x="nan;inf")
     assert not app.exception
     assert all("give X too" not in error.value for error in app.error)
     assert len({error.value for error in app.error}) == 1
 
 
-def test_a_custom_mask_of_another_size_is_said() -> None:
+def test_custom_mask_of_another_size_is_noted() -> None:
     app = opened("app.py", text="a b c d", mask="custom", cells=masks.encode(masks.causal(2, 2)))
     assert "made for 2 × 2" in said(app)
 
 
-def test_allowing_everything_is_no_mask() -> None:
+def test_mask_that_allows_everything_is_no_mask() -> None:
     app = opened("pages/masks.py", mask="causal")
     next(button for button in app.button if button.label == "Allow everything").click().run()
     assert around(app)["controls"]["mask"]["value"] == "none"
 
 
-def test_what_is_wrong_with_a_file_is_kept_without_the_file() -> None:
+def test_file_error_is_kept_without_the_file() -> None:
     app = opened("app.py", source="matrices")
     app.file_uploader(key="matrices_file_x").upload("x.csv", b"1,x\n", "text/csv").run()
-    problem = app.session_state["session"].problems["x"]
+    problem = app.session_state["session"].upload_problems["x"]
     assert "'x' in row 0, column 1" in str(problem)
-    assert problem.__traceback__ is None  # it would hold the text, and all that was made of it
+    assert problem.__traceback__ is None  # a traceback would keep the text and everything derived from it

@@ -35,11 +35,11 @@ FAMILY = "👨\u200d👩\u200d👧\u200d👦"
         ("\ufeffhi", ["\ufeff", "hi"]),
     ],
 )
-def test_a_text_becomes_the_words_and_marks_a_reader_sees(text, tokens):
+def test_text_becomes_visible_words_and_marks(text, tokens):
     assert list(tokenize(text)) == tokens
 
 
-def test_repeated_words_stay_repeated_in_the_order_of_the_sentence():
+def test_repeated_words_stay_repeated_in_sentence_order():
     assert tokenize("b a b a b") == ("b", "a", "b", "a", "b")
 
 
@@ -51,43 +51,43 @@ def test_lowercase_can_be_switched_off():
 @pytest.mark.parametrize(
     "piece", ["a", "1", "1.", "a-", "a\u0301", "\u0301", "👨\u200d", "🇫🇷", "क्", ".", "<", "你", "\x00", "\u200b"]
 )
-def test_ten_thousand_characters_without_a_space_are_quick(piece):
+def test_ten_thousand_characters_without_a_space_tokenize_quickly(piece):
     text = (piece * 10_000)[:10_000]
-    start = time.thread_time()  # of the processor, which others may be using too
+    start = time.thread_time()  # processor time, which other processes do not affect
     tokens = tokenize(text)
-    assert time.thread_time() - start < 10  # a quarter of a second here; a pattern that goes astray never ends
+    assert time.thread_time() - start < 10  # usually a quarter of a second; catastrophic backtracking never ends
     assert "".join(tokens) == text
 
 
 @given(st.text(st.sampled_from("🇩🇪a \u200d\u0301\u0903👍🏽\u0600\u0300")))
-def test_flags_are_cut_as_unicode_cuts_them(text):
-    graphemes = [one for one in regex.findall(r"\X", text) if not one.isspace()]
-    assert [one for one in tokenize(text) if "🇩" in one or "🇪" in one] == [
-        one for one in graphemes if "🇩" in one or "🇪" in one
+def test_flags_are_split_as_unicode_specifies(text):
+    graphemes = [grapheme for grapheme in regex.findall(r"\X", text) if not grapheme.isspace()]
+    assert [token for token in tokenize(text) if "🇩" in token or "🇪" in token] == [
+        grapheme for grapheme in graphemes if "🇩" in grapheme or "🇪" in grapheme
     ]
 
 
 def test_flags_cost_no_more_than_other_marks():
     start = time.thread_time()
     assert len(tokenize("🇩" * 40_000)) == 20_000
-    assert time.thread_time() - start < 3  # 0.03 s here; 5 s where every flag counts those before it
+    assert time.thread_time() - start < 3  # usually 0.03 s; 5 s if every flag counted those before it
 
 
-def test_what_is_remembered_of_texts_is_bounded_by_its_weight():
+def test_text_cache_is_bounded_by_bytes():
     for i in range(40):
         tokenize(f"{i} " + "界𝕏" * 10_000)
-    kept = tokenize.cache
-    assert 2**20 < kept.currsize <= kept.maxsize == 16 * 2**20
-    assert sum(map(sys.getsizeof, max(kept.values(), key=len))) < kept.getsizeof(max(kept.values(), key=len))
-    assert all(len(digest) == 16 for digest, _ in kept), "a text as a key would weigh more than its tokens"
+    cache = tokenize.cache
+    assert 2**20 < cache.currsize <= cache.maxsize == 16 * 2**20
+    assert sum(map(sys.getsizeof, max(cache.values(), key=len))) < cache.getsizeof(max(cache.values(), key=len))
+    assert all(len(digest) == 16 for digest, _ in cache), "a text as a key would need more memory than its tokens"
 
 
-def test_a_long_word_is_one_token():
+def test_long_word_is_one_token():
     assert tokenize("a" * 10_000) == ("a" * 10_000,)
 
 
 @given(st.text())
-def test_nothing_but_blanks_is_lost(text):
+def test_only_blanks_are_dropped(text):
     assert "".join(tokenize(text, lowercase=False)) == "".join(
         character for character in text if not character.isspace() or character in "\x1c\x1d\x1e\x1f"
     )
@@ -116,25 +116,25 @@ def test_nothing_but_blanks_is_lost(text):
         ("▁the", "▁the"),
     ],
 )
-def test_a_label_hides_nothing(token, shown):
+def test_label_hides_no_character(token, shown):
     assert label(token) == shown
 
 
 @pytest.mark.parametrize("token", ["<s>", "</s>", "<unk>", "<b>", "<b>bold</b>", "&amp;", "a<br>b"])
-def test_a_label_is_never_read_as_html_and_reads_back_as_the_token(token):
+def test_label_is_never_html_and_reads_back_as_the_token(token):
     assert "<" not in label(token)
     assert html.unescape(label(token)) == token
     assert label(token, escape=False) == token
 
 
-def test_a_long_label_ends_in_an_ellipsis_and_is_cut_before_it_is_escaped():
+def test_long_label_is_cut_before_escaping_and_ends_in_ellipsis():
     assert label("a" * 13, longest=12) == "a" * 11 + "…"
     assert label("a" * 12, longest=12) == "a" * 12
     assert label("<" * 13, longest=12) == "&lt;" * 11 + "…"
 
 
 @given(st.text(), st.integers(0, 40))
-def test_a_label_is_never_empty_blank_or_markup(token, longest):
+def test_label_is_never_empty_blank_or_markup(token, longest):
     shown = label(token, longest)
     assert shown.strip()
     assert "<" not in shown
@@ -142,5 +142,5 @@ def test_a_label_is_never_empty_blank_or_markup(token, longest):
     assert not set(shown) & set("\n\r\t\x00\u00a0\u2028")
 
 
-def test_labels_keep_the_order_and_the_repetitions():
+def test_labels_keep_order_and_repetitions():
     assert labels(("the", "<s>", "the")) == ("the", "&lt;s&gt;", "the")

@@ -33,11 +33,11 @@ def weights(n_heads=2, n_queries=3, n_keys=4):
     return torch.full((n_heads, n_queries, n_keys), 1 / n_keys)
 
 
-def test_the_steps_stand_in_the_order_of_the_formula():
+def test_steps_stand_in_the_order_of_the_formula():
     assert [step.name for step in STEPS] == list(NAMES)
 
 
-def test_every_step_is_declared_whole():
+def test_every_step_is_declared_completely():
     for step in STEPS:
         assert all((step.symbol, step.tex, step.formula)), step
         assert set(step.axes) <= {"head", "kv_head", "query_pos", "key_pos", "d_model", "d_k", "d_v"}
@@ -45,18 +45,18 @@ def test_every_step_is_declared_whole():
         assert (step.row_axis, step.column_axis) == step.axes[-2:]
 
 
-def test_only_the_weights_are_a_probability():
+def test_only_weights_are_probabilities():
     assert [step.name for step in STEPS if step.kind == "probability"] == ["weights", "dropped_weights"]
 
 
-def test_an_unknown_step_is_told_the_known_ones():
+def test_unknown_step_error_lists_the_known_ones():
     with pytest.raises(
         MissingError, match=r"a step is one of embedding, position, .*, output; got 'sims': choose one of them\."
     ):
         find_step("sims")
 
 
-def test_a_layer_gives_the_steps_it_has_in_order():
+def test_layer_gives_its_steps_in_order():
     layer = Layer(recorded={"weights": weights(), "query": torch.zeros(2, 3, 5)})
     assert [(step.name, tuple(tensor.shape)) for step, tensor in layer] == [
         ("query", (2, 3, 5)),
@@ -64,14 +64,14 @@ def test_a_layer_gives_the_steps_it_has_in_order():
     ]
 
 
-def test_a_step_the_source_cannot_give_is_none_and_asking_for_it_says_what_there_is():
+def test_missing_step_is_none_and_its_error_lists_available_steps():
     layer = Layer(recorded={"weights": weights()})
     assert layer.scores is None
     with pytest.raises(MissingError, match=r"this source has no scores; it has weights: choose one of these\."):
         layer["scores"]
 
 
-def test_a_parameter_is_no_step():
+def test_parameter_is_no_step():
     layer = Layer(recorded={"weights": weights(), "w_q": torch.zeros(2, 6, 5)})
     assert [step.name for step in layer.steps] == ["weights"]
     assert layer["w_q"] is layer.w_q is layer.recorded["w_q"]
@@ -85,7 +85,7 @@ def test_one_axis_has_one_size():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "axis"),
+    ("mismatched", "axis"),
     [
         ({"query": torch.zeros(2, 9, 5)}, "query_pos"),
         ({"scores": torch.zeros(9, 3, 4)}, "head"),
@@ -95,12 +95,12 @@ def test_one_axis_has_one_size():
         ({"query": torch.zeros(2, 3, 5), "w_k": torch.zeros(2, 8, 9)}, "d_k"),
     ],
 )
-def test_every_axis_is_checked_also_those_of_the_parameters(wrong, axis):
+def test_axes_of_steps_and_parameters_are_checked(mismatched, axis):
     with pytest.raises(ShapeError, match=f"^{axis} is "):
-        Layer(recorded=dict(weights=weights(), **wrong))
+        Layer(recorded=dict(weights=weights(), **mismatched))
 
 
-def test_a_missing_axis_says_which_axes_were_expected_and_what_came():
+def test_missing_axis_error_has_expected_and_actual_axes():
     with pytest.raises(
         ShapeError, match=r"^weights has the axes \[head query_pos key_pos\]; got the shape \[3, 4\]: give it 3 axes\.$"
     ):
@@ -115,12 +115,12 @@ def test_matrix_picks_one_head_and_never_the_average():
 
 
 @pytest.mark.parametrize("head", [-1, 2])
-def test_a_head_out_of_range_says_how_heads_count(head):
+def test_head_out_of_range_error_explains_the_counting(head):
     with pytest.raises(MissingError, match=rf"^heads count from 0 to 1; got {head}: choose one of these\.$"):
         Layer(recorded={"weights": weights()}).matrix("weights", head)
 
 
-def test_a_layer_counts_its_heads():
+def test_layer_counts_its_heads():
     assert Layer(recorded={"weights": weights(n_heads=5)}).n_heads == 5
     assert Layer(recorded={"input": torch.zeros(3, 8)}).n_heads == 1
 
@@ -136,7 +136,7 @@ def test_layers_and_traces_are_frozen_and_compare_by_identity():
     assert len({trace, trace}) == 1
 
 
-def test_a_trace_has_one_token_per_row_and_one_key_token_per_column():
+def test_trace_has_one_token_per_row_and_column():
     with pytest.raises(
         ShapeError, match=r"^query_pos is 3 in weights but there are 2 tokens: give one token per query_pos\.$"
     ):
@@ -145,7 +145,7 @@ def test_a_trace_has_one_token_per_row_and_one_key_token_per_column():
         Trace(("a", "b", "c"), (Layer(recorded={"weights": weights()}),))
 
 
-def test_key_tokens_are_the_tokens_unless_there_is_a_second_text():
+def test_key_tokens_are_the_tokens_without_a_second_text():
     assert Trace(("a", "b"), ()).key_tokens == ("a", "b")
     crossed = Trace(("a", "b", "c"), (Layer(recorded={"weights": weights()}),), ("w", "x", "y", "z"))
     assert crossed.labels_of("query_pos") == ("a", "b", "c")
@@ -154,7 +154,7 @@ def test_key_tokens_are_the_tokens_unless_there_is_a_second_text():
 
 
 @pytest.mark.parametrize("index", [-1, 1])
-def test_a_layer_out_of_range_says_how_layers_count(index):
+def test_layer_out_of_range_error_explains_the_counting(index):
     with pytest.raises(MissingError, match=rf"^layers count from 0 to 0; got {index}: choose one of these\.$"):
         TypedText("a").trace().layer(index)
 
@@ -163,7 +163,7 @@ def test_a_layer_out_of_range_says_how_layers_count(index):
     "config",
     [AttentionConfig(), AttentionConfig(d_k=3, d_v=5, positions="sinusoidal"), AttentionConfig(init="identity")],
 )
-def test_a_source_s_tensors_have_the_axes_declared(config):
+def test_tensors_of_every_source_have_the_declared_axes(config):
     trace = TypedText("the cat sat", config, text2="on the mat there").trace()
     n_heads, d_k, d_v = config.sizes
     sizes = {
@@ -179,12 +179,12 @@ def test_a_source_s_tensors_have_the_axes_declared(config):
         assert tuple(tensor.shape) == tuple(sizes[axis] for axis in step.axes), step.name
 
 
-def test_a_formula_names_the_factors_that_are_there():
+def test_formula_names_the_available_factors():
     config = AttentionConfig(mask="causal", dropout=0.5)
-    said = {text: TypedText("a b c", config, text2=text).trace().layers[0] for text in ("", "d e")}
-    assert said[""].formula_of(find_step("head_output")) == "D V"
-    assert said[""].formula_of(find_step("key")) == "X W_K"
-    assert said["d e"].formula_of(find_step("value")) == "X₂ W_V"
+    layers = {text: TypedText("a b c", config, text2=text).trace().layers[0] for text in ("", "d e")}
+    assert layers[""].formula_of(find_step("head_output")) == "D V"
+    assert layers[""].formula_of(find_step("key")) == "X W_K"
+    assert layers["d e"].formula_of(find_step("value")) == "X₂ W_V"
     plain = TypedText("a b c").trace().layers[0]
     assert plain.formula_of(find_step("head_output")) == "A V"
     assert plain.formula_of(find_step("output")) == "concat(Z) W_O"

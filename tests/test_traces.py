@@ -1,4 +1,4 @@
-"""What many people ask for at once: made once, one after the other, and what is large by one run at a time."""
+"""Concurrent requests for traces: computed once, one after the other, and large ones by one run at a time."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ MANY = 30
 
 
 @pytest.fixture(autouse=True)
-def an_empty_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(turns, "LONGEST", 600.0)  # nobody loses a turn because the machine is slow
-    monkeypatch.setattr(gc, "collect", lambda: 0)  # which takes a third of a second with all that the tests import
+def empty_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(turns, "LONGEST", 600.0)  # no run loses its turn on a slow machine
+    monkeypatch.setattr(
+        gc, "collect", lambda: 0
+    )  # a collection takes a third of a second with the imports of the tests
     KEPT.cache.clear()
     yield
     KEPT.cache.clear()
 
 
-class Seen:
-    """How many traces were made, and how many of them at the same time at most."""
+class ConcurrencyCounter:
+    """Counts computed traces, and the maximum computed at the same time."""
 
     def __init__(self) -> None:
         self.made = self.now = self.most = 0
@@ -48,12 +50,12 @@ class Seen:
             self.now -= 1
 
 
-seen = Seen()
+counter = ConcurrencyCounter()
 
 
 @dataclass(frozen=True)
-class Counted(TypedText):
-    """A text that counts how often it is worked out."""
+class CountedText(TypedText):
+    """A text that counts how often its trace is computed."""
 
     text: str = "a b c"
     fails: bool = False
@@ -64,16 +66,16 @@ class Counted(TypedText):
         return 2**30 if self.large else super().needs
 
     def trace(self) -> Trace:
-        with seen:
+        with counter:
             if self.fails:
                 raise TextError("no tokens")
             return super().trace()
 
 
-def at_once(work: Callable[[int], Any]) -> Seen:
-    """What was seen while so many runs of scripts did this at the same moment."""
-    global seen
-    seen, begin = Seen(), threading.Barrier(MANY)
+def at_once(work: Callable[[int], Any]) -> ConcurrencyCounter:
+    """The counter after 30 runs of scripts have done some work at the same moment."""
+    global counter
+    counter, begin = ConcurrencyCounter(), threading.Barrier(MANY)
 
     def run(number: int) -> None:
         begin.wait(60)
@@ -81,125 +83,125 @@ def at_once(work: Callable[[int], Any]) -> Seen:
             work(number)
 
     in_threads(*[lambda number=number: run(number) for number in range(MANY)])
-    return seen
+    return counter
 
 
 def test_link_opened_by_thirty_people_is_computed_once() -> None:
-    got: list[Trace] = []
-    assert at_once(lambda _: got.append(trace_of(Counted()))).made == 1
-    assert len(got) == MANY
-    assert len({trace.layers[0].number for trace in got}) == 1
+    results: list[Trace] = []
+    assert at_once(lambda _: results.append(trace_of(CountedText()))).made == 1
+    assert len(results) == MANY
+    assert len({trace.layers[0].number for trace in results}) == 1
 
 
-def test_different_links_are_worked_out_one_after_the_other() -> None:
-    found = at_once(lambda seed: trace_of(Counted(config=AttentionConfig(seed=seed))))
-    assert (found.made, found.most) == (MANY, 1)
+def test_different_links_are_computed_one_after_the_other() -> None:
+    counts = at_once(lambda seed: trace_of(CountedText(config=AttentionConfig(seed=seed))))
+    assert (counts.made, counts.most) == (MANY, 1)
 
 
-def test_turns_of_the_same_scores_never_deadlock() -> None:
-    found = at_once(lambda i: trace_of(Counted(config=AttentionConfig(temperature=1 + i % 3, seed=i % 2))))
-    assert found.made == 2  # a temperature makes nothing that is recorded
+def test_overrides_of_the_same_scores_never_deadlock() -> None:
+    counts = at_once(lambda i: trace_of(CountedText(config=AttentionConfig(temperature=1 + i % 3, seed=i % 2))))
+    assert counts.made == 2  # the temperature changes no recorded tensor
 
 
-def test_an_error_leaves_nobody_waiting() -> None:
+def test_error_releases_every_waiter() -> None:
     errors: list[str] = []
 
     def work(_: int) -> None:
         with pytest.raises(TextError) as error:
-            trace_of(Counted(fails=True))
+            trace_of(CountedText(fails=True))
         errors.append(str(error.value))
 
     at_once(work)
     assert errors == ["no tokens"] * MANY
 
 
-def test_run_that_gives_a_large_trace_back_keeps_nobody_waiting() -> None:
+def test_run_that_returns_a_large_trace_blocks_nobody() -> None:
     waits, done = threading.Event(), threading.Event()
 
     def long_work() -> None:
         with turns.turn():
-            trace_of(Counted(large=True))
-            assert turns.mine()
-            turns.give_back()
-            assert not turns.mine()
-            with turns.aside():
+            trace_of(CountedText(large=True))
+            assert turns.run_cache()
+            turns.release_exclusive()
+            assert not turns.run_cache()
+            with turns.without_turn():
                 waits.set()
                 assert done.wait(60)
-            trace_of(Counted(large=True))  # it may have one again
+            trace_of(CountedText(large=True))  # the run may compute another one
 
     def another() -> None:
         assert waits.wait(60)
         with turns.turn():
-            trace_of(Counted(config=AttentionConfig(seed=7), large=True))
+            trace_of(CountedText(config=AttentionConfig(seed=7), large=True))
         done.set()
 
     in_threads(long_work, another)
-    turns.give_back()  # outside of a run it is nothing
+    turns.release_exclusive()  # does nothing outside a run
 
 
 def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
-    large, most, lock = [0], [0], threading.Lock()
+    large, peak, lock = [0], [0], threading.Lock()
 
     def work(number: int) -> None:
         if number % 2:
-            trace_of(Counted(config=AttentionConfig(seed=number)))
+            trace_of(CountedText(config=AttentionConfig(seed=number)))
             return
         for seed in (number, number, number + 100):
-            trace_of(Counted(config=AttentionConfig(seed=seed), large=True))
+            trace_of(CountedText(config=AttentionConfig(seed=seed), large=True))
         with lock:
             large[0] += 1
-            most[0] = max(most[0], large[0])
-        with turns.aside():
+            peak[0] = max(peak[0], large[0])
+        with turns.without_turn():
             threading.Event().wait(0.002)
         with lock:
             large[0] -= 1
 
     assert at_once(work).made == MANY // 2 * 3
-    assert most == [1]
+    assert peak == [1]
     assert not KEPT.cache or turns._large.acquire(blocking=False)
     turns._large.release()
 
 
-def test_trace_beyond_the_cache_is_made_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "_found", lambda key, make, kind: make())
+def test_trace_beyond_the_cache_is_computed_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "_cached", lambda key, make, kind: make())
     at_once(lambda _: None)
     with turns.turn():
-        one, other = (trace_of(Counted(large=True)) for _ in range(2))
-    assert one is other
-    before = seen.made
-    trace_of(Counted(large=True))
-    assert seen.made == before + 1  # the next run makes its own
+        first, second = (trace_of(CountedText(large=True)) for _ in range(2))
+    assert first is second
+    count = counter.made
+    trace_of(CountedText(large=True))
+    assert counter.made == count + 1  # the next run computes its own
 
 
-def test_there_is_room_for_a_trace_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    before: list[float] = []
-    made = TypedText.trace
+def test_room_for_a_trace_is_freed_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[float] = []
+    original = TypedText.trace
 
     def trace(self: TypedText) -> Trace:
-        before.append(KEPT.cache.currsize + self.needs)
-        return made(self)
+        sizes.append(KEPT.cache.currsize + self.needs)
+        return original(self)
 
     monkeypatch.setattr(TypedText, "trace", trace)
     KEPT.hold(2**20)
     try:
         for seed in range(8):
-            found = trace_of(TypedText("w " * 100, AttentionConfig(n_heads=1, seed=seed)))
-            traces.work_out(found.layers[0], 0)
-        assert len(before) == 8
-        assert max(before) <= KEPT.cache.maxsize
+            result = trace_of(TypedText("w " * 100, AttentionConfig(n_heads=1, seed=seed)))
+            traces.compute_head(result.layers[0], 0)
+        assert len(sizes) == 8
+        assert max(sizes) <= KEPT.cache.maxsize
         assert 0 < KEPT.cache.currsize <= KEPT.cache.maxsize
     finally:
         KEPT.hold(limits.TRACE_CACHE_MB * 2**20)
 
 
-def test_what_is_refused_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TypedText, "_input", lambda *_: pytest.fail("rows were drawn for what is refused"))
+def test_refused_trace_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TypedText, "_input", lambda *_: pytest.fail("a refused trace must not draw rows"))
     source = TypedText("a b c", AttentionConfig(mask="causal", dropout=0.5))
     with pytest.raises(ConfigError, match="All steps need at most"):
         trace_of(replace(source, max_bytes=1000))
 
 
-def test_of_many_temperatures_the_scores_and_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_keeps_scores_and_the_last_of_many_temperatures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "LARGE_BYTES", 0)
     rows = tuple((float(i), 1.0) for i in range(40))
     for temperature in range(1, 101):
@@ -211,7 +213,7 @@ def test_of_many_temperatures_the_scores_and_the_last_are_kept(monkeypatch: pyte
     assert len([key for key in KEPT.cache if isinstance(key, tuple) and key[1] == ("scores", None)]) == 1
 
 
-def test_what_belongs_to_nobody_any_more_is_forgotten() -> None:
+def test_orphaned_traces_are_forgotten() -> None:
     layer = TypedText("a b c").trace().layers[0]
     assert layer.weights is not None
     number = layer.number
@@ -221,31 +223,31 @@ def test_what_belongs_to_nobody_any_more_is_forgotten() -> None:
     assert not [key for key in KEPT.cache if isinstance(key, tuple) and key[0] == number]
 
 
-def test_a_matrix_is_made_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, made = TypedText("a b c").trace().layers[0], []
-    work = making.made
+def test_matrix_is_computed_once_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, computed = TypedText("a b c").trace().layers[0], []
+    original = making.made
 
-    def counted(*given: Any) -> Any:
-        made.append(given[1])
+    def counted(*args: Any) -> Any:
+        computed.append(args[1])
         threading.Event().wait(0.005)
-        return work(*given)
+        return original(*args)
 
     monkeypatch.setattr(making, "made", counted)
     at_once(lambda _: layer.output)
-    assert sorted(made) == sorted(set(made))
+    assert sorted(computed) == sorted(set(computed))
 
 
-def test_key_is_short_and_equal_for_equal_numbers() -> None:
+def test_cache_key_is_short_and_equal_for_equal_numbers() -> None:
     numbers: list[Source] = [
         Matrices(query=rows, key=rows, value=rows) for rows in (((1.0, 2.0),), ((1.0, float("2")),), ((1.0, 3.0),))
     ]
-    one, same, other = map(traces._key, numbers)
-    assert one == same != other
+    first, equal, different = map(traces._key, numbers)
+    assert first == equal != different
     assert traces._key(TypedText("a" * 20_000)) != traces._key(TypedText("a" * 20_001))
     assert len(traces._key(TypedText("a" * 20_000))) == 16
-    assert len({traces._key(numbers[0], what) for what in ("trace", "scores", "scaling")}) == 3
+    assert len({traces._key(numbers[0], kind) for kind in ("trace", "scores", "scaling")}) == 3
 
 
-def test_the_smallest_trace_counts_for_what_it_weighs() -> None:
+def test_smallest_trace_counts_with_its_true_size() -> None:
     trace_of(TypedText("a", AttentionConfig(d_model=4)))
     assert KEPT.cache.currsize > len(KEPT.cache) * 20_000

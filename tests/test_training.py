@@ -1,4 +1,4 @@
-"""Tiny models that learn: every task, its rule, its controls, the source "trained"."""
+"""Tiny trained models: the tasks, their rules and controls, and the source "trained"."""
 
 import re
 import threading
@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import torch
-from test_explain import check_what_is_printed
+from test_explain import check_printed_lines
 
 from attention import Cell, ConfigError, TextError, Trained, WhatIf, explain
 from attention.export import program
@@ -31,19 +31,19 @@ def last(task: str, control: str = ""):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_task_is_learned_and_its_controls_are_not(task):
-    design, found = TASKS[task].design, last(task)
+def test_task_is_learned_and_its_controls_are_not(task):
+    design, result = TASKS[task].design, last(task)
     chance = next(iter(train(task)))
     assert chance.accuracy < 0.2
     assert chance.score < 0.2
     floor = {"sort": (0.9, 0.5), "induction": (0.9, 0.85), "dates": (0.8, 0.5)}
     accuracy, pattern = floor.get(task, TASKS[task].reaches)
-    assert found.accuracy >= accuracy
-    assert found.score >= pattern
-    assert found.loss < chance.loss / 3
+    assert result.accuracy >= accuracy
+    assert result.score >= pattern
+    assert result.loss < chance.loss / 3
     for name, control in TASKS[task].controls.items():
         other = last(task, name)
-        if "encoded_values" in control.changes:  # as right, and less to see
+        if "encoded_values" in control.changes:  # as accurate, with a weaker pattern
             assert other.accuracy > 0.7
         else:
             assert other.accuracy < 0.5
@@ -51,7 +51,7 @@ def test_a_task_is_learned_and_its_controls_are_not(task):
         assert other.design != design
 
 
-def test_the_rule_says_which_cells_are_gold():
+def test_gold_cells_follow_the_rule_of_the_task():
     def posed(task, *rows, **changes):
         return TASKS[task].posed(torch.tensor(rows), Plan(task, turned=tuple(changes.items())).design)
 
@@ -65,52 +65,55 @@ def test_the_rule_says_which_cells_are_gold():
     assert in_order.tokens.tolist() == [[26, 2, 4]]
     assert in_order.answers.tolist() == [[2, 4, 9]]
     assert in_order.gold[0].nonzero().tolist() == [[0, 1], [1, 2], [2, 0]]
-    again = posed("induction", [4, 8, 6, 4, 8, 6])  # rows 3 and 4 look behind the same token
-    assert again.gold[0].nonzero().tolist() == [[3, 1], [4, 2]]
-    assert again.answers.tolist() == [[-1, -1, -1, 8, 6]]
+    pairs = posed("induction", [4, 8, 6, 4, 8, 6])  # rows 3 and 4 attend to the cell after the same token
+    assert pairs.gold[0].nonzero().tolist() == [[3, 1], [4, 2]]
+    assert pairs.answers.tolist() == [[-1, -1, -1, 8, 6]]
     date = TASKS["dates"].read("March 9, 2024", TASKS["dates"].design)
     batch = TASKS["dates"].posed(date.ids, TASKS["dates"].design)
     assert "".join("0123456789-"[i] for i in batch.answers[0].tolist()) == "2024-03-09"
-    read = ["".join(char for char, one in zip(date.memory, row, strict=True) if one) for row in batch.gold[0].tolist()]
+    read = [
+        "".join(char for char, is_gold in zip(date.memory, row, strict=True) if is_gold)
+        for row in batch.gold[0].tolist()
+    ]
     assert read == ["2", "0", "2", "4", "", "March", "March", "", "", "9"]
 
 
-def test_the_score_is_the_weight_on_gold_cells():
+def test_score_is_the_weight_on_gold_cells():
     weights = torch.tensor([[[[0.25, 0.75], [0.5, 0.5]], [[0.5, 0.5], [1.0, 0.0]]]])
     assert score(weights, torch.tensor([[[False, True], [False, False]]])) == pytest.approx((0.75 + 0.5) / 2)
 
 
-def test_two_at_once_get_the_digits_of_one_alone_and_nobody_sees_it():
+def test_two_concurrent_trainings_give_the_digits_of_one():
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     alone = list(train("reverse", 3, 20))
-    found = {}
-    both = [
-        threading.Thread(target=lambda seed=seed: found.update({seed: list(train("reverse", seed, 20))}))
+    results = {}
+    trainings = [
+        threading.Thread(target=lambda seed=seed: results.update({seed: list(train("reverse", seed, 20))}))
         for seed in (3, 4)
     ]
-    for one in both:
-        one.start()
-    seen = []
-    while any(one.is_alive() for one in both):
-        other = threading.Thread(target=lambda: seen.append((torch.zeros(1), torch.get_num_threads())[1]))
+    for training in trainings:
+        training.start()
+    thread_counts = []
+    while any(training.is_alive() for training in trainings):
+        other = threading.Thread(target=lambda: thread_counts.append((torch.zeros(1), torch.get_num_threads())[1]))
         other.start()
         other.join()
-    for one in both:
-        one.join()
-    assert [one.step for one in alone] == list(range(21))
-    assert all(torch.equal(one.row, other.row) for one, other in zip(alone, found[3], strict=True))
-    assert not torch.equal(alone[-1].row, found[4][-1].row)
+    for training in trainings:
+        training.join()
+    assert [snapshot.step for snapshot in alone] == list(range(21))
+    assert all(torch.equal(first.row, second.row) for first, second in zip(alone, results[3], strict=True))
+    assert not torch.equal(alone[-1].row, results[4][-1].row)
     assert torch.equal(state, torch.get_rng_state())
     assert torch.get_num_threads() == threads
-    assert set(seen) <= {threads}
+    assert set(thread_counts) <= {threads}
 
 
-def test_it_stops_when_it_is_closed_or_its_time_is_over():
+def test_training_stops_when_closed_or_out_of_time():
     training = train("copy", every=1)
     assert [next(training).step for _ in range(3)] == [0, 1, 2]
     training.close()
     assert not list(training)
-    assert [one.step for one in train("copy", seconds=0)] == [0]
+    assert [snapshot.step for snapshot in train("copy", seconds=0)] == [0]
     with pytest.raises(ConfigError, match="from 0 to 1,000"):
         train("copy", steps=5000)
     with pytest.raises(ConfigError, match="reverse, copy, lookup"):
@@ -121,17 +124,17 @@ def test_it_stops_when_it_is_closed_or_its_time_is_over():
         train("reverse", length=99)
 
 
-def test_a_film_is_trained_once_for_all_who_ask_and_kept():
+def test_film_is_trained_once_for_all_viewers_and_cached():
     plan = Plan("reverse", 11, 20)
     films = [film_of(plan) for _ in range(4)]
-    assert [one.step for one in films[0].wait()] == list(range(21))
-    assert len({id(one) for one in films}) == 1
+    assert [snapshot.step for snapshot in films[0].wait()] == list(range(21))
+    assert len({id(film) for film in films}) == 1
     assert film_of(plan) is films[0]
     assert KEPT.get(films[0].wanted) is films[0]
     assert films[0].nbytes >= 21 * films[0].snapshots[0].row.nbytes
 
 
-def test_a_film_that_nobody_looks_at_stops(monkeypatch):
+def test_film_without_viewers_stops(monkeypatch):
     monkeypatch.setattr("attention.training.films.PATIENCE", -1)
     film = film_of(Plan("reverse", 12, 20))
     while film in _RUNNING.values():
@@ -145,16 +148,16 @@ def test_a_film_that_nobody_looks_at_stops(monkeypatch):
         film_of(Plan("reverse", 13, 20))
 
 
-def test_without_the_first_layer_induction_fails():
-    found, plan = last("induction"), Plan("induction")
+def test_induction_fails_without_the_first_layer():
+    result, plan = last("induction"), Plan("induction")
     probes = plan.task.draw(PROBES, generator(0, "probes"), plan.design)
-    assert measured(found.row, plan.design, probes).accuracy == pytest.approx(found.accuracy)
+    assert measured(result.row, plan.design, probes).accuracy == pytest.approx(result.accuracy)
     for layer in (0, 1):
-        assert measured(found.row, plan.design, probes, {(f"layer {layer}", 0)}).accuracy < 0.3
+        assert measured(result.row, plan.design, probes, {(f"layer {layer}", 0)}).accuracy < 0.3
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_persons_own_text_is_read_or_refused_in_a_sentence(task):
+def test_own_text_is_read_or_refused_in_one_sentence(task):
     assert TASKS[task].refuses
     for text in TASKS[task].refuses:
         with pytest.raises(TextError, match=r"got .*: .*\."):
@@ -164,24 +167,26 @@ def test_a_persons_own_text_is_read_or_refused_in_a_sentence(task):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_trace_is_the_networks_and_every_cell_is_explained(task):
+def test_trace_of_the_network_is_explained_in_every_cell(task):
     steps = min(SHORT.get(task, 40), 40)
     source = Trained(task, steps=steps, at=steps // 2)
     trace, plan = source.trace(), source.plan
     assert [layer.name for layer in trace.layers] == list(plan.design.names)
     with torch.no_grad():
-        _, kept = forward(source.snapshot().parameters, plan.design, plan.task.posed(source.example.ids, plan.design))
+        _, recorded = forward(
+            source.snapshot().parameters, plan.design, plan.task.posed(source.example.ids, plan.design)
+        )
     for number, layer in enumerate(trace.layers):
-        assert torch.allclose(layer.weights, kept[layer.name]["weights"][0], atol=1e-5)
+        assert torch.allclose(layer.weights, recorded[layer.name]["weights"][0], atol=1e-5)
         assert layer.output is not None
         assert layer.formula is not None
         for step in layer.steps:
             rows, columns = layer.shape(step.name)[-2:]
             for row, column in ((0, 0), (rows - 1, columns - 1)):
-                told = explain(trace, step.name, number, 0, row, column)
-                assert told.words
-                check_what_is_printed(told)
-                assert told.value == float(layer.matrix(step.name, 0)[row, column])
+                explanation = explain(trace, step.name, number, 0, row, column)
+                assert explanation.words
+                check_printed_lines(explanation)
+                assert explanation.value == float(layer.matrix(step.name, 0)[row, column])
         colder = trace.turned(WhatIf(temperature=0.5)).layers[number]
         assert torch.allclose(colder.scaled_scores, 2 * layer.scaled_scores)
     link = {"source": "trained", "task": task, "steps": str(steps), "at": str(steps // 2)}
@@ -189,30 +194,32 @@ def test_the_trace_is_the_networks_and_every_cell_is_explained(task):
 
 
 @pytest.mark.parametrize("task", ["induction", "dates"])
-def test_the_copied_python_trains_again_and_has_the_very_digits(task):
+def test_copied_python_trains_again_to_the_same_digits(task):
     source = Trained(task, seed=2, steps=10, at=7)
     trace = source.trace()
     code = program.python(source, trace, Cell(1, "output", 0, 3, 5))
     assert code.isascii()
     assert "import attention" not in code
     assert "from attention" not in code
-    found = {}
+    variables = {}
     threads = torch.get_num_threads()
-    exec(compile(code, "copied", "exec"), found)
+    exec(compile(code, "copied", "exec"), variables)
     torch.set_num_threads(threads)
     for step, tensor in trace.layers[1]:
-        made = found[{"input": "x", "memory": "x2"}.get(step.name, step.name)]
-        if step.name in ("head_output", "output"):  # in single precision: the same numbers lie otherwise in memory
-            assert torch.allclose(made, tensor, rtol=1e-5, atol=1e-6)
+        computed = variables[{"input": "x", "memory": "x2"}.get(step.name, step.name)]
+        if step.name in ("head_output", "output"):  # in single precision the memory layout changes the last digits
+            assert torch.allclose(computed, tensor, rtol=1e-5, atol=1e-6)
         else:
-            assert torch.equal(made, tensor), step.name
+            assert torch.equal(computed, tensor), step.name
 
 
-def test_a_snapshot_between_two_pictures_is_trained_up_to(monkeypatch):
+def test_snapshot_between_two_pictures_is_trained_on_demand(monkeypatch):
     between = Trained("copy", steps=50, at=33).snapshot()
     assert between.step == 33
     assert 33 % Plan("copy", steps=50).every
-    assert torch.equal(between.row, next(one for one in train("copy", steps=50, every=33) if one.step == 33).row)
+    assert torch.equal(
+        between.row, next(snapshot for snapshot in train("copy", steps=50, every=33) if snapshot.step == 33).row
+    )
     with pytest.raises(ConfigError, match="from 0 to 50; got 51"):
         Trained("copy", steps=50, at=51).trace()
     monkeypatch.setattr("attention.training.learning.SECONDS", 0)
@@ -220,48 +227,51 @@ def test_a_snapshot_between_two_pictures_is_trained_up_to(monkeypatch):
         Trained("copy", seed=99).trace()
 
 
-def test_a_head_is_silenced_inside_a_trained_model():
+def test_head_is_ablated_inside_a_trained_model():
     source = Trained("induction", steps=SHORT["induction"], interventions=(Intervention(0, 0, silence="zero"),))
     plain, trace = replace(source, interventions=()).trace(), source.trace()
     assert trace.changes
     assert re.search(r"9\d% of its answers are correct, and \d\d?% with the ablated heads", trace.about)
     assert not trace.layers[0].output.any()
     assert not torch.equal(trace.layers[1].input, plain.layers[1].input)
-    said = [[one.tokens[0] for one in found.predictions][13:] for found in (plain, trace)]
-    right = [*trace.tokens[1:13], trace.tokens[0]]
-    hits = [sum(one == other for one, other in zip(found, right, strict=False)) for found in said]
+    answers = [[prediction.tokens[0] for prediction in traced.predictions][13:] for traced in (plain, trace)]
+    expected = [*trace.tokens[1:13], trace.tokens[0]]
+    hits = [
+        sum(token == expected_token for token, expected_token in zip(predicted, expected, strict=False))
+        for predicted in answers
+    ]
     assert hits[0] > 9
     assert hits[1] < 5
-    found = {}
+    variables = {}
     threads = torch.get_num_threads()
     short = replace(source, steps=10)
-    exec(compile(program.python(short, short.trace(), Cell(1, "output", 0, 3, 5)), "copied", "exec"), found)
+    exec(compile(program.python(short, short.trace(), Cell(1, "output", 0, 3, 5)), "copied", "exec"), variables)
     torch.set_num_threads(threads)
-    assert torch.allclose(found["output"], short.trace().layers[1].output, atol=1e-5)
+    assert torch.allclose(variables["output"], short.trace().layers[1].output, atol=1e-5)
     link = {"source": "trained", "task": "induction", "steps": str(SHORT["induction"]), "interventions": "0.0.zero"}
     assert source_of(link, LIMITS) == (source, ())
-    for wrong, said_of in (
+    for code, said_of in (
         ("5.0.zero", "layers count from 0 to 1"),
         ("0.3.zero", "heads of layer 0 count from 0 to 0"),
     ):
         with pytest.raises(ConfigError, match=said_of):
-            source_of({**link, "interventions": wrong}, LIMITS)[0].trace()
+            source_of({**link, "interventions": code}, LIMITS)[0].trace()
 
 
-def differ(one, other):
-    """The largest difference between two traces, in any step of any layer and in what they say."""
+def differ(first, second):
+    """The largest difference between two traces in a step of a layer or in logits."""
     steps = [
         (a[step.name], b[step.name])
-        for a, b in zip(one.layers, other.layers, strict=True)
+        for a, b in zip(first.layers, second.layers, strict=True)
         for step in a.steps
         if b.has(step.name)
     ]
-    said = [(a.row, b.row) for a, b in zip(one.predictions, other.predictions, strict=True)]
-    return max(float((a.nan_to_num(0, 0, 0) - b.nan_to_num(0, 0, 0)).abs().max()) for a, b in steps + said)
+    logits = [(a.row, b.row) for a, b in zip(first.predictions, second.predictions, strict=True)]
+    return max(float((a.nan_to_num(0, 0, 0) - b.nan_to_num(0, 0, 0)).abs().max()) for a, b in steps + logits)
 
 
 @pytest.mark.parametrize("task", ["reverse", "induction", "dates"])
-def test_what_changes_nothing_changes_no_digit(task):
+def test_neutral_intervention_changes_no_digit(task):
     plain = Trained(task, steps=20)
     base = plain.trace()
     for text in ("*.0.zero0", "0.0.mean0", "0.*.takeQ", "*.*.takeK", "*.*.takeV", "0.0.takeA", "*.*.takeZ"):
@@ -269,27 +279,29 @@ def test_what_changes_nothing_changes_no_digit(task):
     assert differ(replace(plain, frozen=True).trace(), base) == 0
 
 
-def test_heads_take_from_another_snapshot_another_seed_and_another_text():
+def test_heads_are_patched_from_another_snapshot_seed_or_text():
     plain = Trained("induction", steps=60)
     others = (replace(plain, at=3), replace(plain, seed=5), replace(plain, text=" ".join("abcdefghijklm")))
     for other in others:
-        theirs = other.trace()
+        other_trace = other.trace()
         for name in ("query", "key", "value", "weights", "head_output"):
-            one = Intervention(1, 0, take=name)
-            trace = replace(plain, interventions=(one,), other=other).trace()
+            intervention = Intervention(1, 0, take=name)
+            trace = replace(plain, interventions=(intervention,), other=other).trace()
             step = "patched_output" if name == "head_output" else name
-            assert torch.equal(trace.layers[1].matrix(step), theirs.layers[1].matrix(name)), (other, name)
+            assert torch.equal(trace.layers[1].matrix(step), other_trace.layers[1].matrix(name)), (other, name)
             assert "Patched from the other state" in explain(trace, step, 1, 0, 20, 8).words
             assert "activation patching" in trace.changes[0]
-    # What the first layer brings of the unlearned model is not what the second needs; of the learned one it is.
+    # The second layer needs the first layer's output from the trained model; that of the untrained one does not help.
     hits = {}
     for at, other in ((3, 60), (60, 3), (60, 60)):
         source = replace(
             plain, at=at, interventions=(Intervention(0, take="head_output"),), other=replace(plain, at=other)
         )
         trace = source.trace()
-        right = [*trace.tokens[1:], trace.tokens[0]]
-        hits[at, other] = sum(one.tokens[0] == right[i] for i, one in enumerate(trace.predictions) if i > 12)
+        expected = [*trace.tokens[1:], trace.tokens[0]]
+        hits[at, other] = sum(
+            prediction.tokens[0] == expected[i] for i, prediction in enumerate(trace.predictions) if i > 12
+        )
     assert hits[60, 60] > 9
     assert hits[60, 3] < hits[60, 60]
 
@@ -297,7 +309,9 @@ def test_heads_take_from_another_snapshot_another_seed_and_another_text():
 def test_later_attention_of_a_trained_model_is_frozen():
     plain = Trained("induction", steps=60)
     base = plain.trace()
-    frozen, free = (replace(plain, interventions=read("0.0.zero"), frozen=one).trace() for one in (True, False))
+    frozen, free = (
+        replace(plain, interventions=read("0.0.zero"), frozen=is_frozen).trace() for is_frozen in (True, False)
+    )
     assert torch.equal(frozen.layers[1]["weights"], base.layers[1]["weights"])
     assert not torch.equal(free.layers[1]["weights"], base.layers[1]["weights"])
     assert not torch.equal(frozen.layers[1]["value"], base.layers[1]["value"])
@@ -305,15 +319,15 @@ def test_later_attention_of_a_trained_model_is_frozen():
     assert "with the ablated heads" not in frozen.about, "which describes ablation without freezing"
 
 
-def test_another_state_that_does_not_fit_is_said_in_a_sentence():
+def test_incompatible_other_state_gets_one_sentence():
     source = Trained("reverse", steps=1, interventions=read("0.0.takeV"))
-    for other, said in (
+    for other, sentence in (
         (None, "got none: give its text"),
         (Trained("copy", steps=1), "the other has 16, this one 12"),
         (Trained("lookup", steps=1), r"has other layers \(cross 0\)"),
         (replace(source, other=source), "takes from a third"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=sentence):
             replace(source, other=other).trace()
     assert source.beside(Trained("reverse", seed=4, steps=1)).trace().changes
     assert source.beside("something else") is source
@@ -324,10 +338,10 @@ def test_another_state_that_does_not_fit_is_said_in_a_sentence():
         "other": "a b c d e f g h i j k l",
         "steps": "1",
     }
-    found, notes = source_of(link, LIMITS)
-    assert found == replace(source, frozen=True, other=Trained("reverse", steps=1, text=link["other"]))
+    opened, notes = source_of(link, LIMITS)
+    assert opened == replace(source, frozen=True, other=Trained("reverse", steps=1, text=link["other"]))
     assert not notes
-    assert found.trace().changes
+    assert opened.trace().changes
 
 
 PROGRAMS = {
@@ -340,7 +354,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("title", PROGRAMS)
-def test_the_copied_python_makes_the_changed_model_again(title, capsys):
+def test_copied_python_reproduces_the_changed_model(title, capsys):
     task, text, frozen, differs = PROGRAMS[title]
     plain = Trained(task, steps=10, at=7)
     source = replace(plain, interventions=read(text), frozen=frozen, other=replace(plain, **differs))

@@ -1,4 +1,4 @@
-"""The page Training, and a tiny model as the source of the other pages."""
+"""The page Training, and a tiny model as the source of other pages."""
 
 import pytest
 from conftest import address, turn
@@ -14,17 +14,19 @@ SHORT = {"train_task": "copy", "train_copy_offset": "3"}
 
 
 def steps(app):
-    """The steps that the maps say they show."""
-    titles = [one["layout"]["title"]["subtitle"]["text"] for one in drawn(app) if one["layout"]["meta"]["step"]]
+    """The training steps in the subtitles of the maps."""
+    titles = [
+        drawing["layout"]["title"]["subtitle"]["text"] for drawing in drawn(app) if drawing["layout"]["meta"]["step"]
+    ]
     return {part for title in titles for part in title.replace("<br>", " · ").split(" · ") if part.startswith("step ")}
 
 
 def pressed(app, label):
-    next(one for one in app.button if one.label.startswith(label)).click()
+    next(button for button in app.button if button.label.startswith(label)).click()
     return app.run()
 
 
-def test_it_is_trained_played_stopped_and_scrubbed():
+def test_training_page_trains_plays_stops_and_scrubs():
     app = opened("pages/training.py", **SHORT)
     assert not app.exception
     assert steps(app) == {"step 0"}
@@ -33,28 +35,28 @@ def test_it_is_trained_played_stopped_and_scrubbed():
     film = film_of(Plan("copy", turned=(("offset", 3),))).wait()
     app.run()
     app = pressed(app, "Stop")
-    now = app.select_slider(key="train_scrub").value
-    assert 0 < now < 100
-    assert steps(app) == {f"step {now}"}
-    assert address(app)["train_at"] == str(now)
+    position = app.select_slider(key="train_scrub").value
+    assert 0 < position < 100
+    assert steps(app) == {f"step {position}"}
+    assert address(app)["train_at"] == str(position)
     app = app.select_slider(key="train_scrub").set_value(100).run()
     assert steps(app) == {"step 100"}
     assert address(app)["train_at"] == "100"
-    assert any("13 of 13 right" in one.value for one in app.markdown)
-    shown = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")
-    assert shown["data"][0]["z"].shape == (16, 16)
+    assert any("13 of 13 correct" in markdown.value for markdown in app.markdown)
+    weights = next(drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights")
+    assert weights["data"][0]["z"].shape == (16, 16)
     assert film[-1].score > 0.99
-    app = pressed(app, "Beside it: no positions")
+    app = pressed(app, "Compare with: no positions")
     film_of(Plan("copy", turned=(("offset", 3),), control="no positions")).wait()
     app.run()
-    assert len([one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights"]) == 2
-    app = app.selectbox(key="train_task").set_value("reverse").run()  # another model, which nobody has trained
+    assert len([drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights"]) == 2
+    app = app.selectbox(key="train_task").set_value("reverse").run()  # an untrained model
     assert steps(app) == {"step 0"}
     assert "train_at" not in address(app)
 
 
-def test_a_film_that_ends_while_the_page_around_it_is_drawn_can_be_played_again(monkeypatch):
-    """As a run ends it that the browser's next one has stopped already: what it asks for is not drawn."""
+def test_film_that_ends_during_a_rerun_can_be_played_again(monkeypatch):
+    """Ends a run as if the browser's next run had stopped it: what it asks for is not drawn."""
     film_of(Plan("reverse", 6), 33).wait()
     button = Player.button
 
@@ -65,31 +67,31 @@ def test_a_film_that_ends_while_the_page_around_it_is_drawn_can_be_played_again(
     monkeypatch.setattr(Player, "button", ended_meanwhile)
     app = opened("pages/training.py", train_seed="6", train_at="33")
     assert steps(app) == {"step 33"}
-    labels = [one.label for one in app.button]
+    labels = [button.label for button in app.button]
     assert "Play again" in labels
     assert "Stop" not in labels
     assert any(label.startswith("Open this model") for label in labels)
 
 
-def test_a_link_trains_again_and_shows_the_very_digits():
+def test_link_trains_again_to_the_same_digits():
     film_of(Plan("reverse", 5), 33).wait()
     app = opened("pages/training.py", train_seed="5", train_at="33", train_reverse_input="abcdefghijkl")
     app.run()
-    shown = next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")
+    shown = next(drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights")
     source = Trained("reverse", seed=5, at=33, text="abcdefghijkl")
     assert (shown["data"][0]["z"] == source.trace().layers[0].weights[0].numpy()).all()
     app = pressed(app, "Open this model in the Lab")
-    assert (app.session_state["source"], app.session_state["at"]) == ("trained", 33)  # for the page that it leads to
+    assert (app.session_state["source"], app.session_state["at"]) == ("trained", 33)  # for the page of the link
     lab = opened("app.py", source="trained", seed="5", at="33", input="abcdefghijkl")
     assert not lab.exception
-    weights = next(one for one in drawn(lab) if one["layout"]["meta"]["step"] == "weights")
+    weights = next(drawing for drawing in drawn(lab) if drawing["layout"]["meta"]["step"] == "weights")
     assert (weights["data"][0]["z"] == shown["data"][0]["z"]).all()
 
 
 @pytest.mark.parametrize(
     "bad", [{"train_reverse_input": "<b>$x$"}, {"train_task": "dates", "train_dates_input": "9/10/2024"}]
 )
-def test_what_a_model_cannot_read_is_said_in_a_sentence(bad):
+def test_unreadable_text_gets_one_sentence(bad):
     app = opened("pages/training.py", **bad)
     assert not app.exception
     assert "got" in said(app)
@@ -103,9 +105,9 @@ def test_every_page_shows_a_trained_model(page):
     assert drawn(app)
 
 
-def test_task_seed_and_step_are_turned_in_the_lab():
+def test_task_seed_and_step_are_changed_in_the_lab():
     def weights(app):
-        return next(one for one in drawn(app) if one["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
+        return next(drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
 
     app = opened("app.py", source="trained", task="copy", steps="50")
     assert app.number_input(key="steps").placeholder == "100"
@@ -120,34 +122,36 @@ def test_task_seed_and_step_are_turned_in_the_lab():
     assert not app.exception
 
 
-def test_a_trained_model_is_patched_from_the_state_it_is_compared_with():
+def test_trained_model_is_patched_from_its_comparison_state():
     learned = {"source": "trained", "task": "induction", "steps": "40", "layer": "1"}
     app = opened("pages/compare.py", **learned, at="3", compare="at=40&interventions=0.0.takeZ", step="key")
     assert not app.exception
-    there = Trained("induction", steps=40, at=3)
-    taken = Trained("induction", steps=40, at=40, interventions=(Intervention(0, 0, take="head_output"),), other=there)
-    a, b, difference = [one["data"][0]["z"] for one in drawn(app)][:3]
-    assert (a == there.trace().layers[1].matrix("key").numpy()).all()
+    comparison = Trained("induction", steps=40, at=3)
+    taken = Trained(
+        "induction", steps=40, at=40, interventions=(Intervention(0, 0, take="head_output"),), other=comparison
+    )
+    a, b, difference = [drawing["data"][0]["z"] for drawing in drawn(app)][:3]
+    assert (a == comparison.trace().layers[1].matrix("key").numpy()).all()
     assert (b == taken.trace().layers[1].matrix("key").numpy()).all()
     assert (difference == b - a).all()
     itself = opened("pages/compare.py", **learned, at="3", compare="interventions=0.0.takeZ&frozen=true", step="key")
-    assert not [one["data"][0]["z"] for one in drawn(itself)][2].any()
-    lab = opened("app.py", **learned, interventions="0.0.takeV", other="a b c d e f g h i j k l m")
+    assert not [drawing["data"][0]["z"] for drawing in drawn(itself)][2].any()
+    lab = opened("app.py", **learned, interventions="0.0.takeV", other="a compare c d e f g h i j k l m")
     assert not lab.exception
     assert not lab.error
-    assert lab.checkbox(key="frozen_switch").label.startswith("Later layers attend as before")
+    assert lab.checkbox(key="frozen_switch").label.startswith("Freeze the attention of later layers")
     short = opened("app.py", **learned, interventions="0.0.takeV", other="a b c")
     assert "needs the same number of tokens in both states; the other has 6, this one 26" in said(short)
 
 
-def test_curves_and_seeds_say_what_was_reached():
+def test_curves_and_seeds_report_what_was_reached():
     plan = Plan("reverse", steps=20)
     snapshots = list(train("reverse", steps=20))
     curves = training.curves({"Reverse": snapshots}, 20, 10)
     assert curves["data"][0]["x"] == list(range(11))
-    assert "by step 10 of 20" in curves["layout"]["meta"]["alt"]
-    many = training.seeds([plan, plan], [snapshots[0], snapshots[-1]], plan.example(""))
-    assert [one["text"][:6] for one in many["layout"]["annotations"]] == ["seed 0"] * 2
+    assert "up to step 10 of 20" in curves["layout"]["meta"]["alt"]
+    figure = training.seeds([plan, plan], [snapshots[0], snapshots[-1]], plan.example(""))
+    assert [note["text"][:6] for note in figure["layout"]["annotations"]] == ["seed 0"] * 2
     said_of = training.answers(plan, snapshots[-1], plan.example(""))
-    assert [one.token for one in said_of] == list("transformers")
-    assert {one.right for one in said_of} <= {True, False}
+    assert [token.token for token in said_of] == list("transformers")
+    assert {token.right for token in said_of} <= {True, False}

@@ -1,4 +1,4 @@
-"""Many who train at once: what one person and one address may have, whose piece comes next, and what nobody looks at."""
+"""Concurrent trainings: limits for a visitor and an address, the order of the pieces, and the end of unwatched ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pages.ui.server import visitor
 
 
 class Step:
-    """A job of so many pieces that notes each of them."""
+    """A job of `pieces` pieces that notes each of them."""
 
     def __init__(self, name: str, group: Hashable, pieces: int, notes: list[str]) -> None:
         self.name, self.group, self.left, self.notes = name, group, pieces, notes
@@ -34,7 +34,7 @@ class Step:
 
 
 class Blocked:
-    """While it lasts, the thread that trains does nothing."""
+    """A job that keeps the training thread busy until it is left."""
 
     group: Hashable = "a block"
 
@@ -77,7 +77,7 @@ def begin(watcher: Watcher, seed: int) -> Film:
         return film_of(Plan("reverse", seed, 20))
 
 
-def test_groups_share_the_time_and_not_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_share_the_time_not_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count()
     monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: next(clock)))  # a piece takes a second
     worker, notes = threads._Worker(), list[str]()
@@ -88,11 +88,11 @@ def test_groups_share_the_time_and_not_the_pieces(monkeypatch: pytest.MonkeyPatc
     while any(job.left for job in jobs):
         threading.Event().wait(0.001)
     worker.close()
-    assert notes[:6].count("another") == 3  # half of the time, of one job beside four
+    assert notes[:6].count("another") == 3  # one job gets half of the time beside four
     assert notes[6:] == ["3", "0", "1", "2", "3"]
 
 
-def test_worker_that_is_closed_tells_all_who_wait() -> None:
+def test_closed_worker_notifies_everyone_waiting() -> None:
     worker, notes = threads._Worker(), list[str]()
     waiting, late = Step("waiting", "a", 1, notes), Step("late", "a", 1, notes)
     block = Blocked(worker)
@@ -111,26 +111,26 @@ def test_worker_that_is_closed_tells_all_who_wait() -> None:
     assert not worker._thread.is_alive()
 
 
-def test_what_nobody_looks_at_any_more_ends_before_its_first_step() -> None:
+def test_training_without_viewers_ends_before_its_first_step() -> None:
     here = [True]
     with Blocked():
-        left = [begin(person(number, here=here), number) for number in range(8)]
+        abandoned = [begin(person(number, here=here), number) for number in range(8)]
         stays = begin(person("stays"), 100)
         here[0] = False
     with watching(person("stays")):
         assert stays.wait()[-1].step == 20
     until_all_have_ended()
-    assert [film.snapshots for film in left] == [[]] * 8
-    assert begin(person("comes later"), 0) is not left[0]  # it is trained anew
+    assert [film.snapshots for film in abandoned] == [[]] * 8
+    assert begin(person("comes later"), 0) is not abandoned[0]  # it is trained anew
 
 
-def test_whoever_waits_for_the_first_snapshot_is_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_the_first_snapshot_counts_as_viewing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(films, "_BEAT", 0.001)
-    me, found = person("waits"), list[int]()
+    me, steps = person("waits"), list[int]()
 
     def wait() -> None:
         with watching(me):
-            found.append(film_of(Plan("reverse", 200, 20)).wait()[-1].step)
+            steps.append(film_of(Plan("reverse", 200, 20)).wait()[-1].step)
 
     with Blocked():
         thread = threading.Thread(target=wait)
@@ -142,21 +142,21 @@ def test_whoever_waits_for_the_first_snapshot_is_looking(monkeypatch: pytest.Mon
         while film.looked(me) == first:
             threading.Event().wait(0.001)
     in_threads(thread.join)
-    assert found == [20]
+    assert steps == [20]
 
 
-def test_person_who_begins_one_too_many_leaves_the_oldest() -> None:
+def test_visitor_with_one_training_too_many_drops_the_oldest() -> None:
     me, here = person("me"), [True]
     with Blocked():
-        mine = [begin(me, 300 + number) for number in range(films.MOST_OF_ONE)]
-        begin(person("another", here=here), 301)  # looks at the second, too
-        begin(me, 300)  # the first once more: it is not the oldest any longer
+        films_of_visitor = [begin(me, 300 + number) for number in range(films.MOST_OF_ONE)]
+        begin(person("another", here=here), 301)  # also watches the second
+        begin(me, 300)  # watched again, it is no longer the oldest
         more = [begin(me, 310 + number) for number in range(2)]
-        assert [bool(film.watchers) for film in (*mine, *more)] == [True, True, False, True, True]
-        assert [film.looked(me) is not None for film in (*mine, *more)] == [True, False, False, True, True]
+        assert [bool(film.watchers) for film in (*films_of_visitor, *more)] == [True, True, False, True, True]
+        assert [film.looked(me) is not None for film in (*films_of_visitor, *more)] == [True, False, False, True, True]
         here[0] = False
         with watching(me):
-            for film in (*mine, *more):
+            for film in (*films_of_visitor, *more):
                 film.leave(me)
 
 
@@ -171,37 +171,39 @@ def test_one_address_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) ->
             ConfigError, match="At most 4 models are trained at once for one address; 4 are running: try again"
         ):
             begin(person(4, "one machine", here), 404)
-        begin(person(4, "one machine", here), 400)  # what is under way may be looked at
+        begin(person(4, "one machine", here), 400)  # a running training may be watched
         begin(person(5, "another machine", here), 405)
-        here[0] = False  # all have left, and nothing has been done yet
+        here[0] = False  # all have left before the first step
         begin(person(7, "a third"), 407).leave(person(7))
 
 
-def test_where_all_places_are_taken_the_largest_group_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_largest_group_gives_way_when_all_places_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(films, "MOST_AT_ONCE", 5)
     here = [True]
     with Blocked():
-        many = [begin(person(number, "one machine", here), 500 + number) for number in range(5)]
+        trainings = [begin(person(number, "one machine", here), 500 + number) for number in range(5)]
         for number, group in enumerate(("another", "a third", "a third", "a fourth")):
             begin(person(10 + number, group, here), 510 + number)
-        assert [bool(film.watchers) for film in many] == [False] * 4 + [True]
+        assert [bool(film.watchers) for film in trainings] == [False] * 4 + [True]
         with watching(person(0, "one machine", here)):
-            many[0].watch()  # whoever waits for its first snapshot does so every second
-        assert not many[0].watchers
-        for group in ("one machine", "another", "a fourth"):  # 1 of 5 each, and nobody has 2 more than they
+            trainings[0].watch()  # as waiting for the first snapshot does every second
+        assert not trainings[0].watchers
+        for group in ("one machine", "another", "a fourth"):  # each has 1 of 5, and no group has 2 more
             with pytest.raises(ConfigError, match="5 models are being trained here, which is the limit: try again"):
                 begin(person(20, group, here), 520)
-        again = begin(person(21, "a fifth", here), 500)  # the plan of one that gave way, by a group that has none
-        assert again is not many[0]
+        restarted = begin(
+            person(21, "a fifth", here), 500
+        )  # the plan of an ended training, begun by a group without one
+        assert restarted is not trainings[0]
         with watching(person(21, "a fifth", here)):
-            assert film_of(Plan("reverse", 500, 20)) is again
+            assert film_of(Plan("reverse", 500, 20)) is restarted
     with (
         watching(person(0, "one machine", here)),
         pytest.raises(ConfigError, match="was stopped for another; it stopped at step 0"),
     ):
-        many[0].look()
+        trainings[0].look()
     with watching(person(21, "a fifth", here)):
-        assert again.wait()[-1].step == 20
+        assert restarted.wait()[-1].step == 20
 
 
 @pytest.mark.parametrize(
@@ -218,9 +220,9 @@ def test_where_all_places_are_taken_the_largest_group_gives_way(monkeypatch: pyt
         ("testclient", "", "testclient"),
     ],
 )
-def test_address_of_a_visitor_comes_from_the_last_proxy(peer: str, forwarded: str, address: str) -> None:
-    assert visitor.client(peer, forwarded) == address
+def test_visitor_address_comes_from_the_last_proxy(peer: str, forwarded: str, address: str) -> None:
+    assert visitor.client_address(peer, forwarded) == address
 
 
-def test_without_a_session_nobody_in_particular_looks() -> None:
+def test_viewer_without_a_session_is_anonymous() -> None:
     assert visitor.watcher().key is None

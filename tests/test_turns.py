@@ -1,4 +1,4 @@
-"""One script at a time, and what works without Python steps aside."""
+"""One script runs at a time; work outside Python lets another script run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pages.ui.server import process, turns
 
 @pytest.fixture(autouse=True)
 def nobody_loses_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine 0.3 s pass without a line of Python; a test in which somebody loses says so itself."""
+    """A busy machine may run no Python for 0.3 s; only tests of losing the turn set a short limit."""
     monkeypatch.setattr(turns, "LONGEST", 600.0)
 
 
@@ -35,81 +35,81 @@ def pass_by() -> None:
         pass
 
 
-def test_runs_of_scripts_do_not_mix() -> None:
-    inside, most = [0], [0]
+def test_script_runs_do_not_interleave() -> None:
+    inside, maximum = [0], [0]
 
     def run() -> None:
         for _ in range(20):
             with turns.turn():
                 inside[0] += 1
-                most[0] = max(most[0], inside[0])
+                maximum[0] = max(maximum[0], inside[0])
                 threading.Event().wait(0.001)
                 inside[0] -= 1
 
     in_threads(*[run] * 8)
-    assert most == [1]
+    assert maximum == [1]
 
 
-def test_who_steps_aside_lets_another_have_the_turn_and_gets_it_back() -> None:
-    said, stepped, done = [], threading.Event(), threading.Event()
+def test_script_that_steps_aside_yields_and_regains_its_turn() -> None:
+    messages, stepped, done = [], threading.Event(), threading.Event()
 
     def long_work() -> None:
         with turns.turn():
-            said.append("begins")
-            with turns.aside():
+            messages.append("begins")
+            with turns.without_turn():
                 stepped.set()
                 assert done.wait(60)
-            said.append("goes on")
+            messages.append("goes on")
 
     def short_work() -> None:
         assert stepped.wait(60)
         with turns.turn():
-            said.append("another")
+            messages.append("another")
         done.set()
 
     in_threads(long_work, short_work)
-    assert said == ["begins", "another", "goes on"]
+    assert messages == ["begins", "another", "goes on"]
 
 
-def test_a_turn_ends_with_its_error_also_one_from_aside() -> None:
-    with pytest.raises(KeyError, match="text2"), turns.turn(), turns.aside():
+def test_turn_ends_with_its_error_even_from_aside() -> None:
+    with pytest.raises(KeyError, match="text2"), turns.turn(), turns.without_turn():
         raise KeyError("text2")
     in_threads(pass_by)
 
 
-def test_who_takes_too_long_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlong_script_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "LONGEST", 0.05)
-    entered, done, said = threading.Event(), threading.Event(), []
+    entered, done, messages = threading.Event(), threading.Event(), []
 
     def endless() -> None:
         with turns.turn():
             entered.set()
             assert done.wait(60)
-            with turns.aside():
-                said.append("its turn is another's, and stays so")
+            with turns.without_turn():
+                messages.append("its turn is another's, and stays so")
 
     def short_work() -> None:
         assert entered.wait(60)
         with turns.turn():
             done.set()
             threading.Event().wait(0.01)
-            said.append("short work")
+            messages.append("short work")
 
     in_threads(endless, short_work, short_work)
-    assert said.count("short work") == 2
+    assert messages.count("short work") == 2
     in_threads(pass_by)
-    assert not turns._whose
+    assert not turns._active
 
 
-def test_outside_of_any_turn_stepping_aside_is_nothing() -> None:
-    with turns.aside(), turns.turn():
+def test_stepping_aside_outside_a_turn_does_nothing() -> None:
+    with turns.without_turn(), turns.turn():
         pass
 
 
-def test_the_first_page_lets_the_collector_come_as_often_as_ever_again() -> None:
-    usual = process._USUAL
+def test_first_page_restores_the_garbage_collectors_threshold() -> None:
+    usual = process._DEFAULT_THRESHOLD
     for address in ({}, {"mask": "window", "d_model": "7", "heads": "2"}, {"text": "?"}):
-        process.imported.cache_clear()
+        process.freeze_imports.cache_clear()
         gc.set_threshold(0)
         app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
         app.query_params.update(address)
@@ -126,11 +126,11 @@ def in_a_script() -> None:
 
     def another() -> None:
         with turns.turn():
-            came.set()
+            arrived.set()
 
-    came = threading.Event()
+    arrived = threading.Event()
     threading.Thread(target=another).start()
-    st.text(f"another came in: {came.wait(0.3)}")
+    st.text(f"another came in: {arrived.wait(0.3)}")
 
 
 def test_streamlit_runs_its_scripts_in_turns() -> None:
@@ -147,13 +147,13 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
         ({}, "open_state_0", "x.json", "pages.ui.share.state_file.read"),
     ],
 )
-def test_uploads_are_read_while_others_have_the_turn(
+def test_uploads_are_read_during_other_turns(
     query: dict[str, str], key: str, file: str, reads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading: list[bool] = []
 
     def read(*_: object) -> None:
-        reading.append(bool(turns._whose))
+        reading.append(bool(turns._active))
         raise FileError("nothing")
 
     page = opened("app.py", **query)

@@ -1,4 +1,4 @@
-"""Who reads nothing costs the others nothing."""
+"""Browsers that do not read their messages slow down no other browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosedError
 
 from benchmarks.session import Session
 from pages.ui.server import unread
-from pages.ui.server.unread import BoundedUnread
+from pages.ui.server.unread import Backpressure
 
 LARGE = ForwardMsg(script_finished=ForwardMsg.FINISHED_SUCCESSFULLY, hash="x" * 100_000)
 SCOPE = {"type": "websocket", "path": "/_stcore/stream", "headers": [], "query_string": b"", "root_path": ""}
@@ -28,7 +28,7 @@ SCOPE = {"type": "websocket", "path": "/_stcore/stream", "headers": [], "query_s
 class Browser:
     """A browser that reads as many messages as it `may`, and then nothing more; its socket to Streamlit's own endpoint."""
 
-    def __init__(self, app: BoundedUnread, clients: list[SessionClient], may: float) -> None:
+    def __init__(self, app: Backpressure, clients: list[SessionClient], may: float) -> None:
         self.may, self.codes, self.read = may, list[int](), 0
         self._coming: asyncio.Queue[Message] = asyncio.Queue()
         self._coming.put_nowait({"type": "websocket.connect"})
@@ -65,7 +65,7 @@ class Sockets(SimpleNamespace):
             connect_session=lambda client, **_: clients.append(client) or id(client),
             disconnect_session=lambda session, client: self.disconnected.append(client),
         )
-        app = BoundedUnread(Starlette(routes=create_websocket_routes(runtime, None)))
+        app = Backpressure(Starlette(routes=create_websocket_routes(runtime, None)))
         self.app, self.clients = app, clients
 
     def open(self, may: float) -> Browser:
@@ -81,7 +81,7 @@ def in_process(use: Callable[[Sockets], Awaitable[None]]) -> None:
     finished(limited())
 
 
-def test_the_one_who_has_read_least_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slowest_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unread, "UNREAD_MB", 20)
 
     async def use(sockets: Sockets) -> None:
@@ -108,7 +108,7 @@ def test_the_one_who_has_read_least_is_given_up(monkeypatch: pytest.MonkeyPatch)
     in_process(use)
 
 
-def test_a_full_queue_is_emptied() -> None:
+def test_full_message_queue_is_cleared() -> None:
     async def use(sockets: Sockets) -> None:
         browser = sockets.open(0)
         client = await browser.client()
@@ -123,7 +123,7 @@ def test_a_full_queue_is_emptied() -> None:
     in_process(use)
 
 
-def test_what_was_sent_before_a_socket_is_closed_arrives() -> None:
+def test_messages_sent_before_a_socket_closes_arrive() -> None:
     async def use(sockets: Sockets) -> None:
         browser = sockets.open(0)
         client = await browser.client()
@@ -141,13 +141,13 @@ def test_what_was_sent_before_a_socket_is_closed_arrives() -> None:
     in_process(use)
 
 
-def test_a_message_of_more_than_8_mb_is_not_taken(server: str) -> None:
+def test_message_over_8_mb_is_refused(server: str) -> None:
     async def use() -> None:
-        async with Session(server) as one:
+        async with Session(server) as session:
 
             async def send() -> None:
-                await one._socket.send(bytes(9 * 2**20))
-                await one.open()
+                await session._socket.send(bytes(9 * 2**20))
+                await session.open()
 
             with pytest.raises(ConnectionClosedError) as closed:
                 await send()

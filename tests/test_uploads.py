@@ -1,4 +1,4 @@
-"""What the server takes of what people upload; what it refuses, it refuses before it has it."""
+"""Uploads: the server accepts only those it asked for, and refuses others before it has read them."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ from benchmarks.session import Session
 from benchmarks.wire import http, multipart
 from pages.ui.server import places, uploads
 from pages.ui.server.limits import UPLOADS_AT_ONCE
-from pages.ui.server.places import NotedPlaces
+from pages.ui.server.places import UploadUrls
 from pages.ui.server.uploads import BoundedUploads
 
 MATRIX = b"1,0,0\n0,1,0\n"
 LARGE = 2**20 + 1
 
 
-def test_only_what_was_asked_for_is_taken_and_once(server: str) -> None:
+def test_only_requested_uploads_are_accepted_and_once(server: str) -> None:
     async def try_it() -> None:
-        async with Session(server, "source=matrices") as one:
-            await one.open()
+        async with Session(server, "source=matrices") as session:
+            await session.open()
 
             async def put(url: str) -> int:
                 body, kind = multipart("x.csv", MATRIX)
-                return await asyncio.to_thread(http, "PUT", url, body, {"Content-Type": kind}, one.xsrf)
+                return await asyncio.to_thread(http, "PUT", url, body, {"Content-Type": kind}, session.xsrf)
 
-            place = await one.place("x.csv")
+            place = await session.place("x.csv")
             assert await put(place.rpartition("/")[0] + "/invented") == 404
             assert [await put(place), await put(place)] == [204, 404]
 
     finished(try_it())
 
 
-def test_a_file_that_is_gone_is_a_sentence(server: str) -> None:
-    async def said(field: str) -> list[str]:
-        async with Session(server, "source=matrices") as one:
-            await one.open()
-            gone = FileUploaderState()
-            gone.uploaded_file_info.add(name="x.json", size=1, file_id="gone")
-            run = await one.turn(**{field: gone})
+def test_expired_upload_gets_one_sentence(server: str) -> None:
+    async def sentences(field: str) -> list[str]:
+        async with Session(server, "source=matrices") as session:
+            await session.open()
+            state = FileUploaderState()
+            state.uploaded_file_info.add(name="x.json", size=1, file_id="gone")
+            run = await session.turn(**{field: state})
             assert not run.exceptions
             return run.sentences
 
     for field in ("open_state_0", "matrices_file_x"):
-        assert any(uploads.GONE in sentence.replace("\\", "") for sentence in finished(said(field)))
+        assert any(uploads.GONE in sentence.replace("\\", "") for sentence in finished(sentences(field)))
 
 
-def test_what_has_been_read_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_upload_uses_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     manager = MemoryUploadedFileManager("")
     for name in ("a", "b"):
         manager.add_file("s", UploadedFileRec(name, f"{name}.csv", "text/csv", MATRIX))
@@ -103,7 +103,7 @@ class Upload:
 def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upload]], Awaitable[None]]) -> None:
     """Runs `use(upload)` with the routes of Streamlit's uploads behind ours, and looks that nothing is left of them."""
     manager = MemoryUploadedFileManager("/_stcore/upload_file")
-    monkeypatch.setattr(places, "_places", defaultdict(list))
+    monkeypatch.setattr(places, "_urls", defaultdict(list))
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
@@ -111,7 +111,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     def upload(session: str, size: int = LARGE, content: bytes = b"") -> Upload:
         [place] = manager.get_upload_urls(session, ["x.csv"])
-        places.add(session, place.file_id)
+        places.register(session, place.file_id)
         return Upload(app, place.upload_url, content or b"1" * size)
 
     async def limited() -> None:
@@ -119,37 +119,37 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
             await use(upload)
 
     finished(limited())
-    assert not uploads._coming
-    assert not any(places._places.values())
+    assert not uploads._arriving
+    assert not any(places._urls.values())
 
 
 @pytest.mark.parametrize("content", [bytes(LARGE), b"\r\n--edg" * 2**18, b"\r\n" * 2**20])
-def test_a_large_file_arrives_whole_and_never_lies_in_a_folder(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def test_large_upload_arrives_complete_and_never_on_disk(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda *_, **__: pytest.fail("a file of Streamlit's"))
 
     async def use(upload: Callable[..., Upload]) -> None:
-        one = upload("s", content=content)
-        one.more.set()
-        assert await one.run() == 204
-        session, file = one.place.split("/")[-2:]
-        [there] = uploads._manager().get_files(session, [file])
-        assert (there.name, there.type, there.data == content) == ("x.csv", "application/octet-stream", True)
+        sent = upload("s", content=content)
+        sent.more.set()
+        assert await sent.run() == 204
+        session, file = sent.place.split("/")[-2:]
+        [stored] = uploads._manager().get_files(session, [file])
+        assert (stored.name, stored.type, stored.data == content) == ("x.csv", "application/octet-stream", True)
 
     in_process(monkeypatch, use)
 
 
-def test_a_large_form_with_more_than_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_form_with_extra_fields_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(upload: Callable[..., Upload]) -> None:
         other = b"\r\n--edge\r\nContent-Disposition: form-data; name=x\r\n\r\n"
         for content in (bytes(LARGE) + other, bytes(LARGE) + b"\r\n--edge--", b"1" * 2**20 + b"\r\n--edgeless"):
-            one = upload("s", content=content)
-            one.more.set()
-            assert await one.run() == 400
+            sent = upload("s", content=content)
+            sent.more.set()
+            assert await sent.run() == 400
 
     in_process(monkeypatch, use)
 
 
-def test_a_page_gets_a_few_places_at_a_time() -> None:
+def test_page_gets_a_few_upload_places_at_a_time() -> None:
     asks = BackMsg()
     asks.file_urls_request.file_names.extend(["x.csv"] * 1000)
     few = BackMsg.FromString(places._with_few_names(asks.SerializeToString())).file_urls_request.file_names
@@ -159,24 +159,24 @@ def test_a_page_gets_a_few_places_at_a_time() -> None:
         assert places._with_few_names(untouched) is untouched
 
 
-def test_places_are_forgotten_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_places", defaultdict(list, gone=["a"], there=["b"]))
+def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_urls", defaultdict(list, gone=["a"], there=["b"]))
     runtime = SimpleNamespace(is_active_session=lambda session: session == "there")
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
 
     async def ends(*_: object) -> None:
         pass
 
-    finished(NotedPlaces(ends)({"type": "websocket"}, ends, ends))  # type: ignore[arg-type]  # neither is called
-    assert places._places == {"there": ["b"]}
+    finished(UploadUrls(ends)({"type": "websocket"}, ends, ends))  # type: ignore[arg-type]  # neither is called
+    assert places._urls == {"there": ["b"]}
 
 
-def test_a_few_at_a_time_and_a_small_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_uploads_run_at_once_and_small_ones_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(upload: Callable[..., Upload]) -> None:
         first = [upload(f"s{i}") for i in range(UPLOADS_AT_ONCE)]
-        running = [asyncio.create_task(one.run()) for one in first]
-        for one in first:
-            await one.reads.wait()
+        running = [asyncio.create_task(sent.run()) for sent in first]
+        for sent in first:
+            await sent.reads.wait()
         fifth, small = upload("another"), upload("s0", 10)
         small.more.set()
         waiting = asyncio.create_task(fifth.run())
@@ -184,24 +184,24 @@ def test_a_few_at_a_time_and_a_small_one_at_once(monkeypatch: pytest.MonkeyPatch
         assert not fifth.reads.is_set()
         first[0].more.set()
         await fifth.reads.wait()
-        for one in (*first, fifth):
-            one.more.set()
+        for sent in (*first, fifth):
+            sent.more.set()
         assert await asyncio.gather(*running, waiting) == [204] * (UPLOADS_AT_ONCE + 1)
 
     in_process(monkeypatch, use)
 
 
-def test_what_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_upload_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "PATIENCE", 0.05)
 
     async def use(upload: Callable[..., Upload]) -> None:
         stalling = [upload(f"s{i % 3}") for i in range(2 * UPLOADS_AT_ONCE)]
-        assert await asyncio.gather(*(one.run() for one in stalling)) == [408] * len(stalling)
+        assert await asyncio.gather(*(sent.run() for sent in stalling)) == [408] * len(stalling)
 
     in_process(monkeypatch, use)
 
 
-def test_who_waits_too_long_for_others_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upload_that_waits_too_long_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "LONGEST_WAIT", 0.05)
 
     async def use(upload: Callable[..., Upload]) -> None:
@@ -219,7 +219,7 @@ def test_who_waits_too_long_for_others_is_told_so(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("limit", "sessions", "status"), [("UPLOADED_MB", "abc", 429), ("UPLOADED_MB_OF_ONE", "aaa", 413)]
 )
-def test_a_session_has_a_budget_and_all_together(
+def test_session_and_server_have_upload_budgets(
     monkeypatch: pytest.MonkeyPatch, limit: str, sessions: str, status: int
 ) -> None:
     monkeypatch.setattr(uploads, limit, 2)
@@ -227,9 +227,9 @@ def test_a_session_has_a_budget_and_all_together(
     async def use(upload: Callable[..., Upload]) -> None:
         statuses = []
         for session in sessions:
-            one = upload(session, 900_000)
-            one.more.set()
-            statuses.append(await one.run())
+            sent = upload(session, 900_000)
+            sent.more.set()
+            statuses.append(await sent.run())
         assert statuses == [204, 204, status]
 
     in_process(monkeypatch, use)

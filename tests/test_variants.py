@@ -1,4 +1,4 @@
-"""Other ways to say where a token stands, to compare, to cap, to share out: against what others compute from the same numbers."""
+"""Variants of positions, scores, caps and normalisations give the numbers of PyTorch and transformers."""
 
 from __future__ import annotations
 
@@ -35,45 +35,45 @@ def rand(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_heads_that_share_keys_are_those_of_torch(kv_heads: int) -> None:
+def test_grouped_query_heads_equal_torch(kv_heads: int) -> None:
     query, key, value = rand(4, 5, 8), rand(kv_heads, 7, 8, seed=1), rand(kv_heads, 7, 6, seed=2)
-    theirs = F.scaled_dot_product_attention(query[None], key[None], value[None], enable_gqa=True)[0]
+    expected = F.scaled_dot_product_attention(query[None], key[None], value[None], enable_gqa=True)[0]
     layer = attend(query, key, value)
-    torch.testing.assert_close(layer["head_output"], theirs)
+    torch.testing.assert_close(layer["head_output"], expected)
     assert layer.shape("key") == (kv_heads, 7, 8)
     for head in range(4):
         assert torch.equal(layer.matrix("key", head), key[head // (4 // kv_heads)])
 
 
-def test_a_given_bias_is_torch_s_float_mask() -> None:
+def test_additive_bias_equals_torchs_float_mask() -> None:
     query, key, value, bias = rand(2, 5, 8), rand(2, 7, 8, seed=1), rand(2, 7, 6, seed=2), rand(2, 5, 7, seed=3)
     layer = attend(query, key, value, formula=Formula(divisor=math.sqrt(8), bias="given")).recording(bias=bias)
-    theirs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-    torch.testing.assert_close(layer["head_output"], theirs)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    torch.testing.assert_close(layer["head_output"], expected)
     torch.testing.assert_close(layer["biased_scores"], layer["scaled_scores"] + bias)
 
 
-def test_rotated_vector_is_multiplied_by_a_power_of_i() -> None:
+def test_rope_multiplies_by_powers_of_i() -> None:
     rows = rand(2, 9, 8)
     pairs = torch.complex(rows[..., :4], rows[..., 4:])
     theta = 10_000 ** (-torch.arange(4, dtype=torch.float64) * 2 / 8)
-    theirs = pairs * torch.polar(
+    expected = pairs * torch.polar(
         torch.ones(9, 4, dtype=torch.float64), torch.arange(9.0, dtype=torch.float64)[:, None] * theta
     )
-    torch.testing.assert_close(rotated(rows, 10_000.0), torch.cat([theirs.real, theirs.imag], dim=-1))
+    torch.testing.assert_close(rotated(rows, 10_000.0), torch.cat([expected.real, expected.imag], dim=-1))
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 16])
-def test_slopes_are_the_papers_powers_of_two(n_heads: int) -> None:
+def test_alibi_slopes_match_the_paper(n_heads: int) -> None:
     assert slopes(n_heads).tolist() == [2 ** (-8 * (head + 1) / n_heads) for head in range(n_heads)]
 
 
-def test_slopes_of_other_head_counts_take_every_second_one() -> None:
+def test_alibi_slopes_of_other_head_counts_take_every_second_one() -> None:
     assert slopes(6).tolist() == [*slopes(4).tolist(), *slopes(8)[::2][:2].tolist()]
     assert slopes(12).tolist() == [*slopes(8).tolist(), *slopes(16)[::2][:4].tolist()]
 
 
-def test_near_distances_have_own_buckets_and_far_ones_share() -> None:
+def test_t5_buckets_separate_near_distances_and_share_far_ones() -> None:
     groups = bucket(torch.arange(-300, 301)).tolist()
     assert groups[300] == 0
     assert groups[292:300] == [8, 7, 6, 5, 4, 3, 2, 1]  # 8 … 1 keys before the query
@@ -82,7 +82,7 @@ def test_near_distances_have_own_buckets_and_far_ones_share() -> None:
     assert groups[0] == groups[300 - 128] == 15
 
 
-def test_a_cap_is_a_scaled_tanh() -> None:
+def test_score_cap_is_a_scaled_tanh() -> None:
     scores = rand(2, 3, 4) * 40
     torch.testing.assert_close(cap_scores(scores, 30.0), torch.tanh(scores / 30.0) * 30.0)
     assert cap_scores(scores, 30.0).abs().max() < 30
@@ -94,66 +94,66 @@ def test_a_cap_is_a_scaled_tanh() -> None:
 # -- the same arithmetic as transformers ----------------------------------------------------------
 
 
-def test_rope_is_llama_s() -> None:
+def test_rope_equals_llama() -> None:
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
     query, key = rand(4, 40, 16).float(), rand(2, 40, 16, seed=1).float()
     config = LlamaConfig(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
     cos, sin = LlamaRotaryEmbedding(config)(query[None], torch.arange(40)[None])
-    theirs = apply_rotary_pos_emb(query[None], key[None], cos, sin)
-    for mine, other in zip((query, key), theirs, strict=True):
-        torch.testing.assert_close(rotated(mine, 10_000.0), other[0], atol=2e-5, rtol=1e-5)
+    expected = apply_rotary_pos_emb(query[None], key[None], cos, sin)
+    for rows, expected_rows in zip((query, key), expected, strict=True):
+        torch.testing.assert_close(rotated(rows, 10_000.0), expected_rows[0], atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("n_heads", [1, 4, 6, 12, 16])
-def test_alibi_equals_bloom_up_to_a_number_a_row(n_heads: int) -> None:
+def test_alibi_equals_bloom_up_to_a_constant_per_row(n_heads: int) -> None:
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
-    theirs = build_alibi_tensor(torch.ones(1, 9), n_heads, torch.float64)[
+    expected = build_alibi_tensor(torch.ones(1, 9), n_heads, torch.float64)[
         :, 0
     ]  # [head key_pos]: a softmax sees differences
     causal = torch.ones(9, 9).tril().bool()
     layer = attend(rand(n_heads, 9, 4), rand(n_heads, 9, 4), rand(n_heads, 9, 4), formula=Formula(bias="alibi"))
-    apart = theirs[:, None, :] - theirs[:, :, None]
+    apart = expected[:, None, :] - expected[:, :, None]
     torch.testing.assert_close(
         layer["bias"][:, causal], apart[:, causal], atol=1e-6, rtol=1e-6
     )  # its slopes are single
 
 
-def test_the_groups_of_distances_are_t5_s() -> None:
+def test_t5_distance_buckets_equal_t5() -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
     distances = torch.arange(-600, 601)
-    theirs = T5Attention._relative_position_bucket(distances, bidirectional=True, num_buckets=32, max_distance=128)
-    assert torch.equal(bucket(distances), theirs)
+    expected = T5Attention._relative_position_bucket(distances, bidirectional=True, num_buckets=32, max_distance=128)
+    assert torch.equal(bucket(distances), expected)
 
 
-def test_a_cap_is_gemma_2_s() -> None:
+def test_score_cap_equals_gemma_2() -> None:
     from types import SimpleNamespace
 
     from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
 
     query, key, value = rand(1, 4, 6, 8) * 3, rand(1, 2, 6, 8, seed=1) * 3, rand(1, 2, 6, 8, seed=2)
     module: Any = SimpleNamespace(head_dim=8, num_key_value_groups=2, training=False)
-    theirs, weights = eager_attention_forward(module, query, key, value, None, scaling=8**-0.5, softcap=5.0)
+    expected, weights = eager_attention_forward(module, query, key, value, None, scaling=8**-0.5, softcap=5.0)
     layer = attend(query[0], key[0], value[0], formula=Formula(divisor=math.sqrt(8), cap=5.0))
     single = {"atol": 1e-6, "rtol": 1e-6}  # in which it takes the softmax
     torch.testing.assert_close(layer["weights"], weights[0], **single)
-    torch.testing.assert_close(layer["head_output"].transpose(0, 1), theirs[0], **single)
+    torch.testing.assert_close(layer["head_output"].transpose(0, 1), expected[0], **single)
 
 
-def test_a_cosine_is_torch_s() -> None:
+def test_cosine_scores_equal_torch() -> None:
     query, key = rand(2, 3, 8), rand(2, 5, 8, seed=1)
-    theirs = F.cosine_similarity(query[:, :, None], key[:, None], dim=-1)
-    torch.testing.assert_close(SCORES["cosine"].scores(query, key), theirs)
+    expected = F.cosine_similarity(query[:, :, None], key[:, None], dim=-1)
+    torch.testing.assert_close(SCORES["cosine"].scores(query, key), expected)
     assert SCORES["cosine"].scores(torch.zeros(1, 1, 4), torch.ones(1, 1, 4)).tolist() == [[[0.0]]]
 
 
-def test_additive_scores_are_the_sum_of_weighed_tanh() -> None:
+def test_additive_scores_are_a_weighted_sum_of_tanh() -> None:
     query, key, weights = rand(2, 300, 3), rand(2, 5, 3, seed=1), rand(2, 3, seed=2)
-    theirs = torch.einsum("hqkd,hd->hqk", torch.tanh(query[:, :, None] + key[:, None]), weights)
-    torch.testing.assert_close(SCORES["additive"].scores(query, key, weights), theirs)
+    expected = torch.einsum("hqkd,hd->hqk", torch.tanh(query[:, :, None] + key[:, None]), weights)
+    torch.testing.assert_close(SCORES["additive"].scores(query, key, weights), expected)
 
 
 def simplex(row: list[float]) -> list[float]:
@@ -167,18 +167,18 @@ def simplex(row: list[float]) -> list[float]:
 
 @settings(deadline=None)
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=12))
-def test_a_sparsemax_is_the_projection_onto_the_simplex(row: list[float]) -> None:
+def test_sparsemax_is_the_projection_onto_the_simplex(row: list[float]) -> None:
     weights = SHARES["sparsemax"].weights(torch.tensor([row], dtype=torch.float64))[0]
     np.testing.assert_allclose(weights.numpy(), simplex(row), atol=1e-9)
 
 
-def test_softmax1_is_a_softmax_with_an_unread_zero_score() -> None:
+def test_softmax1_equals_softmax_with_an_extra_zero_score() -> None:
     scores = rand(2, 3, 5) * 50
-    theirs = torch.softmax(F.pad(scores, (0, 1)), dim=-1)[..., :-1]
-    torch.testing.assert_close(SHARES["softmax1"].weights(scores), theirs)
+    expected = torch.softmax(F.pad(scores, (0, 1)), dim=-1)[..., :-1]
+    torch.testing.assert_close(SHARES["softmax1"].weights(scores), expected)
 
 
-def test_sigmoid_subtracts_the_logarithm_of_the_number_of_keys() -> None:
+def test_sigmoid_subtracts_the_log_of_the_number_of_keys() -> None:
     scores = rand(2, 3, 5)
     torch.testing.assert_close(SHARES["sigmoid"].weights(scores), torch.sigmoid(scores - math.log(5)))
 
@@ -188,13 +188,13 @@ def test_sigmoid_subtracts_the_logarithm_of_the_number_of_keys() -> None:
 
 def learned(share: str) -> dict[str, torch.Tensor]:
     """What two heads have learned where a way to share out needs it."""
-    own = SHARES[share].parameter
-    return {own: torch.tensor([0.5, -1.0], dtype=torch.float64)} if own else {}
+    parameter = SHARES[share].parameter
+    return {parameter: torch.tensor([0.5, -1.0], dtype=torch.float64)} if parameter else {}
 
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("kind", ["none", "causal", "window", "prefix"])
-def test_rows_have_their_declared_sum_and_hidden_keys_nothing(share: str, kind: str) -> None:
+def test_rows_have_their_declared_sum_and_hidden_keys_get_zero(share: str, kind: str) -> None:
     real = (True, True, True, True, False)
     layer = attend(
         rand(2, 5, 4),
@@ -223,7 +223,7 @@ def test_row_without_a_visible_key_is_zero_not_nan(share: str) -> None:
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_temperature_zero_is_what_small_temperatures_come_to(share: str) -> None:
+def test_temperature_zero_is_the_limit_of_small_temperatures(share: str) -> None:
     query, key, value = rand(2, 4, 4), rand(2, 5, 4, seed=1), rand(2, 5, 3)
     key[:, 1] = key[:, 0]  # a tie
     cold, colder = (
@@ -234,20 +234,20 @@ def test_temperature_zero_is_what_small_temperatures_come_to(share: str) -> None
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_where_scores_tie_at_temperature_zero_the_bias_decides(share: str) -> None:
+def test_bias_breaks_ties_of_scores_at_temperature_zero(share: str) -> None:
     query, value, bias = (
         torch.ones(1, 1, 2, dtype=torch.float64),
         torch.eye(3, dtype=torch.float64)[None],
         rand(1, 1, 3),
     )
     key = torch.tensor([[[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]]], dtype=torch.float64)
-    made = [
+    layers = [
         attend(query, key, value, formula=Formula(share=share, temperature=temperature, bias="given")).recording(
-            bias=bias, **{name: own[:1] for name, own in learned(share).items()}
+            bias=bias, **{name: tensor[:1] for name, tensor in learned(share).items()}
         )
         for temperature in (0.0, 1e-9)
     ]
-    torch.testing.assert_close(made[0]["weights"], made[1]["weights"], atol=1e-6, rtol=0)
+    torch.testing.assert_close(layers[0]["weights"], layers[1]["weights"], atol=1e-6, rtol=0)
 
 
 @settings(deadline=None, max_examples=20)
@@ -257,8 +257,8 @@ def test_rope_depends_on_distances_only(shift: int, seed: int) -> None:
 
     def score(at: int, other: int) -> float:
         rows = [
-            torch.cat([torch.zeros(1, place, 8, dtype=torch.float64), one], dim=1)
-            for place, one in ((at, query), (other, key))
+            torch.cat([torch.zeros(1, place, 8, dtype=torch.float64), row], dim=1)
+            for place, row in ((at, query), (other, key))
         ]
         return float(rotated(rows[0], 10_000.0)[0, -1] @ rotated(rows[1], 10_000.0)[0, -1])
 
@@ -268,48 +268,51 @@ def test_rope_depends_on_distances_only(shift: int, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("mask", ["none", "causal"])
-def test_every_cell_is_explained_by_arithmetic_that_makes_it(name: str, mask: str) -> None:
+def test_every_cell_is_explained_by_arithmetic_that_gives_its_value(name: str, mask: str) -> None:
     trace = TypedText(CAT, AttentionConfig(mask=mask, **VARIANTS[name])).trace()
     layer = trace.layers[0]
     for step in layer.steps:
         rows, columns = layer.shape(step.name)[-2:]
         for head in (0, layer.n_heads - 1):
             for row, column in ((0, 0), (rows - 1, 0), (rows // 2, columns - 1), (rows - 1, columns - 1)):
-                shown = explain(trace, step.name, 0, head, row, column)
-                assert "recorded" not in shown.words, (step.name, row, column, shown.words)
-                if shown.terms and math.isfinite(shown.value) and shown.operation:
-                    assert shown.result == pytest.approx(shown.value, abs=2e-5, rel=1e-4), (step.name, shown)
-                assert "nan" not in f"{shown.lines} {shown.short}"
+                explanation = explain(trace, step.name, 0, head, row, column)
+                assert "recorded" not in explanation.words, (step.name, row, column, explanation.words)
+                if explanation.terms and math.isfinite(explanation.value) and explanation.operation:
+                    assert explanation.result == pytest.approx(explanation.value, abs=2e-5, rel=1e-4), (
+                        step.name,
+                        explanation,
+                    )
+                assert "nan" not in f"{explanation.lines} {explanation.short}"
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_heads_made_one_by_one_are_those_made_together(name: str) -> None:
+def test_heads_computed_singly_equal_heads_computed_jointly(name: str) -> None:
     from dataclasses import replace
 
     source = TypedText(" ".join(f"w{i % 70}" for i in range(300)), AttentionConfig(**VARIANTS[name]))
-    whole, single = source.trace().layers[0], replace(source, max_bytes=source.needs - 1).trace().layers[0]
-    assert (whole.whole, single.whole) == (True, False)
-    for step in whole.steps:
+    complete, single = source.trace().layers[0], replace(source, max_bytes=source.needs - 1).trace().layers[0]
+    assert (complete.whole, single.whole) == (True, False)
+    for step in complete.steps:
         close = 1e-5 if step.name in ("head_output", "output") else 1e-6
         torch.testing.assert_close(
-            single.matrix(step.name, 3), whole.matrix(step.name, 3), rtol=1e-6, atol=close, msg=step.name
+            single.matrix(step.name, 3), complete.matrix(step.name, 3), rtol=1e-6, atol=close, msg=step.name
         )
-        assert single.ends(step.name) == pytest.approx(whole.ends(step.name), rel=1e-4)
+        assert single.ends(step.name) == pytest.approx(complete.ends(step.name), rel=1e-4)
 
 
 def test_explanation_with_wrong_terms_is_withheld() -> None:
     """A softmax-1 layer that is said to be a softmax: the wrong arithmetic is not stated, the number is."""
-    right = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3), formula=Formula(share="softmax1"))
-    wrong = Layer(recorded={**right.recorded, "weights": right["weights"]}, formula=Formula(share="softmax"))
-    shown = explain(Trace(("a", "b"), (wrong,)), "weights", q=1, k=0)
-    assert shown.words == "The weights as the source recorded it; what made it is not known."
-    assert shown.result == shown.value == float(right["weights"][0, 1, 0])
-    assert explain(Trace(("a", "b"), (right,)), "weights", q=1, k=0).short.startswith("e^(")
+    correct = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3), formula=Formula(share="softmax1"))
+    wrong = Layer(recorded={**correct.recorded, "weights": correct["weights"]}, formula=Formula(share="softmax"))
+    explanation = explain(Trace(("a", "b"), (wrong,)), "weights", q=1, k=0)
+    assert explanation.words == "The weights as the source recorded it; what made it is not known."
+    assert explanation.result == explanation.value == float(correct["weights"][0, 1, 0])
+    assert explain(Trace(("a", "b"), (correct,)), "weights", q=1, k=0).short.startswith("e^(")
 
 
-def test_a_layer_without_a_formula_is_as_recorded() -> None:
-    made = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3))
-    layer = Layer(recorded={name: made[name] for name in ("query", "key", "scores", "weights")})
+def test_layer_without_a_formula_keeps_its_recorded_tensors() -> None:
+    computed = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3))
+    layer = Layer(recorded={name: computed[name] for name in ("query", "key", "scores", "weights")})
     assert [step.name for step in layer.steps] == ["query", "key", "scores", "weights"]
     for step in ("scores", "weights"):
         assert explain(Trace(("a", "b"), (layer,)), step).came_from == ()
@@ -319,7 +322,7 @@ def test_a_layer_without_a_formula_is_as_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"),
+    ("knobs", "sentence"),
     [
         ({"n_kv_heads": 3}, "4 heads of queries cannot share 3 heads of keys in equal groups: choose 1, 2 or 4."),
         ({"positions": "rope", "d_k": 3}, 'positions "rope" rotates pairs of columns, so d_k is even; got 3'),
@@ -332,10 +335,10 @@ def test_a_layer_without_a_formula_is_as_recorded() -> None:
         ({"positions": "left"}, "positions is one of none, sinusoidal, learned, rope, alibi, relative; got 'left'"),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(knobs: dict[str, Any], said: str) -> None:
+def test_invalid_variant_is_refused_in_one_sentence(knobs: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         AttentionConfig(**knobs)
-    assert said in str(error.value)
+    assert sentence in str(error.value)
 
 
 def test_heads_that_do_not_share_equally_are_refused() -> None:
@@ -343,13 +346,13 @@ def test_heads_that_do_not_share_equally_are_refused() -> None:
         attend(rand(3, 2, 4), rand(2, 2, 4), rand(2, 2, 4))
 
 
-def test_so_many_tanh_are_refused_before_they_are_made() -> None:
+def test_too_many_tanh_are_refused_in_advance() -> None:
     with pytest.raises(ConfigError, match="Additive scores take at most 268,435,456 tanh here"):
         TypedText("w " * 2048, AttentionConfig(score="additive", d_model=128), max_tokens=2048).trace()
 
 
 @pytest.mark.parametrize("table", [POSITIONS, SCORES, SHARES], ids=["positions", "scores", "shares"])
-def test_every_way_says_what_it_changes_and_who_uses_it(table: dict[str, Any]) -> None:
+def test_every_variant_documents_its_change_and_its_users(table: dict[str, Any]) -> None:
     for name, way in table.items():
         assert way.name == name
         assert way.words.endswith(".")

@@ -1,4 +1,4 @@
-"""The hand turns any formula that a source brings along, and nothing but what it says is then the source's own."""
+"""Overrides change the formula of any source; everything they do not name stays as in the source."""
 
 import math
 
@@ -20,29 +20,29 @@ TURNED = WhatIf(mask="window", window=1, temperature=0.5, scaled=False)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_turned_notebook_is_its_base_turned_and_leads_back(name: str) -> None:
+def test_overridden_notebook_equals_its_changed_base_and_can_be_reset(name: str) -> None:
     source = Notebook(name, 0, TURNED)
     assert isinstance(source, Turnable)
     assert source.base == Notebook(name)
     assert source.base.config == WhatIf()
-    published, turned = Notebook(name).trace().layers[0], source.trace().layers[0]
+    published, overridden = Notebook(name).trace().layers[0], source.trace().layers[0]
     assert (published.own, published.turned(WhatIf())) == (None, published)
-    back = turned.turned(WhatIf())
+    back = overridden.turned(WhatIf())
     names = [step.name for step in published.steps]
     added = ["scaled_scores"] if "temperature" in published.turnable else []
     assert [step.name for step in back.steps] == names
-    assert {step.name for step in turned.steps} == {*names, *added}, (
+    assert {step.name for step in overridden.steps} == {*names, *added}, (
         "what divides by nothing divides by the temperature"
     )
     for step, tensor in published:
         assert torch.equal(back[step.name], tensor)
         later = step.name in ("scaled_scores", "masked_scores", "weights", "head_output", "output")
-        assert torch.equal(turned[step.name], tensor) == (not later or name == "heatmaps-unscaled"), step.name
-    if "weights" in dict.fromkeys(step.name for step in turned.steps):
-        scores = turned["scores"] / (0.5 if turned.has("scaled_scores") else 1)
+        assert torch.equal(overridden[step.name], tensor) == (not later or name == "heatmaps-unscaled"), step.name
+    if "weights" in dict.fromkeys(step.name for step in overridden.steps):
+        scores = overridden["scores"] / (0.5 if overridden.has("scaled_scores") else 1)
         hidden = ~masks.window(*scores.shape[1:], 1)
         assert torch.allclose(
-            turned["weights"], torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1), atol=1e-6
+            overridden["weights"], torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1), atol=1e-6
         )
     check(source)
 
@@ -58,10 +58,10 @@ def layer(**recorded: torch.Tensor) -> Layer:
     )
 
 
-def test_what_is_no_knob_of_a_what_if_stays_as_the_source_has_it() -> None:
-    own = layer()
-    turned = own.turned(WhatIf(mask="none", temperature=2))
-    assert turned.formula == Formula(
+def test_knobs_outside_the_override_stay_as_in_the_source() -> None:
+    base = layer()
+    overridden = base.turned(WhatIf(mask="none", temperature=2))
+    assert overridden.formula == Formula(
         divisor=3.0,
         mask=Mask("none", real=(True, True, False)),
         cap=2.0,
@@ -69,24 +69,24 @@ def test_what_is_no_knob_of_a_what_if_stays_as_the_source_has_it() -> None:
         own_divisor=7.0,
         temperature=2.0,
     )
-    assert not turned["mask"][:, 2].any(), "padding stays padding"
-    assert turned.turned(WhatIf(scaled=False)).own == own.formula, "every turn begins at the source's own"
-    assert own.turned(WhatIf(mask="causal")).own is None, "the own mask asked for by its name is the own mask"
+    assert not overridden["mask"][:, 2].any(), "padding stays padding"
+    assert overridden.turned(WhatIf(scaled=False)).own == base.formula, "every turn begins at the source's own"
+    assert base.turned(WhatIf(mask="causal")).own is None, "the own mask asked for by its name is the own mask"
 
 
-def test_another_mask_lays_a_recorded_one_aside_and_another_temperature_does_not() -> None:
+def test_only_a_new_mask_discards_the_recorded_mask() -> None:
     mask = torch.tensor([[True, False, False], [True, True, False], [False, True, True]])
-    own = layer(mask=mask, head_output=torch.zeros(1, 3, 2))
-    own = Layer(tokens=own.tokens, recorded=own.recorded, formula=Formula(divisor=3.0))
-    warm, seen = own.turned(WhatIf(temperature=2)), own.turned(WhatIf(mask="none"))
+    base = layer(mask=mask, head_output=torch.zeros(1, 3, 2))
+    base = Layer(tokens=base.tokens, recorded=base.recorded, formula=Formula(divisor=3.0))
+    warm, unmasked = base.turned(WhatIf(temperature=2)), base.turned(WhatIf(mask="none"))
     assert torch.equal(warm["mask"], mask)
-    assert bool(seen["mask"].all())
-    assert not own["head_output"].any()
+    assert bool(unmasked["mask"].all())
+    assert not base["head_output"].any()
     assert bool(warm["head_output"].any()), "what was recorded of the own formula is no more"
-    assert turned_knobs.own_mask(seen) == "recorded"
+    assert turned_knobs.own_mask(unmasked) == "recorded"
 
 
-def test_what_was_recorded_after_the_scores_stays_as_recorded() -> None:
+def test_tensors_recorded_after_the_scores_stay_recorded() -> None:
     recorded = layer(weights=torch.full((1, 3, 3), 1 / 3))
     assert recorded.turnable == ()
     assert recorded.turned(TURNED) is recorded
@@ -95,23 +95,23 @@ def test_what_was_recorded_after_the_scores_stays_as_recorded() -> None:
     assert Trace(("a",), (alone,)).turned(TURNED).notes == ()
 
 
-def test_what_divides_by_nothing_divides_by_the_temperature_alone() -> None:
-    own = Layer(tokens=("a", "b", "c"), recorded=layer().recorded, formula=Formula(divisor=None))
-    assert own.turnable == ("mask", "window", "prefix", "cells", "temperature")
-    hidden = own.turned(WhatIf(scaled=False, mask="causal"))
+def test_unscaled_scores_are_divided_by_temperature_only() -> None:
+    base = Layer(tokens=("a", "b", "c"), recorded=layer().recorded, formula=Formula(divisor=None))
+    assert base.turnable == ("mask", "window", "prefix", "cells", "temperature")
+    hidden = base.turned(WhatIf(scaled=False, mask="causal"))
     assert hidden.formula == Formula(divisor=None, mask=Mask("causal"))
     assert not hidden.has("scaled_scores")
-    warm = own.turned(WhatIf(temperature=0.5))
-    assert torch.equal(warm["scaled_scores"], own["scores"] * 2)
+    warm = base.turned(WhatIf(temperature=0.5))
+    assert torch.equal(warm["scaled_scores"], base["scores"] * 2)
     assert warm.formula_of(find_step("scaled_scores")) == "S / temperature"
     assert turned_knobs.said(warm, "the model's", "this head only") == (
         "What if, this head only: temperature 0.5 instead of the model's own."
     )
-    assert warm.turned(WhatIf()).formula == own.formula, "and leads back"
+    assert warm.turned(WhatIf()).formula == base.formula, "and leads back"
 
 
 @pytest.mark.parametrize(
-    ("turned", "words"),
+    ("overrides", "words"),
     [
         ({}, "The notebook's own numbers."),
         ({"temperature": 0.2}, "What if: temperature 0.2 instead of the notebook's own."),
@@ -123,33 +123,33 @@ def test_what_divides_by_nothing_divides_by_the_temperature_alone() -> None:
         ({"mask": "none"}, "What if: no mask instead of the notebook's own."),
     ],
 )
-def test_what_is_turned_is_said_in_one_line(turned: dict[str, object], words: str) -> None:
-    assert turned_knobs.said(layer().turned(WhatIf(**turned)), "the notebook's") == words
+def test_override_is_described_in_one_line(overrides: dict[str, object], words: str) -> None:
+    assert turned_knobs.said(layer().turned(WhatIf(**overrides)), "the notebook's") == words
 
 
-def test_a_what_if_says_what_it_cannot_be() -> None:
+def test_override_reports_invalid_values() -> None:
     with pytest.raises(ConfigError, match=r"mask is one of own, none, causal, .*; got 'padding': choose one of them"):
         WhatIf(mask="padding")
 
 
-def test_the_hand_turns_a_notebook_on_a_page_and_leads_back() -> None:
+def test_page_controls_override_a_notebook_and_reset_it() -> None:
     app = opened("app.py", source="notebook", notebook="averaging-self-attention")
-    assert around(app)["own"] == {"said": "The notebook's own numbers.", "back": {}, "changed": False}
+    assert around(app)["override"] == {"text": "The notebook's own numbers.", "reset": {}, "changed": False}
     control = around(app)["controls"]["mask"]
-    assert (control["value"], control["names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
+    assert (control["value"], control["option_names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
     assert around(app)["defaults"]["mask"] == "own"
     turn(app, temperature=0.2, mask="none")
     assert (address(app)["temperature"], address(app)["mask"]) == ("0.2", "none")
     expected = Notebook("averaging-self-attention", 0, WhatIf(temperature=0.2, mask="none")).trace().layers[0]
     assert drawn(app)[1]["data"][0]["z"] == pytest.approx(expected.weights[0].numpy(), rel=1e-5)
-    own = around(app)["own"]
-    assert own["said"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
-    turn(app, **own["back"])
+    override = around(app)["override"]
+    assert override["text"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
+    turn(app, **override["reset"])
     assert not {"temperature", "mask"} & set(address(app))
-    assert around(app)["own"]["back"] == {}
+    assert around(app)["override"]["reset"] == {}
 
 
-def test_another_kind_of_source_begins_at_its_own_and_the_knobs_wait() -> None:
+def test_knobs_start_at_the_values_of_each_source_kind() -> None:
     app = opened("app.py", mask="causal", temperature="2.0")
     app.selectbox(key="source").set_value("notebook").run()
     assert {"mask", "temperature"}.isdisjoint(address(app)), "a notebook begins as it was published"
@@ -160,7 +160,7 @@ def test_another_kind_of_source_begins_at_its_own_and_the_knobs_wait() -> None:
     assert (address(app)["temperature"], "mask" in address(app)) == ("0.2", False)
 
 
-def test_masks_begins_at_the_own_mask_and_a_click_makes_a_custom_one_of_it() -> None:
+def test_masks_page_starts_at_the_source_mask_and_clicks_customize() -> None:
     app = opened("pages/masks.py", source="notebook", notebook="averaging-trick")
     message = around(app)
     assert message["controls"]["mask"]["buttons"] == ["own", "none", "causal", "window", "prefix"]
@@ -174,13 +174,15 @@ def test_masks_begins_at_the_own_mask_and_a_click_makes_a_custom_one_of_it() -> 
     assert address(app)["mask"] == "custom"
 
 
-def test_a_locked_link_and_a_state_file_say_what_is_turned() -> None:
+def test_locked_link_and_state_file_describe_the_override() -> None:
     locked = opened(
         "app.py", source="notebook", notebook="numpy", temperature="0.5", mask="causal", present="temperature"
     )
-    assert around(locked)["own"]["said"] == "What if: temperature 0.5 and mask causal instead of the notebook's own."
+    assert (
+        around(locked)["override"]["text"] == "What if: temperature 0.5 and mask causal instead of the notebook's own."
+    )
     app = opened("app.py", mask="causal")
     content = state_file.write("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
     app.file_uploader(key="open_state_0").upload("s.json", content).run()
-    assert around(app)["own"]["said"] == "What if: temperature 2 instead of the notebook's own."
+    assert around(app)["override"]["text"] == "What if: temperature 2 instead of the notebook's own."
     assert "mask" not in address(app)

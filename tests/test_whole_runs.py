@@ -1,4 +1,4 @@
-"""What a whole run has drawn of a fragment is sent, also when the fragment runs again at once."""
+"""The messages of a full run for a fragment are sent even when the fragment runs again at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from test_harm import finished
 from benchmarks.session import Session
 from pages.ui.server import process
 
-assert process  # it has applied the patch
+assert process  # importing it applies the patch
 SCRIPT = """
 import time
 import streamlit as st
@@ -24,7 +24,7 @@ def part():
     st.text("the part")
 
 st.text("begins")
-time.sleep(0.1)  # in which the browser asks for the part alone
+time.sleep(0.1)  # meanwhile the browser asks for the fragment alone
 st.text("ends")
 part()
 """
@@ -41,22 +41,22 @@ async def until_finished(session: Session) -> list[ForwardMsg]:
 
 
 def texts(messages: list[ForwardMsg]) -> list[str]:
-    return list(filter(None, (one.delta.new_element.text.body for one in messages)))
+    return list(filter(None, (message.delta.new_element.text.body for message in messages)))
 
 
-def test_a_fragment_that_runs_at_once_takes_nothing_from_the_run_of_the_whole_page(tmp_path: Path) -> None:
+def test_fragment_run_removes_nothing_from_the_full_run(tmp_path: Path) -> None:
     async def use(base: str) -> None:
         async with Session(base) as session:
             await session.ask_to_run()
             first = await until_finished(session)
-            fragment = next(one.delta.fragment_id for one in first if one.delta.fragment_id)
+            fragment = next(message.delta.fragment_id for message in first if message.delta.fragment_id)
             for _ in range(TRIES):
                 await session.ask_to_run()
-                begun = [await session._receive(time.monotonic() + 60)]
-                while not texts(begun):
-                    begun.append(await session._receive(time.monotonic() + 60))
+                messages = [await session._receive(time.monotonic() + 60)]
+                while not texts(messages):
+                    messages.append(await session._receive(time.monotonic() + 60))
                 await session.ask_to_run(fragment=fragment)
-                assert texts([*begun, *await until_finished(session)]) == ["begins", "ends", "the part"]
+                assert texts([*messages, *await until_finished(session)]) == ["begins", "ends", "the part"]
                 assert texts(await until_finished(session)) == ["the part"]
 
     (tmp_path / "app.py").write_text(SCRIPT)
@@ -64,7 +64,7 @@ def test_a_fragment_that_runs_at_once_takes_nothing_from_the_run_of_the_whole_pa
         finished(use(base))
 
 
-def test_a_whole_run_still_takes_the_place_of_what_nobody_has_been_sent() -> None:
+def test_full_run_still_replaces_messages_that_nobody_received() -> None:
     queue = ForwardMsgQueue()
     for words in ("the maps", "the next maps"):
         message = ForwardMsg()
@@ -73,4 +73,4 @@ def test_a_whole_run_still_takes_the_place_of_what_nobody_has_been_sent() -> Non
         message.metadata.delta_path[:] = [0, 6]
         queue.clear(retain_lifecycle_msgs=True)
         queue.enqueue(message)
-    assert [one.delta.new_element.markdown.body for one in queue.flush()] == ["the next maps"]
+    assert [message.delta.new_element.markdown.body for message in queue.flush()] == ["the next maps"]

@@ -1,4 +1,4 @@
-"""Tiny models of every family with random weights, made offline: a folder each, as `save_pretrained` writes it."""
+"""Tiny models of every family with random weights, created offline: a folder each, in the format of `save_pretrained`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Marian": ("MarianConfig", "MarianMTModel", _BOTH | {"decoder_start_token_id": 0}),
     "T5": ("T5Config", "T5ForConditionalGeneration", {"vocab_size": TOKENS, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}),
     "Granite": ("GraniteConfig", "GraniteForCausalLM", _LLAMA | {"attention_multiplier": 0.3, "residual_multiplier": 0.6, "logits_scaling": 4.0, "embedding_multiplier": 2.0}),
-    # These go past the recorder.
+    # These bypass the recorder.
     "Falcon": ("FalconConfig", "FalconForCausalLM", _WIDE),
     "Bloom": ("BloomConfig", "BloomForCausalLM", {"vocab_size": TOKENS, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
     "GPT-Neo": ("GPTNeoConfig", "GPTNeoForCausalLM", {"vocab_size": TOKENS, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "max_position_embeddings": MOST, "intermediate_size": 48}),
@@ -59,11 +59,11 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     # A decoder without a head.
     "BART alone": ("BartConfig", "BartModel", _BOTH),
 }  # fmt: skip
-"""The class of the config, that of the model, and what stands in the config."""
+"""The class of the config, the class of the model, and the values of the config."""
 
 
 class TinyModels:
-    """One folder of tiny models, each made when it is asked for and then there."""
+    """A folder of tiny models, each created on first use."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,68 +81,68 @@ class TinyModels:
 
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            made = getattr(transformers, model)(getattr(transformers, config)(**knobs))
+            network = getattr(transformers, model)(getattr(transformers, config)(**knobs))
             with (
                 torch.no_grad()
-            ):  # as they come, biases are 0, scores are small and weights alike: a test would see little
-                for one in made.parameters():
-                    one.add_(torch.randn(one.shape) * 0.2)
-        made.save_pretrained(path)
+            ):  # by default biases are 0, scores are small and weights almost equal: a test would see little
+                for parameter in network.parameters():
+                    parameter.add_(torch.randn(parameter.shape) * 0.2)
+        network.save_pretrained(path)
         byte_level(SENTENCES).save_pretrained(path)
 
 
 def byte_level(sentences: tuple[str, ...]) -> Any:
-    """A tokenizer as GPT-2's."""
+    """A tokenizer like GPT-2's."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    whole = Tokenizer(models.BPE())
-    whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    whole.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     special = ["<pad>", "<s>", "</s>", "<mask>"]
     trainer = trainers.BpeTrainer(
         vocab_size=TOKENS, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
-    whole.train_from_iterator(sentences, trainer)
-    return fast(whole, pad_token="<pad>", bos_token="<s>", eos_token="</s>", mask_token="<mask>")
+    tokenizer.train_from_iterator(sentences, trainer)
+    return fast(tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>", mask_token="<mask>")
 
 
 def sentence_piece(sentences: tuple[str, ...]) -> Any:
-    """A tokenizer as Llama's and T5's: pieces with their blank before them, and bytes for what it does not know."""
+    """A tokenizer like Llama's and T5's: pieces with a leading blank, and bytes for unknown characters."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    whole = Tokenizer(models.Unigram())
-    whole.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     special = ["<pad>", "<s>", "</s>", "<unk>"]
     trainer = trainers.UnigramTrainer(vocab_size=100, special_tokens=special, unk_token="<unk>", show_progress=False)
-    whole.train_from_iterator(sentences, trainer)
-    known = [(piece, -5.0) for piece in sorted(whole.get_vocab(), key=whole.token_to_id)]
+    tokenizer.train_from_iterator(sentences, trainer)
+    known = [(piece, -5.0) for piece in sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)]
     known += [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]
-    whole.model = models.Unigram(known, unk_id=3, byte_fallback=True)
-    whole.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
-    return fast(whole, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    tokenizer.model = models.Unigram(known, unk_id=3, byte_fallback=True)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    return fast(tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 def word_piece(sentences: tuple[str, ...]) -> Any:
-    """A tokenizer as BERT's."""
+    """A tokenizer like BERT's."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-    whole = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    whole.normalizer = normalizers.BertNormalizer()
-    whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    whole.decoder = decoders.WordPiece()
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     trainer = trainers.WordPieceTrainer(vocab_size=60, special_tokens=special, show_progress=False)
-    whole.train_from_iterator(sentences, trainer)
-    whole.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    return fast(whole, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+    tokenizer.train_from_iterator(sentences, trainer)
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return fast(tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
 
 
-def fast(whole: Any, **special: str) -> Any:
-    """What transformers makes of a tokenizer."""
+def fast(tokenizer: Any, **special: str) -> Any:
+    """A tokenizer of transformers from one of tokenizers."""
     from transformers import PreTrainedTokenizerFast
 
-    return PreTrainedTokenizerFast(tokenizer_object=whole, **special)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
 TOKENIZERS: dict[str, Callable[[tuple[str, ...]], Any]] = {

@@ -1,1 +1,1 @@
-"""What one takes along: the numbers, the program, pictures for a paper."""
+"""Exports: the numbers, the program, and figures for a paper."""

@@ -1,8 +1,8 @@
-"""Trace to files of numbers: every step and every parameter of every layer, as .npz or .safetensors.
+"""A trace as a file of numbers: every step and parameter of every layer, as .npz or .safetensors.
 
-The tensors are called "L0.weights", "L0.w_q", …, layers from zero, and keep their dtype and every bit. Where one
-head only is asked for, the name says which: "L0.H2.weights", [query_pos key_pos]; where some layers are, those keep their numbers.
-Beside them stands what each layer is and which formula made it, so that `attention.File` opens the file to the same digits.
+The tensors are called "L0.weights", "L0.w_q", …, with layers counted from 0, and keep their dtype and every bit. In a file of
+a single head the name includes it: "L0.H2.weights", [query_pos key_pos]; in a file of some layers these keep their numbers.
+The file also describes each layer and its formula, so that `attention.File` opens it to the same digits.
 The same trace always gives the same bytes.
 """
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 def npz(trace: Trace, head: int | None = None, layers: Collection[int] | None = None) -> bytes:
-    """All numbers of a trace, or those of one head or of some layers, as an uncompressed .npz file, which `numpy.load` opens without pickle.
+    """All numbers of a trace, or those of one head or of some layers, as an uncompressed .npz file that `numpy.load` opens without pickle.
 
-    Beside the tensors, in the order of the formula: "tokens" and "key_tokens" (arrays of text) and, per layer,
-    the numbers that `Layer.settings` has, such as "L0.divisor"; last "about", JSON. NumPy has no bfloat16; such a tensor is
-    widened to float32, which holds the same numbers. It drops a NUL at the end of a text, so a NUL is written "U+0000".
+    The tensors come in the order of the formula; then "tokens" and "key_tokens" (arrays of text), the numbers of
+    `Layer.settings` for each layer, such as "L0.divisor", and "about", JSON. NumPy has no bfloat16; such a tensor is
+    widened to float32 without loss. NumPy drops a NUL at the end of a text, so a NUL is written as "U+0000".
     """
     import torch
 
@@ -50,38 +50,43 @@ def npz(trace: Trace, head: int | None = None, layers: Collection[int] | None = 
 def safetensors(trace: Trace, head: int | None = None, layers: Collection[int] | None = None) -> bytes:
     """All numbers of a trace, or those of one head or of some layers, as a .safetensors file.
 
-    Its metadata have one entry, "trace", a JSON object: "tokens" and "key_tokens", lists of text, and, per layer,
-    those of `Layer.settings`, such as "L0.divisor", which `float` reads (JSON has no infinity; it is the text "inf"); and what
-    an .npz file has under "about".
+    The metadata have one entry, "trace", a JSON object with "tokens" and "key_tokens" (lists of text), the numbers of
+    `Layer.settings` for each layer, such as "L0.divisor", readable by `float` (JSON has no infinity, so it is the text "inf"), and
+    the content of "about" in an .npz file.
     """
     from safetensors.torch import save
 
     tensors: dict[str, Tensor] = {}
     stored = set()
     for name, tensor in _tensors(trace, head, layers):
-        whole = tensor.contiguous()
-        # Without a mask, masked_scores is the very tensor scaled_scores; the format wants each in memory of its own.
-        tensors[name] = whole.clone() if whole.untyped_storage().data_ptr() in stored else whole
+        copy = tensor.contiguous()
+        # Without a mask, masked_scores and scaled_scores share memory, which the format does not allow.
+        tensors[name] = copy.clone() if copy.untyped_storage().data_ptr() in stored else copy
         stored.add(tensors[name].untyped_storage().data_ptr())
     settings = {name: value if math.isfinite(value) else repr(value) for name, value in _settings(trace, layers)}
-    # One entry only: the format writes several in an order that changes from call to call.
+    # A single entry: the format writes several in an order that varies between calls.
     return save(tensors, {"trace": json.dumps({**dict(_texts(trace)), **settings, **_about(trace, layers)})})
 
 
 def size(trace: Trace, head: int | None = None, layers: Collection[int] | None = None) -> int:
-    """The bytes of all these numbers, counted before one of them is made."""
+    """The size of these numbers in bytes, computed from shapes alone."""
     shapes = (
-        (layer, name, _alone(name, head)) for _, layer in _chosen(trace, layers) for name in DECLARED if layer.has(name)
+        (layer, name, _is_per_head(name, head))
+        for _, layer in _chosen(trace, layers)
+        for name in DECLARED
+        if layer.has(name)
     )
-    return sum(prod(layer.shape(name)[1 if alone else 0 :]) * _itemsize(layer) for layer, name, alone in shapes)
+    return sum(
+        prod(layer.shape(name)[1 if single_head else 0 :]) * _itemsize(layer) for layer, name, single_head in shapes
+    )
 
 
 def part_within(
     trace: Trace, layer: int, head: int, most: int, only_layer: bool = False
 ) -> tuple[int | None, tuple[int, ...] | None]:
-    """Which head and which layers one file of at most so many bytes has, as `npz` takes them.
+    """The head and the layers that fit into one file of at most `most` bytes, as arguments of `npz`.
 
-    All of the trace; or the layer; or that head of it, whatever it takes. With `only_layer` the first is left out.
+    The choices are the complete trace, the layer, or one head of the layer regardless of its size; `only_layer` skips the first.
     """
     parts: list[tuple[int | None, tuple[int, ...] | None]] = [(None, None), (None, (layer,)), (head, (layer,))]
     return next((part for part in parts[only_layer:] if size(trace, *part) <= most), parts[-1])
@@ -94,7 +99,7 @@ def _texts(trace: Trace) -> tuple[tuple[str, tuple[str, ...]], ...]:
 def _tensors(trace: Trace, head: int | None, layers: Collection[int] | None) -> Iterator[tuple[str, Tensor]]:
     for i, layer in _chosen(trace, layers):
         for name in filter(layer.has, DECLARED):
-            if _alone(name, head):
+            if _is_per_head(name, head):
                 yield f"L{i}.H{head}.{name}", layer.matrix(name, head or 0)
             else:
                 yield f"L{i}.{name}", layer[name]
@@ -104,8 +109,8 @@ def _chosen(trace: Trace, layers: Collection[int] | None) -> list[tuple[int, Lay
     return [(i, layer) for i, layer in enumerate(trace.layers) if layers is None or i in layers]
 
 
-def _alone(name: str, head: int | None) -> bool:
-    """Whether a file of one head has that head's matrix of it, and no other."""
+def _is_per_head(name: str, head: int | None) -> bool:
+    """Whether a file of one head contains only that head's matrix of this tensor."""
     return head is not None and is_step(name) and find_step(name).per_head
 
 
@@ -119,12 +124,12 @@ def _settings(trace: Trace, layers: Collection[int] | None) -> Iterator[tuple[st
 
 
 def _about(trace: Trace, layers: Collection[int] | None) -> dict[str, Any]:
-    """What no tensor says: of each layer its name, its formula, and its tokens where they are its own."""
-    found = []
+    """The description that tensors cannot hold: for each layer its name and formula, and its tokens if they differ from the trace's."""
+    layer_entries = []
     for i, layer in _chosen(trace, layers):
-        own = (layer.tokens, layer.key_tokens) != (trace.tokens, trace.key_tokens)
-        texts = {"tokens": layer.tokens, "key_tokens": layer.key_tokens} if own else {}
-        changed = layer.formula is None or layer.formula.changed  # inside its model: then the numbers alone say it
-        said = None if changed or layer.formula is None else written(layer.formula)
-        found.append({"number": i, "name": layer.name, "formula": said, **texts})
-    return {"random": trace.random, "notes": trace.notes, "layers": found}
+        differs = (layer.tokens, layer.key_tokens) != (trace.tokens, trace.key_tokens)
+        texts = {"tokens": layer.tokens, "key_tokens": layer.key_tokens} if differs else {}
+        patched = layer.formula is None or layer.formula.changed  # inside the model: then only the numbers are valid
+        formula = None if patched or layer.formula is None else written(layer.formula)
+        layer_entries.append({"number": i, "name": layer.name, "formula": formula, **texts})
+    return {"random": trace.random, "notes": trace.notes, "layers": layer_entries}

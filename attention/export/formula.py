@@ -1,6 +1,6 @@
-"""The formula of a layer as lines of plain torch: from Q, K and V to the output, and nothing but what this layer needs.
+"""The formula of a layer as lines of plain torch: from Q, K and V to the output, with only the steps that this layer needs.
 
-Each step writes its own lines, which are the bodies of the functions that compute it.
+Each step provides its own lines, taken from the source of the function that computes it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _POSITIONS = "query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.ara
 
 @dataclass(frozen=True)
 class Writing:
-    """What the steps of a layer are written with.
+    """The context in which the steps of a layer write their lines.
 
     Attributes:
-        layer: whose steps they are; it has a formula.
-        keys: the variable that has the tokens attended to.
-        before: the variable of the map before the step that is written.
+        layer: the layer of the steps; it has a formula.
+        keys: the variable of the tokens attended to.
+        before: the variable of the map before the step.
     """
 
     layer: Layer
@@ -41,82 +41,82 @@ class Writing:
 
     @property
     def formula(self) -> Formula:
-        """What makes the steps."""
+        """The formula of the layer."""
         assert self.layer.formula is not None
         return self.layer.formula
 
     def shared(self, name: str) -> str:
-        """Keys or values as all heads of the queries see them."""
+        """Keys or values, repeated for grouped-query attention so that every query head has its own."""
         group = self.layer.n_heads // len(self.layer[name]) if self.layer.has(name) else 1
         return name if group == 1 else f"{name}.repeat_interleave({group}, dim=0)"
 
     def product(self) -> str:
-        """The function that multiplies as the trace has rounded; empty for the plain product."""
+        """The function that multiplies with the rounding of the trace; empty for the plain product."""
         return "dot" if rounds(self.layer) else ""
 
     def picture(self) -> list[str]:
-        """Lines that make `mask` cell by cell."""
+        """The lines that write out `mask` cell by cell."""
         return literals.mask(self.layer["mask"].numpy())
 
     def padding(self, real: tuple[bool, ...]) -> list[str]:
-        """The line that makes `real`: by the empty tokens where these are the padding, otherwise by their number."""
+        """The line that computes `real`: from the empty tokens if these are the padding, otherwise from the number of tokens."""
         if real != tuple(token != "" for token in self.layer.key_tokens):
-            return [f"real = torch.arange(len({self.keys})) < {sum(real)}  # the others are padding"]
+            return [f"real = torch.arange(len({self.keys})) < {sum(real)}  # the rest is padding"]
         return [f'real = torch.tensor([token != "" for token in {self.keys}])  # an empty token is padding']
 
 
 def projections(layer: Layer) -> list[str]:
-    """Lines from x to Q, K and V; they round as the trace has rounded."""
+    """The lines from x to Q, K and V, with the rounding of the trace."""
     computed = layer.formula is not None and layer.has(KEY) and layer.has(QUERY)
     lines = defined(dot) if computed and rounds(layer) else []
     if layer.has("w_q"):
         x2 = "x2" if layer.has(MEMORY) else "x"
         q, k, v = (
-            product(layer, x, w) + (f" + {b}[:, None]" if layer.has(b) else "")
-            for x, w, b in (("x", "w_q", "b_q"), (x2, "w_k", "b_k"), (x2, "w_v", "b_v"))
+            product(layer, x, weight) + (f" + {bias}[:, None]" if layer.has(bias) else "")
+            for x, weight, bias in (("x", "w_q", "b_q"), (x2, "w_k", "b_k"), (x2, "w_v", "b_v"))
         )
         lines += [f"query, key, value = {q}, {k}, {v}  # [head query_pos d_k] and so on"]
     return lines
 
 
 def formula(layer: Layer, keys: str) -> list[str]:
-    """Lines from Q, K and V to the output: those of each step that the layer has and that others make.
+    """The lines from Q, K and V to the output, for every step that the layer has and the formula computes.
 
-    `keys` is the variable that has the tokens attended to. A step that is recorded, or before which there is nothing to make it
-    from, is the source's own.
+    `keys` is the variable of the tokens attended to. A recorded step, or one without inputs in the layer, is written by the
+    source instead.
     """
     if layer.formula is None:
         return []
     lines = positions(layer, keys)
     steps = [step for step in layer.steps if step.name not in layer.holds]
     first = [step for step in steps if step.axes != MAP_AXES and STEPS.index(step) < STEPS.index(SCORES)]
-    more, last = maps(layer, keys)
-    others = heads.others(layer, lambda one: [*positions(one, keys), *maps(one, keys, SCORES.name)[0]])
+    map_lines, last_map = maps(layer, keys)
+    head_lines = heads.others(layer, lambda head: [*positions(head, keys), *maps(head, keys, SCORES.name)[0]])
     later = [step for step in steps if step.axes != MAP_AXES and step not in first]
-    writing = Writing(layer, keys, last)
-    before, after = ([line for step in those for line in step.python(writing)] for those in (first, later))
-    return [*lines, *before, *more, *others, *after]
+    writing = Writing(layer, keys, last_map)
+    before, after = ([line for step in group for line in step.python(writing)] for group in (first, later))
+    return [*lines, *before, *map_lines, *head_lines, *after]
 
 
 def maps(layer: Layer, keys: str, known: str = "") -> tuple[list[str], str]:
-    """The lines of every map but those that the source makes and the one that is `known`, and the name of the last."""
+    """The lines of every map except those from the source and the step `known`, and the name of the last map."""
     assert layer.formula is not None
     lines, last = list[str](), ""
-    for step in (one for one in layer.steps if one.axes == MAP_AXES):
+    for step in (candidate for candidate in layer.steps if candidate.axes == MAP_AXES):
         if step.name not in layer.holds and step.name != known:
-            own = step.python(Writing(layer, keys, last))
-            lines += patching.python(layer.formula.by_hand, step.name, own)
+            step_lines = step.python(Writing(layer, keys, last))
+            lines += patching.python(layer.formula.by_hand, step.name, step_lines)
         last = step.name
     return lines, last
 
 
 def product(layer: Layer, left: str, right: str) -> str:
-    """A product as the trace has rounded it."""
+    """A matrix product with the rounding of the trace."""
     return f"dot({left}, {right})" if rounds(layer) else f"{left} @ {right}"
 
 
 def positions(layer: Layer, keys: str) -> list[str]:
-    """The line that numbers queries and keys, where one of the others needs it."""
+    """The line that numbers queries and keys, if any other line needs it."""
     formula = layer.formula
     if formula is None:
         return []
@@ -126,7 +126,7 @@ def positions(layer: Layer, keys: str) -> list[str]:
 
 
 def rounds(layer: Layer) -> bool:
-    """Whether the trace is in less than double precision, so that sums in double are rounded."""
+    """Whether the trace has less than double precision, so that sums computed in double are rounded."""
     import torch
 
     return layer.has(VALUE) and layer[VALUE].dtype != torch.float64

@@ -1,4 +1,4 @@
-"""A question in a link: the file of its lesson, packed, so that nobody reads the answer by looking; who unpacks it, can."""
+"""Lessons in a link: the lesson's file, compressed and base64-encoded. This obfuscates the answer; it does not encrypt it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from attention.lessons.lesson import Lesson
 
 KEY = "ask"
 LONGEST = 8_000
-"""Characters of it in a link."""
+"""The longest value in a link, in characters."""
 
-_WHOLE = 64 * 2**10  # bytes of what is unpacked
+_LARGEST = 64 * 2**10  # bytes after decompression
 
 
 def packed(file: str) -> str:
-    """The file of a lesson, or of several, as it stands in a link.
+    """The file of one or several lessons, encoded for a link.
 
     Raises:
-        FileError: it is too long for one.
+        FileError: the result is too long for a link.
     """
     text = urlsafe_b64encode(zlib.compress(file.encode(), 9)).decode().rstrip("=")
     if len(text) > LONGEST:
@@ -32,21 +32,21 @@ def packed(file: str) -> str:
 
 
 def unpacked(text: str) -> dict[str, Lesson]:
-    """The lessons of a link, by name.
+    """The lessons in a link, by name.
 
     Raises:
-        AttentionError: it holds none.
+        AttentionError: the text encodes no lesson.
     """
     try:
         if len(text) > LONGEST:
             raise ValueError(text)
-        unpacking = zlib.decompressobj()
-        file = unpacking.decompress(urlsafe_b64decode(text + "=" * (-len(text) % 4)), _WHOLE)
-        if not unpacking.eof:
+        decompressor = zlib.decompressobj()
+        file = decompressor.decompress(urlsafe_b64decode(text + "=" * (-len(text) % 4)), _LARGEST)
+        if not decompressor.eof:
             raise ValueError(text)
     except (ValueError, binascii.Error, zlib.error):
         raise FileError(
-            f"A link with {KEY}= holds a question as “Ask about this” in Share packs it; got {text[:24]!r}, which is none or not all of "
-            "one: ask for the link again."
+            f"A link with {KEY}= contains a question encoded by “Ask about this” in Share; got {text[:24]!r}, which is invalid or "
+            "cut off: ask for the link again."
         ) from None
     return several(file)

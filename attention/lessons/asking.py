@@ -1,4 +1,4 @@
-"""What a browser is told of a lesson: until somebody has answered, nothing that gives the answer away."""
+"""Grading a lesson, and the message to the browser: it contains nothing that reveals the answer before the attempts are over."""
 
 from __future__ import annotations
 
@@ -21,130 +21,132 @@ if TYPE_CHECKING:
 TRIES = 2
 
 
-def accepted(lesson: Lesson, seen: Seen, sent: object) -> Guess | None:
-    """An answer from what a browser sends; None where it answers something else."""
-    guess, options = KINDS[lesson.kind].reads(sent), len(_keys(lesson, seen))
+def accepted(lesson: Lesson, context: Seen, answer: object) -> Guess | None:
+    """The browser's answer as a value of the lesson's kind; None if it is malformed or impossible."""
+    guess, options = KINDS[lesson.kind].reads(answer), len(_keys(lesson, context))
     match lesson.kind:
         case "choice":
-            fits = guess in lesson.options
+            valid = guess in lesson.options
         case "key":
-            fits = isinstance(guess, int) and guess < options
+            valid = isinstance(guess, int) and guess < options
         case "order":
-            fits = isinstance(guess, tuple) and sorted(guess) == list(range(options))
+            valid = isinstance(guess, tuple) and sorted(guess) == list(range(options))
         case "row":
-            fits = isinstance(guess, tuple) and len(guess) == options
+            valid = isinstance(guess, tuple) and len(guess) == options
         case "cell" | "number":
-            fits = True
+            valid = True
         case kind:
             raise ValueError(f"no answer is accepted to a question of the kind {kind!r}: say when it fits.")
-    return guess if fits else None
+    return guess if valid else None
 
 
-def checked(lesson: Lesson, seen: Seen, guesses: Sequence[Guess]) -> tuple[bool, ...]:
-    """Which of the answers are right."""
-    truth = _truth(lesson, seen)
+def checked(lesson: Lesson, context: Seen, guesses: Sequence[Guess]) -> tuple[bool, ...]:
+    """Whether each of the answers is right."""
+    truth = _truth(lesson, context)
     return tuple(KINDS[lesson.kind].right(guess, truth, lesson.tolerance) for guess in guesses)
 
 
-def _truth(lesson: Lesson, seen: Seen) -> Guess:
-    """What is right.
+def _truth(lesson: Lesson, context: Seen) -> Guess:
+    """The right answer.
 
     Raises:
-        AttentionError: the trace has not what is asked, or it is no answer to a question of this kind.
+        AttentionError: the trace lacks a step or cell of the question, or the answer does not suit its kind.
     """
-    truth = worked_out(lesson.answer, seen)
-    if accepted(lesson, seen, truth) is None:
+    truth = worked_out(lesson.answer, context)
+    if accepted(lesson, context, truth) is None:
         raise FileError(
-            f"What is right must be an answer to a question of the kind {lesson.kind}; {lesson.answer[:80]} gives {str(truth)[:40]!r}: "
+            f"The right answer must suit a question of the kind {lesson.kind}; {lesson.answer[:80]} gives {str(truth)[:40]!r}: "
             "choose another kind, or another answer."
         )
     return truth
 
 
-def told(lesson: Lesson, seen: Seen, guesses: Sequence[Guess]) -> dict[str, Any]:
-    """The message of a lesson after some answers: what is drawn, asked and replied.
+def told(lesson: Lesson, context: Seen, guesses: Sequence[Guess]) -> dict[str, Any]:
+    """The message of a lesson after some answers: its maps, its question and the reply.
 
-    What is true is in it when an answer was right, or when there were `TRIES`.
+    It contains the right answer once an answer was right, or after `TRIES` answers.
 
     Raises:
-        AttentionError: the trace has not what the lesson shows or asks.
+        AttentionError: the trace lacks a step or cell that the lesson shows or asks about.
     """
-    truth, right = _truth(lesson, seen), checked(lesson, seen, guesses)
+    truth, right = _truth(lesson, context), checked(lesson, context, guesses)
     done = any(right) or len(guesses) >= TRIES
     message: dict[str, Any] = {
-        "kind": lesson.kind, "question": lesson.question, "options": lesson.options, "keys": _keys(lesson, seen),
+        "kind": lesson.kind, "question": lesson.question, "options": lesson.options, "keys": _keys(lesson, context),
         "stage": "done" if done else "again" if guesses else "ask", "right": any(right),
-        "reply": "", "guess": guesses[-1] if guesses else None, "truth": None, "said": "", "figures": _figures(lesson, seen, done),
+        "reply": "", "guess": guesses[-1] if guesses else None, "truth": None, "said": "", "figures": _figures(lesson, context, done),
     }  # fmt: skip
     if guesses:
         message["reply"] = reply_to(lesson.kind, guesses[-1], truth, right[-1], lesson.replies)
     if done:
         if not right[-1]:
             message["reply"] += f" {reply_to(lesson.kind, truth, truth, True, lesson.replies)}"
-        names, shown_last = message["keys"], message["figures"][-1]
+        names, last_figure = message["keys"], message["figures"][-1]
         message |= {
-            "truth": truth, "said": _said(lesson, truth, names, shown_last), "guessed": _said(lesson, guesses[-1], names, shown_last),
+            "truth": truth, "said": _in_words(lesson, truth, names, last_figure), "guessed": _in_words(lesson, guesses[-1], names, last_figure),
         }  # fmt: skip
         for figure in message["figures"]:
             figure["marks"] = _marks(lesson, figure["step"], truth, guesses[-1])
-    plain: dict[str, Any] = json.loads(json.dumps(message, allow_nan=False))  # lists for tuples, as a browser reads it
+    plain: dict[str, Any] = json.loads(
+        json.dumps(message, allow_nan=False)
+    )  # with lists for tuples, as the browser gets it
     return plain
 
 
-def cell_of(lesson: Lesson, seen: Seen) -> Cell | None:
-    """The number whose arithmetic is opened in the end, if the lesson names one."""
-    part, truth = lesson.explain, _truth(lesson, seen)
+def cell_of(lesson: Lesson, context: Seen) -> Cell | None:
+    """The cell whose arithmetic is opened at the end, if the lesson names one."""
+    part, truth = lesson.explain, _truth(lesson, context)
     if part is None:
         return None
-    row, column = _place(lesson, part, truth)
-    return Cell(seen.layer, part.step, seen.head, row, column)
+    row, column = _row_and_column(lesson, part, truth)
+    return Cell(context.layer, part.step, context.head, row, column)
 
 
-def _place(lesson: Lesson, part: Part, truth: Guess) -> tuple[int, int]:
+def _row_and_column(lesson: Lesson, part: Part, truth: Guess) -> tuple[int, int]:
     if lesson.kind == "cell" and isinstance(truth, tuple):
         return int(truth[0]), int(truth[1])
     column = truth if lesson.kind == "key" and part.column is None else part.column
     return part.row or 0, int(column or 0)  # type: ignore[arg-type]  # a key is a number
 
 
-def _figures(lesson: Lesson, seen: Seen, done: bool) -> list[dict[str, Any]]:
-    def drawn(trace: Trace, kept_back: Sequence[Part], named: str = "") -> list[dict[str, Any]]:
-        layer = trace.layer(seen.layer)
+def _figures(lesson: Lesson, context: Seen, done: bool) -> list[dict[str, Any]]:
+    def tables(trace: Trace, hidden: Sequence[Part], caption: str = "") -> list[dict[str, Any]]:
+        layer = trace.layer(context.layer)
         return [
-            said(trace, part, kept_back, named)
+            said(trace, part, hidden, caption)
             if part.step == SAID
-            else table(layer, seen.head, part, kept_back, named)
+            else table(layer, context.head, part, hidden, caption)
             for part in lesson.show
         ]
 
     if not lesson.turn:
-        return drawn(seen.before, () if done else lesson.hide)
-    before = drawn(seen.before, ())
-    return before + drawn(seen.after, (), lesson.turned) if done else before
+        return tables(context.before, () if done else lesson.hide)
+    before = tables(context.before, ())
+    return before + tables(context.after, (), lesson.turned) if done else before
 
 
-def _keys(lesson: Lesson, seen: Seen) -> list[str]:
-    """The names of what there is to pick from, to order or to sketch."""
+def _keys(lesson: Lesson, context: Seen) -> list[str]:
+    """The names of the keys to pick, to order or to sketch; empty for other kinds."""
     if lesson.kind not in ("key", "order", "row"):
         return []
-    tokens = seen.after.layer(seen.layer).key_tokens
+    tokens = context.after.layer(context.layer).key_tokens
     names = [label(token, 12, escape=False) for token in tokens]
-    return names if len(set(names)) == len(names) else [f"{place} {name}" for place, name in enumerate(names)]
+    return names if len(set(names)) == len(names) else [f"{position} {name}" for position, name in enumerate(names)]
 
 
 def _marks(lesson: Lesson, step: str, truth: Guess, guess: Guess) -> list[list[Any]]:
-    """The cells that are framed in the end: [row, column, whose]."""
+    """The cells that are framed at the end: [row, column, "guess" or "truth"]."""
     part = lesson.explain
     if part is None or part.step != step:
         return []
     marks: list[list[Any]] = []
     if lesson.kind in ("key", "cell") and guess != truth:
-        marks.append([*_place(lesson, Part(step, part.row), guess), "guess"])
-    return [*marks, [*_place(lesson, part, truth), "truth"]]
+        marks.append([*_row_and_column(lesson, Part(step, part.row), guess), "guess"])
+    return [*marks, [*_row_and_column(lesson, part, truth), "truth"]]
 
 
-def _said(lesson: Lesson, answer: Guess, names: Sequence[str], figure: Mapping[str, Any]) -> str:
-    """An answer in words; a cell is one of the map that was picked from."""
+def _in_words(lesson: Lesson, answer: Guess, names: Sequence[str], figure: Mapping[str, Any]) -> str:
+    """An answer in words; a cell belongs to the last map."""
     if isinstance(answer, str):
         return answer
     if not isinstance(answer, tuple):
@@ -159,11 +161,11 @@ def _said(lesson: Lesson, answer: Guess, names: Sequence[str], figure: Mapping[s
             return place
         return f"“{figure['rows'][row]}” → “{figure['columns'][column]}” ({place})"
     if lesson.kind == "order":
-        return ", ".join(_name(names, int(one)) for one in answer)
-    return ", ".join(f"{one:.2f}" for one in answer)
+        return ", ".join(_name(names, int(key)) for key in answer)
+    return ", ".join(f"{number:.2f}" for number in answer)
 
 
-def _name(names: Sequence[str], place: int) -> str:
-    if not 0 <= place < len(names):
-        raise MissingError(f"Keys count from 0 to {len(names) - 1}; got {place}: choose one of these.")
-    return names[place]
+def _name(names: Sequence[str], index: int) -> str:
+    if not 0 <= index < len(names):
+        raise MissingError(f"Keys count from 0 to {len(names) - 1}; got {index}: choose one of these.")
+    return names[index]

@@ -1,6 +1,6 @@
-"""Lessons to Plotly's JSON: lines and bars.
+"""Charts of the Softmax page as Plotly JSON: lines and bars.
 
-As in `plots`, ``layout.meta`` carries ``alt``; ``panels`` is empty, so a click on these does nothing.
+As in `plots`, ``layout.meta`` carries ``alt``; ``panels`` is empty, so clicks have no effect.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ LINE = {"type": "scatter", "mode": "lines", "line": {"color": INK, "width": 3}, 
 LEGEND = {
     "orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom", "title": {"text": "temperature "},
 }  # fmt: skip
-COLD_TO_HOT = ("#2f6fb4", "#7db8dd", "#9a9da6", "#eda27c", "#cf3f45")  # one per temperature
+COLD_TO_HOT = ("#2f6fb4", "#7db8dd", "#9a9da6", "#eda27c", "#cf3f45")  # a colour for each temperature
 
 
 def softmax_curve(lesson: Curve) -> Spec:
-    """The curve of a softmax over evenly spaced numbers."""
+    """The softmax curve over evenly spaced numbers."""
     low, high, top = float(lesson.x[0]), float(lesson.x[-1]), float(lesson.share[-1])
     figure = chart(
         "softmax",
-        f"{len(lesson.x)} numbers from {low:.1f} to {high:.1f}; all shares together are 1",
-        f"Line chart of the softmax of {len(lesson.x)} numbers from {low:.1f} to {high:.1f}: the share grows like e to the power "
-        f"of the number, up to {top:.4f}.",
+        f"{len(lesson.x)} numbers from {low:.1f} to {high:.1f}; the shares sum to 1",
+        f"Line chart of the softmax of {len(lesson.x)} numbers from {low:.1f} to {high:.1f}: the share grows exponentially with "
+        f"the number, up to {top:.4f}.",
     )
     figure["data"].append({
         **LINE, "x": lesson.x, "y": lesson.share, "hovertemplate": "number %{x:.1f}<br>share <b>%{y:.9g}</b><extra></extra>",
@@ -42,80 +42,80 @@ def softmax_curve(lesson: Curve) -> Spec:
 
 
 def shares_by_temperature(lesson: Spread) -> Spec:
-    """The shares of every number of a row as bars, one group per number, one colour per temperature."""
+    """The shares of a row as bars: one group per number, one colour per temperature."""
     figure = chart(
         "softmax(x / temperature)",
         "at five temperatures; the bars of one colour sum to 1",
-        f"Bar chart of the softmax of {len(lesson.row)} numbers at the temperatures {', '.join(map(_written, TEMPERATURES))}: the largest "
+        f"Bar chart of the softmax of {len(lesson.row)} numbers at the temperatures {', '.join(map(_format_temperature, TEMPERATURES))}: the largest "
         f"number, {max(lesson.row):g}, gets "
-        + ", ".join(f"{max(lesson.shares[t]):.4f} at {_written(t)}" for t in TEMPERATURES)
+        + ", ".join(f"{max(lesson.shares[t]):.4f} at {_format_temperature(t)}" for t in TEMPERATURES)
         + ".",
     )
-    places = np.arange(len(lesson.row))
+    positions = np.arange(len(lesson.row))
     for color, (temperature, shares) in zip(COLD_TO_HOT, lesson.shares.items(), strict=True):
         figure["data"].append({
-            "type": "bar", "x": places, "y": shares, "marker": {"color": color}, "name": _legend(temperature),
-            "hovertemplate": f"x = %{{x}}<br>temperature {_written(temperature)}<br>share <b>%{{y:.9g}}</b><extra></extra>",
+            "type": "bar", "x": positions, "y": shares, "marker": {"color": color}, "name": _legend(temperature),
+            "hovertemplate": f"x = %{{x}}<br>temperature {_format_temperature(temperature)}<br>share <b>%{{y:.9g}}</b><extra></extra>",
         })  # fmt: skip
     figure["layout"] |= {"bargap": 0.25, "bargroupgap": 0.05, "legend": LEGEND}
     figure["layout"]["margin"]["b"] = 92
     names = [f"{number:g}" for number in lesson.row]
-    across = {"tickvals": places, "ticktext": names, "range": [-0.6, len(names) - 0.4], "showgrid": False}
+    across = {"tickvals": positions, "ticktext": names, "range": [-0.6, len(names) - 0.4], "showgrid": False}
     axes(figure, "number of the row", "its share", across, {"range": [0, 1.02]})
     return figure
 
 
 def variance_by_temperature(lesson: Spread) -> Spec:
-    """The variance of the shares against temperature, the five temperatures marked."""
+    """The variance of the shares against temperature, with the five temperatures marked."""
     return _against_temperature(
-        lesson, lesson.variance, "variance", f"of the shares: from 0 (all get the same) to {1 / len(lesson.row):.3g}", 1 / len(lesson.row), "one takes all"
+        lesson, lesson.variance, "variance", f"of the shares: from 0 (all equal) to {1 / len(lesson.row):.3g}", 1 / len(lesson.row), "one number takes all"
     )  # fmt: skip
 
 
 def entropy_by_temperature(lesson: Spread) -> Spec:
-    """The entropy of the shares against temperature, the five temperatures marked."""
-    most = math.log(len(lesson.row))
-    facts = f"of the shares, in nats: from 0 (one takes all) to {most:.3f}"
-    return _against_temperature(lesson, lesson.entropy, "entropy", facts, most, f"ln {len(lesson.row)}: all the same")
+    """The entropy of the shares against temperature, with the five temperatures marked."""
+    limit = math.log(len(lesson.row))
+    facts = f"of the shares, in nats: from 0 (one number takes all) to {limit:.3f}"
+    return _against_temperature(lesson, lesson.entropy, "entropy", facts, limit, f"ln {len(lesson.row)}: all equal")
 
 
-def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, most: float, most_name: str) -> Spec:
-    at = [int(np.flatnonzero(lesson.temperatures == t)[0]) for t in TEMPERATURES]
+def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, limit: float, limit_label: str) -> Spec:
+    marked = [int(np.flatnonzero(lesson.temperatures == t)[0]) for t in TEMPERATURES]
     figure = chart(
         name,
         facts,
         f"Line chart of the {name} of the shares against temperature: "
-        + ", ".join(f"{numbers[i]:.4f} at {_written(t)}" for i, t in zip(at, TEMPERATURES, strict=True))
+        + ", ".join(f"{numbers[i]:.4f} at {_format_temperature(t)}" for i, t in zip(marked, TEMPERATURES, strict=True))
         + ".",
     )
     hover = f"temperature %{{x:.4g}}<br>{name} <b>%{{y:.9g}}</b><extra></extra>"
     marker = {"color": COLD_TO_HOT, "size": 12, "line": {"color": INK, "width": 1}}
     figure["data"] += [
         {**LINE, "x": lesson.temperatures, "y": numbers, "hovertemplate": hover},
-        {**LINE, "x": list(TEMPERATURES), "y": numbers[at], "mode": "markers", "hovertemplate": hover, "cliponaxis": False, "marker": marker},
+        {**LINE, "x": list(TEMPERATURES), "y": numbers[marked], "mode": "markers", "hovertemplate": hover, "cliponaxis": False, "marker": marker},
     ]  # fmt: skip
     rising = numbers[-1] > numbers[0]
-    side = {"x": 0.01, "xanchor": "left"} if rising else {"x": 0.99, "xanchor": "right"}  # where the curve is not
+    side = {"x": 0.01, "xanchor": "left"} if rising else {"x": 0.99, "xanchor": "right"}  # away from the curve
     figure["layout"] |= {
-        "annotations": [note(most_name, xref="paper", y=most, yanchor="bottom", **side)],
+        "annotations": [note(limit_label, xref="paper", y=limit, yanchor="bottom", **side)],
         "shapes": [{
-            "type": "line", "x0": 0, "x1": 1, "xref": "x domain", "y0": most, "y1": most, "yref": "y", "line": {"color": HIDDEN, "width": 1, "dash": "dot"},
+            "type": "line", "x0": 0, "x1": 1, "xref": "x domain", "y0": limit, "y1": limit, "yref": "y", "line": {"color": HIDDEN, "width": 1, "dash": "dot"},
         }],
     }  # fmt: skip
     across = {
-        "type": "log", "tickvals": [COLDEST, *TEMPERATURES], "ticktext": list(map(_written, (COLDEST, *TEMPERATURES))),
+        "type": "log", "tickvals": [COLDEST, *TEMPERATURES], "ticktext": list(map(_format_temperature, (COLDEST, *TEMPERATURES))),
         "range": [math.log10(COLDEST), math.log10(HOTTEST)],
     }  # fmt: skip
-    axes(figure, "temperature", name, across, {"range": [0, most * 1.14]})
+    axes(figure, "temperature", name, across, {"range": [0, limit * 1.14]})
     return figure
 
 
-def _written(temperature: float) -> str:
+def _format_temperature(temperature: float) -> str:
     return "1/8" if temperature == 0.125 else f"{temperature:g}"
 
 
 def _legend(temperature: float) -> str:
-    """A temperature and the factor it is: dividing by 1/8 is multiplying by 8."""
+    """A temperature with its factor: dividing by 1/8 is multiplying by 8."""
     if temperature == 1:
         return "1"
-    return f"{_written(temperature)} (x · {1 / temperature:g})" if temperature < 1 else f"{_written(temperature)} (x / {temperature:g})"  # fmt: skip
+    return f"{_format_temperature(temperature)} (x · {1 / temperature:g})" if temperature < 1 else f"{_format_temperature(temperature)} (x / {temperature:g})"  # fmt: skip

@@ -1,4 +1,4 @@
-"""What can be asked about the chosen cell: lessons that are made of the live trace, with a question that a teacher may reword."""
+"""Templates of lessons about the chosen cell, built from the live trace; a teacher may reword the question."""
 
 from __future__ import annotations
 
@@ -20,13 +20,21 @@ from attention.printed import shown
 from attention.sources import knobs
 from attention.tokens import label
 
-_MANY = 16  # rows of a map; of a larger one a lesson shows the row that it asks about
-_FEW = 8  # keys that a person puts in order, or sketches
-_NEAR = 0.05  # what an answer may miss of a share, or of a number as large as 1
+_MANY = 16  # rows of a map; of a larger one, a lesson shows only the row in question
+_FEW = 8  # keys that a person can order or sketch
+_NEAR = 0.05  # the tolerance of a share, and the relative tolerance of a larger number
 
 
 class Turn(NamedTuple):
-    """One knob that a lesson turns: its key, its value, the first step it changes, it in words after "if" and after "weights,", and why."""
+    """One setting that a lesson changes.
+
+    Attributes:
+        key: of the setting, as in a link; `value` its new value.
+        first: the first step that it changes.
+        if_it: the change in words that follow "if".
+        turned: the change in words that follow "weights,".
+        why: the reason for its effect, in a sentence.
+    """
 
     key: str
     value: str
@@ -38,60 +46,63 @@ class Turn(NamedTuple):
 
 TURNS = (
     Turn("temperature", "0.3", SCALED_SCORES, "the temperature is 0.3", "at temperature 0.3",
-         "Divided by 0.3, scores lie further apart, and what is furthest above the others takes more."),
+         "Divided by 0.3, scores lie further apart, and the highest takes a larger share."),
     Turn("temperature", "3.0", SCALED_SCORES, "the temperature is 3", "at temperature 3",
-         "Divided by 3, scores lie closer together, and shares come closer to each other."),
-    Turn("mask", "causal", MASKED_SCORES, "a causal mask hides what comes later", "with a causal mask",
-         "The mask hides later keys, and 1 is shared out among those that are left."),
+         "Divided by 3, scores lie closer together, and so do the shares."),
+    Turn("mask", "causal", MASKED_SCORES, "a causal mask hides later tokens", "with a causal mask",
+         "The mask hides later keys, and the remaining keys share the total of 1."),
     Turn("mask", "none", MASKED_SCORES, "there is no mask", "without a mask",
-         "Without a mask every key takes part, and 1 is shared out among all of them."),
+         "Without a mask every key takes part, and all of them share the total of 1."),
     Turn("scaled", "false", SCALED_SCORES, "scores are not divided by √d_k", "without √d_k",
-         "Without the division scores lie further apart, and what is furthest above the others takes more."),
+         "Without the division, scores lie further apart, and the highest takes a larger share."),
     Turn("positions", "sinusoidal", INPUT, "positions are added", "with positions",
-         "A pattern of its place is added to each row of the input, so queries and keys become others, and so do their products."),
+         "A position pattern is added to each row of the input, so queries, keys and their products change."),
 )  # fmt: skip
-"""Every "more, less or the same, if …" that a teacher finds; those of the source that is shown."""
+"""Every change for a question "more, less or the same, if …"; those that the current source supports are offered."""
 
-_SILENT = Turn(
-    knobs.DO.key, "{}.*.zero", INPUT, "layer {} is silenced", "layer {} silenced",
-    "What this layer reads was written by the layers before it, so its queries and keys may become others.",
+_ABLATION = Turn(
+    knobs.DO.key, "{}.*.zero", INPUT, "layer {} is ablated (silenced)", "layer {} ablated",
+    "The input of this layer was written by the layers before it, so its queries and keys may change.",
 )  # fmt: skip
 
 
 class Draft(NamedTuple):
-    """A lesson to be: what a teacher picks it by, and the lesson; what is empty in it they write themselves."""
+    """A template: the label by which a teacher picks it, and the lesson, in which the teacher fills the empty fields."""
 
     label: str
     lesson: Lesson
 
 
 def drafts(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Draft, ...]:
-    """Everything that can be asked about a cell.
+    """Every template for a cell.
 
     Args:
-        trace: what is shown.
-        cell: the chosen one.
-        state: what makes the trace, by key as in a link; of the cell it has no more than the layer and the head.
+        trace: the displayed trace.
+        cell: the chosen cell.
+        state: the state of the trace, by key as in a link; it has the layer and head of the cell, but not its step or position.
     """
-    state = {knobs.SOURCE.key: str(knobs.SOURCE.default), **state}  # never empty, and true whatever is the default
+    state = {
+        knobs.SOURCE.key: str(knobs.SOURCE.default),
+        **state,
+    }  # explicit, so that a changed default does not alter the lesson
     layer = trace.layer(cell.layer)
-    here = _About(layer, cell, state)
-    in_row = here if here.step.column_axis == "key_pos" or not layer.has(WEIGHTS) else here.in_the_weights()
-    in_words = in_row.step.column_axis == "key_pos"
-    found = [in_row.key()] if in_words else []
+    about = _About(layer, cell, state)
+    about_row = about if about.step.column_axis == "key_pos" or not layer.has(WEIGHTS) else about.in_the_weights()
+    has_keys = about_row.step.column_axis == "key_pos"
+    first = [about_row.key()] if has_keys else []
     more: list[Draft] = []
     if layer.shape(cell.step)[-1] <= MOST:
-        found.append(here.number())
-        more = [here.click(), *here.turned()]
+        first.append(about.number())
+        more = [about.click(), *about.turned()]
     else:
-        here = in_row  # what is too wide for a small map is asked about by its weights
-    if in_words and len(layer.key_tokens) <= _FEW:
-        more += [in_row.order(), *([in_row.row()] if in_row.step.kind == "probability" else [])]
-    return (*found, here.own("choice"), here.own("number"), *more)
+        about = about_row  # a step too wide for a small map is replaced by the weights
+    if has_keys and len(layer.key_tokens) <= _FEW:
+        more += [about_row.order(), *([about_row.row()] if about_row.step.kind == "probability" else [])]
+    return (*first, about.blank("choice"), about.blank("number"), *more)
 
 
 class _About(NamedTuple):
-    """What the lessons about one cell have in common."""
+    """The common parts of all lessons about one cell."""
 
     layer: Layer
     cell: Cell
@@ -102,109 +113,109 @@ class _About(NamedTuple):
         return find_step(self.cell.step)
 
     def in_the_weights(self) -> _About:
-        """The same about the weights of the query that comes nearest."""
+        """The same for the weights of the query with the nearest position."""
         row = min(self.cell.row, len(self.layer.tokens) - 1)
         return self._replace(cell=replace(self.cell, step=WEIGHTS, row=row, column=0))
 
     @property
     def noun(self) -> str:
-        """One number of the step, such as "scaled score"; where its columns are no keys, the step."""
+        """One number of the step, such as "scaled score"; the step itself if its columns are no keys."""
         name = self.step.name.replace("_", " ")
         return name.removesuffix("s") if self.step.column_axis == "key_pos" else name
 
-    def name(self, axis: str, place: int) -> str:
-        """A row or a column: its token, with its place where there are several of them; or its number."""
+    def name(self, axis: str, index: int) -> str:
+        """The name of a row or column: its token, with its position if the token is repeated; or its index."""
         tokens = self.layer.labels_of(axis)
         if tokens is None:
-            return f"column {place}"
-        token = f"“{label(tokens[place], 20, escape=False)}”"
-        return f"{token} ({place})" if tokens.count(tokens[place]) > 1 else token
+            return f"column {index}"
+        token = f"“{label(tokens[index], 20, escape=False)}”"
+        return f"{token} ({index})" if tokens.count(tokens[index]) > 1 else token
 
     @property
     def row_name(self) -> str:
         return self.name(self.step.row_axis, self.cell.row)
 
     @property
-    def called(self) -> str:
-        """The cell in words."""
+    def cell_name(self) -> str:
+        """The name of the cell, in words."""
         column = self.name(self.step.column_axis, self.cell.column)
         if self.step.column_axis != "key_pos":
             return f"{column} of the {self.noun} of {self.row_name}"
         return f"the {self.noun} of {self.row_name} {'on' if self.step.kind == 'probability' else 'and'} {column}"
 
-    def whole(self) -> Part:
-        """The step, or the row of it where it is large."""
-        large = self.layer.shape(self.step.name)[-2] > _MANY
-        return Part(self.step.name, self.cell.row if large else None)
+    def visible_part(self) -> Part:
+        """The part of the step that the lesson shows: all of it, or the row if it is large."""
+        is_large = self.layer.shape(self.step.name)[-2] > _MANY
+        return Part(self.step.name, self.cell.row if is_large else None)
 
     def lesson(self, kind: str, question: str, answer: str, **more: object) -> Lesson:
         title = f"About the {self.step.name.replace('_', ' ')}"
-        made = Lesson(
-            "", title, "", urlencode(self.state), (self.whole(),), kind, question, answer, (), options=KINDS[kind].options
+        base = Lesson(
+            "", title, "", urlencode(self.state), (self.visible_part(),), kind, question, answer, (), options=KINDS[kind].options
         )  # fmt: skip
-        return replace(made, **more)  # type: ignore[arg-type]
+        return replace(base, **more)  # type: ignore[arg-type]
 
-    def in_row(self, function: str) -> str:
+    def call(self, function: str) -> str:
         return f"{function}({self.step.name}, q={self.cell.row})"
 
     @property
-    def here(self) -> Part:
+    def cell_part(self) -> Part:
         return Part(self.step.name, self.cell.row, self.cell.column)
 
-    def of_row(self, kind: str, question: str, answer: str, **more: object) -> Lesson:
+    def lesson_about_row(self, kind: str, question: str, answer: str, **more: object) -> Lesson:
         row = Part(self.step.name, self.cell.row)
         return self.lesson(kind, question, answer, hide=(row,), **more)
 
     def key(self) -> Draft:
-        weights = self.step.name == WEIGHTS
-        what = f"look at most{'' if weights else f', by its {self.noun}s'}"
-        asked = f"Which key does {self.row_name} {what}?"
+        by = "" if self.step.name == WEIGHTS else f", by its {self.noun}s"
+        question = f"Which key does {self.row_name} look at most{by}?"
         part = Part(self.step.name, self.cell.row)
-        return Draft("Which key has the most?", self.of_row("key", asked, self.in_row("argmax_key"), explain=part))
+        lesson = self.lesson_about_row("key", question, self.call("argmax_key"), explain=part)
+        return Draft("Which key has the largest number?", lesson)
 
     def order(self) -> Draft:
-        asked = f"Put the keys in the order of the {self.noun}s of {self.row_name}."
-        return Draft("Put the keys in order", self.of_row("order", asked, self.in_row("order")))
+        question = f"Put the keys in the order of the {self.noun}s of {self.row_name}."
+        return Draft("Put the keys in order", self.lesson_about_row("order", question, self.call("order")))
 
     def row(self) -> Draft:
-        asked = f"Sketch the {self.noun}s of {self.row_name}."
-        return Draft("Sketch the row", self.of_row("row", asked, self.in_row("row"), tolerance=0.1))
+        question = f"Sketch the {self.noun}s of {self.row_name}."
+        return Draft("Sketch the row", self.lesson_about_row("row", question, self.call("row"), tolerance=0.1))
 
     def number(self) -> Draft:
-        """The cell beside what makes it, as far as that are steps."""
-        sides = {"row": self.cell.row, "column": self.cell.column}
-        makers = tuple(
-            Part(name, sides.get(factor.row))
+        """The value of the cell, with the steps that it is computed from."""
+        indices = {"row": self.cell.row, "column": self.cell.column}
+        inputs = tuple(
+            Part(name, indices.get(factor.row))
             for factor, name in self.layer.factors(self.step)
             if is_step(name) and not factor.side_by_side and max(self.layer.shape(name)[-2:]) <= MOST
         )
         size = abs(float(self.layer.matrix(self.step.name, self.cell.head)[self.cell.row, self.cell.column]))
         near = float(f"{_NEAR * size:.1g}") if 1 < size < float("inf") else _NEAR
         lesson = self.lesson(
-            "number", f"What is {self.called}?", f"value({self.step.name}, q={self.cell.row}, k={self.cell.column})",
-            show=(*makers, self.whole()), hide=(self.here,), explain=self.here, tolerance=near,
+            "number", f"What is {self.cell_name}?", f"value({self.step.name}, q={self.cell.row}, k={self.cell.column})",
+            show=(*inputs, self.visible_part()), hide=(self.cell_part,), explain=self.cell_part, tolerance=near,
         )  # fmt: skip
         return Draft("What is the chosen number?", lesson)
 
     def turned(self) -> Iterator[Draft]:
-        """More, less or the same: one for each knob that this source has, and that stands elsewhere."""
+        """More, less or the same: a question for each setting that the source has and that would change."""
         source = self.state[knobs.SOURCE.key]
-        known = {one.key: one for one in knobs.layer_of(source)}
-        standing = {key: self.state.get(key, in_url(one.default)) for key, one in known.items()}
-        turns = [one for one in TURNS if standing.get(one.key, one.value) != one.value]
+        settings = {knob.key: knob for knob in knobs.layer_of(source)}
+        current = {key: self.state.get(key, in_url(knob.default)) for key, knob in settings.items()}
+        turns = [turn for turn in TURNS if current.get(turn.key, turn.value) != turn.value]
         if source in knobs.DO.sources and self.cell.layer and not self.state.get(knobs.DO.key):
-            turns.append(Turn(*(words.format(self.cell.layer - 1) for words in _SILENT)))
+            turns.append(Turn(*(words.format(self.cell.layer - 1) for words in _ABLATION)))
         if self.layer.mask is not None and not self.layer.mask.triu(1).any():
-            turns = [one for one in turns if one.value != "causal"]  # which it is already
+            turns = [turn for turn in turns if turn.value != "causal"]  # the mask is causal already
         value = shown(float(self.layer.matrix(self.step.name, self.cell.head)[self.cell.row, self.cell.column]))
-        order = [one.name for one in STEPS]
+        order = [step.name for step in STEPS]
         for turn in turns:
             early = order.index(self.step.name) < order.index(turn.first)
-            why = f"The {self.step.name.replace('_', ' ')} come before that." if early else turn.why
+            why = f"The {self.step.name.replace('_', ' ')} are computed before that." if early else turn.why
             lesson = self.lesson(
-                "choice", f"If {turn.if_it}, what becomes of {self.called}, now {value}?",
+                "choice", f"If {turn.if_it}, what becomes of {self.cell_name}, now {value}?",
                 f"compare({self.step.name}, q={self.cell.row}, k={self.cell.column})",
-                turn=urlencode({turn.key: turn.value}), turned=turn.turned, explain=self.here,
+                turn=urlencode({turn.key: turn.value}), turned=turn.turned, explain=self.cell_part,
                 replies=(("right", why),),
             )  # fmt: skip
             yield Draft(f"More or less, if {turn.if_it}?", lesson)
@@ -214,11 +225,11 @@ class _About(NamedTuple):
         lesson = self.lesson("cell", "", answer, explain=Part(self.step.name))
         return Draft("My own question: click the chosen cell", lesson)
 
-    def own(self, kind: str) -> Draft:
-        answered = {"choice": "with options", "number": "with a number"}
-        return Draft(f"My own question, {answered[kind]}", self.lesson(kind, "", "", options=()))
+    def blank(self, kind: str) -> Draft:
+        answer_form = {"choice": "with options", "number": "with a number"}
+        return Draft(f"My own question, {answer_form[kind]}", self.lesson(kind, "", "", options=()))
 
 
 def decided(lesson: Lesson, right: str | float) -> Lesson:
-    """A lesson whose answer is what somebody says it is."""
+    """The lesson with an answer fixed by its author."""
     return replace(lesson, answer=f"given({right!r})")

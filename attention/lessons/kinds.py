@@ -1,4 +1,4 @@
-"""Every kind of question once: what an answer is, when it is right, and in which ways it can be wrong."""
+"""Every kind of question, declared once: the form of an answer, when it is right, and the ways in which it can be wrong."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Guess: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
 """A key, a number, an option, a cell or an order, a row."""
 
 Replies: TypeAlias = Sequence[tuple[str, str]]
-"""What is said to what: to "right", to a way of being wrong, or to an answer itself; the first that fits."""
+"""Pairs of a condition and a reply: "right", a way of being wrong, or a specific answer; the first match applies."""
 
-_MOST = 64  # places of one answer
-_LARGEST = 1e300  # of a number; a whole one may be larger than any float
-_NEAR_ONE = 0.101  # what a sketched row may miss of the sum 1
-_FLAT = 0.06  # between the bars of a row that prefers none
+_MOST = 64  # items in one answer
+_LARGEST = 1e300  # the largest number; an integer may exceed any float
+_NEAR_ONE = 0.101  # the tolerance of the sum 1 of a sketched row
+_FLAT = 0.06  # the largest difference between the bars of a flat row
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Kind:
     """One kind of question.
 
     Attributes:
-        reads: an answer from what a browser sends; None where it is none.
-        right: whether it is right: the answer, what is true, the tolerance.
-        wrong: by its name in a lesson's replies, one way to be wrong: the answer, what is true.
-        options: what there is to choose from, where that is always the same.
-        usual: what is said where a lesson has no reply of its own: nobody is only told "wrong".
+        reads: parses an answer from the browser; None if it is malformed.
+        right: whether an answer is right; takes the answer, the truth and the tolerance.
+        wrong: predicates for ways of being wrong, by their names in a lesson's replies; each takes the answer and the truth.
+        options: the fixed options, if the kind has any.
+        usual: default replies, so that no wrong answer is left without a hint.
     """
 
     reads: Callable[[Any], Guess | None]
@@ -37,7 +37,7 @@ class Kind:
     usual: Replies = ()
 
 
-def _whole(sent: Any) -> int | None:
+def _natural(sent: Any) -> int | None:
     return sent if isinstance(sent, int) and not isinstance(sent, bool) and 0 <= sent < 10**6 else None
 
 
@@ -50,14 +50,14 @@ def _text(sent: Any) -> str | None:
     return sent[:200] if isinstance(sent, str) else None
 
 
-def _several(sent: Any, one: Callable[[Any], Any]) -> tuple[Any, ...] | None:
-    found = tuple(map(one, sent)) if isinstance(sent, list | tuple) and 0 < len(sent) <= _MOST else (None,)
-    return None if None in found else found
+def _items(sent: Any, parse: Callable[[Any], Any]) -> tuple[Any, ...] | None:
+    items = tuple(map(parse, sent)) if isinstance(sent, list | tuple) and 0 < len(sent) <= _MOST else (None,)
+    return None if None in items else items
 
 
 def _cell(sent: Any) -> tuple[int, ...] | None:
-    found = _several(sent, _whole)
-    return found if found is not None and len(found) == 2 else None
+    items = _items(sent, _natural)
+    return items if items is not None and len(items) == 2 else None
 
 
 def _same(guess: Any, truth: Any, _: float) -> bool:
@@ -79,43 +79,43 @@ KINDS: dict[str, Kind] = {
         "column": lambda guess, truth: guess[1] == truth[1],
         "elsewhere": _always,
     }, usual=(
-        ("swapped", "Row and column are swapped: rows attend, columns are attended to."),
+        ("swapped", "Row and column are swapped: rows are queries (attend), columns are keys (are attended to)."),
         ("row", "The row is right. Now look for the column."),
         ("column", "The column is right. Now look for the row."),
-        ("elsewhere", "Another row, and another column: read the names beside the map and above it."),
+        ("elsewhere", "Both row and column are different: read the names beside the map and above it."),
     )),
-    "key": Kind(_whole, _same, {
+    "key": Kind(_natural, _same, {
         "before": lambda guess, truth: guess < truth,
         "after": lambda guess, truth: guess > truth,
     }, usual=(
-        ("before", "The one that is asked for comes later in the text."),
-        ("after", "The one that is asked for comes earlier in the text."),
+        ("before", "The right key comes later in the text."),
+        ("after", "The right key comes earlier in the text."),
     )),
     "choice": Kind(_text, _same, options=("more", "less", "the same"), usual=(
-        ("more", "It does not become more: think of the numbers that it depends on, and of the others in its row."),
-        ("less", "It does not become less: think of the numbers that it depends on, and of the others in its row."),
+        ("more", "It does not increase: think of the numbers that it depends on, and of the others in its row."),
+        ("less", "It does not decrease: think of the numbers that it depends on, and of the others in its row."),
         ("the same", "Something that it depends on changes: follow the formula step by step."),
     )),
-    "order": Kind(lambda sent: _several(sent, _whole), _same, {
+    "order": Kind(lambda sent: _items(sent, _natural), _same, {
         "backwards": lambda guess, truth: guess == truth[::-1],
         "first": lambda guess, truth: guess[0] != truth[0],
         "later": _always,
     }, usual=(
-        ("backwards", "That begins with the smallest. The largest comes first."),
-        ("first", "Another one is the largest of all."),
-        ("later", "The first is right. Go on down from there."),
+        ("backwards", "This order begins with the smallest. The largest comes first."),
+        ("first", "Another key has the largest number."),
+        ("later", "The first is right. Continue downwards from there."),
     )),
     "number": Kind(_number, lambda guess, truth, far: abs(guess - truth) <= far + 1e-9, {
         "too small": lambda guess, truth: guess < truth,
         "too large": lambda guess, truth: guess > truth,
     }, usual=(
-        ("too small", "It is more than that."),
-        ("too large", "It is less than that."),
+        ("too small", "The right number is larger."),
+        ("too large", "The right number is smaller."),
     )),
     "row": Kind(
-        lambda sent: _several(sent, _number),
+        lambda sent: _items(sent, _number),
         lambda guess, truth, far: len(guess) == len(truth)
-        and all(abs(one - other) <= far + 1e-9 for one, other in zip(guess, truth, strict=True)),
+        and all(abs(guessed - true) <= far + 1e-9 for guessed, true in zip(guess, truth, strict=True)),
         {
             "not one": lambda guess, _: abs(sum(guess) - 1) > _NEAR_ONE,
             "flat": lambda guess, _: max(guess) - min(guess) < _FLAT,
@@ -123,27 +123,27 @@ KINDS: dict[str, Kind] = {
             "elsewhere": _always,
         },
         usual=(
-            ("not one", "The numbers of such a row sum to 1; below the bars stands what yours sum to."),
-            ("flat", "That gives every key the same."),
-            ("peak", "Another key has the largest one."),
-            ("elsewhere", "The largest is where it belongs. Now the others."),
+            ("not one", "The numbers of this row must sum to 1; the sum of yours is below the bars."),
+            ("flat", "This sketch gives every key the same."),
+            ("peak", "Another key has the largest number."),
+            ("elsewhere", "The largest number is in the right place. Now adjust the others."),
         ),
     ),
 }  # fmt: skip
-"""By name: click a cell, pick a key, more or less or the same, put keys in order, a number, sketch one row.
+"""By name: click a cell, pick a key, choose more or less or the same, order the keys, enter a number, sketch a row.
 
-A wrong key may also be named by its place, a wrong number or option by itself.
+A reply to a wrong key may also name its position, and a reply to a wrong number or option the answer itself.
 """
 
 
 def reply_to(kind: str, guess: Guess, truth: Guess, right: bool, replies: Replies) -> str:
-    """What a lesson says to an answer: the first of its replies that fits, or the usual one; empty where none does."""
-    ways, written = KINDS[kind].wrong, f"{guess:g}" if isinstance(guess, float) else str(guess)
-    for to, words in (*replies, *KINDS[kind].usual):
-        if to == "right" or right:
-            fits = right and to == "right"
+    """The reply to an answer: the first match in the lesson's replies, or else the default reply; empty if none matches."""
+    predicates, guess_text = KINDS[kind].wrong, f"{guess:g}" if isinstance(guess, float) else str(guess)
+    for condition, words in (*replies, *KINDS[kind].usual):
+        if condition == "right" or right:
+            matches = right and condition == "right"
         else:
-            fits = to == written or (to in ways and ways[to](guess, truth))
-        if fits:
+            matches = condition == guess_text or (condition in predicates and predicates[condition](guess, truth))
+        if matches:
             return words
     return ""

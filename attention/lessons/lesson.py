@@ -12,14 +12,14 @@ from attention.formula.steps import find_step
 from attention.sources.link_aliases import with_current_keys
 
 MOST_WORDS = 60
-"""Of a lesson's text: one idea."""
+"""The most words in a lesson's text: enough for one idea."""
 
 SAID = "said"
-"""What stands in the place of a step for what a model says next."""
+"""The name of a model's prediction, where a part names a step."""
 
 
 class Part(NamedTuple):
-    """Some cells of a step: all of them, a row, or one; or what a model says next."""
+    """Some cells of a step: all of them, a row, or a single cell; or the model's prediction."""
 
     step: str
     row: int | None = None
@@ -27,46 +27,46 @@ class Part(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Part:
-        """From "weights", "weights 3" or "weights 3 2".
+        """A part from "weights", "weights 3" or "weights 3 2".
 
         Raises:
-            AttentionError: there is no such step, or something else stands beside it.
+            AttentionError: there is no such step, or the rest is no row and column.
         """
-        step, *places = text.split()
+        step, *indices = text.split()
         step = current_name(step)
         if step != SAID:
             find_step(step)
-        if len(places) > 2 or not all(_is_place(place) for place in places):
+        if len(indices) > 2 or not all(_is_index(index) for index in indices):
             raise FileError(
-                f"A part is a step, and its row and column where it is less, such as weights 3 2; got {text[:80]!r}."
+                f"A part is a step, optionally followed by a row and a column, such as weights 3 2; got {text[:80]!r}."
             )
-        return cls(step, *map(int, places))
+        return cls(step, *map(int, indices))
 
     @property
     def written(self) -> str:
-        """It as it is read."""
-        return " ".join(str(one) for one in self if one is not None)
+        """The part as text, the inverse of `read`."""
+        return " ".join(str(item) for item in self if item is not None)
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """One idea, one changed knob, one question.
+    """One idea, one changed setting, one question.
 
     Attributes:
-        name: what it is called in a link.
-        title: what it is about.
-        text: what is read before the question, at most `MOST_WORDS`.
-        state: where its numbers come from, as a link says it.
-        turn: the one knob that is turned when the answer is shown, as in a link; `turned` says it in words.
-        show: what is drawn; `hide` what of that is kept back until somebody has answered.
-        kind: of the question, one of `kinds.KINDS`.
-        question: what is asked.
-        options: what there is to choose from, where the kind has no options of its own.
-        answer: what is right, as an expression that `answers.worked_out` works out.
-        tolerance: how far off a number may be.
-        explain: the number whose arithmetic is opened in the end.
-        replies: to what is right, and to every kind of wrong answer; the first that fits is said.
-        next: the name of the lesson after it; empty after the last.
+        name: the name in a link.
+        title: the topic.
+        text: shown before the question, at most `MOST_WORDS` words.
+        state: the source of its numbers, as in a link.
+        turn: the setting that changes when the answer is shown, as in a link; `turned` describes it in words.
+        show: the parts on display; `hide` are those hidden until the question is answered.
+        kind: the kind of question, a key of `kinds.KINDS`.
+        question: the question.
+        options: the options, if the kind has no fixed ones.
+        answer: the right answer, as an expression that `answers.worked_out` evaluates.
+        tolerance: the accepted error of a number.
+        explain: the cell whose arithmetic is opened at the end.
+        replies: to the right answer and to each way of being wrong; the first match applies.
+        next: the name of the next lesson; empty for the last.
     """
 
     name: str
@@ -88,23 +88,23 @@ class Lesson:
 
     @property
     def link(self) -> dict[str, str]:
-        """Its state by key, before the knob is turned."""
+        """The state by key, before the change."""
         return _texts(self.state)
 
     @property
     def link_turned(self) -> dict[str, str]:
-        """Its state by key, after that."""
+        """The state by key, after the change."""
         return self.link | _texts(self.turn)
 
     @property
     def place(self) -> tuple[int, int]:
-        """The layer and the head of its state.
+        """The layer and the head of the state.
 
         Raises:
-            FileError: the state says none that can be.
+            FileError: the state's layer or head is no valid index.
         """
         layer, head = (self.link.get(key, "0") for key in ("layer", "head"))
-        if not (_is_place(layer) and _is_place(head)):
+        if not (_is_index(layer) and _is_index(head)):
             raise FileError(f"A state's layer and head are whole numbers; got {layer[:20]!r} and {head[:20]!r}.")
         return int(layer), int(head)
 
@@ -113,5 +113,5 @@ def _texts(query: str) -> dict[str, str]:
     return with_current_keys(dict(parse_qsl(query, keep_blank_values=True))).texts
 
 
-def _is_place(text: str) -> bool:
+def _is_index(text: str) -> bool:
     return text.isdecimal() and len(text) <= 6

@@ -1,4 +1,4 @@
-"""What the Masks page teaches: a row that sees no key, and averaging as a masked softmax. All computed live."""
+"""The demonstrations of the Masks page: a row without visible keys, and averaging as a masked softmax. All computed live."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _SCORES = (SCALED_SCORES, SCORES, MASKED_SCORES)
 
 
 def toggled(visible: Tensor, query_pos: int, key_pos: int) -> str:
-    """The mask with one cell turned round, as `attention.formula.masks.encode` writes it."""
+    """The mask with one cell toggled, in the encoding of `attention.formula.masks.encode`."""
     changed = visible.clone()
     changed[query_pos, key_pos] = ~visible[query_pos, key_pos]
     return masks.encode(changed)
 
 
 def hide_query(visible: Tensor, query_pos: int) -> str:
-    """The mask with every key hidden from one query, as `attention.formula.masks.encode` writes it."""
+    """The mask with every key hidden from one query, in the encoding of `attention.formula.masks.encode`."""
     changed = visible.clone()
     changed[query_pos] = False
     return masks.encode(changed)
 
 
 def visible_cells(trace: Trace, layer: int = 0, head: int = 0) -> Tensor:
-    """Which cells may attend in a head, boolean [query_pos key_pos]; all of them where it has no mask."""
-    shown = trace.layer(layer).of(head)
-    mask = shown.mask
-    return torch.ones(len(shown.tokens), len(shown.key_tokens), dtype=torch.bool) if mask is None else mask
+    """The visible cells of a head, boolean [query_pos key_pos]; all of them if there is no mask."""
+    source = trace.layer(layer).of(head)
+    mask = source.mask
+    return torch.ones(len(source.tokens), len(source.key_tokens), dtype=torch.bool) if mask is None else mask
 
 
 def grid(trace: Trace, layer: int = 0, head: int = 0) -> pd.DataFrame:
-    """The mask as a table of ticks, one row per query and one column per key, to edit by keyboard."""
+    """The mask as a table of checkboxes, one row per query and one column per key, for editing by keyboard."""
     query_names, key_names = (
         [f"{position} {label(token, escape=False)}" for position, token in enumerate(tokens)]
         for tokens in (trace.layer(layer).tokens, trace.layer(layer).key_tokens)
@@ -57,38 +57,38 @@ def grid(trace: Trace, layer: int = 0, head: int = 0) -> pd.DataFrame:
 
 
 def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int | None = None) -> pd.DataFrame:
-    """The mask with what it does in one head, a row for each cell: query, key, whether it may attend, score and weight.
+    """The mask and its effect in one head, with a row for each cell: query, key, whether it may attend, score and weight.
 
-    Of these rows it has those from `start` to before `stop`.
+    Returns the rows from `start` up to, not including, `stop`.
     """
-    shown = trace.layer(layer)
-    steps = [step for step in (MASKED_SCORES, WEIGHTS) if shown.has(step)]
+    source = trace.layer(layer)
+    steps = [step for step in (MASKED_SCORES, WEIGHTS) if source.has(step)]
     rows = tables.long(trace, steps or [SCORES], layer, (head,), start, stop).drop(columns="head")
     rows.insert(2, "may attend", visible_cells(trace, layer, head).flatten().numpy()[start:][: len(rows)])
     return rows
 
 
 def cells_of(ticks: pd.DataFrame) -> str:
-    """The mask of a table of ticks, as `attention.formula.masks.encode` writes it."""
+    """The mask of a table of checkboxes, in the encoding of `attention.formula.masks.encode`."""
     return masks.encode(torch.tensor(ticks.to_numpy(dtype=bool)))
 
 
 def hidden_row_table(scores: Tensor) -> pd.DataFrame:
-    """What six ways of hiding make of one query that may see no key at all: the row of weights, its sum, the outcome.
+    """The result of six ways of masking for a query without any visible key: its weights, their sum, the outcome.
 
     Args:
         scores: the scaled scores of that query [key_pos]; they should not all be equal.
     """
     n_keys = len(scores)
     scores = scores.float()
-    nothing = torch.zeros(n_keys, dtype=torch.bool)
+    no_visible = torch.zeros(n_keys, dtype=torch.bool)
     filled = {
-        "softmax of −∞, as written down": torch.softmax(torch.full_like(scores, -math.inf), dim=-1),
-        "−1e10 instead of −∞ (notebook 4)": torch.softmax(scores.masked_fill(~nothing, -1e10), dim=-1),
+        "softmax of −∞, directly": torch.softmax(torch.full_like(scores, -math.inf), dim=-1),
+        "−1e10 instead of −∞ (notebook 4)": torch.softmax(scores.masked_fill(~no_visible, -1e10), dim=-1),
         "−10000 added (older BERT code)": torch.softmax(scores - 10_000, dim=-1),
-        "torch scaled_dot_product_attention": _sdpa(scores, nothing),
-        "torch nn.MultiheadAttention": _multihead(scores, nothing),
-        "Attention Lab": SHARES["softmax"].weights(scores.masked_fill(~nothing, -math.inf)),
+        "torch scaled_dot_product_attention": _sdpa(scores, no_visible),
+        "torch nn.MultiheadAttention": _multihead(scores, no_visible),
+        "Attention Lab": SHARES["softmax"].weights(scores.masked_fill(~no_visible, -math.inf)),
     }
     unmasked = torch.softmax(scores, dim=-1)
     return pd.DataFrame(
@@ -106,7 +106,7 @@ def hidden_row_table(scores: Tensor) -> pd.DataFrame:
 
 
 def _sdpa(scores: Tensor, visible: Tensor) -> Tensor:
-    """The weights torch's function gives: with the identity as values, its output is the weights."""
+    """The weights of torch's function: with the identity as values, its output equals the weights."""
     n_keys = len(scores)
     query = torch.ones(1, 1, 1)
     weights: Tensor = F.scaled_dot_product_attention(
@@ -116,7 +116,7 @@ def _sdpa(scores: Tensor, visible: Tensor) -> Tensor:
 
 
 def _multihead(scores: Tensor, visible: Tensor) -> Tensor:
-    """The weights that torch's module returns; its mask means the opposite, True = hidden."""
+    """The weights of torch's module; its mask means the opposite, True = hidden."""
     module = nn.MultiheadAttention(1, 1, bias=False)
     with torch.no_grad():
         module.in_proj_weight.fill_(1.0)
@@ -131,19 +131,19 @@ def _outcome(row: Tensor, unmasked: Tensor) -> str:
     if not row.any():
         return "zeros: this query takes nothing, and its output is 0"
     if torch.allclose(row, torch.full_like(row, 1 / len(row)), atol=1e-6):
-        return "silently uniform: it attends to every hidden key alike"
+        return "silently uniform: it attends equally to every hidden key"
     if torch.allclose(row, unmasked, atol=1e-3):
         return "as if nothing were hidden: it attends to every hidden key"
     return "something else: it attends to hidden keys"
 
 
 def has_scores(layer: Layer) -> bool:
-    """Whether there are scores of a query; a source may have recorded weights alone."""
+    """Whether the layer has scores; a source may have recorded weights alone."""
     return any(layer.has(name) for name in _SCORES)
 
 
 def scores_of(layer: Layer, cell: Cell) -> Tensor:
-    """The scaled scores of the query in the chosen cell [key_pos]: what a softmax would share out if nothing were hidden."""
+    """The scaled scores of the chosen cell's query [key_pos]: the input of a softmax without a mask."""
     name = next(name for name in _SCORES if layer.has(name))
     rows = layer.matrix(name, cell.head)
     row: Tensor = rows[min(cell.row, len(rows) - 1)]
@@ -151,7 +151,7 @@ def scores_of(layer: Layer, cell: Cell) -> Tensor:
 
 
 class Averages(NamedTuple):
-    """The running average of the rows of X, three ways [query_pos d_model], and the weights [query_pos key_pos]."""
+    """The running average of the rows of X, computed in three ways [query_pos d_model], and the weights [query_pos key_pos]."""
 
     loop: Tensor
     triangle: Tensor
@@ -160,9 +160,9 @@ class Averages(NamedTuple):
 
     @property
     def difference(self) -> float:
-        """The largest difference between any two of the three."""
+        """The largest difference between any two of the three results."""
         pairs = ((self.loop, self.triangle), (self.loop, self.softmax), (self.triangle, self.softmax))
-        return max(float((one - other).abs().max()) for one, other in pairs)
+        return max(float((first - second).abs().max()) for first, second in pairs)
 
 
 def averages(x: Tensor) -> Averages:
@@ -180,17 +180,17 @@ def averages(x: Tensor) -> Averages:
 
 
 def has_rows(layer: Layer) -> bool:
-    """Whether there are rows to average: those of the input, or values."""
+    """Whether the layer has rows to average: inputs or values."""
     return layer.has(INPUT) or layer.has(VALUE)
 
 
 def averaging_traces(trace: Trace, layer: int = 0) -> tuple[Averages, dict[str, Trace]]:
-    """The averaging trick on the rows of a trace: the numbers, and a trace to draw for each of the three ways."""
-    chosen = trace.layer(layer)
-    x, tokens = (chosen[INPUT], chosen.tokens) if chosen.has(INPUT) else (chosen.matrix(VALUE), chosen.key_tokens)
-    found = averages(x)
-    ways = {"loop": found.loop, "triangular matrix": found.triangle, "masked softmax": found.softmax}
-    return found, {
+    """The averaging trick on the rows of a trace: the numbers, and a trace to draw for each of the three computations."""
+    source = trace.layer(layer)
+    x, tokens = (source[INPUT], source.tokens) if source.has(INPUT) else (source.matrix(VALUE), source.key_tokens)
+    result = averages(x)
+    results = {"loop": result.loop, "triangular matrix": result.triangle, "masked softmax": result.softmax}
+    return result, {
         name: replace(trace, tokens=tokens, key_tokens=tokens, layers=(Layer(recorded={OUTPUT: rows}),))
-        for name, rows in ways.items()
+        for name, rows in results.items()
     }

@@ -1,4 +1,4 @@
-"""The small maps of "why we scale", all in one map with one scale."""
+"""The small maps of "why we scale", in one figure with one colour scale."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from attention.lessons.scaling import Scaling
 
-_HEIGHT = 118  # pixels of a small map
+_HEIGHT = 118  # pixels of each small map
 
 
 def scaling_maps(lesson: Scaling) -> Spec:
-    """Weights under five inits (down) and three divisors (across), in one map with one scale, entropy above each."""
+    """The weights for five initializations (down) and three divisors (across), in one figure with one scale; each map shows its entropy."""
     n_inits, n_divisors, rows, columns = lesson.weights.shape
     gutters = max(1, round(rows * 0.22)), max(1, round(columns * 0.08))
     panels = tiles(n_inits * n_divisors, n_divisors, rows, columns, gutters)
@@ -36,7 +36,7 @@ def scaling_maps(lesson: Scaling) -> Spec:
     figure = chart(
         "weights of head 0",
         f"H: mean entropy of a row, from 0 to ln {columns} = {math.log(columns):.2f}",
-        "Heatmap of the weights of head 0 (query (attends from) by key (attends to)) for five kinds of random weights and three divisors. "
+        "Heatmap of the weights of head 0 (query (attends from) by key (attends to)) for five random initializations and three divisors. "
         "Mean entropy of a row: "
         + "; ".join(
             f"{init}: " + ", ".join(f"{lesson.entropy[i, j]:.2f} divided by {d}" for j, d in enumerate(DIVISORS))
@@ -47,14 +47,16 @@ def scaling_maps(lesson: Scaling) -> Spec:
     hover = "%{y}<br>%{x}<br>"
     heat, _ = scales.painted(find_step(WEIGHTS), 0, 1, "fixed")
     heat["colorbar"] |= {"len": 0.4, "y": 0, "yanchor": "top", "ypad": 10}
-    told = f"{hover}<b>%{{z:.9g}}</b><extra></extra>"
-    figure["data"].append({"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hovertemplate": told})
+    template = f"{hover}<b>%{{z:.9g}}</b><extra></extra>"
+    figure["data"].append({"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hovertemplate": template})
     if not lesson.visible.all():
         figure["data"].append(ground(hover, "0") | {"z": hidden})
-    notes = [named(f"H {one:.2f}", panel) for panel, one in zip(panels, lesson.entropy.flatten(), strict=True)]
+    notes = [named(f"H {entropy:.2f}", panel) for panel, entropy in zip(panels, lesson.entropy.flatten(), strict=True)]
     across, down = panels[:n_divisors], panels[::n_divisors]
-    x = _axis([(one.x, columns, f"÷ {d}") for one, d in zip(across, DIVISORS, strict=True)], lesson.key_tokens, "key")
-    y = _axis([(one.y, rows, init) for one, init in zip(down, lesson.inits, strict=True)], lesson.tokens, "query")
+    x = _axis(
+        [(panel.x, columns, f"÷ {d}") for panel, d in zip(across, DIVISORS, strict=True)], lesson.key_tokens, "key"
+    )
+    y = _axis([(panel.y, rows, init) for panel, init in zip(down, lesson.inits, strict=True)], lesson.tokens, "query")
     y["ticktext"] = [init.replace(" ", "<br>") for init in lesson.inits]
     x |= {"range": [-0.5, weights.shape[1] - 0.5], "side": "top", "ticklabelstandoff": 18}
     y |= {"range": [weights.shape[0] - 0.5, -0.5]}
@@ -65,10 +67,10 @@ def scaling_maps(lesson: Scaling) -> Spec:
 
 
 def _axis(spans: Sequence[tuple[int, int, str]], tokens: tuple[str, ...], what: str) -> dict[str, Any]:
-    """One tick in the middle of each panel, and what the hover says for every place along the axis."""
+    """The axis of the panels: a tick in the middle of each, and the hover label of every position."""
     aliases = {
-        str(start + at): f"{what} {at} {label(tokens[at], 40)} · {name}"
+        str(start + index): f"{what} {index} {label(tokens[index], 40)} · {name}"
         for start, size, name in spans
-        for at in range(size)
+        for index in range(size)
     }
     return {**PLAIN, **middles(spans), "labelalias": aliases, "tickfont": {"size": 13}}

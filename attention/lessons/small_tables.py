@@ -1,4 +1,4 @@
-"""Small maps of a lesson, as plain values: coloured cells with their numbers, some of them kept back."""
+"""The small maps of a lesson as plain values: coloured cells with numbers, some of them hidden."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from attention.formula.trace import Trace
 
 MOST = 32
-"""Rows and columns of a small map; a phone shows no more."""
+"""The most rows and columns of a small map; a phone shows no more."""
 
 _LONGEST = 10  # characters of a name
-_SAID = 5  # of the likeliest tokens
-_DARK = 140  # of 255: a ground below it takes white letters
+_SAID = 5  # predicted tokens
+_DARK = 140  # of 255: on a darker background, text is white
 
 
-def table(layer: Layer, head: int, part: Part, kept_back: Collection[Part], named: str = "") -> dict[str, Any]:
-    """A part of a step as rows of cells, each [text, exact number, ground, ink], or None where it is kept back.
+def table(layer: Layer, head: int, part: Part, withheld: Collection[Part], caption: str = "") -> dict[str, Any]:
+    """A part of a step as rows of cells, each [text, exact number, background, text colour], or None if withheld.
 
-    The colours run over what is shown alone, so that they tell nothing of the rest.
+    The colour range covers the visible cells only, so that the colours reveal nothing about the rest.
 
     Raises:
         PictureError: it has more than `MOST` rows or columns.
@@ -52,9 +52,9 @@ def table(layer: Layer, head: int, part: Part, kept_back: Collection[Part], name
         (q, k): float(matrix[q, k])
         for q in rows
         for k in range(matrix.shape[1])
-        if not any(_within(q, k, step, one) for one in kept_back)
+        if not any(_within(q, k, step, hidden_part) for hidden_part in withheld)
     }
-    finite = [one for one in open_cells.values() if math.isfinite(one)]
+    finite = [number for number in open_cells.values() if math.isfinite(number)]
     ends = range_of(step, (min(finite), max(finite)) if finite else None, "fixed")
 
     def cell(q: int, k: int) -> tuple[str, str, str, str] | None:
@@ -63,11 +63,11 @@ def table(layer: Layer, head: int, part: Part, kept_back: Collection[Part], name
         number = open_cells[q, k]
         if hidden is not None and not hidden[q, k]:
             return ("−∞" if number else "0", "hidden by the mask", HIDDEN, "#000000")
-        ground = ramp(step, (number - ends[0]) / ((ends[1] - ends[0]) or 1))
-        return (_short(number, step), shown(number), ground, _ink(ground))
+        background = ramp(step, (number - ends[0]) / ((ends[1] - ends[0]) or 1))
+        return (_short(number, step), shown(number), background, _text_color(background))
 
     return {
-        "title": f"{step.symbol}  {part.step}{', ' if named else ''}{named}",
+        "title": f"{step.symbol}  {part.step}{', ' if caption else ''}{caption}",
         "step": part.step,
         "sides": (short(step.row_axis), short(step.column_axis)),
         "first": rows[0],
@@ -77,34 +77,40 @@ def table(layer: Layer, head: int, part: Part, kept_back: Collection[Part], name
     }
 
 
-def said(trace: Trace, part: Part, kept_back: Collection[Part], named: str = "") -> dict[str, Any]:
-    """What a model says next, as a row: its likeliest tokens with their probabilities; the tokens are kept back with them.
+def said(trace: Trace, part: Part, withheld: Collection[Part], caption: str = "") -> dict[str, Any]:
+    """The model's prediction as a row: the likeliest tokens with their probabilities, both withheld together.
 
-    It is read at the row of the part, or at the last place at which somebody asked.
+    The prediction is the one at the row of the part, or the last one.
 
     Raises:
-        MissingError: nobody asked it, or not there.
+        MissingError: the trace has no prediction, or none at this position.
     """
     if not trace.predictions:
-        raise MissingError("Nobody asked the model what it says: put predict= into the state.")
-    there, back = {one.position: one for one in trace.predictions}, any(one.step == SAID for one in kept_back)
-    says = there.get(max(there) if part.row is None else part.row)
-    if says is None:
-        raise MissingError(f"The model is asked at {', '.join(map(str, there))}; got {part.row}: choose one of these.")
+        raise MissingError("The state asks the model for no prediction: put predict= into the state.")
+    by_position = {prediction.position: prediction for prediction in trace.predictions}
+    is_withheld = any(hidden_part.step == SAID for hidden_part in withheld)
+    prediction = by_position.get(max(by_position) if part.row is None else part.row)
+    if prediction is None:
+        raise MissingError(
+            f"The model predicts at {', '.join(map(str, by_position))}; got {part.row}: choose one of these."
+        )
     step = find_step(WEIGHTS)  # a probability, in the same colours
 
-    def cell(share: float) -> tuple[str, str, str, str]:
-        ground = ramp(step, share)
-        return (_short(share, step), shown(share), ground, _ink(ground))
+    def cell(probability: float) -> tuple[str, str, str, str]:
+        background = ramp(step, probability)
+        return (_short(probability, step), shown(probability), background, _text_color(background))
 
     return {
-        "title": f"what it says next{', ' if named else ''}{named}",
+        "title": f"prediction{', ' if caption else ''}{caption}",
         "step": SAID,
-        "sides": ("place", "token"),
-        "first": says.position,
-        "rows": [label(says.before, _LONGEST, escape=False)],
-        "columns": ["?" if back else label(token.strip("·"), _LONGEST, escape=False) for token in says.tokens[:_SAID]],
-        "cells": [[None if back else cell(share) for share in says.probabilities[:_SAID]]],
+        "sides": ("token position", "token"),
+        "first": prediction.position,
+        "rows": [label(prediction.before, _LONGEST, escape=False)],
+        "columns": [
+            "?" if is_withheld else label(token.strip("·"), _LONGEST, escape=False)
+            for token in prediction.tokens[:_SAID]
+        ],
+        "cells": [[None if is_withheld else cell(probability) for probability in prediction.probabilities[:_SAID]]],
     }
 
 
@@ -112,9 +118,9 @@ def _within(q: int, k: int, step: Step, part: Part) -> bool:
     return part.step == step.name and part.row in (None, q) and part.column in (None, k)
 
 
-def _names(layer: Layer, axis: str, places: Sequence[int]) -> list[str]:
+def _names(layer: Layer, axis: str, indices: Sequence[int]) -> list[str]:
     tokens = layer.labels_of(axis)
-    return [str(place) if tokens is None else label(tokens[place], _LONGEST, escape=False) for place in places]
+    return [str(index) if tokens is None else label(tokens[index], _LONGEST, escape=False) for index in indices]
 
 
 def _short(number: float, step: Step) -> str:
@@ -125,6 +131,6 @@ def _short(number: float, step: Step) -> str:
     return (text if float(text) else text.lstrip("-")).replace("-", "−")
 
 
-def _ink(ground: str) -> str:
-    red, green, blue = (int(ground[at : at + 2], 16) for at in (1, 3, 5))
+def _text_color(background: str) -> str:
+    red, green, blue = (int(background[start : start + 2], 16) for start in (1, 3, 5))
     return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < _DARK else "#000000"

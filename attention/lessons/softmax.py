@@ -1,6 +1,6 @@
-"""The numbers of the Softmax page: what a softmax does to a row, how exp overflows.
+"""The numbers of the Softmax page: the softmax of a row, and the overflow of exp.
 
-Every softmax here is the one of `attend`, except `Overflow.naive`, which is the mistake it shows.
+Every softmax here is that of `attend`, except `Overflow.naive`, which demonstrates the mistake.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
 Row = tuple[float, ...]
 
 TEMPERATURES = (0.125, 0.5, 1.0, 2.0, 8.0)
-COLDEST, HOTTEST = 0.05, 10.0  # of the curves: beyond, few numbers look like the ends
+COLDEST, HOTTEST = 0.05, 10.0  # the ends of the curves; beyond them little changes
 FACTORS = (1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 MOST_NUMBERS = 32
 LARGEST_NUMBER = 10_000
 WHY_SOFTMAX = """
-- Every share is **positive**, and all together they are **1**: so a query's output is an average of values.
-- The order stays, and only **differences** count: a number larger by 1 gets *e* ≈ 2.72 times the share; 5 added to all changes nothing.
-- It is **smooth**: unlike "the largest takes all", it can be learned by small steps.
+- Every share is **positive**, and the shares sum to **1**: a query's output is a weighted average of values.
+- The order is preserved, and only **differences** matter: a number larger by 1 gets *e* ≈ 2.72 times the share; adding 5 to all numbers changes nothing.
+- It is **smooth**: unlike "the largest takes all", it can be learned in small steps.
 """
 
 
@@ -37,30 +37,30 @@ def parse_row(text: str) -> Row:
     """The numbers of a typed row, such as "0.1, -0.2" or "[0.1 -0.2]".
 
     Raises:
-        NumbersError: a part is no number, or is not finite or too large, or there are too few or too many.
+        NumbersError: a part is no number, is not finite or too large, or there are too few or too many numbers.
     """
-    asked = f"A row is 2 to {MOST_NUMBERS} numbers from −{LARGEST_NUMBER:,} to {LARGEST_NUMBER:,}"
-    todo = "type them with commas between, such as 0.1, -0.2, -0.3, 0.5."
+    expected = f"A row is 2 to {MOST_NUMBERS} numbers from −{LARGEST_NUMBER:,} to {LARGEST_NUMBER:,}"
+    advice = "type them separated by commas, such as 0.1, -0.2, -0.3, 0.5."
     parts = [part for part in regex.split(r"[\s,;\[\]()]+", text.replace("−", "-")) if part]
     if len(parts) > MOST_NUMBERS:
-        raise NumbersError(f"{asked}; got {len(parts):,}: {todo}")
+        raise NumbersError(f"{expected}; got {len(parts):,}: {advice}")
     numbers = []
     for part in parts:
         try:
             number = float(part)
         except ValueError:
             number = math.nan
-        if not abs(number) <= LARGEST_NUMBER:  # nan is not, either
-            raise NumbersError(f"{asked}; got “{label(part, 40, escape=False)}”: {todo}")
+        if not abs(number) <= LARGEST_NUMBER:  # also rejects nan
+            raise NumbersError(f"{expected}; got “{label(part, 40, escape=False)}”: {advice}")
         numbers.append(number)
     if len(numbers) < 2:
-        raise NumbersError(f"{asked}; got {f'only one, {parts[0]}' if parts else 'nothing'}: {todo}")
+        raise NumbersError(f"{expected}; got {f'only one, {parts[0]}' if parts else 'nothing'}: {advice}")
     return tuple(numbers)
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The softmax of evenly spaced numbers: it grows like e^x, and all of it together is 1."""
+    """The softmax of evenly spaced numbers: it grows exponentially and sums to 1."""
 
     x: NDArray[np.float64]
     share: NDArray[np.float64]
@@ -83,10 +83,10 @@ class Spread:
     Attributes:
         row: the numbers.
         shares: the softmax of row / temperature by temperature, for `TEMPERATURES`; each sums to 1.
-        temperatures: a fine scale for the next two, `TEMPERATURES` among them.
-        variance: of the shares at each of these, with n − 1 in the denominator as torch's ``var``.
-        entropy: of the shares at each of these, in nats: 0 where one number takes all, ln n where
-            all get the same.
+        temperatures: a fine grid for the next two, which includes `TEMPERATURES`.
+        variance: the variance of the shares at each grid point, with n − 1 in the denominator like torch's ``var``.
+        entropy: the entropy of the shares at each grid point, in nats: 0 if one number takes all, ln n if
+            all are equal.
     """
 
     row: Row
@@ -97,16 +97,16 @@ class Spread:
 
     def frame(self) -> pd.DataFrame:
         """The shares of every number at each temperature, and their variance and entropy."""
-        at = [int(np.flatnonzero(self.temperatures == t)[0]) for t in TEMPERATURES]
+        marked = [int(np.flatnonzero(self.temperatures == t)[0]) for t in TEMPERATURES]
         names = [f"{i}: {number:g}" for i, number in enumerate(self.row)]
         table = pd.DataFrame(list(self.shares.values()), columns=names)
         table.insert(0, "temperature", TEMPERATURES)
-        table["variance"], table["entropy"] = self.variance[at], self.entropy[at]
+        table["variance"], table["entropy"] = self.variance[marked], self.entropy[marked]
         return table
 
 
 def spread(row: Row) -> Spread:
-    """What temperature does to the softmax of a row, in double precision."""
+    """The softmax of a row at several temperatures, in double precision."""
     x = np.array(row)
     fine = np.unique(np.concatenate([np.geomspace(COLDEST, HOTTEST, 101), TEMPERATURES]))
     shares = {t: _softmax(x / t) for t in fine.tolist()}
@@ -124,13 +124,13 @@ class Overflow:
     """One row of large numbers through two softmaxes in single precision.
 
     Attributes:
-        numbers: the row times the factor, as float32 holds it.
+        numbers: the row times the factor, rounded to float32.
         powers: exp(x).
-        naive: exp(x) / Σ exp(x); nan where that is no number.
+        naive: exp(x) / Σ exp(x); nan where undefined.
         shifted: exp(x − max).
         stable: exp(x − max) / Σ exp(x − max).
-        failed: whether the naive shares are not what they should be.
-        words: what happened, in a sentence or two.
+        failed: whether the naive shares are wrong.
+        words: the outcome, in one or two sentences.
     """
 
     numbers: Row
@@ -142,20 +142,20 @@ class Overflow:
     words: str
 
     def frame(self) -> pd.DataFrame:
-        """The two ways side by side, with inf and nan in words."""
+        """Both computations side by side, with inf and nan spelled out."""
         return pd.DataFrame(
             {
-                "x": [_written(x) for x in self.numbers],
-                "exp(x)": [_written(x) for x in self.powers],
-                "naive share": [_written(x) for x in self.naive],
-                "exp(x − max)": [_written(x) for x in self.shifted],
-                "stable share": [_written(x) for x in self.stable],
+                "x": [_format(x) for x in self.numbers],
+                "exp(x)": [_format(x) for x in self.powers],
+                "naive share": [_format(x) for x in self.naive],
+                "exp(x − max)": [_format(x) for x in self.shifted],
+                "stable share": [_format(x) for x in self.stable],
             }
         )
 
 
 def overflow(row: Row, factor: float) -> Overflow:
-    """The naive softmax beside the stable one, for row · factor in float32."""
+    """The naive softmax beside the stable one for row · factor in float32."""
     import torch
 
     from attention.formula.shares import SHARES
@@ -176,18 +176,18 @@ def overflow(row: Row, factor: float) -> Overflow:
 
 
 def _why(highest: float, powers: list[float], total: float, naive: list[float]) -> str:
-    limit = "3.4 · 10³⁸, the largest number that float32 holds"
-    saved = "With the maximum subtracted first, the largest power is exp(0) = 1, and nothing can overflow."
+    limit = "3.4 · 10³⁸, the largest float32 number"
+    remedy = "With the maximum subtracted first, the largest power is exp(0) = 1, and nothing can overflow."
     if math.isinf(max(powers)):
-        lost = sum(map(math.isnan, naive))
+        n_nan = sum(map(math.isnan, naive))
         return (
             f"The naive softmax overflows: exp({highest:.4g}) is beyond {limit}, and becomes inf (infinity). The sum is inf too, "
-            f"and inf / inf is nan, not a number, in {lost} of {len(powers)} shares; every other number divided by inf is 0. {saved}"
+            f"and inf / inf is nan, not a number, in {n_nan} of {len(powers)} shares; every other number divided by inf is 0. {remedy}"
         )
     if math.isinf(total):
         return (
             f"The naive softmax overflows: each exp(x) still fits, but their sum is beyond {limit}, and becomes inf (infinity). "
-            f"Every share is then a number divided by inf, which is 0. {saved}"
+            f"Every share is then a number divided by inf, which is 0. {remedy}"
         )
     if total == 0:
         return (
@@ -195,12 +195,12 @@ def _why(highest: float, powers: list[float], total: float, naive: list[float]) 
             "nan, not a number. With the maximum subtracted first, the largest power is exp(0) = 1, and the sum cannot be 0."
         )
     return (
-        f"Both ways agree: the largest power is exp({highest:.4g}) = {_written(max(powers))}, which float32 holds. "
-        "It holds exp(x) up to x = 88.7; larger numbers or a larger factor go beyond."
+        f"Both ways agree: the largest power is exp({highest:.4g}) = {_format(max(powers))}, which fits into float32. "
+        "exp(x) fits up to x = 88.7; larger numbers or a larger factor overflow."
     )
 
 
-def _written(value: float) -> str:
+def _format(value: float) -> str:
     if math.isnan(value):
         return "nan (not a number)"
     if math.isinf(value):
@@ -218,6 +218,6 @@ def _softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def entropy(shares: NDArray[Any]) -> NDArray[np.float64]:
-    """−Σ p ln p over the last axis, in nats; a share of 0 adds 0."""
+    """The entropy −Σ p ln p over the last axis, in nats; a share of 0 contributes 0."""
     p = shares.astype(np.float64)
     return np.asarray(-(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) + 0.0)

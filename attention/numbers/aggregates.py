@@ -1,4 +1,4 @@
-"""Several heads as one map, for who asks: each way is declared once, with what it hides. Nothing is averaged unasked."""
+"""Aggregates: several heads combined into one map. Each is declared once, together with what it hides; nothing is averaged by default."""
 
 from __future__ import annotations
 
@@ -33,62 +33,66 @@ def _max(trace: Trace, layer: int, _: int = 0) -> Tensor:
 
 
 def _over_heads(trace: Trace, layer: int, name: str) -> Tensor:
-    """The mean or the largest of all heads' weights, [query_pos key_pos]; no more than a few heads are ever there at once."""
+    """The mean or the maximum of the weights over all heads, [query_pos key_pos]; only a few heads are in memory at a time."""
     import torch
 
-    its = trace.layer(layer)
+    source = trace.layer(layer)
 
     def make() -> Tensor:
-        n_heads, *shape = its.shape(WEIGHTS)
-        whole = torch.zeros(*shape, dtype=torch.float64)
-        kind = torch.float32
+        n_heads, *shape = source.shape(WEIGHTS)
+        result = torch.zeros(*shape, dtype=torch.float64)
+        dtype = torch.float32
         for heads, rows in blocks(n_heads, *shape):
-            (weights,) = its.part(WEIGHTS, heads=heads, rows=rows)
-            kind = weights.dtype
+            (weights,) = source.part(WEIGHTS, heads=heads, rows=rows)
+            dtype = weights.dtype
             if name == "mean":
-                whole[rows] += weights.sum(dim=0, dtype=torch.float64)
+                result[rows] += weights.sum(dim=0, dtype=torch.float64)
             else:
-                whole[rows] = torch.maximum(whole[rows], weights.amax(dim=0).double())
-        return (whole / n_heads if name == "mean" else whole).to(kind)
+                result[rows] = torch.maximum(result[rows], weights.amax(dim=0).double())
+        return (result / n_heads if name == "mean" else result).to(dtype)
 
-    return kept.matrix(its.number, ("aggregate", name), its.formula, make)
+    return kept.matrix(source.number, ("aggregate", name), source.formula, make)
 
 
 def _path(trace: Trace, layer: int) -> tuple[int, ...]:
-    """The layers that a rollout multiplies: those up to this one that attend within the same text."""
-    own = trace.layer(layer)
-    if not own.has(WEIGHTS) or is_crossed(own):
+    """The layers that a rollout multiplies: self-attention layers over the same text, up to and including this one."""
+    target = trace.layer(layer)
+    if not target.has(WEIGHTS) or is_crossed(target):
         raise ShapeError(
-            f"Rollout follows one text through layers of self-attention; {own.name or f'layer {layer}'} attends from one text "
+            f"Rollout follows one text through layers of self-attention; {target.name or f'layer {layer}'} attends from one text "
             "to another: choose mean or max, or another layer."
         )
-    weighed = ((at, one) for at, one in enumerate(trace.layers[: layer + 1]) if one.has(WEIGHTS))
-    return tuple(at for at, one in weighed if not is_crossed(one) and one.tokens == own.tokens)
+    weighted_layers = (
+        (i, candidate) for i, candidate in enumerate(trace.layers[: layer + 1]) if candidate.has(WEIGHTS)
+    )
+    return tuple(
+        i for i, candidate in weighted_layers if not is_crossed(candidate) and candidate.tokens == target.tokens
+    )
 
 
 def _mixed(trace: Trace, layer: int) -> Tensor:
-    """Half of the mean weights and half of what goes past the layer, every row divided by its sum: [query_pos key_pos]."""
+    """½ (Ā + I), mean attention and residual stream in equal parts, with every row divided by its sum: [query_pos key_pos]."""
     import torch
 
     mean = _mean(trace, layer)
-    both = (mean + torch.eye(len(mean), dtype=mean.dtype)) / 2
-    return both / both.sum(dim=-1, keepdim=True)
+    mixed = (mean + torch.eye(len(mean), dtype=mean.dtype)) / 2
+    return mixed / mixed.sum(dim=-1, keepdim=True)
 
 
 def _rollout(trace: Trace, layer: int, _: int = 0) -> Tensor:
     path = _path(trace, layer)
-    place = "rollout", tuple(trace.layer(at).number for at in path)
+    key = "rollout", tuple(trace.layer(i).number for i in path)
 
     def make() -> Tensor:
-        own = _mixed(trace, layer)
-        return own if len(path) == 1 else own @ _rollout(trace, path[-2])
+        mixed = _mixed(trace, layer)
+        return mixed if len(path) == 1 else mixed @ _rollout(trace, path[-2])
 
-    formulas = tuple(trace.layer(at).formula for at in path)
-    return kept.matrix(trace.layer(layer).number, place, formulas, make)
+    formulas = tuple(trace.layer(i).formula for i in path)
+    return kept.matrix(trace.layer(layer).number, key, formulas, make)
 
 
-def _warned(trace: Trace, layer: int) -> str:
-    """In a causal model every path leads back."""
+def _warning(trace: Trace, layer: int) -> str:
+    """A caution for causal models, where rollout always favours the first tokens; empty for others."""
     import torch
 
     if bool(torch.triu(_mean(trace, layer), 1).any()):
@@ -96,60 +100,70 @@ def _warned(trace: Trace, layer: int) -> str:
     return "No query looks at a later key here, so every path leads back: the first tokens gain with each layer, whatever the heads do."
 
 
-def _told_mean(work: Working, _: Trace) -> Explanation:
-    values = _of_heads(work)
+def _explain_mean(work: Working, _: Trace) -> Explanation:
+    values = _head_weights(work)
     row, column, n_heads = work.cell.row, work.cell.column, len(values)
-    parts, sum_of_all, many = Parts(values), math.fsum(values), Printed(f"{n_heads}", f"{n_heads}", Decimal(n_heads))
+    parts, sum_of_all, count = Parts(values), math.fsum(values), Printed(f"{n_heads}", f"{n_heads}", Decimal(n_heads))
 
-    def whole(digits: int) -> Printed:
-        above = total(parts.printed(lambda i: factor(values[i], digits), digits))
+    def full(digits: int) -> Printed:
+        sum_of_weights = total(parts.printed(lambda i: factor(values[i], digits), digits))
         if n_heads <= 4:
-            return quotient(total(above.parts, per_line=99), many)
-        return Printed(rf"\big({above.tex}\big) \;\big/\; {n_heads}", "", above.value / many.value, (above, many))
+            return quotient(total(sum_of_weights.parts, per_line=99), count)
+        return Printed(
+            rf"\big({sum_of_weights.tex}\big) \;\big/\; {n_heads}",
+            "",
+            sum_of_weights.value / count.value,
+            (sum_of_weights, count),
+        )
 
     def short(digits: int) -> Printed:
-        return quotient(number(sum_of_all, digits), many)
+        return quotient(number(sum_of_all, digits), count)
 
     words = (
         f"The mean of {n_heads} numbers: what each head of layer {work.cell.layer} gives key {column} for query {row}."
     )
     tex = rf"\frac{{1}}{{{n_heads}}} \sum_h A^{{(h)}}_{{{row},{column}}}"
-    made = Arithmetic(tex, [whole, short], [short], words, [sum_of_all, float(n_heads)], "quotient")
-    return work.made(made, (_largest_head(work, values),))
+    arithmetic = Arithmetic(tex, [full, short], [short], words, [sum_of_all, float(n_heads)], "quotient")
+    return work.made(arithmetic, (_largest_head(work, values),))
 
 
-def _told_max(work: Working, _: Trace) -> Explanation:
-    values = _of_heads(work)
+def _explain_max(work: Working, _: Trace) -> Explanation:
+    values = _head_weights(work)
     cell = _largest_head(work, values)
     others = sorted((value for head, value in enumerate(values) if head != cell.head), reverse=True)
-    words = f"The largest of {len(values)} numbers: head {cell.head} of layer {cell.layer} gives key {work.cell.column} so much"
-    words += f", the next at most {shown(others[0])}." if others else "."
+    words = f"The largest of {len(values)} numbers: head {cell.head} of layer {cell.layer} gives key {work.cell.column} this weight"
+    words += f"; the next largest is {shown(others[0])}." if others else "."
     tex = rf"\max_h A^{{(h)}}_{{{work.cell.row},{work.cell.column}}}", number(work.value).tex
     return work.stated(values[cell.head], words, f"the largest of {len(values)}, head {cell.head}", (cell,), tex)
 
 
-def _told_rollout(work: Working, trace: Trace) -> Explanation:
+def _explain_rollout(work: Working, trace: Trace) -> Explanation:
     layer, row, column = work.cell.layer, work.cell.row, work.cell.column
     path = _path(trace, layer)
     if len(path) == 1:
-        mean, stays = _mean(trace, layer)[row].double(), float(row == column)
-        weight, below = float(mean[column]), float(mean.sum()) + 1
+        mean, identity = _mean(trace, layer)[row].double(), float(row == column)
+        weight, row_sum = float(mean[column]), float(mean.sum()) + 1
 
         def line(digits: int) -> Printed:
-            both = total([number(weight, digits), number(stays, digits)], per_line=99)
-            above = Printed(both.tex, f"({both.text})", both.value, both.parts)
-            return quotient(above, number(below, digits))
+            numerator = total([number(weight, digits), number(identity, digits)], per_line=99)
+            bracketed = Printed(numerator.tex, f"({numerator.text})", numerator.value, numerator.parts)
+            return quotient(bracketed, number(row_sum, digits))
 
-        words = "Half of the heads' mean weight and half of what goes past the layer (1 on the diagonal); the row sums to 1."
+        words = (
+            "Half the mean weight over the heads and half the residual stream (1 on the diagonal); the row sums to 1."
+        )
         tex = (
             rf"\frac{{\bar A_{{{row},{column}}} + I_{{{row},{column}}}}}{{\sum_m (\bar A_{{{row},m}} + I_{{{row},m}})}}"
         )
-        return work.made(Arithmetic(tex, [line], [line], words, [weight + stays, below], "quotient"))
-    own, before = _mixed(trace, layer)[row].double().tolist(), _rollout(trace, path[-2])[:, column].double().tolist()
-    pairs = list(zip(own, before, strict=True))
+        return work.made(Arithmetic(tex, [line], [line], words, [weight + identity, row_sum], "quotient"))
+    mixing, previous = (
+        _mixed(trace, layer)[row].double().tolist(),
+        _rollout(trace, path[-2])[:, column].double().tolist(),
+    )
+    pairs = list(zip(mixing, previous, strict=True))
     words = (
-        f"Half of query {row}'s mean weights in layer {layer} and half of itself, times how much of key {column} "
-        f"each position held after layer {path[-2]}."
+        f"Half of query {row}'s mean weights in layer {layer} and half of itself (the residual stream), times the share of key {column} "
+        f"at each position after layer {path[-2]}."
     )
     tex = rf"\sum_m \tfrac12 (\bar A + I)_{{{row},m}} \, R^{{({path[-2]})}}_{{m,{column}}}"
     return work.summed(
@@ -157,10 +171,10 @@ def _told_rollout(work: Working, trace: Trace) -> Explanation:
     )
 
 
-def _of_heads(work: Working) -> list[float]:
+def _head_weights(work: Working) -> list[float]:
     (weights,) = work.layer.part(WEIGHTS, rows=slice(work.cell.row, work.cell.row + 1))
-    found: list[float] = weights[:, 0, work.cell.column].double().tolist()
-    return found
+    values: list[float] = weights[:, 0, work.cell.column].double().tolist()
+    return values
 
 
 def _largest_head(work: Working, values: list[float]) -> Cell:
@@ -172,31 +186,31 @@ def _largest_head(work: Working, values: list[float]) -> Cell:
 AGGREGATES: tuple[Reading, ...] = (
     Reading(
         Step("mean", "Ā", r"\bar A", _AXES, "mean of A over the heads", "probability", masked=True),
-        "The mean of all heads of the layer. Heads that do opposite things cancel out: no head need look like this.",
-        "", _mean, _told_mean),
+        "The mean over all heads of the layer. Heads with opposite patterns cancel out, so no single head need look like this.",
+        "", _mean, _explain_mean),
     Reading(
         Step("max", "max A", r"\max_h A", _AXES, "largest of A over the heads", "probability", masked=True),
-        "The largest weight that any head of the layer gives. Rows may sum to more than 1, since every cell may be another head's.",
-        "", _max, _told_max),
+        "The largest weight over all heads of the layer. Each cell may come from another head, so rows may sum to more than 1.",
+        "", _max, _explain_max),
     Reading(
         Step("rollout", "R", "R", _AXES, "product of ½ (Ā + I) over the layers, rows divided by their sums", "probability"),
-        "How much of each token would reach each position if every layer passed on half of what it had and half of its mean weights. "
-        "It knows no values, no MLP and no LayerNorm, ½ is a convention, and it overstates what attention does.",
-        "Abnar and Zuidema 2020, Quantifying Attention Flow in Transformers", _rollout, _told_rollout, _path, _warned),
+        "How much of each token would reach each position if every layer passed on half of its input and half of its mean attention. "
+        "It ignores values, MLPs and LayerNorm, the factor ½ is a convention, and it overstates what attention does.",
+        "Abnar and Zuidema 2020, Quantifying Attention Flow in Transformers", _rollout, _explain_rollout, _path, _warning),
 )
 # fmt: on
-"""Every way to make one map of several heads, in the order in which they are offered."""
+"""Every aggregate, in the order of the menu."""
 
 
 def find(name: str) -> Reading:
-    """The aggregate of that name.
+    """The aggregate of this name.
 
     Raises:
-        MissingError: there is none.
+        MissingError: no aggregate has this name.
     """
-    for one in AGGREGATES:
-        if one.name == name:
-            return one
+    for aggregate in AGGREGATES:
+        if aggregate.name == name:
+            return aggregate
     raise MissingError(
-        f"an aggregate is one of {', '.join(one.name for one in AGGREGATES)}; got {name!r}: choose one of them."
+        f"an aggregate is one of {', '.join(aggregate.name for aggregate in AGGREGATES)}; got {name!r}: choose one of them."
     )

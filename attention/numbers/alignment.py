@@ -1,4 +1,4 @@
-"""Which tokens of one text are which of another: one to one, by their characters, or as far as the texts are the same."""
+"""Aligning the tokens of two texts: one to one, by their characters, or as far as the texts share tokens."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from typing import NamedTuple
 
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|<[/|]?[a-z_|▁]+[|]?>|<\|.*\|>", re.DOTALL)
 _MARKS = re.compile(r"^##|[·⏎⇥\s]")
-_LONG = 400  # tokens; of a longer text difflib begins with its rarer words, or it would take the square of its length
+_LONG = 400  # tokens; beyond that difflib skips frequent words, as it would take quadratic time otherwise
 
 
 class Group(NamedTuple):
-    """Some tokens of A and those of B that are the same: from … to before, as a slice; one of the two may have none."""
+    """Corresponding tokens of A and B, as slices [start, stop); one of the two may be empty."""
 
     a: tuple[int, int]
     b: tuple[int, int]
 
     @property
     def partners(self) -> bool:
-        """Whether both have some."""
+        """Whether both sides have tokens."""
         return self.a[0] < self.a[1] and self.b[0] < self.b[1]
 
     @property
     def single(self) -> bool:
-        """Whether it is one token of each."""
+        """Whether it is one token on each side."""
         return self.a[1] - self.a[0] == 1 == self.b[1] - self.b[0]
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """The places along an axis of two states, in the order of both.
+    """An alignment of the positions along an axis of two states, in the order of both.
 
     Attributes:
-        groups: each with its tokens in A and in B; together they have every token of both once.
-        how: how partners were found, in words; empty where all are one to one.
+        groups: the corresponding tokens; every token of A and of B is in exactly one group.
+        how: how partners were found, in words; empty for a one-to-one alignment.
     """
 
     groups: tuple[Group, ...]
@@ -47,118 +47,121 @@ class Alignment:
 
     @classmethod
     def numbered(cls, size: int) -> Alignment:
-        """That of an axis without tokens, such as d_k: each column with the same one."""
+        """The alignment of an axis without tokens, such as d_k: each column with the column of the same index."""
         return cls(tuple(Group((i, i + 1), (i, i + 1)) for i in range(size)))
 
     @cached_property
     def plain(self) -> bool:
-        """Whether every place of both is the same place of the other."""
-        return all(one.a == one.b and one.single for one in self.groups)
+        """Whether every position corresponds to the same position of the other side."""
+        return all(group.a == group.b and group.single for group in self.groups)
 
     @cached_property
     def reversed(self) -> Alignment:
-        """The same, seen from B."""
-        return Alignment(tuple(Group(one.b, one.a) for one in self.groups), self.how)
+        """The alignment with A and B exchanged."""
+        return Alignment(tuple(Group(group.b, group.a) for group in self.groups), self.how)
 
     def place(self, side: str, at: int) -> int:
-        """The number of the group that has the token `at` of a side, "a" or "b"."""
-        return next(i for i, one in enumerate(self.groups) if getattr(one, side)[0] <= at < getattr(one, side)[1])
+        """The index of the group that contains the token `at` of a side, "a" or "b"."""
+        return next(i for i, group in enumerate(self.groups) if getattr(group, side)[0] <= at < getattr(group, side)[1])
 
 
 @lru_cache(maxsize=64)
 def aligned(a: tuple[str, ...], b: tuple[str, ...]) -> Alignment:
-    """The tokens of A and of B, next to those that are the same.
+    """The alignment of the tokens of A and B.
 
-    Equal lists go one to one. Where both are pieces of one text, those that have the same characters stand together: what one
-    tokenizer writes as several pieces and another as one. Of different texts those that difflib finds in both are partners.
-    Upper case, accents, blanks and the marks of pieces (##, ·) count for nothing.
+    Equal lists are aligned one to one. Two tokenizations of one text are aligned by characters: one token of A may correspond
+    to several of B. In different texts the tokens that difflib matches are partners.
+    Case, accents, spaces and subword markers (##, ·) are ignored.
     """
     if a == b:
         return Alignment.numbered(len(a))
-    if b < a:  # difflib finds more in one direction than in the other; B − A must be what A − B is, turned round
+    if b < a:  # difflib depends on the direction, but B − A must be the negative of A − B
         return aligned(b, a).reversed
-    ours, theirs = tuple(map(_bare, a)), tuple(map(_bare, b))
-    one_text = "".join(map(_read, ours)) == "".join(map(_read, theirs))
+    tokens_a, tokens_b = tuple(map(_bare, a)), tuple(map(_bare, b))
+    one_text = "".join(map(_text, tokens_a)) == "".join(map(_text, tokens_b))
     groups: list[Group] = []
     if one_text:
-        groups += _by_characters(ours, theirs, 0, 0)
+        groups += _by_characters(tokens_a, tokens_b, 0, 0)
     else:
-        for a0, a1, b0, b1 in _runs(ours, theirs):
-            if ours[a0:a1] == theirs[b0:b1]:
+        for a0, a1, b0, b1 in _runs(tokens_a, tokens_b):
+            if tokens_a[a0:a1] == tokens_b[b0:b1]:
                 groups += (Group((a0 + i, a0 + i + 1), (b0 + i, b0 + i + 1)) for i in range(a1 - a0))
             else:
-                groups += _between(ours[a0:a1], theirs[b0:b1], a0, b0)
-    pieces = any(one.partners and not one.single for one in groups)
+                groups += _between(tokens_a[a0:a1], tokens_b[b0:b1], a0, b0)
+    pieces = any(group.partners and not group.single for group in groups)
     how = "tokens of one text, by their characters" if one_text else "different texts, by the tokens they share"
     return Alignment(tuple(groups), f"{how}; pieces are put together" if pieces else how)
 
 
-def _runs(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Both texts from beginning to end in runs that are the same, or are not: [from, before) in A, and in B.
+def _runs(tokens_a: Sequence[str], tokens_b: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """Both texts as consecutive runs, equal or not: [start, stop) in A and in B.
 
-    Where both have as many tokens, and at least as many are the same in their places, they stay in their places: difflib begins
-    with the longest run, and in a text that repeats itself that may be another one.
+    If both have the same length, and at least as many tokens agree position by position, they are compared by position: difflib
+    starts with the longest run, which in a repetitive text may be a shifted one.
     """
-    matcher = SequenceMatcher(None, ours, theirs, autojunk=max(len(ours), len(theirs)) > _LONG)
-    found = matcher.get_opcodes()
-    shared = sum(a1 - a0 for kind, a0, a1, _, _ in found if kind == "equal")
-    in_place = [one == other for one, other in zip(ours, theirs, strict=False)]
-    if len(ours) != len(theirs) or sum(in_place) < shared:
-        return [(a0, a1, b0, b1) for _, a0, a1, b0, b1 in found]
-    runs = [list(run) for _, run in groupby(range(len(ours)), key=in_place.__getitem__)]
+    matcher = SequenceMatcher(None, tokens_a, tokens_b, autojunk=max(len(tokens_a), len(tokens_b)) > _LONG)
+    opcodes = matcher.get_opcodes()
+    shared = sum(a1 - a0 for tag, a0, a1, _, _ in opcodes if tag == "equal")
+    in_place = [token_a == token_b for token_a, token_b in zip(tokens_a, tokens_b, strict=False)]
+    if len(tokens_a) != len(tokens_b) or sum(in_place) < shared:
+        return [(a0, a1, b0, b1) for _, a0, a1, b0, b1 in opcodes]
+    runs = [list(run) for _, run in groupby(range(len(tokens_a)), key=in_place.__getitem__)]
     return [(run[0], run[-1] + 1, run[0], run[-1] + 1) for run in runs]
 
 
-def _between(ours: Sequence[str], theirs: Sequence[str], a0: int, b0: int) -> list[Group]:
-    """Tokens that differ: partners where they are pieces of the same characters, otherwise first those of A, then those of B."""
-    if "".join(map(_read, ours)) and "".join(map(_read, ours)) == "".join(map(_read, theirs)):
-        return list(_by_characters(ours, theirs, a0, b0))
-    return [*_alone(len(ours), a0, b0, of_a=True), *_alone(len(theirs), b0, a0 + len(ours), of_a=False)]
+def _between(tokens_a: Sequence[str], tokens_b: Sequence[str], a0: int, b0: int) -> list[Group]:
+    """The groups of a run that differs: by characters where these agree, otherwise the tokens of A, then those of B, without partners."""
+    if "".join(map(_text, tokens_a)) and "".join(map(_text, tokens_a)) == "".join(map(_text, tokens_b)):
+        return list(_by_characters(tokens_a, tokens_b, a0, b0))
+    return [
+        *_unmatched(len(tokens_a), a0, b0, of_a=True),
+        *_unmatched(len(tokens_b), b0, a0 + len(tokens_a), of_a=False),
+    ]
 
 
-def _alone(count: int, first: int, other: int, of_a: bool) -> list[Group]:
-    own = [(first + i, first + i + 1) for i in range(count)]
-    return [Group(one, (other, other)) if of_a else Group((other, other), one) for one in own]
+def _unmatched(count: int, first: int, other: int, of_a: bool) -> list[Group]:
+    spans = [(first + i, first + i + 1) for i in range(count)]
+    return [Group(span, (other, other)) if of_a else Group((other, other), span) for span in spans]
 
 
-def _by_characters(ours: Sequence[str], theirs: Sequence[str], a0: int, b0: int) -> Iterator[Group]:
-    """The smallest groups of pieces that end with the same character; what has no characters is a partner of the same thing only."""
+def _by_characters(tokens_a: Sequence[str], tokens_b: Sequence[str], a0: int, b0: int) -> Iterator[Group]:
+    """The smallest groups that end at the same character; a token without characters is a partner only of an equal token."""
     i = j = 0
-    while i < len(ours) or j < len(theirs):
-        mute_a, mute_b = (at < len(side) and not _read(side[at]) for at, side in ((i, ours), (j, theirs)))
-        if mute_a and mute_b and ours[i] == theirs[j]:
+    while i < len(tokens_a) or j < len(tokens_b):
+        empty_a, empty_b = (at < len(side) and not _text(side[at]) for at, side in ((i, tokens_a), (j, tokens_b)))
+        if empty_a and empty_b and tokens_a[i] == tokens_b[j]:
             yield Group((a0 + i, a0 + i + 1), (b0 + j, b0 + j + 1))
             i, j = i + 1, j + 1
-        elif mute_a:
+        elif empty_a:
             yield Group((a0 + i, a0 + i + 1), (b0 + j, b0 + j))
             i += 1
-        elif mute_b:
+        elif empty_b:
             yield Group((a0 + i, a0 + i), (b0 + j, b0 + j + 1))
             j += 1
         else:
-            from_a, from_b, ahead = i, j, 0  # `ahead`: how many characters A has been read further than B
+            from_a, from_b, ahead = i, j, 0  # `ahead`: the number of characters by which A is ahead of B
             while i == from_a or j == from_b or ahead:
                 if ahead <= 0:
-                    ahead, i = ahead + len(_read(ours[i])), i + 1
+                    ahead, i = ahead + len(_text(tokens_a[i])), i + 1
                 else:
-                    ahead, j = ahead - len(_read(theirs[j])), j + 1
+                    ahead, j = ahead - len(_text(tokens_b[j])), j + 1
             yield Group((a0 + from_a, a0 + i), (b0 + from_b, b0 + j))
 
 
 def _bare(token: str) -> str:
-    """A token as its characters; one that stands for none, such as [CLS], as it is."""
+    """The normalized characters of a token; a special token such as [CLS] stays as it is."""
     if _SPECIAL.fullmatch(token):
         return token
     letters = unicodedata.normalize("NFKD", _MARKS.sub("", token).casefold())
-    return "".join(one for one in letters if unicodedata.category(one) != "Mn") or "".join(letters) or token
+    return "".join(letter for letter in letters if unicodedata.category(letter) != "Mn") or "".join(letters) or token
 
 
-def _read(bare: str) -> str:
-    """What of a text it has: a special token, or a blank, has nothing."""
+def _text(bare: str) -> str:
+    """A token's contribution to the text: nothing for a special token or a space."""
     return "" if _SPECIAL.fullmatch(bare) or not _MARKS.sub("", bare) else bare
 
 
 def ranges(places: Sequence[int]) -> list[tuple[int, int]]:
-    """Places next to one another as (first, before last)."""
+    """Consecutive positions as ranges [start, stop)."""
     runs = groupby(enumerate(places), key=lambda pair: pair[1] - pair[0])
-    return [(run[0][1], run[-1][1] + 1) for run in (list(found) for _, found in runs)]
+    return [(run[0][1], run[-1][1] + 1) for run in (list(group) for _, group in runs)]

@@ -1,4 +1,4 @@
-"""What the explanation of a number is made of: its address, its terms, and how it is shown."""
+"""The parts of an explanation: its cell, its terms, and its printed form."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NEAR = 1e-4
-"""How far, of the sizes that were added, arithmetic in double precision may be from the tensor's number."""
-_SAME = 1e-6  # how far two numbers may be apart that are the same in single precision
-_OVERFLOW = 65504.0  # the largest number of half precision: beyond, a type may have made it infinite
+"""The tolerance of arithmetic in double precision against the tensor's number, relative to the summands."""
+_SAME = 1e-6  # the relative tolerance of equality in single precision
+_OVERFLOW = 65504.0  # the largest number in half precision; beyond that a dtype may give infinity
 
 
 @dataclass(frozen=True)
 class Term:
-    """One summand, numerator or denominator: as maths, and its value."""
+    """One summand, numerator or denominator: its LaTeX and its value."""
 
     tex: str
     value: float
@@ -30,28 +30,27 @@ class Term:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """How one number of a trace came about.
+    """The derivation of one number of a trace.
 
     Attributes:
         step: the step it belongs to.
-        cell: where it stands.
+        cell: its address.
         value: the tensor's own number, −∞ for a hidden masked score.
-        operation: what joins the terms: their "sum", or the "quotient" of the first by the second.
-        terms: `SHOWN_TERMS` summands, the largest, and one for the rest where that is more than one; or
-            numerator and denominator. Of a number that nothing is computed for it is the number itself, and of a 0 none.
-        parts: for a quotient, the summands of the denominator where it is a sum.
-        lines: the arithmetic as LaTeX, line by line. Each line of numbers gives what is shown of `value` when
-            worked out as printed; where no digits do that, "≈" stands before and after it.
-        words: what happened, in a sentence.
-        came_from: the cells one step back that matter most for this one.
-        short: the arithmetic as one plain line, the right-hand side only: ``e^(−1.19 − 0.76) / 2.61``; a number
-            and words where nothing is computed but something happens: ``0: hidden by the mask``; empty for what is
-            only looked up.
-        sign: whether `short`, worked out as printed, gives what is `shown`: "=", or only nearly: "≈".
-        near: how far, of the sizes of the terms, `result` may be from `value`: what the tensor's own type rounds away.
+        operation: how the terms combine: their "sum", or the "quotient" of the first by the second.
+        terms: the `SHOWN_TERMS` largest summands and one term for the rest; or numerator and denominator. A number
+            without arithmetic is its own only term, and 0 has none.
+        parts: for a quotient, the summands of the denominator if it is a sum.
+        lines: the arithmetic as LaTeX, line by line. Evaluating a line of numbers as printed gives `value` as it is
+            shown; where no number of digits achieves that, "≈" precedes and follows the line.
+        words: the derivation in one sentence.
+        came_from: the cells of the previous step that contribute most.
+        short: the right-hand side of the arithmetic as one plain line: ``e^(−1.19 − 0.76) / 2.61``; a number and a
+            reason if there is no arithmetic: ``0: hidden by the mask``; empty for a number that is only looked up.
+        sign: "=" if evaluating `short` as printed gives `shown`, otherwise "≈".
+        near: the tolerance of `result` against `value`, relative to the terms: the rounding of the tensor's dtype.
 
     Raises:
-        ValueError: the terms do not make the value, so it must not be stated that they do.
+        ValueError: the terms do not give the value.
     """
 
     step: Step
@@ -87,25 +86,27 @@ class Explanation:
     def result(self) -> float:
         """The sum or the quotient of the terms, worked out again in double precision; a sum of nothing is 0.
 
-        It is the `value`, but for what the tensor's own type has rounded: an explanation of which that is not so cannot be made.
+        It equals `value` up to the rounding of the tensor's dtype; the constructor rejects any other explanation.
         """
         return _result([term.value for term in self.terms], self.operation)
 
 
 def makes(values: Sequence[float], operation: Literal["sum", "quotient"], value: float, near: float = NEAR) -> bool:
-    """Whether the sum or the quotient of `values` makes the tensor's `value`, as far as `near` of their sizes.
+    """Whether the sum or quotient of `values` equals the tensor's `value` within the relative tolerance `near`.
 
-    A number that the tensor's type cannot hold is infinite there.
+    A number outside the range of the tensor's dtype is infinite there.
     """
-    made = _result(values, operation)
-    if math.isnan(made) or math.isnan(value):
-        return math.isnan(made) and math.isnan(value)
+    computed = _result(values, operation)
+    if math.isnan(computed) or math.isnan(value):
+        return math.isnan(computed) and math.isnan(value)
     if math.isinf(value):
-        return made == value or (math.isfinite(made) and abs(made) >= _OVERFLOW and (made > 0) == (value > 0))
-    if math.isinf(made):
+        return computed == value or (
+            math.isfinite(computed) and abs(computed) >= _OVERFLOW and (computed > 0) == (value > 0)
+        )
+    if math.isinf(computed):
         return False
-    size = abs(made) if operation == "quotient" else _sum([abs(one) for one in values])
-    return abs(made - value) <= near * (size + abs(value)) + 1e-35
+    size = abs(computed) if operation == "quotient" else _sum([abs(summand) for summand in values])
+    return abs(computed - value) <= near * (size + abs(value)) + 1e-35
 
 
 def _result(values: Sequence[float], operation: Literal["sum", "quotient"]) -> float:
@@ -115,25 +116,25 @@ def _result(values: Sequence[float], operation: Literal["sum", "quotient"]) -> f
 
 
 def _sum(values: Sequence[float]) -> float:
-    """The sum without an error of its own; where that cannot be, as floats add up."""
+    """The exactly rounded sum; ordinary float addition if fsum overflows."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):  # too large, or −∞ + ∞
         return sum(values)
 
 
-def same(one: float, other: float) -> bool:
-    """Whether two numbers are the same, but for the rounding of single precision."""
-    return one == other or math.isclose(one, other, rel_tol=_SAME) or (math.isnan(one) and math.isnan(other))
+def same(number: float, other: float) -> bool:
+    """Whether two numbers are equal in single precision."""
+    return number == other or math.isclose(number, other, rel_tol=_SAME) or (math.isnan(number) and math.isnan(other))
 
 
 def itself(value: float, tex: str) -> tuple[Term, ...]:
-    """A number as its own only term; of 0 there is none."""
+    """A number as its own only term; no term for 0."""
     return (Term(tex, value),) if value else ()
 
 
 def near_of(tensor: Tensor) -> float:
-    """How far, of the sizes that were added, a number of this tensor may be from its arithmetic."""
+    """The tolerance of the arithmetic against a number of this tensor, relative to the summands."""
     import torch
 
     return max(NEAR, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else NEAR

@@ -1,4 +1,4 @@
-"""A difference in words: its largest cells, and which tokens have no partner."""
+"""A difference in words: its largest cells, and the tokens without a partner."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from attention.numbers.compare import Change, Difference
 from attention.printed import Printed, factor, fitting, number, shown
 from attention.tokens import label
 
-MOST_NAMED = 24  # tokens without a partner that are named one by one
+MOST_NAMED = 24  # tokens without a partner that are listed by name
 
 
 def words(difference: Difference, a: Layer, b: Layer, change: Change) -> str:
-    """A change as a person says it: "`it` → `animal` +0.21"; of a column without a token its number, and beside a token that is there twice its place."""
+    """A change in words: "`it` → `animal` +0.21"; a column without a token is named by its index, a repeated token with its position."""
     sides = (
-        _named(a, b, axis, alignment, at)
-        for axis, alignment, at in zip(
+        _named(a, b, axis, alignment, index)
+        for axis, alignment, index in zip(
             difference.step.axes[-2:], (difference.rows, difference.columns), (change.row, change.column), strict=True
         )
     )
@@ -31,32 +31,38 @@ def words(difference: Difference, a: Layer, b: Layer, change: Change) -> str:
 
 
 def alone(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """The tokens of A and those of B that have no partner, with their places: "3 cat"."""
-    lone = [one for one in alignment.groups if not one.partners]
-    ours, theirs = (
-        ([at for span in spans for at in range(*span)] for spans in zip(*lone, strict=True)) if lone else ((), ())
+    """The tokens of A and of B without a partner, with their positions: "3 cat"."""
+    lone = [group for group in alignment.groups if not group.partners]
+    positions_a, positions_b = (
+        ([position for span in spans for position in range(*span)] for spans in zip(*lone, strict=True))
+        if lone
+        else ((), ())
     )
-    return _placed(ours, a), _placed(theirs, b)
+    return _placed(positions_a, a), _placed(positions_b, b)
 
 
 def told(difference: Difference, cell: Cell) -> Explanation | None:
-    """The difference at a cell of A, as the number of B less that of A; None where there is none."""
+    """The difference at a cell of A: the number of B minus that of A; None if there is none."""
     row, column = difference.rows.place("a", cell.row), difference.columns.place("a", cell.column)
-    value, theirs, ours = (float(one[row, column]) + 0.0 for one in (difference.matrix, difference.b, difference.a))
+    value, value_b, value_a = (
+        float(matrix[row, column]) + 0.0 for matrix in (difference.matrix, difference.b, difference.a)
+    )
     if math.isnan(value):
         return None
 
-    def less(digits: int) -> Printed:
-        one, other = number(theirs, digits), factor(ours, digits)
-        return Printed(f"{one.tex} - {other.tex}", f"{one.text} − {other.text}", one.value - other.value)
+    def subtraction(digits: int) -> Printed:
+        minuend, subtrahend = number(value_b, digits), factor(value_a, digits)
+        return Printed(
+            f"{minuend.tex} - {subtrahend.tex}", f"{minuend.text} − {subtrahend.text}", minuend.value - subtrahend.value
+        )
 
-    fitted, name = fitting(less, value, 3), f"{difference.step.name}, B − A"
+    fitted, name = fitting(subtraction, value, 3), f"{difference.step.name}, B − A"
     several = [
         f"{word} of {', '.join(sizes)} pieces"
-        for word, axis, at in (("mean", difference.rows, row), ("sum", difference.columns, column))
-        if (sizes := _sizes(axis.groups[at]))
+        for word, axis, index in (("mean", difference.rows, row), ("sum", difference.columns, column))
+        if (sizes := _sizes(axis.groups[index]))
     ]
-    words = f"What B has here, less what A has{': ' + ' and '.join(several) if several else ''}."
+    words = f"The number in B minus the number in A{': ' + ' and '.join(several) if several else ''}."
     lines = (rf"B - A &= {fitted.printed.tex}", rf"&{'=' if fitted.agrees else chr(92) + 'approx'} {number(value).tex}")
     step = replace(difference.step, kind="signed")
     return Explanation(
@@ -64,7 +70,7 @@ def told(difference: Difference, cell: Cell) -> Explanation | None:
         replace(cell, step=name),
         value,
         "sum",
-        (Term("B", theirs), Term("-A", -ours)),
+        (Term("B", value_b), Term("-A", -value_a)),
         lines,
         words,
         short=fitted.printed.text,
@@ -74,21 +80,21 @@ def told(difference: Difference, cell: Cell) -> Explanation | None:
 
 
 def _sizes(group: Group) -> list[str]:
-    """How many pieces a place has, where there are several: "2 in A"."""
+    """The numbers of subword tokens in a group, if there are several: "2 in A"."""
     return [f"{stop - first} in {name}" for name, (first, stop) in zip("AB", group, strict=True) if stop - first > 1]
 
 
 def places(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...], escape: bool = True) -> tuple[str, ...]:
-    """Each place of an axis with its number and its name: "3 cat"; where A and B differ, with their own numbers: "3 cat · A 3 B 4"."""
+    """Each position of an axis with its index and name: "3 cat"; where A and B differ, with both indices: "3 cat · A 3 B 4"."""
     named = zip(alignment.groups, names(alignment, a, b), strict=True)
     return tuple(
-        f"{i} {label(token, 40, escape)}{'' if alignment.plain else f' · {_at(one)}'}"
-        for i, (one, token) in enumerate(named)
+        f"{i} {label(token, 40, escape)}{'' if alignment.plain else f' · {_at(group)}'}"
+        for i, (group, token) in enumerate(named)
     )
 
 
 def _at(group: Group) -> str:
-    """Where some tokens stand: "A 3 B 4", "A 3–4 B 2", "A 3"."""
+    """The positions of a group: "A 3 B 4", "A 3–4 B 2", "A 3"."""
     sides = ((name, first, stop) for name, (first, stop) in zip("AB", group, strict=True) if first < stop)
     return " ".join(
         f"{name} {first}" if stop - first == 1 else f"{name} {first}–{stop - 1}" for name, first, stop in sides
@@ -96,50 +102,52 @@ def _at(group: Group) -> str:
 
 
 def without_partners(difference: Difference, a: Layer, b: Layer) -> list[str]:
-    """Sentences on how the two axes were aligned, and which of their tokens have no partner."""
-    said = []
+    """Sentences on how the two axes were aligned, and which tokens have no partner."""
+    sentences = []
     axes = zip(difference.step.axes[-2:], (difference.rows, difference.columns), strict=True)
     for name, (axis, alignment) in zip(("Rows", "Columns"), axes, strict=True):
-        ours, theirs = a.labels_of(axis), b.labels_of(axis)
-        if not alignment.how or ours is None or theirs is None:
+        tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
+        if not alignment.how or tokens_a is None or tokens_b is None:
             continue
-        lone = zip("AB", alone(alignment, ours, theirs), strict=True)
+        lone = zip("AB", alone(alignment, tokens_a, tokens_b), strict=True)
         parts = [
             f"{', '.join(tokens[:MOST_NAMED])}{f' and {len(tokens) - MOST_NAMED} more' if len(tokens) > MOST_NAMED else ''} in {state}"
             for state, tokens in lone
             if tokens
         ]
-        said.append(f"{name}: {alignment.how}." + (f" Without a partner: {'; '.join(parts)}." if parts else ""))
-    same = len(said) == 2 and said[0].removeprefix("Rows") == said[1].removeprefix("Columns")
-    return [f"Rows and columns{said[0].removeprefix('Rows')}"] if same else said
+        sentences.append(f"{name}: {alignment.how}." + (f" Without a partner: {'; '.join(parts)}." if parts else ""))
+    same = len(sentences) == 2 and sentences[0].removeprefix("Rows") == sentences[1].removeprefix("Columns")
+    return [f"Rows and columns{sentences[0].removeprefix('Rows')}"] if same else sentences
 
 
 def names(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
-    """What each place of an axis is called: by its token in A, or where A has none, or the pieces are B's, by that in B."""
+    """The name of each position of an axis: its token in A, or that in B if A has none, or if A splits it into subwords."""
     return tuple(
-        "".join(a[slice(*one.a)]) if one.a[1] - one.a[0] == 1 or one.b[0] == one.b[1] else "".join(b[slice(*one.b)])
-        for one in alignment.groups
+        "".join(a[slice(*group.a)])
+        if group.a[1] - group.a[0] == 1 or group.b[0] == group.b[1]
+        else "".join(b[slice(*group.b)])
+        for group in alignment.groups
     )
 
 
-def _named(a: Layer, b: Layer, axis: str, alignment: Alignment, at: int) -> str:
-    ours, theirs = a.labels_of(axis), b.labels_of(axis)
-    if ours is None or theirs is None:
-        return f"{axis} {at}"
-    every = names(alignment, ours, theirs)
-    token = label(every[at], 40, escape=False)
-    said = f"`{token}`" if "`" not in token else f"`` {token} ``"
+def _named(a: Layer, b: Layer, axis: str, alignment: Alignment, index: int) -> str:
+    tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
+    if tokens_a is None or tokens_b is None:
+        return f"{axis} {index}"
+    all_names = names(alignment, tokens_a, tokens_b)
+    token = label(all_names[index], 40, escape=False)
+    code = f"`{token}`" if "`" not in token else f"`` {token} ``"
     return (
-        said
-        if every.count(every[at]) == 1
-        else f"{said} ({alignment.groups[at].a[0] if alignment.plain else _at(alignment.groups[at])})"
+        code
+        if all_names.count(all_names[index]) == 1
+        else f"{code} ({alignment.groups[index].a[0] if alignment.plain else _at(alignment.groups[index])})"
     )
 
 
 def _short(value: float) -> str:
-    """With two decimals, or where these would say 0, as many digits as it needs."""
+    """A number with two decimals, or with as many digits as a smaller one needs."""
     return f"{value:.2f}".replace("-", "−") if abs(value) >= 0.005 else shown(value)
 
 
-def _placed(places: Iterable[int], tokens: tuple[str, ...]) -> list[str]:
-    return [f"{at} {label(tokens[at], 40, escape=False)}" for at in places]
+def _placed(positions: Iterable[int], tokens: tuple[str, ...]) -> list[str]:
+    return [f"{position} {label(tokens[position], 40, escape=False)}" for position in positions]

@@ -1,10 +1,10 @@
-"""What is different between two states, and where: B − A of a step, cell by cell, with the cells of one that are the other's.
+"""The difference B − A of a step between two states, cell by cell, on aligned axes.
 
     from attention.numbers import compare
-    found = compare.compare(a, b, "weights")   # two traces
-    found.matrix                               # B − A [row column]; nan where a row or column has no partner
+    difference = compare.compare(a, b, "weights")   # two traces
+    difference.matrix                               # B − A [row column]; nan where a row or column has no partner
 
-Pieces that one of the two has as a whole are put together: weights are summed over keys and averaged over queries.
+Subword tokens that the other state has as one token are pooled: weights are summed over keys and averaged over queries.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROUNDING = 32 * 2.0**-23
-"""How far apart numbers may be, of the largest, and be called the same: what single precision may leave of two ways to one number."""
+"""The tolerance, relative to the largest number, within which two numbers count as equal: the noise of single precision."""
 
-MOST_CELLS = 2**23  # of one difference: two texts that share nothing have four times those of each
+MOST_CELLS = 2**23  # cells of one difference; two texts without shared tokens have four times the cells of each
 
 
 class Place(NamedTuple):
-    """Which matrix of a step: of which layer, of which head."""
+    """The layer and head of a matrix."""
 
     layer: int = 0
     head: int = 0
@@ -43,7 +43,7 @@ FIRST = Place()
 
 
 class Change(NamedTuple):
-    """One cell of a difference: its row and its column there, and B − A."""
+    """One cell of a difference: its row and column in the difference, and B − A."""
 
     row: int
     column: int
@@ -52,14 +52,14 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """One matrix of a step in A and in B, on axes that have the tokens of both.
+    """One matrix of a step in A and in B, on aligned axes.
 
     Attributes:
         step: the step.
-        rows: whose rows they are, `columns` whose columns.
-        a: the numbers of A [row column], pieces put together; nan where A has no such row or column.
-        b: those of B.
-        hidden: cells that the masks of both hide, or of scores one of them; None where nothing is.
+        rows: the alignment of the rows; `columns` that of the columns.
+        a: the numbers of A [row column], pooled; nan where A has no such row or column.
+        b: the numbers of B.
+        hidden: the cells that both masks hide, or for scores either of them; None if there are none.
     """
 
     step: Step
@@ -71,112 +71,112 @@ class Difference:
 
     @cached_property
     def matrix(self) -> Tensor:
-        """B − A [row column]; nan where there is no such number."""
-        found = self.b - self.a
-        return found if self.hidden is None else found.masked_fill_(self.hidden, float("nan"))
+        """B − A [row column]; nan where it is undefined."""
+        difference = self.b - self.a
+        return difference if self.hidden is None else difference.masked_fill_(self.hidden, float("nan"))
 
     @cached_property
     def largest(self) -> float:
-        """The largest size of a difference; 0 where there is no number."""
+        """The largest absolute difference; 0 if there is none."""
         return largest_of(self.matrix)
 
     @cached_property
     def rounding(self) -> float:
-        """What may be between two numbers that are the same."""
-        both = [end for part in (self.a, self.b) for end in ends(part) or ()]
-        return ROUNDING * max(map(abs, both), default=0.0)
+        """The largest difference that rounding may explain."""
+        extremes = [end for part in (self.a, self.b) for end in ends(part) or ()]
+        return ROUNDING * max(map(abs, extremes), default=0.0)
 
     @property
     def identical(self) -> bool:
-        """Whether nothing differs but by rounding."""
+        """Whether A and B are equal up to rounding."""
         return self.largest <= self.rounding
 
     @property
     def said(self) -> str:
-        """That nothing differs, in words; empty where something does."""
+        """A sentence if nothing differs; empty otherwise."""
         if not self.matrix.isfinite().any():
             return "no cell of A has a partner in B"
         size = re.sub(r"e-0*", "e-", f"{self.largest:.0e}") if self.largest else "0"
         return f"identical to rounding (largest difference {size})" if self.identical else ""
 
     def changes(self, most: int = 5) -> list[Change]:
-        """The cells that differ most, the largest first; none where all is identical."""
+        """The cells that differ most, by decreasing size; none if A and B are identical."""
         if self.identical:
             return []
         flat = self.matrix.nan_to_num(nan=0.0).flatten()
-        found = flat.abs().topk(min(most, len(flat))).indices.tolist()
-        wide = self.matrix.shape[1]
-        return [Change(at // wide, at % wide, value) for at in found if (value := float(flat[at]))]
+        largest = flat.abs().topk(min(most, len(flat))).indices.tolist()
+        width = self.matrix.shape[1]
+        return [Change(index // width, index % width, value) for index in largest if (value := float(flat[index]))]
 
 
 def compare(a: Trace, b: Trace, step: str = WEIGHTS, at: Place = FIRST, other: Place | None = None) -> Difference:
-    """B − A of a step: of the layer and head `at` in A, and `other` in B (the same where none is given).
+    """B − A of a step: layer and head `at` in A, and `other` in B (by default the same).
 
     Raises:
-        MissingError: one of them has no such step, layer or head.
-        ShapeError: their columns are not the same: d_k is 64 and 32; or there are more than `MOST_CELLS` cells.
+        MissingError: A or B has no such step, layer or head.
+        ShapeError: the columns cannot be aligned, such as d_k 64 and 32, or there are more than `MOST_CELLS` cells.
     """
-    found, other = find_step(step), at if other is None else other
-    ours, theirs = a.layer(at.layer), b.layer(other.layer)
-    for name, layer in (("A", ours), ("B", theirs)):
+    definition, other = find_step(step), at if other is None else other
+    layer_a, layer_b = a.layer(at.layer), b.layer(other.layer)
+    for name, layer in (("A", layer_a), ("B", layer_b)):
         if not layer.has(step):
             raise MissingError(
                 f"{name} has no {step}, so there is no difference: choose another step, or another source."
             )
-    rows, columns = axes(ours, theirs, found)
-    one = grouped(ours.matrix(step, at.head), rows, columns, "a", found)
-    two = grouped(theirs.matrix(step, other.head), rows, columns, "b", found)
-    hidden = _both(
-        _hidden(ours.of(at.head), found, rows, columns, "a"),
-        _hidden(theirs.of(other.head), found, rows, columns, "b"),
-        found,
+    rows, columns = axes(layer_a, layer_b, definition)
+    matrix_a = grouped(layer_a.matrix(step, at.head), rows, columns, "a", definition)
+    matrix_b = grouped(layer_b.matrix(step, other.head), rows, columns, "b", definition)
+    hidden = _combine_hidden(
+        _hidden(layer_a.of(at.head), definition, rows, columns, "a"),
+        _hidden(layer_b.of(other.head), definition, rows, columns, "b"),
+        definition,
     )
-    return Difference(found, rows, columns, one, two, hidden)
+    return Difference(definition, rows, columns, matrix_a, matrix_b, hidden)
 
 
 def axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
-    """Which rows and which columns of a step are the same in two layers.
+    """The alignment of the rows and of the columns of a step in two layers.
 
     Raises:
-        ShapeError: an axis without tokens has two sizes, or there are too many cells.
+        ShapeError: an axis without tokens has different sizes, or there are too many cells.
     """
-    found = []
+    alignments = []
     for side, axis in enumerate(step.axes[-2:]):
-        ours, theirs = a.labels_of(axis), b.labels_of(axis)
-        if ours is not None and theirs is not None:
-            found.append(aligned(ours, theirs))
+        tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
+        if tokens_a is not None and tokens_b is not None:
+            alignments.append(aligned(tokens_a, tokens_b))
             continue
         sizes = [layer.shape(step.name)[-2 + side] for layer in (a, b)]
         if sizes[0] != sizes[1]:
             raise ShapeError(
-                f"{step.name} has {sizes[0]} columns ({axis}) in A and {sizes[1]} in B: columns of other sizes have no "
+                f"{step.name} has {sizes[0]} columns ({axis}) in A and {sizes[1]} in B: axes of different sizes have no "
                 "partners, so there is no difference. Choose the same size, or a step from query to key."
             )
-        found.append(Alignment.numbered(sizes[0]))
-    rows, columns = found
+        alignments.append(Alignment.numbered(sizes[0]))
+    rows, columns = alignments
     if (size := len(rows.groups) * len(columns.groups)) > MOST_CELLS:
         raise ShapeError(
-            f"B − A has at most {MOST_CELLS:,} cells, with the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
+            f"B − A has at most {MOST_CELLS:,} cells, counting the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
         )
     return rows, columns
 
 
 def largest_of(difference: Tensor) -> float:
-    """The largest size of its finite numbers."""
+    """The largest absolute value of the finite numbers; 0 if there are none."""
     low, high = ends(difference) or (0.0, 0.0)
     return max(-low, high, 0.0)
 
 
 def _hidden(layer: Layer, step: Step, rows: Alignment, columns: Alignment, side: Side) -> Tensor | None:
-    """Which cells of a step the mask hides; of several that are put together all."""
+    """The cells of a step that the mask hides; a pooled cell is hidden if all its parts are."""
     if not layer.has("mask") or not step.masked:
         return None
     hidden = ~layer["mask"]
     return hidden if rows.plain and columns.plain else grouped(hidden.float(), rows, columns, side) == 1
 
 
-def _both(one: Tensor | None, other: Tensor | None, step: Step) -> Tensor | None:
-    """Cells without a difference: a hidden score is no number; a hidden weight is 0, which may be compared with one that is not."""
+def _combine_hidden(a: Tensor | None, b: Tensor | None, step: Step) -> Tensor | None:
+    """The cells without a difference: a score that either side hides has no number, but a hidden weight is 0 and can be compared."""
     if step.kind == "probability":
-        return None if one is None or other is None else one & other
-    return one if other is None else other if one is None else one | other
+        return None if a is None or b is None else a & b
+    return b if a is None else a if b is None else a | b

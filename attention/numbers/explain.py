@@ -1,4 +1,4 @@
-"""One cell of one step: the arithmetic that made it, with the numbers in it."""
+"""The explanation of one cell: the arithmetic behind its number, with the numbers filled in."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from attention.formula.patching import explained
 from attention.formula.steps import find_step
 from attention.formula.trace import Trace
 from attention.numbers.arithmetic import Explanation
-from attention.numbers.together import together
+from attention.numbers.together import explain_merged
 from attention.numbers.working import Working
 
 
 def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, k: int = 0) -> Explanation:
     """The arithmetic behind the number in row `q` and column `k` of a step.
 
-    For the maps of scores and weights the row is query_pos and the column key_pos; for the others
-    they are whatever the step's axes say, such as key_pos and d_v for `value`. Where the source does not have what made the
-    number, or what would be stated of it does not give it, the number is as recorded: `Working` compares every statement.
+    In maps of scores and weights the row is query_pos and the column key_pos; in other steps they follow the step's axes,
+    such as key_pos and d_v for `value`. The number is given as recorded if its inputs are not available, or if the arithmetic
+    does not reproduce it: `Working` checks every statement.
 
     Raises:
         MissingError: the trace has no such layer, step, head or cell.
     """
-    found, chosen = find_step(step), trace.layer(layer)
-    matrix = chosen.matrix(step, head)
-    for axis, index, size in ((found.row_axis, q, matrix.shape[0]), (found.column_axis, k, matrix.shape[1])):
+    definition, source = find_step(step), trace.layer(layer)
+    matrix = source.matrix(step, head)
+    for axis, index, size in ((definition.row_axis, q, matrix.shape[0]), (definition.column_axis, k, matrix.shape[1])):
         check_index(f"{axis} of {step}", index, size, "counts")
     value = float(matrix[q, k]) + 0.0  # −0 is 0
-    work = Working(chosen.of(head) if found.per_head else chosen, found, Cell(layer, step, head, q, k), value)
-    if chosen.inner is not chosen:
-        return together(work)
-    if chosen.formula is None and found.by_formula:
+    work = Working(source.of(head) if definition.per_head else source, definition, Cell(layer, step, head, q, k), value)
+    if source.inner is not source:
+        return explain_merged(work)
+    if source.formula is None and definition.by_formula:
         return work.as_recorded()
-    if chosen.formula is not None and (told := explained(work)) is not None:
-        return told
-    if step in chosen.told:  # something more was done to the step, which some of its numbers do not show
+    if source.formula is not None and (explanation := explained(work)) is not None:
+        return explanation
+    if step in source.told:  # the source changed the step further, which not all of its numbers reveal
         return work.as_recorded()
-    return found.explain(work)
+    return definition.explain(work)

@@ -1,4 +1,4 @@
-"""The glossary as tables and as a search, all read off `STEPS`, `PARAMETERS` and `AXES`."""
+"""The glossary as tables and as a search, derived from `STEPS`, `PARAMETERS` and `AXES`."""
 
 from __future__ import annotations
 
@@ -16,73 +16,80 @@ _NOTEBOOK = "notebook "
 KINDS = {"signed": "signed: lies around 0", "probability": "probability: 0 … 1, rows sum to 1"}
 
 
-def matching(asked: str) -> tuple[Step | Parameter, ...]:
-    """What `asked` could mean, by ours or anybody's name for it or a word of its formula; every step where nothing is asked.
+def matching(query: str) -> tuple[Step | Parameter, ...]:
+    """The steps and parameters that match a name, a library's name or a word of a formula; all steps for an empty query.
 
-    Steps first, then parameters. A part of a name is enough, capitals do not matter; but a single letter must be the
-    whole name.
+    Steps come before parameters. A part of a name matches, and case is ignored; a single letter must be the
+    complete name.
     """
-    wanted = asked.strip().casefold()
-    if not wanted:
+    pattern = query.strip().casefold()
+    if not pattern:
         return STEPS
     entries: tuple[Step | Parameter, ...] = (*STEPS, *PARAMETERS)
-    return tuple(entry for entry in entries if any(_means(wanted, name) for name in _names_of(entry)))
+    return tuple(entry for entry in entries if any(_means(pattern, name) for name in _names_of(entry)))
 
 
 def libraries(entry: Step | Parameter) -> Names:
-    """What the libraries call a step or parameter."""
-    return tuple((who, name) for who, name in entry.elsewhere if not who.startswith(_NOTEBOOK))
+    """The names of a step or parameter in the libraries."""
+    return tuple((library, name) for library, name in entry.elsewhere if not library.startswith(_NOTEBOOK))
 
 
 def notebooks(entry: Step | Parameter) -> Names:
-    """What the five notebooks call a step or parameter, by the number of the notebook."""
-    return tuple((who.removeprefix(_NOTEBOOK), name) for who, name in entry.elsewhere if who.startswith(_NOTEBOOK))
+    """The names of a step or parameter in the five notebooks, by the number of the notebook."""
+    return tuple(
+        (notebook.removeprefix(_NOTEBOOK), name) for notebook, name in entry.elsewhere if notebook.startswith(_NOTEBOOK)
+    )
 
 
 def shape(entry: Step | Parameter, layer: Layer) -> str:
     """The axes of a step or parameter with their sizes in this layer: "head 4 · query_pos 9 · d_k 16"."""
-    has = layer.has(entry.name)  # W_O may give rows another width than the input has
-    sizes = layer.shape(entry.name) if has else [layer.sizes.get(axis, "?") for axis in entry.axes]
+    present = layer.has(entry.name)  # its rows may have another width than the sizes tell: W_O
+    sizes = layer.shape(entry.name) if present else [layer.sizes.get(axis, "?") for axis in entry.axes]
     return " · ".join(f"{axis} {size}" for axis, size in zip(entry.axes, sizes, strict=True))
 
 
 def frame(layer: Layer) -> pd.DataFrame:
-    """Every step and parameter in a line: symbol, shape in this layer, formula, kind, and who calls it what."""
+    """Every step and parameter in a row: symbol, shape in this layer, formula, kind, and its names elsewhere."""
     entries: list[tuple[Step | Parameter, str, str]] = [(step, step.formula, KINDS[step.kind]) for step in STEPS]
     entries += [(parameter, parameter.meaning, "parameter") for parameter in PARAMETERS]
     among: tuple[Entry, ...] = (*STEPS, *PARAMETERS)
     return _table(
-        (one, among, {**_of(one, layer), "how it is made": made, "kind": kind}) for one, made, kind in entries
+        (entry, among, {**_symbol_and_axes(entry, layer), "how it is made": formula, "kind": kind})
+        for entry, formula, kind in entries
     )
 
 
 def parameters(layer: Layer) -> pd.DataFrame:
-    """What a layer keeps beside its steps: the mask and the projections."""
-    return _table((one, PARAMETERS, {**_of(one, layer), "what for": one.meaning}) for one in PARAMETERS)
+    """The parameters of a layer: the mask and the projections."""
+    return _table(
+        (entry, PARAMETERS, {**_symbol_and_axes(entry, layer), "what for": entry.meaning}) for entry in PARAMETERS
+    )
 
 
 def axes(layer: Layer) -> pd.DataFrame:
-    """Every axis: its size in this layer, its meaning, and who calls it what."""
+    """Every axis: its size in this layer, its meaning, and its names elsewhere."""
     sizes = ((axis, str(layer.sizes.get(axis.name, "–"))) for axis in AXES)
     return _table((axis, AXES, {"size": size, "what runs along it": axis.meaning}) for axis, size in sizes)
 
 
-def _of(entry: Step | Parameter, layer: Layer) -> dict[str, str]:
+def _symbol_and_axes(entry: Step | Parameter, layer: Layer) -> dict[str, str]:
     return {"symbol": entry.symbol, "axes": shape(entry, layer)}
 
 
 def _table(rows: Iterable[tuple[Entry, Iterable[Entry], dict[str, str]]]) -> pd.DataFrame:
-    """A line for each entry: its name, what is said of it, and who of all the entries `among` which it stands calls it what."""
-    import pandas as pd  # every page knows the glossary, few show its tables
+    """A row for each entry: its name, its details, and its names elsewhere, in the columns that the entries `among` need."""
+    import pandas as pd  # every page imports the glossary, but few show its tables
 
-    return pd.DataFrame([{"name": entry.name, **said, **_columns(entry, among)} for entry, among, said in rows])
+    return pd.DataFrame([{"name": entry.name, **details, **_columns(entry, among)} for entry, among, details in rows])
 
 
 def _columns(entry: Entry, among: Iterable[Entry]) -> dict[str, str]:
-    """One column for everybody who has a name for something in the table, libraries before notebooks."""
-    who = dict.fromkeys(who for other in among for who, _ in other.elsewhere)
+    """One column for each library or notebook that names any entry of the table, libraries first."""
+    places = dict.fromkeys(place for other in among for place, _ in other.elsewhere)
     known = dict(entry.elsewhere)
-    return {one: known.get(one, "") for one in sorted(who, key=lambda one: (one.startswith(_NOTEBOOK), one))}
+    return {
+        place: known.get(place, "") for place in sorted(places, key=lambda name: (name.startswith(_NOTEBOOK), name))
+    }
 
 
 def _names_of(entry: Step | Parameter) -> list[str]:
@@ -91,5 +98,5 @@ def _names_of(entry: Step | Parameter) -> list[str]:
     return [name.casefold() for name in (entry.name, entry.symbol, *names, *(word for word in words if len(word) > 1))]
 
 
-def _means(wanted: str, name: str) -> bool:
-    return wanted == name if len(wanted) == 1 else wanted in name
+def _means(pattern: str, name: str) -> bool:
+    return pattern == name if len(pattern) == 1 else pattern in name

@@ -1,4 +1,4 @@
-"""A matrix on the axes of two states: its own rows and columns where they have partners, pieces put together, and gaps."""
+"""A matrix on the aligned axes of two states: partners share a row or column, merged tokens are pooled, the rest are gaps."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ Side = Literal["a", "b"]
 
 
 def grouped(matrix: Tensor, rows: Alignment, columns: Alignment, side: Side, step: Step | None = None) -> Tensor:
-    """A matrix [row column] on axes that have the places of both: nan where it has none, or where there is no one number for several.
+    """A matrix [row column] on axes aligned between two states: nan in gaps, and where several cells cannot be pooled.
 
-    Weights are summed over keys and averaged over queries, other rows of queries averaged. Nothing else is put together: a
-    sum of scores, or of rows of K, is nothing. Without a `step` it is a mask, of which all is averaged.
+    Weights are summed over keys and averaged over queries; other steps with query rows are averaged over them. Nothing else
+    is pooled: a sum of scores, or of rows of K, has no meaning. Without a `step` the matrix is a mask and is averaged.
     """
     if rows.plain and columns.plain:
         return matrix
     means = step is None
     adds = step is not None and step.axes == MAP_AXES and step.kind == "probability"
     keyed = step is not None and step.axes[-2] == "key_pos"
-    found = _along(matrix, columns, side, summed=adds, apart=not (adds or means))
-    return _along(found.T, rows, side, summed=False, apart=keyed).T
+    pooled = _along(matrix, columns, side, summed=adds, single_only=not (adds or means))
+    return _along(pooled.T, rows, side, summed=False, single_only=keyed).T
 
 
-def _along(matrix: Tensor, alignment: Alignment, side: Side, summed: bool, apart: bool) -> Tensor:
-    """The columns of a matrix [other here] in groups; with `apart` those of several have no number."""
+def _along(matrix: Tensor, alignment: Alignment, side: Side, summed: bool, single_only: bool) -> Tensor:
+    """The columns of a matrix [other column] pooled by group; with `single_only` groups of several tokens become nan."""
     import torch
 
     if alignment.plain:
         return matrix
-    spans = [one.a if side == "a" else one.b for one in alignment.groups]
+    spans = [group.a if side == "a" else group.b for group in alignment.groups]
     starts = torch.tensor([first for first, _ in spans])
     counts = torch.tensor([stop - first for first, stop in spans])
-    found = torch.full((len(matrix), len(spans)), float("nan"), dtype=matrix.dtype)
-    one = counts == 1
-    found[:, one] = matrix[:, starts[one]]
-    for at in torch.nonzero(counts > 1).flatten().tolist():
-        part = matrix[:, slice(*spans[at])]
-        if not apart:
-            found[:, at] = part.sum(dim=1) if summed else part.mean(dim=1)
-    several = torch.tensor([apart and not one.single for one in alignment.groups])
-    found[:, several] = float("nan")
-    return found
+    pooled = torch.full((len(matrix), len(spans)), float("nan"), dtype=matrix.dtype)
+    single = counts == 1
+    pooled[:, single] = matrix[:, starts[single]]
+    for index in torch.nonzero(counts > 1).flatten().tolist():
+        part = matrix[:, slice(*spans[index])]
+        if not single_only:
+            pooled[:, index] = part.sum(dim=1) if summed else part.mean(dim=1)
+    several = torch.tensor([single_only and not group.single for group in alignment.groups])
+    pooled[:, several] = float("nan")
+    return pooled

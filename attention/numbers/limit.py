@@ -1,4 +1,4 @@
-"""How far the colours of a difference reach: as far as the largest difference of all layers and heads, so that these compare."""
+"""The colour range of a difference: the largest difference over all layers and heads, so that their maps can be compared."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from attention.formula.trace import Trace
 from attention.numbers.compare import Place, axes, compare, largest_of
 from attention.numbers.grouping import grouped
 
-MOST_IN_LIMIT = 2**22  # numbers of all layers that are looked at for one limit; of more, the shown matrix has its own
+MOST_IN_LIMIT = 2**22  # numbers in all layers; beyond that, the range covers the displayed matrix only
 
 
 class Largest(NamedTuple):
-    """The largest difference of a step, whether it is that `of_all` layers, and `at` which of them, and which head, it is."""
+    """The largest difference of a step, whether it covers all layers (`of_all`), and the layer and head `at` which it occurs."""
 
     value: float
     of_all: bool
@@ -27,14 +27,15 @@ class Largest(NamedTuple):
 
 
 def limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> Largest:
-    """The largest difference of a step in all layers and heads that are shown as pairs.
+    """The largest difference of a step over all pairs of layers and heads.
 
-    Pairs are the same layer and head of both. Where other ones are compared, or all were too many, it is that of the shown pair.
+    A pair has the same layer and head in both states. If different layers are compared, or there are too many numbers,
+    only the displayed pair counts.
     """
-    numbers = tuple(tuple(layer.number for layer in trace.layers) for trace in (a, b))
-    place = ("largest difference", step, at, other, numbers)
-    formulas = tuple(trace.layer(one.layer).formula for trace, one in ((a, at), (b, other)))
-    return kept.matrix(a.layer(at.layer).number, place, formulas, lambda: _limit(a, b, step, at, other))
+    uids = tuple(tuple(layer.number for layer in trace.layers) for trace in (a, b))
+    key = ("largest difference", step, at, other, uids)
+    formulas = tuple(trace.layer(place.layer).formula for trace, place in ((a, at), (b, other)))
+    return kept.matrix(a.layer(at.layer).number, key, formulas, lambda: _limit(a, b, step, at, other))
 
 
 def _limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> Largest:
@@ -44,34 +45,34 @@ def _limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> Largest:
         if all(layer.has(step) for layer in pair)
     ]
     size = sum(math.prod(layer.shape(step)) for _, layer, _ in layers)
-    whole = all(layer.whole for _, *pair in layers for layer in pair)
-    if at.layer != other.layer or size > MOST_IN_LIMIT or not whole:
+    all_materialized = all(layer.whole for _, *pair in layers for layer in pair)
+    if at.layer != other.layer or size > MOST_IN_LIMIT or not all_materialized:
         return Largest(compare(a, b, step, at, other).largest, False, at)
     return max(
         (
             Largest(value, True, Place(index, head))
-            for index, ours, theirs in layers
-            for value, head in _differing(ours, theirs, find_step(step), at.head, other.head)
+            for index, layer_a, layer_b in layers
+            for value, head in _largest_by_head(layer_a, layer_b, find_step(step), at.head, other.head)
         ),
-        key=lambda one: one.value,
+        key=lambda largest: largest.value,
     )
 
 
-def _differing(a: Layer, b: Layer, step: Step, at: int, other: int) -> Iterator[tuple[float, int]]:
-    """The largest difference of each head, and which it is; of a step that heads share, or of other heads, that of these."""
+def _largest_by_head(a: Layer, b: Layer, step: Step, at: int, other: int) -> Iterator[tuple[float, int]]:
+    """The largest difference of each head, with its index; for a step that heads share, or for different heads, of this pair."""
     with suppress(ShapeError):
         rows, columns = axes(a, b, step)
         same = (at == other and a.n_heads == b.n_heads) or not step.per_head
         if same and rows.plain and columns.plain and a.shape(step.name) == b.shape(step.name):
-            less = b[step.name] - a[step.name]
-            yield from (
-                ((largest_of(one), head) for head, one in enumerate(less))
-                if step.per_head
-                else [(largest_of(less), at)]
-            )
+            change = b[step.name] - a[step.name]
+            if step.per_head:
+                yield from ((largest_of(matrix), head) for head, matrix in enumerate(change))
+            else:
+                yield largest_of(change), at
             return
-        pairs = ((one, one) for one in range(a.n_heads)) if same and step.per_head else ((at, other),)
-        for ours, theirs in pairs:
-            if ours < a.n_heads and theirs < b.n_heads:
-                one = grouped(a.matrix(step.name, ours), rows, columns, "a", step)
-                yield largest_of(grouped(b.matrix(step.name, theirs), rows, columns, "b", step) - one), ours
+        pairs = ((head, head) for head in range(a.n_heads)) if same and step.per_head else ((at, other),)
+        for head_a, head_b in pairs:
+            if head_a < a.n_heads and head_b < b.n_heads:
+                matrix_a = grouped(a.matrix(step.name, head_a), rows, columns, "a", step)
+                matrix_b = grouped(b.matrix(step.name, head_b), rows, columns, "b", step)
+                yield largest_of(matrix_b - matrix_a), head_a

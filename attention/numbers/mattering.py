@@ -1,8 +1,8 @@
-"""Which heads matter for a prediction: what changes without each, beside what each writes straight into it.
+"""The result of an ablation sweep: how a prediction changes without each head, and what each head writes directly to the logit.
 
-A head whose silencing changes little may still do something: other heads step in for it (backup heads). So two can be silenced
-together, and the same heads compared before and after. Source: Wang et al. 2022, "Interpretability in the Wild", section 3.4;
-McGrath et al. 2023, "The Hydra Effect".
+Ablating a head may change little although the head does something: other heads compensate (backup heads). Several heads can
+therefore be ablated together, and the sweep repeated on the ablated model. Source: Wang et al. 2022, "Interpretability in the
+Wild", section 3.4; McGrath et al. 2023, "The Hydra Effect".
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-MOST_NAMED = 3  # changes that are named one by one
-CAVEAT = "A small change is not “does not matter”: other heads may step in (backup heads)."
+MOST_NAMED = 3  # interventions listed by name; more are only counted
+CAVEAT = "A small change does not mean that the head does nothing: other heads may compensate (backup heads)."
 
 
-def by(change: float) -> str:
+def signed(change: float) -> str:
     """A change with its sign: +0.12, −3.4, 0."""
     return f"{'+' if change > 0 else ''}{number(change, 3).text}"
 
 
 @dataclass(frozen=True, eq=False)
 class Matters:
-    """What silencing each head in turn changes, as a map [layer head]; NaN where a layer has not so many heads.
+    """The effect of ablating each head in turn, as a map [layer head]; NaN where a layer has fewer heads.
 
     Attributes:
-        what: what is measured, such as "log-probability of ·copper".
-        silence: "zero" or "mean".
-        before: it, of the run with no head silenced but those that `changes` silence.
-        change: without each head less `before`.
-        direct: what each head adds straight to the logit, or to the logit difference; all NaN where that is not known.
-        remainder: of that logit, what no head adds straight; NaN where it is not known.
-        changes: what is changed in the model all the while, each in a few words; empty: it is as it is.
-        n_heads: how many heads each layer has.
-        unknown: why the direct effects are not known, in a sentence; empty where they are.
+        what: the measured quantity, such as "log-probability of ·copper".
+        silence: the ablation: "zero" or "mean".
+        before: the quantity before the sweep's ablation, with the interventions in `changes` active.
+        change: the quantity without each head, minus `before`.
+        direct: each head's direct contribution to the logit or logit difference; all NaN if unknown.
+        remainder: the part of that logit that no head contributes directly; NaN if unknown.
+        changes: the interventions active during the whole sweep, each in a few words; empty for the unchanged model.
+        n_heads: the number of heads in each layer.
+        unknown: why the direct effects are unknown, in a sentence; empty if they are known.
     """
 
     what: str
@@ -56,17 +56,17 @@ class Matters:
 
     @property
     def nbytes(self) -> int:
-        """The memory of its numbers, in bytes."""
+        """The memory of the arrays, in bytes."""
         return int(self.change.nbytes + self.direct.nbytes)
 
     @property
     def heads(self) -> tuple[tuple[int, int], ...]:
-        """Every head as (layer, head), in their order."""
-        return tuple((layer, head) for layer, many in enumerate(self.n_heads) for head in range(many))
+        """Every head as (layer, head), in order."""
+        return tuple((layer, head) for layer, count in enumerate(self.n_heads) for head in range(count))
 
     @property
     def limit(self) -> float:
-        """The end of a scale symmetric about 0 that all changes are within."""
+        """The end of a scale, symmetric about 0, that covers all changes."""
         import numpy as np
 
         return float(np.nanmax(np.abs(self.change), initial=0.0))
@@ -78,61 +78,63 @@ class Matters:
 
     @property
     def changed(self) -> str:
-        """What is changed in the model all the while, in words that go on after "with"; empty where nothing is."""
+        """The active interventions, as words that follow "with"; empty if there are none."""
         return ", ".join(self.changes) if len(self.changes) <= MOST_NAMED else f"{len(self.changes)} changes"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What its columns are called in a table of heads."""
-        how = "silenced" if self.silence == "zero" else "replaced by its mean"
+        """The column headings of a table of heads."""
+        how = "ablated" if self.silence == "zero" else "replaced by its mean"
         how += f" with {self.changed}" if self.changes else ""
         return (f"change of {self.what}, {how}", *(["direct effect on the logit"] if self.known else []))
 
     def numbers(self, layer: int, head: int) -> tuple[float, ...]:
         """The numbers of one head, one for each of `columns`."""
-        both = float(self.change[layer, head]), float(self.direct[layer, head])
-        return both[: len(self.columns)]
+        cells = float(self.change[layer, head]), float(self.direct[layer, head])
+        return cells[: len(self.columns)]
 
     def others(self, layer: int, head: int) -> str:
-        """The median of what the other heads of its layer change, one at a time, in words; empty where it is the only one."""
+        """The median change over the other heads of the layer, ablated one at a time, in words; empty if there are no other heads."""
         import numpy as np
 
         rest = np.delete(self.change[layer, : self.n_heads[layer]], head)
-        return f"Another head of its layer: {by(float(np.median(rest)))} (median of {len(rest)})." if len(rest) else ""
+        return (
+            f"Another head of its layer: {signed(float(np.median(rest)))} (median of {len(rest)})." if len(rest) else ""
+        )
 
     def sorted(self) -> tuple[tuple[int, int], ...]:
-        """All heads, the one whose silencing changes most first."""
-        return tuple(sorted(self.heads, key=lambda one: -abs(float(self.change[one]))))
+        """All heads, by decreasing size of their change."""
+        return tuple(sorted(self.heads, key=lambda pair: -abs(float(self.change[pair]))))
 
     def frame(self, order: Sequence[tuple[int, int]] = ()) -> pd.DataFrame:
-        """A row for each head in this order, or the one that changes most first: its layer, its head, `columns`."""
+        """A row for each head in this order (by default that of `sorted`): layer, head, `columns`."""
         import pandas as pd
 
         order = order or self.sorted()
-        rows = [(*one, *self.numbers(*one)) for one in order]
+        rows = [(*pair, *self.numbers(*pair)) for pair in order]
         return pd.DataFrame(rows, columns=["layer", "head", *self.columns])
 
     def said(self, layer: int, head: int) -> str:
-        """What is so of one head, in words."""
+        """The change without one head, and its direct effect, in words."""
         change = float(self.change[layer, head])
         direct = (
-            f"; it adds {by(float(self.direct[layer, head]))} to the logit straight (direct effect)"
+            f"; it adds {signed(float(self.direct[layer, head]))} directly to the logit (direct effect)"
             if self.known
             else ""
         )
-        return f"Without L{layer} H{head}: {self.what} {shown(self.before)} → {shown(self.before + change)} ({by(change)}){direct}."
+        return f"Without L{layer} H{head}: {self.what} {shown(self.before)} → {shown(self.before + change)} ({signed(change)}){direct}."
 
 
 @dataclass(frozen=True)
 class Together:
-    """What silencing some heads together changes, and as many random heads of the same layers.
+    """The effect of ablating several heads together, compared with random heads of the same layers.
 
     Attributes:
-        heads: that are silenced, as (layer, head).
-        what: what is measured.
-        before: it, of the unchanged run; `after` without the heads.
-        alone: the change without each of them alone, in their order; their sum is mostly not the change without all.
-        random: the changes without as many random heads of the same layers, sorted.
+        heads: the ablated heads, as (layer, head).
+        what: the measured quantity.
+        before: the quantity in the unchanged run; `after` without the heads.
+        alone: the change without each head alone, in the order of `heads`; these rarely add up to the joint change.
+        random: the changes without the same number of random heads of the same layers, sorted.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -144,36 +146,38 @@ class Together:
 
     @property
     def change(self) -> float:
-        """What all of them together change."""
+        """The change with all of them ablated."""
         return self.after - self.before
 
     @property
     def median(self) -> float:
-        """The median of the random ones; NaN where there are no others to draw."""
+        """The median change over the random heads; NaN if there are no other heads to draw."""
         from statistics import median
 
         return median(self.random) if self.random else math.nan
 
     @property
     def said(self) -> str:
-        """It in words."""
+        """The result in words."""
         names = ", ".join(f"L{layer} H{head}" for layer, head in self.heads)
         control = (
-            f"; as many random heads of the same layers: {by(self.median)} (median of {len(self.random)})"
+            f"; the same number of random heads of the same layers: {signed(self.median)} (median of {len(self.random)})"
             if self.random
             else ""
         )
-        return f"Without {names}: {self.what} {shown(self.before)} → {shown(self.after)} ({by(self.change)}){control}."
+        return (
+            f"Without {names}: {self.what} {shown(self.before)} → {shown(self.after)} ({signed(self.change)}){control}."
+        )
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it has come.
+    """The progress of a sweep.
 
     Attributes:
-        done: heads, of `total`.
-        seconds: that the rest takes, about.
-        found: what was found, in the last.
+        done: the finished heads, of `total`.
+        seconds: the estimated remaining time.
+        found: the result, in the last report only.
     """
 
     done: int

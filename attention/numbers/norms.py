@@ -1,4 +1,4 @@
-"""The norm-weighted view: not how much a query looks at a key, but how long the vector is that it gets from there."""
+"""The norm-weighted view: the length of the vector that a query receives from each key, instead of the weight alone."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def reach(layer: Layer) -> Tensor | None:
-    """The length ‖f(x_j)‖ of what each key would bring if its weight were 1, [head key_pos]; None where V or W_O is not known.
+    """The length ‖f(x_j)‖ of the vector that each key contributes at weight 1, [head key_pos]; None if V or W_O is unknown.
 
-    f(x_j) = (x_j W_V + b_V) W_O, with the rows of W_O that belong to the head: the key's value, as the output gets it.
+    f(x_j) = (x_j W_V + b_V) W_O with the head's rows of W_O: the value of the key, as projected to the output.
     Source: Kobayashi et al. 2020, "Attention is Not Only a Weight: Analyzing Transformers with Vector Norms", section 3.
     """
     if not (layer.has(VALUE) and layer.has("w_o")):
@@ -33,39 +33,41 @@ def reach(layer: Layer) -> Tensor | None:
         import torch
 
         value, w_o = layer[VALUE], layer["w_o"]
-        group = len(w_o) // len(value)  # query heads that share a key head
+        group = len(w_o) // len(value)  # query heads per key-value head
         return torch.stack([(value[head // group] @ w_o[head]).norm(dim=-1) for head in range(len(w_o))])
 
     return kept.matrix(layer.number, "reach", None, make)
 
 
 def has(layer: Layer) -> bool:
-    """Whether a layer has what the norm-weighted view needs; nothing is worked out."""
+    """Whether a layer has everything that the norm-weighted view needs; computes nothing."""
     return all(layer.has(name) for name in (WEIGHTS, VALUE, "w_o"))
 
 
 def _norms(trace: Trace, layer: int, head: int) -> Tensor:
-    its = trace.layer(layer)
-    lengths = reach(its)
+    source = trace.layer(layer)
+    lengths = reach(source)
     if lengths is None:
         raise MissingError(
             "The norm-weighted view needs values and W_O, which this layer does not have: choose another layer or source."
         )
-    own = lengths[head]
-    return kept.matrix(its.number, ("norms", head), its.formula, lambda: its.matrix(WEIGHTS, head) * own)
+    head_lengths = lengths[head]
+    return kept.matrix(
+        source.number, ("norms", head), source.formula, lambda: source.matrix(WEIGHTS, head) * head_lengths
+    )
 
 
-def _told(work: Working, _: Trace) -> Explanation:
+def _explain(work: Working, _: Trace) -> Explanation:
     cell, lengths = work.cell, reach(work.layer)
-    assert lengths is not None  # the map is there
+    assert lengths is not None  # the map exists
     weight, length = work.number_at(WEIGHTS, cell.row, cell.column), float(lengths[cell.head, cell.column])
 
     def line(digits: int) -> Printed:
         return product(weight, length, digits)
 
     words = (
-        f"The weight of key {cell.column}, times the length of what it brings: its value through the head's part of W_O. "
-        f"A key with a short value has little effect, however large its weight is."
+        f"The weight of key {cell.column} times the length of its contribution: its value, projected by the head's part of W_O. "
+        f"A key with a short value has little effect, however large its weight."
     )
     at = f"{cell.row},{cell.column}"
     tex = rf"\lVert A_{{{at}}} f(x_{{{cell.column}}}) \rVert = A_{{{at}}} \, \lVert f(x_{{{cell.column}}}) \rVert"
@@ -75,15 +77,15 @@ def _told(work: Working, _: Trace) -> Explanation:
 
 NORMS = Reading(
     Step("norm-weighted", "‖A f(x)‖", r"\lVert A f \rVert", ("head", "query_pos", "key_pos"), "A ‖f(x)‖, f(x) = (x W_V + b_V) W_O",
-         "probability", masked=True),  # a length has no sign: it is drawn as a share is, stretched to the largest
-    "How long the vector is that a query gets from each key. A large weight on a key whose value is short does little.",
+         "probability", masked=True),  # a length has no sign: it is drawn like a probability, scaled to the largest value
+    "The length of the vector that a query receives from each key. A large weight on a key with a short value has little effect.",
     "Kobayashi et al. 2020, Attention is Not Only a Weight: Analyzing Transformers with Vector Norms",
-    _norms, _told, per_head=True,
+    _norms, _explain, per_head=True,
 )  # fmt: skip
-"""The weights times the lengths of what they weigh; the residual, LayerNorm and sums of vectors are left out."""
+"""Attention weights times the lengths of the weighted vectors; without the residual stream, LayerNorm and the sum over keys."""
 
 CAUTION = (
     "Attention is not by itself an explanation: other weights can give the same output (Jain & Wallace 2019), and whether that "
-    "matters depends on what is asked (Wiegreffe & Pinter 2019). A weight says where a vector was read, not what it did."
+    "matters depends on the question (Wiegreffe & Pinter 2019). A weight tells where a vector was read, not what it did."
 )
-"""What stands beside it."""
+"""The caution that accompanies the norm-weighted view."""

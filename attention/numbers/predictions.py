@@ -1,4 +1,4 @@
-"""What a change inside a model does to what it says: each token's rank and probability before and after, and how far apart the two are."""
+"""How a prediction changes under an intervention: ranks and probabilities before and after, and the distance between the two."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SAME = 1e-6
-"""What single precision may make of the same numbers: a smaller change of a logarithm is none."""
+"""The single-precision noise of a log-probability: smaller changes count as none."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """One token in what a model says.
+    """One token of a prediction.
 
     Attributes:
-        token: as it is read, and its `id`.
-        probability: of the token; `log_probability` its natural logarithm.
+        token: as it is displayed, with its `id`.
+        probability: of the token; `log_probability` is its natural logarithm.
         logit: before the softmax over the vocabulary.
-        rank: its place among all tokens, from 1; those with equal logits share the first.
-        before: the same of the unchanged model; None where nothing is compared.
+        rank: among all tokens, from 1; equal logits share a rank.
+        before: the same token for the unchanged model; None without a comparison.
     """
 
     token: str
@@ -40,34 +40,34 @@ class Said:
 
     @property
     def moved(self) -> str:
-        """How its rank has changed: ↑ 3, ↓ 1, or nothing."""
+        """The change of its rank: ↑ 3, ↓ 1, or empty."""
         by = 0 if self.before is None else self.before.rank - self.rank
         return f"{'↑' if by > 0 else '↓'} {abs(by):,}" if by else ""
 
 
 def said(prediction: Prediction, token: int, name: str, before: Prediction | None = None) -> Said:
-    """What a prediction says of one token, and what the unchanged model said `before`."""
+    """The prediction's numbers for one token, beside those of the unchanged model's prediction `before`."""
     logit = prediction.row[token]
-    log = float(prediction.log_row[token])
+    log_probability = float(prediction.log_row[token])
     rank = 1 + int((prediction.row > logit).sum())
-    earlier = None if before is None else said(before, token, name)
-    return Said(name, token, float(prediction.log_row[token].exp()), log, float(logit), rank, earlier)
+    reference = None if before is None else said(before, token, name)
+    return Said(name, token, float(prediction.log_row[token].exp()), log_probability, float(logit), rank, reference)
 
 
 def likeliest(
     prediction: Prediction, before: Prediction | None = None, named: Sequence[tuple[int, str]] = ()
 ) -> tuple[Said, ...]:
-    """The likeliest tokens; below them what was the likeliest `before`, and those that were `named`, as (id, token)."""
+    """The likeliest tokens by rank, together with the likeliest token of `before` and the tokens `named` as (id, token)."""
     wanted = dict(zip(prediction.ids, prediction.tokens, strict=True))
     if before is not None:
         wanted |= {before.ids[0]: before.tokens[0]}
     wanted |= dict(named)
-    found = [said(prediction, token, name, before) for token, name in wanted.items()]
-    return tuple(sorted(found, key=lambda one: one.rank))
+    entries = [said(prediction, token, name, before) for token, name in wanted.items()]
+    return tuple(sorted(entries, key=lambda entry: entry.rank))
 
 
 def divergence(before: Prediction, after: Prediction) -> float:
-    """KL(before ‖ after), in nats: how much is lost where the changed model speaks for the unchanged one.
+    """KL(before ‖ after), in nats: the information lost if the changed model stands in for the unchanged one.
 
     Source: Kullback & Leibler 1951, "On Information and Sufficiency".
     """
@@ -76,7 +76,7 @@ def divergence(before: Prediction, after: Prediction) -> float:
 
 
 def difference(prediction: Prediction, target: int, distractor: int) -> float:
-    """How much larger the logit of the target is than that of the distractor (logit difference).
+    """The logit of the target minus the logit of the distractor (logit difference).
 
     Source: Wang et al. 2022, "Interpretability in the Wild", section 2.
     """
@@ -84,20 +84,20 @@ def difference(prediction: Prediction, target: int, distractor: int) -> float:
 
 
 def before_of(prediction: Prediction, now: Trace, unchanged: Trace) -> Prediction | None:
-    """What the unchanged model says at the same place; None where it says nothing there, or has read something else up to there."""
-    upto = prediction.position + 1
-    if now.read[:upto] != unchanged.read[:upto] or (prediction.fills and now.read != unchanged.read):
+    """The unchanged model's prediction at the same position; None if it has none there, or its input differs up to there."""
+    end = prediction.position + 1
+    if now.read[:end] != unchanged.read[:end] or (prediction.fills and now.read != unchanged.read):
         return None
-    return next((one for one in unchanged.predictions if one.position == prediction.position), None)
+    return next((candidate for candidate in unchanged.predictions if candidate.position == prediction.position), None)
 
 
 def cosines(before: Trace, after: Trace) -> Tensor | None:
-    """The cosine between the vectors of each token before and after, [query_pos]; None where there are none to compare."""
+    """The cosine between the vectors of each token before and after, [query_pos]; None if there are no vectors to compare."""
     if before.vectors is None or after.vectors is None or before.vectors.shape != after.vectors.shape:
         return None
-    one, other = before.vectors.double(), after.vectors.double()
-    found: Tensor = (one * other).sum(-1) / (one.norm(dim=-1) * other.norm(dim=-1)).clamp_min(1e-300)
-    return found
+    old, new = before.vectors.double(), after.vectors.double()
+    cosine: Tensor = (old * new).sum(-1) / (old.norm(dim=-1) * new.norm(dim=-1)).clamp_min(1e-300)
+    return cosine
 
 
 def summed_up(
@@ -106,7 +106,7 @@ def summed_up(
     target: tuple[int, str] | None = None,
     distractor: tuple[int, str] | None = None,
 ) -> tuple[str, ...]:
-    """What a change does to a prediction, in sentences, the most important first."""
+    """The effect of an intervention on a prediction, in sentences, the most important first."""
     lines: list[str] = []
     watched = target or (
         (prediction if before is None else before).ids[0],
@@ -119,14 +119,14 @@ def summed_up(
         if abs(now.log_probability - was.log_probability) <= SAME and divergence(before, prediction) <= SAME:
             lines.append("The prediction is the same to rounding.")
         else:
-            leads = prediction.tokens[0] if prediction.ids[0] != before.ids[0] else ""
-            led = f"; now “{leads}” leads" if leads else ""
-            lines.append(f"“{watched[1]}” {shown(was.probability)} → {shown(now.probability)}{led}.")
+            new_first = prediction.tokens[0] if prediction.ids[0] != before.ids[0] else ""
+            suffix = f"; “{new_first}” is now the likeliest" if new_first else ""
+            lines.append(f"“{watched[1]}” {shown(was.probability)} → {shown(now.probability)}{suffix}.")
     if target and distractor:
-        now_by = difference(prediction, target[0], distractor[0])
-        was_by = "" if before is None else f"{shown(difference(before, target[0], distractor[0]))} → "
+        current = difference(prediction, target[0], distractor[0])
+        earlier = "" if before is None else f"{shown(difference(before, target[0], distractor[0]))} → "
         lines.append(
-            f"Logit of “{target[1]}” less that of “{distractor[1]}”: {was_by}{shown(now_by)} (logit difference)."
+            f"Logit of “{target[1]}” minus logit of “{distractor[1]}”: {earlier}{shown(current)} (logit difference)."
         )
     if before is not None:
         lines.append(f"KL from the unchanged model: {shown(divergence(before, prediction))} nats.")
@@ -134,23 +134,23 @@ def summed_up(
 
 
 def frame(rows: Sequence[Said]) -> pd.DataFrame:
-    """The tokens of a prediction as a table, with what they were before where that is known."""
+    """The tokens of a prediction as a table, with the unchanged model's numbers if there is a comparison."""
     import pandas as pd
 
-    compared = any(one.before is not None for one in rows)
+    compared = any(entry.before is not None for entry in rows)
     names = ("rank", "probability", "log_probability", "logit")
     return pd.DataFrame(
         [
-            {"token": one.token}
-            | {name: getattr(one, name) for name in names}
-            | ({f"{name}_before": getattr(one.before, name, None) for name in names} if compared else {})
-            for one in rows
+            {"token": entry.token}
+            | {name: getattr(entry, name) for name in names}
+            | ({f"{name}_before": getattr(entry.before, name, None) for name in names} if compared else {})
+            for entry in rows
         ]
     )
 
 
 class Moved(NamedTuple):
-    """How far the vector of one token has moved: the `cosine` with what it was."""
+    """How far the vector of one token has moved: its cosine with the unchanged vector."""
 
     position: int
     token: str
@@ -158,34 +158,37 @@ class Moved(NamedTuple):
 
 
 def moved(before: Trace, after: Trace) -> tuple[Moved, ...]:
-    """How far the vector of each token has moved; nothing where there are none to compare."""
-    found = cosines(before, after)
-    if found is None:
+    """How far the vector of each token has moved; empty if there are no vectors to compare."""
+    values = cosines(before, after)
+    if values is None:
         return ()
-    return tuple(Moved(at, token, one) for at, (token, one) in enumerate(zip(after.read, found.tolist(), strict=True)))
-
-
-def moved_in_words(those: Sequence[Moved]) -> str:
-    """Which token moved the most, in a sentence."""
-    most = min(those, key=lambda one: one.cosine)
-    if 1 - most.cosine <= SAME:
-        return "The vectors of all tokens are the same to rounding."
-    return (
-        f"{most.token} (token {most.position}) has moved the most: its last vector has a cosine of {beside_one(most.cosine)} with what it was, "
-        f"all of them {beside_one(sum(one.cosine for one in those) / len(those))} on average."
+    return tuple(
+        Moved(position, token, cosine)
+        for position, (token, cosine) in enumerate(zip(after.read, values.tolist(), strict=True))
     )
 
 
-def moved_briefly(those: Sequence[Moved]) -> str:
-    """How far all vectors have moved, in a few words."""
-    mean = sum(one.cosine for one in those) / len(those)
+def moved_in_words(moves: Sequence[Moved]) -> str:
+    """The token that moved the most, in a sentence."""
+    most = min(moves, key=lambda item: item.cosine)
+    if 1 - most.cosine <= SAME:
+        return "The vectors of all tokens are the same to rounding."
+    return (
+        f"{most.token} (token {most.position}) moved the most: its last vector has a cosine of {beside_one(most.cosine)} with the unchanged one; "
+        f"the mean over all tokens is {beside_one(sum(item.cosine for item in moves) / len(moves))}."
+    )
+
+
+def moved_briefly(moves: Sequence[Moved]) -> str:
+    """How far the vectors have moved on average, in a few words."""
+    mean = sum(item.cosine for item in moves) / len(moves)
     return (
         "Vectors the same to rounding." if 1 - mean <= SAME else f"Vectors moved: cosine {beside_one(mean)} on average."
     )
 
 
-def moved_frame(those: Sequence[Moved]) -> pd.DataFrame:
-    """The same as a table."""
+def moved_frame(moves: Sequence[Moved]) -> pd.DataFrame:
+    """The moved vectors as a table."""
     import pandas as pd
 
-    return pd.DataFrame(those, columns=["position", "token", "cosine"])
+    return pd.DataFrame(moves, columns=["position", "token", "cosine"])

@@ -1,4 +1,4 @@
-"""A weight of words: the weights of their pieces, put together."""
+"""The weight between words: the weights of their subword tokens, merged."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from attention.numbers.working import Working
 from attention.printed import Arithmetic, Parts, Printed, factor, number, quotient, total
 
 
-def together(work: Working) -> Explanation:
-    """The weights of the pieces, summed over those of the key and averaged over those of the query, or divided by what is left."""
+def explain_merged(work: Working) -> Explanation:
+    """The subword weights, summed over the key's tokens and averaged over the query's, or divided by their total."""
     layer, cell = work.layer, work.cell
     assert isinstance(layer, MergedLayer)
     rows, columns = layer.queries.spans[cell.row], layer.keys.spans[cell.column]
@@ -20,8 +20,8 @@ def together(work: Working) -> Explanation:
     values = pieces[0, :, slice(*columns)].double().flatten().tolist()
     left = math.fsum(float(pieces[0, :, slice(*span)].double().sum()) for span in layer.keys.spans)
     if layer.renormalised and not left:
-        words = "These queries give nothing to any token that is shown: nothing is left to be divided."
-        return work.stated(0.0, words, "no token that is shown gets anything")
+        words = "These queries give no weight to any visible token, so there is nothing to normalize."
+        return work.stated(0.0, words, "no visible token gets any weight")
     below = left if layer.renormalised else float(rows[1] - rows[0])
     parts, above = Parts(values), math.fsum(values)
 
@@ -32,11 +32,11 @@ def together(work: Working) -> Explanation:
     def short(digits: int) -> Printed:
         return quotient(number(above, digits), number(below, digits))
 
-    words = f"{_count(columns)} of the key, {_count(rows)} of the query: their weights, summed over the key"
+    words = f"{_count(columns)} of the key, {_count(rows)} of the query: the weights are summed over the key"
     words += (
-        ", divided by what these queries give to all tokens that are shown."
+        ", and divided by the total that these queries give to visible tokens."
         if layer.renormalised
-        else ", averaged over the query."
+        else ", and averaged over the query."
     )
     tex = r"\frac{\sum_{i,j} A_{ij}}{" + (r"\sum_{i,l} A_{il}" if layer.renormalised else "n") + "}"
     return work.made(Arithmetic(tex, [line, short], [short], words, [above, below], "quotient"))

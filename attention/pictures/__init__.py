@@ -1,1 +1,1 @@
-"""What one sees of a trace: maps, curves, and what a page draws by itself."""
+"""Figures of a trace: maps, charts, and the data that a page needs to draw them itself."""

@@ -1,4 +1,4 @@
-"""The metrics of all heads as points: one against another, or against the layer."""
+"""Scatter charts of head metrics: one metric against another, or against the layer."""
 
 from __future__ import annotations
 
@@ -13,93 +13,93 @@ from attention.pictures.contract import Meta
 from attention.pictures.layout import CHOSEN, NO_TEMPLATE, Spec
 
 LAYER = "layer"
-"""What stands across where a metric is drawn against the number of the layer."""
+"""The x-axis of a metric drawn against the layer."""
 
 AXES = (LAYER, *NAMES)
 INK = "#3d8bc9"  # readable on white and on black
 GRID = "rgba(128,128,140,0.28)"
-_SPREAD = 0.6  # of a layer's room, over which its heads lie side by side
+_SPREAD = 0.6  # the fraction of a layer's width over which its heads are spread
 
 
 def heads_of(table: Table, across: str, up: str, chosen: tuple[int, int] | None = None) -> Spec:
-    """Every head as a point: a metric `up`, and another one or the layer `across`; heads for which one is not defined are left out.
+    """Returns a chart with a point for every head: the metric `up` against another metric or the layer `across`; undefined values are left out.
 
-    Against the layer a line shows what uniform attention would give. The `chosen` head is marked.
+    Against the layer, a line shows uniform attention. The `chosen` head is marked.
 
     Raises:
         MissingError: there is no such metric.
     """
     ys = table.column(find(up).name)
-    layers, heads = (np.array([one[i] for one in table.heads]) for i in range(2))
-    xs = _beside(layers, heads, table.n_heads) if across == LAYER else table.column(find(across).name)
-    there = ~(np.isnan(xs) | np.isnan(ys))
+    layers, heads = (np.array([layer_head[i] for layer_head in table.heads]) for i in range(2))
+    xs = _spread_positions(layers, heads, table.n_heads) if across == LAYER else table.column(find(across).name)
+    defined = ~(np.isnan(xs) | np.isnan(ys))
     names = [f"L{layer} H{head}" for layer, head in table.heads]
     marker: dict[str, Any] = {"size": 9, "color": INK, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}}
     data: list[dict[str, Any]] = []
     if len(table.n_heads) > 1 and across != LAYER:
-        marker["color"], beside = _by_layer(layers[there], len(table.n_heads))
-        data.append(beside)
+        marker["color"], colorbar_trace = _layer_colors(layers[defined], len(table.n_heads))
+        data.append(colorbar_trace)
     hover = f"%{{text}}<br>{up} <b>%{{y:.4g}}</b>" + (f"<br>{across} <b>%{{x:.4g}}</b>" if across != LAYER else "")
     points = {
-        "type": "scatter", "mode": "markers", "x": xs[there], "y": ys[there], "text": [name for name, is_there in zip(names, there, strict=True) if is_there],
+        "type": "scatter", "mode": "markers", "x": xs[defined], "y": ys[defined], "text": [name for name, is_defined in zip(names, defined, strict=True) if is_defined],
         "marker": marker, "hovertemplate": f"{hover}<extra></extra>", "showlegend": False, "cliponaxis": False,
     }  # fmt: skip
     if across == LAYER:
         data.append(_uniform(table, up))
     data.append(points)
-    own = None if chosen not in table.heads else table.heads.index(chosen)
-    if own is not None and there[own]:
+    chosen_index = None if chosen not in table.heads else table.heads.index(chosen)
+    if chosen_index is not None and defined[chosen_index]:
         ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN}}
         data.append({
-            "type": "scatter", "mode": "markers", "x": xs[[own]], "y": ys[[own]], "marker": ring, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False,
+            "type": "scatter", "mode": "markers", "x": xs[[chosen_index]], "y": ys[[chosen_index]], "marker": ring, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False,
         })  # fmt: skip
-    left_out = int((~there).sum())
-    told = f"on this text: a point for each of {int(there.sum())} heads" + (f", {left_out} without a number" if left_out else "")  # fmt: skip
-    told += "; the line is uniform attention" if across == LAYER and not np.isnan(table.uniform[:, NAMES.index(up)]).all() else ""  # fmt: skip
-    drawn = [xs[there], ys[there]]
+    n_undefined = int((~defined).sum())
+    subtitle = f"on this text: a point for each of {int(defined.sum())} heads" + (f", {n_undefined} without a number" if n_undefined else "")  # fmt: skip
+    subtitle += "; the line is uniform attention" if across == LAYER and not np.isnan(table.uniform[:, NAMES.index(up)]).all() else ""  # fmt: skip
+    coordinates = [xs[defined], ys[defined]]
     if across == LAYER:
-        drawn[1] = np.append(drawn[1], table.uniform[:, NAMES.index(up)])
-    ends = (float(np.nanmax(drawn[0], initial=0)), float(np.nanmax(drawn[1], initial=0)))
+        coordinates[1] = np.append(coordinates[1], table.uniform[:, NAMES.index(up)])
+    largest = (float(np.nanmax(coordinates[0], initial=0)), float(np.nanmax(coordinates[1], initial=0)))
     figure = chart(
         f"{up} and {across}",
-        told,
-        f"Scatter chart of the heads, {up} against {across}, {told}. {_extremes(names, ys, there, up)}".rstrip(),
+        subtitle,
+        f"Scatter chart of the heads, {up} against {across}, {subtitle}. {_extremes(names, ys, defined, up)}".rstrip(),
         height=360,
     )
     figure["data"], figure["layout"]["hovermode"] = data, "closest"
-    x = _layers(len(table.n_heads)) if across == LAYER else {"range": _room(ends[0])}
-    axes(figure, across, up, x, {"range": _room(ends[1])})
+    x = _layer_axis(len(table.n_heads)) if across == LAYER else {"range": _padded_range(largest[0])}
+    axes(figure, across, up, x, {"range": _padded_range(largest[1])})
     return figure
 
 
-def _layers(count: int) -> dict[str, Any]:
-    """What an axis has that runs over the numbers of so many layers."""
+def _layer_axis(count: int) -> dict[str, Any]:
+    """Returns the keys of an axis over layers."""
     ticks = list(range(0, count, max(1, math.ceil(count / 16))))
     return {"range": [-0.5, count - 0.5], "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks], "showgrid": False}
 
 
-def _beside(layers: Any, heads: Any, n_heads: tuple[int, ...]) -> Any:
-    """The layer of each head, the heads of one layer a little apart."""
-    many = np.array([n_heads[layer] for layer in layers])
-    return layers + _SPREAD * ((heads + 0.5) / many - 0.5)
+def _spread_positions(layers: Any, heads: Any, n_heads: tuple[int, ...]) -> Any:
+    """Returns the x-position of each head: its layer, with the heads of one layer spread."""
+    n_heads_of_layer = np.array([n_heads[layer] for layer in layers])
+    return layers + _SPREAD * ((heads + 0.5) / n_heads_of_layer - 0.5)
 
 
-def _by_layer(layers: Any, many: int) -> tuple[list[str], dict[str, Any]]:
-    """The colour of each point by its layer, and a trace without points that has the bar of these colours."""
-    colors = scales.mixed(layers / (many - 1))
-    ticks = sorted({0, (many - 1) // 2, many - 1})
+def _layer_colors(layers: Any, n_layers: int) -> tuple[list[str], dict[str, Any]]:
+    """Returns the colour of each point by its layer, and a trace without points for the colour bar."""
+    colors = scales.interpolate_colors(layers / (n_layers - 1))
+    ticks = sorted({0, (n_layers - 1) // 2, n_layers - 1})
     bar = {
         "thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks],
         "orientation": "h", "len": 0.3, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4,
     }  # fmt: skip
-    marker = {"cmin": 0, "cmax": many - 1, "colorscale": scales.PROBABILITY, "showscale": True, "colorbar": bar}
+    marker = {"cmin": 0, "cmax": n_layers - 1, "colorscale": scales.PROBABILITY, "showscale": True, "colorbar": bar}
     return colors, {
         "type": "scatter", "mode": "markers", "x": [None], "y": [None], "hoverinfo": "skip", "showlegend": False, "marker": marker,
     }  # fmt: skip
 
 
 def _uniform(table: Table, up: str) -> dict[str, Any]:
-    """A short line for each layer, where all heads would lie if no query had a preference."""
+    """Returns a short line for each layer at the value of uniform attention."""
     numbers = table.uniform[:, NAMES.index(up)]
     xs, ys = [], []
     for layer, number in enumerate(numbers):
@@ -112,22 +112,22 @@ def _uniform(table: Table, up: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _extremes(names: list[str], ys: Any, there: Any, up: str) -> str:
-    """Which heads lie highest and lowest, in words."""
-    if not there.any():
+def _extremes(names: list[str], ys: Any, defined: Any, up: str) -> str:
+    """Returns in words which heads have the highest and the lowest value."""
+    if not defined.any():
         return ""
-    most, least = int(np.where(there, ys, -math.inf).argmax()), int(np.where(there, ys, math.inf).argmin())
-    return f"Highest {up}: {names[most]} with {ys[most]:.4g}; lowest: {names[least]} with {ys[least]:.4g}."
+    highest, lowest = int(np.where(defined, ys, -math.inf).argmax()), int(np.where(defined, ys, math.inf).argmin())
+    return f"Highest {up}: {names[highest]} with {ys[highest]:.4g}; lowest: {names[lowest]} with {ys[lowest]:.4g}."
 
 
-def _room(most: float) -> list[float]:
-    """From 0 to what is a little more than the largest number, with all of a point in it."""
-    top = 1.0 if 0.5 < most <= 1 else most or 1.0
+def _padded_range(largest: float) -> list[float]:
+    """Returns the range of an axis from 0 to slightly above the largest number, so that no point is cut."""
+    top = 1.0 if 0.5 < largest <= 1 else largest or 1.0
     return [-0.04 * top, 1.06 * top]
 
 
 def chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
-    """An empty chart with our title, ground and margins; colours stand on either theme, and a click does nothing."""
+    """Returns an empty chart with title, background and margins; its colours suit both themes, and clicks do nothing."""
     meta: Meta = {"alt": f"{alt} The table has the numbers.", "step": "", "panels": []}
     layout = {
         "title": {
@@ -141,7 +141,7 @@ def chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
 
 
 def axes(figure: Spec, x_title: str, y_title: str, x: Spec | None = None, y: Spec | None = None) -> None:
-    """Gives a chart axes with these titles, and with what `x` and `y` have of their own."""
-    plain = {"gridcolor": GRID, "zeroline": False, "showline": False, "ticks": ""}
-    for axis, title, own in (("xaxis", x_title, x), ("yaxis", y_title, y)):
-        figure["layout"][axis] = {**plain, "title": {"text": title, "standoff": 8}, **(own or {})}
+    """Adds axes with these titles to a chart; `x` and `y` have further keys."""
+    common = {"gridcolor": GRID, "zeroline": False, "showline": False, "ticks": ""}
+    for axis, title, extra in (("xaxis", x_title, x), ("yaxis", y_title, y)):
+        figure["layout"][axis] = {**common, "title": {"text": title, "standoff": 8}, **(extra or {})}

@@ -1,6 +1,6 @@
-"""What a figure says of itself, and what a page is told in one message: every key that travels, with its type.
+"""The message from Python to the page and the metadata of a figure: every key that is sent, with its type.
 
-The script of the page reads the same; it says so in attention/pictures/figure/message.js, and tests/test_message_contract.py compares the two
+`attention/pictures/figure/message.js` declares the same keys for the page's script; tests/test_message_contract.py compares both declarations
 with each other and with what is sent.
 """
 
@@ -12,14 +12,14 @@ from typing import Any, NotRequired, TypedDict
 from numpy.typing import NDArray
 
 
-class Names(TypedDict):
-    """The names along an axis, by position as a text."""
+class AxisNames(TypedDict):
+    """The labels along an axis, by position as a string."""
 
     labelalias: dict[str, str]
 
 
 class Blocks(TypedDict):
-    """How a map was pooled: the rows and columns of a block, where the first lies, and the window [top, bottom, left, right)."""
+    """The pooling of a map: rows (`down`) and columns (`across`) of a block, the first block's position, and the window [top, bottom, left, right)."""
 
     down: int
     across: int
@@ -32,19 +32,19 @@ class Meta(TypedDict):
     """``layout.meta`` of a figure.
 
     Attributes:
-        alt: a sentence for who cannot see it.
-        step: what is shown, a step, a parameter or "mask"; empty for a chart.
-        layer: the number of the layer it belongs to.
-        panels: where the matrix of each head lies, see `layout.Panel`; empty for a chart, which takes no clicks.
-        axes: what its rows and columns are called.
-        file: the parts of the name under which it is saved.
-        chosen: the row and column where the keyboard begins.
-        ground: the trace that a page lays over cells which a mask hides while it is turned.
-        blocks: of a map that was pooled for a screen.
-        at: where in its block each number stands, counted row by row.
-        rows: the names of single rows, where a cell of several panels is a block.
+        alt: the text for screen readers.
+        step: the step, parameter or "mask" that is shown; empty for a chart.
+        layer: the index of its layer.
+        panels: where the matrix of each head lies, see `layout.Panel`; empty for a chart, which is not clickable.
+        axes: the names of its rows and columns.
+        file: the parts of the name of a saved file.
+        chosen: the row and column where keyboard navigation starts.
+        hidden_trace: the trace that the page draws for hidden cells while the mask changes.
+        blocks: the pooling of a map that was reduced for the screen.
+        offsets: the offset of each number in its block, counted row by row.
+        rows: the labels of single rows, where each cell of a mosaic is a block.
         columns: the same for columns.
-        wide: the pixels for which its height was chosen; where it has less it is lower, and the names of its panels shorter.
+        design_width: the width in pixels for which its height was chosen; a narrower figure is lower and shortens the panels' names.
     """
 
     alt: str
@@ -54,32 +54,32 @@ class Meta(TypedDict):
     axes: NotRequired[list[str]]
     file: NotRequired[list[str]]
     chosen: NotRequired[list[int] | None]
-    ground: NotRequired[dict[str, Any]]
+    hidden_trace: NotRequired[dict[str, Any]]
     blocks: NotRequired[Blocks]
-    at: NotRequired[NDArray[Any]]
-    rows: NotRequired[Names]
-    columns: NotRequired[Names]
-    wide: NotRequired[int]
+    offsets: NotRequired[NDArray[Any]]
+    rows: NotRequired[AxisNames]
+    columns: NotRequired[AxisNames]
+    design_width: NotRequired[int]
 
 
 class Live(TypedDict):
-    """What a page makes steps from, see `live.live`."""
+    """The data from which the page computes steps, see `live.live`."""
 
     head: int
     heads: dict[str, Any]
     inputs: dict[str, Any]
     w_o: NDArray[Any] | None
     score: str
-    share: str
+    normalizer: str
     cap: float | None
     divisor: float
     temperature: float
     mask: dict[str, Any]
-    made: list[str]
+    computable: list[str]
 
 
 class Control(TypedDict):
-    """A knob above the maps; `only` names the values of others that it makes sense for, `names` what some options are called."""
+    """A knob above the maps. `when` has the values of other knobs for which it applies, `option_names` the labels of options, `presets` the numbers in its list."""
 
     kind: str
     name: str
@@ -90,24 +90,24 @@ class Control(TypedDict):
     high: NotRequired[float]
     options: NotRequired[list[str]]
     buttons: NotRequired[list[str]]
-    offered: NotRequired[tuple[int, ...]]
-    names: NotRequired[dict[str, str]]
-    only: NotRequired[dict[str, tuple[str, ...]]]
+    presets: NotRequired[tuple[int, ...]]
+    option_names: NotRequired[dict[str, str]]
+    when: NotRequired[dict[str, tuple[str, ...]]]
 
 
-class Own(TypedDict):
-    """What is said of a formula that the source brings along; `back` are the knobs that undo what was turned, none where nothing was.
+class OverrideNote(TypedDict):
+    """A note about the base formula of a source: whether knobs override it (`reset` has the knobs that undo this, if any).
 
-    It is marked where something inside the model is `changed`.
+    `changed` marks interventions inside the model.
     """
 
-    said: str
-    back: dict[str, Any]
+    text: str
+    reset: dict[str, Any]
     changed: bool
 
 
-class Tab(TypedDict):
-    """A step in the strip; a click also turns the `view`, and picks another `step` than it is called after."""
+class StepTab(TypedDict):
+    """A step in the strip; a click also sets `view`, and chooses `step` where that differs from `name`."""
 
     name: str
     symbol: str
@@ -132,40 +132,40 @@ Line = TypedDict(
         "from": list[dict[str, Any]],
     },
 )
-"""The chosen cell in one line: whose it is, its number, its arithmetic, and the cells it came from."""
+"""The chosen cell in one line: its position, its number, its arithmetic, and the cells that it was computed from."""
 
 
 class Message(TypedDict):
-    """All that one component of a page draws.
+    """Everything that one component of a page draws.
 
     Attributes:
         figures: each {"data", "layout"}, whose ``layout.meta`` is a `Meta`.
-        names: the names along axes, each once; a figure has their number.
-        live: what the page makes steps from by itself.
+        names: the distinct labels of axes; a figure refers to them by index.
+        live: the data from which the page computes steps.
         controls: the row above the maps.
-        own: what stands under that row where the source brings its own formula.
+        override: the note under that row where the source has its own formula.
         strip: the steps above that row.
         line: the chosen cell.
-        defaults: what each knob of the address is where the address does not name it.
-        rest: whether the rest of the page waits until the maps are painted.
-        large: whether it is projected.
-        act: how many pictures of a film there have been: each differs from the last.
-        session: whose pictures are counted; the page takes no earlier picture of the same.
-        key: of the component, for what is turned and clicked in it.
-        number: of the last turn or click that this answers; None where nothing can be turned or clicked.
+        defaults: the value of each knob that the address omits.
+        defer_rest: whether the rest of the page waits until the maps are painted.
+        large: whether letters are enlarged for a projector.
+        film_frame: the serial number of a picture of a film.
+        session: the session of that count; the page ignores earlier pictures of the same session.
+        key: the key of the component, which its user actions carry.
+        act_number: the number of the last user action that this answers; None where no action is possible.
     """
 
     figures: list[dict[str, Any]]
     names: list[Any]
     live: Live | None
     controls: Sequence[Control]
-    own: Own | None
-    strip: Sequence[Tab] | None
+    override: OverrideNote | None
+    strip: Sequence[StepTab] | None
     line: Line | None
     defaults: dict[str, str] | None
-    rest: bool
+    defer_rest: bool
     large: bool
-    act: int
+    film_frame: int
     session: str
     key: str
-    number: int | None
+    act_number: int | None

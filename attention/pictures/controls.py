@@ -1,4 +1,4 @@
-"""A knob as a control above the maps, as figure/hand.js draws it."""
+"""Describe a knob as a control above the maps, which figure/hand.js draws."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from attention.pictures.contract import Control
 
 
 def control(knob: Knob, within: Range, value: Any, layer: Layer | None) -> Control:
-    """A control as hand.js draws it, with what its kind needs."""
-    drawn: Control = {
+    """Returns the description of a control, with the keys of its kind."""
+    description: Control = {
         "kind": "switch", "name": knob.key, "label": knob.label, "help": knob.help, "value": in_url(value),
     }  # fmt: skip
     if knob.when[0]:
-        drawn["only"] = dict([knob.when])
+        description["when"] = dict([knob.when])
     match within:
         case Choice():
-            drawn |= {"kind": "choice", "options": [in_url(option) for option in within.options]}
-            if names := _names(within, layer):
-                drawn["names"] = names
+            description |= {"kind": "choice", "options": [in_url(option) for option in within.options]}
+            if names := _option_names(within, layer):
+                description["option_names"] = names
         case Whole() | Real():
-            drawn |= {
+            description |= {
                 "kind": "whole" if isinstance(within, Whole) else "slider",
                 "low": within.low,
                 "high": within.high,
             }
             if knob.usual:
-                drawn["offered"] = knob.usual
+                description["presets"] = knob.usual
         case Switch():
             pass
         case _:
             raise TypeError(within)
-    return drawn
+    return description
 
 
-def _names(within: Choice, layer: Layer | None) -> dict[str, str]:
-    """What options are called where it is not what they are: the names of layers, what the source's own mask is."""
+def _option_names(within: Choice, layer: Layer | None) -> dict[str, str]:
+    """Returns the labels of options that differ from their values, such as layer names or the source's own mask."""
     if within.names:
         return dict(zip(map(in_url, within.options), within.names, strict=True))
     if layer is None or what_if.OWN not in within.options:

@@ -1,4 +1,4 @@
-"""B − A as a map: about 0, the same colours for all layers, and hatches where a row or a column has no partner."""
+"""B − A as a map: symmetric around 0, one colour range for all layers, hatches for rows and columns without a partner."""
 
 from __future__ import annotations
 
@@ -15,41 +15,47 @@ from attention.numbers.compare import Difference, Place
 from attention.numbers.limit import limit
 from attention.pictures import scales
 from attention.pictures.contract import Meta
-from attention.pictures.drawing import GROUND, HIDDEN, place
-from attention.pictures.hatches import NO_PARTNER, hatches
-from attention.pictures.heatmap import marks, numbers_in_cells, placed
-from attention.pictures.layout import Panel, Spec, axis_title, laid_out, short
+from attention.pictures.drawing import HIDDEN, HIDDEN_TRACE, layer_label
+from attention.pictures.hatches import UNMATCHED_COLOR, hatch_lines
+from attention.pictures.heatmap import cell_outlines, numbers_in_cells, placed
+from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short
 from attention.printed import shown
 
 
-def b_less_a(step: str) -> str:
-    """What the map of B − A is called."""
+def difference_name(step: str) -> str:
+    """Returns the name of the map of B − A."""
     return f"{step}, B − A"
 
 
 def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other: Place, fit: bool = False) -> Spec:
-    """B − A as a map: 0 is white, cells that are hidden lie on their ground, and rows and columns without a partner are hatched."""
-    step, at = difference.step, Place(cell.layer, cell.head)
-    largest, of_all, _ = (difference.largest, False, at) if fit else limit(a, b, step.name, at, other)
+    """Returns B − A as a map: 0 is white, hidden cells have a neutral background, and rows and columns without a partner are hatched."""
+    step, place_of_a = difference.step, Place(cell.layer, cell.head)
+    largest, shared_range, _ = (
+        (difference.largest, False, place_of_a) if fit else limit(a, b, step.name, place_of_a, other)
+    )
     high = largest if largest > difference.rounding else 1.0
     matrix = difference.matrix.numpy()
     rows, columns = matrix.shape
     row, column = (
-        alignment.place("a", one) for alignment, one in ((difference.rows, cell.row), (difference.columns, cell.column))
+        alignment.place("a", index)
+        for alignment, index in ((difference.rows, cell.row), (difference.columns, cell.column))
     )
-    lone = [
-        [i for i, one in enumerate(axis.groups) if not one.partners] for axis in (difference.rows, difference.columns)
+    unmatched = [
+        [i for i, group in enumerate(axis.groups) if not group.partners]
+        for axis in (difference.rows, difference.columns)
     ]
 
     layers = a.layer(cell.layer), b.layer(other.layer)
     where = [
-        f"{place(layer, one.layer)}{f' H{one.head}' if step.per_head else ''}"
-        for layer, one in zip(layers, (at, other), strict=True)
+        f"{layer_label(layer, place.layer)}{f' H{place.head}' if step.per_head else ''}"
+        for layer, place in zip(layers, (place_of_a, other), strict=True)
     ]
     facts = [" → ".join(dict.fromkeys(where)), f"{rows} × {columns}"]
-    facts += [difference.said] if difference.said else []  # what changes with every turn would have all drawn anew
-    facts += [f"{_some(lone[0], 'row')} and {_some(lone[1], 'column')} without a partner"] if any(lone) else []
-    facts += [] if of_all or fit or len(a.layers) == 1 else ["colours of this layer"]
+    # Nothing that changes while a knob moves, or the whole map would be drawn again.
+    facts += [difference.said] if difference.said else []
+    if any(unmatched):
+        facts.append(f"{_count(unmatched[0], 'row')} and {_count(unmatched[1], 'column')} without a partner")
+    facts += [] if shared_range or fit or len(a.layers) == 1 else ["colours of this layer"]
     alt = (
         f"Heatmap of {step.name}, B − A, {', '.join(facts)}, largest {shown(difference.largest)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
         f"colours from {shown(-high)} to {shown(high)}, 0 in white."
@@ -57,32 +63,35 @@ def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other
     panel = Panel(cell.head, 0, 0, rows, columns)
     meta: Meta = {
         "alt": alt,
-        "step": b_less_a(step.name),
+        "step": difference_name(step.name),
         "layer": cell.layer,
         "panels": [asdict(panel) | {"layer": cell.layer}],
         "axes": [short(step.row_axis), short(step.column_axis)],
         "file": [f"{step.name}-B-minus-A", f"L{cell.layer}-H{cell.head}"],
     }
     heading = f"<b>B − A</b>  {step.name}"
-    named = _Named(difference, *layers)
-    layout = laid_out(named.layer, (step.row_axis, step.column_axis), [panel], heading, facts, meta, (rows, columns))
-    named.write(layout)
-    layout["shapes"] = [*hatches(lone[0], lone[1], rows, columns), *marks(rows, columns, row, column)]
-    return placed({"data": _data(difference, matrix, lone, high), "layout": layout}, row, column)
+    labels = _AxisLabels(difference, *layers)
+    layout = map_layout(labels.layer, (step.row_axis, step.column_axis), [panel], heading, facts, meta, (rows, columns))
+    labels.write(layout)
+    layout["shapes"] = [
+        *hatch_lines(unmatched[0], unmatched[1], rows, columns),
+        *cell_outlines(rows, columns, row, column),
+    ]
+    return placed({"data": _data(difference, matrix, unmatched, high), "layout": layout}, row, column)
 
 
-def _some(those: list[int], what: str) -> str:
-    return f"{len(those)} {what}{'s' * (len(those) != 1)}"
+def _count(indices: list[int], noun: str) -> str:
+    return f"{len(indices)} {noun}{'s' * (len(indices) != 1)}"
 
 
-def _data(difference: Difference, matrix: Any, lone: list[list[int]], high: float) -> list[dict[str, Any]]:
+def _data(difference: Difference, matrix: Any, unmatched: list[list[int]], high: float) -> list[dict[str, Any]]:
     step = difference.step
     hover = f"{step.name}, B − A<br>{short(step.row_axis)} %{{y}}<br>{short(step.column_axis)} %{{x}}<br>"
-    painted, _ = scales.painted(replace(step, kind="signed"), -high, high, "fixed")
+    color_keys, _ = scales.painted(replace(step, kind="signed"), -high, high, "fixed")
     heat = {
         "type": "heatmap",
         "z": matrix,
-        **painted,
+        **color_keys,
         "colorscale": scales.DIFFERENCE,
         "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
         "hoverongaps": False,
@@ -91,25 +100,25 @@ def _data(difference: Difference, matrix: Any, lone: list[list[int]], high: floa
     data = [heat]
     gaps = np.isnan(matrix)
     if gaps.any():
-        apart = np.zeros_like(gaps)
-        apart[lone[0], :] = apart[:, lone[1]] = True
-        covered = np.zeros_like(gaps) if difference.hidden is None else difference.hidden.numpy() & ~apart
-        # What several pieces are in the other state has no number where these cannot be put together.
-        for said, cells, color in (
-            ("hidden by the mask", covered, HIDDEN),
-            ("no partner", gaps & ~covered, NO_PARTNER),
+        unmatched_cells = np.zeros_like(gaps)
+        unmatched_cells[unmatched[0], :] = unmatched_cells[:, unmatched[1]] = True
+        hidden = np.zeros_like(gaps) if difference.hidden is None else difference.hidden.numpy() & ~unmatched_cells
+        # A token that is several pieces in the other state has no number where these cannot be merged.
+        for reason, cells, color in (
+            ("hidden by the mask", hidden, HIDDEN),
+            ("no partner", gaps & ~hidden, UNMATCHED_COLOR),
         ):
-            ground = {
-                **GROUND,
+            background = {
+                **HIDDEN_TRACE,
                 "colorscale": [[0, color], [1, color]],
-                "hovertemplate": f"{hover}<b>{said}</b><extra></extra>",
+                "hovertemplate": f"{hover}<b>{reason}</b><extra></extra>",
             }
-            data += [{**ground, "z": np.where(cells, np.float32(1), np.float32(np.nan))}] if cells.any() else []
+            data += [{**background, "z": np.where(cells, np.float32(1), np.float32(np.nan))}] if cells.any() else []
     return data
 
 
-class _Named:
-    """What the places of both states are called on an axis: by a layer that has the tokens of both, and with the places of each."""
+class _AxisLabels:
+    """The labels of an axis for both states: a layer with the tokens of both, and texts with the positions of each."""
 
     def __init__(self, difference: Difference, a: Layer, b: Layer) -> None:
         step = difference.step
@@ -119,17 +128,17 @@ class _Named:
             ("y", step.row_axis, difference.rows),
             ("x", step.column_axis, difference.columns),
         ):
-            ours, theirs = a.labels_of(axis), b.labels_of(axis)
-            if ours is None or theirs is None:
+            a_labels, b_labels = a.labels_of(axis), b.labels_of(axis)
+            if a_labels is None or b_labels is None:
                 continue
-            tokens[axis] = changes.names(alignment, ours, theirs)
+            tokens[axis] = changes.names(alignment, a_labels, b_labels)
             if not alignment.plain:
-                said = changes.places(alignment, ours, theirs)
-                self._texts[f"{side}axis"] = {str(i): text for i, text in enumerate(said)}
+                texts = changes.places(alignment, a_labels, b_labels)
+                self._texts[f"{side}axis"] = {str(i): text for i, text in enumerate(texts)}
         queries, keys = (tokens.get(axis, ()) for axis in ("query_pos", "key_pos"))
         self.layer = Layer(tokens=queries or keys, key_tokens=keys or queries)
 
     def write(self, layout: dict[str, Any]) -> None:
-        """Says of each place where it stands in A and in B, where that is not the same."""
+        """Writes the positions in A and in B into the labels of each axis where they differ."""
         for axis, names in self._texts.items():
             layout[axis]["labelalias"] = names

@@ -1,4 +1,4 @@
-"""The chosen step beside what makes it: its factors on the left, the result on the right, with the places of one cell marked."""
+"""The chosen step beside its factors: factors on the left, the result on the right, with the parts of the chosen cell outlined."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from attention.formula.names import HEAD_OUTPUT, WEIGHTS
 from attention.formula.positions import partner
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
 from attention.formula.trace import Trace
-from attention.pictures.drawing import figure_of
-from attention.pictures.heatmap import heatmap_json, marks, mask_map_json, numbers_in_cells, placed
+from attention.pictures.drawing import build_map
+from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, placed
 from attention.pictures.layout import Panel, Spec
 
 if TYPE_CHECKING:
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
-    """The factors of the chosen cell's step, in the order of the formula, and last the step itself.
+    """Returns the maps of the factors of the chosen cell's step, in the order of the formula, and last that of the step itself.
 
-    In each factor the row, the column or the cells that make the chosen number are outlined.
+    In each factor, the row, column or cells that produce the chosen number are outlined.
 
     Raises:
         MissingError: the trace has no such layer, step or head.
     """
-    made = trace.layer(cell.layer)
+    layer = trace.layer(cell.layer)
     step = find_step(cell.step)
-    maps = [_map(trace, factor, name, cell, colors) for factor, name in made.factors(step)]
+    maps = [_map(trace, factor, name, cell, colors) for factor, name in layer.factors(step)]
     result = heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)
     if maps:
         title = result["layout"]["title"]
@@ -37,26 +37,26 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
 
 
 def clicked(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cell:
-    """The cell that a click on a map chooses, while `chosen` is the cell whose factors are shown.
+    """Returns the cell that a click on a map chooses, while the factors of `chosen` are shown.
 
-    On a step it is the cell itself. A parameter, or the mask, was made by nobody: a click there chooses the cell of the
-    chosen step that the place belongs to.
+    On a step, it is the clicked cell. Parameters and the mask are not computed: a click there chooses the cell of the
+    chosen step that uses this position.
     """
-    made = trace.layer(chosen.layer)
-    if name == _beside(HEAD_OUTPUT):
-        width = made.shape(HEAD_OUTPUT)[-1]
+    layer = trace.layer(chosen.layer)
+    if name == _all_heads_name(HEAD_OUTPUT):
+        width = layer.shape(HEAD_OUTPUT)[-1]
         return Cell(chosen.layer, HEAD_OUTPUT, column // width, row, column % width)
     if is_step(name):
         return Cell(chosen.layer, name, chosen.head, row, column)
-    place = {"row": chosen.row, "column": chosen.column}
-    for factor, its_name in made.factors(find_step(chosen.step)):
-        if name in (its_name, _beside(its_name)):
-            place |= {side: at for side, at in ((factor.row, row), (factor.column, column)) if side}
-    return Cell(chosen.layer, chosen.step, chosen.head, place["row"], place["column"])
+    position = {"row": chosen.row, "column": chosen.column}
+    for factor, factor_name in layer.factors(find_step(chosen.step)):
+        if name in (factor_name, _all_heads_name(factor_name)):
+            position |= {side: index for side, index in ((factor.row, row), (factor.column, column)) if side}
+    return Cell(chosen.layer, chosen.step, chosen.head, position["row"], position["column"])
 
 
-def _beside(name: str) -> str:
-    """What the matrices of all heads, next to one another, are called."""
+def _all_heads_name(name: str) -> str:
+    """Returns the name of the map of all heads side by side."""
     return f"{name} of all heads"
 
 
@@ -66,30 +66,34 @@ def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Sp
     row, column = sides[factor.row], sides[factor.column]
     if name == "mask":
         return mask_map_json(trace, layer, Cell(layer, WEIGHTS, cell.head, cell.row, cell.column))
-    step, whole = _declared(trace.layer(layer), name, factor)
-    matrix = whole if factor.side_by_side else trace.layer(layer).matrix(name, cell.head)
+    step, tensor = _declared(trace.layer(layer), name, factor)
+    matrix = tensor if factor.side_by_side else trace.layer(layer).matrix(name, cell.head)
     rows, columns = matrix.shape
     if is_step(name) and not factor.side_by_side:
         spec = heatmap_json(trace, name, layer, cell.head, None, colors)
     else:
         panel = Panel(cell.head, 0, 0, rows, columns)
         heat = numbers_in_cells(rows, columns)
-        spec = figure_of(trace, step, layer, matrix.numpy(), None, [panel], colors, heat, whole)
+        spec = build_map(trace, step, layer, matrix.numpy(), None, [panel], colors, heat, tensor)
     pair = [partner(cell.column, columns)] if factor.column == "pair" else []
-    spec["layout"]["shapes"] = marks(rows, columns, row, column, *pair)
+    spec["layout"]["shapes"] = cell_outlines(rows, columns, row, column, *pair)
     spec["layout"]["meta"]["file"] = spec["layout"]["meta"]["file"][:2]
     return placed(spec, row, column)
 
 
 def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
-    """A factor as the step it is drawn like, and its tensor [row_axis column_axis], before it [head] where heads have their own."""
-    one = declared(name)
-    step = one if isinstance(one, Step) else Step(name, one.symbol, one.symbol, one.axes, one.meaning, "signed")
+    """Returns a factor as the step that it is drawn as, and its tensor, [row_axis column_axis] or [head row_axis column_axis]."""
+    declaration = declared(name)
+    step = (
+        declaration
+        if isinstance(declaration, Step)
+        else Step(name, declaration.symbol, declaration.symbol, declaration.axes, declaration.meaning, "signed")
+    )
     if not factor.side_by_side:
         return step, layer[name] if layer.whole or step.axes != MAP_AXES else layer.matrix(name)
     tensor = layer[name]
-    if step.row_axis == "query_pos":  # concat(Z): the heads' columns one after the other
+    if step.row_axis == "query_pos":  # concat(Z): the columns of all heads side by side
         axes, tensor, symbol = ("query_pos", "head · d_v"), tensor.transpose(0, 1).flatten(1), f"concat({step.symbol})"
     else:
         axes, tensor, symbol = ("head · d_v", step.column_axis), tensor.flatten(0, 1), step.symbol
-    return Step(_beside(name), symbol, symbol, axes, layer.formula_of(step), "signed"), tensor
+    return Step(_all_heads_name(name), symbol, symbol, axes, layer.formula_of(step), "signed"), tensor

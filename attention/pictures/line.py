@@ -1,4 +1,4 @@
-"""The line under the maps: the chosen cell, its number, its arithmetic, and the cells that it came from."""
+"""The line under the maps: the chosen cell, its number, its arithmetic, and the cells that it was computed from."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from attention.pictures.view import VIEWS
 
 
 def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) -> Line:
-    """One cell and its arithmetic, in one line: whose it is, the number, how it was made, and the cells it came from.
+    """Returns one cell in one line: its position, the number, its arithmetic, and the cells that it was computed from.
 
-    An `explanation` is given for a number at the same place that is none of the cell's step.
+    Pass an `explanation` for a number at the same position that does not belong to the cell's step.
     """
     explanation = explanation or explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
     rows, columns = trace.layer(cell.layer).shape(cell.step)[-2:]
@@ -27,17 +27,17 @@ def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) 
         "step": explanation.cell.step,
         "steps": [step.name for step in trace.layer(cell.layer).steps],
         "at": {"step": cell.step, "row": cell.row, "column": cell.column},
-        "sides": [{"name": key, "axis": axis, "token": token, "value": at, "high": size - 1} for key, (axis, token), at, size in sides],
+        "sides": [{"name": key, "axis": axis, "token": token, "value": position, "high": size - 1} for key, (axis, token), position, size in sides],
         "shown": explanation.shown, "sign": explanation.sign, "short": explanation.short,
-        "from": [_back(one, cell) for one in explanation.came_from],
+        "from": [_source_link(source, cell) for source in explanation.came_from],
     }  # fmt: skip
 
 
-def _back(to: Cell, cell: Cell) -> dict[str, Any]:
-    """A cell that another came from: its name, and what to turn to see it. What all heads share leaves the chosen head."""
-    of_head, from_head = (find_step(one.step).per_head for one in (to, cell))
-    name = f"{to.step} [{to.row}, {to.column}]"
+def _source_link(source: Cell, cell: Cell) -> dict[str, Any]:
+    """Returns the label and the knobs of a cell that another was computed from; steps shared by all heads keep the chosen head."""
+    of_head, from_head = (find_step(step).per_head for step in (source.step, cell.step))
+    name = f"{source.step} [{source.row}, {source.column}]"
     return {
-        "turn": {"view": VIEWS[1], "step": to.step, **({"head": to.head} if of_head else {}), "q": to.row, "k": to.column},
-        "label": f"{name} of head {to.head}" if of_head and not from_head else name,
+        "turn": {"view": VIEWS[1], "step": source.step, **({"head": source.head} if of_head else {}), "q": source.row, "k": source.column},
+        "label": f"{name} of head {source.head}" if of_head and not from_head else name,
     }  # fmt: skip

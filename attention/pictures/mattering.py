@@ -1,4 +1,4 @@
-"""Which heads matter, as pictures: a map of layers and heads, and what each head changes before and after others are silenced."""
+"""Figures of an ablation sweep: a map of layers and heads, and a scatter chart of head effects before and after other heads are ablated."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from attention.printed import shown
 if TYPE_CHECKING:
     from attention.numbers.mattering import Matters
 
-_ROW = 13  # pixels of a layer
-_LEAST, _MOST = 300, 560  # of a map
+_ROW_HEIGHT = 13  # pixels of a layer
+_MIN_HEIGHT, _MAX_HEIGHT = 300, 560  # pixels of a map
 
 
 def map_json(matters: Matters, chosen: tuple[int, int], direct: bool = False) -> Spec:
-    """What silencing each head changes, [layer head], or with `direct` what each writes straight into the logit; 0 is white, both ends are alike."""
+    """Returns a map [layer head] of the change when each head is ablated, or with `direct` of its direct effect on the logit; 0 is white and the range symmetric."""
     numbers = matters.direct if direct else matters.change
     layers, heads = numbers.shape
     limit = float(np.nanmax(np.abs(numbers), initial=0.0)) or 1.0
-    title, name = ("Direct effect", "direct effect") if direct else ("Without each head", "change")
-    what = "what each head adds straight to the logit" if direct else f"change of the {matters.what}"
-    most = matters.sorted()[0] if not direct else _largest(numbers)
-    alt = f"Heatmap of {what}, layer by head, from −{shown(limit)} to {shown(limit)}; largest: L{most[0]} H{most[1]} with {shown(float(numbers[most]))}."
-    figure = chart(title, what, alt, height=min(_MOST, max(_LEAST, 130 + _ROW * layers)))
+    title, quantity = ("Direct effect", "direct effect") if direct else ("Without each head", "change")
+    description = "what each head adds directly to the logit" if direct else f"change of the {matters.what}"
+    largest_head = matters.sorted()[0] if not direct else _largest(numbers)
+    alt = f"Heatmap of {description}, layer by head, from −{shown(limit)} to {shown(limit)}; largest: L{largest_head[0]} H{largest_head[1]} with {shown(float(numbers[largest_head]))}."
+    figure = chart(title, description, alt, height=min(_MAX_HEIGHT, max(_MIN_HEIGHT, 130 + _ROW_HEIGHT * layers)))
     bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit], "ticktext": [f"−{shown(limit)}", "0", shown(limit)]}  # fmt: skip
     heat = {
         "type": "heatmap", "z": numbers, "zmin": -limit, "zmax": limit, "colorscale": scales.SIGNED, "colorbar": bar, "xgap": 1, "ygap": 1,
-        "hoverongaps": False, "hovertemplate": f"L%{{y}} H%{{x}}<br>{name} <b>%{{z:.4g}}</b><extra></extra>",
+        "hoverongaps": False, "hovertemplate": f"L%{{y}} H%{{x}}<br>{quantity} <b>%{{z:.4g}}</b><extra></extra>",
     }  # fmt: skip
     figure["data"] = [heat]
     panel = asdict(Panel(0, 0, 0, layers, heads))
-    figure["layout"]["meta"] |= {"step": "matters", "panels": [panel], "axes": ["layer", "head"], "file": ["heads-that-matter", name.split()[0]]}  # fmt: skip
+    figure["layout"]["meta"] |= {"step": "matters", "panels": [panel], "axes": ["layer", "head"], "file": ["heads-that-matter", quantity.split()[0]]}  # fmt: skip
     figure["layout"]["shapes"] = [{**outline(chosen[1], chosen[0], 1, 1, 3), "line": {"width": 3, "color": CHOSEN}}]
-    figure["layout"]["uirevision"] = f"matters {name}"
+    figure["layout"]["uirevision"] = f"matters {quantity}"
     axes(
         figure, "head", "layer",
         {"range": [-0.5, heads - 0.5], "dtick": 1 if heads <= 16 else 4, "showgrid": False},
@@ -49,34 +49,40 @@ def map_json(matters: Matters, chosen: tuple[int, int], direct: bool = False) ->
 
 
 def scatter_json(before: Matters, after: Matters, chosen: tuple[int, int]) -> Spec:
-    """What silencing each head changes, across, and what it changes in the model that is changed by `after.changes`, up; on the line nothing is different.
+    """Returns a scatter chart of the heads: the change when each is ablated (x), and the same in the model with `after.changes` (y); unaffected heads lie on the diagonal.
 
     Raises:
-        ConfigError: they are of different models.
+        ConfigError: the two sweeps belong to models with different heads.
     """
     if before.n_heads != after.n_heads:
-        raise ConfigError("Heads are compared with the same heads; these are of two models: choose one.")
+        raise ConfigError(
+            "Both sweeps must cover the same heads; got sweeps of two different models: choose one model."
+        )
     names = [f"L{layer} H{head}" for layer, head in before.heads]
-    x, y = (np.array([one.change[head] for head in before.heads]) for one in (before, after))
+    x, y = (np.array([sweep.change[head] for head in before.heads]) for sweep in (before, after))
     limit = 1.06 * (max(before.limit, after.limit) or 1.0)
-    grown = int(np.abs(y - x).argmax())
-    told = f"change of the {before.what}; on the line nothing is different"
-    alt = f"Scatter chart of the heads: what each changes in the model as it was, and with {after.changed}. Farthest from the line: {names[grown]}, {shown(float(x[grown]))} and {shown(float(y[grown]))}."
-    figure = chart("Which heads step in", told, alt, height=380)
+    farthest = int(np.abs(y - x).argmax())
+    subtitle = f"change of the {before.what}; heads on the line are unaffected"
+    alt = f"Scatter chart of the heads: the change when each is ablated, in the original model and with {after.changed}. Farthest from the line: {names[farthest]}, {shown(float(x[farthest]))} and {shown(float(y[farthest]))}."
+    figure = chart("Which heads step in", subtitle, alt, height=380)
     line = {"type": "scatter", "mode": "lines", "x": [-limit, limit], "y": [-limit, limit], "line": {"color": "#9a9da6", "width": 2, "dash": "dot"}, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
     points: dict[str, Any] = {
         "type": "scatter", "mode": "markers", "x": x, "y": y, "text": names, "showlegend": False, "cliponaxis": False,
         "marker": {"size": 9, "color": INK, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}},
-        "hovertemplate": "%{text}<br>as it was <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b><extra></extra>",
+        "hovertemplate": "%{text}<br>original <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b><extra></extra>",
     }  # fmt: skip
-    at = before.heads.index(chosen) if chosen in before.heads else None
+    chosen_index = before.heads.index(chosen) if chosen in before.heads else None
     ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN}}
-    own = [] if at is None else [{**points, "x": x[[at]], "y": y[[at]], "marker": ring, "hoverinfo": "skip"}]
-    figure["data"], figure["layout"]["hovermode"] = [line, points, *own], "closest"
-    axes(figure, "change in the model as it was", f"change with {after.changed}", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip
+    chosen_point = (
+        []
+        if chosen_index is None
+        else [{**points, "x": x[[chosen_index]], "y": y[[chosen_index]], "marker": ring, "hoverinfo": "skip"}]
+    )
+    figure["data"], figure["layout"]["hovermode"] = [line, points, *chosen_point], "closest"
+    axes(figure, "change in the original model", f"change with {after.changed}", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip
     return figure
 
 
 def _largest(numbers: Any) -> tuple[int, int]:
-    place = int(np.nanargmax(np.abs(numbers))) if not np.isnan(numbers).all() else 0
-    return place // numbers.shape[1], place % numbers.shape[1]
+    index = int(np.nanargmax(np.abs(numbers))) if not np.isnan(numbers).all() else 0
+    return index // numbers.shape[1], index % numbers.shape[1]

@@ -1,4 +1,4 @@
-"""Figures and what stands around them as one message, which the script of the figure reads (figure/message.js)."""
+"""Pack figures and what surrounds them into one message, which figure/message.js reads."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attention.pictures.changed import enlarged
-from attention.pictures.contract import Control, Line, Live, Message, Own, Tab
+from attention.pictures.changed import enlarge
+from attention.pictures.contract import Control, Line, Live, Message, OverrideNote, StepTab
 from attention.pictures.layout import Spec
 from attention.pictures.pooling import MOST_CELLS
-from attention.pictures.screen import SENT_NUMBERS, gaps_alone, on_screen
+from attention.pictures.screen import MAX_SENT_BLOCKS, keep_only_gaps, pool_for_screen
 
 SCRIPTS = Path(__file__).parent / "figure"
-"""The folder of the scripts that draw a message, of their styles (``figure.css``) and of Plotly's own (``vendor/``)."""
+"""The folder of the scripts that draw a message, their styles (``figure.css``) and Plotly's script (``vendor/``)."""
 FRAME = "<div class='strip'></div><div class='hand'></div><div class='own'></div><div class='figures'></div><div class='answer'></div>"
 """The elements that these scripts draw into."""
 
-SENT_CELLS = 112 * 112  # three maps of so many cells are 150 kB
-_ROOM = 125_000  # bytes that arrays may take, so that a step stays under 150 kB with names, titles, axes and frames
+MAX_SENT_CELLS = 112 * 112  # three maps of this size are 150 kB
+_ARRAY_BYTES = 125_000  # the maximum for arrays; with labels, titles, axes and outlines a step stays under 150 kB
 
 
 @dataclass(frozen=True)
 class Around:
-    """What is drawn around the figures by the same component, and painted with them.
+    """What one component draws around its figures.
 
     Attributes:
-        live: what the page makes scores and weights from by itself, see `attention.pictures.live`.
-        controls: the row of controls above the figures, see `pages.ui.knobs.controls.row`.
-        own: what stands under that row where the source brings its own formula, see `pages.ui.knobs.controls.own`.
+        live: the data from which the page computes scores and weights, see `attention.pictures.live`.
+        controls: the row of controls above the figures, see `pages.ui.knobs.controls.control_row`.
+        own: the note under that row where the source has its own formula, see `pages.ui.knobs.controls.override_line`.
         strip: the steps above that row, see `attention.pictures.strip.step_strip`.
-        line: the arithmetic of the chosen cell in one line under the figures, see `attention.pictures.line.cell_line`.
-        defaults: what each knob of the address is where the address does not name it. The page then writes the address by
-            itself as soon as something is turned; None on a page whose clicks lead elsewhere.
-        large: whether it is projected, and must be read from the last row.
+        line: the line of the chosen cell under the figures, see `attention.pictures.line.cell_line`.
+        defaults: the value of each knob that the address omits. The page then writes the address itself after each
+            user action; None on a page whose clicks lead elsewhere.
+        large: whether letters are enlarged for a projector.
     """
 
     live: Live | None = None
     controls: Sequence[Control] = ()
-    own: Own | None = None
-    strip: Sequence[Tab] | None = None
+    own: OverrideNote | None = None
+    strip: Sequence[StepTab] | None = None
     line: Line | None = None
     defaults: Mapping[str, str] | None = None
     large: bool = False
 
 
-LARGE = 1.3
-"""How much larger letters are where a picture is projected."""
+PROJECTION_SCALE = 1.3
+"""The factor by which letters are enlarged for a projector."""
 
 
 def pack(
@@ -62,19 +62,19 @@ def pack(
     key: str = "",
     number: int | None = None,
 ) -> bytes:
-    """The figures as one message: length of the header, header (JSON), arrays as raw bytes.
+    """Returns the figures as one message: the length of the header, the header (JSON), the arrays as raw bytes.
 
-    Plotly's own JSON would carry arrays as base64; here they leave the JSON.
+    Arrays are not part of the JSON, where Plotly would encode them as base64.
 
     Args:
-        figures: the figures; a map of more than `SENT_CELLS` cells that the page can make is sent without its numbers.
-        around: what stands around them.
-        windows: by ``layout.uirevision``, the cells that the page has zoomed to, see `attention.pictures.screen`.
-        rest: after a turn or a click, ask for the rest of the page when the figures are painted.
-        act: how many pictures of a film there have been.
-        session: whose they are.
-        key: of the component, for what is turned and clicked in it.
-        number: of the last turn or click that this answers; None where nothing can be turned or clicked.
+        figures: the figures; a map of more than `MAX_SENT_CELLS` cells that the page can compute is sent without its numbers.
+        around: what surrounds them.
+        windows: by ``layout.uirevision``, the cells to which the page is zoomed, see `attention.pictures.screen`.
+        rest: whether the page requests the rest of itself after the figures are painted, after a user action.
+        act: the serial number of a picture of a film.
+        session: the session of that count.
+        key: the key of the component, which its user actions carry.
+        number: the number of the last user action that this answers; None where no action is possible.
     """
     around = around or Around()
     live = around.live
@@ -82,30 +82,34 @@ def pack(
     names: list[dict[str, str]] = []
     size = 0
 
-    def placed(value: Any) -> dict[str, Any]:
-        """Where an array stands among the raw bytes: json asks for it as it comes upon one."""
+    def append_array(value: Any) -> dict[str, Any]:
+        """Appends an array to the raw bytes and returns its reference; the JSON encoder calls this for every array."""
         nonlocal size
-        if isinstance(value, bytes):  # whole numbers of two bytes each
+        if isinstance(value, bytes):  # 16-bit integers
             raw, dtype, shape = value, "u2", [len(value) // 2]
         elif getattr(value, "ndim", False):
-            wide = {"i8": "i4", "u8": "u4", "b1": "u1"}.get(value.dtype.str[1:])  # what no typed array holds
-            value = value.astype(wide) if wide else value
+            narrower_type = {"i8": "i4", "u8": "u4", "b1": "u1"}.get(
+                value.dtype.str[1:]
+            )  # types without a usual typed array in JavaScript
+            value = value.astype(narrower_type) if narrower_type else value
             raw, dtype, shape = value.tobytes(), value.dtype.str.lstrip("<|"), list(value.shape)
         else:
-            raise TypeError(f"a message to the page holds numbers, texts and arrays, and no {type(value).__name__}")
+            raise TypeError(
+                f"a message to the page holds numbers, texts and arrays; got {type(value).__name__}: convert it first"
+            )
         arrays.append(raw + b"\0" * (-len(raw) % 8))
         at, size = size, size + len(arrays[-1])
         return {"array": {"dtype": dtype, "at": at, "shape": shape}}
 
-    def lift(value: Any) -> Any:
+    def append_arrays(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: lift(inner) for name, inner in value.items()}
+            return {name: append_arrays(inner) for name, inner in value.items()}
         if isinstance(value, list | tuple):
-            return [lift(inner) for inner in value]
-        return placed(value) if isinstance(value, bytes) or getattr(value, "ndim", False) else value
+            return [append_arrays(inner) for inner in value]
+        return append_array(value) if isinstance(value, bytes) or getattr(value, "ndim", False) else value
 
-    def once(part: Any) -> Any:
-        """The names along an axis are the longest texts of all, and most axes have the same."""
+    def index_labels(part: Any) -> Any:
+        """Replaces the labels of an axis, the longest texts of a message, by their index in `names`; most axes share theirs."""
         if not isinstance(part, dict):
             return part
         if "labelalias" in part:
@@ -113,59 +117,61 @@ def pack(
             if alias not in names:
                 names.append(alias)
             part = {**part, "labelalias": names.index(alias)}
-        return {name: once(inner) for name, inner in part.items()}
+        return {name: index_labels(inner) for name, inner in part.items()}
 
-    made = live["made"] if live else ()
-    sent_live = lift(live)  # before the maps, which share what room it leaves
-    # What is left for the maps that the page cannot make: five bytes a number, with its place in its block.
-    others = sum(figure["layout"]["meta"]["step"] not in made for figure in figures)
-    numbers = max(SENT_NUMBERS // 4, min(SENT_NUMBERS, (_ROOM - size) // 5 // max(1, others)))
-    sent = [_sent(figure, made, windows or {}, numbers) for figure in figures]
-    drawn = [
-        enlarged(one, LARGE) if around.large else one
-        for one in (*sent[:2], *(gaps_alone(one, sent) for one in sent[2:]))
+    computable = live["computable"] if live else ()
+    sent_live = append_arrays(live)  # before the maps, which share the remaining bytes
+    # Bytes left for maps that the page cannot compute: five bytes a number, with its offset in its block.
+    n_server_maps = sum(figure["layout"]["meta"]["step"] not in computable for figure in figures)
+    max_blocks = max(MAX_SENT_BLOCKS // 4, min(MAX_SENT_BLOCKS, (_ARRAY_BYTES - size) // 5 // max(1, n_server_maps)))
+    sent = [_sent(figure, computable, windows or {}, max_blocks) for figure in figures]
+    specs = [
+        enlarge(spec, PROJECTION_SCALE) if around.large else spec
+        for spec in (*sent[:2], *(keep_only_gaps(spec, sent) for spec in sent[2:]))
     ]
     message: Message = {
-        "figures": [{**one, "layout": once(one["layout"])} for one in drawn],
-        "names": [_counted(alias) for alias in names],
+        "figures": [{**spec, "layout": index_labels(spec["layout"])} for spec in specs],
+        "names": [_compact_labels(alias) for alias in names],
         "live": sent_live,
         "controls": around.controls,
-        "own": around.own,
+        "override": around.own,
         "strip": around.strip,
         "line": around.line,
         "defaults": None if around.defaults is None else dict(around.defaults),
-        "rest": rest,
+        "defer_rest": rest,
         "large": around.large,
-        "act": act,
+        "film_frame": act,
         "session": session,
         "key": key,
-        "number": number,
+        "act_number": number,
     }
-    text = json.dumps(message, default=placed, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(message, default=append_array, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     header = text.encode(errors="replace")
     header += b" " * (-(4 + len(header)) % 8)  # typed arrays must start on a multiple of their size
     return struct.pack("<I", len(header)) + header + b"".join(arrays)
 
 
 def _sent(
-    figure: Spec, made: Sequence[str], windows: Mapping[str, Sequence[int] | None], numbers: int
+    figure: Spec, computable: Sequence[str], windows: Mapping[str, Sequence[int] | None], max_blocks: int
 ) -> dict[str, Any]:
-    """A figure as it is sent: a map that the page can make by itself says so, and a large one has no numbers."""
+    """Returns a figure as it is sent: a map that the page can compute is marked `live`, and has no numbers if it is large."""
     data, layout = [dict(trace) for trace in figure["data"]], figure["layout"]
-    if (step := layout["meta"]["step"]) in made:
+    if (step := layout["meta"]["step"]) in computable:
         data[0]["live"] = step
         panel = layout["meta"]["panels"][0]
-        # What is drawn as blocks the page cuts by itself: its blocks are squares, those of `on_screen` need not be.
-        if panel["rows"] * panel["columns"] > SENT_CELLS or max(panel["rows"], panel["columns"]) > MOST_CELLS:
+        # The page pools these itself: its blocks are squares, those of `pool_for_screen` need not be.
+        if panel["rows"] * panel["columns"] > MAX_SENT_CELLS or max(panel["rows"], panel["columns"]) > MOST_CELLS:
             data[1:] = [trace for trace in data[1:] if trace["type"] != "heatmap"]
             del data[0]["z"]
-    return on_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")), numbers)
+    return pool_for_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")), max_blocks)
 
 
-def _counted(alias: dict[str, str]) -> dict[str, Any]:
-    """Names that begin with their numbers, from zero, without them, and each once: {"0": "0 the"} has the word "the"."""
-    if not all(place == str(i) and f"{name} ".startswith(f"{i} ") for i, (place, name) in enumerate(alias.items())):
+def _compact_labels(alias: dict[str, str]) -> dict[str, Any]:
+    """Returns labels that begin with their position without it, each word once: {"0": "0 the"} has the word "the"."""
+    if not all(
+        position == str(i) and f"{name} ".startswith(f"{i} ") for i, (position, name) in enumerate(alias.items())
+    ):
         return {"all": alias}
     words: dict[str, int] = {}
-    index = [words.setdefault(name[len(place) + 1 :], len(words)) for place, name in alias.items()]
+    index = [words.setdefault(name[len(position) + 1 :], len(words)) for position, name in alias.items()]
     return {"words": list(words), "index": struct.pack(f"<{len(index)}H", *index)}

@@ -1,4 +1,4 @@
-"""All heads of a step side by side in one map: those of one layer, or of all layers."""
+"""All heads of a step as small multiples in one map: those of one layer, or of all layers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from attention.formula.layer import Layer
 from attention.formula.steps import MAP_AXES, find_step
 from attention.formula.trace import Trace
 from attention.numbers.patterns import CELLS
-from attention.pictures.changed import as_figure
+from attention.pictures.changed import plotly_variant
 from attention.pictures.contract import Meta
-from attention.pictures.drawing import figure_of, hidden_cells
+from attention.pictures.drawing import build_map, hidden_cells
 from attention.pictures.layout import Panel, Spec, named, names_of, outline
-from attention.pictures.pooling import MOST_CELLS, places, pooled
+from attention.pictures.pooling import MOST_CELLS, block_offsets, pooled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-MOSAIC_CELLS = 1_000_000  # more are no picture any more
-SCREEN_CELLS = MOST_CELLS**2  # what a screen draws at once
+MOSAIC_CELLS = 1_000_000  # more cannot be told apart in a picture
+SCREEN_CELLS = MOST_CELLS**2  # the maximum number of cells of a map on the screen
 
 
 def heads_json(
@@ -39,160 +39,169 @@ def heads_json(
     colors: str = "fixed",
     cells: int = MOSAIC_CELLS,
 ) -> Spec:
-    """All heads of a step as small multiples with one colour scale, in one map with gutters.
+    """Returns all heads of a step as small multiples with one colour scale, in one map with gutters.
 
-    One heatmap instead of a subplot per head: 144 heads stay quick. Above `cells` numbers each cell shows the one of
-    largest size in a block, and the title says so; ``layout.meta["at"]`` has its place in the block.
+    One heatmap instead of a subplot for each head stays fast with 144 heads. Above `cells` numbers, each cell shows the number of
+    largest magnitude in a block, the title states it, and ``layout.meta["offsets"]`` has its offset in the block.
 
     Raises:
         MissingError: the trace has no such layer or step.
-        ConfigError: there are no such colours.
+        ConfigError: `colors` is not one of `COLORS`.
     """
-    found, shown = find_step(step), trace.layer(layer)
-    n_heads = shown.n_heads if found.per_head else 1
-    rows, columns = shown.shape(step)[-2:]
+    declaration, drawn_layer = find_step(step), trace.layer(layer)
+    n_heads = drawn_layer.n_heads if declaration.per_head else 1
+    rows, columns = drawn_layer.shape(step)[-2:]
     block = math.ceil(math.sqrt(max(1.0, n_heads * rows * columns / cells)))
     rows, columns = -(-rows // block), -(-columns // block)
-    across = _panels_across(n_heads, rows, columns)
-    down = n_heads // across
-    panels = tiles(n_heads, across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
-    covered = hidden_cells(trace, found, layer)
-    paper = Paper(panels)
-    heads = small(shown, step, block)
+    panels_across = _panels_across(n_heads, rows, columns)
+    panels_down = n_heads // panels_across
+    panels = tiles(n_heads, panels_across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
+    hidden = hidden_cells(trace, declaration, layer)
+    canvas = Canvas(panels)
+    pooled_heads = pool_heads(drawn_layer, step, block)
     for panel in panels:
-        paper.put(panel, heads, covered)
+        canvas.put(panel, pooled_heads, hidden)
 
-    notes, frames = [], []
+    labels, frames = [], []
     for panel in panels:
-        if found.per_head:
-            notes.append(named(f"L{layer} H{panel.head}", panel))
-        if chosen is not None and panel.head == chosen.head and found.per_head:
+        if declaration.per_head:
+            labels.append(named(f"L{layer} H{panel.head}", panel))
+        if chosen is not None and panel.head == chosen.head and declaration.per_head:
             frames.append(outline(panel.x, panel.y, columns, rows, 3))
         if chosen is not None and chosen.step == step:
             frames.append(outline(panel.x + chosen.column // block, panel.y + chosen.row // block, 1, 1, 2))
-    height = 100 + min(1700, max(280, min(480, 14 * rows)) * down)
-    ground = paper.hidden if covered is not None else None
-    figure = figure_of(
-        trace, found, layer, paper.numbers, ground, panels, colors, height=height, annotations=notes, shapes=frames
+    height = 100 + min(1700, max(280, min(480, 14 * rows)) * panels_down)
+    hidden_ground = canvas.hidden if hidden is not None else None
+    figure = build_map(
+        trace,
+        declaration,
+        layer,
+        canvas.numbers,
+        hidden_ground,
+        panels,
+        colors,
+        height=height,
+        annotations=labels,
+        shapes=frames,
     )
     if block > 1:
         meta: Meta = figure["layout"]["meta"]
-        meta["at"] = paper.at.astype(np.min_scalar_type(block * block - 1))
-        meta["rows"] = {"labelalias": names_of(shown, found.row_axis)}
-        meta["columns"] = {"labelalias": names_of(shown, found.column_axis)}
+        meta["offsets"] = canvas.offsets.astype(np.min_scalar_type(block * block - 1))
+        meta["rows"] = {"labelalias": names_of(drawn_layer, declaration.row_axis)}
+        meta["columns"] = {"labelalias": names_of(drawn_layer, declaration.column_axis)}
     return figure
 
 
-heads = as_figure(heads_json)
-"""`heads_json` as Plotly's object."""
+heads = plotly_variant(heads_json)
+"""`heads_json` as a Plotly figure."""
 
 
 def tiles(count: int, across: int, rows: int, columns: int, gutters: tuple[int, int], block: int = 1) -> list[Panel]:
-    """Panels of one size in lines of so many `across`, with `gutters` below and beside them."""
-    high, wide = rows + gutters[0], columns + gutters[1]
-    return [Panel(i, i % across * wide, i // across * high, rows, columns, block) for i in range(count)]
+    """Returns `count` panels of one size in lines of `across` panels, with `gutters` (below, beside) between them."""
+    panel_height, panel_width = rows + gutters[0], columns + gutters[1]
+    return [Panel(i, i % across * panel_width, i // across * panel_height, rows, columns, block) for i in range(count)]
 
 
 def blank(panels: list[Panel], number: np.generic) -> NDArray[Any]:
-    """A matrix with room for all panels, and one `number` everywhere, in its type."""
+    """Returns a matrix large enough for all panels, filled with `number`, in its type."""
     shape = max(panel.y + panel.rows for panel in panels), max(panel.x + panel.columns for panel in panels)
     return np.full(shape, number, dtype=number.dtype)
 
 
 def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
-    """The cell drawn at column `x` and row `y` of a map, in a block the one it shows; None between the panels."""
+    """Returns the cell drawn at column `x` and row `y` of a map (in a block, the cell whose number it shows); None between the panels."""
     meta: Meta = figure["layout"]["meta"]
-    for panel in (Panel(**place) for place in meta["panels"]):
+    for panel in (Panel(**position) for position in meta["panels"]):
         row, column = y - panel.y, x - panel.x
         if 0 <= row < panel.rows and 0 <= column < panel.columns:
-            down, across = divmod(int(meta["at"][y, x]) if "at" in meta else 0, panel.block)
+            down, across = divmod(int(meta["offsets"][y, x]) if "offsets" in meta else 0, panel.block)
             row, column = row * panel.block + down, column * panel.block + across
             return Cell(panel.layer, meta["step"], panel.head, row, column)
     return None
 
 
-class Paper:
-    """What panels are put on, [row column] each: the numbers, where in its block each stands, and what is hidden."""
+class Canvas:
+    """The area of all panels [row column]: the numbers, the offset of each in its block, and which cells are hidden."""
 
     def __init__(self, panels: list[Panel]) -> None:
         self.numbers = blank(panels, np.float16(np.nan))
-        self.at, self.hidden = blank(panels, np.uint32(0)), blank(panels, np.bool_(False))
+        self.offsets, self.hidden = blank(panels, np.uint32(0)), blank(panels, np.bool_(False))
 
-    def put(self, panel: Panel, heads: Small, covered: NDArray[np.bool_] | None) -> None:
-        """Puts the numbers of the panel's head, and what of its matrix is `covered`, where it lies."""
+    def put(self, panel: Panel, heads: PooledHeads, hidden: NDArray[np.bool_] | None) -> None:
+        """Writes the numbers of the panel's head, and which of its cells are `hidden` [query_pos key_pos], into the area of the panel."""
         if self.numbers.dtype != np.promote_types(self.numbers.dtype, heads.numbers.dtype):
-            self.numbers = self.numbers.astype(heads.numbers.dtype)  # the first of them
+            self.numbers = self.numbers.astype(heads.numbers.dtype)  # the first panel decides
         self.numbers[panel.place] = heads.numbers[panel.head]
-        self.at[panel.place] = heads.at[panel.head]
-        if covered is not None:
-            self.hidden[panel.place] = ~pooled(~covered, panel.block, panel.block)
+        self.offsets[panel.place] = heads.offsets[panel.head]
+        if hidden is not None:
+            self.hidden[panel.place] = ~pooled(~hidden, panel.block, panel.block)
 
 
-class Small(NamedTuple):
-    """The heads of a step as they are drawn, and what is said of all their numbers.
+class PooledHeads(NamedTuple):
+    """The heads of a step pooled to blocks, and facts about all their numbers.
 
     Attributes:
-        numbers: of each block the one that stands out most, [head row column].
-        at: where in its block it stands, [head row column].
-        facts: the ends and the sums of rows of all numbers.
+        numbers: the number of largest magnitude in each block, [head row column].
+        offsets: the offset of that number in its block, [head row column].
+        facts: the range and the row sums of all numbers.
     """
 
     numbers: NDArray[Any]
-    at: NDArray[np.uint32]
+    offsets: NDArray[np.uint32]
     facts: Facts
 
     @property
     def nbytes(self) -> int:
-        """The memory of what is drawn, in bytes."""
-        return self.numbers.nbytes + self.at.nbytes
+        """The memory of the arrays, in bytes."""
+        return self.numbers.nbytes + self.offsets.nbytes
 
 
-def small(layer: Layer, step: str, block: int) -> Small:
-    """The heads of a step in blocks of so many rows and columns; where they are made one by one, this is what is kept of them."""
-    found = find_step(step)
+def pool_heads(layer: Layer, step: str, block: int) -> PooledHeads:
+    """Returns the heads of a step pooled to blocks of `block` rows and columns; cached if the heads are computed one by one."""
+    declaration = find_step(step)
 
-    def make() -> Small:
-        n_heads = layer.n_heads if found.per_head else 1
+    def compute() -> PooledHeads:
+        n_heads = layer.n_heads if declaration.per_head else 1
         shape = n_heads, *(-(-side // block) for side in layer.shape(step)[-2:])
-        # Their places first: small things that stay would lie between large ones that go, and hold the room of all of them.
-        numbers, at, facts = np.empty(shape), np.zeros(shape, dtype=np.uint32), Facts()
-        kind = numbers.dtype
-        for head, matrix in enumerate(matrices(layer, step)):
-            facts, whole = facts.and_(Facts.of(found, matrix)), matrix.numpy()
-            numbers[head], kind = pooled(whole, block, block), whole.dtype
+        # Allocate the results first: small arrays that stay between large temporary ones would keep all their memory from being returned.
+        numbers, offsets, facts = np.empty(shape), np.zeros(shape, dtype=np.uint32), Facts()
+        dtype = numbers.dtype
+        for head, matrix in enumerate(head_matrices(layer, step)):
+            facts, full = facts.and_(Facts.of(declaration, matrix)), matrix.numpy()
+            numbers[head], dtype = pooled(full, block, block), full.dtype
             if block > 1:
-                at[head] = places(whole, block, block)
-        return Small(numbers.astype(kind), at, facts)
+                offsets[head] = block_offsets(full, block, block)
+        return PooledHeads(numbers.astype(dtype), offsets, facts)
 
-    if not made_one_by_one(layer, step):
-        return make()
-    return kept.matrix(layer.number, ("small", step, block), layer.formula, make)
+    if not is_streamed(layer, step):
+        return compute()
+    return kept.matrix(layer.number, ("small", step, block), layer.formula, compute)
 
 
-def known(layer: Layer, step: str, block: int) -> bool:
-    """Whether `small` is kept, and need not be made."""
+def is_pooling_cached(layer: Layer, step: str, block: int) -> bool:
+    """Whether the result of `pool_heads` is cached."""
     return kept.KEPT.get((layer.number, ("small", step, block), layer.formula)) is not None
 
 
-def made_one_by_one(layer: Layer, step: str) -> bool:
-    """Whether the heads of a step are made when they are looked at, and forgotten."""
+def is_streamed(layer: Layer, step: str) -> bool:
+    """Whether the heads of a step are computed one by one on access, and not cached."""
     return not layer.whole and step not in layer.recorded and find_step(step).axes == MAP_AXES
 
 
-def matrices(layer: Layer, step: str) -> Iterator[Tensor]:
-    """The matrix of each head of a step, in their order; those that are made head by head are not kept."""
-    found = find_step(step)
-    if not made_one_by_one(layer, step):
-        yield from (layer.matrix(step, head) for head in range(layer.n_heads if found.per_head else 1))
+def head_matrices(layer: Layer, step: str) -> Iterator[Tensor]:
+    """Yields the matrix of each head of a step in order; streamed heads are not cached."""
+    declaration = find_step(step)
+    if not is_streamed(layer, step):
+        yield from (layer.matrix(step, head) for head in range(layer.n_heads if declaration.per_head else 1))
         return
     n_heads, rows, columns = layer.shape(step)
-    few = max(1, CELLS // (rows * columns))
-    for head in range(0, n_heads, few):
-        (some,) = layer.part(step, heads=slice(head, min(n_heads, head + few)))
-        yield from some
+    n_heads_at_once = max(1, CELLS // (rows * columns))
+    for head in range(0, n_heads, n_heads_at_once):
+        (matrices,) = layer.part(step, heads=slice(head, min(n_heads, head + n_heads_at_once)))
+        yield from matrices
 
 
 def _panels_across(n_heads: int, rows: int, columns: int) -> int:
-    """How many panels in a row: none is left over, and the whole is about 1.8 times as wide as high."""
+    """Returns the number of panels per line: it divides the number of heads, and the map is about 1.8 times as wide as high."""
     ideal = math.sqrt(1.8 * n_heads * rows / columns)
     return min(divisors(n_heads), key=lambda across: abs(math.log(across / ideal)))

@@ -1,4 +1,4 @@
-"""Large matrices as smaller ones: each block of cells as the one number in it that stands out most."""
+"""Pool large matrices: each block of cells becomes its number of largest magnitude."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-MOST_CELLS = 256  # rows or columns of a map that a screen draws
+MOST_CELLS = 256  # rows or columns of a map on the screen
 
 
 def pooled(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
-    """The number of largest size in each block of `down` rows and `across` columns; for booleans, whether any is True.
+    """Returns the number of largest magnitude in each block of `down` rows and `across` columns; for booleans, whether any is True.
 
-    A block without any finite number has none afterwards either. Blocks at the right and lower edge may be smaller.
+    A block without a finite number has none in the result. Blocks at the right and lower edge may be smaller.
     """
     if down == across == 1:
         return matrix
@@ -26,20 +26,20 @@ def pooled(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
     return np.take_along_axis(blocks, _largest(blocks)[..., None], axis=-1)[..., 0]
 
 
-def places(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
-    """Where in its block the number that `pooled` gives stands, counted row by row."""
-    found = _largest(_blocks(matrix, down, across))
-    return found.astype(np.min_scalar_type(down * across - 1))
+def block_offsets(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
+    """Returns the offset in its block, counted row by row, of each number that `pooled` returns."""
+    offsets = _largest(_blocks(matrix, down, across))
+    return offsets.astype(np.min_scalar_type(down * across - 1))
 
 
 def _blocks(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
     rows, columns = -(-matrix.shape[0] // down), -(-matrix.shape[1] // across)
-    nothing = False if matrix.dtype == bool else -np.inf
-    padded = np.full((rows * down, columns * across), nothing, dtype=matrix.dtype)
+    padding = False if matrix.dtype == bool else -np.inf
+    padded = np.full((rows * down, columns * across), padding, dtype=matrix.dtype)
     padded[: matrix.shape[0], : matrix.shape[1]] = matrix
     return padded.reshape(rows, down, columns, across).transpose(0, 2, 1, 3).reshape(rows, columns, -1)
 
 
 def _largest(blocks: NDArray[Any]) -> NDArray[Any]:
-    found: NDArray[Any] = np.where(np.isfinite(blocks), np.abs(blocks), -1).argmax(axis=-1)
-    return found
+    index: NDArray[Any] = np.where(np.isfinite(blocks), np.abs(blocks), -1).argmax(axis=-1)
+    return index

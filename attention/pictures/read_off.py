@@ -1,36 +1,36 @@
-"""A reading of the weights as a map: several heads as one, or the lengths of what a query gets."""
+"""Maps derived from the weights: several heads aggregated, or the norms of what each query receives."""
 
 from __future__ import annotations
 
 from attention.formula.cell import Cell
 from attention.formula.trace import Trace
 from attention.numbers.readings import Reading
-from attention.pictures.drawing import figure_of, hidden_cells
-from attention.pictures.heatmap import marks, numbers_in_cells, placed
+from attention.pictures.drawing import build_map, hidden_cells
+from attention.pictures.heatmap import cell_outlines, numbers_in_cells, placed
 from attention.pictures.layout import Panel, Spec
 
 
 def reading_json(trace: Trace, reading: Reading, cell: Cell, colors: str = "fixed") -> Spec:
-    """The map of a reading of the cell's layer and, where each head has its own, of its head; the cell is outlined.
+    """Returns the map of a derived quantity for the cell's layer (and its head, where each head has its own), with the cell outlined.
 
-    What has no largest number, as a length has none, is stretched to the largest there is.
+    An unbounded quantity, such as a norm, uses a colour range up to its largest value.
 
     Raises:
-        AttentionError: the layer lacks what it reads.
-        ConfigError: there are no such colours.
+        AttentionError: the layer lacks a step that it is derived from.
+        ConfigError: `colors` is not one of `COLORS`.
     """
     matrix = reading.matrix(trace, cell.layer, cell.head)
     rows, columns = matrix.shape
-    covered = hidden_cells(trace, reading.step, cell.layer)
-    own = "stretched" if reading.per_head and colors == "fixed" else colors
-    figure = figure_of(
-        trace, reading.step, cell.layer, matrix.numpy(), covered, [Panel(cell.head, 0, 0, rows, columns)], own,
-        heat=numbers_in_cells(rows, columns), whole=matrix,
+    hidden = hidden_cells(trace, reading.step, cell.layer)
+    map_colors = "stretched" if reading.per_head and colors == "fixed" else colors
+    figure = build_map(
+        trace, reading.step, cell.layer, matrix.numpy(), hidden, [Panel(cell.head, 0, 0, rows, columns)], map_colors,
+        heat=numbers_in_cells(rows, columns), tensor=matrix,
     )  # fmt: skip
     layout = figure["layout"]
-    if "ground" in layout["meta"]:
-        del layout["meta"]["ground"]  # the page makes no reading, whatever a hand turns
+    if "hidden_trace" in layout["meta"]:
+        del layout["meta"]["hidden_trace"]  # the page does not recompute derived maps
     row, column = cell.row, cell.column
-    here = row < rows and column < columns
-    layout["shapes"] = marks(rows, columns, row if here else None, column if here else None)
-    return placed(figure, row if here else None, column if here else None)
+    in_range = row < rows and column < columns
+    layout["shapes"] = cell_outlines(rows, columns, row if in_range else None, column if in_range else None)
+    return placed(figure, row if in_range else None, column if in_range else None)

@@ -1,4 +1,4 @@
-"""A map as a screen draws it: never more than 256 × 256 cells, and no more numbers than must travel."""
+"""Reduce maps for the screen: at most 256 × 256 cells, and a bounded number of values in a message."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.pictures.contract import Meta
-from attention.pictures.pooling import MOST_CELLS, places, pooled
+from attention.pictures.pooling import MOST_CELLS, block_offsets, pooled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-SENT_NUMBERS = 8_192  # of a map that is drawn pooled: 40 kB with their places
+MAX_SENT_BLOCKS = 8_192  # per pooled map: 40 kB with their offsets
 
 
-def on_screen(
-    figure: dict[str, Any], window: Sequence[int] | None = None, numbers: int = SENT_NUMBERS
+def pool_for_screen(
+    figure: dict[str, Any], window: Sequence[int] | None = None, max_blocks: int = MAX_SENT_BLOCKS
 ) -> dict[str, Any]:
-    """A map of one matrix as a screen draws it: beyond `MOST_CELLS` rows or columns as block maxima.
+    """Returns a map of one matrix pooled to block maxima where it has more than `MOST_CELLS` rows or columns.
 
-    ``layout.meta["blocks"]`` then says how large the blocks are and where they begin, and ``layout.meta["at"]`` where
-    in its block each number stands. Other figures, {"data": …, "layout": …} as JSON, come back as they are.
+    ``layout.meta["blocks"]`` then has the size of the blocks and where they begin; ``layout.meta["offsets"]`` has the offset of
+    each number in its block. Other figures, {"data": …, "layout": …} as JSON, are returned unchanged.
 
     Args:
         figure: a map of `heatmap`, as JSON.
-        window: the rows and columns to draw, [top, bottom, left, right), after a zoom; all of them by default.
-        numbers: how many blocks may be sent of a map that has more than `MOST_CELLS` rows.
+        window: the rows and columns to draw after a zoom, [top, bottom, left, right); all of them by default.
+        max_blocks: how many blocks a map of more than `MOST_CELLS` rows may send.
     """
     heat, layout = figure["data"][0], figure["layout"]
     matrix = heat.get("z")
@@ -40,40 +40,40 @@ def on_screen(
     part = np.s_[max(0, top) : min(rows, bottom), max(0, left) : min(columns, right)]
     top, left, (rows, columns) = part[0].start, part[1].start, matrix[part].shape
     if not rows * columns:
-        return on_screen(figure, None, numbers)
+        return pool_for_screen(figure, None, max_blocks)
     across = -(-columns // MOST_CELLS)
-    wide = -(-columns // across)
-    down = max(-(-rows // MOST_CELLS), -(-rows * wide // numbers) if rows > MOST_CELLS else 1)
-    place = {"x0": left + (across - 1) / 2, "dx": across, "y0": top + (down - 1) / 2, "dy": down}
-    data = [{**heat, **place, "z": _gaps(pooled(matrix[part], down, across))}]
-    for ground in figure["data"][1:]:
-        if ground["type"] != "heatmap":  # what has the colour bar
-            data.append(ground)
+    blocks_across = -(-columns // across)
+    down = max(-(-rows // MOST_CELLS), -(-rows * blocks_across // max_blocks) if rows > MOST_CELLS else 1)
+    position = {"x0": left + (across - 1) / 2, "dx": across, "y0": top + (down - 1) / 2, "dy": down}
+    data = [{**heat, **position, "z": _gaps(pooled(matrix[part], down, across))}]
+    for trace in figure["data"][1:]:
+        if trace["type"] != "heatmap":  # the trace of the colour bar
+            data.append(trace)
             continue
-        seen = ~pooled(np.isnan(ground["z"][part]), down, across)
-        data.append({**ground, **place, "z": np.where(seen, np.float32(1), np.float32(np.nan))})
+        hidden_blocks = ~pooled(np.isnan(trace["z"][part]), down, across)
+        data.append({**trace, **position, "z": np.where(hidden_blocks, np.float32(1), np.float32(np.nan))})
     meta: Meta = layout["meta"].copy()
-    cut = [top, top + rows, left, left + columns]
-    meta["blocks"] = {"down": down, "across": across, "top": top, "left": left, "window": cut}
+    sent_window = [top, top + rows, left, left + columns]
+    meta["blocks"] = {"down": down, "across": across, "top": top, "left": left, "window": sent_window}
     title = layout["title"]
     if down * across > 1:
-        meta["at"] = places(matrix[part], down, across)
+        meta["offsets"] = block_offsets(matrix[part], down, across)
         facts = f"{title['subtitle']['text']} · each cell the largest of {down} × {across}"
         title = {**title, "subtitle": {**title["subtitle"], "text": facts}}
     return {"data": data, "layout": {**layout, "meta": meta, "title": title}}
 
 
-def gaps_alone(figure: dict[str, Any], sent: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A map of what the second has less what the first has, as its gaps alone: the page takes the difference, to the bit."""
-    z, one, other = (drawn["data"][0].get("z") for drawn in (figure, *sent[:2]))
-    if any(getattr(part, "dtype", None) != np.float32 or part.shape != z.shape for part in (z, one, other)):
+def keep_only_gaps(figure: dict[str, Any], sent: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the map of second − first with only its gaps as data, if the page can compute exactly the same difference from `sent`."""
+    z, first, second = (spec["data"][0].get("z") for spec in (figure, *sent[:2]))
+    if any(getattr(matrix, "dtype", None) != np.float32 or matrix.shape != z.shape for matrix in (z, first, second)):
         return figure
     gaps = np.isnan(z)
     with np.errstate(invalid="ignore"):
-        if not np.array_equal(np.where(gaps, np.nan, other - one), z, equal_nan=True):
+        if not np.array_equal(np.where(gaps, np.nan, second - first), z, equal_nan=True):
             return figure
-    first, *more = figure["data"]
-    return {**figure, "data": [{**first, "z": {"gaps": np.packbits(gaps, bitorder="little")}}, *more]}
+    heatmap, *others = figure["data"]
+    return {**figure, "data": [{**heatmap, "z": {"gaps": np.packbits(gaps, bitorder="little")}}, *others]}
 
 
 def _gaps(matrix: NDArray[Any]) -> NDArray[Any]:

@@ -6,34 +6,34 @@ from attention.formula.layer import Layer
 from attention.formula.names import WEIGHTS
 from attention.numbers import norms, tables
 from attention.numbers.norms import NORMS
-from attention.pictures.contract import Tab
+from attention.pictures.contract import StepTab
 from attention.pictures.view import STEP, VIEWS
 
 
-def step_strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> list[Tab]:
-    """The steps of a layer in their order, each with symbol and shape; before them the `overview` of the most important ones, if any."""
-    at_once = view == VIEWS[0] and chosen in overview
-    weighed = bool(overview) and view == VIEWS[2] and chosen == WEIGHTS and norms.has(layer)
-    drawn: list[Tab] = []
+def step_strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> list[StepTab]:
+    """Returns a tab for each step of a layer with its symbol and shape, after a tab for the `overview` of the most important steps, if any."""
+    is_overview = view == VIEWS[0] and chosen in overview
+    is_norms = bool(overview) and view == VIEWS[2] and chosen == WEIGHTS and norms.has(layer)
+    tabs: list[StepTab] = []
     if overview:
         symbols = " ".join(step.symbol for step in layer.steps if step.name in overview)
-        step = next((one for one in (chosen, STEP.default) if one in overview), overview[0])
-        drawn.append({
+        step = next((name for name in (chosen, STEP.default) if name in overview), overview[0])
+        tabs.append({
             "name": "overview", "symbol": symbols, "shape": "overview", "help": "side by side",
-            "chosen": at_once, "view": VIEWS[0], "step": step,
+            "chosen": is_overview, "view": VIEWS[0], "step": step,
         })  # fmt: skip
     for step in layer.steps:
-        tab: Tab = {
+        tab: StepTab = {
             "name": step.name, "symbol": step.symbol, "shape": "×".join(map(str, layer.shape(step.name))),
             "help": f"{step.symbol} = {layer.formula_of(step)}, [{' '.join(step.axes)}]",
-            "chosen": step.name == chosen and not at_once and not weighed,
+            "chosen": step.name == chosen and not is_overview and not is_norms,
         }  # fmt: skip
         if step.kind == "probability":
             tab["sums"] = tables.row_sums(layer.facts(step.name))
-        drawn.append({**tab, "view": VIEWS[1]} if overview else tab)
-    if overview and norms.has(layer):  # no step of the formula, and last of all
-        drawn.append({
+        tabs.append({**tab, "view": VIEWS[1]} if overview else tab)
+    if overview and norms.has(layer):  # not a step of the formula, therefore last
+        tabs.append({
             "name": NORMS.name, "symbol": NORMS.step.symbol, "shape": "lengths", "help": "A ‖f(x)‖",
-            "chosen": weighed, "view": VIEWS[2], "step": WEIGHTS,
+            "chosen": is_norms, "view": VIEWS[2], "step": WEIGHTS,
         })  # fmt: skip
-    return drawn
+    return tabs

@@ -1,4 +1,4 @@
-"""The knobs that say what of a trace is shown: which layer, head, step and cell."""
+"""The knobs that choose what is shown of a trace: layer, head, step and cell."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from attention.formula.steps import STEPS
 from attention.formula.trace import Trace
 
 VIEWS = ("overview", "factors", "norms")
-"""What the Lab shows: scores, weights and output; the chosen step beside what makes it; the weights beside what they bring."""
-OVERVIEW = (SCORES, WEIGHTS, OUTPUT)
-"""The steps of the first view; `overview` says which a layer has."""
+"""The views of the Lab: scores, weights and output; the chosen step beside its factors; the weights beside the norms of what they bring."""
+OVERVIEW_STEPS = (SCORES, WEIGHTS, OUTPUT)
+"""The steps of the first view; `overview` returns those that a layer has."""
 
-# Each has a range of its own where there is a trace: there are so many layers, heads, steps, rows and columns.
+# With a trace, each knob gets the range of its layers, heads, steps, rows or columns.
 LAYER = Knob("layer", 0, Whole(0), "Layer", "From zero.", held=True, place=40)
 HEAD = Knob("head", 0, Whole(0), "Head", "From zero.", held=True, place=50)
 STEP = Knob("step", WEIGHTS, Choice(tuple(step.name for step in STEPS)), held=True)
@@ -29,17 +29,17 @@ VIEW = Knob("view", VIEWS[0], Choice(VIEWS), held=True)
 
 
 def overview(steps: tuple[str, ...]) -> tuple[str, ...]:
-    """Which of a layer's `steps` stand side by side in the overview; `head_output` for the output of a source without W_O."""
-    found = [step for step in OVERVIEW if step in steps] or list(steps[-1:])
-    if found[-1] != OUTPUT and HEAD_OUTPUT in steps:
-        found.append(HEAD_OUTPUT)
-    return tuple(found)
+    """Returns which of a layer's `steps` the overview shows side by side; `head_output` replaces the output of a source without W_O."""
+    shown_steps = [step for step in OVERVIEW_STEPS if step in steps] or list(steps[-1:])
+    if shown_steps[-1] != OUTPUT and HEAD_OUTPUT in steps:
+        shown_steps.append(HEAD_OUTPUT)
+    return tuple(shown_steps)
 
 
 def read_cell(value: Callable[[Knob, Range], Any], trace: Trace) -> Cell:
-    """The chosen cell of a trace: layer, step, head, row and column, each read with the range that it has there.
+    """Returns the chosen cell of a trace: layer, step, head, row and column, each read by `value` within its range.
 
-    The step of a layer that lacks the usual one is the last that it has.
+    If a layer lacks the default step, its last step is the default.
     """
     index = int(value(LAYER, Whole(0, len(trace.layers) - 1)))
     layer = trace.layers[index]
@@ -51,6 +51,6 @@ def read_cell(value: Callable[[Knob, Range], Any], trace: Trace) -> Cell:
 
 
 def clamped(cell: Cell, layer: Layer) -> Cell:
-    """The cell, whose row or column, where the step has none so far, is the last that it has."""
+    """Returns the cell with row and column limited to the shape of its step."""
     rows, columns = layer.shape(cell.step)[-2:]
     return replace(cell, row=min(cell.row, rows - 1), column=min(cell.column, columns - 1))

@@ -1,6 +1,6 @@
 """The main file for Streamlit Community Cloud: serves the same app as `streamlit run app.py`.
 
-The Cloud installs the requirements.txt that lies beside its main file; the one in this folder names torch's CPU build.
+The Cloud installs the requirements.txt next to the main file. The one in this folder has torch's CPU build.
 """
 
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # Streamlit adds the folder of the main file only
+sys.path.insert(0, str(ROOT))  # Streamlit adds only the folder of the main file
 st.secrets.load_if_toml_exists()  # sets LAB_… in the environment, which the next import reads
 
 from pages.ui.server import application  # noqa: E402

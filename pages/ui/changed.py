@@ -1,4 +1,4 @@
-"""What is changed inside the model: the list, always in sight, with a switch for each; and what can be changed of the shown head."""
+"""Interventions inside a model: a list with a switch for each, and the forms that add one to the shown head."""
 
 from __future__ import annotations
 
@@ -17,177 +17,183 @@ from attention.sources.knobs import DO
 from pages.ui.headline import headline
 from pages.ui.knobs import second
 from pages.ui.knobs.session import session
-from pages.ui.knobs.widgets import locked
-from pages.ui.notes import plain, say_later
+from pages.ui.knobs.widgets import is_locked
+from pages.ui.notes import plain, show_later
 
 
-def bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
-    """The changes of a model with a switch each, what they do to what it says, and how to add one; nothing where the source is no model."""
-    those = _those()
-    shorts = [one.short for one in those]
-    listed = list(dict.fromkeys([*shorts, *session().switched_off]))
-    if not isinstance(source, Changeable) or (locked() and not those):
+def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
+    """Draws a switch for each intervention, the forms that add one, and the effect on the prediction.
+
+    Draws nothing if the source is not a model.
+    """
+    interventions = _interventions()
+    codes = [change.short for change in interventions]
+    listed = list(dict.fromkeys([*codes, *session().switched_off]))
+    if not isinstance(source, Changeable) or (is_locked() and not interventions):
         return
     line: dict[str, Any] = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
     with st.container(key="changed", **line):
         with st.container(key="changed_row", width="content", **line):
-            if cell is not None and trace is not None and not locked():
-                _offer(cell, trace, shorts, source)
-            for short in listed:
-                _switch(short, short in shorts)
-            if listed and not locked():
+            if cell is not None and trace is not None and not is_locked():
+                _forms(cell, trace, codes, source)
+            for code in listed:
+                _switch(code, code in codes)
+            if listed and not is_locked():
                 if isinstance(source, Patchable):
                     _frozen()
-                st.button("Reset", key="changed_reset", type="tertiary", on_click=_set, args=([],), help="The model as it is, with nothing changed.")  # fmt: skip
-        if trace is not None and those and (said := headline(source, trace)):
-            st.markdown(f"**{plain(said)}**", width="content")
+                st.button("Reset", key="changed_reset", type="tertiary", on_click=_set_interventions, args=([],), help="Removes all interventions: the model as published.")  # fmt: skip
+        if trace is not None and interventions and (effect := headline(source, trace)):
+            st.markdown(f"**{plain(effect)}**", width="content")
 
 
 def mark(cell: Cell) -> str:
-    """What is changed in the view of one head, in a sentence; empty where nothing is."""
-    return intervention.mark(_those(), cell.layer, cell.head)
+    """A sentence about the interventions on the shown head; empty if there are none."""
+    return intervention.mark(_interventions(), cell.layer, cell.head)
 
 
-def _those() -> tuple[Intervention, ...]:
+def _interventions() -> tuple[Intervention, ...]:
     try:
-        return intervention.read(second.now(DO.key) or "")
-    except AttentionError:  # what a link got wrong is said by its knob
+        return intervention.read(second.current_value(DO.key) or "")
+    except AttentionError:  # the knob itself reports the error
         return ()
 
 
-def _switch(short: str, on: bool) -> None:
-    """One change, with a switch that takes it out, and in again."""
-    (one,) = intervention.read(short)
-    key = f"do_{short}"
+def _switch(code: str, on: bool) -> None:
+    """Draws the check box that switches one intervention off and on."""
+    (change,) = intervention.read(code)
+    key = f"do_{code}"
     st.session_state[key] = on
-    st.checkbox(plain(one.named), key=key, on_change=_turn, args=(short,), help=plain(one.words), disabled=locked(), width="content")  # fmt: skip
+    st.checkbox(plain(change.named), key=key, on_change=_toggle, args=(code,), help=plain(change.words), disabled=is_locked(), width="content")  # fmt: skip
 
 
-def _offer(cell: Cell, trace: Trace, shorts: list[str], source: Source) -> None:
-    """The change that is wanted most as a button, and all others where they are asked for."""
+def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
+    """Draws a button for the most frequent intervention, and popovers for all others."""
     zero = Intervention(layer=cell.layer, head=cell.head, silence="zero")
     st.button(
-        f"Silence L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.short in shorts,
-        help="The output of this head becomes 0, before W_O, and all that follows in the model is made anew (zero ablation).",
+        f"Ablate (silence) L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.short in codes,
+        help="Zero ablation: the head's output becomes 0 before W_O, and the rest of the model is computed again.",
     )  # fmt: skip
     layer = trace.layers[cell.layer]
-    there = layer.inner is layer and find_step(cell.step).axes == MAP_AXES
+    is_settable = layer.inner is layer and find_step(cell.step).axes == MAP_AXES
     kinds = [kind for kind in KINDS if isinstance(source, Patchable) or "take" not in kind.fields]
     cells = [kind for kind in kinds if "cells" in kind.fields]
     _choose(
-        f"Set cell [{cell.row}, {cell.column}]" if there else "Set a cell", "setting", cells, cell, source, disabled=not there,
-        help="The chosen cell of S or A is set by hand: click another to choose it." if there
-        else "Choose S or A above, in pieces and with special tokens, and click a cell: it can be set by hand then.",
+        f"Set cell [{cell.row}, {cell.column}]" if is_settable else "Set a cell", "setting", cells, cell, source, disabled=not is_settable,
+        help="Sets the chosen cell of S or A to your own number. Click another cell to choose it." if is_settable
+        else "First choose S or A above, shown in pieces and with special tokens, and click a cell.",
     )  # fmt: skip
-    _choose("Change it otherwise", "changing", [kind for kind in kinds if kind not in cells], cell, source)
+    _choose("Other interventions", "changing", [kind for kind in kinds if kind not in cells], cell, source)
 
 
-def _choose(label: str, key: str, those: list[Kind], cell: Cell, source: Source, **more: Any) -> None:
-    """What opens to choose one of some kinds of change, and where it acts."""
+def _choose(label: str, key: str, kinds: list[Kind], cell: Cell, source: Source, **more: Any) -> None:
+    """Draws the popover in which the user chooses an intervention of one of these kinds, and where it acts."""
     with st.popover(label, key=key, on_change="rerun", **more) as opened:
         if not opened.open:
             return
-        here = f"Head {cell.head} of layer {cell.layer}"
-        places = {here: (cell.layer, cell.head), f"All heads of layer {cell.layer}": (cell.layer, None), "All heads of all layers": (None, None)}  # fmt: skip
-        kinds = {f"{kind.name} ({kind.term})": kind for kind in those}
-        kind: Kind = kinds[st.selectbox("What", tuple(kinds), key=f"{key}_what")] if len(those) > 1 else those[0]
-        fields = _FIELDS[kind.fields[0]](cell)
+        this_head = f"Head {cell.head} of layer {cell.layer}"
+        places = {this_head: (cell.layer, cell.head), f"All heads of layer {cell.layer}": (cell.layer, None), "All heads of all layers": (None, None)}  # fmt: skip
+        labels = {f"{kind.name} ({kind.term})": kind for kind in kinds}
+        kind: Kind = labels[st.selectbox("What", tuple(labels), key=f"{key}_what")] if len(kinds) > 1 else kinds[0]
+        fields = _FORMS[kind.fields[0]](cell)
         layer, head = places[st.radio("Where", tuple(places), key=f"{key}_where")]
         change = Intervention(layer=layer, head=head, **fields)
         st.caption(plain(change.words))
-        taken = (_other(source),) if change.take and isinstance(source, Patchable) else ()
-        st.button("Change it", key=f"{key}_do", type="primary", on_click=_add, args=(change, *taken))
+        other_text = (_other_text(source),) if change.take and isinstance(source, Patchable) else ()
+        st.button("Apply", key=f"{key}_do", type="primary", on_click=_add, args=(change, *other_text))
 
 
-def _silence(_: Cell) -> dict[str, Any]:
+def _ablation_form(_: Cell) -> dict[str, Any]:
     ways = {"0 (zero ablation)": "zero", "its average over positions (mean ablation)": "mean"}
     way = st.radio("Its output becomes", tuple(ways), key="changing_silence")
     return {
         "silence": ways[way],
-        "strength": st.slider("Strength, from 0 (nothing changes) to 1", 0.0, 1.0, 1.0, 0.05, key="changing_strength"),
+        "strength": st.slider("Strength, from 0 (no effect) to 1", 0.0, 1.0, 1.0, 0.05, key="changing_strength"),
     }
 
 
-def _temperature(_: Cell) -> dict[str, Any]:
-    return {"temperature": st.number_input("Temperature", 0.0, 1000.0, 0.2, 0.1, key="changing_temperature", help="Scores are divided by it too; below 1 rows become sharper, 0 is argmax.")}  # fmt: skip
+def _temperature_form(_: Cell) -> dict[str, Any]:
+    return {"temperature": st.number_input("Temperature", 0.0, 1000.0, 0.2, 0.1, key="changing_temperature", help="The scores are also divided by this number. Below 1 the rows become sharper; 0 is argmax.")}  # fmt: skip
 
 
-def _unscaled(_: Cell) -> dict[str, Any]:
+def _unscaled_form(_: Cell) -> dict[str, Any]:
     return {"scaled": False}
 
 
-def _mask(_: Cell) -> dict[str, Any]:
-    named = {"first": "only the first token", "none": "all tokens (no mask)"}
+def _mask_form(_: Cell) -> dict[str, Any]:
+    labels = {"first": "only the first token", "none": "all tokens (no mask)"}
     names = [name for name in MASKS if name != "custom"]
-    mask = st.selectbox("Each query attends to", sorted(names, key=lambda name: name != "first"), format_func=lambda name: named.get(name, name), key="changing_mask")  # fmt: skip
-    found: dict[str, Any] = {"mask": mask}
+    mask = st.selectbox("Each query attends to", sorted(names, key=lambda name: name != "first"), format_func=lambda name: labels.get(name, name), key="changing_mask")  # fmt: skip
+    values: dict[str, Any] = {"mask": mask}
     if "window" in mask or mask == "prefix":
         name = "prefix" if mask == "prefix" else "window"
-        found[name] = st.number_input("How many keys", 0, 4096, 2, key="changing_size")
-    return found
+        values[name] = st.number_input("How many keys", 0, 4096, 2, key="changing_size")
+    return values
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
-    first = int(cell.step != WEIGHTS)
-    step = st.radio("The cell", (WEIGHTS, SCORES), first, key=f"changing_step_{first}", format_func={WEIGHTS: "its weight, after the softmax", SCORES: "its score, before the softmax"}.__getitem__)  # fmt: skip
-    st.caption(f"Query {cell.row}, key {cell.column}: click another cell of the map to choose it.")
+def _cell_form(cell: Cell) -> dict[str, Any]:
+    default = int(cell.step != WEIGHTS)
+    step = st.radio("The cell", (WEIGHTS, SCORES), default, key=f"changing_step_{default}", format_func={WEIGHTS: "its weight, after the softmax", SCORES: "its score, before the softmax"}.__getitem__)  # fmt: skip
+    st.caption(f"Query {cell.row}, key {cell.column}. Click another cell of the map to choose it.")
     if step == SCORES:
         return {"cells": (SetCell(step, cell.row, cell.column, float(st.number_input("Becomes", value=0.0, key="changing_score"))),)}  # fmt: skip
     value = st.number_input("Becomes", 0.0, 1.0, 0.0, 0.1, key="changing_weight")
-    rescaled = st.toggle("Rescale the rest of its row, so that it sums to what it did", key="changing_rescaled")
+    rescaled = st.toggle("Rescale the rest of the row to keep its sum", key="changing_rescaled")
     return {"cells": (SetCell(step, cell.row, cell.column, float(value), rescaled),)}
 
 
-def _take(_: Cell) -> dict[str, Any]:
-    named = {HEAD_OUTPUT: "its output (Z)", WEIGHTS: "its weights (A)", QUERY: "its queries (Q)", KEY: "its keys (K)", VALUE: "its values (V)"}  # fmt: skip
-    return {"take": st.selectbox("What is taken", tuple(named), format_func=named.__getitem__, key="changing_take")}
+def _patch_form(_: Cell) -> dict[str, Any]:
+    labels = {HEAD_OUTPUT: "its output (Z)", WEIGHTS: "its weights (A)", QUERY: "its queries (Q)", KEY: "its keys (K)", VALUE: "its values (V)"}  # fmt: skip
+    return {"take": st.selectbox("What to patch (copy)", tuple(labels), format_func=labels.__getitem__, key="changing_take")}  # fmt: skip
 
 
-_FIELDS: dict[str, Callable[[Cell], dict[str, Any]]] = {
-    "silence": _silence, "temperature": _temperature, "scaled": _unscaled, "mask": _mask, "cells": _cell, "take": _take,
+_FORMS: dict[str, Callable[[Cell], dict[str, Any]]] = {
+    "silence": _ablation_form, "temperature": _temperature_form, "scaled": _unscaled_form, "mask": _mask_form, "cells": _cell_form, "take": _patch_form,
 }  # fmt: skip
-"""What is asked of each kind of change, by its first field."""
+"""The form of each kind of intervention, by the kind's first field."""
 
 
-def _other(source: Patchable) -> str:
+def _other_text(source: Patchable) -> str:
     return st.text_area(
-        "From the same model reading", str(second.now("other") or source.reads), key="changing_other",
-        help="Another text of as many tokens. On the Compare page what is taken comes from the first state where this is empty.",
+        "From the same model run on this text", str(second.current_value("other") or source.reads), key="changing_other",
+        help="Another text with the same number of tokens. If it is empty on the Compare page, the patch comes from the first state.",
     )  # fmt: skip
 
 
 def _frozen() -> None:
-    st.session_state["frozen_switch"] = bool(second.now("frozen"))
+    st.session_state["frozen_switch"] = bool(second.current_value("frozen"))
     st.checkbox(
-        "Later layers attend as before (frozen)", key="frozen_switch", width="content",
-        on_change=lambda: second.turn({"frozen": bool(st.session_state["frozen_switch"])}),
-        help="Off: they look anew at what the change has made. On: their weights stay those of the unchanged model, only what is brought differs.",
+        "Freeze the attention of later layers", key="frozen_switch", width="content",
+        on_change=lambda: second.apply_controls({"frozen": bool(st.session_state["frozen_switch"])}),
+        help="Off: later layers compute new attention weights. On: they keep the weights of the unchanged model, and only the values change.",
     )  # fmt: skip
 
 
-def _add(one: Intervention, other: str = "") -> None:
-    """Adds a change, with the text of the `other` state where it takes something; one of the same kind in its place makes room."""
+def _add(new: Intervention, other: str = "") -> None:
+    """Adds an intervention; it replaces one of the same kind at the same place. `other` is the text to patch from."""
     if other:
-        second.turn({"other": other})
-    same = (one.layer, one.head, one.kinds, [cell[:3] for cell in one.cells])
-    those = [old for old in _those() if (old.layer, old.head, old.kinds, [cell[:3] for cell in old.cells]) != same]
-    if len(those) >= MOST:
-        say_later(f"At most {MOST} changes act at once: take some away.")
+        second.apply_controls({"other": other})
+
+    def target(change: Intervention) -> tuple[object, ...]:
+        return change.layer, change.head, change.kinds, [cell[:3] for cell in change.cells]
+
+    remaining = [old for old in _interventions() if target(old) != target(new)]
+    if len(remaining) >= MOST:
+        show_later(f"At most {MOST} interventions can act at once: remove some first.")
         return
-    _set([*those, one])
+    _set_interventions([*remaining, new])
 
 
-def _turn(short: str) -> None:
-    """Takes one change out, or in again."""
-    shorts, off = [one.short for one in _those()], session().switched_off
-    if short in shorts:
-        off.append(short)
-        shorts.remove(short)
+def _toggle(code: str) -> None:
+    """Switches one intervention off, or on again."""
+    codes, off = [change.short for change in _interventions()], session().switched_off
+    if code in codes:
+        off.append(code)
+        codes.remove(code)
     else:
-        shorts.append(short)
-    second.turn({DO.key: ";".join(shorts)})
+        codes.append(code)
+    second.apply_controls({DO.key: ";".join(codes)})
 
 
-def _set(those: list[Intervention]) -> None:
-    session().switched_off = [] if not those else session().switched_off
-    second.turn({DO.key: intervention.write(tuple(those))})
+def _set_interventions(interventions: list[Intervention]) -> None:
+    session().switched_off = [] if not interventions else session().switched_off
+    second.apply_controls({DO.key: intervention.write(tuple(interventions))})

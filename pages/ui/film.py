@@ -1,4 +1,4 @@
-"""The film of a training: what plays it, stops it and scrubs through it, one picture after the other."""
+"""The training film: plays, stops and scrubs through the snapshots of a training run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from attention.training.films import film_of, untrained
 from attention.training.plan import MOST_STEPS
 from attention.training.watching import watching
 from pages.ui import address, show
-from pages.ui.knobs.session import Watched, acted, session
-from pages.ui.knobs.widgets import Knobs, locked
+from pages.ui.knobs.session import FilmState, count_action, session
+from pages.ui.knobs.widgets import Knobs, is_locked
 from pages.ui.notes import plain
 from pages.ui.server import turns
 from pages.ui.server.visitor import watcher
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from attention.training.learning import Snapshot
     from attention.training.tasks.task import Example
 
-TICK = 0.08  # seconds; a picture is shown as long as this at least
+TICK = 0.08  # seconds; the minimum time of a picture
 TITLE = "Training"
-LOOK = 0.5  # seconds between two looks at many seeds
+UPDATE_SECONDS = 0.5  # seconds between two updates while many seeds are trained
 AT = Knob("train_at", None, Whole(0, MOST_STEPS, optional=True), held=True)
 _FILM = "training_film"
 _SCRUB = "train_scrub"
@@ -41,165 +41,164 @@ _MOVES = "train_moves"
 
 
 def link(state: Mapping[str, str]) -> str:
-    """Where the model of a state, as a link has it, is watched while it learns; empty where it is none that learns here."""
+    """The address of the Training page for the model of a link's state; empty if that is not a trained model."""
     if state.get("source") != "trained":
         return ""
     task = state.get("task", TASK.default)
-    turned = {f"train_{task}_{key}": state[key] for key in (OWN_TEXT.key, *SLIDERS) if key in state}
-    return f"./training?{urlencode({'train_task': task, 'train_seed': state.get('seed', '0')} | turned)}"
+    task_values = {f"train_{task}_{key}": state[key] for key in (OWN_TEXT.key, *SLIDERS) if key in state}
+    return f"./training?{urlencode({'train_task': task, 'train_seed': state.get('seed', '0')} | task_values)}"
 
 
-def watched(plan: Plan, knobs: Knobs) -> Watched:
-    """What this tab watches: what it did before, or what the link asks for, or a model that nobody has trained yet."""
-    before = session().watched
-    if before is not None and before.plan != plan:  # what was trained before is another model
+def watched(plan: Plan, knobs: Knobs) -> FilmState:
+    """The film of this tab: the previous one, the one that the link requests, or an untrained model."""
+    film = session().film
+    if film is not None and film.plan != plan:  # the earlier film belongs to another model
         st.session_state[AT.key] = None
-    by_address = AT.key in session().asked_for
-    asked = knobs.value(AT, Whole(0, plan.steps, optional=True))
-    if before is None or before.plan != plan:
-        before = session().watched = Watched(plan, asked, opening=asked is not None)
-    elif by_address and asked != before.step:  # by Back, say
-        before.step, before.playing, before.opening = asked, False, asked is not None
-    return before
+    by_address = AT.key in session().requested
+    step = knobs.value(AT, Whole(0, plan.steps, optional=True))
+    if film is None or film.plan != plan:
+        film = session().film = FilmState(plan, step, opening=step is not None)
+    elif by_address and step != film.step:  # for example by Back
+        film.step, film.playing, film.opening = step, False, step is not None
+    return film
 
 
 @dataclass(frozen=True)
 class Player:
-    """Plays the film of one model, and of a control beside it.
+    """Plays the film of one model, and that of a control next to it.
 
     Attributes:
-        watched: what the tab watches.
-        name: what the model is called.
-        plans: the plans that are shown, by name: the model's own first.
-        example: what the models read.
+        watched: the playback state.
+        name: the name of the model.
+        plans: the plans shown, by name, with the model's own first.
+        example: the input of the models.
     """
 
-    watched: Watched
+    watched: FilmState
     name: str
     plans: Mapping[str, Plan]
     example: Example
 
     @property
-    def moves(self) -> bool:
-        """Whether the next picture comes by itself."""
+    def is_running(self) -> bool:
+        """Whether the film advances on its own now."""
         return self.watched.playing or self.watched.opening
 
     @cached_property
-    def moved(self) -> bool:
-        """Whether it moved when the page around the picture was drawn."""
-        return self.moves
+    def was_running(self) -> bool:
+        """Whether the film advanced on its own when the page around it was drawn."""
+        return self.is_running
 
     def button(self) -> None:
-        """What begins and ends it."""
-        if self.moved:
+        """Draws the button that starts or stops the film."""
+        if self.was_running:
             st.button("Stop", on_click=self._stop, type="primary", key="train_stop")
         else:
-            words = "Train" if self.watched.step is None else "Play again"
-            st.button(words, on_click=self._play, type="primary", key="train_play")
+            label = "Train" if self.watched.step is None else "Play again"
+            st.button(label, on_click=self._play, type="primary", key="train_play")
 
     def pictures(self) -> None:
-        """The picture, and again and again the next one as long as it moves."""
-        st.fragment(self._picture, run_every=TICK if self.moved else None)()
+        """Draws the current picture, and the following ones while the film plays."""
+        st.fragment(self._picture, run_every=TICK if self.was_running else None)()
 
     def _play(self) -> None:
-        acted()
+        count_action()
         self.watched.step, self.watched.playing, self.watched.opening = 0, True, False
 
     def _stop(self) -> None:
-        acted()
+        count_action()
         self.watched.playing = self.watched.opening = False
 
     def _scrub(self) -> None:
-        acted()
+        count_action()
         self.watched.step = st.session_state[_SCRUB]
 
     def _picture(self) -> None:
-        # A run that a browser's next one has stopped has ended the film, and could not draw the page anew.
-        if self.moved != self.moves:
+        # An earlier run may have ended the film and been stopped before it could redraw the page.
+        if self.was_running != self.is_running:
             st.rerun()
         try:
-            with turns.aside(), watching(watcher()):
+            with turns.without_turn(), watching(watcher()):
                 films = self._films()
         except AttentionError as error:
             self._stop()
             show.problem(str(error))
             return
-        now, at = self.watched, self.watched.step or 0
-        there = min(film[-1].step for film in films.values())  # as far as all of them are
-        steps = [one.step for one in films[self.name]]
-        if now.playing:
-            at = now.step = next((step for step in steps if at < step <= there), at)
-        arrived = at <= there and at in steps
-        if arrived and (now.opening or (now.playing and at == now.plan.steps)):
+        watched, at = self.watched, self.watched.step or 0
+        last = min(film[-1].step for film in films.values())  # the last step that all films have
+        steps = [snapshot.step for snapshot in films[self.name]]
+        if watched.playing:
+            at = watched.step = next((step for step in steps if at < step <= last), at)
+        arrived = at <= last and at in steps
+        if arrived and (watched.opening or (watched.playing and at == watched.plan.steps)):
             self._stop()
             st.rerun()
-        if now.step is not None and not arrived and not self.moves:  # nobody has kept it, or a control is new
-            now.opening = True
+        if watched.step is not None and not arrived and not self.is_running:  # no longer cached, or a new control
+            watched.opening = True
             st.rerun()
         self._scrubber(at, steps)
-        seen = {name: [one for one in film if one.step <= at] for name, film in films.items()}
-        with turns.aside():
-            drawn = []
-            for name, film in seen.items():
-                drawn += training.maps(
-                    self.plans[name], film[-1], self.example, name if len(seen) > 1 else "", self.moves
+        played = {name: [snapshot for snapshot in film if snapshot.step <= at] for name, film in films.items()}
+        with turns.without_turn():
+            specs = []
+            for name, film in played.items():
+                specs += training.maps(
+                    self.plans[name], film[-1], self.example, name if len(played) > 1 else "", self.is_running
                 )
-            drawn.append(training.curves(seen, now.plan.steps, at))
-        for name, film in seen.items():
-            self._said(name if len(seen) > 1 else "It answers", self.plans[name], film[-1])
-        # What was sent before Streamlit sends as a hash, which a browser may have forgotten after so many runs: no two are equal.
+            specs.append(training.curves(played, watched.plan.steps, at))
+        for name, film in played.items():
+            self._answers(name if len(played) > 1 else "Answers", self.plans[name], film[-1])
+        # Streamlit sends repeated messages as hashes, which a browser may have forgotten after many runs: the count makes each unique.
         session().pictures[_FILM] += 1
-        show.figures(drawn, _FILM)
+        show.figures(specs, _FILM)
 
     def _films(self) -> dict[str, Sequence[Snapshot]]:
-        """The snapshots that there are by now, by name; the trainings go on as long as somebody looks."""
+        """The snapshots so far, by name. Training continues as long as a tab watches it."""
         if self.watched.step is None:
             return {name: (untrained(plan),) for name, plan in self.plans.items()}
-        also = self.watched.step if self.watched.step % self.watched.plan.every else 0
-        films = {name: film_of(plan, also) for name, plan in self.plans.items()}
+        extra_step = self.watched.step if self.watched.step % self.watched.plan.every else 0
+        films = {name: film_of(plan, extra_step) for name, plan in self.plans.items()}
         return {name: film.look() for name, film in films.items()}
 
     def _scrubber(self, at: int, steps: Sequence[int]) -> None:
-        """Where the film stands; what was trained is shown again, and not trained again."""
-        whole = range(0, self.watched.plan.steps + 1, self.watched.plan.every)
-        options = sorted(
-            {*whole, self.watched.plan.steps, at}
-        )  # what is not there yet is trained when somebody goes there
+        """Draws the slider over the training steps. Steps already trained are shown without new training."""
+        regular = range(0, self.watched.plan.steps + 1, self.watched.plan.every)
+        options = sorted({*regular, self.watched.plan.steps, at})  # a later step is trained when the user selects it
         if self.watched.opening:
-            st.progress(steps[-1] / self.watched.plan.steps, f"Training again, for step {at}: {steps[-1]} …")
+            st.progress(steps[-1] / self.watched.plan.steps, f"Training again up to step {at}: now at {steps[-1]} …")
             return
-        if locked():
+        if is_locked():
             st.caption(f"Step {at} of {self.watched.plan.steps}")
             return
-        # What the browser sends of a slider that moves by itself may be older than what it shows: it says nothing here.
-        fixed = self.moves or self.watched.step is None
-        key = _MOVES if fixed else _SCRUB
+        # The browser may send an outdated value of a slider that moves on its own, so that slider has no callback.
+        disabled = self.is_running or self.watched.step is None
+        key = _MOVES if disabled else _SCRUB
         st.session_state[key] = at
-        scrub = None if fixed else self._scrub
-        st.select_slider("Step", options, key=key, on_change=scrub, disabled=fixed, label_visibility="collapsed")
-        if not fixed:
+        scrub = None if disabled else self._scrub
+        st.select_slider("Step", options, key=key, on_change=scrub, disabled=disabled, label_visibility="collapsed")
+        if not disabled:
             st.session_state[AT.key] = at
-            address.answer(TITLE, _FILM)
+            address.send_state(TITLE, _FILM)
 
-    def _said(self, name: str, plan: Plan, snapshot: Snapshot) -> None:
-        """What a model answers, wrong ones marked."""
-        asked = [one for one in training.answers(plan, snapshot, self.example) if one.right is not None]
-        words = " ".join(plain(one.said) if one.right else f":red-background[{plain(one.said)}]" for one in asked)
-        st.markdown(
-            f"**{plain(name)}:** {words} · {sum(map(bool, (one.right for one in asked)))} of {len(asked)} right"
+    def _answers(self, name: str, plan: Plan, snapshot: Snapshot) -> None:
+        """Draws the answers of a model; wrong ones are marked."""
+        answers = [answer for answer in training.answers(plan, snapshot, self.example) if answer.right is not None]
+        words = " ".join(
+            plain(answer.said) if answer.right else f":red-background[{plain(answer.said)}]" for answer in answers
         )
+        n_right = sum(bool(answer.right) for answer in answers)
+        st.markdown(f"**{plain(name)}:** {words} · {n_right} of {len(answers)} correct")
 
 
 def seeds(plan: Plan, example: Example) -> None:
-    """Twenty seeds, one trained after the other while somebody looks, and what each has reached."""
+    """Trains twenty seeds one after the other while the section is open, and draws the result of each."""
     plans = [replace(plan, seed=seed) for seed in range(training.SEEDS)]
     done: list[Snapshot] = []
     try:
-        with turns.aside(), watching(watcher()):
-            for one in plans:
-                found = film_of(one, film=False)
-                last = found.look()[-1]
-                if not found.finished:
+        with turns.without_turn(), watching(watcher()):
+            for seed_plan in plans:
+                training_run = film_of(seed_plan, film=False)
+                last = training_run.look()[-1]
+                if not training_run.finished:
                     break
                 done.append(last)
     except AttentionError as error:
@@ -207,10 +206,10 @@ def seeds(plan: Plan, example: Example) -> None:
         return
     if len(done) < len(plans):
         st.progress(len(done) / len(plans), f"{len(done)} of {len(plans)} seeds")
-    elif session().seeds_run == plan:
-        session().seeds_run, session().seeds_shown = None, plan
+    elif session().seeds_in_training == plan:
+        session().seeds_in_training, session().seeds_trained = None, plan
         st.rerun()
     if done:
-        with turns.aside():
-            drawn = training.seeds(plans[: len(done)], done, example)
-        show.figures([drawn], "training_seeds")
+        with turns.without_turn():
+            spec = training.seeds(plans[: len(done)], done, example)
+        show.figures([spec], "training_seeds")

@@ -1,4 +1,4 @@
-"""What each head does, in numbers: a table to sort and to click, heads as points, and heads that look alike."""
+"""Metrics of all heads: a sortable table, a scatter chart, and the heads most similar to the chosen one."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.start import Page
 
 UNSORTED = "layer and head"
-MOST_ALIKE = 8
+MOST_SIMILAR = 8
 
 SORT = Knob(
     "heads_sort", UNSORTED, Choice((UNSORTED, *metrics.NAMES)), "Sort heads by",
-    "The one with the largest number on this text comes first.")  # fmt: skip
-ACROSS = Knob("heads_x", charts.LAYER, Choice(charts.AXES), "Across", "What stands across in the chart.")
-UP = Knob("heads_y", "entropy", Choice(metrics.NAMES), "Up", "The metric that stands upright in the chart.")
+    "The head with the largest value on this text comes first.")  # fmt: skip
+ACROSS = Knob("heads_x", charts.LAYER, Choice(charts.AXES), "Horizontal axis", "The quantity on the horizontal axis of the chart.")  # fmt: skip
+UP = Knob("heads_y", "entropy", Choice(metrics.NAMES), "Vertical axis", "The metric on the vertical axis of the chart.")
 
 
 def table_of(page: Page, key: str) -> metrics.Table | None:
-    """The metrics of all heads; where they take long, a button stands there until somebody asks for them."""
-    needs = metrics.seconds(page.trace)
-    if needs > METRIC_SECONDS:
+    """The metrics of all heads; None, with a button, if they take long and the user has not requested them."""
+    seconds = metrics.seconds(page.trace)
+    if seconds > METRIC_SECONDS:
         n_heads = sum(layer.n_heads for layer in page.trace.layers)
-        asked = st.button(f"Work out the numbers of {n_heads} heads (about {needs:.0f} s)", key=f"heads_ask_{key}")
-        if not asked:
+        if not st.button(f"Compute the metrics of {n_heads} heads (about {seconds:.0f} s)", key=f"heads_ask_{key}"):
             return None
-    said = st.spinner("Working out what each head does …") if needs > METRIC_SECONDS / 4 else st.empty()
-    with said, turns.aside():
+    spinner = st.spinner("Computing the metrics of all heads …") if seconds > METRIC_SECONDS / 4 else st.empty()
+    with spinner, turns.without_turn():
         return metrics.of(page.trace)
 
 
@@ -49,7 +48,7 @@ def numbers(
     open_head: Callable[[int, int], None],
     matters: Matters | None = None,
 ) -> None:
-    """The table of metrics in the order of the heads, beside what each matters where that is known, and the heads as points."""
+    """Draws the table of metrics, with the effects of the ablation sweep if there is one, and the scatter chart."""
     layer, head = page.cell.layer, page.cell.head
     by = "" if by == UNSORTED else by
     order = table.sorted_by(by) if by else table.heads
@@ -57,8 +56,8 @@ def numbers(
     if matters is not None:
         rows = rows.join(matters.frame(order)[list(matters.columns)])
     helps = {frames.heading(metric): frames.about(metric, table) for metric in metrics.METRICS}
-    st.caption("Click a row to open its head in the Lab. None: not defined on this text.")
-    show.pick(rows, "heads_table", helps, lambda row: open_head(*order[row]))
+    st.caption("Click a row to open its head in the Lab. None means that the metric is not defined on this text.")
+    show.clickable_table(rows, "heads_table", helps, lambda row: open_head(*order[row]))
     st.caption(frames.said(table, layer, head, by))
     show.csv("heads-metrics.csv", "heads_csv")
     points, others = st.columns([3, 2])
@@ -67,19 +66,21 @@ def numbers(
             across, up = knobs.value(ACROSS), knobs.value(UP)
         show.figures([charts.heads_of(table, across, up, (layer, head))], "heads_chart")
     with others:
-        _alike(page, open_head)
+        _similar_heads(page, open_head)
 
 
-def _alike(page: Page, open_head: Callable[[int, int], None]) -> None:
-    """The heads that look most like the chosen one."""
+def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
+    """Draws the heads most similar to the chosen one."""
     layer, head = page.cell.layer, page.cell.head
-    st.markdown(f"**Heads like L{layer} H{head}**, {frames.HERE}: the smallest Jensen–Shannon distances of their rows")
-    needs = alike.seconds(page.trace, layer, head)
-    if needs > METRIC_SECONDS and not st.button(f"Compare all heads (about {needs:.0f} s)", key="heads_compare"):
+    st.markdown(f"**Heads similar to L{layer} H{head}**, {frames.HERE}: smallest Jensen–Shannon distance between rows")
+    seconds = alike.seconds(page.trace, layer, head)
+    if seconds > METRIC_SECONDS and not st.button(f"Compare all heads (about {seconds:.0f} s)", key="heads_compare"):
         return
-    with turns.aside():
-        found = metrics.differences(page.trace, layer, head)[:MOST_ALIKE]
-    if not found:
-        st.caption("No other head attends from the same tokens to the same tokens.")
+    with turns.without_turn():
+        nearest = metrics.differences(page.trace, layer, head)[:MOST_SIMILAR]
+    if not nearest:
+        st.caption("No other head has the same queries and keys.")
         return
-    show.pick(frames.alike(found), "heads_alike", {}, lambda row: open_head(found[row][0], found[row][1]))
+    show.clickable_table(
+        frames.alike(nearest), "heads_alike", {}, lambda row: open_head(nearest[row][0], nearest[row][1])
+    )

@@ -1,4 +1,4 @@
-"""What the model says in one line, and which of its predictions that is."""
+"""The effect of the interventions on the prediction in one line, and the choice of that prediction."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from attention.numbers import predictions
 from attention.sources.knobs import SAID
 from pages.ui.knobs import inputs, second
 from pages.ui.knobs.table import QUERY
-from pages.ui.server.traces import said_unchanged
+from pages.ui.server.traces import unchanged_predictions
 
 
 def headline(source: Source, trace: Trace) -> str:
-    """What is said in one line, wherever something is changed; empty where the model says nothing."""
-    before = said_unchanged(source)
+    """The effect of the interventions in one line; empty if there are none, or the model predicts nothing."""
+    before = unchanged_predictions(source)
     if before is None:
         return ""
     if not trace.predictions:
-        there = predictions.moved(before, trace)
-        return predictions.moved_briefly(there) if there else ""
-    one = looked_at(trace)
-    return next(iter(predictions.summed_up(one, predictions.before_of(one, trace, before))), "")
+        moved = predictions.moved(before, trace)
+        return predictions.moved_briefly(moved) if moved else ""
+    prediction = shown_prediction(trace)
+    return next(iter(predictions.summed_up(prediction, predictions.before_of(prediction, trace, before))), "")
 
 
-def looked_at(trace: Trace) -> Prediction:
-    """The prediction that is looked at: what comes after a text that the model writes on, otherwise the one that was chosen of several.
+def shown_prediction(trace: Trace) -> Prediction:
+    """The prediction to show: the last one if the model continues the text, otherwise the one that the user chose.
 
-    Where none was chosen, it is the one that is read at the chosen query, or the first.
+    Without a choice it is the prediction at the chosen query, or the first.
     """
-    there, chosen, row = trace.predictions, second.now(SAID.key), inputs.now(QUERY.key)
-    if writes_on(trace):
-        return there[-1]
+    predicted, chosen, row = trace.predictions, second.current_value(SAID.key), inputs.current_value(QUERY.key)
+    if continues_text(trace):
+        return predicted[-1]
     if chosen is None:
-        return next((one for one in there if one.position == row), there[0])
-    return there[min(int(chosen), len(there) - 1)]
+        return next((prediction for prediction in predicted if prediction.position == row), predicted[0])
+    return predicted[min(int(chosen), len(predicted) - 1)]
 
 
-def writes_on(trace: Trace) -> bool:
-    """Whether the model goes on with the text by itself."""
+def continues_text(trace: Trace) -> bool:
+    """Whether the model continues the text."""
     return bool(trace.generated or trace.later)

@@ -1,4 +1,4 @@
-"""What the Lab shows of a state: the overview of some steps, the chosen step beside what makes it, or the weights beside what they bring."""
+"""The maps of the Lab: an overview of some steps, the chosen step next to its factors, or the weights next to their weighted values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attention.pictures.view import overview
 
 
 def shows_norms(layer: Layer, cell: Cell, view: str) -> bool:
-    """Whether the weights are shown beside the lengths of what they bring."""
+    """Whether the Lab shows the weights next to the norms of the weighted values."""
     return view == "norms" and cell.step == WEIGHTS and norms.has(layer)
 
 
@@ -21,12 +21,12 @@ def lab_maps(trace: Trace, cell: Cell, view: str, colors: str) -> list[Spec]:
     """The maps that the Lab draws side by side.
 
     Raises:
-        AttentionError: the trace has no such cell, or there are no such colours.
+        AttentionError: the trace does not have the cell, or the colours do not exist.
     """
     layer = trace.layers[cell.layer]
-    at_once = overview(tuple(step.name for step in layer.steps))
-    if view == "overview" and cell.step in at_once:
-        return [heatmap.heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in at_once]
+    overview_steps = overview(tuple(step.name for step in layer.steps))
+    if view == "overview" and cell.step in overview_steps:
+        return [heatmap.heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in overview_steps]
     if shows_norms(layer, cell, view):
         weights = heatmap.heatmap_json(trace, WEIGHTS, cell.layer, cell.head, cell, colors)
         return [weights, reading_json(trace, NORMS, cell, colors)]

@@ -1,4 +1,4 @@
-"""Which heads matter for what the model says: each silenced in turn, on request, with a map, a stop button and what others do then."""
+"""The ablation sweep: ablates each head in turn on request and draws the effect on the prediction as a map."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attention.pictures import mattering as pictures
 from attention.printed import shown
 from attention.sources import mattering
 from pages.ui import show
-from pages.ui.headline import looked_at
+from pages.ui.headline import shown_prediction
 from pages.ui.knobs.session import session
 from pages.ui.knobs.widgets import Knobs
 from pages.ui.notes import plain
@@ -24,12 +24,20 @@ from pages.ui.predictions import DISTRACTOR, TARGET, token_field
 from pages.ui.server import turns
 from pages.ui.start import Page
 
-HOW = Knob("matters_silence", "zero", Choice(("zero", "mean"), ("0 (zero ablation)", "its mean (mean ablation)")), "Each output becomes", "What stands for the output of the head that is silenced.")  # fmt: skip
+HOW = Knob("matters_silence", "zero", Choice(("zero", "mean"), ("0 (zero ablation)", "its mean (mean ablation)")), "Each output becomes", "The value that replaces the output of the ablated head.")  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked: of which model, changed as it is, where, for which tokens, and silenced how."""
+class SweepRequest:
+    """The request for an ablation sweep.
+
+    Attributes:
+        model: the model with its interventions.
+        position: the position of the prediction; None if the model predicts nothing.
+        target: the id of the target token; None for the likeliest.
+        distractor: the id of the token to compare with; None for none.
+        silence: the ablation, "zero" or "mean".
+    """
 
     model: Model
     position: int | None
@@ -38,108 +46,115 @@ class Asked:
     silence: str
 
     def run(self, unchanged: bool = False) -> Iterator[Progress]:
-        """Each head in turn, in the model as it is changed now, or as it was."""
+        """Ablates each head in turn, in the model with its interventions, or `unchanged`."""
         return mattering.which(self.model, self.position, self.target, self.distractor, self.silence, unchanged)
 
-    def together(self, heads: tuple[tuple[int, int], ...]) -> Together:
-        """Some heads together."""
+    def run_together(self, heads: tuple[tuple[int, int], ...]) -> Together:
+        """Ablates several heads at the same time."""
         return mattering.together(self.model, heads, self.position, self.target, self.distractor, self.silence)
 
 
 def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> Matters | None:
-    """The map of heads that matter, once somebody has asked for it; nothing where the source is no model."""
+    """The ablation sweep, once the user has requested it; None before, or if the source is not a model."""
     if not isinstance(page.source, Model):
         return None
-    st.markdown("### Which heads matter for what the model says?")
-    those = page.source.interventions
-    now = f" All of it in the model as it is changed now ({plain(', '.join(one.named for one in those))}): each head is silenced on top of that." if those else ""  # fmt: skip
-    st.caption(f"Each head is silenced in turn, and the prediction read again.{now} {CAVEAT}")
+    st.markdown("### Which heads matter for the prediction?")
+    interventions = page.source.interventions
+    labels = plain(", ".join(change.named for change in interventions))
+    existing = f" The current interventions stay active ({labels})." if interventions else ""
+    st.caption(f"Each head is ablated (silenced) in turn, and the model predicts again.{existing} {CAVEAT}")
     try:
         with st.container(horizontal=True, width=840, vertical_alignment="bottom"):
-            asked = _asked(page, knobs, knobs.value(HOW))
-        needs = mattering.seconds(asked.model) + (mattering.seconds(asked.model.unchanged) if those else 0)
+            request = _request(page, knobs, knobs.value(HOW))
+        seconds = mattering.seconds(request.model)
+        if interventions:
+            seconds += mattering.seconds(request.model.unchanged)
         place = st.empty()
-        if session().matters != asked:
-            heads = sum(layer.n_heads for layer in page.trace.layers)
-            place.button(f"Silence each of {heads} heads in turn (about {needs:.0f} s)", key="matters_ask", on_click=_ask, args=(asked,))  # fmt: skip
+        if session().sweep_request != request:
+            n_heads = sum(layer.n_heads for layer in page.trace.layers)
+            place.button(f"Ablate each of {n_heads} heads in turn (about {seconds:.0f} s)", key="matters_ask", on_click=_start, args=(request,))  # fmt: skip
             return None
-        found = _found(place, asked.run(), "Silencing each head in turn")
-        before = _found(place, asked.run(unchanged=True), "The same in the model as it was") if those else None
+        sweep = _finish(place, request.run(), "Ablating each head in turn")
+        unchanged = (
+            _finish(place, request.run(unchanged=True), "The same in the unchanged model") if interventions else None
+        )
     except AttentionError as error:
         show.problem(str(error))
         return None
-    if found is None or (those and before is None):
+    if sweep is None or (interventions and unchanged is None):
         return None
-    _draw(page, asked, found, before, open_head)
-    return found
+    _draw(page, request, sweep, unchanged, open_head)
+    return sweep
 
 
-def _asked(page: Page, knobs: Knobs, how: str) -> Asked:
-    """What the page asks: the prediction that the Lab shows, its target, and the heads that are silenced."""
+def _request(page: Page, knobs: Knobs, silence: str) -> SweepRequest:
+    """The sweep for the prediction that the Lab shows. Draws the fields for its target and distractor."""
     source = page.source
     assert isinstance(source, Model)
-    one = looked_at(page.trace) if page.trace.predictions else None
-    target, against = (None if one is None else token_field(source, one, knobs, knob) for knob in (TARGET, DISTRACTOR))
-    plainly = replace(source, config=type(source.config)(), words=False, special="show")
-    return Asked(
-        plainly,
-        None if one is None else one.position,
+    prediction = shown_prediction(page.trace) if page.trace.predictions else None
+    target, distractor = (
+        None if prediction is None else token_field(source, prediction, knobs, knob) for knob in (TARGET, DISTRACTOR)
+    )
+    model = replace(source, config=type(source.config)(), words=False, special="show")
+    return SweepRequest(
+        model,
+        None if prediction is None else prediction.position,
         target and target[0],
-        against[0] if target and against else None,
-        how,
+        distractor[0] if target and distractor else None,
+        silence,
     )
 
 
-def _ask(asked: Asked) -> None:
-    session().matters = asked
+def _start(request: SweepRequest) -> None:
+    session().sweep_request = request
 
 
 def _stop() -> None:
-    session().matters = None
+    session().sweep_request = None
 
 
-def _found(place: DeltaGenerator, steps: Iterator[Progress], said: str) -> Matters | None:
-    """What is found in the end; meanwhile a bar, a button that stops it, and others have their turn."""
-    drawn = None
+def _finish(place: DeltaGenerator, steps: Iterator[Progress], label: str) -> Matters | None:
+    """Runs the sweep to its end with a progress bar and a stop button; other scripts have their turns meanwhile."""
+    bar = None
     while True:
-        with turns.aside():
+        with turns.without_turn():
             progress = next(steps, None)
         if progress is None or progress.found is not None:
             place.empty()
             return None if progress is None else progress.found
-        text = f"{said}: {progress.done} of {progress.total} heads, about {progress.seconds:.0f} s to go."
-        if drawn is None:
-            turns.give_back()  # the trace, which this takes nothing from
+        text = f"{label}: {progress.done} of {progress.total} heads, about {progress.seconds:.0f} s left."
+        if bar is None:
+            turns.release_exclusive()  # the sweep does not need the trace
             with place.container():
-                drawn = st.progress(0.0, text)
-                st.button("Stop", key=f"matters_stop_{said}", on_click=_stop)
-        drawn.progress(progress.done / progress.total, text)
+                bar = st.progress(0.0, text)
+                st.button("Stop", key=f"matters_stop_{label}", on_click=_stop)
+        bar.progress(progress.done / progress.total, text)
 
 
 def _draw(
-    page: Page, asked: Asked, found: Matters, before: Matters | None, open_head: Callable[[int, int], None]
+    page: Page, request: SweepRequest, sweep: Matters, unchanged: Matters | None, open_head: Callable[[int, int], None]
 ) -> None:
     chosen = (page.cell.layer, page.cell.head)
 
     def click(_: str, x: int, y: int) -> None:
-        if (y, x) in found.heads:
+        if (y, x) in sweep.heads:
             open_head(y, x)
 
-    for head in dict.fromkeys((found.sorted()[0], chosen)):
-        st.markdown(plain(f"{found.said(*head)} {found.others(*head)}"))
-    maps = [pictures.map_json(found, chosen)]
-    if found.known:
-        maps.append(pictures.map_json(found, chosen, direct=True))
+    for head in dict.fromkeys((sweep.sorted()[0], chosen)):
+        st.markdown(plain(f"{sweep.said(*head)} {sweep.others(*head)}"))
+    maps = [pictures.map_json(sweep, chosen)]
+    if sweep.known:
+        maps.append(pictures.map_json(sweep, chosen, direct=True))
     show.figures(maps, "heads_matter", click)
-    if found.known:
-        st.caption(f"Direct effect: what a head adds to the logit through W_O and the norms on the way, frozen at this run. All that is no head adds {shown(found.remainder)}.")  # fmt: skip
+    if sweep.known:
+        st.caption(f"Direct effect: the head's contribution to the logit through W_O and the later norms, which are frozen at their values in this run. Everything else in the model contributes {shown(sweep.remainder)}.")  # fmt: skip
     else:
-        st.caption(f"Direct effects are not known: {found.unknown}")
-    silent = tuple(dict.fromkeys(one.silences for one in asked.model.interventions if one.silences))
-    if silent:
-        with turns.aside():
-            together = asked.together(silent)
-        st.markdown(f"**Silenced together.** {plain(together.said)}")
-    if before is not None:
-        show.figures([pictures.scatter_json(before, found, chosen)], "heads_step_in")
-    show.twin(found.frame(), "heads-that-matter")
+        st.caption(f"Direct effects are not available: {sweep.unknown}")
+    ablated = tuple(dict.fromkeys(change.silences for change in request.model.interventions if change.silences))
+    if ablated:
+        with turns.without_turn():
+            joint = request.run_together(ablated)
+        st.markdown(f"**Ablated at the same time.** {plain(joint.said)}")
+    if unchanged is not None:
+        show.figures([pictures.scatter_json(unchanged, sweep, chosen)], "heads_step_in")
+    show.chart_table(sweep.frame(), "heads-that-matter")

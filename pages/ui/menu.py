@@ -14,7 +14,7 @@ MENU = {
     "pages/training.py": "Training",
     "pages/reference.py": "Reference",
 }
-"""The title of each page by its script; the first is what the server opens."""
+"""The title of each page by its script; the first is the start page."""
 
 NAMES = {title: "" if path == "app.py" else Path(path).stem for path, title in MENU.items()}
-"""What stands at the end of each page's address, by its title."""
+"""The last part of each page's address, by its title."""

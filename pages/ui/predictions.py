@@ -1,4 +1,4 @@
-"""What the model says, under the maps: the likeliest tokens before and after what is changed in it, or how far its vectors moved."""
+"""The model's prediction under the maps: the likeliest tokens before and after the interventions, or how far its vectors moved."""
 
 from __future__ import annotations
 
@@ -18,172 +18,175 @@ from attention.sources import Changeable
 from attention.sources.knobs import SAID
 from attention.tokens import label
 from pages.ui import show
-from pages.ui.headline import looked_at, writes_on
+from pages.ui.headline import continues_text, shown_prediction
 from pages.ui.knobs import inputs
-from pages.ui.knobs.widgets import Knobs, locked
+from pages.ui.knobs.widgets import Knobs, is_locked
 from pages.ui.notes import plain
-from pages.ui.server.traces import said_unchanged
+from pages.ui.server.traces import unchanged_predictions
 
 if TYPE_CHECKING:
     from pages.ui.start import Page
 
 TARGET = Knob(
-    "target", "", Named(40), "Target", "The token to watch; empty: the likeliest of the unchanged model. Type one, · is a blank.")  # fmt: skip
+    "target", "", Named(40), "Target", "The token to watch. Empty: the likeliest token of the unchanged model. Type · for a space.")  # fmt: skip
 DISTRACTOR = Knob(
-    "against", "", Named(40), "Against", "A token to compare it with: the difference of their logits is shown.")  # fmt: skip
+    "against", "", Named(40), "Compare with", "A second token: the panel then shows the difference of the two logits.")  # fmt: skip
 MOST_MOVED = 8  # tokens whose vectors are listed; the table has all
 
 
 def panel(page: Page) -> None:
-    """What the model says after the text, or in place of its masks; nothing where the source is no model."""
+    """Draws the model's predictions after the text or for its mask tokens; nothing if the source is not a model."""
     trace = page.trace
     if not (trace.predictions or trace.unpredicted):
         return
-    before = said_unchanged(page.source)
+    before = unchanged_predictions(page.source)
     knobs = Knobs(page.notes)
     with st.container(border=True, key="says"):
         if not trace.predictions:
-            st.markdown("**What the model says**")
+            st.markdown("**What the model predicts**")
             st.caption(plain(trace.unpredicted))
             _vectors(predictions.moved(before, trace) if before else ())
             return
         _scrubber(page)
-        one = looked_at(trace)
-        was = predictions.before_of(one, trace, before) if before else None
-        fields, said = st.columns([1, 3], gap="medium")
+        prediction = shown_prediction(trace)
+        unchanged = predictions.before_of(prediction, trace, before) if before else None
+        fields, result = st.columns([1, 3], gap="medium")
         with fields:
-            target = token_field(page.source, one, knobs, TARGET)
-            against = token_field(page.source, one, knobs, DISTRACTOR)
-            _elsewhere(page)
-        named = tuple(token for token in (target, against) if token)
-        rows = predictions.likeliest(one, was, named)
-        with said:
-            lines = predictions.summed_up(one, was, target, against)
-            st.markdown(f"**{plain(_where(one))}** {plain(' '.join(lines))}")
-            if before and not was:
-                st.caption("The unchanged model has written something else up to here: there is nothing to compare.")
-            st.html(_table(rows, {token for token, _ in named}))
-        show.twin(predictions.frame(rows), "predictions", "All of its numbers: log-probability, logit, rank")
+            target = token_field(page.source, prediction, knobs, TARGET)
+            distractor = token_field(page.source, prediction, knobs, DISTRACTOR)
+            _position_button(page)
+        watched = tuple(token for token in (target, distractor) if token)
+        rows = predictions.likeliest(prediction, unchanged, watched)
+        with result:
+            lines = predictions.summed_up(prediction, unchanged, target, distractor)
+            st.markdown(f"**{plain(_where(prediction))}** {plain(' '.join(lines))}")
+            if before and not unchanged:
+                st.caption(
+                    "The unchanged model wrote a different text up to this token, so there is nothing to compare."
+                )
+            st.html(_table(rows, {token for token, _ in watched}))
+        show.chart_table(predictions.frame(rows), "predictions", "As a table: log-probability, logit, rank")
 
 
-def _where(one: Prediction) -> str:
-    token = label(one.before, 20, escape=False)
-    return f"{'In place of' if one.fills else 'After'} {token} (token {one.position}):"
+def _where(prediction: Prediction) -> str:
+    token = label(prediction.before, 20, escape=False)
+    return f"{'In place of' if prediction.fills else 'After'} {token} (token {prediction.position}):"
 
 
 def _scrubber(page: Page) -> None:
-    """Steps through what the model writes, text and maps with it; or through several predictions of one text."""
-    trace, there = page.trace, page.trace.predictions
-    writes = writes_on(trace)
-    last = trace.generated + len(trace.later) if writes else len(there) - 1
-    if last and not locked():
-        st.session_state["said_step"] = trace.generated if writes else there.index(looked_at(trace))
+    """Draws a slider over the generated tokens, which also changes text and maps, or over several predictions of one text."""
+    trace, predicted = page.trace, page.trace.predictions
+    generates = continues_text(trace)
+    last = trace.generated + len(trace.later) if generates else len(predicted) - 1
+    if last and not is_locked():
+        st.session_state["said_step"] = trace.generated if generates else predicted.index(shown_prediction(trace))
         st.select_slider(
-            "Tokens it has written" if writes else "Which prediction", tuple(range(last + 1)), key="said_step", on_change=_step, args=(page, last),
-            help="The text, its maps and what comes next, as they were after so many tokens." if writes else None,
+            "Generated tokens" if generates else "Prediction", tuple(range(last + 1)), key="said_step", on_change=_step, args=(page, last),
+            help="Shows the text, its maps and the next prediction after this number of generated tokens." if generates else None,
         )  # fmt: skip
-    if writes:
-        st.html(_written(trace, looked_at(trace)))
+    if generates:
+        st.html(_written(trace, shown_prediction(trace)))
 
 
 def _step(page: Page, last: int) -> None:
-    """Shows the text as it was after so many tokens, or another prediction; the row that it is read in is chosen."""
+    """Selects the text after some generated tokens, or another prediction, and chooses the row of its position."""
     at, trace = int(st.session_state["said_step"]), page.trace
-    if writes_on(trace):
+    if continues_text(trace):
         inputs.hold({SAID.key: None if at == last else at, "predict": ""})
         row = len(trace.read) - trace.generated + at - 1
     else:
         inputs.hold({SAID.key: at})
         row = trace.predictions[at].position
     if len(trace.read) == len(page.layer.tokens):
-        inputs.choose(replace(page.cell, row=row))
+        inputs.choose_cell(replace(page.cell, row=row))
 
 
-def _elsewhere(page: Page) -> None:
-    """A button that reads what the model says at the chosen query, and one that leads back."""
-    if not isinstance(page.source, Model) or locked():
+def _position_button(page: Page) -> None:
+    """Draws a button that predicts after the chosen query, or one that returns to the default position."""
+    if not isinstance(page.source, Model) or is_locked():
         return
-    row, there = page.cell.row, len(page.trace.read) == len(page.layer.tokens)
-    if inputs.now("predict"):
-        st.button("Back to where it is usually read", key="predict_back", on_click=inputs.hold, args=({"predict": ""},))
-    elif there and row not in {said.position for said in page.trace.predictions}:
-        help_ = "What the model says after the chosen query, the row that is outlined in the maps."
-        st.button(f"Read it at query {row}", key="predict_here", on_click=inputs.hold, args=({"predict": str(row)},), help=help_)  # fmt: skip
+    row, rows_are_tokens = page.cell.row, len(page.trace.read) == len(page.layer.tokens)
+    if inputs.current_value("predict"):
+        st.button("Back to the default position", key="predict_back", on_click=inputs.hold, args=({"predict": ""},))
+    elif rows_are_tokens and row not in {prediction.position for prediction in page.trace.predictions}:
+        help_ = "Shows the prediction after the chosen query, which is the outlined row of the maps."
+        st.button(f"Predict after query {row}", key="predict_here", on_click=inputs.hold, args=({"predict": str(row)},), help=help_)  # fmt: skip
 
 
-def _written(trace: Trace, one: Prediction) -> str:
-    """What the model has written, up to the token that is looked at, and what will come."""
-    whole = (*trace.read, *trace.later)
+def _written(trace: Trace, prediction: Prediction) -> str:
+    """The text as HTML: up to the shown token, and the tokens generated after it."""
+    tokens = (*trace.read, *trace.later)
     first = max(0, len(trace.read) - trace.generated - 6)
     pieces = []
-    for at, token in enumerate(whole[first:], first):
-        kind = "now" if at == one.position + 1 else "later" if at > one.position else "told"
+    for position, token in enumerate(tokens[first:], first):
+        kind = "now" if position == prediction.position + 1 else "later" if position > prediction.position else "told"
         pieces.append(f"<span class='{kind}'>{label(token)}</span>")
     return f"<p class='written'>… {' '.join(pieces)}</p>"
 
 
-def _token(source: Source, one: Prediction, text: str) -> tuple[int, str]:
-    """The token that is meant by a text: one of the likeliest, or what the source makes of it.
+def _token(source: Source, prediction: Prediction, text: str) -> tuple[int, str]:
+    """The id and label of the token in a text: one of the likeliest, or the source's tokenization.
 
     Raises:
-        TextError: it is none, or several.
+        TextError: the text is not exactly one token.
     """
-    there = [label(token, escape=False) for token in one.tokens]
-    if there.count(text) == 1:
-        return one.ids[there.index(text)], text
-    assert isinstance(source, Changeable)  # whatever makes predictions is
+    labels = [label(token, escape=False) for token in prediction.tokens]
+    if labels.count(text) == 1:
+        return prediction.ids[labels.index(text)], text
+    assert isinstance(source, Changeable)  # every source with predictions is
     return source.token(text)
 
 
-def token_field(source: Source, one: Prediction, knobs: Knobs, knob: Knob) -> tuple[int, str] | None:
-    """The token that a field names; None where it is empty, or names none, which is said."""
-    there = tuple(dict.fromkeys(label(token, escape=False) for token in one.tokens))
-    typed = knobs.value(knob, Named(40, there=there))
+def token_field(source: Source, prediction: Prediction, knobs: Knobs, knob: Knob) -> tuple[int, str] | None:
+    """The token typed into a field; None if it is empty or, after an error message, not a token."""
+    labels = tuple(dict.fromkeys(label(token, escape=False) for token in prediction.tokens))
+    typed = knobs.value(knob, Named(40, there=labels))
     try:
-        return _token(source, one, typed) if typed else None
+        return _token(source, prediction, typed) if typed else None
     except TextError as error:
         show.problem(str(error))
         return None
 
 
 def _table(rows: Sequence[Said], watched: set[int]) -> str:
-    """The tokens with their probabilities, before and after, as bars and in digits."""
-    compared = any(one.before for one in rows)
-    most = max(one.probability for row in rows for one in (row, row.before) if one)
+    """An HTML table of tokens with their probabilities, before and after, as bars and digits."""
+    compared = any(row.before for row in rows)
+    most = max(state.probability for row in rows for state in (row, row.before) if state)
     head = "<th>rank<th>token<th>probability<th class='n'>" + ("before → after" if compared else "")
-    body = "".join(_row(one, one.id in watched, most) for one in rows)
+    body = "".join(_row(row, row.id in watched, most) for row in rows)
     return f"<table class='said'><thead><tr>{head}<th class='n more'>log p<th class='n more'>logit</thead><tbody>{body}</tbody></table>"
 
 
-def _row(one: Said, watched: bool, most: float) -> str:
-    before = one.before
-    was = f"<i style='width:{_wide(before.probability, most)}'></i>" if before else ""
-    earlier = f"{shown(before.probability)} → " if before else ""
-    moved = f" <small class='{'up' if one.moved.startswith('↑') else 'down'}'>{one.moved}</small>" if one.moved else ""
+def _row(token: Said, watched: bool, most: float) -> str:
+    before = token.before
+    bar_before = f"<i style='width:{_bar_width(before.probability, most)}'></i>" if before else ""
+    digits_before = f"{shown(before.probability)} → " if before else ""
+    direction = "up" if token.moved.startswith("↑") else "down"
+    moved = f" <small class='{direction}'>{token.moved}</small>" if token.moved else ""
     return (
-        f"<tr{' class=watched' if watched else ''}><td>{one.rank:,}{moved}<td><code>{label(one.token)}</code>"
-        f"<td class='bar'>{was}<b style='width:{_wide(one.probability, most)}'></b>"
-        f"<td class='n'>{earlier}<strong>{shown(one.probability)}</strong>"
-        f"<td class='n more'>{shown(one.log_probability)}<td class='n more'>{shown(one.logit)}"
+        f"<tr{' class=watched' if watched else ''}><td>{token.rank:,}{moved}<td><code>{label(token.token)}</code>"
+        f"<td class='bar'>{bar_before}<b style='width:{_bar_width(token.probability, most)}'></b>"
+        f"<td class='n'>{digits_before}<strong>{shown(token.probability)}</strong>"
+        f"<td class='n more'>{shown(token.log_probability)}<td class='n more'>{shown(token.logit)}"
     )
 
 
-def _wide(share: float, most: float) -> str:
-    """The width of a bar; the longest has all of the room."""
-    return f"{100 * share / (most or 1):.2f}%"
+def _bar_width(value: float, most: float) -> str:
+    """The width of a bar in percent; the largest value has the full width."""
+    return f"{100 * value / (most or 1):.2f}%"
 
 
 def _vectors(moved: Sequence[Moved]) -> None:
-    """How far the vectors of tokens have moved, those first that moved the most."""
+    """Draws how far the vectors of tokens have moved, largest first."""
     if not moved:
         return
     st.markdown(plain(predictions.moved_in_words(moved)))
-    most = max(1 - one.cosine for one in moved)
+    most = max(1 - vector.cosine for vector in moved)
     rows = "".join(
-        f"<tr><td>{one.position}<td><code>{label(one.token)}</code><td class='bar'><b style='width:{_wide(1 - one.cosine, most)}'></b>"
-        f"<td class='n'><strong>{beside_one(one.cosine)}</strong>"
-        for one in sorted(moved, key=lambda one: one.cosine)[:MOST_MOVED]
+        f"<tr><td>{vector.position}<td><code>{label(vector.token)}</code><td class='bar'><b style='width:{_bar_width(1 - vector.cosine, most)}'></b>"
+        f"<td class='n'><strong>{beside_one(vector.cosine)}</strong>"
+        for vector in sorted(moved, key=lambda vector: vector.cosine)[:MOST_MOVED]
     )
     head = "<th>position<th>token<th>moved<th class='n'>cosine"
     st.html(f"<table class='said'><thead><tr>{head}</thead><tbody>{rows}</tbody></table>")
-    show.twin(predictions.moved_frame(moved), "vectors", "The cosine of every token")
+    show.chart_table(predictions.moved_frame(moved), "vectors", "The cosine of every token")

@@ -1,6 +1,6 @@
-"""The one place that draws: figures through the figure component, arithmetic, tables.
+"""The only module that draws figures, arithmetic and tables.
 
-It is a long file because nothing else may draw them; its functions do not call each other, and each is read by itself.
+The file is long because nothing else may draw them. Its functions are independent of each other.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from attention.pictures.layout import Spec
 from attention.pictures.message import Around, pack
 from attention.printed import DIGITS
 from pages.ui import figure
-from pages.ui.exports.links import Link, links, small
+from pages.ui.exports.links import Link, download_links, small_download
 from pages.ui.figure import shares as shares_figure
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
-from pages.ui.knobs.widgets import locked
+from pages.ui.knobs.widgets import is_locked
 from pages.ui.notes import plain
 from pages.ui.server.first_paint import NO_SIDEBAR, STYLES
 from pages.ui.server.limits import MOST_CELLS
-from pages.ui.share.takeaway import takeaway
+from pages.ui.share.takeaway import save_menu
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLE_CELLS = 64 * 64  # a table of more is not made unasked
-LONG_TABLE_ROWS = MOST_CELLS // 16  # of a table that is unfolded; each has two names of up to 40 characters
+TABLE_CELLS = 64 * 64  # larger tables are built only on request
+LONG_TABLE_ROWS = MOST_CELLS // 16  # rows of an expanded table; each row has two names of up to 40 characters
 
 
 def styles(sidebar: bool = True) -> None:
-    """The page's few own styles; without `sidebar` there is none, nor the button that opens it."""
+    """Adds the Lab's styles to the page. Without `sidebar`, hides the sidebar and the button that opens it."""
     st.html(f"<style>{STYLES if sidebar else STYLES + NO_SIDEBAR}</style>")
 
 
@@ -51,28 +51,32 @@ def figures(
     rest: bool = False,
     export: str = "",
 ) -> None:
-    """Draws figures side by side, one under the other where the screen is narrow.
+    """Draws figures side by side, or one below the other on a narrow screen.
 
-    A click calls `on_click(step, x, y)` with the place on the map, before the page runs again. A figure
-    without panels takes no clicks. What stands `around` them has knobs of its own; the one that was let go, and
-    its value, go to `on_turn`; then only the fragment runs that this stands in, and the page as a whole when that
-    is painted. `files` gives the figures to save, where they are others than those on the screen; where the state describes
-    them, they are the `export` of that name.
+    Args:
+        drawn: the figures. Figures without panels ignore clicks.
+        key: the key of the component.
+        on_click: called with (step, x, y) of a clicked cell, before the page runs again.
+        around: the controls, step strip and cell line around the figures.
+        on_turn: called with the name and value of a changed control. The enclosing fragment runs first, then the page.
+        files: the figures to save, if they differ from those on the screen.
+        rest: whether the page runs as a whole after its fragment.
+        export: the name of the files in `pages.ui.exports.catalog`, if the state describes them.
     """
     ours = session()
 
     def zoomed() -> None:
-        cut = st.session_state[key].cut
-        asked = cut.get("windows") if isinstance(cut, dict) else None
-        for name, window in asked.items() if isinstance(asked, dict) else ():
-            if isinstance(window, list) and len(window) == 4 and all(isinstance(place, int) for place in window):
+        message = st.session_state[key].cut
+        requested = message.get("windows") if isinstance(message, dict) else None
+        for name, window in requested.items() if isinstance(requested, dict) else ():
+            if isinstance(window, list) and len(window) == 4 and all(isinstance(edge, int) for edge in window):
                 windows[str(name)[:80]] = window
         ours.windows[key] = windows
 
     number = None
     if on_click or on_turn:
-        ours.handlers[key], number = (on_click, on_turn), ours.number
-    revisions = (str(one["layout"]["uirevision"]) for one in drawn)
+        ours.handlers[key], number = (on_click, on_turn), ours.last_action
+    revisions = (str(spec["layout"]["uirevision"]) for spec in drawn)
     windows = {name: ours.windows.get(key, {}).get(name) for name in revisions}
     message = pack(drawn, around, windows, rest, ours.pictures[key], ours.name, key, number)
     figure.component()(
@@ -80,29 +84,29 @@ def figures(
         data=message,
         on_acts_change=lambda: None,  # see `pages.ui.knobs.acts`
         on_cut_change=zoomed,
-        height=_room(drawn, around),
+        height=_reserved_height(drawn, around),
     )
-    if drawn and not (locked() or st.context.is_embedded):
-        takeaway(files or (lambda: drawn), key, export)
+    if drawn and not (is_locked() or st.context.is_embedded):
+        save_menu(files or (lambda: drawn), key, export)
 
 
-def _room(drawn: Sequence[Spec], around: Around | None) -> int | Literal["content"]:
-    """The pixels that are kept free for figures side by side, so that what stands under them does not jump when they come."""
+def _reserved_height(drawn: Sequence[Spec], around: Around | None) -> int | Literal["content"]:
+    """The height in pixels to reserve for the figures, so that the page below does not jump when they are drawn."""
     if not drawn:
         return "content"
     heights = {"strip": 55, "controls": 42, "own": 28, "line": 48}
     above = sum(pixels for part, pixels in heights.items() if getattr(around, part, None))
-    return above + max(int(one["layout"]["height"] or 0) for one in drawn)
+    return above + max(int(spec["layout"]["height"] or 0) for spec in drawn)
 
 
 def controls(around: Around) -> None:
-    """The row of controls alone, if there are any, where there is no map to stand above."""
+    """Draws the row of controls without a map, if there are any controls."""
     if around.controls:
-        figures([], "controls_alone", around=around, on_turn=inputs.turn)
+        figures([], "controls_alone", around=around, on_turn=inputs.apply_controls)
 
 
 def arithmetic(explanation: Explanation) -> None:
-    """How one number came about: what happened, and its arithmetic with the numbers in it."""
+    """Draws the explanation of one number: a sentence, the arithmetic with its numbers, and the exact value."""
     st.markdown(explanation.words)
     if explanation.lines:
         st.latex(r"\begin{aligned}" + r" \\ ".join(explanation.lines) + r"\end{aligned}")
@@ -110,102 +114,102 @@ def arithmetic(explanation: Explanation) -> None:
 
 
 def grid(ticks: pd.DataFrame, key: str, on_edit: Callable[[pd.DataFrame], None]) -> None:
-    """A table of ticks to edit; a change calls `on_edit` with the whole table, before the page runs again."""
+    """Draws an editable table of check boxes. A change calls `on_edit` with the whole table, before the page runs again."""
 
     def edited() -> pd.DataFrame:
-        changed: pd.DataFrame = first.copy()
+        table: pd.DataFrame = initial.copy()
         for row, cells in st.session_state.get(editor, {}).get("edited_rows", {}).items():
             for column, value in cells.items():
-                changed.loc[first.index[int(row)], column] = value
-        return changed
+                table.loc[initial.index[int(row)], column] = value
+        return table
 
-    # As long as only the grid itself is edited, it keeps the table that it began with: another one would be another
-    # grid, and the keyboard would have to find its cell again.
+    # The editor keeps its initial table while only the grid is edited: a new table would be a new
+    # widget, and keyboard users would lose their cell.
     grids = session().grids
-    first, turn = grids.get(key, (ticks, 0))
-    editor = f"{key}_{turn}"
+    initial, generation = grids.get(key, (ticks, 0))
+    editor = f"{key}_{generation}"
     if not edited().equals(ticks):
-        first, editor = ticks, f"{key}_{turn + 1}"
-        turn += 1
-    grids[key] = first, turn
+        initial, editor = ticks, f"{key}_{generation + 1}"
+        generation += 1
+    grids[key] = initial, generation
     with st.container(key=key):
-        st.data_editor(first, key=editor, on_change=lambda: on_edit(edited()), width="stretch")
+        st.data_editor(initial, key=editor, on_change=lambda: on_edit(edited()), width="stretch")
 
 
 def card(entry: Step | Parameter, shape: str) -> None:
-    """A step or parameter of the glossary: its names, its formula or what it is for, its axes and its kind of number."""
-    others = "".join(
-        f"<dt>{html.escape(who)}</dt><dd><code>{html.escape(name)}</code></dd>"
-        for who, name in glossary.libraries(entry)
+    """Draws the glossary card of a step or parameter: names, formula or meaning, axes and kind of number."""
+    other_names = "".join(
+        f"<dt>{html.escape(library)}</dt><dd><code>{html.escape(name)}</code></dd>"
+        for library, name in glossary.libraries(entry)
     )
-    if numbered := glossary.notebooks(entry):
-        said = " ".join(
-            f"<span><small>{number}:</small> <code>{html.escape(name)}</code></span>" for number, name in numbered
+    if notebook_names := glossary.notebooks(entry):
+        names = " ".join(
+            f"<span><small>{number}:</small> <code>{html.escape(name)}</code></span>" for number, name in notebook_names
         )
-        others += f"<dt>notebooks</dt><dd>{said}</dd>"
+        other_names += f"<dt>notebooks</dt><dd>{names}</dd>"
     st.markdown(f"**`{entry.name}`**")
     if isinstance(entry, Step):
         kind = f"<div class='kind {entry.kind}'>{html.escape(glossary.KINDS[entry.kind])}</div>"
         st.latex(entry.equation)
     else:
-        kind = "<div class='kind parameter'>parameter: no step, but what makes one</div>"
+        kind = "<div class='kind parameter'>parameter: not a step, but used to compute one</div>"
         st.latex(entry.symbol if "_" in entry.symbol else rf"\text{{{entry.symbol}}}")
         st.markdown(entry.meaning)
-    st.html(f"<div class='axes'>{html.escape(shape)}</div>{kind}<dl class='elsewhere'>{others}</dl>")
+    st.html(f"<div class='axes'>{html.escape(shape)}</div>{kind}<dl class='elsewhere'>{other_names}</dl>")
 
 
-def lines(rows: pd.DataFrame) -> None:
-    """A short table to read, all of it on the screen."""
+def short_table(rows: pd.DataFrame) -> None:
+    """Draws a short table without scrolling."""
     st.dataframe(rows, hide_index=True, height="content")
 
 
-def twin(rows: pd.DataFrame, name: str, label: str = "The same as a table") -> None:
-    """The numbers of a chart as a table, folded away, and as a CSV file with every digit."""
+def chart_table(rows: pd.DataFrame, name: str, label: str = "The same as a table") -> None:
+    """Draws the numbers of a chart as a table in an expander, with a CSV file that has every digit."""
     with st.expander(label):
         st.dataframe(rows, hide_index=True, column_config=_digits(rows))
-        small("Download CSV", rows.to_csv(index=False), f"{name}.csv", "text/csv", f"{name}_csv")
+        small_download("Download CSV", rows.to_csv(index=False), f"{name}.csv", "text/csv", f"{name}_csv")
 
 
-def pick(rows: pd.DataFrame, key: str, helps: Mapping[str, str], on_pick: Callable[[int], None]) -> None:
-    """A table to sort and to click; a click on a cell calls `on_pick` with its row, as `rows` has them, before the page runs again."""
+def clickable_table(rows: pd.DataFrame, key: str, helps: Mapping[str, str], on_pick: Callable[[int], None]) -> None:
+    """Draws a sortable table. A click on a cell calls `on_pick` with its row index in `rows`, before the page runs again."""
 
     def picked() -> None:
         cells = st.session_state[key].selection.cells
         if cells:
             on_pick(int(cells[0][0]))
 
-    numbers = {name: one | {"help": helps.get(name)} for name, one in _digits(rows).items()}
+    numbers = {name: column | {"help": helps.get(name)} for name, column in _digits(rows).items()}
     st.dataframe(
         rows, hide_index=True, key=key, column_config=numbers, on_select=picked, selection_mode="single-cell", height=320 if len(rows) > 8 else "content",
     )  # fmt: skip
 
 
 def csv(name: str, key: str) -> None:
-    """A link to a table as a CSV file, by its name in `pages.ui.exports.catalog`."""
-    links(key, Link("Download CSV", name))
+    """Draws a link to a CSV file, by its name in `pages.ui.exports.catalog`."""
+    download_links(key, Link("Download CSV", name))
 
 
-def shares(row: tuple[float, ...], key: str) -> None:
-    """A row of numbers and its softmax, with a temperature slider that the page follows by itself."""
-    from attention.lessons.softmax import COLDEST, HOTTEST  # with pandas, for which the other pages need not wait
+def softmax_slider(row: tuple[float, ...], key: str) -> None:
+    """Draws a row of numbers and its softmax, with a temperature slider that works in the browser."""
+    from attention.lessons.softmax import COLDEST, HOTTEST  # imports pandas, which is slow and needed only here
 
     shares_figure.component()(key=key, data={"row": row, "low": COLDEST, "high": HOTTEST}, height="content")
 
 
 def problem(text: str) -> None:
-    """Says in place why there is nothing to show; nothing in `text` is read as Markdown."""
+    """Draws an error message in place; Markdown in `text` is escaped."""
     st.error(plain(text))
 
 
 def table(rows: Callable[[], pd.DataFrame], n_cells: int, name: str) -> None:
-    """The numbers behind a map as a table, and as the CSV file of that name.
+    """Draws the numbers of a map as a table, with the CSV file of that name.
 
-    A large table is made when it is unfolded: it weighs more than the map. A larger one is a file only.
+    A large table is built when its expander is opened; a still larger one exists only as a file.
     """
 
     def numbers() -> None:
-        made = rows()
-        st.dataframe(made, width="stretch", height="auto", column_config=_digits(made))
+        frame = rows()
+        st.dataframe(frame, width="stretch", height="auto", column_config=_digits(frame))
 
     if n_cells <= TABLE_CELLS:
         numbers()
@@ -219,21 +223,21 @@ def table(rows: Callable[[], pd.DataFrame], n_cells: int, name: str) -> None:
 
 
 def long_table(rows: Callable[[int, int], pd.DataFrame], n_rows: int, name: str) -> None:
-    """All numbers of a map of several matrices as one long table, folded away and made when it is unfolded.
+    """Draws all numbers of a map of several matrices as one long table, built when its expander is opened.
 
-    `rows(start, stop)` gives those of them. The CSV file of that name has as many as a spreadsheet holds.
+    `rows(start, stop)` returns a part of the table. The CSV file of that name has as many rows as a spreadsheet holds.
     """
     with st.expander("The same as a table", key="long_table", on_change="rerun") as unfolded:
         if not unfolded.open:
             return
-        made = rows(0, min(n_rows, LONG_TABLE_ROWS))
+        frame = rows(0, min(n_rows, LONG_TABLE_ROWS))
         if n_rows > LONG_TABLE_ROWS:
             more = "all" if n_rows <= SPREADSHEET_ROWS else f"{SPREADSHEET_ROWS:,}, as many as a spreadsheet holds"
             st.caption(f"The first {LONG_TABLE_ROWS:,} of {n_rows:,} numbers; the CSV file has {more}.")
-        st.dataframe(made, hide_index=True, width="stretch", column_config=_digits(made))
+        st.dataframe(frame, hide_index=True, width="stretch", column_config=_digits(frame))
         csv(name, "long_table_csv")
 
 
 def _digits(rows: pd.DataFrame) -> dict[str, Any]:
-    """Numbers in a table with as many significant digits as in a heading: decimals would make 0 of the small ones."""
+    """Column formats with significant digits, as in headings; fixed decimals would show small numbers as 0."""
     return {str(column): st.column_config.NumberColumn(format=f"%.{DIGITS}g") for column in rows.select_dtypes("float")}

@@ -1,6 +1,6 @@
-"""What every page begins with: configuration, menu, knobs, the trace, and the address of one number in it.
+"""The beginning of every page: configuration, menu, knobs, the trace, and the chosen cell.
 
-It is one long file because `start` is one script from top to bottom, and what is around it is its parts.
+The file is long because `start` is one script from top to bottom; the other functions are parts of it.
 """
 
 from __future__ import annotations
@@ -24,35 +24,44 @@ from attention.sources import Turnable
 from pages.ui import address, changed, figure, show
 from pages.ui.knobs import acts, controls, inputs, sidebar
 from pages.ui.knobs.session import session
-from pages.ui.knobs.table import TURN
-from pages.ui.knobs.widgets import locked, presented, standing
+from pages.ui.knobs.table import EDITING
+from pages.ui.knobs.widgets import is_locked, is_presented, standing
 from pages.ui.menu import MENU
 from pages.ui.notes import Notes, plain
 from pages.ui.server import paused, process
-from pages.ui.server.traces import trace_of, work_out
+from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.share import bar, link, state_file
 
 
 @dataclass(frozen=True)
 class Page:
-    """The source a page shows, the chosen layer and cell, where its messages go, and where it says what it is `about`."""
+    """The state of a page.
+
+    Attributes:
+        source: the source of the numbers.
+        cell: the chosen cell.
+        notes: the place for messages at the top.
+        cached_trace: returns the trace, or None if it has not been computed or is no longer cached.
+        about: the container under the title that describes the trace.
+        title: the title of the page.
+    """
 
     source: Source
     cell: Cell
     notes: Notes
-    seen: Callable[[], Trace | None]
+    cached_trace: Callable[[], Trace | None]
     about: DeltaGenerator
     title: str
 
     def end(self) -> None:
-        """What every page ends with: it is told its state. When all of its knobs have been read."""
+        """Sends the page its state. Every page calls this at its end, when all knobs have been read."""
         with self.about:
-            address.answer(self.title)
+            address.send_state(self.title)
 
     @property
     def trace(self) -> Trace:
-        """The trace of the source, made where nobody has. Nobody but `traces` keeps it."""
-        return self.seen() or trace_of(self.source)
+        """The trace of the source, computed if necessary. Do not store it: only `traces` caches it."""
+        return self.cached_trace() or trace_of(self.source)
 
     def around(
         self,
@@ -62,44 +71,48 @@ class Page:
         follow: bool = False,
         only: tuple[str, ...] | None = None,
     ) -> Around:
-        """What stands around the maps: the row of controls, and where asked for the strip of steps and the line of the chosen cell.
+        """The parts around the maps.
 
-        The strip begins with the `overview` of some steps. With `follow` the page makes what it can of the maps by
-        itself while a control is turned. A page that has no use for all controls names the `only` ones.
+        Args:
+            steps: whether to draw the strip of steps.
+            line: whether to draw the line of the chosen cell.
+            overview: the steps of the overview, with which the strip begins.
+            follow: whether the browser recomputes the maps while a control moves.
+            only: the names of the controls that the page uses; None for all.
         """
         layer, cell = self.layer, self.cell
-        # Nothing after a head that a hand turns is worked out again. One head is in sight, or many of them.
-        alone = "this head only" if line and find_step(cell.step).per_head else "each head by itself"
+        # Overrides act within a head: later layers are not computed again.
+        scope = "this head only" if line and find_step(cell.step).per_head else "each head by itself"
         return Around(
             live=live(layer, cell.head) if follow else None,
-            controls=controls.row(layer, self.trace.layers, cell, only),
-            own=controls.own(layer, alone if len(self.trace.layers) > 1 else "", changed.mark(cell)),
-            strip=step_strip(layer, cell.step, inputs.now("view"), overview) if steps else None,
+            controls=controls.control_row(layer, self.trace.layers, cell, only),
+            own=controls.override_line(layer, scope if len(self.trace.layers) > 1 else "", changed.mark(cell)),
+            strip=step_strip(layer, cell.step, inputs.current_value("view"), overview) if steps else None,
             line=cell_line(self.trace, cell) if line else None,
             defaults=controls.defaults(),
-            large=presented(),
+            large=is_presented(),
         )
 
-    def now(self) -> Page:
-        """The page as the figure's own controls have left it, before the sidebar has run again.
+    def with_pending_changes(self) -> Page:
+        """The page with all pending changes of the figure's controls, before the sidebar runs again.
 
         Raises:
-            AttentionError: the sidebar must change another knob first.
+            AttentionError: the changes need a full run, in which the sidebar adjusts another knob.
         """
         source = self.source
         if isinstance(source, Turnable):
-            source = replace(source, config=inputs.config_now(source.config))  # type: ignore[type-var]  # it is a dataclass
-        seen = trace_of(source)
-        cell = inputs.cell_now(seen)
-        work_out(seen.layers[cell.layer], cell.head)
-        return replace(self, source=source, cell=cell, seen=ref(seen))
+            source = replace(source, config=inputs.current_config(source.config))  # type: ignore[type-var]  # it is a dataclass
+        trace = trace_of(source)
+        cell = inputs.current_cell(trace)
+        compute_head(trace.layers[cell.layer], cell.head)
+        return replace(self, source=source, cell=cell, cached_trace=ref(trace))
 
-    def painted(self) -> Page:
-        """The same for a fragment of maps: where the sidebar must change another knob first, the whole page runs again."""
-        if acts.take():
+    def for_fragment(self) -> Page:
+        """The same for a fragment of maps; it reruns the whole page if the changes need a full run."""
+        if acts.apply_actions():
             st.rerun(scope="app")
         try:
-            return self.now()
+            return self.with_pending_changes()
         except AttentionError:  # a d_model that the heads do not divide
             st.rerun(scope="app")
 
@@ -110,18 +123,21 @@ class Page:
 
 
 def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Sequence[Knob] = ()) -> Page:
-    """Opens a page: title, menu, knobs, the trace they describe, and the address of one number in it.
+    """Opens a page: title, menu, knobs, the trace they describe, and the chosen cell.
 
-    On a page without `maps` of the trace its knobs are folded away, and so are those of the first of two states while the
-    second is turned. A page with held knobs that no other has names them as `more`.
-    One that shows numbers of its `own` waits for no trace of a person's source, which may be a large model's: it is made where somebody asks for it.
+    If the knobs describe no trace, the page shows the error and stops.
 
-    Where the knobs describe no trace, the page says so in a sentence and stops.
+    Args:
+        title: the title of the page.
+        intro: the sentence under the title.
+        maps: whether the page shows maps of the trace; otherwise its knobs are in an expander.
+        own: whether the page shows numbers of its own, so that the trace is computed only when it is used.
+        more: inline knobs that only this page has.
     """
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
-    show.styles(sidebar=not (embedded or locked()))
-    acts.take()
+    show.styles(sidebar=not (embedded or is_locked()))
+    acts.apply_actions()
     paused.ask_first(title)
     _open_page(title)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
@@ -135,109 +151,109 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
     inputs.carry_over(title)
     notes = Notes()
     wide = st.container()
-    with st.expander("Knobs") if embedded and not locked() else st.sidebar:
+    with st.expander("Knobs") if embedded and not is_locked() else st.sidebar:
         source = None
         try:
-            with nullcontext() if embedded or locked() else _fold(maps, more):
+            with nullcontext() if embedded or is_locked() else _fold(maps, more):
                 source = sidebar.source(notes, wide)
         except AttentionError as error:
-            notes.refused(error)
-        if not (embedded or locked()):
-            state_file.opener()
-    trace = None if own else _worked_out(source, notes, about)
+            notes.show_refusal(error)
+        if not (embedded or is_locked()):
+            state_file.upload_field()
+    trace = None if own else _computed(source, notes, about)
     if source is None or (trace is None and not own):
-        changed.bar(source, None, None)
-        show.controls(Around(controls=controls.row(None), defaults=controls.defaults()))
+        changed.intervention_bar(source, None, None)
+        show.controls(Around(controls=controls.control_row(None), defaults=controls.defaults()))
         _draw_menu(menu, embedded)
         with tools:
-            link.watch(title)
+            link.mount_without_buttons(title)
         with about:
-            address.answer(title, failed=True)
+            address.send_state(title, failed=True)
         st.stop()
-    cell = inputs.asked_cell(notes) if trace is None else _cell_of(trace, title, notes, about)
+    cell = inputs.requested_cell(notes) if trace is None else _cell_of(trace, title, notes, about)
     inputs.read_view(notes, more)
-    inputs.keep(title)
-    if trace is not None and not _second(more):
-        changed.bar(source, trace, cell)
+    inputs.remember(title)
+    if trace is not None and not _edits_second(more):
+        changed.intervention_bar(source, trace, cell)
     _draw_menu(menu, embedded)
     with tools:
-        if embedded or locked():
-            link.buttons("open", key="copy_link", page=title)
+        if embedded or is_locked():
+            link.copy_buttons("open", key="copy_link", page=title)
         else:
-            bar.bar(title, source, None if own else cell, asks=maps and not _second(more))
-    return Page(source, cell, notes, _nothing if trace is None else ref(trace), about, title)
+            bar.share_bar(title, source, None if own else cell, asks=maps and not _edits_second(more))
+    return Page(source, cell, notes, _no_trace if trace is None else ref(trace), about, title)
 
 
-def _nothing() -> None:
-    """What is left of a trace that nobody has made."""
+def _no_trace() -> None:
+    """Stands for the weak reference to a trace that has not been computed."""
 
 
 def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
-    """What the knobs of a source are folded away in, where they are."""
-    if _second(more):
+    """The expander around the knobs of the source, if the page has one."""
+    if _edits_second(more):
         return st.expander("A, the first state")
     return nullcontext() if maps else st.expander("The source and its knobs")
 
 
 def _cell_of(trace: Trace, title: str, notes: Notes, about: DeltaGenerator) -> Cell:
-    """The chosen cell of a trace, of which what is to be said is said."""
-    notes.say(trace.notes)
+    """The chosen cell of a trace. Shows the notes and the description of the trace."""
+    notes.show(trace.notes)
     _about(trace, about)
     cell = inputs.chosen_cell(notes, trace)
     if title == "Lab":
-        _say_place(cell)
-    work_out(trace.layers[cell.layer], cell.head)
+        _show_rank(cell)
+    compute_head(trace.layers[cell.layer], cell.head)
     return cell
 
 
-def _say_place(cell: Cell) -> None:
-    """Which place a head that was clicked has among all."""
-    if session().head_place:
-        st.toast(f"L{cell.layer} H{cell.head} is {session().head_place}.", duration="long")
-        session().head_place = ""
+def _show_rank(cell: Cell) -> None:
+    """Shows the rank among all heads of a head that the user clicked on Heads."""
+    if session().head_rank:
+        st.toast(f"L{cell.layer} H{cell.head} is {session().head_rank}.", duration="long")
+        session().head_rank = ""
 
 
 def _about(trace: Trace, place: DeltaGenerator) -> None:
-    """What a trace is of, in the line under the title."""
+    """Describes the trace in the line under the title."""
     if trace.random:
         place.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     if trace.about:
         place.caption(plain(trace.about), width="content")
 
 
-def _second(more: Sequence[Knob]) -> bool:
-    """Whether the second of two states is turned, whose knobs the page draws."""
-    return TURN in more and (standing(TURN.key) or TURN.default) == "B"
+def _edits_second(more: Sequence[Knob]) -> bool:
+    """Whether the knobs change the second of two states, whose sidebar the page then draws."""
+    return EDITING in more and (standing(EDITING.key) or EDITING.default) == "B"
 
 
 def first_lesson() -> None:
-    """A line for who comes first."""
-    if not (st.context.is_embedded or locked()):
+    """Draws the link to the first lesson for new users."""
+    if not (st.context.is_embedded or is_locked()):
         with st.container(key="first_lesson", width="content"), suppress(StreamlitPageNotFoundError):
-            st.page_link("pages/lessons.py", label="New here? Begin with one row", width="content")
+            st.page_link("pages/lessons.py", label="New here? Start with lesson 1", width="content")
 
 
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
-    """The links to all pages; the session has the state, and menu.js puts it into a link that is about to be used."""
-    if embedded or locked():
+    """Draws the links to all pages. menu.js adds the state to a link when it is about to be used."""
+    if embedded or is_locked():
         return
-    # A page that is run by itself, as AppTest does, has no other pages to link to.
+    # A page that runs alone, as in AppTest, has no other pages to link to.
     with place, suppress(StreamlitPageNotFoundError):
         for path, name in MENU.items():
             st.page_link(path, label=name, width="content")
 
 
-def _worked_out(source: Source | None, notes: Notes, place: DeltaGenerator) -> Trace | None:
-    """The trace of a source, if there is one; where it gives none, the notes say why."""
-    # What a person waits for while there is nothing to see. Later the last picture stands until the next.
-    said = nullcontext() if session().waited else st.spinner("Working out every step …")
+def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Trace | None:
+    """The trace of a source; None if the source has none, and the notes then show the error."""
+    # A spinner only the first time: later the last picture stays until the next one.
+    spinner = nullcontext() if session().has_waited else st.spinner("Computing every step …")
     bars: list[DeltaGenerator] = []
 
-    def done(words: str, share: float) -> None:
-        bars[:] = [bars[0].progress(share, words) if bars else place.progress(share, words)]
+    def on_progress(text: str, fraction: float) -> None:
+        bars[:] = [bars[0].progress(fraction, text) if bars else place.progress(fraction, text)]
 
     try:
-        with place, said, progress.told(done):
+        with place, spinner, progress.told(on_progress):
             return trace_of(source) if source else None
     except AttentionError as error:
         notes.error(str(error))
@@ -245,14 +261,14 @@ def _worked_out(source: Source | None, notes: Notes, place: DeltaGenerator) -> T
     finally:
         for bar in bars:
             bar.empty()
-        session().waited = True
-        process.imported()
+        session().has_waited = True
+        process.freeze_imports()
 
 
 def _open_page(title: str) -> None:
-    """Goes to the page that an opened state file names."""
-    asked, session().next_page = session().next_page or title, ""
-    path = next((path for path, name in MENU.items() if name == asked), "")
-    if path and asked != title:
-        with suppress(StreamlitAPIException):  # a page that is run by itself, as AppTest does, has no others
+    """Switches to the page that an opened state file or a button has chosen."""
+    next_page, session().next_page = session().next_page or title, ""
+    path = next((path for path, name in MENU.items() if name == next_page), "")
+    if path and next_page != title:
+        with suppress(StreamlitAPIException):  # a page that runs alone, as in AppTest, has no others
             st.switch_page(path, query_params={})

@@ -1,4 +1,4 @@
-"""Several heads as one map, for who asks: the control, the map, its definition and the arithmetic of its cells."""
+"""Several heads as one map, on request: the control, the map, its definition and the arithmetic of its cells."""
 
 from __future__ import annotations
 
@@ -24,51 +24,52 @@ from pages.ui.start import Page
 
 NONE = "none"
 AGGREGATE = Knob(
-    "aggregate", NONE, Choice((NONE, *(one.name for one in aggregates.AGGREGATES))), "Several heads as one map",
-    "Nothing is averaged unless you ask for it. " + " ".join(f"{one.name}: {one.step.formula}." for one in aggregates.AGGREGATES),
+    "aggregate", NONE, Choice((NONE, *(aggregate.name for aggregate in aggregates.AGGREGATES))), "Several heads as one map",
+    "The Lab never averages heads unless you choose it here. "
+    + " ".join(f"{aggregate.name}: {aggregate.step.formula}." for aggregate in aggregates.AGGREGATES),
 )  # fmt: skip
 
 
 def together(page: Page, knobs: Knobs) -> None:
-    """The chosen aggregate of the chosen layer, if there is one."""
+    """Draws the control for the aggregate, and the chosen aggregate of the layer."""
     with st.container(width=280):
         name = knobs.value(AGGREGATE)
     if name == NONE:
         return
     try:
-        reading_map(page, aggregates.find(name), "heads_together")
+        derived_map(page, aggregates.find(name), "heads_together")
     except AttentionError as error:
         show.problem(str(error))
 
 
-def reading_map(page: Page, reading: Reading, key: str) -> None:
-    """A reading of the weights as a map to click: its definition, its picture, the chosen cell, and all of its numbers.
+def derived_map(page: Page, derived: Reading, key: str) -> None:
+    """Draws a derived map of the weights with its definition, the chosen cell, and all of its numbers.
 
     Raises:
-        AttentionError: the layer lacks what it reads.
+        AttentionError: the layer does not have the steps that the map needs.
     """
     layer, cell = page.cell.layer, page.cell
-    with turns.aside():  # it is kept
-        reading.matrix(page.trace, layer, cell.head)
+    with turns.without_turn():  # computes and caches the matrix
+        derived.matrix(page.trace, layer, cell.head)
     weights = page.layer.shape(WEIGHTS)
     cell = Cell(layer, WEIGHTS, cell.head, min(cell.row, weights[1] - 1), min(cell.column, weights[2] - 1))
-    st.caption(plain(f"{reading.words} {reading.paper}".strip()))
-    if warning := reading.warning(page.trace, layer):
+    st.caption(plain(f"{derived.words} {derived.paper}".strip()))
+    if warning := derived.warning(page.trace, layer):
         st.warning(plain(warning))
 
     def choose(_: str, x: int, y: int) -> None:
-        inputs.choose(replace(cell, row=y, column=x))
+        inputs.choose_cell(replace(cell, row=y, column=x))
 
-    explanation = reading.explain(page.trace, cell)
+    explanation = derived.explain(page.trace, cell)
     around = Around(line=cell_line(page.trace, cell, explanation))
-    figure = reading_json(page.trace, reading, cell, inputs.now("colors"))
+    figure = reading_json(page.trace, derived, cell, inputs.current_value("colors"))
     picture, words = st.columns([3, 2], vertical_alignment="center")
     with picture:
-        show.figures([figure], key, choose, around, inputs.turn)
+        show.figures([figure], key, choose, around, inputs.apply_controls)
     with words:
         show.arithmetic(explanation)
     show.table(
-        lambda: tables.read_off(page.trace, reading, layer, cell.head),
+        lambda: tables.read_off(page.trace, derived, layer, cell.head),
         weights[1] * weights[2],
-        f"{reading.name}.csv",
+        f"{derived.name}.csv",
     )

@@ -1,9 +1,9 @@
-"""A demo of the Lab as a folder of static files, which any web space can serve and a browser opens from a USB stick too.
+"""A demo of the Lab as a folder of static files for any web server; a browser can also open it from a USB stick.
 
     python -m attention.export.demo site/ --lab https://lab.example.org
 
-Each state is a link of the Lab (`states.py`), worked out once and packed (`packing.py`, `film.py`). The page draws it with the
-Lab's own scripts (attention/pictures/figure), which `bundling.py` makes one classic script of: a module does not load from a file.
+Each state is a link of the Lab (`states.py`), computed once and packed (`packing.py`, `film.py`). The page draws it with the
+Lab's own scripts (attention/pictures/figure), which `bundling.py` merges into one classic script, since modules do not load from files.
 """
 
 from __future__ import annotations
@@ -22,38 +22,40 @@ from attention.pictures.message import SCRIPTS
 
 PLOTLY = "plotly.js"
 _LICENSES = "LICENSES.txt"
-_MODELS = "all-MiniLM-L6-v2, of which states/previous.js and states/next.js have weights and numbers: Apache-2.0.\n\nplotly.js:\n\n"
+_MODELS = "all-MiniLM-L6-v2, whose weights and activations are in states/previous.js and states/next.js: Apache-2.0.\n\nplotly.js:\n\n"
 
 
 def write(
     folder: Path, lab: str = "", tell: Callable[[str], None] = print, states: Sequence[State] = STATES
 ) -> dict[str, int]:
-    """Writes the demo into a folder; by its name, how many bytes each file has.
+    """Writes the demo into a folder and returns the size of each file in bytes, by name.
 
     Args:
-        folder: made where it is not there; what else is in it stays.
-        lab: the address of a full Lab, which the page then links to.
-        tell: gets a sentence for every state that could not be written.
-        states: what is shown.
+        folder: created if necessary; its other files are left alone.
+        lab: the address of a full Lab, to which the page then links.
+        tell: receives a sentence for every state that could not be written.
+        states: the states to show.
 
     Raises:
-        AttentionError: a state is wrong, or there is none.
+        AttentionError: a state is invalid, or none could be written.
     """
     written: dict[str, bytes] = {}
-    shown = []
+    packed_states = []
     for state in states:
         try:
             content = packed_film(state) if state.film else packed(state)
         except ModelError as error:
             tell(f"The demo is written without “{state.title}”: {error}")
             continue
-        shown.append(state)
+        packed_states.append(state)
         written[f"states/{state.name}.js"] = as_script(state.name, content)
-    if not shown:
-        raise AttentionError("The demo has no state left to show: bring the models that they need, or choose others.")
+    if not packed_states:
+        raise AttentionError(
+            "None of the demo's states could be written: install the models that they need, or choose others."
+        )
     about = {
         "lab": lab,
-        "states": [{"name": one.name, "title": one.title, "sentence": one.sentence} for one in shown],
+        "states": [{"name": state.name, "title": state.title, "sentence": state.sentence} for state in packed_states],
     }
     written["index.html"] = bundling.page(json.dumps(about, ensure_ascii=False))
     written[PLOTLY] = (SCRIPTS / "vendor" / "plotly-cartesian.min.js").read_bytes()

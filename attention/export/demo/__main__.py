@@ -13,34 +13,39 @@ from attention.export.demo import write
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the demo; 1 where it could not be, with a sentence on stderr."""
+    """Writes the demo; returns 1 after printing a sentence to stderr if that fails."""
     parser = argparse.ArgumentParser(
         "python -m attention.export.demo", description="Writes a demo of the Lab that needs no server."
     )
-    parser.add_argument("folder", type=Path, help="where its files go")
+    parser.add_argument("folder", type=Path, help="the output folder")
     parser.add_argument(
-        "--lab", default="", metavar="URL", help="the address of a full Lab, which the demo then links to"
+        "--lab", default="", metavar="URL", help="the address of a full Lab, to which the demo then links"
     )
-    parser.add_argument("--models", type=Path, default=None, metavar="FOLDER", help="where the models lie (models)")
-    asked = parser.parse_args(arguments)
+    parser.add_argument(
+        "--models", type=Path, default=None, metavar="FOLDER", help="the folder of the models (default: models)"
+    )
+    options = parser.parse_args(arguments)
     try:
-        if asked.lab and (urlsplit(asked.lab).scheme not in ("http", "https") or not urlsplit(asked.lab).netloc):
+        if options.lab and (urlsplit(options.lab).scheme not in ("http", "https") or not urlsplit(options.lab).netloc):
             raise AttentionError(
-                f"--lab is the address of a Lab, such as https://lab.example.org; got {asked.lab!r}: give one, or leave it out."
+                f"--lab is the address of a Lab, such as https://lab.example.org; got {options.lab!r}: correct it, or leave it out."
             )
-        if asked.models is not None:
+        if options.models is not None:
             from attention.models.library import LIBRARY
 
-            LIBRARY.hold(replace(LIBRARY.settings, folder=asked.models))
-        sizes = write(asked.folder, asked.lab, tell=lambda words: print(words, file=sys.stderr))
+            LIBRARY.hold(replace(LIBRARY.settings, folder=options.models))
+        sizes = write(options.folder, options.lab, tell=lambda words: print(words, file=sys.stderr))
     except AttentionError as error:
         print(error, file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"The folder {asked.folder} could not be written ({error.strerror}): name one that can.", file=sys.stderr)
+        print(
+            f"The folder {options.folder} could not be written ({error.strerror}): choose a writable folder.",
+            file=sys.stderr,
+        )
         return 1
     print(
-        f"{asked.folder}: {len(sizes)} files, {sum(sizes.values()) / 1e6:.1f} MB. Open {asked.folder / 'index.html'}, or serve the folder."
+        f"{options.folder}: {len(sizes)} files, {sum(sizes.values()) / 1e6:.1f} MB. Open {options.folder / 'index.html'}, or serve the folder."
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""The page of the demo in one file: the modules of the figure and of the demo as one classic script, which a file may run too."""
+"""The demo's page in one file: the modules of the figure and of the demo, merged into one classic script that also runs from a file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _EXPORT = re.compile(r"^export (default )?(?=(?:async )?(?:const|let|function|cl
 
 
 def page(about: str, start: str = "demo") -> bytes:
-    """The page, with everything in it but Plotly and the states.
+    """The page, complete except for Plotly and the states.
 
     Args:
-        about: what the page shows, as JSON.
-        start: the module that begins.
+        about: the description of the states, as JSON.
+        start: the entry module.
     """
     script = bundle(start)
     safe = about.replace("<", "\\u003c")
@@ -36,14 +36,14 @@ def page(about: str, start: str = "demo") -> bytes:
         "HASH": digest,
     }
     template = (_PAGE / "demo.html").read_text(encoding="utf-8")
-    return re.sub(r"<!--(\w+)-->|\{\{(\w+)\}\}", lambda found: parts[found[1] or found[2]], template).encode()
+    return re.sub(r"<!--(\w+)-->|\{\{(\w+)\}\}", lambda match: parts[match[1] or match[2]], template).encode()
 
 
 def bundle(start: str) -> str:
-    """A module and all that it imports as one classic script: each a function that is called once, those it imports before it.
+    """A module and its imports as one classic script: each module becomes a function that is called once, after its imports.
 
     Raises:
-        AttentionError: an import or an export is written in a way that this does not read.
+        AttentionError: an import or export has a form that this bundler does not read.
     """
     order: list[str] = []
     pieces: dict[str, str] = {}
@@ -56,8 +56,8 @@ def bundle(start: str) -> str:
         if name in pieces:
             return
         text = _module(name)
-        for found in _IMPORT.finditer(text):
-            add(found[2] or found[4], (*path, name))
+        for match in _IMPORT.finditer(text):
+            add(match[2] or match[4], (*path, name))
         pieces[name] = _wrapped(name, text)
         order.append(name)
 
@@ -73,18 +73,18 @@ def _module(name: str) -> str:
 
 
 def _wrapped(name: str, text: str) -> str:
-    """A module as a function that gives what the module exports."""
+    """A module as a function that returns its exports."""
 
-    def imported(found: re.Match[str]) -> str:
-        if found[3]:
-            return f"const {{ default: {found[3]} }} = {found[4]}_js;\n"
-        return f"const {{{re.sub(r' as ', ': ', found[1])}}} = {found[2]}_js;\n"
+    def replace_import(match: re.Match[str]) -> str:
+        if match[3]:
+            return f"const {{ default: {match[3]} }} = {match[4]}_js;\n"
+        return f"const {{{re.sub(r' as ', ': ', match[1])}}} = {match[2]}_js;\n"
 
-    exports = [f"{'default: ' if found[1] else ''}{found[2]}" for found in _EXPORT.finditer(text)]
-    body = _EXPORT.sub("", _IMPORT.sub(imported, text))
-    body = body.replace("import.meta.url", "document.baseURI")  # what lies beside a module lies beside the page
-    if left := re.search(r"^(?:import|export)\b.*|(?<!\{)\bimport(?:\.|\().*", body, re.MULTILINE):
+    exports = [f"{'default: ' if match[1] else ''}{match[2]}" for match in _EXPORT.finditer(text)]
+    body = _EXPORT.sub("", _IMPORT.sub(replace_import, text))
+    body = body.replace("import.meta.url", "document.baseURI")  # the module's files are next to the page
+    if unread := re.search(r"^(?:import|export)\b.*|(?<!\{)\bimport(?:\.|\().*", body, re.MULTILINE):
         raise AttentionError(
-            f"The bundler reads named and default imports and exports of declarations; {name}.js has {left[0]!r}."
+            f"The bundler reads named and default imports, and exports of declarations; {name}.js has {unread[0]!r}: rewrite that line."
         )
     return f"const {name}_js = (() => {{\n{body}return {{ {', '.join(exports)} }};\n}})();\n"

@@ -1,4 +1,4 @@
-"""The film of a training as bytes: a message for each picture, and what it takes to write the line of a weight."""
+"""The film of a training run as bytes: a message for each frame, with the numbers for the line of each weight."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from attention.training.films import film_of
 
 
 def packed_film(state: State) -> bytes:
-    """The training of a state's model, picture by picture, up to the last.
+    """The training of a state's model, frame by frame.
 
     Raises:
-        AttentionError: its link is wrong, or of no model that learns here.
+        AttentionError: the state's link is invalid, or its model is not trained here.
     """
     source, trace = source_and_trace(state)
     if not isinstance(source, Trained):
@@ -35,36 +35,36 @@ def packed_film(state: State) -> bytes:
         )
     plan, example, pool = source.plan, source.example, Pool()
     snapshots = film_of(plan).wait()
-    pictures = []
-    for at, snapshot in enumerate(snapshots):
+    frames = []
+    for index, snapshot in enumerate(snapshots):
         maps = training.maps(plan, snapshot, example, moves=True)
         layers = shown(plan, snapshot, example).layers
         for figure, layer in zip(maps, layers, strict=True):
-            figure["layout"]["meta"]["step"] = _called(layer)
-        curves = training.curves({state.title: snapshots[: at + 1]}, plan.steps, snapshot.step)
-        answers = [one for one in training.answers(plan, snapshot, example) if one.right is not None]
-        pictures.append({
+            figure["layout"]["meta"]["step"] = _weights_name(layer)
+        curves = training.curves({state.title: snapshots[: index + 1]}, plan.steps, snapshot.step)
+        answers = [answer for answer in training.answers(plan, snapshot, example) if answer.right is not None]
+        frames.append({
             "step": snapshot.step,
             "message": pool.header(pack([*maps, curves])),
-            "answers": [[one.said, bool(one.right)] for one in answers],
-            "numbers": {_called(layer): {name: pool.add(_gapped(layer, name)) for name in (MASKED_SCORES, WEIGHTS)} for layer in layers},
+            "answers": [[answer.said, bool(answer.right)] for answer in answers],
+            "numbers": {_weights_name(layer): {name: pool.add(_with_gaps(layer, name)) for name in (MASKED_SCORES, WEIGHTS)} for layer in layers},
         })  # fmt: skip
     sides = [{"axis": names[0], "tokens": []} for names in tables.names(trace.layers[0], Cell(0, WEIGHTS, 0, 0, 0))]
     for side, tokens in zip(sides, (example.tokens, example.memory or example.tokens), strict=True):
         side["tokens"] = [*tokens]
     header = {
-        "film": pictures, "sides": sides, "link": dict(state.link), "outline": CHOSEN,
-        "about": " ".join(example.notes), "layers": [_called(layer) for layer in trace.layers],
-        "first": {"at": str(plan.steps), "step": _called(trace.layers[-1]), "q": str(state.q), "k": str(state.k)},
+        "film": frames, "sides": sides, "link": dict(state.link), "outline": CHOSEN,
+        "about": " ".join(example.notes), "layers": [_weights_name(layer) for layer in trace.layers],
+        "first": {"at": str(plan.steps), "step": _weights_name(trace.layers[-1]), "q": str(state.q), "k": str(state.k)},
     }  # fmt: skip
     return pool.packed(header)
 
 
-def _called(layer: Layer) -> str:
-    """What the weights of a layer are called, so that a click tells them apart."""
+def _weights_name(layer: Layer) -> str:
+    """The name of a layer's weights, by which the page distinguishes clicks."""
     return f"weights of {layer.name}"
 
 
-def _gapped(layer: Layer, name: str) -> Any:
+def _with_gaps(layer: Layer, name: str) -> Any:
     matrix = layer.matrix(name, 0).numpy()
     return np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)

@@ -1,4 +1,4 @@
-"""A state of the demo as bytes: a message of the figure for each view, the numbers of all steps, and the line of every cell."""
+"""A state of the demo as bytes: a figure message for each view, the numbers of all steps, and the line of every cell."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from attention.sources.knobs import CALLED, above
 from attention.sources.link import on_pages, source_of
 
 _EXPLAINED = (SCALED_SCORES, MASKED_SCORES, WEIGHTS, OUTPUT)
-"""The steps whose lines the page writes by itself (page/explain.js), beside products; all others are packed."""
+"""The steps whose lines the page computes itself (page/explain.js), apart from products; the lines of all others are packed."""
 _MASKS = ("none", *OFFERED)
 HEADS = "heads"
-"""The view that shows the weights of several heads side by side."""
+"""The view with the weights of several heads side by side."""
 
 
 def source_and_trace(state: State) -> tuple[Source, Trace]:
     """The source of a state and its trace.
 
     Raises:
-        AttentionError: its link says something that cannot be had.
+        AttentionError: the state's link is invalid.
     """
     source, notes = source_of(state.link, LIMITS)
     if notes:
-        raise AttentionError(f"The link of “{state.title}” must say what can be had; got: {' '.join(notes)}")
+        raise AttentionError(f"The link of “{state.title}” must be valid; got: {' '.join(notes)}")
     return source, source.trace()
 
 
@@ -57,7 +57,7 @@ def packed(state: State) -> bytes:
     """A state with all its views.
 
     Raises:
-        AttentionError: its link is wrong, or it offers a knob that the page cannot follow.
+        AttentionError: the link is invalid, or offers a control that the page cannot follow.
     """
     return _Packing(state).packed()
 
@@ -77,13 +77,15 @@ class _Packing:
         self._check()
 
     def _check(self) -> None:
-        sent = self.live[self.heads[0]]
-        follows = [name for name in (sent["made"] if sent else ()) if name in self.explained]
-        later = [name for name in self.names[self.names.index(SCORES) + 1 :] if name not in follows]
+        live_message = self.live[self.heads[0]]
+        computed_by_page = [
+            name for name in (live_message["computable"] if live_message else ()) if name in self.explained
+        ]
+        later = [name for name in self.names[self.names.index(SCORES) + 1 :] if name not in computed_by_page]
         if self.state.knobs and later:
             raise AttentionError(
-                f"The page must make every step after the scores of “{self.state.title}”, whose knobs can be turned; "
-                f"it cannot make {', '.join(later)}: skip these, or offer no knobs."
+                f"The page must compute every step after the scores of “{self.state.title}”, which has controls; "
+                f"it cannot compute {', '.join(later)}: skip these steps, or offer no controls."
             )
 
     def packed(self) -> bytes:
@@ -131,47 +133,49 @@ class _Packing:
         return [name for _, name in self.layer.factors(step)]
 
     def _multiplied(self, step: Step) -> bool:
-        """Whether a step is a row times a column and nothing else, and the page gets both factors whole."""
+        """Whether a step is a plain product of a row and a column, with both factors complete in the page."""
         layer, names = self.layer, self._factors(step)
-        biased = bool(step.bias) and layer.has(step.bias)
-        plain = isinstance(step, Product) and step.per_head and len(names) == 2 and not biased
-        dot = step.name != SCORES or (layer.formula is not None and layer.formula.score == "dot")
+        is_biased = bool(step.bias) and layer.has(step.bias)
+        is_plain = isinstance(step, Product) and step.per_head and len(names) == 2 and not is_biased
+        is_dot = step.name != SCORES or (layer.formula is not None and layer.formula.score == "dot")
         return (
-            plain
-            and dot
+            is_plain
+            and is_dot
             and step.name not in layer.told
             and max(max(layer.shape(name)[-2:]) for name in names) <= MOST_CELLS
         )
 
     def _about_trace(self) -> str:
-        words = ["Random weights: this shows the mechanism, not language."] if self.trace.random else []
-        return " ".join([*words, *([self.trace.about] if self.trace.about else []), *self.trace.notes])
+        sentences = ["Random weights: this shows the mechanism, not language."] if self.trace.random else []
+        return " ".join([*sentences, *([self.trace.about] if self.trace.about else []), *self.trace.notes])
 
     def _about(self, step: Step) -> dict[str, Any]:
-        """What the page must know of a step to write the line of a cell: its size, and what its rows and columns are called."""
+        """What the page needs to write the line of a cell: the size of the step, and the names of its rows and columns."""
         rows, columns = self.layer.shape(step.name)[-2:]
-        at = [tables.names(self.layer, Cell(0, step.name, 0, i, 0))[0] for i in range(rows)]
-        over = [tables.names(self.layer, Cell(0, step.name, 0, 0, i))[1] for i in range(columns)]
-        sides = [{"axis": names[0][0], "tokens": [token for _, token in names]} for names in (at, over)]
+        row_names = [tables.names(self.layer, Cell(0, step.name, 0, i, 0))[0] for i in range(rows)]
+        column_names = [tables.names(self.layer, Cell(0, step.name, 0, 0, i))[1] for i in range(columns)]
+        sides = [{"axis": names[0][0], "tokens": [token for _, token in names]} for names in (row_names, column_names)]
         return {"rows": rows, "columns": columns, "per_head": step.per_head, "sides": sides}
 
     def _numbers(self, name: str) -> list[dict[str, Any]]:
-        """The matrices of a step or parameter, of all packed heads; hidden scores as gaps, as maps have them."""
+        """The matrices of a step or parameter for all packed heads; hidden scores are nan, as in maps."""
         heads = self.heads if declared(name).axes[0] in HEAD_AXES else (0,)
         matrices = [self.layer.matrix(name, head).numpy() for head in heads]
-        return [self.pool.add(np.where(np.isfinite(one), one, np.nan).astype(one.dtype)) for one in matrices]
+        return [
+            self.pool.add(np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)) for matrix in matrices
+        ]
 
     def _lines(self, step: Step) -> list[Any]:
-        """By head: the number, the sign, the arithmetic and where it came from, of every cell, row by row."""
+        """For each head and each cell, row by row: the number, the sign, the arithmetic and the source cells."""
         rows, columns = self.layer.shape(step.name)[-2:]
-        places = [(row, column) for row in range(rows) for column in range(columns)]
+        cells = [(row, column) for row in range(rows) for column in range(columns)]
         return [
-            [_line(self.trace, Cell(self.state.layer, step.name, head, *place)) for place in places]
+            [_line(self.trace, Cell(self.state.layer, step.name, head, *row_and_column)) for row_and_column in cells]
             for head in (self.heads if step.per_head else (0,))
         ]
 
     def _view(self, name: str, head: int, view: str) -> dict[str, Any]:
-        """A view as a message without its line, and how each of its figures marks the chosen cell."""
+        """A view as a message without its line, and for each of its figures the axes of the marked cell."""
         cell, layer = Cell(self.state.layer, name, head, 0, 0), self.layer
         if view == VIEWS[1]:
             figures = factor_maps(self.trace, cell)
@@ -179,11 +183,13 @@ class _Packing:
             marked = [(sides[factor.row], sides[factor.column]) for factor, _ in layer.factors(find_step(name))]
             marked.append((0, 1))
         else:
-            shown = (
-                [(WEIGHTS, one) for one in self.heads] if view == HEADS else [(step, head) for step in self.overview]
+            drawn = (
+                [(WEIGHTS, packed_head) for packed_head in self.heads]
+                if view == HEADS
+                else [(step, head) for step in self.overview]
             )
-            figures = [heatmap_json(self.trace, step, cell.layer, one, cell) for step, one in shown]
-            marked = [place_of(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in shown]
+            figures = [heatmap_json(self.trace, step, cell.layer, map_head, cell) for step, map_head in drawn]
+            marked = [place_of(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in drawn]
             if view == HEADS:
                 _name_heads(figures, self.heads)
         for figure in figures:
@@ -195,25 +201,25 @@ class _Packing:
         return {"message": self.pool.header(pack(figures, around)), "marked": marked}
 
     def _controls(self, head: int, view: str) -> list[Control]:
-        """The controls that work here: the knobs that the page follows, and the heads that are packed."""
+        """The available controls: the settings that the page follows, and the packed heads."""
         state, layer = self.state, self.layer
-        known = {one.key: one for one in above(state.link.get("source", "typed text"))}
-        drawn = [(known[key], on_pages(known[key], LIMITS)) for key in state.knobs]
-        drawn = [(knob, Choice(_MASKS) if knob.key == "mask" else within) for knob, within in drawn]
+        known = {knob.key: knob for knob in above(state.link.get("source", "typed text"))}
+        offered = [(known[key], on_pages(known[key], LIMITS)) for key in state.knobs]
+        offered = [(knob, Choice(_MASKS) if knob.key == "mask" else allowed) for knob, allowed in offered]
         values = {
-            knob.key: knob.read(state.link[knob.key], within, knob.default)[0]
+            knob.key: knob.read(state.link[knob.key], allowed, knob.default)[0]
             if knob.key in state.link
             else knob.default
-            for knob, within in drawn
+            for knob, allowed in offered
         }
         if len(self.heads) > 1 and view != HEADS:
-            drawn.append((HEAD, Choice(self.heads)))
+            offered.append((HEAD, Choice(self.heads)))
             values["head"] = head
-        return [control(knob, within, values[knob.key], layer) for knob, within in drawn]
+        return [control(knob, allowed, values[knob.key], layer) for knob, allowed in offered]
 
 
 def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
-    """Tells maps of the same step in several heads apart."""
+    """Adds the head to the titles of maps of the same step."""
     for figure, head in zip(figures, heads, strict=True):
         figure["layout"]["title"]["text"] += f" of head {head}"
         figure["layout"]["uirevision"] += f" {head}"
@@ -221,12 +227,12 @@ def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
 
 
 def _whose(state: State) -> str:
-    """What brings the formula along, in a word; empty where the knobs do."""
+    """What fixes the formula, in a word; empty if the controls do."""
     source = state.link.get("source", "typed text")
     return CALLED.get(source, source) if source in BRING_THEIR_OWN else ""
 
 
 def _line(trace: Trace, cell: Cell) -> list[Any]:
-    found = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
-    came_from = [[one.step, one.head, one.row, one.column] for one in found.came_from]
-    return [found.shown, found.sign, found.short, came_from]
+    explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
+    came_from = [[origin.step, origin.head, origin.row, origin.column] for origin in explanation.came_from]
+    return [explanation.shown, explanation.sign, explanation.short, came_from]

@@ -1,7 +1,7 @@
-"""Figures as a file: a picture for a paper (PNG, SVG or PDF, the latter two of shapes and text only), or a web page.
+"""Figures as files: a picture for a paper (PNG, SVG or PDF; the latter two contain only shapes and text), or a web page.
 
-matplotlib is the pen, imported when the first picture is asked for. What a figure shows is read from the
-Plotly figure itself, so that a picture and the screen cannot disagree:
+matplotlib draws them; it is imported with the first picture. The content is read from the Plotly figure itself,
+so a picture and the screen cannot disagree:
 
     figure ──▶ layout ──▶ axes, cells, marks, notes ──▶ page ──▶ bytes
 """
@@ -23,29 +23,29 @@ __all__ = ["KINDS", "NARROWEST", "WIDEST", "html", "picture"]
 
 KINDS = ("png", "svg", "pdf")
 NARROWEST, WIDEST = 2, 100
-"""Centimetres."""
+"""The narrowest and the widest picture, in centimetres."""
 
-_ONE_AT_A_TIME = threading.Lock()  # matplotlib keeps its settings and its fonts in one place for all threads
+_LOCK = threading.Lock()  # matplotlib's settings and fonts are shared by all threads
 
 
 def picture(figures: go.Figure | Sequence[go.Figure], kind: str, width: float = 16.0, title: bool = True) -> bytes:
-    """A figure of `plots` or `charts`, or several side by side, as a file for a paper, exactly `width` centimetres wide.
+    """One figure of `plots` or `charts`, or several side by side, as a file for a paper, exactly `width` centimetres wide.
 
-    The text is 8 points high from 7 to 30 cm a figure and shrinks or grows with the picture outside of that. A PNG has 300
-    dots per inch, fewer where these would be more than 25 million. Above 256 × 256 numbers a matrix is shown as block
-    maxima, and the picture says so. The same figures always give the same bytes.
+    The text is 8 points high from 7 to 30 cm per figure and scales with the picture outside this range. A PNG has 300
+    dots per inch, or fewer if that made more than 25 million dots. Above 256 × 256 numbers a matrix is drawn as block
+    maxima, which the picture states. The same figures always give the same bytes.
 
     Raises:
-        PictureError: no such kind, a width out of range, or a figure of another sort than the pages draw.
+        PictureError: an unknown kind, a width out of range, or a figure with unsupported content.
     """
     if kind not in KINDS:
         raise PictureError(f"A picture is {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {kind!r}: choose one of these.")
     if not NARROWEST <= width <= WIDEST:
         raise PictureError(
-            f"A picture is {NARROWEST} to {WIDEST} cm wide; got {width:g} cm: choose a width in between."
+            f"A picture is {NARROWEST} to {WIDEST} cm wide; got {width:g} cm: choose a width in this range."
         )
     figures = list(figures) if isinstance(figures, Sequence) else [figures]
-    with _ONE_AT_A_TIME:
+    with _LOCK:
         import matplotlib as mpl
 
         from attention.export.paper.layout import laid_out

@@ -1,4 +1,4 @@
-"""Figures on a page: everything gets the room it needs, and the plot what is left, in the proportions of the screen."""
+"""The layout of figures on a page: labels get the room they need, and the plot gets the rest, in the proportions of the screen."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from attention.export.paper.screen import ratio
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_EDGE = 5  # pixels of white around everything
-_GAP = 5  # pixels between things
+_EDGE = 5  # pixels: the white margin of the page
+_GAP = 5  # pixels: the distance between elements
 _DRAWN = ("heatmap", "scatter", "bar")
-_SAID = re.compile(r"each cell the largest of \d+ × \d+")
+_POOLED = re.compile(r"each cell the largest of \d+ × \d+")
 
 
 def laid_out(figures: Sequence[go.Figure], width: float, kind: str, title: bool) -> Page:
-    """The page with the figures on it side by side, `width` centimetres wide in all.
+    """The page with the figures side by side, `width` centimetres wide in total.
 
     Raises:
-        PictureError: a figure holds something that is not drawn here.
+        PictureError: a figure has a trace of an unsupported type.
     """
-    if strange := {trace.type for figure in figures for trace in figure.data} - set(_DRAWN):
+    if unsupported := {trace.type for figure in figures for trace in figure.data} - set(_DRAWN):
         raise PictureError(
-            f"A picture can hold {', '.join(_DRAWN)}; got {', '.join(sorted(strange))}: save this figure as HTML instead."
+            f"A picture can contain {', '.join(_DRAWN)}; got {', '.join(sorted(unsupported))}: save this figure as HTML instead."
         )
     page = Page(width, kind, len(figures))
     plans = [_planned(part, figure, title) for part, figure in zip(page.parts, figures, strict=True)]
-    # Plots begin and end at the same height, so that the row of a query is one line across all of them.
+    # All plots begin and end at the same height, so that the row of a query runs straight across them.
     top, high = max(plan.top for plan in plans), max(plan.high for plan in plans)
     page.height = max(_draw(plan, top, high) for plan in plans)
     return page
@@ -43,7 +43,7 @@ def laid_out(figures: Sequence[go.Figure], width: float, kind: str, title: bool)
 
 @dataclass(frozen=True)
 class _Plan:
-    """What will stand on a page, and the room it needs: where the plot may begin, and its place, width and height."""
+    """The elements of a figure and the room they need: the position of the plot, its width and its height."""
 
     page: Page
     figure: go.Figure
@@ -62,31 +62,31 @@ class _Plan:
 
 
 def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
-    """Writes the head of a figure, and measures all the rest."""
+    """Writes the heading of a figure and measures everything else."""
     x, y = axes.read(figure, "x"), axes.read(figure, "y")
     cells, block = visible(figure)
-    written = notes.read(figure, x, y)
+    annotations = notes.read(figure, x, y)
     bar = colorbar.read(figure)
     bar_above = None if bar is None or bar.below else bar
 
-    rows, columns, left, wide = _fitted_across(page, x, y, written, ratio(figure))
-    free = _free_above(cells, y, written)
-    # Where the names of heads would be too small, the plot is higher than on the screen.
+    rows, columns, left, wide = _fitted_across(page, x, y, annotations, ratio(figure))
+    free = _free_above(cells, y, annotations)
+    # The plot is higher than on the screen if the names of heads would be too small otherwise.
     high = max(wide * ratio(figure), min(notes.LEGIBLE * axes.LINE / free, 2 * page.width))
 
-    top, bar_top = _write_head(page, figure, _said(figure, block), title, bar_above)
-    trial = Area(left, 0, wide, high)
-    written = notes.fitted(page, written, trial, free * high)
-    top += max([0.0, *(-note.box(page, trial)[1] for note in written)])
+    top, bar_top = _write_head(page, figure, _pooling_words(figure, block), title, bar_above)
+    trial_area = Area(left, 0, wide, high)
+    annotations = notes.fitted(page, annotations, trial_area, free * high)
+    top += max([0.0, *(-note.box(page, trial_area)[1] for note in annotations)])
     if x.opposite:
         top += columns.reach + _GAP + x.standoff + (axes.LINE * x.title_size if x.title else 0)
     elif bar is None:
-        top += _GAP + rows.size / 2  # a label may stand at the very top of the plot
-    return _Plan(page, figure, x, y, cells, written, rows, columns, bar, bar_top - top, left, top, wide, high)
+        top += _GAP + rows.size / 2  # a label may lie at the upper edge of the plot
+    return _Plan(page, figure, x, y, cells, annotations, rows, columns, bar, bar_top - top, left, top, wide, high)
 
 
 def _draw(plan: _Plan, top: float, high: float) -> float:
-    """Draws a figure whose plot begins at `top` and is so `high`; gives where all of it ends."""
+    """Draws a figure whose plot begins at `top` with the height `high`; returns the lower end of the figure."""
     page, figure, bar = plan.page, plan.figure, plan.bar
     area = Area(plan.left, top, plan.wide, high)
     _draw_inside(page, figure, plan.cells, plan.x, plan.y, area)
@@ -98,28 +98,30 @@ def _draw(plan: _Plan, top: float, high: float) -> float:
         colorbar.draw(page, bar, area, below + _GAP if bar.below else top + plan.bar_top)
         below += _GAP + bar.height if bar.below else 0
     size = figure.layout.font.size or 12
-    taken = marks.draw_legend(page, figure, plan.left, page.width - _EDGE, below + 2 * _GAP, size)
-    return below + (2 * _GAP + taken if taken else 0) + _EDGE
+    legend_height = marks.draw_legend(page, figure, plan.left, page.width - _EDGE, below + 2 * _GAP, size)
+    return below + (2 * _GAP + legend_height if legend_height else 0) + _EDGE
 
 
 def _fitted_across(
-    page: Page, x: axes.Axis, y: axes.Axis, written: list[notes.Note], high: float
+    page: Page, x: axes.Axis, y: axes.Axis, annotations: list[notes.Note], high: float
 ) -> tuple[axes.Labels, axes.Labels, float, float]:
-    """The labels of the rows and of the columns, where the plot begins, and how wide it is, if it is so `high` per width.
+    """The row labels, the column labels, the plot's left edge and its width, given its height-to-width ratio `high`.
 
-    Labels are chosen for the smallest plot there may be; smaller ones leave it more room, never less.
+    Labels are chosen for the smallest possible plot; the actual plot is never smaller.
     """
-    beside = (_GAP + axes.LINE * y.title_size) * bool(y.title) + _GAP + y.standoff
-    least = page.width - _EDGE - beside - axes.down(page, y, 1e6).reach - _right(page, written, page.width)
-    rows, columns = axes.down(page, y, least * high), axes.across(page, x, least)
-    before, after = _overhang(page, columns, least)
-    left = max(_EDGE + beside + rows.reach, before)
-    right = max(_right(page, written, least), after)
+    label_room = (_GAP + axes.LINE * y.title_size) * bool(y.title) + _GAP + y.standoff
+    least_width = (
+        page.width - _EDGE - label_room - axes.down(page, y, 1e6).reach - _right(page, annotations, page.width)
+    )
+    rows, columns = axes.down(page, y, least_width * high), axes.across(page, x, least_width)
+    left_overhang, right_overhang = _overhang(page, columns, least_width)
+    left = max(_EDGE + label_room + rows.reach, left_overhang)
+    right = max(_right(page, annotations, least_width), right_overhang)
     return rows, columns, left, page.width - left - right
 
 
 def _draw_inside(page: Page, figure: go.Figure, cells: list[Cells], x: axes.Axis, y: axes.Axis, area: Area) -> None:
-    """Draws all that lies in the plot, what is in front last."""
+    """Draws everything inside the plot, from back to front."""
     marks.draw_grid(page, x, y, area)
     marks.draw_cells(page, cells, x, y, area)
     marks.draw_bars(page, figure, x, y, area)
@@ -127,8 +129,8 @@ def _draw_inside(page: Page, figure: go.Figure, cells: list[Cells], x: axes.Axis
     notes.draw_shapes(page, figure, x, y, area)
 
 
-def _said(figure: go.Figure, block: tuple[int, int]) -> str:
-    """What must be said where a cell stands for several numbers: more than the figure itself says."""
+def _pooling_words(figure: go.Figure, block: tuple[int, int]) -> str:
+    """A sentence if a drawn cell represents more numbers than the figure itself states; otherwise empty."""
     if block == (1, 1):
         return ""
     panels = (figure.layout.meta or {}).get("panels") or [{}]
@@ -139,15 +141,15 @@ def _said(figure: go.Figure, block: tuple[int, int]) -> str:
 def _write_head(
     page: Page, figure: go.Figure, pooled: str, title: bool, bar: colorbar.Bar | None
 ) -> tuple[float, float]:
-    """Writes title and subtitle, or at least that cells stand for several numbers; gives where the plot may begin, and the bar."""
+    """Writes the title and subtitle, or at least the note on pooling; returns where the plot may begin, and the top of the bar."""
     top = float(_EDGE)
     if title:
-        given = figure.layout.title
-        facts = given.subtitle.text or ""
+        heading = figure.layout.title
+        facts = heading.subtitle.text or ""
         if pooled:
-            facts = _SAID.sub(pooled, facts) if _SAID.search(facts) else " · ".join(filter(None, [facts, pooled]))
-        top = _write_wrapped(page, given.text or "", given.font.size or 17, top) + 1
-        top = _write_wrapped(page, facts, given.subtitle.font.size or 11, top)
+            facts = _POOLED.sub(pooled, facts) if _POOLED.search(facts) else " · ".join(filter(None, [facts, pooled]))
+        top = _write_wrapped(page, heading.text or "", heading.font.size or 17, top) + 1
+        top = _write_wrapped(page, facts, heading.subtitle.font.size or 11, top)
     elif pooled:
         top = _write_wrapped(page, pooled, 10, top)
     bar_top = top + _GAP * (top > _EDGE)
@@ -157,9 +159,9 @@ def _write_head(
 def _write_wrapped(page: Page, text: str, size: float, top: float) -> float:
     room = page.width - 2 * _EDGE
     for line in notes.wrapped(page, text, size, room):
-        own = size * min(1, room / notes.width_of(page, line, size))  # a single word may be wider than the page
+        fitted = size * min(1, room / notes.width_of(page, line, size))  # a single word may be wider than the page
         top += axes.LINE * size
-        notes.write_line(page, _EDGE, top - (axes.LINE / 2 - MIDDLE) * size, line, own)
+        notes.write_line(page, _EDGE, top - (axes.LINE / 2 - MIDDLE) * size, line, fitted)
     return top
 
 
@@ -178,7 +180,7 @@ def _write_rows(page: Page, labels: axes.Labels, axis: axes.Axis, area: Area) ->
 
 
 def _write_columns(page: Page, labels: axes.Labels, axis: axes.Axis, area: Area, clear: float) -> float:
-    """Writes the labels below the plot and `clear` of its edge, or above it, and the title of their axis; gives where all of it ends."""
+    """Writes the column labels and the axis title below the plot, `clear` of its edge, or above it; returns the lower end."""
     size = labels.size
     top = area.bottom + max(_GAP, clear) if not axis.opposite else area.top - _GAP - axis.standoff - labels.reach
     for tick in labels.ticks:
@@ -198,14 +200,14 @@ def _write_columns(page: Page, labels: axes.Labels, axis: axes.Axis, area: Area,
     return below if axis.opposite else below + 2 + axes.LINE * size
 
 
-def _right(page: Page, written: list[notes.Note], width: float) -> float:
-    """How far notes reach out at the right of a plot of this width."""
+def _right(page: Page, annotations: list[notes.Note], width: float) -> float:
+    """How far notes extend beyond the right edge of a plot of this width."""
     area = Area(0, 0, width, width)
-    return max([float(_EDGE), *(note.box(page, area)[2] - width + 2 for note in written)])
+    return max([float(_EDGE), *(note.box(page, area)[2] - width + 2 for note in annotations)])
 
 
 def _overhang(page: Page, labels: axes.Labels, width: float) -> tuple[float, float]:
-    """How far the first and the last label below the plot reach out at its left and at its right."""
+    """How far the first and the last column label extend beyond the left and right edges of the plot."""
     if not labels.ticks or labels.upright:
         return 0.0, 0.0
     first, last = labels.ticks[0], labels.ticks[-1]
@@ -213,15 +215,15 @@ def _overhang(page: Page, labels: axes.Labels, width: float) -> tuple[float, flo
     return left - first.at * width, right - (1 - last.at) * width
 
 
-def _free_above(cells: list[Cells], y: axes.Axis, written: list[notes.Note]) -> float:
-    """How much is free of cells, in parts of the plot's height, above the notes that stand on them."""
-    rows = {edge for own in cells for edge in own.boxes[:, 3].tolist()}
+def _free_above(cells: list[Cells], y: axes.Axis, annotations: list[notes.Note]) -> float:
+    """The height above the notes that stand on cells, free of other cells, as a fraction of the plot's height."""
+    rows = {edge for layer in cells for edge in layer.boxes[:, 3].tolist()}
     free = [1.0]
-    for note in written:
-        at = y.start + note.y * (y.end - y.start)
-        above = [edge for edge in rows if edge < at - 1e-6]
+    for note in annotations:
+        position = y.start + note.y * (y.end - y.start)
+        above = [edge for edge in rows if edge < position - 1e-6]
         if note.above == 1 and above and note.y < 1:
-            free.append(float(abs(y.at(at) - y.at(max(above)))))
+            free.append(float(abs(y.at(position) - y.at(max(above)))))
     return min(value for value in free if value > 0)
 
 

@@ -1,4 +1,4 @@
-"""What is drawn in the plot: cells with their numbers, grid lines, curves, points, bars, and the legend to them."""
+"""The content of the plot: cells with numbers, grid lines, curves, points, bars, and the legend."""
 
 from __future__ import annotations
 
@@ -18,94 +18,96 @@ if TYPE_CHECKING:
 
     from attention.export.paper.page import Page
 
-_SMALLEST_NUMBER = 6.5  # pixels, 4.9 points: below, no numbers in the cells
-_SWATCH = 9  # pixels: a side of the coloured square of a legend
+_SMALLEST_NUMBER = 6.5  # pixels (4.9 points): numbers in cells are left out rather than drawn smaller
+_SWATCH = 9  # pixels: the side of a legend's coloured square
 
 
 def draw_cells(page: Page, cells: list[Cells], x: Axis, y: Axis, area: Area) -> None:
-    """Fills the cells of every heatmap, the first named "cells", what lies over it "ground", and writes their numbers."""
-    for i, own in enumerate(cells):
-        if not len(own.boxes):
+    """Fills the cells of every heatmap and writes their numbers; the first heatmap is named "cells", the others "ground"."""
+    for i, layer in enumerate(cells):
+        if not len(layer.boxes):
             continue
-        left, right = area.x(x.at(own.boxes[:, 0])), area.x(x.at(own.boxes[:, 2]))
-        top, bottom = area.y(y.at(own.boxes[:, 1])), area.y(y.at(own.boxes[:, 3]))
-        across, down = (gap / 2 for gap in own.gap)
+        left, right = area.x(x.at(layer.boxes[:, 0])), area.x(x.at(layer.boxes[:, 2]))
+        top, bottom = area.y(y.at(layer.boxes[:, 1])), area.y(y.at(layer.boxes[:, 3]))
+        across, down = (gap / 2 for gap in layer.gap)
         boxes = np.stack([left + across, top + down, right - across, bottom - down], axis=1)
-        page.boxes(boxes, own.colors, "ground" if i else "cells", seam=not any(own.gap))
-        if own.number:
-            _write_numbers(page, own, boxes)
+        page.boxes(boxes, layer.colors, "ground" if i else "cells", seam=not any(layer.gap))
+        if layer.number:
+            _write_numbers(page, layer, boxes)
 
 
 def draw_grid(page: Page, x: Axis, y: Axis, area: Area) -> None:
-    """Draws a line at each tick of the axes that have such lines."""
+    """Draws a line at each tick of the axes that have grid lines."""
     for tick in x.ticks if x.grid else ():
-        at = area.x(tick.at)
-        page.line([at, at], [area.top, area.bottom], x.grid or INK, 1)
+        pixel = area.x(tick.at)
+        page.line([pixel, pixel], [area.top, area.bottom], x.grid or INK, 1)
     for tick in y.ticks if y.grid else ():
-        at = area.y(tick.at)
-        page.line([area.left, area.right], [at, at], y.grid or INK, 1)
+        pixel = area.y(tick.at)
+        page.line([area.left, area.right], [pixel, pixel], y.grid or INK, 1)
 
 
 def draw_curves(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
     """Draws the lines and points of a chart, in their order."""
     for trace in (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale):
-        across, up = area.x(x.at(np.asarray(trace.x, dtype=float))), area.y(y.at(np.asarray(trace.y, dtype=float)))
+        xs, ys = area.x(x.at(np.asarray(trace.x, dtype=float))), area.y(y.at(np.asarray(trace.y, dtype=float)))
         mode = trace.mode or "lines"
         if "lines" in mode:
-            within = (area.left, area.top, area.right, area.bottom)
-            page.line(across, up, _css(trace.line.color), _or(trace.line.width, 2), dash=trace.line.dash, within=within)
+            bounds = (area.left, area.top, area.right, area.bottom)
+            page.line(xs, ys, _css(trace.line.color), _or(trace.line.width, 2), dash=trace.line.dash, within=bounds)
         if "markers" in mode:
-            for i, (px, py) in enumerate(zip(across, up, strict=True)):
+            for i, (px, py) in enumerate(zip(xs, ys, strict=True)):
                 marker = trace.marker
                 edge, width = _css(marker.line.color, i), _or(marker.line.width, 0)
                 page.dot(px, py, _css(marker.color, i), _or(marker.size, 6), edge if width else "none", width)
 
 
 def draw_bars(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
-    """Draws the bars of a chart, those of one place side by side."""
+    """Draws the bars of a chart; bars at the same position stand side by side."""
     bars = [trace for trace in figure.data if trace.type == "bar"]
     for i, trace in enumerate(bars):
-        places = np.asarray(trace.x, dtype=float)
-        slot = (1 - _or(figure.layout.bargap, 0.2)) * (np.diff(places).min() if len(places) > 1 else 1) / len(bars)
-        middle = places + (i - (len(bars) - 1) / 2) * slot
+        positions = np.asarray(trace.x, dtype=float)
+        slot = (
+            (1 - _or(figure.layout.bargap, 0.2)) * (np.diff(positions).min() if len(positions) > 1 else 1) / len(bars)
+        )
+        middle = positions + (i - (len(bars) - 1) / 2) * slot
         half = slot * (1 - _or(figure.layout.bargroupgap, 0)) / 2
         heights = np.asarray(trace.y, dtype=float)
         top, bottom = area.y(y.at(np.maximum(heights, 0))), area.y(y.at(np.minimum(heights, 0)))
         boxes = np.stack([area.x(x.at(middle - half)), top, area.x(x.at(middle + half)), bottom], axis=1)
-        page.boxes(boxes, [_css(trace.marker.color, j) for j in range(len(places))], f"bars-{i}", seam=False)
+        page.boxes(boxes, [_css(trace.marker.color, j) for j in range(len(positions))], f"bars-{i}", seam=False)
 
 
 def largest_dot(figure: go.Figure) -> float:
-    """How large the points of a chart are, pixels: they may lie half over the edge of the plot."""
+    """The diameter of the largest point in pixels; up to half of it may extend beyond the plot."""
     curves = (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale)
     dotted = (trace for trace in curves if "markers" in (trace.mode or ""))
     return max((_or(trace.marker.size, 6) + _or(trace.marker.line.width, 0) for trace in dotted), default=0)
 
 
 def draw_legend(page: Page, figure: go.Figure, left: float, right: float, top: float, size: float) -> float:
-    """Writes the legend in as many lines as it needs, if the figure has one; gives the height it takes."""
-    named = [trace for trace in figure.data if trace.type in ("bar", "scatter") and trace.showlegend is not False]
-    if len(named) < 2 or figure.layout.showlegend is False:
+    """Writes the legend on as many lines as it needs, if the figure has one; returns its height."""
+    entries = [trace for trace in figure.data if trace.type in ("bar", "scatter") and trace.showlegend is not False]
+    if len(entries) < 2 or figure.layout.showlegend is False:
         return 0.0
     x, y = left, top + LINE * size / 2
     if title := markup.plain(figure.layout.legend.title.text).strip():
         page.write(x, y + MIDDLE * size, title, size)
         x += page.width_of(title, size) + size
-    for trace in named:
+    for trace in entries:
         name = markup.plain(trace.name)
-        wide = _SWATCH + 5 + page.width_of(name, size)
-        if x > left and x + wide > right:
+        entry_width = _SWATCH + 5 + page.width_of(name, size)
+        if x > left and x + entry_width > right:
             x, y = left, y + 1.4 * size
         swatch = np.array([[x, y - _SWATCH / 2, x + _SWATCH, y + _SWATCH / 2]])
         page.boxes(swatch, [_css((trace.marker if trace.type == "bar" else trace.line).color)], "legend", seam=False)
         page.write(x + _SWATCH + 5, y + MIDDLE * size, name, size)
-        x += wide + 1.3 * size
+        x += entry_width + 1.3 * size
     return y + LINE * size / 2 - top
 
 
 def _write_numbers(page: Page, cells: Cells, boxes: Any) -> None:
-    """Writes the number of each cell into it, where a cell is large enough for the widest of them."""
-    texts = [_written(float(number), cells.number) for number in cells.numbers]
+    """Writes the number of each cell into it, if the cells are large enough for the widest number."""
+    texts = [_format(float(number), cells.number) for number in cells.numbers]
     widest = max(page.width_of(text, 1) for text in texts)
     width, height = (boxes[:, 2] - boxes[:, 0]).min(), (boxes[:, 3] - boxes[:, 1]).min()
     size = min(cells.number_size, 0.9 * width / widest, 0.8 * height)
@@ -116,17 +118,17 @@ def _write_numbers(page: Page, cells: Cells, boxes: Any) -> None:
         page.write(x, y + MIDDLE * size, text, size, "center", color=ink_on(str(color)))
 
 
-def _written(number: float, pattern: str) -> str:
+def _format(number: float, pattern: str) -> str:
     text = format(number, pattern)
     return text.removeprefix("-") if float(text) == 0 else text
 
 
 def _css(color: Any, i: int = 0) -> str:
-    """The colour of the i-th point: one for all, or one for each."""
+    """The colour of the i-th point, from one colour for all points or one for each."""
     if color is None:
         return INK
     return str(color[i]) if isinstance(color, Sequence | np.ndarray) and not isinstance(color, str) else str(color)
 
 
-def _or(given: float | None, usual: float) -> float:
-    return usual if given is None else given
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

@@ -1,8 +1,7 @@
-"""A page to draw on: text, boxes and lines, saved as PNG, SVG or PDF. The only place that uses matplotlib.
+"""A page with text, boxes and lines, saved as PNG, SVG or PDF. This is the only module that uses matplotlib.
 
-Lengths are pixels of the screen (1/96 inch), from the upper left corner downwards. A page is laid out 7 to 30 cm
-wide (a page of several parts so many times that); a smaller or larger one is the same, scaled as a whole, so that its
-text shrinks or grows with it.
+Lengths are CSS pixels (1/96 inch), measured from the upper left corner downwards. A page is laid out 7 to 30 cm
+wide (times the number of its parts). A smaller or larger page is the same layout, scaled as a whole including its text.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ Align = Literal["left", "center", "right"]
 
 INK = "#222222"
 DPI = 300
-MOST_DOTS = 25_000_000  # of a PNG: 100 MB of memory while it is made
+MOST_DOTS = 25_000_000  # of a PNG: 100 MB of memory while it is rendered
 
 _NARROWEST, _WIDEST = 7 / 2.54 * 96, 30 / 2.54 * 96
-_POINTS = 0.75  # in a pixel of the screen
-_SEAM = 0.27  # pixels: how wide a cell's edge is in its own colour, so that no hairline shows between cells
+_POINTS = 0.75  # points per pixel
+_SEAM = 0.27  # pixels: the width of a cell's edge in the colour of the cell, which hides hairlines between cells
 
-# DejaVu Sans comes with matplotlib. The others, where they are installed, have what it lacks; the image has the next two.
+# DejaVu Sans comes with matplotlib. The others, if installed, provide the characters it lacks; the Docker image has the next two.
 _FONTS = (
     "DejaVu Sans", "WenQuanYi Micro Hei", "FreeSerif", "Noto Sans CJK JP", "Noto Sans CJK SC", "Droid Sans Fallback", "WenQuanYi Zen Hei", "Hiragino Sans",
     "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil",
@@ -52,7 +51,7 @@ SETTINGS: Any = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "attention",
     "font.sans-serif": ["DejaVu Sans"],
-    "text.hinting": "no_hinting",  # so that what is measured is what is drawn
+    "text.hinting": "no_hinting",  # so that the measured width equals the drawn width
     "text.usetex": False,
     "path.simplify": False,
 }
@@ -65,21 +64,21 @@ def _fonts() -> list[str]:
 
 
 class Page:
-    """A white page `width` centimetres wide, whose `height` in pixels is set when everything has its place.
+    """A white page `width` centimetres wide. Its `height` in pixels is set once everything is placed.
 
-    It has `parts` of one width side by side, each to be drawn on as a page of its own.
+    It has `parts` of equal width side by side; each is drawn on like a page of its own.
     """
 
     def __init__(self, width: float, kind: str, parts: int = 1) -> None:
-        # In every font, a character may be missing; it is drawn as a box (in SVG it is text all the same).
+        # A character may be missing from every font; it is drawn as a box (SVG keeps it as text).
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font", UserWarning)
-        asked = width / 2.54 * 96
-        self.width = min(max(asked, parts * _NARROWEST), parts * _WIDEST)
+        requested = width / 2.54 * 96
+        self.width = min(max(requested, parts * _NARROWEST), parts * _WIDEST)
         self.height = 0.0
-        self._points = asked / self.width * _POINTS
+        self._points = requested / self.width * _POINTS
         self._kind = kind
         self._inches = width / 2.54
-        # In SVG the reader's own fonts fill in; naming what happens to be installed here would not help.
+        # In SVG the reader's fonts are the fallback; the fonts installed here do not matter.
         self._family = ["DejaVu Sans", "sans-serif"] if kind == "svg" else _fonts()
         self._figure = Figure(facecolor="white", edgecolor="none")
         self._down = Affine2D()
@@ -92,11 +91,11 @@ class Page:
         part = copy.copy(self)
         part.width = width
         part._place = Affine2D().translate(round(i * width * self._points, 2), 0) + self._place
-        part._name = f"part-{i}-" if i else ""  # names are there once in a file
+        part._name = f"part-{i}-" if i else ""  # ids must be unique in a file
         return part
 
     def width_of(self, text: str, size: float, bold: bool = False) -> float:
-        """How wide a text of this size is."""
+        """The width of a text at this size."""
         key = (text, bold)
         if key not in self._measured:
             font = FontProperties(family=_fonts(), size=100, weight="bold" if bold else "normal")
@@ -107,9 +106,9 @@ class Page:
         self, x: float, y: float, text: str, size: float, align: Align = "left", bold: bool = False, upright: bool = False,
         color: str = INK,
     ) -> None:  # fmt: skip
-        """Writes a text whose baseline lies at `y` (an upright one is read upwards, and its baseline lies at `x`).
+        """Writes a text with its baseline at `y` (an upright text is read upwards, with its baseline at `x`).
 
-        Below one point, which no font can be drawn at, there is none.
+        A text below one point is skipped, as fonts cannot be drawn that small.
         """
         if size * self._points < 1:
             return
@@ -126,7 +125,7 @@ class Page:
                 verticalalignment="baseline",
                 rotation=90 if upright else 0,
                 rotation_mode="anchor",
-                parse_math=False,  # a $ is a $
+                parse_math=False,  # "$" is an ordinary character
                 transform=self._place,
             )
         )
@@ -134,12 +133,12 @@ class Page:
     def boxes(
         self, boxes: NDArray[np.float64], colors: Sequence[str] | NDArray[np.str_], name: str, seam: bool
     ) -> None:
-        """Fills boxes [box 4] (x0 y0 x1 y1), all of one colour as one shape; with `seam` they touch without a gap."""
+        """Fills boxes [box 4] (x0 y0 x1 y1), one shape per colour; with `seam` neighbours touch without a gap."""
         corners = self._scaled(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3, 0, 1]].reshape(-1, 5, 2))
         codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
         edge = _SEAM * self._points if seam and self._kind != "png" else 0
-        for i, (color, own) in enumerate(_by_color(colors)):
-            path = Path(corners[own].reshape(-1, 2), codes * len(own))
+        for i, (color, indices) in enumerate(_by_color(colors)):
+            path = Path(corners[indices].reshape(-1, 2), codes * len(indices))
             self._shape(path, f"{name}-{i}", fill=color, edge=color if edge else "none", points=edge)
 
     def outline(self, x0: float, y0: float, x1: float, y1: float, color: str, width: float) -> None:
@@ -150,34 +149,34 @@ class Page:
         self, x: Iterable[float], y: Iterable[float], color: str, width: float, dash: str | None = None,
         closed: bool = False, within: tuple[float, float, float, float] | None = None,
     ) -> None:  # fmt: skip
-        """Draws a line through points; nothing of it outside the box `within`."""
+        """Draws a line through points, clipped to the box `within`."""
         path = Path(self._scaled(np.stack([np.asarray(list(x)), np.asarray(list(y))], axis=1)), closed=closed)
         dashes = {"dot": (0, (1, 1.6)), "dash": (0, (4, 2.5))}.get(dash or "", "solid")
-        drawn = self._shape(path, None, edge=color, points=width * self._points, linestyle=dashes)
-        drawn.set_capstyle("butt" if dash else "round")
-        drawn.set_joinstyle("miter" if closed else "round")
+        patch = self._shape(path, None, edge=color, points=width * self._points, linestyle=dashes)
+        patch.set_capstyle("butt" if dash else "round")
+        patch.set_joinstyle("miter" if closed else "round")
         if within is not None:
             left, top, right, bottom = within
             box = self._scaled(((left, top), (right, top), (right, bottom), (left, bottom), (left, top)))
-            drawn.set_clip_path(Path(box, closed=True), self._place)
+            patch.set_clip_path(Path(box, closed=True), self._place)
 
     def dot(self, x: float, y: float, color: str, size: float, edge: str, width: float) -> None:
-        """Draws a filled circle, `size` across."""
+        """Draws a filled circle with the diameter `size`."""
         path = Path.circle(self._scaled((x, y)), size / 2 * self._points)
         self._shape(path, None, fill=color, edge=edge, points=width * self._points)
 
     def saved(self, title: str, alt: str) -> bytes:
-        """The page as a file, with its title and what it shows in its metadata, and nothing about when or where."""
+        """The page as a file. Its metadata hold the title and the description, but no date or place."""
         height = round(self.height * self._points, 2) / 72
         dpi = min(DPI, math.floor(math.sqrt(MOST_DOTS / (self._inches * height)))) if self._kind == "png" else 72
-        # Whole dots, so that a PNG is as wide as asked to half a dot.
-        wide, high = (
+        # Whole dots, so that the width of a PNG is exact to half a dot.
+        width, height_inches = (
             (round(self._inches * dpi) / dpi, math.ceil(height * dpi) / dpi)
             if self._kind == "png"
             else (self._inches, height)
         )
-        self._figure.set_size_inches(wide + 1e-9, high + 1e-9)
-        self._down.clear().scale(1 / 72, -1 / 72).translate(0, high)
+        self._figure.set_size_inches(width + 1e-9, height_inches + 1e-9)
+        self._down.clear().scale(1 / 72, -1 / 72).translate(0, height_inches)
         metadata: dict[str, Any] = {
             "png": {"Title": title, "Description": alt, "Software": None},
             "svg": {"Title": title, "Description": alt, "Creator": "Attention Lab", "Date": None},
@@ -188,7 +187,7 @@ class Page:
         return file.getvalue()
 
     def _scaled(self, pixels: Any) -> Any:
-        """Pixels as points, to a hundredth, so that neighbours share their edges and files stay small."""
+        """Pixels as points, rounded to 1/100, so that neighbours share edges and files stay small."""
         return np.round(np.asarray(pixels, dtype=float) * self._points, 2)
 
     def _shape(
@@ -202,7 +201,7 @@ class Page:
             linewidth=points,
             linestyle=linestyle,
             transform=self._place,
-            snap=fill != "none" and name is not None,  # in a PNG, cells end on whole dots
+            snap=fill != "none" and name is not None,  # in a PNG, cells end on pixel borders
             gid=name and self._name + name,
         )
         self._figure.add_artist(patch)
@@ -210,8 +209,8 @@ class Page:
 
 
 def _by_color(colors: Sequence[str] | NDArray[np.str_]) -> Iterable[tuple[str, NDArray[np.intp]]]:
-    """Each colour with the places that have it."""
-    found, which = np.unique(np.asarray(colors, dtype="<U32"), return_inverse=True)
-    order = np.argsort(which, kind="stable")
-    for color, own in zip(found, np.split(order, np.cumsum(np.bincount(which))[:-1]), strict=True):
-        yield str(color), own
+    """Each colour with the indices of its boxes."""
+    unique, inverse = np.unique(np.asarray(colors, dtype="<U32"), return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    for color, indices in zip(unique, np.split(order, np.cumsum(np.bincount(inverse))[:-1]), strict=True):
+        yield str(color), indices

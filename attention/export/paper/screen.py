@@ -1,4 +1,4 @@
-"""How large a figure is on the screen."""
+"""The size of a figure on the screen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def width(figure: go.Figure) -> int:
-    """The pixels a figure is wide on a wide screen: all heads, a map among others, a map that fills a column, a chart."""
+    """The width of a figure in pixels on a wide screen: all heads, a map beside others, a map that fills a column, or a chart."""
     panels = (figure.layout.meta or {}).get("panels") or []
     if len(panels) > 1:
         return 1076
@@ -19,7 +19,7 @@ def width(figure: go.Figure) -> int:
 
 
 def ratio(figure: go.Figure) -> float:
-    """How high the plot is there, in parts of its width."""
+    """The ratio of the plot's height to its width."""
     margin = figure.layout.margin
     left, right, top, bottom = (80 if side is None else side for side in (margin.l, margin.r, margin.t, margin.b))
     return float(max(60, (figure.layout.height or 450) - top - bottom) / max(100, width(figure) - left - right))

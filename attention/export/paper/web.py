@@ -1,4 +1,4 @@
-"""Figures as one HTML file that needs no network: Plotly's script is in it, and the browser is told to load nothing else."""
+"""Figures as one self-contained HTML file: it includes Plotly's script, and a content security policy blocks all other loading."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CONFIG = {
     "responsive": True,
     "showSendToCloud": False,
     "scrollZoom": False,
-    "typesetMath": False,  # a $ is a $
+    "typesetMath": False,  # "$" is an ordinary character
     "modeBarButtonsToRemove": ["select2d", "lasso2d"],
 }
-_BESIDE = 2e-4  # of the axis
+_OFFSET = 2e-4  # relative to the length of the axis
 
-# Numbers in the cells only where a cell is large enough to read them, as in the app; a finger scrolls, it does not zoom.
+# Numbers appear only in cells large enough to read them, as in the app; on touch screens a drag scrolls instead of zooming.
 _DRAW = """
 const {figures, config} = JSON.parse(document.getElementById("content").textContent);
 figures.forEach(({data, layout}, i) => {
@@ -40,7 +40,7 @@ figures.forEach(({data, layout}, i) => {
     const wanted = pixels(xaxis) >= 23 && pixels(yaxis) >= 13 ? numbers : "";
     if ((element.data[0].texttemplate ?? "") !== wanted) Plotly.restyle(element, {texttemplate: wanted}, [0]);
   }
-  // White or near-black, whichever stands out more on the cell; Plotly has another rule.
+  // White or near-black, whichever has more contrast with the cell; Plotly uses another rule.
   function write() {
     const {colorscale, zmin, zmax} = data[0];
     const luminance = (color) => color.reduce((sum, part, i) => sum + [0.2126, 0.7152, 0.0722][i] * (part <= 10.3 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4), 0.05);
@@ -74,7 +74,7 @@ _PAGE = """<!doctype html>
 </head>
 <body>
 <main>{places}</main>
-<noscript>This page draws its picture with JavaScript, which is switched off here. {alt}</noscript>
+<noscript>This page draws its picture with JavaScript, which is disabled here. {alt}</noscript>
 <script type="application/json" id="content">{content}</script>
 <script>{plotly}</script>
 <script>{draw}</script>
@@ -84,10 +84,10 @@ _PAGE = """<!doctype html>
 
 
 def html(figures: go.Figure | Sequence[go.Figure]) -> str:
-    """A figure, or several side by side, as a whole web page to zoom and hover in, in one file of about 5 MB.
+    """A figure, or several side by side, as one HTML file of about 5 MB with zoom and hover.
 
-    It loads nothing and calls nobody: a content security policy inside forbids it and lets no script run but the two of
-    the page, so that markup in a token stays text.
+    The page makes no requests: its content security policy forbids them, and allows no scripts except the page's own two,
+    so that markup in a token remains text.
     """
     from plotly.io.json import to_json_plotly
     from plotly.offline import get_plotlyjs
@@ -96,7 +96,8 @@ def html(figures: go.Figure | Sequence[go.Figure]) -> str:
     plotly = get_plotlyjs()
     titles = [_title(figure) for figure in figures]
     alts = [
-        escaping.escape((one.layout.meta or {}).get("alt", title)) for one, title in zip(figures, titles, strict=True)
+        escaping.escape((figure.layout.meta or {}).get("alt", title))
+        for figure, title in zip(figures, titles, strict=True)
     ]
     places = "".join(
         f'<div id="figure{f"-{i}" if i else ""}" role="figure" aria-label="{alt}" '
@@ -120,23 +121,23 @@ def _title(figure: go.Figure) -> str:
 
 
 def _content(figure: go.Figure) -> dict[str, Any]:
-    """What the page hands to Plotly."""
-    drawn = figure.to_plotly_json()
-    layout = drawn["layout"]
+    """The data and layout for Plotly."""
+    plotly_json = figure.to_plotly_json()
+    layout = plotly_json["layout"]
     layout["font"] = {**layout.get("font", {}), "family": "system-ui, sans-serif", "color": "#222222"}
     layout["hoverlabel"] = {"align": "left"}
     layout["paper_bgcolor"] = "#ffffff"
     for name in ("xaxis", "yaxis"):
-        layout[name] = _aside(layout.get(name, {}))
-    return {"data": drawn["data"], "layout": layout}
+        layout[name] = _shift_ticks(layout.get(name, {}))
+    return {"data": plotly_json["data"], "layout": layout}
 
 
-def _aside(axis: dict[str, Any]) -> dict[str, Any]:
-    """An axis with its ticks a hair beside their places, so that the hover finds the whole token and not the tick's text."""
-    places, ends = axis.get("tickvals"), axis.get("range")
-    if not axis.get("labelalias") or places is None or ends is None:
+def _shift_ticks(axis: dict[str, Any]) -> dict[str, Any]:
+    """An axis with slightly shifted ticks, so that the hover shows the full token instead of the tick's text."""
+    values, ends = axis.get("tickvals"), axis.get("range")
+    if not axis.get("labelalias") or values is None or ends is None:
         return axis
-    return {**axis, "tickvals": [place + _BESIDE * abs(ends[1] - ends[0]) for place in places]}
+    return {**axis, "tickvals": [value + _OFFSET * abs(ends[1] - ends[0]) for value in values]}
 
 
 def _hash(script: str) -> str:

@@ -1,10 +1,10 @@
-"""What every head does with a text, in numbers: each metric is declared once, in `metric`.
+"""Metrics of every head on one text; each metric is declared once, in `metric`.
 
     from attention import metrics
     table = metrics.of(trace)
-    table.values, table.counts     # [layer head metric]; NaN and 0 where a metric is not defined on this text
+    table.values, table.counts     # [layer head metric]; NaN and 0 where a metric is undefined on this text
 
-A metric is a number for every query, averaged over the queries for which it is defined.
+A metric is one number per query, averaged over the queries for which it is defined.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["METRICS", "NAMES", "Metric", "Table", "differences", "find", "known"
 
 
 def of(trace: Trace) -> Table:
-    """Every metric of every head on this text, [layer head metric]; each layer is worked out once, and kept.
+    """Every metric of every head on this text, [layer head metric]; each layer is computed once and cached.
 
-    Its weights are made some heads at a time, and forgotten.
+    The weights are computed a few heads at a time and not stored.
     """
-    import numpy as np  # at first use, like torch: the names of metrics need neither
+    import numpy as np  # at first use, like torch: the names of the metrics need neither
 
     layers = [of_layer(layer) for layer in trace.layers]
     n_heads = tuple(len(values) for values, _, _ in layers)
@@ -44,17 +44,17 @@ def of(trace: Trace) -> Table:
 
 
 def of_layer(layer: Layer) -> tuple[Any, Any, Any]:
-    """The metrics of one layer: the numbers and their counts [head metric], and those of uniform attention [metric]."""
+    """The metrics of one layer: values and counts [head metric], and the values under uniform attention [metric]."""
     return kept.matrix(layer.number, "metrics", layer.formula, lambda: _of_layer(layer))
 
 
 def known(layer: Layer) -> bool:
-    """Whether the metrics of a layer are kept, and need not be worked out."""
+    """Whether the metrics of a layer are cached."""
     return kept.KEPT.get((layer.number, "metrics", layer.formula)) is not None
 
 
 def seconds(trace: Trace) -> float:
-    """About how long `of` takes on one thread, counted before; what is kept takes none."""
+    """The estimated time of `of` on one thread, without the cached layers."""
     cells = (math.prod(layer.shape(WEIGHTS)) for layer in trace.layers if layer.has(WEIGHTS) and not known(layer))
     return sum(cells) / CELLS_A_SECOND
 
@@ -74,8 +74,8 @@ def _of_layer(layer: Layer) -> tuple[Any, Any, Any]:
 
 
 def _add(sums: NDArray[Any], counts: NDArray[Any], pattern: Pattern) -> None:
-    """Adds what the rows of a pattern say of its heads, both [head metric]."""
-    for at, metric in enumerate(METRICS):
+    """Adds the sums and counts over the queries of a pattern, both [head metric]."""
+    for index, metric in enumerate(METRICS):
         rows = metric.of(pattern)
-        sums[:, at] += rows.nansum(dim=-1).numpy()
-        counts[:, at] += (~rows.isnan()).sum(dim=-1).numpy()
+        sums[:, index] += rows.nansum(dim=-1).numpy()
+        counts[:, index] += (~rows.isnan()).sum(dim=-1).numpy()

@@ -1,4 +1,4 @@
-"""Which heads look alike on a text."""
+"""Similarity of heads: the Jensen–Shannon divergence between their weights on a text."""
 
 from __future__ import annotations
 
@@ -17,60 +17,60 @@ if TYPE_CHECKING:
 
 
 def differences(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int, float, int]]:
-    """Every other head by how alike it looks: layer, head, divergence, and on how many queries that rests; the most alike first.
+    """Every other head with its divergence from this one: (layer, head, divergence, number of queries), most similar first.
 
-    The Jensen–Shannon divergence of two rows of shares, in bits, averaged over the queries: 0 is the same, 1 is nothing in
-    common; its square root is the distance. Only heads that attend from as many queries to as many keys compare.
+    The Jensen–Shannon divergence between two rows of weights, in bits, averaged over the queries: 0 means identical, 1 means
+    disjoint; its square root is a distance. Only heads with the same numbers of queries and keys can be compared.
 
     Source: Lin 1991; Clark et al. 2019, "What Does BERT Look At?", section 6.
     """
-    number, place, others = _kept_at(trace, layer, head)
-    return kept.matrix(number, place, others, lambda: _differences(trace, layer, head))
+    uid, key, formulas = _cache_key(trace, layer, head)
+    return kept.matrix(uid, key, formulas, lambda: _differences(trace, layer, head))
 
 
 def seconds(trace: Trace, layer: int, head: int) -> float:
-    """About how long `differences` takes on one thread, counted before; what is kept takes none."""
-    if kept.KEPT.get(_kept_at(trace, layer, head)) is not None:
+    """The estimated time of `differences` on one thread; 0 if the result is cached."""
+    if kept.KEPT.get(_cache_key(trace, layer, head)) is not None:
         return 0.0
-    return sum(math.prod(one.shape(WEIGHTS)) for one in trace.layers if one.has(WEIGHTS)) / CELLS_A_SECOND
+    return sum(math.prod(each.shape(WEIGHTS)) for each in trace.layers if each.has(WEIGHTS)) / CELLS_A_SECOND
 
 
-def _kept_at(trace: Trace, layer: int, head: int) -> tuple[int, Hashable, Hashable]:
-    return trace.layer(layer).number, ("alike", head), tuple((one.number, one.formula) for one in trace.layers)
+def _cache_key(trace: Trace, layer: int, head: int) -> tuple[int, Hashable, Hashable]:
+    return trace.layer(layer).number, ("alike", head), tuple((each.number, each.formula) for each in trace.layers)
 
 
 def _differences(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int, float, int]]:
-    own = trace.layer(layer)
-    sizes = own.shape(WEIGHTS)[1:]
-    found = []
-    for other, its in enumerate(trace.layers):
-        alike = its.has(WEIGHTS) and its.shape(WEIGHTS)[1:] == sizes
-        if alike and (its.tokens, its.key_tokens) == (own.tokens, own.key_tokens):
-            found += [
-                (other, at, number, count)
-                for at, (number, count) in enumerate(_divergences(own, head, its))
-                if (other, at) != (layer, head) and count
+    reference = trace.layer(layer)
+    sizes = reference.shape(WEIGHTS)[1:]
+    entries = []
+    for other_index, other in enumerate(trace.layers):
+        same_shape = other.has(WEIGHTS) and other.shape(WEIGHTS)[1:] == sizes
+        if same_shape and (other.tokens, other.key_tokens) == (reference.tokens, reference.key_tokens):
+            entries += [
+                (other_index, other_head, divergence, count)
+                for other_head, (divergence, count) in enumerate(_divergences(reference, head, other))
+                if (other_index, other_head) != (layer, head) and count
             ]
-    return sorted(found, key=lambda one: one[2])
+    return sorted(entries, key=lambda entry: entry[2])
 
 
-def _divergences(own: Layer, head: int, other: Layer) -> list[tuple[float, int]]:
-    """The mean divergence of every head of another layer from a head, and the number of queries."""
+def _divergences(reference: Layer, head: int, other: Layer) -> list[tuple[float, int]]:
+    """The mean divergence between one head and every head of another layer, with the number of queries."""
     import numpy as np
     import torch
 
-    def entropy(shares: Tensor) -> Tensor:
-        bits: Tensor = torch.special.entr(shares).sum(dim=-1) / math.log(2)
+    def entropy(probabilities: Tensor) -> Tensor:
+        bits: Tensor = torch.special.entr(probabilities).sum(dim=-1) / math.log(2)
         return bits
 
     sums, counts = np.zeros(other.n_heads), np.zeros(other.n_heads, dtype=np.int64)
     for heads, rows, pattern in patterns(other):
-        (weights,) = own.part(WEIGHTS, heads=slice(head, head + 1), rows=rows)
+        (weights,) = reference.part(WEIGHTS, heads=slice(head, head + 1), rows=rows)
         total = weights.sum(dim=-1, keepdim=True)
-        shares = weights / total
-        middle = (shares + pattern.shares) / 2
-        number = entropy(middle) - (entropy(shares) + entropy(pattern.shares)) / 2
-        number = pattern.where(total[..., 0] > 0, number.clamp_min(0))
-        sums[heads] += number.nansum(dim=-1).numpy()
-        counts[heads] += (~number.isnan()).sum(dim=-1).numpy()
-    return [(float(one) / max(1, int(count)), int(count)) for one, count in zip(sums, counts, strict=True)]
+        probabilities = weights / total
+        mixture = (probabilities + pattern.shares) / 2
+        divergence = entropy(mixture) - (entropy(probabilities) + entropy(pattern.shares)) / 2
+        divergence = pattern.where(total[..., 0] > 0, divergence.clamp_min(0))
+        sums[heads] += divergence.nansum(dim=-1).numpy()
+        counts[heads] += (~divergence.isnan()).sum(dim=-1).numpy()
+    return [(float(value) / max(1, int(count)), int(count)) for value, count in zip(sums, counts, strict=True)]

@@ -1,4 +1,4 @@
-"""The metrics as tables to read, to sort and to take away."""
+"""The metrics as tables: to read, to sort and to download."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ HERE = "on this text"
 
 
 def heading(metric: Metric) -> str:
-    """What a column of a metric is called."""
+    """The column heading of a metric."""
     return f"{metric.name}, {HERE}"
 
 
 def about(metric: Metric, table: Table) -> str:
-    """What a metric is, and on how many queries its numbers rest here."""
+    """What a metric measures, and how many queries its numbers average here."""
     fewest, most = table.count(metric.name)
-    rests = f"{most}" if fewest == most else f"{fewest} to {most}"
+    queries = f"{most}" if fewest == most else f"{fewest} to {most}"
     where = (
-        f"a mean over {rests} queries of this text ({metric.over})"
+        f"a mean over {queries} queries of this text ({metric.over})"
         if most
         else f"not defined on this text: no {metric.over}"
     )
@@ -36,49 +36,49 @@ def about(metric: Metric, table: Table) -> str:
 def frame(
     trace: Trace, table: Table, order: Sequence[tuple[int, int]], by: str = "", counts: bool = False
 ) -> pd.DataFrame:
-    """A row for each head in this order: its layer, its head, and every metric, that which it is sorted `by` before the others.
+    """A row for each head in this order: layer, head, and every metric, the metric `by` first.
 
-    With `counts` the number of queries stands beside each.
+    With `counts`, the number of queries follows each metric.
     """
     import pandas as pd
 
-    layers, heads = [one[0] for one in order], [one[1] for one in order]
+    layers, heads = [layer for layer, _ in order], [head for _, head in order]
     columns: dict[str, Any] = {"layer": layers, "head": heads}
     if any(layer.name not in ("", f"layer {i}") for i, layer in enumerate(trace.layers)):
         columns = {"name": [trace.layers[layer].name for layer in layers], **columns}
-    for at, metric in sorted(enumerate(METRICS), key=lambda one: one[1].name != by):
-        columns[heading(metric)] = table.values[layers, heads, at]
+    for index, metric in sorted(enumerate(METRICS), key=lambda pair: pair[1].name != by):
+        columns[heading(metric)] = table.values[layers, heads, index]
         if counts:
-            columns[f"{metric.name}, queries"] = table.counts[layers, heads, at]
+            columns[f"{metric.name}, queries"] = table.counts[layers, heads, index]
     return pd.DataFrame(columns)
 
 
 def said(table: Table, layer: int, head: int, by: str = "") -> str:
-    """What is so of one head: its place by a metric, and every number with the queries it rests on."""
+    """One head in words: its rank by a metric, and every metric with its number of queries."""
     numbers = [
         f"{metric.name} {number:.2f} ({count})" if count else f"{metric.name} not defined"
         for metric, number, count in zip(METRICS, table.values[layer, head], table.counts[layer, head], strict=True)
     ]
     place = placed(table, layer, head, by)
-    return f"L{layer} H{head}{', ' if place else ''}{place}: {', '.join(numbers)}; in brackets the queries that each rests on."
+    return f"L{layer} H{head}{', ' if place else ''}{place}: {', '.join(numbers)}; in brackets the number of queries behind each."
 
 
 def placed(table: Table, layer: int, head: int, by: str) -> str:
-    """Which place a head has by a metric, such as "3rd of 72 by previous, on this text"; empty where it has none."""
+    """The rank of a head by a metric, such as "3rd of 72 by previous, on this text"; empty if undefined."""
     place = table.rank(by, layer, head) if by else None
     return f"{_ordinal(place[0])} of {place[1]} by {by}, {HERE}" if place else ""
 
 
-def alike(found: Sequence[tuple[int, int, float, int]]) -> pd.DataFrame:
-    """Heads by how alike they look, as `differences` gives them."""
+def alike(similar: Sequence[tuple[int, int, float, int]]) -> pd.DataFrame:
+    """The result of `differences` as a table."""
     import pandas as pd
 
     return pd.DataFrame({
-        "layer": [one[0] for one in found],
-        "head": [one[1] for one in found],
-        f"distance, {HERE}": [math.sqrt(one[2]) for one in found],
-        "divergence in bits": [one[2] for one in found],
-        "queries": [one[3] for one in found],
+        "layer": [entry[0] for entry in similar],
+        "head": [entry[1] for entry in similar],
+        f"distance, {HERE}": [math.sqrt(entry[2]) for entry in similar],
+        "divergence in bits": [entry[2] for entry in similar],
+        "queries": [entry[3] for entry in similar],
     })  # fmt: skip
 
 

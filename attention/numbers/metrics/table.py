@@ -1,4 +1,4 @@
-"""The metrics of every head on one text, as arrays: sorted, ranked, counted."""
+"""The metrics of every head on one text, as arrays: sorting, ranks and counts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Table:
     """The metrics of every head on one text.
 
     Attributes:
-        values: [layer head metric]; NaN where a metric is not defined, or a layer has not so many heads.
-        counts: on how many queries each number rests, 0 where it is not defined.
-        uniform: what the metric would be if every key that may be looked at had the same weight, [layer metric].
-        n_heads: how many heads each layer has.
+        values: [layer head metric]; NaN where a metric is undefined, or a layer has fewer heads.
+        counts: the number of queries behind each value; 0 where it is undefined.
+        uniform: the value of the metric if all visible keys had the same weight, [layer metric].
+        n_heads: the number of heads in each layer.
     """
 
     values: NDArray[np.float64]
@@ -32,31 +32,31 @@ class Table:
 
     def __repr__(self) -> str:
         means = ", ".join(f"{name} {mean:.3g}" for name in NAMES if not math.isnan(mean := self._mean(name)))
-        return f"Table({len(self.heads)} heads in {len(self.n_heads)} layers; means: {means or 'none is defined'})"
+        return f"Table({len(self.heads)} heads in {len(self.n_heads)} layers; means: {means or 'none defined'})"
 
     def _mean(self, name: str) -> float:
-        there = [one for one in self.column(name).tolist() if not math.isnan(one)]
-        return math.fsum(there) / len(there) if there else math.nan
+        defined = [value for value in self.column(name).tolist() if not math.isnan(value)]
+        return math.fsum(defined) / len(defined) if defined else math.nan
 
     @property
     def nbytes(self) -> int:
-        """The memory of its numbers, in bytes."""
+        """The memory of the arrays, in bytes."""
         return self.values.nbytes + self.counts.nbytes + self.uniform.nbytes
 
     @cached_property
     def heads(self) -> tuple[tuple[int, int], ...]:
-        """Every head as layer and head, in their order."""
-        return tuple((layer, head) for layer, many in enumerate(self.n_heads) for head in range(many))
+        """Every head as (layer, head), in order."""
+        return tuple((layer, head) for layer, count in enumerate(self.n_heads) for head in range(count))
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """One metric of `heads`, in their order."""
+        """One metric for each of `heads`."""
         import numpy as np
 
-        at = NAMES.index(find(name).name)
-        return np.array([self.values[layer, head, at] for layer, head in self.heads])
+        index = NAMES.index(find(name).name)
+        return np.array([self.values[layer, head, index] for layer, head in self.heads])
 
     def sorted_by(self, name: str) -> tuple[tuple[int, int], ...]:
-        """All heads, the one with the largest number first; heads for which it is not defined come last."""
+        """All heads by decreasing value; heads with an undefined value come last."""
         import numpy as np
 
         numbers = self.column(name)
@@ -64,16 +64,16 @@ class Table:
         return tuple(self.heads[i] for i in order)
 
     def rank(self, name: str, layer: int, head: int) -> tuple[int, int] | None:
-        """Which place a head has by a metric, from 1, and of how many; None where it is not defined."""
+        """The rank of a head by a metric, from 1, and the number of ranked heads; None if its value is undefined."""
         import numpy as np
 
         numbers = self.column(name)
-        own = numbers[self.heads.index((layer, head))]
+        value = numbers[self.heads.index((layer, head))]
         defined = numbers[~np.isnan(numbers)]
-        return None if math.isnan(own) else (int((defined > own).sum()) + 1, len(defined))
+        return None if math.isnan(value) else (int((defined > value).sum()) + 1, len(defined))
 
     def count(self, name: str) -> tuple[int, int]:
-        """The fewest and the most queries on which the numbers of a metric rest."""
-        at = NAMES.index(find(name).name)
-        counts = [int(self.counts[layer, head, at]) for layer, head in self.heads]
+        """The fewest and the most queries behind the values of a metric."""
+        index = NAMES.index(find(name).name)
+        counts = [int(self.counts[layer, head, index]) for layer, head in self.heads]
         return min(counts, default=0), max(counts, default=0)

@@ -1,183 +1,183 @@
-// The row of controls above the maps: what must follow the hand cannot wait for a server.
+// The row of controls above the maps. They update the maps in the page at once, without waiting for the server.
 
-import { made, numberField } from "./made.js";
+import { create, numberField } from "./made.js";
 
-const OTHER = "other …"; // in a list of numbers: one that is typed
+const OTHER = "other …"; // the option of a list of numbers that opens the field
 
-// A slider's place to a temperature and back: even steps from cold to hot, twenty to a whole one, and from ten on whole ones.
-const PLACES = 200;
+// Converts a slider position to a temperature and back: logarithmic steps, rounded to 0.05 below 10, to 1 above.
+const POSITIONS = 200;
 
-function turnedTo({ low, high }, place) {
-  const exactly = low * (high / low) ** (place / PLACES);
-  const fine = exactly < 10 ? 20 : 1;
-  return Math.min(high, Math.max(low, Math.round(exactly * fine) / fine));
+function temperatureAt({ low, high }, position) {
+  const exact = low * (high / low) ** (position / POSITIONS);
+  const stepsPerUnit = exact < 10 ? 20 : 1;
+  return Math.min(high, Math.max(low, Math.round(exact * stepsPerUnit) / stepsPerUnit));
 }
 
-function placeOf({ low, high }, value) {
-  return Math.round((Math.log(value / low) / Math.log(high / low)) * PLACES);
+function positionOf({ low, high }, value) {
+  return Math.round((Math.log(value / low) / Math.log(high / low)) * POSITIONS);
 }
 
-const optionOf = (text, name = text) => made("option", { value: text, textContent: name });
+const createOption = (value, label = value) => create("option", { value, textContent: label });
 
-function slider(place, control) {
-  const input = made("input", { type: "range", name: control.name, min: 0, max: PLACES, step: 1 });
-  const output = made("output");
-  const say = (value) => {
+function slider(row, control) {
+  const input = create("input", { type: "range", name: control.name, min: 0, max: POSITIONS, step: 1 });
+  const output = create("output");
+  const showValue = (value) => {
     output.textContent = value.toFixed(value < 10 ? 2 : 1);
     input.setAttribute("aria-valuetext", output.textContent);
   };
-  const turn = (act) => {
-    const value = turnedTo(control, Number(input.value));
-    say(value);
-    act({ [control.name]: value });
+  const report = (handler) => {
+    const value = temperatureAt(control, Number(input.value));
+    showValue(value);
+    handler({ [control.name]: value });
   };
-  input.addEventListener("input", () => turn(place.acts.follow));
-  input.addEventListener("change", () => turn(place.acts.release));
-  input.show = ({ value }) => {
-    input.value = placeOf(control, Number(value));
-    say(Number(value));
+  input.addEventListener("input", () => report(row.handlers.input));
+  input.addEventListener("change", () => report(row.handlers.change));
+  input.update = ({ value }) => {
+    input.value = positionOf(control, Number(value));
+    showValue(Number(value));
   };
   return [input, output];
 }
 
-function choice(place, control) {
-  const { name, names = {} } = control;
-  const select = made("select", { name }, ...control.options.map((value) => optionOf(value, names[value])));
-  const buttons = (control.buttons ?? []).map((value) => made("button", { type: "button", value, textContent: names[value] ?? value }));
-  const press = () => {
+function choice(row, control) {
+  const { name, option_names: labels = {} } = control;
+  const select = create("select", { name }, ...control.options.map((value) => createOption(value, labels[value])));
+  const buttons = (control.buttons ?? []).map((value) => create("button", { type: "button", value, textContent: labels[value] ?? value }));
+  const markPressed = () => {
     for (const button of buttons) button.ariaPressed = String(button.value === select.value);
   };
   select.addEventListener("change", () => {
     const value = ["head", "layer"].includes(name) ? Number(select.value) : select.value;
-    fit(place);
-    if (name === "head") place.acts.follow({ head: value });
-    if (name === "mask") place.acts.follow({ mask: maskNow(place) });
-    place.acts.release({ [name]: value });
+    hideInapplicable(row);
+    if (name === "head") row.handlers.input({ head: value });
+    if (name === "mask") row.handlers.input({ mask: readMask(row) });
+    row.handlers.change({ [name]: value });
   });
-  select.show = ({ value }) => {
+  select.update = ({ value }) => {
     select.value = value;
-    press();
+    markPressed();
   };
   if (!buttons.length) return [select];
 
-  // On a page that is about this knob, its usual options stand side by side.
+  // A page about this knob shows its usual options as buttons side by side.
   for (const button of buttons) {
     button.addEventListener("click", () => {
       select.value = button.value;
-      press();
+      markPressed();
       select.dispatchEvent(new Event("change"));
     });
   }
   select.hidden = true;
-  const group = made("span", { className: "choices", role: "group", ariaLabel: control.label }, ...buttons);
+  const group = create("span", { className: "choices", role: "group", ariaLabel: control.label }, ...buttons);
   return [select, group];
 }
 
-// A whole number; where some are `offered`, they are picked from a list, and any other is typed.
-function whole(place, control) {
+// A whole number; `presets` are chosen from a list, any other number is typed.
+function wholeNumber(row, control) {
   const { name, low, high } = control;
-  const release = (value) => {
-    input.shown = String(value);
-    if (name === "window" || name === "prefix") place.acts.follow({ mask: maskNow(place) });
-    place.acts.release({ [name]: Number(value) });
+  const commit = (value) => {
+    input.committed = String(value);
+    if (name === "window" || name === "prefix") row.handlers.input({ mask: readMask(row) });
+    row.handlers.change({ [name]: Number(value) });
   };
-  const input = numberField({ name, min: low, max: high }, release);
-  return control.offered ? listed(control.offered.map(String), input, release) : [input];
+  const input = numberField({ name, min: low, max: high }, commit);
+  return control.presets ? withPresets(control.presets.map(String), input, commit) : [input];
 }
 
-// A field with a list before it: the list says what is so; the field is there only while somebody types in it.
-function listed(offered, input, release) {
-  const select = made("select");
-  const settle = () => {
+// A number field behind a list: the list shows the value; the field is visible only while the user types.
+function withPresets(presets, input, commit) {
+  const select = create("select");
+  const showList = () => {
     if (document.activeElement === input) select.focus({ preventScroll: true });
     input.hidden = true;
-    const texts = [...offered, ...(offered.includes(input.shown) ? [] : [input.shown]), OTHER];
-    if (String(Array.from(select.options, ({ value }) => value)) !== String(texts)) {
-      select.replaceChildren(...texts.map((text) => optionOf(text)));
+    const values = [...presets, ...(presets.includes(input.committed) ? [] : [input.committed]), OTHER];
+    if (String(Array.from(select.options, ({ value }) => value)) !== String(values)) {
+      select.replaceChildren(...values.map((value) => createOption(value)));
     }
-    select.value = input.shown;
+    select.value = input.committed;
   };
   select.addEventListener("change", () => {
     if (select.value !== OTHER) {
-      release(select.value);
-      settle();
+      commit(select.value);
+      showList();
       return;
     }
     input.hidden = false;
     input.focus();
     input.select();
   });
-  input.addEventListener("change", () => { if (input.checkValidity()) settle(); });
-  input.addEventListener("blur", settle);
-  const { show } = input;
+  input.addEventListener("change", () => { if (input.checkValidity()) showList(); });
+  input.addEventListener("blur", showList);
+  const { update } = input;
   input.hidden = true;
-  input.show = (now) => {
-    show(now);
-    if (input.hidden) settle();
+  input.update = (control) => {
+    update(control);
+    if (input.hidden) showList();
   };
   return [select, input];
 }
 
-function toggle(place, { name }) {
-  const input = made("input", { type: "checkbox", name });
-  input.addEventListener("change", () => place.acts.release({ [name]: input.checked }));
-  input.show = ({ value }) => { input.checked = value === "true"; };
+function checkbox(row, { name }) {
+  const input = create("input", { type: "checkbox", name });
+  input.addEventListener("change", () => row.handlers.change({ [name]: input.checked }));
+  input.update = ({ value }) => { input.checked = value === "true"; };
   return [input];
 }
 
-const KINDS = { slider, choice, whole, switch: toggle };
+const KINDS = { slider, choice, whole: wholeNumber, switch: checkbox };
 
-// The mask as the controls say it, for the page's own arithmetic.
-function maskNow(place) {
-  const number = (name) => Number(place.querySelector(`[name=${name}]`)?.value ?? 0);
-  return { kind: place.querySelector("[name=mask]").value, window: number("window"), prefix: number("prefix") };
+// The mask of the controls, for the arithmetic of the page.
+function readMask(row) {
+  const number = (name) => Number(row.querySelector(`[name=${name}]`)?.value ?? 0);
+  return { kind: row.querySelector("[name=mask]").value, window: number("window"), prefix: number("prefix") };
 }
 
-// A control that another one's value makes sense of is there only then: the size of a window, with a window.
-function fit(place) {
-  for (const label of place.children) {
-    const needs = Object.entries(label.sent.only ?? {});
-    label.hidden = needs.some(([name, values]) => !values.includes(place.querySelector(`[name=${name}]`)?.value));
+// Hides controls that do not apply to the values of others: the size of a window without a window mask.
+function hideInapplicable(row) {
+  for (const label of row.children) {
+    const conditions = Object.entries(label.sent.when ?? {});
+    label.hidden = conditions.some(([name, values]) => !values.includes(row.querySelector(`[name=${name}]`)?.value));
   }
 }
 
-function labelled(place, control) {
-  const parts = KINDS[control.kind](place, control);
+function createLabel(row, control) {
+  const parts = KINDS[control.kind](row, control);
   for (const part of parts) {
     if (part.matches("input, select")) part.ariaLabel = part.hidden ? `${control.label}, typed` : control.label;
   }
-  const caption = made("span", { textContent: control.label });
-  const label = made("label", { title: control.help, sent: control }, caption, ...parts);
+  const caption = create("span", { textContent: control.label });
+  const label = create("label", { title: control.help, sent: control }, caption, ...parts);
   label.dataset.name = control.name;
   return label;
 }
 
-// Draws the controls that Python names in `sent`, once; from then on they only show what is so. While one of
-// them is in a hand, nothing is changed.
-export function controls(place, sent, acts) {
-  place.acts = acts;
-  const wanted = JSON.stringify(sent.map(({ value, ...control }) => control));
-  if (place.matches(":active") && place.dataset.drawn === wanted) return;
-  if (place.dataset.drawn !== wanted) {
-    const focused = place.contains(document.activeElement) && document.activeElement.name;
-    place.dataset.drawn = wanted;
-    place.replaceChildren(...sent.map((control) => labelled(place, control)));
-    if (focused) place.querySelector(`[name=${focused}]`)?.focus({ preventScroll: true });
+// Draws the controls that Python has `sent`, once; later messages only update their values. Nothing changes while the user
+// holds one of them. `handlers.input` is called while a value changes, `handlers.change` when it is committed.
+export function drawControls(row, sent, handlers) {
+  row.handlers = handlers;
+  const declared = JSON.stringify(sent.map(({ value, ...control }) => control));
+  if (row.matches(":active") && row.dataset.drawn === declared) return;
+  if (row.dataset.drawn !== declared) {
+    const focused = row.contains(document.activeElement) && document.activeElement.name;
+    row.dataset.drawn = declared;
+    row.replaceChildren(...sent.map((control) => createLabel(row, control)));
+    if (focused) row.querySelector(`[name=${focused}]`)?.focus({ preventScroll: true });
   }
-  for (const control of sent) place.querySelector(`[name=${control.name}]`).show(control);
-  fit(place);
+  for (const control of sent) row.querySelector(`[name=${control.name}]`).update(control);
+  hideInapplicable(row);
 }
 
-// What is said of a formula that the source brings along; where something of it was turned, a button leads back.
-export function own(place, sent, turn) {
-  const back = made("button", { type: "button", textContent: "Back to its own" });
-  back.addEventListener("click", () => turn(sent.back));
-  place.classList.toggle("changed", Boolean(sent?.changed));
-  const turned = Object.keys(sent?.back ?? {}).length > 0;
-  place.replaceChildren(...(sent ? [made("span", { textContent: sent.said })] : []), ...(turned ? [back] : []));
+// Draws the note about the source's own formula; if knobs override it, a button resets them.
+export function drawOverride(container, sent, setKnobs) {
+  const button = create("button", { type: "button", textContent: "Reset overrides" });
+  button.addEventListener("click", () => setKnobs(sent.reset));
+  container.classList.toggle("changed", Boolean(sent?.changed));
+  const overridden = Object.keys(sent?.reset ?? {}).length > 0;
+  container.replaceChildren(...(sent ? [create("span", { textContent: sent.text })] : []), ...(overridden ? [button] : []));
 }
 
-// While something is in the hand, what was said of the numbers is not so.
-export function turning(place) {
-  if (place.firstChild) place.firstChild.textContent = "What if …";
+// Marks the note as an override while the user changes a knob, until Python answers.
+export function markOverridden(container) {
+  if (container.firstChild) container.firstChild.textContent = "What if …";
 }

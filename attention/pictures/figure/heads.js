@@ -1,58 +1,59 @@
-// Queries, keys and values of one head in the page, and its scores: rows that repeat were sent once, and are made once.
+// Queries, keys, values and scores of one head in the page. Repeated rows are sent once and computed once.
 
-import { SCORES, product } from "./kernel.js";
+import { SCORES, matmul } from "./kernel.js";
 
-export const same = (one, other) => one.length === other.length && one.every((number, i) => number === other[i]);
+export const equalArrays = (a, b) => a.length === b.length && a.every((number, i) => number === b[i]);
 
-// The rows of a matrix, one after the other; rows that repeat were sent once, and stay in `unique` at `index`.
-function spread({ rows, index }) {
+// A matrix as one flat array; the distinct rows of repeated ones stay in `unique`, with their `index`.
+function flatten({ rows, index }) {
   const width = rows[0].length;
   const unique = new rows[0].constructor(rows.length * width);
   rows.forEach((row, i) => unique.set(row, i * width));
   if (!index) return { flat: unique, unique, width, count: rows.length };
-  return { flat: everyRow(unique, index, width), unique, index, width, count: index.length };
+  return { flat: gatherRows(unique, index, width), unique, index, width, count: index.length };
 }
 
-// A row for every query, from a row for every different one.
-function everyRow(matrix, index, width) {
+// The rows of a matrix of distinct rows, in the order of `index`.
+function gatherRows(matrix, index, width) {
   const out = new matrix.constructor(index.length * width);
   index.forEach((row, i) => out.set(matrix.subarray(row * width, (row + 1) * width), i * width));
   return out;
 }
 
-// The scores of the different queries and keys only, then every key at its place: what repeats costs little.
-function scoresByWord({ kind, query, key, w_s: weights }) {
-  const once = SCORES[kind](query.unique, key.unique, query.width, weights?.flat);
-  if (!key.index) return once;
-  const wide = key.unique.length / key.width;
-  const rows = once.length / wide;
-  const scores = new once.constructor(rows * key.count);
-  for (let q = 0, at = 0, from = 0; q < rows; q += 1, from += wide) {
-    for (let k = 0; k < key.count; k += 1, at += 1) scores[at] = once[from + key.index[k]];
+// The scores of the distinct queries: computed for distinct keys, then expanded to every key.
+function scoresOfDistinctQueries({ score, query, key, w_s: weights }) {
+  const distinct = SCORES[score](query.unique, key.unique, query.width, weights?.flat);
+  if (!key.index) return distinct;
+  const distinctKeys = key.unique.length / key.width;
+  const rows = distinct.length / distinctKeys;
+  const scores = new distinct.constructor(rows * key.count);
+  for (let q = 0, i = 0, start = 0; q < rows; q += 1, start += distinctKeys) {
+    for (let k = 0; k < key.count; k += 1, i += 1) scores[i] = distinct[start + key.index[k]];
   }
   return scores;
 }
 
-// A head's numbers as Python sent them, and its scores, made when they are asked for.
+// The matrices of a head as Python sent them, and its scores, computed on first access.
 export class Head {
-  // `before` is the same head of the message before, which may have its scores already.
-  constructor(kind, sent, inputs, before) {
-    for (const [name, { from, w, ...matrix }] of Object.entries(sent)) {
-      this[name] = spread(from ? { rows: product(inputs[from].rows, w), index: inputs[from].index } : matrix);
+  // `previous` is the same head of the previous message; its scores are reused if its matrices are equal.
+  constructor(score, sent, inputs, previous) {
+    for (const [name, { from: input, w, ...matrix }] of Object.entries(sent)) {
+      this[name] = flatten(input ? { rows: matmul(inputs[input].rows, w), index: inputs[input].index } : matrix);
     }
-    this.kind = kind;
+    this.score = score;
     this.rows = this.query.count;
     this.columns = this.key.count;
-    const known = before?.kind === kind && ["query", "key", "w_s"].every((name) => !this[name] || same(before[name].flat, this[name].flat));
-    this.made = known ? before.made : {};
+    const reusable = previous?.score === score
+      && ["query", "key", "w_s"].every((name) => !this[name] || equalArrays(previous[name].flat, this[name].flat));
+    this.computed = reusable ? previous.computed : {};
   }
 
-  get scoresByWord() {
-    return (this.made.byWord ??= scoresByWord(this));
+  get distinctScores() {
+    return (this.computed.distinct ??= scoresOfDistinctQueries(this));
   }
 
   get scores() {
     const { index } = this.query;
-    return (this.made.all ??= index ? everyRow(this.scoresByWord, index, this.columns) : this.scoresByWord);
+    return (this.computed.all ??= index ? gatherRows(this.distinctScores, index, this.columns) : this.distinctScores);
   }
 }

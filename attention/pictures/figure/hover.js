@@ -1,9 +1,9 @@
-// Which cell stands under the pointer, and what is said of it where a cell of the map is a block of them.
+// Finds the cell under the pointer, and shows the tooltip of a cell that stands for a block.
 
-const ONE = "1 × 1"; // a map of many layers, where only the page knows which head a cell is of
+const SINGLE = "1 × 1"; // in a map of many layers, where only the page knows the head of a cell
 
-// The cell that is drawn where an event is. Plotly says of a click which cell was hovered, up to 50 ms before it:
-// who clicks at once, or taps, is elsewhere.
+// The cell at the position of an event. Plotly reports for a click the cell that was hovered up to 50 ms before,
+// which is another one after a quick click or a tap.
 export function pointAt(element, { clientX, clientY }) {
   const { xaxis, yaxis } = element._fullLayout;
   const [{ x0, dx, y0, dy, z }] = element._fullData;
@@ -13,52 +13,52 @@ export function pointAt(element, { clientX, clientY }) {
   return { x: x0 + column * dx, y: y0 + row * dy, z: z[row]?.[column] };
 }
 
-// The cell whose number is drawn at a point, and how large the block is that it stands for.
-export function cellUnder(shown, picture, { x, y, z }) {
-  const { blocks, at, panels } = picture.meta;
+// The cell whose number is drawn at a point, and the size of its block.
+export function cellUnder(state, picture, { x, y, z }) {
+  const { blocks, offsets, panels } = picture.meta;
   const { view } = picture;
   if (view?.block > 1) {
-    return { ...picture.exactOf(shown).cellAt(picture.live, view, x, y), block: `${view.block} × ${view.block}` };
+    return { ...picture.layerOf(state).cellAt(picture.live, view, x, y), block: `${view.block} × ${view.block}` };
   }
-  if (!at) return { x, y, z };
+  if (!offsets) return { x, y, z };
   if (blocks) {
     const { down, across, top, left } = blocks;
     const row = Math.floor((y - top) / down);
     const column = Math.floor((x - left) / across);
-    const place = at[row][column];
+    const offset = offsets[row][column];
     return {
-      x: left + column * across + (place % across),
-      y: top + row * down + Math.floor(place / across),
+      x: left + column * across + (offset % across),
+      y: top + row * down + Math.floor(offset / across),
       z,
       block: `${down} × ${across}`,
     };
   }
   const { block, head, layer, ...panel } = panelAt(panels, x, y);
-  const place = at[y][x];
+  const offset = offsets[y][x];
   return {
-    x: (x - panel.x) * block + (place % block),
-    y: (y - panel.y) * block + Math.floor(place / block),
+    x: (x - panel.x) * block + (offset % block),
+    y: (y - panel.y) * block + Math.floor(offset / block),
     z,
     head: `L${layer} H${head}`,
     block: `${block} × ${block}`,
   };
 }
 
-// The panel of a map of several that has this cell; between them there is none.
+// The panel that contains this cell; undefined between the panels.
 export function panelAt(panels, x, y) {
-  return panels.find((one) => x >= one.x && x < one.x + one.columns && y >= one.y && y < one.y + one.rows);
+  return panels.find((panel) => x >= panel.x && x < panel.x + panel.columns && y >= panel.y && y < panel.y + panel.rows);
 }
 
-// Says where the block under the pointer has its number, as a hover says it.
-export function tell(shown, picture, point) {
-  const { x, y, z, block, head } = cellUnder(shown, picture, point);
+// Shows the tooltip of the block under the pointer: the position of its number, in the form of Plotly's hover label.
+export function showTip(state, picture, point) {
+  const { x, y, z, block, head } = cellUnder(state, picture, point);
   if (!block) return;
   const { meta, xaxis, yaxis } = picture.figure.layout;
-  const name = (axis, own, i) => (own ?? axis).labelalias?.[i] ?? i;
+  const label = (axis, override, i) => (override ?? axis).labelalias?.[i] ?? i;
   picture.tip.innerHTML = [
-    [head, block === ONE ? "" : `largest of ${block}`].filter(Boolean).join(", "),
-    `${meta.axes[0]} ${name(yaxis, meta.rows, y)}`,
-    `${meta.axes[1]} ${name(xaxis, meta.columns, x)}`,
+    [head, block === SINGLE ? "" : `largest of ${block}`].filter(Boolean).join(", "),
+    `${meta.axes[0]} ${label(yaxis, meta.rows, y)}`,
+    `${meta.axes[1]} ${label(xaxis, meta.columns, x)}`,
     `<b>${Number.isFinite(z) ? Number(z.toPrecision(9)) : "hidden by the mask"}</b>`,
   ].join("<br>");
   picture.tip.hidden = false;

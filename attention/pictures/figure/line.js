@@ -1,81 +1,82 @@
-// The chosen cell in one line under the maps: whose it is, its number, the arithmetic, and the cells that it came from.
+// The line of the chosen cell under the maps: its position, its number, the arithmetic, and the cells that it was computed from.
 
-import { made, numberField } from "./made.js";
+import { create, numberField } from "./made.js";
 
-const UNSPOKEN = "\u00a0"; // the first cell of a page is not an event
+const SILENT = "\u00a0"; // the first cell of a page is not announced
 
-// "query [3] bank": the number is a field, so that any cell can be reached by typing.
-function side(place, which) {
-  const field = numberField({ name: which, min: 0 }, (value) => {
-    field.shown = value;
-    place.turn({ [which]: Number(value) });
+// "query [3] bank": the position is a field, so that any cell can be reached by typing.
+function createSide(container, knob) {
+  const field = numberField({ name: knob, min: 0 }, (value) => {
+    field.committed = value;
+    container.setKnobs({ [knob]: Number(value) });
   });
-  const axis = made("span");
-  const token = made("code");
-  const at = made("span", { className: "unbroken" }, axis, " [", field, "]");
-  const whole = made("span", { className: `side ${which}` }, at, " ", token);
-  whole.show = ({ axis: name, token: word, value, high }) => {
+  const axis = create("span");
+  const token = create("code");
+  const position = create("span", { className: "unbroken" }, axis, " [", field, "]");
+  const side = create("span", { className: `side ${knob}` }, position, " ", token);
+  side.update = ({ axis: name, token: word, value, high }) => {
     axis.textContent = name;
     token.textContent = word;
     token.hidden = !word;
     field.max = high;
     field.setAttribute("aria-label", name);
-    field.show({ value });
+    field.update({ value });
   };
-  return whole;
+  return side;
 }
 
-function build(place) {
-  place.parts = {
-    step: made("b"),
-    sides: [side(place, "q"), side(place, "k")],
-    number: made("b", { className: "number" }),
-    how: made("span", { className: "how" }),
-    from: made("span", { className: "from" }),
-    spoken: made("span", { className: "spoken" }),
+function build(container) {
+  container.parts = {
+    step: create("b"),
+    sides: [createSide(container, "q"), createSide(container, "k")],
+    number: create("b", { className: "number" }),
+    arithmetic: create("span", { className: "how" }),
+    sources: create("span", { className: "from" }),
+    spoken: create("span", { className: "spoken" }),
   };
-  const { step, sides: [query, key], number, how, from, spoken } = place.parts;
+  const { step, sides: [query, key], number, arithmetic, sources, spoken } = container.parts;
   spoken.setAttribute("aria-live", "polite");
-  place.tabIndex = -1;
-  place.setAttribute("role", "group");
-  place.setAttribute("aria-label", "The chosen cell");
-  place.append(made("span", {}, step, " · ", query, " → ", key), made("span", {}, "= ", number), how, from, spoken);
+  container.tabIndex = -1;
+  container.setAttribute("role", "group");
+  container.setAttribute("aria-label", "The chosen cell");
+  const position = create("span", {}, step, " · ", query, " → ", key);
+  container.append(position, create("span", {}, "= ", number), arithmetic, sources, spoken);
 }
 
-// Shows the line that Python has `sent`; `turn` tells Python where a person goes from here.
-export function line(place, sent, turn) {
-  place.turn = turn;
+// Draws the line that Python has `sent`; `setKnobs` reports a click or a typed position to Python.
+export function drawLine(container, sent, setKnobs) {
+  container.setKnobs = setKnobs;
   if (!sent) {
-    place.replaceChildren();
+    container.replaceChildren();
     return;
   }
-  if (!place.firstChild) build(place);
-  const { step, sides, number, how, from, spoken } = place.parts;
+  if (!container.firstChild) build(container);
+  const { step, sides, number, arithmetic, sources, spoken } = container.parts;
   step.textContent = sent.step;
-  sent.sides.forEach((one, i) => sides[i].show(one));
+  sent.sides.forEach((side, i) => sides[i].update(side));
   number.textContent = sent.shown;
-  how.textContent = sent.short ? `${sent.sign} ${sent.short}` : "";
-  how.style.visibility = "";
+  arithmetic.textContent = sent.short ? `${sent.sign} ${sent.short}` : "";
+  arithmetic.style.visibility = "";
 
-  const places = sent.sides.map(({ axis, token, value }) => token || `${axis} ${value}`);
-  const words = `${sent.step}, ${places.join(" to ")}, ${sent.shown}`;
-  if (!spoken.textContent) spoken.textContent = UNSPOKEN;
-  else if (spoken.textContent !== words) spoken.textContent = words;
+  const positions = sent.sides.map(({ axis, token, value }) => token || `${axis} ${value}`);
+  const text = `${sent.step}, ${positions.join(" to ")}, ${sent.shown}`;
+  if (!spoken.textContent) spoken.textContent = SILENT;
+  else if (spoken.textContent !== text) spoken.textContent = text;
 
-  const had = [...from.children].indexOf(document.activeElement);
-  const buttons = sent.from.map(({ label, turn: to }) => {
-    const button = made("button", { type: "button", textContent: label });
-    button.addEventListener("click", () => turn(to));
+  const focused = [...sources.children].indexOf(document.activeElement);
+  const buttons = sent.from.map(({ label, turn: knobs }) => {
+    const button = create("button", { type: "button", textContent: label });
+    button.addEventListener("click", () => setKnobs(knobs));
     return button;
   });
-  from.replaceChildren(...(buttons.length ? ["from "] : []), ...buttons);
-  // What was pressed is gone; the next one back stands in its place.
-  if (had >= 0) (from.children[Math.min(had, from.children.length - 1)] ?? place).focus({ preventScroll: true });
+  sources.replaceChildren(...(buttons.length ? ["from "] : []), ...buttons);
+  // The pressed button is gone; focus the button that took its position.
+  if (focused >= 0) (sources.children[Math.min(focused, sources.children.length - 1)] ?? container).focus({ preventScroll: true });
 }
 
-// While a hand turns a knob: the number as the page makes it; its arithmetic comes from Python when the hand lets go.
-export function turning(place, number) {
-  if (!place.parts) return;
-  place.parts.number.textContent = Number.isFinite(number) ? String(Number(number.toPrecision(4))) : "−∞";
-  place.parts.how.style.visibility = "hidden"; // it keeps its room, so that nothing jumps
+// Shows the number that the page computes while the user changes a knob; Python sends the arithmetic when the knob is released.
+export function showLiveNumber(container, number) {
+  if (!container.parts) return;
+  container.parts.number.textContent = Number.isFinite(number) ? String(Number(number.toPrecision(4))) : "−∞";
+  container.parts.arithmetic.style.visibility = "hidden"; // keeps its space, so that nothing moves
 }

@@ -1,129 +1,131 @@
-// Matrices in the page: made from what Python sent, cut to what is on the screen, and made again while a hand turns a
-// knob. See kernel.js for the formula, heads.js for what it is made of, steps.js for how.
+// Computes matrices in the page from what Python sent, pools them for the screen, and recomputes them while the user
+// changes a knob. kernel.js has the formula, heads.js its inputs, steps.js the steps.
 
-import { MOST_CELLS, clipped, covered, pooled } from "./blocks.js";
-import { Head, same } from "./heads.js";
+import { MOST_CELLS, clipRange, hiddenBlocks, poolBlocks } from "./blocks.js";
+import { Head, equalArrays } from "./heads.js";
 import { weights } from "./kernel.js";
 import { STEPS } from "./steps.js";
 
-const ASKED = ["custom", "own"]; // the masks of which only Python knows the cells
+const SERVER_MASKS = ["custom", "own"]; // masks whose cells only Python knows
 
-/** The steps that the page makes by itself, under the knobs as they are in the hand. */
-export class Exact {
-  /** The message that this began with. @type {import("./message.js").Live} */
+/** A layer whose steps the page computes, for the current knobs. */
+export class LiveLayer {
+  /** The part of the message that it is computed from. @type {import("./message.js").Live} */
   sent;
   /** All heads that were sent, by number. @type {Object<string, Head>} */
   heads;
-  /** The head that is shown. @type {number} */
+  /** The number of the current head. @type {number} */
   head;
   /** The formula after queries and keys, see kernel.js. */
   formula;
-  /** Which of the different queries each query is, where that is the same in all heads; null where none repeat. */
+  /** The index of each query among the distinct queries if it is equal in all heads; null if no query repeats. */
   index;
-  /** Whether a hand has turned anything; until then what Python sent is what is so. */
-  turned = false;
-  /** Steps of the shown head, and weights of every head, as far as they were asked for since the last turn. */
-  made = {};
-  shares = new Map();
-  /** The same of other heads, see `of`. */
-  others = {};
+  /** Whether a knob has changed since the message; until then, Python's numbers are valid. */
+  changed = false;
+  /** Steps of the current head and weights of every head, as far as computed since the last change. */
+  computed = {};
+  weightsByHead = new Map();
+  /** The same layer with another current head, see `withHead`. */
+  otherHeads = {};
 
-  constructor(sent, before) {
+  constructor(sent, previous) {
     this.sent = sent;
-    const { score, share, divisor, cap, temperature, mask } = sent;
-    this.formula = { score, share, divisor, cap, temperature, mask };
-    this.heads = Object.fromEntries(Object.entries(sent.heads).map(([head, one]) => {
-      return [head, new Head(score, one, sent.inputs, before?.heads[head])];
+    const { score, normalizer, divisor, cap, temperature, mask } = sent;
+    this.formula = { score, normalizer, divisor, cap, temperature, mask };
+    this.heads = Object.fromEntries(Object.entries(sent.heads).map(([number, head]) => {
+      return [number, new Head(score, head, sent.inputs, previous?.heads[number])];
     }));
     this.head = sent.head;
-    const all = Object.values(this.heads);
-    const { index } = all[0].query;
-    this.index = index && all.every(({ query }) => query.index && same(query.index, index)) ? index : null;
+    const heads = Object.values(this.heads);
+    const { index } = heads[0].query;
+    this.index = index && heads.every(({ query }) => query.index && equalArrays(query.index, index)) ? index : null;
   }
 
-  // Takes what a hand has turned, and forgets what depended on the old. Padding stays hidden under any mask. Which
-  // cells a custom one hides, or the source's own, only Python knows: until it answers, what it said last stands.
-  turn({ mask, head, ...knobs }) {
+  // Applies changed knobs and drops what was computed from the old ones. Padding stays hidden under any mask. Only Python
+  // knows the cells of a custom mask or of the source's own: until it answers, its last mask is used.
+  update({ mask, head, ...knobs }) {
     Object.assign(this.formula, knobs);
-    const last = this.sent.mask;
-    if (mask) this.formula.mask = ASKED.includes(mask.kind) ? last : { window: 0, prefix: 0, ...mask, real: last.real };
+    const sentMask = this.sent.mask;
+    if (mask) {
+      this.formula.mask = SERVER_MASKS.includes(mask.kind) ? sentMask : { window: 0, prefix: 0, ...mask, real: sentMask.real };
+    }
     if (this.heads[head]) this.head = head;
-    this.turned = true;
-    this.made = {};
-    this.shares = new Map();
-    this.others = {};
+    this.changed = true;
+    this.computed = {};
+    this.weightsByHead = new Map();
+    this.otherHeads = {};
   }
 
-  get one() { return this.heads[this.head]; }
+  get currentHead() { return this.heads[this.head]; }
 
-  // The same of another head, for a map that shows one head whichever is chosen.
-  of(head) {
+  // The same layer with another head, for a map that always shows that head.
+  withHead(head) {
     if (!(head in this.heads) || head === this.head) return this;
-    return (this.others[head] ??= Object.assign(Object.create(this), { head, made: {} }));
+    return (this.otherHeads[head] ??= Object.assign(Object.create(this), { head, computed: {} }));
   }
 
-  get rows() { return this.one.rows; }
+  get rows() { return this.currentHead.rows; }
 
-  get masks() {
+  get hasMask() {
     const { kind, real, bits } = this.formula.mask;
     return kind !== "none" || real || bits;
   }
 
-  // Whether the page can make this step by itself.
-  knows(name) { return this.sent.made.includes(name); }
+  // Whether the page can compute this step.
+  canCompute(name) { return this.sent.computable.includes(name); }
 
-  // The ends of a map's colours: those that Python gave, but the outputs of another temperature need others, and so do
-  // weights whose colours are stretched to the largest of all heads.
+  // The colour range of a map: as Python sent it, except for outputs at another temperature, and for weights
+  // whose colours are stretched to the largest of all heads.
   colors({ live, zmin, zmax, colorbar, meta }) {
     const stretched = meta?.colors === "stretched";
-    if (!this.turned || !(stretched || live.endsWith("output"))) return { zmin, zmax, colorbar };
-    const numbers = stretched
-      ? Object.values(this.heads).map((head) => this.sharesOf(head))
+    if (!this.changed || !(stretched || live.endsWith("output"))) return { zmin, zmax, colorbar };
+    const matrices = stretched
+      ? Object.values(this.heads).map((head) => this.weightsOf(head))
       : [this.step(live).flat];
-    const size = (flat) => flat.reduce((most, number) => Math.max(most, Math.abs(number)), 0);
-    const high = Math.max(...numbers.map(size)) || 1;
+    const magnitude = (flat) => flat.reduce((largest, number) => Math.max(largest, Math.abs(number)), 0);
+    const high = Math.max(...matrices.map(magnitude)) || 1;
     const low = stretched ? 0 : -high;
     const tickvals = [low, (low + high) / 2, high];
-    const ticktext = tickvals.map((end) => String(Number(end.toPrecision(3))));
+    const ticktext = tickvals.map((value) => String(Number(value.toPrecision(3))));
     return { zmin: low, zmax: high, colorbar: { ...colorbar, tickvals, ticktext } };
   }
 
   columnsOf(name) {
     if (name === "output") return this.sent.w_o[0].length;
-    return name === "head_output" ? this.one.value.width : this.one.columns;
+    return name === "head_output" ? this.currentHead.value.width : this.currentHead.columns;
   }
 
-  // A step of the head: `flat`, hidden scores as NaN, and where rows repeat, `index`: which of them each query has.
+  // A step of the current head: `flat`, with hidden scores as NaN; where rows repeat, `index` has the row of each query.
   step(name) {
-    return (this.made[name] ??= this.make(name));
+    return (this.computed[name] ??= this.compute(name));
   }
 
-  // Without a mask, queries of the same word have the same row in every step: each is made once.
-  make(name) {
-    if (name === "scores") return { flat: this.one.scoresByWord, index: this.one.query.index };
-    return { flat: STEPS[name](this), index: this.masks ? null : this.index };
+  // Without a mask, queries of the same word have equal rows in every step: each is computed once.
+  compute(name) {
+    if (name === "scores") return { flat: this.currentHead.distinctScores, index: this.currentHead.query.index };
+    return { flat: STEPS[name](this), index: this.hasMask ? null : this.index };
   }
 
-  scoresOf(head) { return this.masks || !this.index ? head.scores : head.scoresByWord; }
+  scoresOf(head) { return this.hasMask || !this.index ? head.scores : head.distinctScores; }
 
-  // The weights of a head: of the shown one for its own map, of all for the output.
-  sharesOf(head) {
-    if (!this.shares.has(head)) this.shares.set(head, weights(this.scoresOf(head), head.columns, this.formula));
-    return this.shares.get(head);
+  // The weights of a head: the map needs those of the current head, the output those of all heads.
+  weightsOf(head) {
+    if (!this.weightsByHead.has(head)) this.weightsByHead.set(head, weights(this.scoresOf(head), head.columns, this.formula));
+    return this.weightsByHead.get(head);
   }
 
-  // What is drawn of a step between `rows` and `columns` [from, to): the cells, where they lie, how large they are.
+  // The visible part of a step within `rows` and `columns` [from, to): its cells, their position, their block size.
   view(name, rows, columns) {
-    const across = this.columnsOf(name);
-    const small = Math.max(this.rows, across) <= MOST_CELLS;
-    const [top, bottom] = small ? [0, this.rows] : clipped(rows, this.rows);
-    const [left, right] = small ? [0, across] : clipped(columns, across);
+    const width = this.columnsOf(name);
+    const fits = Math.max(this.rows, width) <= MOST_CELLS;
+    const [top, bottom] = fits ? [0, this.rows] : clipRange(rows, this.rows);
+    const [left, right] = fits ? [0, width] : clipRange(columns, width);
     const block = Math.ceil(Math.max(bottom - top, right - left) / MOST_CELLS);
-    const masked = this.masks && ["masked_scores", "weights"].includes(name);
+    const masked = this.hasMask && ["masked_scores", "weights"].includes(name);
     const { flat, index } = this.step(name);
     return {
-      z: pooled(flat, across, block, [top, bottom], [left, right], index),
-      ground: masked ? covered(this.formula.mask, across, block, [top, bottom], [left, right]) : null,
+      z: poolBlocks(flat, width, block, [top, bottom], [left, right], index),
+      hidden: masked ? hiddenBlocks(this.formula.mask, width, block, [top, bottom], [left, right]) : null,
       block,
       place: { x0: left + (block - 1) / 2, dx: block, y0: top + (block - 1) / 2, dy: block },
     };
@@ -135,19 +137,19 @@ export class Exact {
     return flat[(index ? index[q] : q) * this.columnsOf(name) + k];
   }
 
-  // The cell of largest size in the block that lies at x, y of a view.
+  // The cell of largest magnitude in the block at x, y of a view.
   cellAt(name, { place: { x0, y0 }, block }, x, y) {
-    const corner = (at, first) => Math.round((at - first) / block) * block + first - (block - 1) / 2;
+    const corner = (position, first) => Math.round((position - first) / block) * block + first - (block - 1) / 2;
     const left = corner(x, x0);
     const top = corner(y, y0);
-    const across = this.columnsOf(name);
-    let found = { x: left, y: top, z: this.numberAt(name, top, left) };
+    const width = this.columnsOf(name);
+    let largest = { x: left, y: top, z: this.numberAt(name, top, left) };
     for (let q = top; q < Math.min(top + block, this.rows); q += 1) {
-      for (let k = left; k < Math.min(left + block, across); k += 1) {
+      for (let k = left; k < Math.min(left + block, width); k += 1) {
         const z = this.numberAt(name, q, k);
-        if (!Number.isNaN(z) && !(Math.abs(found.z) >= Math.abs(z))) found = { x: k, y: q, z };
+        if (!Number.isNaN(z) && !(Math.abs(largest.z) >= Math.abs(z))) largest = { x: k, y: q, z };
       }
     }
-    return found;
+    return largest;
   }
 }

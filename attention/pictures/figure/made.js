@@ -1,18 +1,18 @@
-// An element with its properties and children.
-export function made(tag, more = {}, ...children) {
-  const element = Object.assign(document.createElement(tag), more);
+// Creates an element with properties and children.
+export function create(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
   element.append(...children);
   return element;
 }
 
-// A field for a whole number: one that may be goes to `release`, another becomes again what is `shown`.
-export function numberField(more, release) {
-  const field = made("input", { type: "number", step: 1, required: true, ...more });
-  field.addEventListener("change", () => { if (field.reportValidity()) release(field.value); }); // the browser says why
-  field.addEventListener("blur", () => { if (!field.checkValidity()) field.value = field.shown; });
-  // What somebody is typing is theirs.
-  field.show = ({ value }) => {
-    if (document.activeElement !== field || field.value === field.shown) field.value = field.shown = String(value);
+// A field for a whole number: a valid number goes to `commit`, an invalid one is replaced by the last committed value.
+export function numberField(properties, commit) {
+  const field = create("input", { type: "number", step: 1, required: true, ...properties });
+  field.addEventListener("change", () => { if (field.reportValidity()) commit(field.value); }); // the browser reports the reason
+  field.addEventListener("blur", () => { if (!field.checkValidity()) field.value = field.committed; });
+  // Does not overwrite what the user is typing.
+  field.update = ({ value }) => {
+    if (document.activeElement !== field || field.value === field.committed) field.value = field.committed = String(value);
   };
   return field;
 }

@@ -1,9 +1,9 @@
-// One map on the screen: its theme, its words, and what is drawn of it at this zoom.
+// Draws one map: its theme, its texts, and the part that is visible at the current zoom.
 
 import { MOST_CELLS } from "./blocks.js";
-import { inked, repaint } from "./cells.js";
-import { lines, ticked } from "./words.js";
-import { AXES, seenOf } from "./zoom.js";
+import { colorNumbers, repaint } from "./cells.js";
+import { fitTicks, wrapText } from "./words.js";
+import { AXES, visibleRange } from "./zoom.js";
 
 const CONFIG = {
   displaylogo: false,
@@ -13,24 +13,24 @@ const CONFIG = {
   typesetMath: false,
   modeBarButtonsToRemove: ["select2d", "lasso2d"],
 };
-// Pixels of a cell below which its number, with or without a sign, would be unreadable, at the usual size of letters.
-const SMALLEST_TEXT = { signed: 23, share: 20, height: 13 };
-const LETTERS = { text: 10, subtitle: 11 }; // their usual sizes
-const NAMES = { whole: 36, short: 18 }; // pixels of a panel in which "L2 H11" and "2.11" find room
-const SUBTITLE = { line: 14, edge: 6, free: 2 }; // pixels of a line, beside it, and that are free above the title
+// The minimum size in pixels of a cell with a readable number, with or without a sign, at the default font size.
+const MIN_CELL = { signed: 23, unsigned: 20, height: 13 };
+const FONT_SIZES = { text: 10, subtitle: 11 }; // the defaults
+const LABEL_WIDTHS = { full: 36, short: 18 }; // the pixels that the panel labels "L2 H11" and "2.11" need
+const SUBTITLE = { line: 14, edge: 6, free: 2 }; // pixels: the height of a line, the space beside it, the free space above the title
 
 // The layout in the colours and the font of the page.
-function themed(layout, root) {
+function applyTheme(layout, root) {
   const style = getComputedStyle(root);
   const color = (name, fallback) => style.getPropertyValue(name).trim() || fallback;
   const text = color("--st-text-color", "#31333f");
-  const ground = color("--st-background-color", "#ffffff");
+  const background = color("--st-background-color", "#ffffff");
   const font = { family: color("--st-font", "sans-serif"), color: text };
   const touch = matchMedia("(pointer: coarse)").matches; // a finger scrolls the page; it does not zoom a map
   return {
     ...layout,
     font: { ...layout.font, ...font },
-    hoverlabel: { bgcolor: ground, bordercolor: text, font: { ...font, size: 12 }, align: "left" },
+    hoverlabel: { bgcolor: background, bordercolor: text, font: { ...font, size: 12 }, align: "left" },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--st-border-color", "#888"), activecolor: text },
     xaxis: { ...layout.xaxis, fixedrange: touch },
     yaxis: { ...layout.yaxis, fixedrange: touch },
@@ -38,186 +38,186 @@ function themed(layout, root) {
   };
 }
 
-// How high a figure is: where there is less room than it was made for, as high as keeps the shape of its panels, but
-// for cells that would be wider than high.
-export function heightOf({ height, margin, meta, xaxis, yaxis }, { clientWidth }) {
-  if (!meta.wide || clientWidth >= meta.wide) return height;
+// The height of a figure. In a narrower space it is reduced so that panels keep their shape,
+// but not below square cells.
+export function figureHeight({ height, margin, meta, xaxis, yaxis }, { clientWidth }) {
+  if (!meta.design_width || clientWidth >= meta.design_width) return height;
   const [across, down] = [xaxis, yaxis].map(({ range: [from, to] }) => Math.abs(to - from));
   const frame = margin.t + margin.b;
   const squares = ((clientWidth - margin.l - margin.r) * down) / across;
-  const kept = (height - frame) * (clientWidth / meta.wide);
-  return Math.min(height, Math.round(frame + Math.max(kept, squares)));
+  const proportional = (height - frame) * (clientWidth / meta.design_width);
+  return Math.min(height, Math.round(frame + Math.max(proportional, squares)));
 }
 
-// The names of panels, in short or not at all where these are narrower than the names.
-function namedShort(layout, element) {
+// Shortens the labels of panels, or removes them, if the panels are narrower than the labels.
+function shortenLabels(layout, element) {
   const [panel] = layout.meta.panels;
-  const names = layout.annotations;
-  if (!layout.meta.wide || !names?.length) return layout;
+  const labels = layout.annotations;
+  if (!layout.meta.design_width || !labels?.length) return layout;
   const [from, to] = layout.xaxis.range;
-  const pixels = (along(element, layout).xaxis * panel.columns) / Math.abs(to - from);
-  if (pixels >= NAMES.whole) return layout;
-  const short = (text) => (pixels < NAMES.short ? "" : text.replace(/L(\d+) H(\d+)/, "$1.$2"));
-  return { ...layout, annotations: names.map((one) => ({ ...one, text: short(one.text) })) };
+  const pixels = (plotSize(element, layout).xaxis * panel.columns) / Math.abs(to - from);
+  if (pixels >= LABEL_WIDTHS.full) return layout;
+  const short = (text) => (pixels < LABEL_WIDTHS.short ? "" : text.replace(/L(\d+) H(\d+)/, "$1.$2"));
+  return { ...layout, annotations: labels.map((label) => ({ ...label, text: short(label.text) })) };
 }
 
-// The pixels between the margins of a map.
-function along(element, { height, margin }) {
+// The size in pixels of the plot area.
+function plotSize(element, { height, margin }) {
   return { xaxis: element.clientWidth - margin.l - margin.r, yaxis: height - margin.t - margin.b };
 }
 
-// Numbers in the cells only where a cell is large enough to read them, at this width and this zoom; maps of the same
-// rows and columns have them together, as weights and the scores they are made of.
-function readable(shown, figure) {
-  const [own] = figure.layout.meta.panels;
-  return shown.figures.every((other, i) => {
+// Whether cells are large enough for readable numbers at this width and zoom. Maps of the same shape show numbers
+// together, such as weights and scores.
+function showsNumbers(state, figure) {
+  const [ownPanel] = figure.layout.meta.panels;
+  return state.figures.every((other, i) => {
     const { data: [heat], layout } = other;
     const [panel] = layout.meta.panels;
-    if (!heat.texttemplate || panel.rows !== own.rows || panel.columns !== own.columns) return true;
-    const pixels = along(shown.pictures[i].element, layout);
+    if (!heat.texttemplate || panel.rows !== ownPanel.rows || panel.columns !== ownPanel.columns) return true;
+    const pixels = plotSize(state.pictures[i].element, layout);
     const cell = (axis) => {
-      const [from, to] = seenOf(shown, other, axis);
+      const [from, to] = visibleRange(state, other, axis);
       return pixels[axis] / Math.abs(to - from);
     };
-    const larger = (heat.textfont?.size ?? LETTERS.text) / LETTERS.text;
-    const wide = SMALLEST_TEXT[heat.zmin < 0 ? "signed" : "share"];
-    return cell("xaxis") >= larger * wide && cell("yaxis") >= larger * SMALLEST_TEXT.height;
+    const scale = (heat.textfont?.size ?? FONT_SIZES.text) / FONT_SIZES.text;
+    const width = MIN_CELL[heat.zmin < 0 ? "signed" : "unsigned"];
+    return cell("xaxis") >= scale * width && cell("yaxis") >= scale * MIN_CELL.height;
   });
 }
 
-const ofBlocks = (facts, down, across) => `${facts} · each cell the largest of ${down} × ${across}`;
+const blockSubtitle = (facts, down, across) => `${facts} · each cell the largest of ${down} × ${across}`;
 
-// The subtitle in lines that fit, and room for as many as any of the maps beside it may have, so that all lie level.
-function headed(shown, element, layout) {
+// Wraps the subtitle, and reserves as many lines as any map beside it may need, so that all maps are level.
+function wrapSubtitle(state, element, layout) {
   const { title, margin } = layout;
   if (!title?.subtitle?.text) return layout;
   const font = `${title.subtitle.font.size}px ${layout.font.family}`;
-  const wrapped = (text, width) => lines(text, width - 2 * SUBTITLE.edge, font);
-  const most = Math.max(...shown.figures.map((figure, i) => {
+  const wrap = (text, width) => wrapText(text, width - 2 * SUBTITLE.edge, font);
+  const maxLines = Math.max(...state.figures.map((figure, i) => {
     const { text } = figure.layout.title.subtitle;
     const [panel] = figure.layout.meta.panels;
-    const cut = panel && Math.max(panel.rows, panel.columns) > MOST_CELLS && !text.includes("each cell");
-    return wrapped(cut ? ofBlocks(text, 2, 2) : text, shown.pictures[i].element.clientWidth).length;
+    const mayPool = panel && Math.max(panel.rows, panel.columns) > MOST_CELLS && !text.includes("each cell");
+    return wrap(mayPool ? blockSubtitle(text, 2, 2) : text, state.pictures[i].element.clientWidth).length;
   }));
-  if (most < 2) return layout;
-  const more = SUBTITLE.line * (title.subtitle.font.size / LETTERS.subtitle) * (most - 1);
-  const text = wrapped(title.subtitle.text, element.clientWidth).join("<br>");
+  if (maxLines < 2) return layout;
+  const extra = SUBTITLE.line * (title.subtitle.font.size / FONT_SIZES.subtitle) * (maxLines - 1);
+  const text = wrap(title.subtitle.text, element.clientWidth).join("<br>");
   return {
     ...layout,
-    margin: { ...margin, t: margin.t + more - SUBTITLE.free },
-    title: { ...title, pad: { ...title.pad, b: title.pad.b + more }, subtitle: { ...title.subtitle, text } },
+    margin: { ...margin, t: margin.t + extra - SUBTITLE.free },
+    title: { ...title, pad: { ...title.pad, b: title.pad.b + extra }, subtitle: { ...title.subtitle, text } },
   };
 }
 
-// An axis as it is seen. On a tick, Plotly's hover repeats the tick's short text; a hair beside it, it says the
-// position and the whole token. Lines and bars have no such texts, and their ticks stay where they are.
-function axisSeen(shown, { element, figure }, layout, name) {
+// The visible part of an axis, with fitting ticks. Exactly on a tick, Plotly's hover repeats the short label of the tick;
+// a small shift makes it show the position and the full token. Lines and bars have no such labels and keep their ticks.
+function fitAxis(state, { element, figure }, layout, name) {
   const axis = layout[name];
   if (!axis?.range || !axis.labelalias) return axis;
-  const range = seenOf(shown, figure, name);
-  const flat = name === "xaxis" && !axis.tickangle;
+  const range = visibleRange(state, figure, name);
+  const horizontal = name === "xaxis" && !axis.tickangle;
   const { font, margin } = layout;
-  const { tickvals, ticktext } = ticked(axis, range, {
-    along: along(element, layout)[name],
-    room: name === "yaxis" ? margin.l - 34 : flat ? Infinity : margin.b - 30,
-    flat,
+  const { tickvals, ticktext } = fitTicks(axis, range, {
+    length: plotSize(element, layout)[name],
+    room: name === "yaxis" ? margin.l - 34 : horizontal ? Infinity : margin.b - 30,
+    horizontal,
     font: `${font.size}px ${font.family}`,
   });
-  const hair = 2e-4 * Math.abs(range[1] - range[0]);
-  return { ...axis, range: [...range], tickvals: tickvals.map((place) => place + hair), ticktext };
+  const shift = 2e-4 * Math.abs(range[1] - range[0]);
+  return { ...axis, range: [...range], tickvals: tickvals.map((place) => place + shift), ticktext };
 }
 
-// The traces of a map that the page makes.
-function filled({ figure, view }, exact) {
+// The traces of a map that the page computes.
+function liveTraces({ figure, view }, liveLayer) {
   const [heat, ...others] = figure.data;
-  // Python's own numbers, where it sent them, as long as no hand has turned anything.
-  const z = heat.z && !exact.turned ? heat.z : view.z;
-  const data = [{ ...heat, ...view.place, ...exact.colors(heat), z }];
-  if (view.ground) data.push({ ...figure.layout.meta.ground, ...view.place, z: view.ground });
-  return [...data, ...others.filter(({ type }) => type !== "heatmap")]; // what has the colour bar
+  // Python's numbers, if it sent them and no knob has changed.
+  const z = heat.z && !liveLayer.changed ? heat.z : view.z;
+  const data = [{ ...heat, ...view.place, ...liveLayer.colors(heat), z }];
+  if (view.hidden) data.push({ ...figure.layout.meta.hidden_trace, ...view.place, z: view.hidden });
+  return [...data, ...others.filter(({ type }) => type !== "heatmap")]; // the trace of the colour bar
 }
 
-// Titles the map with what is so now: which block a cell stands for.
-function noted(layout, view) {
+// Adds the size of the blocks to the subtitle.
+function addBlockSubtitle(layout, view) {
   if (!view || view.block === 1) return layout;
   const { title } = layout;
-  const text = ofBlocks(title.subtitle.text, view.block, view.block);
+  const text = blockSubtitle(title.subtitle.text, view.block, view.block);
   return { ...layout, title: { ...title, subtitle: { ...title.subtitle, text } } };
 }
 
-// What Plotly is to draw of a picture now.
-function planned(shown, picture) {
+// The data and the layout that Plotly draws for a picture now.
+function currentPlot(state, picture) {
   const { figure } = picture;
   let { data } = figure;
-  let layout = themed({ ...figure.layout, height: heightOf(figure.layout, picture.element) }, shown.root);
+  let layout = applyTheme({ ...figure.layout, height: figureHeight(figure.layout, picture.element) }, state.root);
   picture.view = null;
-  if (picture.live && shown.exact.knows(picture.live)) {
-    const [rows, columns] = ["yaxis", "xaxis"].map((axis) => seenOf(shown, figure, axis));
-    const exact = picture.exactOf(shown);
-    picture.view = exact.view(picture.live, rows, columns);
-    data = filled(picture, exact);
-    layout = noted(layout, picture.view);
+  if (picture.live && state.liveLayer.canCompute(picture.live)) {
+    const [rows, columns] = ["yaxis", "xaxis"].map((axis) => visibleRange(state, figure, axis));
+    const liveLayer = picture.layerOf(state);
+    picture.view = liveLayer.view(picture.live, rows, columns);
+    data = liveTraces(picture, liveLayer);
+    layout = addBlockSubtitle(layout, picture.view);
   }
-  layout = namedShort(headed(shown, picture.element, layout), picture.element);
+  layout = shortenLabels(wrapSubtitle(state, picture.element, layout), picture.element);
   if (picture.meta.panels.length) {
-    const [xaxis, yaxis] = AXES.map((axis) => axisSeen(shown, picture, layout, axis));
+    const [xaxis, yaxis] = AXES.map((axis) => fitAxis(state, picture, layout, axis));
     layout = { ...layout, xaxis, yaxis };
   }
-  const more = data[0].texttemplate && !readable(shown, figure) ? { texttemplate: "" } : {};
-  // Where a cell is a block, `tell` says which cell of it is shown.
-  const blocks = picture.view?.block > 1 || picture.meta.at;
-  if (blocks) Object.assign(more, { hoverinfo: "none", hovertemplate: undefined });
-  return { data: [{ ...data[0], ...more }, ...data.slice(1)], layout };
+  const overrides = data[0].texttemplate && !showsNumbers(state, figure) ? { texttemplate: "" } : {};
+  // If a cell is a block, `showTip` shows which of its cells the number belongs to.
+  const isPooled = picture.view?.block > 1 || picture.meta.offsets;
+  if (isPooled) Object.assign(overrides, { hoverinfo: "none", hovertemplate: undefined });
+  return { data: [{ ...data[0], ...overrides }, ...data.slice(1)], layout };
 }
 
-// All of a figure but the numbers of its cells and the ends of their colours, as a text to compare.
-function frameOf(data, layout) {
+// Everything of a figure except the numbers of its cells and their colour range, as text for comparison.
+function frameKey(data, layout) {
   const [{ z, zmin, zmax, colorbar, live, ...heat }, ...others] = data;
   const { meta, ...rest } = layout;
   const length = (_, value) => (ArrayBuffer.isView(value) ? value.length : value);
-  return JSON.stringify([heat, z?.length, z?.[0]?.length, others.map(({ z: _, ...one }) => one), rest], length);
+  return JSON.stringify([heat, z?.length, z?.[0]?.length, others.map(({ z: _, ...other }) => other), rest], length);
 }
 
-function sameGround(one, other) {
-  if (one === other) return true;
-  return Boolean(one && other) && one.length === other.length && one.every((row, i) => {
-    return row.length === other[i].length && row.every((cell, k) => Object.is(cell, other[i][k]));
+function equalHiddenCells(a, b) {
+  if (a === b) return true;
+  return Boolean(a && b) && a.length === b.length && a.every((row, i) => {
+    return row.length === b[i].length && row.every((cell, k) => Object.is(cell, b[i][k]));
   });
 }
 
-// Whether nothing but the numbers in the cells has changed, and they were painted over. What goes wrong in between goes
-// wrong with what Plotly keeps to itself, and is Plotly's to put right.
-function paintedOver(picture, data, layout) {
-  const before = picture.drawn;
-  const grounds = data.slice(1).map(({ z }) => z); // of hidden cells, and of those without a partner
-  const now = { frame: frameOf(data, layout), grounds, width: picture.element.clientWidth };
-  picture.drawn = now;
-  if (data[0].type !== "heatmap" || before?.frame !== now.frame || before.width !== now.width) return false;
-  return grounds.every((ground, i) => sameGround(before.grounds[i], ground)) && repaint(picture.element, data[0]);
+// Repaints only the numbers of the cells if nothing else changed; returns whether it did. An error here concerns Plotly's
+// internal state, so `paint` then lets Plotly draw.
+function repaintCells(picture, data, layout) {
+  const previous = picture.lastPaint;
+  const hiddenCells = data.slice(1).map(({ z }) => z); // hidden cells, and cells without a partner
+  const current = { frame: frameKey(data, layout), hiddenCells, width: picture.element.clientWidth };
+  picture.lastPaint = current;
+  if (data[0].type !== "heatmap" || previous?.frame !== current.frame || previous.width !== current.width) return false;
+  return hiddenCells.every((cells, i) => equalHiddenCells(previous.hiddenCells[i], cells)) && repaint(picture.element, data[0]);
 }
 
-// Paints a picture as it is now, for as little as that takes.
-export async function paint(shown, picture) {
+// Paints the current state of a picture with the least work.
+export async function paint(state, picture) {
   const { element } = picture;
-  const { data, layout } = planned(shown, picture);
-  let half = false; // whether the cells were painted over in part
+  const { data, layout } = currentPlot(state, picture);
+  let isPartial = false; // whether only a part of the cells was repainted
   try {
-    if (paintedOver(picture, data, layout)) return;
+    if (repaintCells(picture, data, layout)) return;
   } catch (error) {
-    console.warn("Cells could not be painted over; Plotly draws the map.", error);
-    half = true;
+    console.warn("Cells could not be repainted; Plotly draws the map.", error);
+    isPartial = true;
   }
   const first = !element.data;
   const drawing = window.Plotly.react(element, data, layout, CONFIG);
-  if (first) element.on("plotly_afterplot", () => inked(element));
+  if (first) element.on("plotly_afterplot", () => colorNumbers(element));
   await drawing;
-  if (half) await window.Plotly.redraw(element); // `react` compares with what the cells say of themselves already
-  inked(element);
-  rememberWhole(picture);
+  if (isPartial) await window.Plotly.redraw(element); // `react` compares with data that `repaint` has changed already
+  colorNumbers(element);
+  setFullRange(picture);
 }
 
-// What a double click goes back to. Plotly by itself would know the range of the first map that it drew here.
-function rememberWhole({ element, figure }) {
+// Sets the range that a double click restores. Plotly would use the range of the first map drawn in this element.
+function setFullRange({ element, figure }) {
   for (const name of AXES) {
     const axis = element._fullLayout[name];
     const { range } = figure.layout[name] ?? {};

@@ -1,47 +1,47 @@
-// What Python sends: the length of a JSON header (uint32), the header, then the arrays it points to.
+// Unpacks the message from Python: the length of a JSON header (uint32), the header, then the arrays that it refers to.
 //
-// attention/pictures/contract.py declares the same for Python; tests/test_message_contract.py holds both to it, key by key.
+// attention/pictures/contract.py declares the same keys for Python; tests/test_message_contract.py compares both, key by key.
 
 /**
- * All that is drawn by one component.
+ * Everything that one component draws.
  * @typedef {object} Message
  * @property {Figure[]} figures
- * @property {object[]} names the names along axes, which point to them by their number
- * @property {?Live} live what the page makes steps from
+ * @property {object[]} names the labels of axes, which refer to them by index
+ * @property {?Live} live the data from which the page computes steps
  * @property {Control[]} controls the row above the maps
- * @property {?Own} own what stands under that row where the source brings its own formula
- * @property {?Tab[]} strip the steps above that row
+ * @property {?OverrideNote} override the note under that row where the source has its own formula
+ * @property {?StepTab[]} strip the steps above that row
  * @property {?Line} line the chosen cell
- * @property {?Object<string, string>} defaults what each knob of the address is where the address does not name it
- * @property {boolean} rest whether Python draws the maps first, and is asked for the rest when they are painted
- * @property {boolean} large whether it is projected
- * @property {number} act how many pictures of a film there have been: each differs from the last
- * @property {string} session whose pictures are counted
- * @property {string} key of the component, for what is turned and clicked in it
- * @property {?number} number of the last turn or click that this answers; null where nothing can be turned or clicked
+ * @property {?Object<string, string>} defaults the value of each knob that the address omits
+ * @property {boolean} defer_rest whether the page requests the rest from Python after the maps are painted
+ * @property {boolean} large whether letters are enlarged for a projector
+ * @property {number} film_frame the serial number of a picture of a film
+ * @property {string} session the session of that count
+ * @property {string} key the key of the component, which its user actions carry
+ * @property {?number} act_number the number of the last user action that this answers; null where no action is possible
  */
 
 /**
- * A figure as Plotly takes it; its first trace may have `live`, the step that the page makes by itself.
+ * A figure as Plotly takes it; its first trace may have `live`, the name of the step that the page computes.
  * @typedef {{data: object[], layout: {meta: Meta}}} Figure
  */
 
 /**
- * What a figure says of itself.
+ * The metadata of a figure.
  * @typedef {object} Meta
- * @property {string} alt a sentence for who cannot see it
- * @property {string} step what is shown; empty for a chart
- * @property {number} [layer] the number of its layer
- * @property {Panel[]} panels where the matrix of each head lies; empty for a chart, which takes no clicks
- * @property {string[]} [axes] what rows and columns are called
- * @property {string[]} [file] the parts of the name under which it is saved
- * @property {?number[]} [chosen] the row and column where the keyboard begins
- * @property {object} [ground] the trace that lies over hidden cells
- * @property {Blocks} [blocks] of a map that Python has cut to a window
- * @property {number[][]} [at] where in its block each number stands
- * @property {{labelalias: Object<string, string>}} [rows] the names of rows, where a cell is a block of a mosaic
+ * @property {string} alt the text for screen readers
+ * @property {string} step the step that is shown; empty for a chart
+ * @property {number} [layer] the index of its layer
+ * @property {Panel[]} panels where the matrix of each head lies; empty for a chart, which is not clickable
+ * @property {string[]} [axes] the names of rows and columns
+ * @property {string[]} [file] the parts of the name of a saved file
+ * @property {?number[]} [chosen] the row and column where keyboard navigation starts
+ * @property {object} [hidden_trace] the trace of hidden cells
+ * @property {Blocks} [blocks] the pooling of a map that Python reduced to a window
+ * @property {number[][]} [offsets] the offset of each number in its block
+ * @property {{labelalias: Object<string, string>}} [rows] the labels of rows, where each cell of a mosaic is a block
  * @property {{labelalias: Object<string, string>}} [columns]
- * @property {number} [wide] the pixels for which its height was chosen
+ * @property {number} [design_width] the width in pixels for which its height was chosen
  */
 
 /**
@@ -51,7 +51,7 @@
  * @property {number} y
  * @property {number} rows
  * @property {number} columns
- * @property {number} block how many numbers a cell's side stands for
+ * @property {number} block how many numbers the side of a cell covers
  * @property {number} layer
  */
 
@@ -61,29 +61,29 @@
  * @property {number} across
  * @property {number} top
  * @property {number} left
- * @property {number[]} window the rows and columns [top, bottom, left, right) that were cut out
+ * @property {number[]} window the drawn rows and columns [top, bottom, left, right)
  */
 
 /**
- * What the page makes scores, weights and outputs from.
+ * The data from which the page computes scores, weights and outputs.
  * @typedef {object} Live
- * @property {number} head the one that is shown
- * @property {Object<string, object>} heads by number: query, key and, where the page makes outputs, value
- * @property {Object<string, object>} inputs what these are made from, where a product is smaller than they are
+ * @property {number} head the current head
+ * @property {Object<string, object>} heads by number: query, key and, where the page computes outputs, value
+ * @property {Object<string, object>} inputs the matrices that these are projected from, where this form is smaller
  * @property {?number[][]} w_o
- * @property {string} score how a query is compared with a key, one of SCORES in kernel.js
- * @property {string} share how weights come from scores, one of SHARES there
+ * @property {string} score the score function, one of SCORES in kernel.js
+ * @property {string} normalizer the normalizer from scores to weights, one of NORMALIZERS there
  * @property {?number} cap
  * @property {number} divisor
  * @property {number} temperature
- * @property {object} mask the rule, see `span` in kernel.js
- * @property {string[]} made the steps that the page can make
+ * @property {object} mask the rule, see `visibleSpan` in kernel.js
+ * @property {string[]} computable the steps that the page can compute
  */
 
 /**
  * @typedef {object} Control
  * @property {string} kind slider, choice, whole or switch
- * @property {string} name the knob
+ * @property {string} name the key of the knob
  * @property {string} label
  * @property {string} help
  * @property {string} value as in the address
@@ -91,43 +91,43 @@
  * @property {number} [high]
  * @property {string[]} [options]
  * @property {string[]} [buttons] the usual options, side by side
- * @property {number[]} [offered] numbers that are picked from a list; any other is typed
- * @property {Object<string, string>} [names] what options are called where they do not say it themselves
- * @property {Object<string, string[]>} [only] the values of other knobs that it makes sense for
+ * @property {number[]} [presets] numbers that are chosen from a list; any other is typed
+ * @property {Object<string, string>} [option_names] the labels of options that differ from their values
+ * @property {Object<string, string[]>} [when] the values of other knobs for which it applies
  */
 
 /**
- * What is said of a formula that the source brings along.
- * @typedef {object} Own
- * @property {string} said
- * @property {object} back the knobs that undo what was turned; none where nothing was
+ * A note about the source's own formula.
+ * @typedef {object} OverrideNote
+ * @property {string} text
+ * @property {object} reset the knobs that undo an override; empty if there is none
  * @property {boolean} changed whether something inside the model is changed
  */
 
 /**
  * A step in the strip.
- * @typedef {object} Tab
+ * @typedef {object} StepTab
  * @property {string} name
  * @property {string} symbol
  * @property {string} shape
  * @property {string} help
  * @property {boolean} chosen
- * @property {string} [sums] what its rows sum to
- * @property {string} [view] what a click turns besides the step
- * @property {string} [step] which one a click picks, if not `name`
+ * @property {string} [sums] the sums of its rows
+ * @property {string} [view] the view that a click sets besides the step
+ * @property {string} [step] the step that a click chooses, if not `name`
  */
 
 /**
  * The chosen cell.
  * @typedef {object} Line
  * @property {string} step
- * @property {string[]} steps those that can be chosen
+ * @property {string[]} steps the steps that can be chosen
  * @property {object} at its step, row and column
  * @property {object[]} sides its query and its key
  * @property {string} shown its number
  * @property {string} sign
  * @property {string} short its arithmetic
- * @property {object[]} from the cells it was made from
+ * @property {object[]} from the cells that it was computed from
  */
 
 const ARRAYS = {
@@ -141,9 +141,9 @@ const ARRAYS = {
   u4: Uint32Array,
 };
 
-let plotly; // one promise for the page: Plotly's script is loaded once
+let plotly; // the promise of the page's only Plotly
 
-// Its script lies beside this one.
+// Loads Plotly's script, which lies beside this one, once.
 export function loadPlotly() {
   plotly ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
@@ -175,26 +175,26 @@ export function unpack(bytes) {
   for (const { data } of message.figures) {
     if (data[0]?.z?.gaps) data[0].z = difference(message.figures, data[0].z.gaps);
   }
-  const names = message.names.map(spelled);
+  const labels = message.names.map(expandLabels);
   for (const { layout } of message.figures) {
     for (const axis of [layout.xaxis, layout.yaxis, layout.meta.rows, layout.meta.columns]) {
-      if (axis && "labelalias" in axis) axis.labelalias = names[axis.labelalias];
+      if (axis && "labelalias" in axis) axis.labelalias = labels[axis.labelalias];
     }
   }
   return message;
 }
 
-// What the second map has less what the first has; in each byte of the gaps eight cells, from the lowest bit on.
-function difference([one, other], gaps) {
-  return one.data[0].z.map((row, i) =>
+// The second map minus the first; each byte of `gaps` has eight cells, from the lowest bit on.
+function difference([first, second], gaps) {
+  return first.data[0].z.map((row, i) =>
     row.map((number, j) => {
-      const at = i * row.length + j;
-      return (gaps[at >> 3] >> (at & 7)) & 1 ? NaN : other.data[0].z[i][j] - number;
+      const bit = i * row.length + j;
+      return (gaps[bit >> 3] >> (bit & 7)) & 1 ? NaN : second.data[0].z[i][j] - number;
     }),
   );
 }
 
-// The names along an axis: as they are, or from each word once, with their numbers before them.
-function spelled({ all, words, index }) {
+// The labels of an axis: complete, or composed of their position and distinct words.
+function expandLabels({ all, words, index }) {
   return all ?? Object.fromEntries(Array.from(index, (word, i) => [i, `${i} ${words[word]}`.trim()]));
 }

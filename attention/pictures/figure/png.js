@@ -1,64 +1,64 @@
-// Cells as the address of a PNG picture. A canvas takes ten times as long, since it squeezes every picture small;
-// this one stays in the page, so its bytes are stored as they are, one for each cell.
+// Encodes cells as a PNG data URL. A canvas takes ten times as long, because it compresses every picture;
+// this picture stays in the page, so its bytes are stored uncompressed, one for each cell.
 
 const CRCS = Int32Array.from({ length: 256 }, (_, byte) => {
   for (let bit = 0; bit < 8; bit += 1) byte = byte & 1 ? (byte >>> 1) ^ 0xedb88320 : byte >>> 1;
   return byte;
 });
-const STORED = 65535; // bytes that one block of a zlib stream holds at most
-const SUMMED = 3800; // bytes after which a checksum could overflow 32 bits
+const MAX_STORED = 65535; // bytes of an uncompressed block of a zlib stream
+const MAX_SUMMED = 3800; // bytes before the checksum could overflow 32 bits
 
-function crc(bytes, from, to) {
+function crc32(bytes, from, to) {
   let sum = -1;
   for (let i = from; i < to; i += 1) sum = (sum >>> 8) ^ CRCS[(sum ^ bytes[i]) & 255];
   return ~sum;
 }
 
-// A chunk of a PNG: its length, its kind, its content, its check.
-function chunk(kind, content) {
+// A chunk of a PNG: its length, its type, its content, its checksum.
+function chunk(type, content) {
   const bytes = new Uint8Array(12 + content.length);
   const view = new DataView(bytes.buffer);
   view.setUint32(0, content.length);
-  for (let i = 0; i < 4; i += 1) bytes[4 + i] = kind.charCodeAt(i);
+  for (let i = 0; i < 4; i += 1) bytes[4 + i] = type.charCodeAt(i);
   bytes.set(content, 8);
-  view.setInt32(8 + content.length, crc(bytes, 4, 8 + content.length));
+  view.setInt32(8 + content.length, crc32(bytes, 4, 8 + content.length));
   return bytes;
 }
 
-// A zlib stream that holds `raw` as it is.
-function stored(raw) {
-  const bytes = new Uint8Array(2 + 5 * Math.ceil(raw.length / STORED) + raw.length + 4);
+// A zlib stream that stores `raw` uncompressed.
+function zlibStored(raw) {
+  const bytes = new Uint8Array(2 + 5 * Math.ceil(raw.length / MAX_STORED) + raw.length + 4);
   const view = new DataView(bytes.buffer);
   bytes.set([0x78, 1]);
   let at = 2;
-  for (let from = 0; from < raw.length; from += STORED) {
-    const part = raw.subarray(from, from + STORED);
-    bytes[at] = Number(from + STORED >= raw.length); // the last one
+  for (let from = 0; from < raw.length; from += MAX_STORED) {
+    const part = raw.subarray(from, from + MAX_STORED);
+    bytes[at] = Number(from + MAX_STORED >= raw.length); // whether it is the last block
     view.setUint16(at + 1, part.length, true);
     view.setUint16(at + 3, ~part.length, true);
     bytes.set(part, at + 5);
     at += 5 + part.length;
   }
-  const [high, low] = adler(raw);
+  const [high, low] = adler32(raw);
   view.setUint16(at, high);
   view.setUint16(at + 2, low);
   return bytes;
 }
 
-// The check of a zlib stream: the sum of the sums so far, and the sum.
-function adler(raw) {
+// The Adler-32 checksum of a zlib stream: the sum of the partial sums, and the sum.
+function adler32(raw) {
   let sum = 1;
-  let sums = 0;
-  for (let from = 0; from < raw.length; from += SUMMED) {
-    const until = Math.min(from + SUMMED, raw.length);
-    for (let i = from; i < until; i += 1) {
+  let sumOfSums = 0;
+  for (let from = 0; from < raw.length; from += MAX_SUMMED) {
+    const end = Math.min(from + MAX_SUMMED, raw.length);
+    for (let i = from; i < end; i += 1) {
       sum += raw[i];
-      sums += sum;
+      sumOfSums += sum;
     }
     sum %= 65521;
-    sums %= 65521;
+    sumOfSums %= 65521;
   }
-  return [sums, sum];
+  return [sumOfSums, sum];
 }
 
 function base64(bytes) {
@@ -68,15 +68,15 @@ function base64(bytes) {
   return btoa(text);
 }
 
-// `shades` has a number for each cell, row by row: its place among the `colors` (red, green, blue), of which the first
-// is nothing.
-export function png(shades, columns, colors) {
+// `shades` has for each cell, row by row, an index into the `colors` (red, green, blue), of which the first
+// is transparent.
+export function pngUrl(shades, columns, colors) {
   const rows = shades.length / columns;
-  const head = new Uint8Array([0, 0, 0, 0, 0, 0, 0, 0, 8, 3, 0, 0, 0]); // a byte a cell, of a palette
+  const head = new Uint8Array([0, 0, 0, 0, 0, 0, 0, 0, 8, 3, 0, 0, 0]); // one byte per cell, an index into the palette
   const view = new DataView(head.buffer);
   view.setUint32(0, columns);
   view.setUint32(4, rows);
-  const raw = new Uint8Array(rows * (columns + 1)); // a 0 before each row: nothing is filtered
+  const raw = new Uint8Array(rows * (columns + 1)); // a 0 before each row: no filter
   for (let row = 0; row < rows; row += 1) {
     raw.set(shades.subarray(row * columns, (row + 1) * columns), row * (columns + 1) + 1);
   }
@@ -85,7 +85,7 @@ export function png(shades, columns, colors) {
     chunk("IHDR", head),
     chunk("PLTE", colors),
     chunk("tRNS", [0]),
-    chunk("IDAT", stored(raw)),
+    chunk("IDAT", zlibStored(raw)),
     chunk("IEND", []),
   ];
   const bytes = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));

@@ -1,27 +1,27 @@
-// What the script keeps between two messages from Python, all of it in one place: a `Shown` for each component of maps,
-// at `root.shown`, and in it a `Picture` for each map.
+// The state of the script between two messages from Python: a `FigureState` for each component of maps,
+// at `root.figureState`, with a `Picture` for each map.
 
 /** One map on the screen. */
 export class Picture {
-  /** The element that Plotly draws into, and hangs its own state on. @type {HTMLElement} */
+  /** The element that Plotly draws into and attaches its state to. @type {HTMLElement} */
   element;
-  /** What Python sent for it last. @type {import("./message.js").Figure} */
+  /** The figure of the last message. @type {import("./message.js").Figure} */
   figure = null;
-  /** What the page itself has cut out of a step for it, see `Exact.view`; null for what Python has made. */
+  /** The part of a step that the page computed for it, see `LiveLayer.view`; null for what Python computed. */
   view = null;
-  /** Which frame, ground and width were painted last, to know whether the cells alone have changed. */
-  drawn = null;
-  /** The cell [row, column] on which the keyboard stands; null until an arrow is pressed. */
+  /** The frame, hidden cells and width of the last paint, to detect that only the cells changed. */
+  lastPaint = null;
+  /** The cell [row, column] of the keyboard cursor; null until an arrow key is pressed. */
   cursor = null;
-  /** The frame around that cell, and what a screen reader says of it. */
+  /** The outline of that cell, and its text for a screen reader. */
   cursorFrame = null;
   spoken = null;
-  /** What is said of the block under the pointer. */
+  /** The tooltip of the block under the pointer. */
   tip = null;
-  /** Watches over the width. @type {ResizeObserver} */
-  resizes = null;
-  /** The window that Python was last asked to cut, as a text. */
-  askedWindow = null;
+  /** Observes the width. @type {ResizeObserver} */
+  resizeObserver = null;
+  /** The window last requested from Python, as text. */
+  requestedWindow = null;
 
   constructor(element) {
     this.element = element;
@@ -29,59 +29,59 @@ export class Picture {
 
   get meta() { return this.figure.layout.meta; }
 
-  /** The name of the step, where the page makes it by itself. */
+  /** The name of the step, if the page computes it. */
   get live() { return this.figure?.data[0].live; }
 
-  /** The head that the map shows whichever is chosen, if it does, as a click on it says it. */
-  get own() {
+  /** The head that the map always shows, if any, as a part of a click's event. */
+  get fixedHead() {
     const { of_head: head } = this.figure.data[0];
     return head === undefined ? {} : { head };
   }
 
-  /** What makes it: the page's arithmetic of the chosen head, or of its own. */
-  exactOf({ exact }) {
-    const { head } = this.own;
-    return head === undefined ? exact : exact?.of(head);
+  /** The live layer with the chosen head, or with the fixed head of this map. */
+  layerOf({ liveLayer }) {
+    const { head } = this.fixedHead;
+    return head === undefined ? liveLayer : liveLayer?.withHead(head);
   }
 }
 
-/** All maps of one component, and where the page stands with them. */
-export class Shown {
-  /** The element that holds the maps. @type {HTMLElement} */
+/** All maps of one component and their common state. */
+export class FigureState {
+  /** The element that contains the maps. @type {HTMLElement} */
   root;
-  /** One for each figure, in their order. @type {Picture[]} */
+  /** One for each figure, in order. @type {Picture[]} */
   pictures = [];
-  /** The figures that Python sent last. @type {import("./message.js").Figure[]} */
+  /** The figures of the last message. @type {import("./message.js").Figure[]} */
   figures = null;
-  /** The figures that are on the screen: the same, as soon as all of them are painted. */
+  /** The figures on the screen: the same, as soon as all of them are painted. */
   painted = null;
-  /** Which picture of a film Python sent last, the number of the act that it answers, and of which session they are. */
-  act = 0;
-  number = null;
+  /** The film frame of the last message, the number of the user action that it answers, and its session. */
+  filmFrame = 0;
+  actNumber = null;
   session = "";
-  /** What makes matrices in the page; null where Python makes them all. @type {import("./live.js").Exact} */
-  exact = null;
-  /** The step, row and column of the chosen cell, if there is one. */
+  /** Computes matrices in the page; null where Python computes them all. @type {import("./live.js").LiveLayer} */
+  liveLayer = null;
+  /** The step, row and column of the chosen cell, if any. */
   chosen = null;
   /** Writes a number into the line of the chosen cell. */
-  say = null;
-  /** What somebody has zoomed to, from low to high, by the axis that maps share, see `axisOf`. */
+  showNumber = null;
+  /** The zoom ranges, from low to high, by the axis that maps share, see `axisKey`. */
   zooms = new Map();
-  /** Whether frames are being painted while a hand turns a knob, and whether it has turned on since the last began. */
-  following = false;
-  turnedOn = false;
-  /** How many such frames there were. */
+  /** Whether frames are being painted while the user changes a knob, and whether there is input since the last frame began. */
+  animating = false;
+  hasNewInput = false;
+  /** The number of such frames. */
   frames = 0;
-  /** Whether the rest of the page has still to follow what was done, after `restTimer`; when it was last asked to. */
-  owes = false;
+  /** Whether the rest of the page is still to be requested, after `restTimer`; the time of the last request. */
+  restPending = false;
   restTimer = 0;
-  asked = 0;
+  restRequestedAt = 0;
   constructor(root) {
     this.root = root;
   }
 
-  /** The rest of the page needs not follow any more, or not yet. */
-  wait() {
+  /** Cancels or delays the request for the rest of the page. */
+  cancelRest() {
     clearTimeout(this.restTimer);
   }
 }

@@ -1,49 +1,49 @@
-// How the page makes each step after the scores, of the head that is shown, from an `Exact` (live.js).
+// Computes each step after the scores, for the current head of a `LiveLayer` (live.js).
 
-import { CHAIN, hidden, mixValues, throughChain } from "./kernel.js";
+import { CHAIN, addWeightedValues, applyChain, isHidden } from "./kernel.js";
 
-// By its name: a matrix, flat, row by row; where rows repeat and nothing is masked, of the different ones.
+// By name: a function that returns a flat matrix, row by row; with repeated rows and no mask, of the distinct rows.
 export const STEPS = {
-  ...Object.fromEntries(CHAIN.map(({ name }) => [name, (exact) => chained(exact, name)])),
-  masked_scores: masked,
-  weights: (exact) => exact.sharesOf(exact.one),
+  ...Object.fromEntries(CHAIN.map(({ name }) => [name, (layer) => chainStep(layer, name)])),
+  masked_scores: maskedScores,
+  weights: (layer) => layer.weightsOf(layer.currentHead),
   head_output: headOutput,
   output,
 };
 
-function chained(exact, name) {
-  return throughChain(exact.scoresOf(exact.one), exact.one.columns, exact.formula, name);
+function chainStep(layer, name) {
+  return applyChain(layer.scoresOf(layer.currentHead), layer.currentHead.columns, layer.formula, name);
 }
 
-function masked(exact) {
-  const { columns } = exact.one;
-  const last = chained(exact, CHAIN.at(-1).name);
-  const hides = (i) => hidden(exact.formula.mask, Math.floor(i / columns), i % columns, columns);
-  return last.map((score, i) => (hides(i) ? NaN : score));
+function maskedScores(layer) {
+  const { columns } = layer.currentHead;
+  const scores = chainStep(layer, CHAIN.at(-1).name);
+  const hides = (i) => isHidden(layer.formula.mask, Math.floor(i / columns), i % columns, columns);
+  return scores.map((score, i) => (hides(i) ? NaN : score));
 }
 
-function headOutput(exact) {
-  const { one } = exact;
-  const shares = exact.sharesOf(one);
-  const out = new shares.constructor((shares.length / one.columns) * one.value.width);
-  return mixValues(shares, one.value, out, one.value.width, 0);
+function headOutput(layer) {
+  const { currentHead: head } = layer;
+  const weights = layer.weightsOf(head);
+  const out = new weights.constructor((weights.length / head.columns) * head.value.width);
+  return addWeightedValues(weights, head.value, out, head.value.width, 0);
 }
 
-// The heads side by side, times W_O.
-function output(exact) {
-  const heads = Object.values(exact.heads);
+// The outputs of all heads side by side, times W_O.
+function output(layer) {
+  const heads = Object.values(layer.heads);
   const { width } = heads[0].value;
-  const across = heads.length * width;
-  const rows = exact.scoresOf(exact.one).length / exact.one.columns;
-  const beside = new Float64Array(rows * across);
-  heads.forEach((head, i) => mixValues(exact.sharesOf(head), head.value, beside, across, i * width));
-  const wide = exact.columnsOf("output");
-  const out = new exact.one.query.flat.constructor(rows * wide);
+  const concatWidth = heads.length * width;
+  const rows = layer.scoresOf(layer.currentHead).length / layer.currentHead.columns;
+  const concat = new Float64Array(rows * concatWidth);
+  heads.forEach((head, i) => addWeightedValues(layer.weightsOf(head), head.value, concat, concatWidth, i * width));
+  const columns = layer.columnsOf("output");
+  const out = new layer.currentHead.query.flat.constructor(rows * columns);
   for (let q = 0; q < rows; q += 1) {
-    for (let i = 0; i < across; i += 1) {
-      const part = beside[q * across + i];
-      const line = exact.sent.w_o[i];
-      for (let j = 0; j < wide; j += 1) out[q * wide + j] += part * line[j];
+    for (let i = 0; i < concatWidth; i += 1) {
+      const factor = concat[q * concatWidth + i];
+      const projection = layer.sent.w_o[i];
+      for (let j = 0; j < columns; j += 1) out[q * columns + j] += factor * projection[j];
     }
   }
   return out;

@@ -1,4 +1,4 @@
-"""What the page is told of its state. Its script is the only one that writes the address (address.js)."""
+"""The component that sends the page its state. Its script, address.js, is the only one that writes the address."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ def _component() -> Any:
     return served.component("address", "attention_address", "<i hidden></i>", "")
 
 
-def answer(title: str, fragment: str = "", failed: bool = False, unread: bool = False) -> None:
-    """Tells the page its whole state, and which act of the page this answers. Called when all knobs have been read.
+def send_state(title: str, fragment: str = "", failed: bool = False, unread: bool = False) -> None:
+    """Sends the page its whole state and the number of its last applied action. Call it when all knobs have been read.
 
     Args:
-        title: of the page.
-        fragment: a name, where a fragment changes the state by itself.
-        failed: the run ended before all knobs were read; the others stay what they are.
-        unread: nothing of the address was read.
+        title: the title of the page.
+        fragment: the name of the fragment that changes the state on its own; empty for a full run.
+        failed: whether the run ended before all knobs were read; the others then stay unchanged.
+        unread: whether no knob was read.
     """
     ours = session()
     state = ours.address if unread else inputs.address() if fragment else inputs.finish(failed)
     ours.address = state
-    ours.answers += 1
+    ours.answers_sent += 1
     data = {
         "session": ours.name,
-        "serial": ours.answers,
-        "number": ours.number,
-        "serverActs": ours.server_acts,
+        "serial": ours.answers_sent,
+        "number": ours.last_action,
+        "serverActs": ours.server_actions,
         "page": NAMES[title],
         "pages": tuple(filter(None, NAMES.values())),
         "state": state,
-        "restored": bool(ours.replaced) and not fragment,
+        "restored": bool(ours.replaced_widgets) and not fragment,
         "fragment": bool(fragment),
     }
-    if ours.replaced and not fragment:
-        ours.replaced_in = ours.answers
+    if ours.replaced_widgets and not fragment:
+        ours.replaced_in = ours.answers_sent
     _component()(
         key=f"{ADDRESS}_{fragment}" if fragment else ADDRESS,
         data=data,

@@ -1,16 +1,16 @@
-// The one writer of the address. It stands in the index page before Streamlit's own scripts, and is the component at the
-// end of every page that brings the server's answers.
+// The only writer of the address. It runs in the index page before Streamlit's scripts, and is also the component at the
+// end of every page that receives the server's answers.
 //
-// Streamlit writes the address too and has no setting for it, so history.js takes the browser's history from it.
+// Streamlit also writes the address and has no setting for that, so history.js takes over the browser's history.
 
 import { Entries } from "./entries.js";
 import { announce } from "./frame.js";
 import { takeHistory, write } from "./history.js";
 
-const PATIENCE = 1000; // milliseconds after which acts that nobody has answered are sent again, when all is quiet
+const RESEND_AFTER = 1000; // milliseconds after which unanswered acts are sent again, if no script is running
 
-function writeEntry(how, path, query, number) {
-  write(how, { number }, path + (query && `?${query}`));
+function writeEntry(method, path, query, number) {
+  write(method, { number }, path + (query && `?${query}`));
   announce();
 }
 
@@ -19,65 +19,65 @@ const entries = new Entries(location.pathname, location.search.slice(1), {
   replace: (...entry) => writeEntry("replace", ...entry),
 });
 
-let send = null; // takes acts to a run of the whole page
-let ask = null; // asks for a run of the whole page
+let send = null; // sends acts to a run of the whole page
+let requestRun = null; // requests a run of the whole page
 let sentAt = 0;
-let held = false; // whether a key is held down
+let keyIsHeld = false;
 
 takeHistory((path) => entries.opened(path), () => {
-  if (location.pathname !== entries.path) location.reload(); // which is right by construction
+  if (location.pathname !== entries.path) location.reload(); // always correct
   else if (entries.traversed(location.search.slice(1))) sendActs(send);
 });
 
-addEventListener("keydown", ({ repeat }) => { held = repeat; }, true);
-addEventListener("pointerdown", () => { held = false; }, true);
+addEventListener("keydown", ({ repeat }) => { keyIsHeld = repeat; }, true);
+addEventListener("pointerdown", () => { keyIsHeld = false; }, true);
 
-function sendActs(through) {
+function sendActs(sender) {
   sentAt = performance.now();
-  through?.(entries.message);
+  sender?.(entries.message);
 }
 
-// What was sent to a page that is gone meanwhile, or to a server, has no answer.
+// Acts sent to a page that was left meanwhile, or to a lost server, get no answer.
 setInterval(() => {
   const { testScriptState, testConnectionState } = document.querySelector("[data-testid=stApp]")?.dataset ?? {};
-  const quiet = testScriptState === "notRunning" && testConnectionState === "CONNECTED";
-  if (entries.acts.length && quiet && performance.now() - sentAt > PATIENCE) sendActs(send);
-}, PATIENCE);
+  const isIdle = testScriptState === "notRunning" && testConnectionState === "CONNECTED";
+  if (entries.acts.length && isIdle && performance.now() - sentAt > RESEND_AFTER) sendActs(send);
+}, RESEND_AFTER);
 
-// As Python writes a value into the address.
-const text = (value, name) => (name === "temperature" && Number.isInteger(value) ? value.toFixed(1) : String(value));
+// A value as Python writes it into the address.
+const valueText = (value, name) => (name === "temperature" && Number.isInteger(value) ? value.toFixed(1) : String(value));
 
 /**
- * Something was turned or clicked in a figure.
- * @param act what the server is told
- * @param defaults what each knob is where the address does not name it; what is not among them only the server can write
- * @param turned the knobs that are turned by it
- * @param through takes acts to the server
+ * Records a user action in a figure.
+ * @param act the message for the server
+ * @param defaults the value of each knob that the address omits; only the server can write other knobs
+ * @param knobs the knobs that it changes
+ * @param sender sends acts to the server
  */
-export function act(act, defaults, turned, through) {
-  const names = Object.keys(turned).filter((name) => name in (defaults ?? {}));
+export function act(act, defaults, knobs, sender) {
+  const names = Object.keys(knobs).filter((name) => name in (defaults ?? {}));
   const query = new URLSearchParams(entries.query);
   for (const name of names) {
-    const value = text(turned[name], name);
+    const value = valueText(knobs[name], name);
     if (value === defaults[name]) query.delete(name);
     else query.set(name, value);
   }
-  entries.act(act, names.join(" "), names.length ? String(query) : null, performance.now(), held);
-  sendActs(through);
+  entries.act(act, names.join(" "), names.length ? String(query) : null, performance.now(), keyIsHeld);
+  sendActs(sender);
 }
 
-/** Whether a picture answers an older act than the last. */
+/** Whether a picture answers an act before the last one. */
 export const isLate = (number) => number < entries.number;
 
-/** Asks for a run of the whole page. */
-export const runAgain = () => ask?.();
+/** Requests a run of the whole page. */
+export const runAgain = () => requestRun?.();
 
-/** An answer of the server. */
+/** Handles an answer of the server. */
 export default function render({ data, setStateValue, setTriggerValue }) {
   if (!data.fragment) {
     send = (message) => setStateValue("acts", message);
-    ask = () => setTriggerValue("again", Date.now());
+    requestRun = () => setTriggerValue("again", Date.now());
   }
   if (entries.answer(data) === "acts") sendActs(send);
-  announce(); // Streamlit has told the page around this one its own idea of the address meanwhile
+  announce(); // meanwhile Streamlit has told the embedding page its own address
 }

@@ -1,27 +1,27 @@
-// The entries of the browser's history, and the acts of the page that the server has not answered yet. Without a DOM:
-// `browser` pushes and replaces, a `send` takes acts to the server.
+// The entries of the browser's history, and the acts (user actions) that the server has not answered yet. It uses no DOM:
+// `browser` writes history entries, the caller sends the acts to the server.
 //
-// Every act of the page (a knob, a click, Back, Forward) takes the next number, and travels in a list with all the acts
-// that are not answered, so that a message which never arrives loses nothing. The server answers with a whole state, the
-// number of the last act in it, and how many acts of a person it has heard of by itself (a widget of the sidebar, a
-// button). An answer to an older number changes nothing.
+// Every act (a changed knob, a click, Back, Forward) gets the next number, and is sent in a list with all
+// unanswered acts, so that a lost message loses nothing. The server answers with a complete state, the
+// number of the last act in it, and the count of user actions that it received directly (a widget of the sidebar, a
+// button). An answer to an older act changes nothing.
 
-const LONGEST = 100; // acts that wait at most
-const EMBED = ["embed", "embed_options"]; // Streamlit's own keys, which no state has
+const MAX_ACTS = 100; // that wait for an answer
+const EMBED = ["embed", "embed_options"]; // Streamlit's keys, which belong to no state
 
 const sorted = (query) => String(new URLSearchParams([...new URLSearchParams(query)].sort()));
 
-/** Whether two queries say the same. */
-export const same = (one, other) => sorted(one) === sorted(other);
+/** Whether two queries are the same apart from their order. */
+export const sameQuery = (a, b) => sorted(a) === sorted(b);
 
-/** A state as a query; what Streamlit reads of the `query` before stays in it. */
+/** A state as a query, with Streamlit's keys of the previous `query`. */
 function queryOf(state, query) {
-  const now = new URLSearchParams(query), next = new URLSearchParams(state);
-  for (const name of EMBED) if (now.has(name)) next.set(name, now.get(name));
+  const previous = new URLSearchParams(query), next = new URLSearchParams(state);
+  for (const name of EMBED) if (previous.has(name)) next.set(name, previous.get(name));
   return String(next);
 }
 
-/** The state that a query says; of two values of one key the last counts. */
+/** The state of a query; the last value of a repeated key counts. */
 function stateOf(query) {
   const state = Object.fromEntries(new URLSearchParams(query));
   for (const name of EMBED) delete state[name];
@@ -33,10 +33,10 @@ export class Entries {
   number = 0;
   /** The acts that the server has not answered. */
   acts = [];
-  /** The session of the server, and its last answer: each has a `serial` of its own. */
+  /** The session of the server, and the `serial` of its last answer. */
   session = null;
   serial = 0;
-  /** How many acts the server had heard of by itself when its last answer came into the address. */
+  /** The server's count of its own acts when its last answer was written to the address. */
   serverActs = 0;
 
   /** @param browser `push(path, query, number)` and `replace(path, query, number)` write the address. */
@@ -46,36 +46,36 @@ export class Entries {
     this.last = { names: "", at: -Infinity, query: null }; // the last act that wrote the address
   }
 
-  /** What travels to the server. */
+  /** The message for the server. */
   get message() {
     return { session: this.session ?? "", seen: this.serial, acts: this.acts };
   }
 
   /**
-   * Something was turned or clicked.
-   * @param act what the server is told of it
-   * @param names the knobs that are turned; the same ones within a second, or by a key that is held, are one entry
-   * @param query what the address says then; null where only the server knows
+   * Records a user action.
+   * @param act the message for the server
+   * @param names the knobs that it changes; changes of the same knobs within a second, or by a held key, are one entry
+   * @param query the new query; null where only the server can write it
    */
-  act(act, names, query, now = 0, held = false) {
+  act(act, names, query, time = 0, keyIsHeld = false) {
     this.number += 1;
     const { last } = this;
     const previous = this.acts.at(-1);
-    const again = Boolean(names) && names === last.names && (held || now - last.at < 1000) && last.query === this.query;
+    const merges = Boolean(names) && names === last.names && (keyIsHeld || time - last.at < 1000) && last.query === this.query;
     if (previous?.knob && act.knob && previous.key === act.key && Object.keys(previous.knob).join(" ") === Object.keys(act.knob).join(" ")) {
-      this.acts.pop(); // only what it is turned to last counts
+      this.acts.pop(); // only the last value of a knob counts
     }
-    this.acts = [...this.acts, { ...act, number: this.number }].slice(-LONGEST);
-    if (query === null || same(query, this.query)) return;
-    this.write(again ? "replace" : "push", query);
+    this.acts = [...this.acts, { ...act, number: this.number }].slice(-MAX_ACTS);
+    if (query === null || sameQuery(query, this.query)) return;
+    this.write(merges ? "replace" : "push", query);
     Object.assign(this, { entry: this.number, answered: true });
-    this.last = { names, at: now, query: this.query };
+    this.last = { names, at: time, query: this.query };
   }
 
-  /** Back or Forward has come to an entry of the same page: a whole state; what waits for an answer is undone by it. */
+  /** Records that Back or Forward reached an entry of the same page: a complete state, which replaces all unanswered acts. */
   traversed(query) {
-    if (same(query, this.query) && !this.acts.length) {
-      this.query = query; // another fragment, or the same state once more
+    if (sameQuery(query, this.query) && !this.acts.length) {
+      this.query = query; // another fragment, or the same state
       return false;
     }
     this.number += 1;
@@ -84,19 +84,19 @@ export class Entries {
     return true;
   }
 
-  /** Streamlit has opened another page; its state is in the first answer. */
+  /** Records that Streamlit opened another page; its state is in the first answer. */
   opened(path) {
     this.path = path;
     this.browser.push(path, this.query, this.number);
     Object.assign(this, { entry: this.number, answered: false });
   }
 
-  /** The server has answered. Returns what is to be sent in return: "acts", or nothing. */
+  /** Handles an answer of the server. Returns "acts" if the acts must be sent again, otherwise null. */
   answer({ session, serial, number, serverActs, page, pages, state, restored }) {
     if (session !== this.session) {
-      const first = this.session === null;
+      const isFirst = this.session === null;
       Object.assign(this, { session, serial: 0, serverActs });
-      if (!first) { // another server, which knows nothing of this page: the address is right
+      if (!isFirst) { // another server, without the state of this page: the address is authoritative
         this.number += 1;
         this.acts = [{ number: this.number, state: stateOf(this.query) }];
         return "acts";
@@ -105,9 +105,9 @@ export class Entries {
     if (serial <= this.serial) return null;
     this.serial = serial;
     this.acts = this.acts.filter((act) => act.number > number);
-    if (number < this.number || page !== this.pageOf(pages)) return null; // an older act, or a page that has been left
+    if (number < this.number || page !== this.pageOf(pages)) return null; // an older act, or another page
     const query = queryOf(state, this.query);
-    if (!same(query, this.query)) {
+    if (!sameQuery(query, this.query)) {
       const isAct = this.answered && (number > this.entry || serverActs > this.serverActs);
       this.write(isAct ? "push" : "replace", query);
     }
@@ -115,14 +115,14 @@ export class Entries {
     return restored ? "acts" : null;
   }
 
-  /** Which of the `pages` is shown; the first has an empty name. */
+  /** The current one of the `pages`; the first has an empty name. */
   pageOf(pages) {
     const name = this.path.split("/").at(-1);
     return pages.includes(name) ? name : "";
   }
 
-  write(how, query) {
+  write(method, query) {
     this.query = query;
-    this.browser[how](this.path, query, this.number);
+    this.browser[method](this.path, query, this.number);
   }
 }

@@ -1,4 +1,4 @@
-"""Every file that an address can ask for: its name, its media type, and how it is made from a state. A new one is one more entry."""
+"""The catalog of exports: name, media type and maker of every file that a URL can request. A new export is one more entry."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from attention.pictures.view import HEAD, LAYER
 from attention.sources import Patchable, second
 from pages.ui import head_numbers
 from pages.ui.exports import pictures
-from pages.ui.exports.production import Made
+from pages.ui.exports.production import ExportFile
 from pages.ui.exports.request import Request
 from pages.ui.knobs.table import COLORS, VIEW
 from pages.ui.lab_maps import lab_maps
 from pages.ui.server.limits import EXPORT_MB, METRIC_SECONDS_OF_FILE
-from pages.ui.server.traces import both_of
+from pages.ui.server.traces import traces_of_both
 
 CSV = "text/csv; charset=utf-8"
 BINARY = "application/octet-stream"
@@ -37,7 +37,7 @@ PART = Knob(
     "part",
     "trace",
     Choice(("trace", "layer")),
-    help="What a file of all steps has at most; where that is too much, less.",
+    help="The content of a file of all steps: the whole trace or one layer. If that is too large, the file has less.",
 )
 _STEP = "{step}"
 
@@ -47,42 +47,42 @@ class Export:
     """A kind of file.
 
     Attributes:
-        name: in the address; `{step}` stands for the name of any step.
-        media_type: of the file.
-        about: what it holds, in a few words.
-        make: makes it.
+        name: the name in the URL; `{step}` stands for the name of any step.
+        media_type: the media type of the file.
+        about: the content in a few words.
+        make: returns the file of a request.
     """
 
     name: str
     media_type: str
     about: str
-    make: Callable[[Request], Made]
+    make: Callable[[Request], ExportFile]
 
     def step(self, name: str) -> str | None:
-        """The step that a name of this kind names, empty where the kind has none; None where the name is of another kind."""
+        """The step in a file name of this kind, empty if the kind has no step; None if the name is of another kind."""
         if _STEP not in self.name:
             return "" if name == self.name else None
         before, after = self.name.split(_STEP)
-        found = name.removeprefix(before).removesuffix(after)
-        if name != f"{before}{found}{after}":
+        step = name.removeprefix(before).removesuffix(after)
+        if name != f"{before}{step}{after}":
             return None
-        return step if is_step(step := current_name(found)) else None
+        return step if is_step(step := current_name(step)) else None
 
     @property
     def ending(self) -> str:
-        """The ending of its name, without a dot."""
+        """The extension of the name, without a dot."""
         return self.name.rpartition(".")[2]
 
 
-def _table(request: Request) -> Made:
+def _table(request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     rows, columns = trace.layers[cell.layer].shape(cell.step)[-2:]
     pieces = tables.csv(trace, cell.step, cell.layer, cell.head)
-    return Made(f"{cell.step}-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(rows * columns))
+    return ExportFile(f"{cell.step}-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(rows * columns))
 
 
-def _table_of_heads(request: Request) -> Made:
+def _table_of_heads(request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     layer = trace.layers[cell.layer]
@@ -91,24 +91,24 @@ def _table_of_heads(request: Request) -> Made:
     pieces = tables.long_csv(
         lambda start, stop: tables.long(trace, [cell.step], cell.layer, heads, start, stop), len(heads) * rows * columns
     )
-    return Made(f"{cell.step}-L{cell.layer}-heads.csv", pieces, _csv_bytes(2**17))
+    return ExportFile(f"{cell.step}-L{cell.layer}-heads.csv", pieces, _csv_bytes(2**17))
 
 
-def _difference(request: Request) -> Made:
+def _difference(request: Request) -> ExportFile:
     first = request.source
     texts = second.second(second.compared(request.texts), request.texts.get(second.KEY, ""))
     other = Request(texts, request.tab)
     source = other.source.beside(first) if isinstance(other.source, Patchable) else other.source
-    a, b = both_of(first, source)
+    a, b = traces_of_both(first, source)
     cell = request.cell(a)
     layer = other.value(LAYER, Whole(0, len(b.layers) - 1))
     at = Place(layer, other.value(HEAD, Whole(0, b.layers[layer].n_heads - 1)))
-    found = compare(a, b, cell.step, Place(cell.layer, cell.head), at)
-    pieces = tables.difference_csv(found, a.layers[cell.layer], b.layers[layer])
-    return Made(f"{cell.step}-B-minus-A.csv", pieces, _csv_bytes(found.matrix.numel()))
+    difference = compare(a, b, cell.step, Place(cell.layer, cell.head), at)
+    pieces = tables.difference_csv(difference, a.layers[cell.layer], b.layers[layer])
+    return ExportFile(f"{cell.step}-B-minus-A.csv", pieces, _csv_bytes(difference.matrix.numel()))
 
 
-def _mask_cells(request: Request) -> Made:
+def _mask_cells(request: Request) -> ExportFile:
     from attention.lessons import masks  # with torch
 
     trace = request.trace
@@ -117,63 +117,63 @@ def _mask_cells(request: Request) -> Made:
         lambda start, stop: masks.table(trace, cell.layer, cell.head, start, stop),
         masks.visible_cells(trace, cell.layer, cell.head).numel(),
     )
-    return Made(f"mask-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(2**17))
+    return ExportFile(f"mask-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(2**17))
 
 
-def _metrics(request: Request) -> Made:
+def _metrics(request: Request) -> ExportFile:
     trace = request.trace
-    if (needs := metrics.seconds(trace)) > METRIC_SECONDS_OF_FILE:
+    if (seconds := metrics.seconds(trace)) > METRIC_SECONDS_OF_FILE:
         raise SizeError(
-            f"The metrics of all heads take about {needs:.0f} s here, and a file at most {METRIC_SECONDS_OF_FILE}: choose a shorter text."
+            f"A file may take at most {METRIC_SECONDS_OF_FILE} s; the metrics of all heads take about {seconds:.0f} s: choose a shorter text."
         )
     by = request.value(head_numbers.SORT)
     table = metrics.of(trace)
-    known = by != head_numbers.UNSORTED
-    order = table.sorted_by(by) if known else table.heads
-    rows = frames.frame(trace, table, order, by if known else "", counts=True)
-    return Made("heads-metrics.csv", [rows.to_csv(index=False)])
+    is_sorted = by != head_numbers.UNSORTED
+    order = table.sorted_by(by) if is_sorted else table.heads
+    rows = frames.frame(trace, table, order, by if is_sorted else "", counts=True)
+    return ExportFile("heads-metrics.csv", [rows.to_csv(index=False)])
 
 
-def _reading(reading: Reading, request: Request) -> Made:
+def _derived_map(derived: Reading, request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
-    name = f"{reading.name}-L{cell.layer}" + f"-H{cell.head}" * reading.per_head
-    cells = reading.matrix(trace, cell.layer, cell.head).numel()
-    return Made(f"{name}.csv", tables.read_off_csv(trace, reading, cell.layer, cell.head), _csv_bytes(cells))
+    name = f"{derived.name}-L{cell.layer}" + f"-H{cell.head}" * derived.per_head
+    cells = derived.matrix(trace, cell.layer, cell.head).numel()
+    return ExportFile(f"{name}.csv", tables.read_off_csv(trace, derived, cell.layer, cell.head), _csv_bytes(cells))
 
 
-def _arrays(write: Callable[..., bytes], request: Request) -> Made:
+def _arrays(write: Callable[..., bytes], request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     only_layer = request.value(PART) == "layer"
     head, layers = arrays.part_within(trace, cell.layer, cell.head, EXPORT_MB * 2**20, only_layer)
     name = f"attention.{request.kind}"
-    return Made(name, _once(partial(write, trace, head, layers)), 3 * arrays.size(trace, head, layers))
+    return ExportFile(name, _once(partial(write, trace, head, layers)), 3 * arrays.size(trace, head, layers))
 
 
-def _program(write: Callable[..., str], request: Request) -> Made:
+def _program(write: Callable[..., str], request: Request) -> ExportFile:
     trace = request.trace
     text = write(request.source, trace, request.cell(trace))
-    return Made(f"attention_steps.{request.kind}", [text])
+    return ExportFile(f"attention_steps.{request.kind}", [text])
 
 
-def _picture_of_step(request: Request) -> Made:
+def _picture_of_step(request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     colors = request.value(COLORS)
     return _picture(request, [heatmap.heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)])
 
 
-def _picture_of_lab(request: Request) -> Made:
+def _picture_of_lab(request: Request) -> ExportFile:
     trace = request.trace
     maps = lab_maps(trace, request.cell(trace), request.value(VIEW), request.value(COLORS))
     return _picture(request, maps, request.value(pictures.FIGURE))
 
 
-def _picture(request: Request, specs: list[Spec], figure: str = "") -> Made:
+def _picture(request: Request, specs: list[Spec], figure: str = "") -> ExportFile:
     width, titles, cross = map(request.value, (pictures.WIDTH, pictures.TITLES, pictures.CROSS))
     picture = pictures.Picture.of(specs, width, titles, cross, figure)
-    return Made(f"{picture.file_name}.{request.kind}", [picture.made(request.kind)])
+    return ExportFile(f"{picture.file_name}.{request.kind}", [picture.content(request.kind)])
 
 
 def _once(make: Callable[[], bytes]) -> Iterable[bytes]:
@@ -181,18 +181,18 @@ def _once(make: Callable[[], bytes]) -> Iterable[bytes]:
 
 
 def _csv_bytes(cells: int) -> int:
-    """About how much memory a CSV file of so many numbers takes while it is written."""
+    """The estimated memory in bytes while a CSV file of this many numbers is written."""
     return 30 * cells
 
 
 # fmt: off
 EXPORTS: tuple[Export, ...] = (
-    Export("{step}.csv", CSV, "the table of a step, of one head, every float in full", _table),
-    Export("{step}-heads.csv", CSV, "all heads of a layer, a row for each number", _table_of_heads),
-    Export("{step}-B-minus-A.csv", CSV, "B − A of a step, of two states (`compare=`)", _difference),
-    Export("mask-cells.csv", CSV, "each cell of the mask: may it attend, its score, its weight", _mask_cells),
+    Export("{step}.csv", CSV, "a step of one head as a table, every float in full", _table),
+    Export("{step}-heads.csv", CSV, "all heads of a layer, one row per number", _table_of_heads),
+    Export("{step}-B-minus-A.csv", CSV, "B − A of a step of two states (`compare=`)", _difference),
+    Export("mask-cells.csv", CSV, "each cell of the mask: whether it may attend, its score, its weight", _mask_cells),
     Export("heads-metrics.csv", CSV, "the ten metrics of every head", _metrics),
-    *(Export(f"{one.name}.csv", CSV, f"the map “{one.name}” of the weights", partial(_reading, one)) for one in (*aggregates.AGGREGATES, NORMS)),
+    *(Export(f"{derived.name}.csv", CSV, f"the map “{derived.name}” of the weights", partial(_derived_map, derived)) for derived in (*aggregates.AGGREGATES, NORMS)),
     Export("attention.npz", BINARY, "all steps and parameters, for NumPy", partial(_arrays, arrays.npz)),
     Export("attention.safetensors", BINARY, "the same as safetensors", partial(_arrays, arrays.safetensors)),
     Export("attention_steps.py", "text/x-python; charset=utf-8", "the steps in plain torch", partial(_program, program.python)),
@@ -201,20 +201,21 @@ EXPORTS: tuple[Export, ...] = (
     *(Export(f"maps.{kind}", media, "the maps of the Lab, side by side", _picture_of_lab) for kind, media in pictures.MEDIA.items()),
 )
 # fmt: on
-"""Every kind of file, in the order in which documents list them."""
+"""Every kind of file, in the order of the documentation."""
 
 
 def find(name: str) -> tuple[Export, str]:
-    """The kind of file with a name, and the step in the name.
+    """The kind of file with this name, and the step in the name.
 
     Raises:
-        MissingError: there is none.
+        MissingError: no kind of file has this name.
     """
     for export in EXPORTS:
         if (step := export.step(name)) is not None:
             return export, step
-    endings = ", ".join(f".{one.ending}" for one in EXPORTS if one.name.startswith(_STEP) and one.name.count("-") == 0)
-    others = ", ".join(one.name for one in EXPORTS if _STEP not in one.name)
+    of_steps = (export for export in EXPORTS if export.name.startswith(_STEP) and export.name.count("-") == 0)
+    extensions = ", ".join(f".{export.ending}" for export in of_steps)
+    others = ", ".join(export.name for export in EXPORTS if _STEP not in export.name)
     raise MissingError(
-        f"A file is called after a step ({', '.join(step.name for step in STEPS)}) with {endings}, or {others}; got “{name[:80]}”: choose one of these."
+        f"A file name is a step ({', '.join(step.name for step in STEPS)}) with {extensions}, or one of {others}; got “{name[:80]}”: choose one of these."
     )

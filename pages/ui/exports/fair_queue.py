@@ -1,4 +1,4 @@
-"""A queue for long work: a few places, which the visitors who wait get in turn."""
+"""A fair queue for long work: waiting visitors get its few slots in turn."""
 
 from __future__ import annotations
 
@@ -8,71 +8,71 @@ from collections.abc import Hashable
 
 from attention.errors import BusyError
 
-ENDING = "This server is about to end, and another takes its place: try again in a moment."
+SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
 
 
-class LineFullError(BusyError):
-    """A visitor has enough requests that wait."""
+class QueueFullError(BusyError):
+    """A visitor has too many waiting requests."""
 
 
 class FairQueue:
-    """Places for requests. Each visitor has a line; whoever has waited longest is served, and then their line goes to the end."""
+    """A round-robin queue. Each visitor has a line of requests; after each request a visitor's line moves to the end."""
 
-    def __init__(self, places: int) -> None:
-        self._free = places
+    def __init__(self, slots: int) -> None:
+        self._free = slots
         self._closed = False
         self._lines: dict[Hashable, deque[asyncio.Future[None]]] = {}
 
     def waiting(self, visitor: Hashable) -> int:
-        """How many requests of a visitor wait."""
+        """The number of waiting requests of a visitor."""
         return len(self._lines.get(visitor, ()))
 
     async def acquire(self, visitor: Hashable, most: int) -> None:
-        """Waits for a place; `release` returns it, from the thread of the event loop.
+        """Waits for a slot. Call `release` afterwards, in the thread of the event loop.
 
         Raises:
-            LineFullError: `most` requests of this visitor wait already.
+            QueueFullError: `most` requests of this visitor are already waiting.
             BusyError: the queue is closed.
         """
         if self._closed:
-            raise BusyError(ENDING)
+            raise BusyError(SHUTTING_DOWN)
         if self._free:
             self._free -= 1
             return
         if self.waiting(visitor) >= most:
-            raise LineFullError(
-                "Your files are made one after the other, and enough of them wait: try again in a moment."
+            raise QueueFullError(
+                f"At most {most} of your files may wait, since files are made one after the other; got one more: try again in a moment."
             )
-        call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line = self._lines.setdefault(visitor, deque())
-        line.append(call)
+        line.append(slot)
         try:
-            await call
+            await slot
         except asyncio.CancelledError:
-            if call.done() and not call.cancelled() and call.exception() is None:
-                self.release()  # the place came at the same moment
-            elif call in line:
-                line.remove(call)
+            if slot.done() and not slot.cancelled() and slot.exception() is None:
+                self.release()  # the slot was granted at the same moment
+            elif slot in line:
+                line.remove(slot)
                 if not line:
                     del self._lines[visitor]
             raise
 
     def close(self) -> None:
-        """Refuses whoever waits, and whoever comes."""
+        """Refuses all waiting and future requests."""
         self._closed = True
-        for call in [call for line in self._lines.values() for call in line if not call.done()]:
-            call.set_exception(BusyError(ENDING))
+        for slot in [slot for line in self._lines.values() for slot in line if not slot.done()]:
+            slot.set_exception(BusyError(SHUTTING_DOWN))
         self._lines.clear()
 
     def release(self) -> None:
-        """Hands the place to the next visitor."""
+        """Gives the slot to the next visitor."""
         while self._lines:
             visitor = next(iter(self._lines))
             line = self._lines.pop(visitor)
-            call = line.popleft()
+            slot = line.popleft()
             if line:
                 self._lines[visitor] = line
-            if not call.done():
-                call.set_result(None)
+            if not slot.done():
+                slot.set_result(None)
                 return
         self._free += 1

@@ -1,4 +1,4 @@
-"""Links to files, which look like buttons: each asks for the file of the state that the page shows at that moment."""
+"""Download links that look like buttons. Each requests the file of the state that the page shows at the moment of the click."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pages.ui.exports import tokens
 from pages.ui.exports.tokens import Offer
 from pages.ui.server import served
 
-MOST_BYTES = 2**20  # of a file that is sent along with the page
+MOST_BYTES = 2**20  # of a file that is sent together with the page
 
 _HTML = "<div class='exports'><span role='status'></span></div>"
 _STYLE = """
@@ -32,10 +32,10 @@ class Link(NamedTuple):
     """A link to a file.
 
     Attributes:
-        label: what stands on it.
-        name: of the file, as `pages.ui.exports.catalog` or an offer has it.
-        more: what the address says beside the state.
-        offered: whether the page offers the file, so that no state is asked for.
+        label: the text of the link.
+        name: the name of the file in `pages.ui.exports.catalog` or of an offer.
+        more: further query parameters beside the state.
+        offered: whether the file is an offer of this tab, which needs no state.
     """
 
     label: str
@@ -49,32 +49,34 @@ def _component() -> Any:
     return served.component("exports", "attention_exports", _HTML, _STYLE)
 
 
-def links(key: str, *wanted: Link) -> None:
+def download_links(key: str, *files: Link) -> None:
     """Draws links side by side.
 
     Args:
-        key: of the component.
-        wanted: the links.
+        key: the key of the component.
+        files: the links.
     """
-    drawn = tuple((one.label, one.name, dict(one.more), one.offered) for one in wanted)
-    _component()(key=key, data={"links": drawn, "token": tokens.tab().token}, height="content")
+    drawn = tuple((link.label, link.name, dict(link.more), link.offered) for link in files)
+    _component()(key=key, data={"links": drawn, "token": tokens.current_tab().token}, height="content")
 
 
 def offer_link(label: str, name: str, offer: Offer) -> Link:
-    """A link to a file that no address describes, as long as this tab is open.
+    """A link to a file that exists only while this tab is open.
 
     Args:
-        label: what stands on it.
-        name: of the file in the address, another for each on a page.
-        offer: what makes it.
+        label: the text of the link.
+        name: the name of the file in the URL, unique on the page.
+        offer: the file.
     """
     tokens.offer(name, offer)
     return Link(label, name, offered=True)
 
 
-def small(label: str, content: str, name: str, media_type: str, key: str) -> None:
-    """A button for a small file, which is sent along with the page."""
+def small_download(label: str, content: str, name: str, media_type: str, key: str) -> None:
+    """Draws a download button for a small file, which is sent together with the page."""
     if len(content.encode(errors="replace")) <= MOST_BYTES:
         st.download_button(label, content, name, media_type, key=key, on_click="ignore")
     else:
-        st.caption(f"{name} would have more than {MOST_BYTES:,} bytes: choose less, and it can be saved.")
+        st.caption(
+            f"{name} can have at most {MOST_BYTES:,} bytes here, and it would have more: reduce its content to save it."
+        )

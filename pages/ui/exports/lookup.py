@@ -1,4 +1,4 @@
-"""What an address asks for: which file, of which state, for which tab, and what its bytes are called."""
+"""Resolves the URL of an export: the file, its state, the requesting tab, and the ETag."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from attention.sources.knobs import UPLOADED
 from attention.sources.link import sizes
 from attention.sources.link_aliases import with_current_keys
 from pages.ui.exports import catalog, tokens
-from pages.ui.exports.production import Made
+from pages.ui.exports.production import ExportFile
 from pages.ui.exports.request import Request
 from pages.ui.knobs.table import LIMITS
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What an address asks for.
+class RequestedFile:
+    """A requested file.
 
     Attributes:
-        name: of the file, in the address.
-        media_type: of the file.
-        make: makes it.
-        request: the state that it is made of; None where a page offers the file.
-        tab: the tab that asks, if one does.
-        tag: the same for the same bytes; empty where nobody can know.
+        name: the name of the file in the URL.
+        media_type: the media type of the file.
+        make: returns the file.
+        request: the state of the file; None for an offer of a page.
+        tab: the requesting tab, if there is one.
+        tag: the ETag, equal for equal bytes; empty if unknown.
     """
 
     name: str
     media_type: str
-    make: Callable[[], Made]
+    make: Callable[[], ExportFile]
     request: Request | None = None
     tab: tokens.Tab | None = None
     tag: str = ""
 
 
-def find(name: str, query: bytes) -> Wanted:
-    """What an address asks for; what is wrong with it is found before anybody waits.
+def find(name: str, query: bytes) -> RequestedFile:
+    """The requested file. Errors are raised here, before the request waits in a queue.
 
     Raises:
-        AttentionError: there is no such file, or no such state.
+        AttentionError: the file or the state does not exist.
     """
     texts, notes = with_current_keys(dict(parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True)))
     if notes:
@@ -57,37 +57,37 @@ def find(name: str, query: bytes) -> Wanted:
         tab = tokens.find(token)
         if name not in tab.offers:
             raise tokens.GoneError(
-                "The page does not offer this file any more: open it again and take the file from there."
+                "The page no longer offers this file: open the page again and download the file there."
             )
         offer = tab.offers[name]
-        return Wanted(name, offer.media_type, lambda: Made(offer.file_name, [offer.make()]), tab=tab)
+        return RequestedFile(name, offer.media_type, lambda: ExportFile(offer.file_name, [offer.make()]), tab=tab)
     export, step = catalog.find(name)
-    missing = [one for one in sizes(texts.get(UPLOADED, "")) if one not in texts]
-    found = None
+    missing = [matrix for matrix in sizes(texts.get(UPLOADED, "")) if matrix not in texts]
+    requester = None
     try:
-        found = tokens.find(token) if token else None
+        requester = tokens.find(token) if token else None
     except tokens.GoneError:
-        if missing or texts.get("source") == "file":  # otherwise the address says all
+        if missing or texts.get("source") == "file":  # otherwise the URL has the whole state
             raise
-    if found is not None:
-        texts |= {one: found.matrices[one] for one in missing if one in found.matrices}
-    request = Request(texts, found, step, export.ending)
+    if requester is not None:
+        texts |= {matrix: requester.matrices[matrix] for matrix in missing if matrix in requester.matrices}
+    request = Request(texts, requester, step, export.ending)
     _ = request.source
-    return Wanted(name, export.media_type, lambda: export.make(request), request, found, _tag(name, texts))
+    return RequestedFile(name, export.media_type, lambda: export.make(request), request, requester, _tag(name, texts))
 
 
 @cache
 def _code() -> str:
-    """The content of our own modules: a release that writes other bytes must not confirm those that a browser has."""
-    content = hashlib.blake2b(digest_size=16)
+    """A hash of our own modules, so that a release with other output does not confirm a browser's old file."""
+    digest = hashlib.blake2b(digest_size=16)
     for folder in (Path(attention.__file__).parent, Path(__file__).parents[2]):
         for path in sorted(folder.rglob("*.py")):
-            content.update(path.read_bytes())
-    return content.hexdigest()
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _tag(name: str, texts: Mapping[str, str]) -> str:
-    """An ETag of a file: the same for the same state, on machines of one type with the same versions."""
+    """The ETag of a file: equal for the same state on machines of the same type with the same versions."""
     versions = [version("torch"), version("numpy"), version("matplotlib"), platform.machine(), _code()]
-    said = repr((name, sorted(texts.items()), LIMITS, versions))
-    return f'"{hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=16).hexdigest()}"'
+    content = repr((name, sorted(texts.items()), LIMITS, versions))
+    return f'"{hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=16).hexdigest()}"'

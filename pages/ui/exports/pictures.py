@@ -1,4 +1,4 @@
-"""Figures as files: which of them, how wide, with what beside them, and what the file is called."""
+"""Figures as picture files: selection, width, titles, outlines, and file name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 MEDIA = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html; charset=utf-8"}
 """The media type of each kind."""
-WIDTH = Knob("width", 16.0, Real(paper.NARROWEST, paper.WIDEST), help="Of the picture, in centimetres.")
-TITLES = Knob("titles", True, Switch(), help="With titles.")
-CROSS = Knob("cross", True, Switch(), help="With the outlines of the chosen cell, its row and its column.")
-FIGURE = Knob("figure", "", Text(100), help="Which of several maps, by the name of its step; empty: all side by side.")
+WIDTH = Knob("width", 16.0, Real(paper.NARROWEST, paper.WIDEST), help="The width of the picture in centimetres.")
+TITLES = Knob("titles", True, Switch(), help="Whether the picture has titles.")
+CROSS = Knob("cross", True, Switch(), help="Whether the picture outlines the chosen cell, its row and its column.")
+FIGURE = Knob("figure", "", Text(100), help="The step of one of several maps. Empty: all maps side by side.")
 KNOBS = (WIDTH, TITLES, CROSS, FIGURE)
-"""What an address says of a picture beside the state."""
+"""The query parameters of a picture beside the state."""
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,24 @@ class Picture:
 
     @classmethod
     def of(cls, specs: Sequence[Spec], width: float, titles: bool, cross: bool, figure: str = "") -> Picture:
-        """The maps, or the one that is called `figure`.
+        """The picture of all maps, or of the map of the step `figure`.
 
         Raises:
-            PictureError: none is called so.
+            PictureError: no map shows that step.
         """
         names = [str(spec["layout"]["meta"]["step"]) for spec in specs]
         if figure and figure not in names:
             raise PictureError(
-                f"figure is one of {', '.join(names)}; got “{figure}”: choose one, or leave it out for all."
+                f"figure must be one of {', '.join(names)}; got “{figure}”: choose one, or omit it for all."
             )
-        drawn = [as_plotly(spec) for spec, name in zip(specs, names, strict=True) if figure in ("", name)]
-        return cls(drawn if cross else [unmarked(one) for one in drawn], width, titles)
+        figures = [as_plotly(spec) for spec, name in zip(specs, names, strict=True) if figure in ("", name)]
+        return cls(figures if cross else list(map(unmarked, figures)), width, titles)
 
-    def made(self, kind: str) -> bytes:
-        """The file of a kind, png, svg, pdf or html.
+    def content(self, kind: str) -> bytes:
+        """The content of the file of a kind: png, svg, pdf or html.
 
         Raises:
-            PictureError: it cannot be drawn so.
+            PictureError: the figures cannot be drawn in this kind or width.
         """
         if kind == "html":
             return paper.html(self.figures).encode()
@@ -64,13 +64,13 @@ class Picture:
 
     @property
     def file_name(self) -> str:
-        """What its file is called, without an ending: the steps, then the layer, the head and the chosen row and column, if it shows them."""
-        named = [
-            list((one.layout.meta or {}).get("file") or [re.sub(r"\W+", "-", title(one)).strip("-").lower()])
-            for one in self.figures
+        """The file name without extension: the steps, then the layer and head, and the chosen row and column, if they are shown."""
+        names = [
+            list((figure.layout.meta or {}).get("file") or [re.sub(r"\W+", "-", title(figure)).strip("-").lower()])
+            for figure in self.figures
         ]
-        steps, *more = ([parts[i] for parts in named if len(parts) > i] for i in range(3))
-        # The figure with the longest of these has all of them.
+        steps, *more = ([parts[i] for parts in names if len(parts) > i] for i in range(3))
+        # The longest part of each kind contains all the others.
         return "-".join(filter(None, [*steps, *(max(parts, key=len, default="") for parts in more)])) or "figure"
 
 

@@ -1,7 +1,7 @@
-"""A file while it is made: a thread makes it piece by piece, and the event loop sends what is there.
+"""A file in production: a thread makes it piece by piece, and the event loop sends the pieces.
 
-The thread never waits for the browser: what has not been sent waits here, and its bytes are counted. A browser that reads as fast as the
-file is made leaves almost nothing behind. The thread works as a run of a script does (`turns`), and gives its turn away after each piece.
+The thread never waits for the browser: unsent bytes are buffered here and counted. If the browser reads as fast as the
+file is made, the buffer stays almost empty. The thread takes turns like a script run (`turns`), and gives its turn away after each piece.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from pages.ui.server.room import make_room
 from pages.ui.server.visitor import requesting
 
 PIECE = 2**17  # bytes that are sent at a time
-FIRST = 2**20  # bytes that are there before an answer begins; the headers of a smaller file say its length
-_LARGE = 16 * 2**20  # bytes of memory for which there must be room
+FIRST = 2**20  # bytes to produce before the answer begins; the headers of a smaller file have its length
+_LARGE = 16 * 2**20  # bytes of memory above which `make_room` is called
 
 
-class Made(NamedTuple):
-    """A file: what a browser calls it, its content piece by piece, and about how many bytes making it takes."""
+class ExportFile(NamedTuple):
+    """A file: its name in the browser, its content in pieces, and the estimated memory in bytes to make it."""
 
     file_name: str
     pieces: Iterable[str | bytes]
     nbytes: int = 0
 
 
-class StoppedError(Exception):
-    """Nobody waits for the file any more."""
+class ClientLeftError(Exception):
+    """The client no longer waits for the file."""
 
 
 class Production:
-    """One file, of which the bytes from `start` to before `stop` are wanted.
+    """The production of one file, of which the bytes from `start` up to but not including `stop` are requested.
 
     Attributes:
-        file_name: what a browser calls it.
-        total: the bytes that were made so far; of the whole file, when it has `ended`.
-        waiting: the bytes that have not been taken.
-        ended: whether nothing more will come.
-        gone: set when nobody waits for it.
+        file_name: the name of the file in the browser.
+        total: the number of bytes made so far; the size of the file once it has `ended`.
+        waiting: the number of bytes made but not yet taken.
+        ended: whether the production has ended.
+        cancelled: set when no client waits for the file.
     """
 
     def __init__(self, start: int = 0, stop: int | None = None) -> None:
         self.file_name, self.total, self.waiting, self.ended = "", 0, 0, False
-        self.gone = threading.Event()
+        self.cancelled = threading.Event()
         self._start, self._stop = start, stop
         self._error: Exception | None = None
         self._made = 0
@@ -58,8 +58,8 @@ class Production:
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def begin(self, work: Callable[[], Made | None], visitor: Watcher, after: Callable[[], None]) -> None:
-        """Does the work in a thread of its own, for a visitor, and makes the file that it gives; `after` is called in the event loop."""
+    def begin(self, work: Callable[[], ExportFile | None], visitor: Watcher, after: Callable[[], None]) -> None:
+        """Starts a thread that runs `work` for a visitor and makes the returned file. The event loop then calls `after`."""
 
         def run() -> None:
             error: Exception | None = None
@@ -69,34 +69,34 @@ class Production:
                     if (made := work()) is not None:
                         self._make(made)
                     del made
-            except Exception as problem:  # the visitor gets a sentence
+            except Exception as problem:  # raised again in the event loop
                 error = problem
-            with suppress(RuntimeError):  # the server has ended meanwhile
+            with suppress(RuntimeError):  # the event loop is closed at shutdown
                 self._loop.call_soon_threadsafe(self._end, error, after)
 
         threading.Thread(target=run, name="export", daemon=True).start()
 
-    async def begun(self) -> None:
-        """Waits until enough of it is there for the headers of an answer.
+    async def until_ready(self) -> None:
+        """Waits until enough bytes are made for the headers of the answer.
 
         Raises:
-            Exception: what the work has raised, or `StoppedError`.
+            Exception: the exception of the work, or `ClientLeftError`.
         """
         await self._until(lambda: self.total >= FIRST and self._made > 1)
 
-    async def finished(self) -> None:
-        """Waits until all of it is there.
+    async def until_finished(self) -> None:
+        """Waits until the whole file is made.
 
         Raises:
-            Exception: as for `begun`.
+            Exception: as for `until_ready`.
         """
         await self._until(lambda: False)
 
     async def take(self) -> bytes:
-        """The next bytes to be sent; empty at the end.
+        """The next bytes to send; empty at the end.
 
         Raises:
-            Exception: as for `begun`.
+            Exception: as for `until_ready`.
         """
         await self._until(lambda: bool(self._pieces))
         if not self._pieces:
@@ -108,12 +108,12 @@ class Production:
         self.waiting -= len(piece)
         return piece
 
-    def leave(self, why: Exception | None = None) -> None:
-        """Nobody waits for it any more; whoever still does gets `why`."""
-        self.gone.set()
+    def cancel(self, error: Exception | None = None) -> None:
+        """Cancels the production. Waiting callers get `error`, by default a `ClientLeftError`."""
+        self.cancelled.set()
         self._pieces.clear()
         self.waiting = 0
-        self._end(why or StoppedError())
+        self._end(error or ClientLeftError())
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while not (self.ended or done()):
@@ -122,11 +122,11 @@ class Production:
         if self._error is not None:
             raise self._error
 
-    def _make(self, made: Made) -> None:
+    def _make(self, made: ExportFile) -> None:
         """Makes the file, in the thread."""
         if made.nbytes > _LARGE and make_room(made.nbytes):
             raise BusyError(
-                f"This file needs {made.nbytes / 2**20:,.0f} MB of memory while it is made, and this server has less left: come back in a "
+                f"This file needs {made.nbytes / 2**20:,.0f} MB of memory while it is made, and this server has less left: try again in a "
                 "minute, or choose a shorter text."
             )
         self._loop.call_soon_threadsafe(setattr, self, "file_name", made.file_name)
@@ -137,23 +137,23 @@ class Production:
             size += len(content)
             if size > LARGEST_FILE_MB * 2**20:
                 raise SizeError(
-                    f"A file may have {LARGEST_FILE_MB} MB; this one has more: choose a shorter text, or a part of it."
+                    f"A file may have at most {LARGEST_FILE_MB} MB; this one has more: choose a shorter text, or only one layer."
                 )
             self._loop.call_soon_threadsafe(self._put, content)
-            with turns.aside():
+            with turns.without_turn():
                 del piece, content
 
     def _check(self) -> None:
-        if self.gone.is_set():
-            raise StoppedError
+        if self.cancelled.is_set():
+            raise ClientLeftError
 
     def _put(self, content: bytes) -> None:
-        """Keeps what is wanted of the next bytes."""
+        """Buffers the requested part of the next bytes."""
         before, self.total, self._made = self.total, self.total + len(content), self._made + 1
         wanted = memoryview(content)[max(0, self._start - before) :]
         if self._stop is not None:
             wanted = wanted[: max(0, self._stop - max(before, self._start))]
-        if wanted and not self.gone.is_set():
+        if wanted and not self.cancelled.is_set():
             self._pieces.append(wanted)
             self.waiting += len(wanted)
         self._changed.set()

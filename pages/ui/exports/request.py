@@ -1,7 +1,7 @@
-"""What an address asks for: the state in its query, read by the same reader as a page's, but strictly.
+"""The state in the query of an export, parsed by the same reader as a page's state, but strictly.
 
-A page shows the default, and says so, where a link asks for what cannot be; a program that fetches a file would not notice, so it gets a
-sentence instead. What a page cuts (a text with too many characters or tokens) is cut here too, to the same value.
+For a bad value a page uses the default and shows a note. A program that downloads a file would miss the note, so it gets an
+error. A text that a page truncates (too many characters or tokens) is truncated here in the same way.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from attention.formula.ranges import Coded, Named, Range, Text
 from attention.pictures import view
 from attention.sources import link
 from pages.ui.exports.tokens import Tab
-from pages.ui.knobs.table import LIMITS, of
-from pages.ui.server.traces import trace_of, work_out
+from pages.ui.knobs.table import LIMITS, knobs_of
+from pages.ui.server.traces import compute_head, trace_of
 
 
-class Strict(link.Link):
-    """The knobs as a query says them; one that cannot be what it says is refused. The uploaded file is that of a tab."""
+class StrictReader(link.Link):
+    """A knob reader that raises an error for bad values of a query. The uploaded file is that of the requesting tab."""
 
     def __init__(self, texts: Mapping[str, str], tab: Tab | None = None) -> None:
         super().__init__(texts, LIMITS)
         self._tab = tab
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
-        """What the query says of a knob, or its default.
+        """The value of a knob in the query, or its default.
 
         Raises:
-            ConfigError: the query says something else than may be.
+            ConfigError: the value is not allowed.
         """
         within = within or link.on_pages(knob, self.limits)
         text = self._texts.get(knob.key)
-        is_cut = isinstance(within, Text) and not isinstance(within, Coded | Named)
-        if text is not None and not is_cut:
+        is_truncated = isinstance(within, Text) and not isinstance(within, Coded | Named)
+        if text is not None and not is_truncated:
             try:
                 within.read(text)
             except ValueError:
@@ -48,40 +48,40 @@ class Strict(link.Link):
         return super().knob(knob, within, fixed)
 
     def sequence(self, names: Sequence[str]) -> int:
-        """Which sequence the query asks for.
+        """The index of the requested sequence.
 
         Raises:
-            ConfigError: there is no such sequence.
+            ConfigError: the sequence does not exist.
         """
-        found = super().sequence(names)
-        if len(names) < 2 and (asked := self._texts.get("sequence", "0")) != "0":
+        index = super().sequence(names)
+        if len(names) < 2 and (requested := self._texts.get("sequence", "0")) != "0":
             raise ConfigError(
-                f"sequence is 0, the only one there is; got “{asked[:LONGEST_SHOWN]}”: change it in the address."
+                f"sequence must be 0, the only sequence; got “{requested[:LONGEST_SHOWN]}”: change it in the address."
             )
-        return found
+        return index
 
     def file(self, knob: Knob) -> File:
         """The uploaded file that the query names.
 
         Raises:
-            AwaitedError: it is not here.
+            AwaitedError: the tab does not have that file.
         """
-        asked = self.knob(knob)
+        requested = self.knob(knob)
         file = self._tab.file if self._tab else None
-        if file is None or asked != f"{file.name}:{file.digest}":
-            raise link.not_here(asked)
+        if file is None or requested != f"{file.name}:{file.digest}":
+            raise link.not_here(requested)
         return file
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for.
+    """The state of a requested file.
 
     Attributes:
-        texts: the query, by key, with the matrices that are too long for a link.
-        tab: the tab that asks, if one does.
-        step: the step in the name of the file; empty where it has none.
-        kind: the ending of that name.
+        texts: the query by key, including matrices that are too long for a link.
+        tab: the requesting tab, if there is one.
+        step: the step in the name of the file; empty without one.
+        kind: the extension of the file.
     """
 
     texts: Mapping[str, str]
@@ -90,42 +90,42 @@ class Request:
     kind: str = ""
 
     @cached_property
-    def knobs(self) -> Strict:
-        """The knobs of the state."""
-        return Strict(self.texts, self.tab)
+    def knobs(self) -> StrictReader:
+        """The reader of the state's knobs."""
+        return StrictReader(self.texts, self.tab)
 
     @cached_property
     def source(self) -> Source:
         """The source that the state describes.
 
         Raises:
-            AttentionError: it describes none.
+            AttentionError: the state is invalid.
         """
         return link.source(self.knobs)
 
     @property
     def trace(self) -> Trace:
-        """The trace of that source. Nobody but `traces` keeps it."""
+        """The trace of the source. Do not store it: only `traces` caches it."""
         return trace_of(self.source)
 
     def prepare(self) -> None:
-        """Makes the trace, which is then kept for a while."""
+        """Computes and caches the trace."""
         _ = self.trace
 
     def value(self, knob: Knob, within: Range | None = None) -> Any:
-        """What the query says of a knob, as the source of the state has it."""
-        known = of(self.texts.get("source", ""))
-        return self.knobs.knob(known.get(knob.key, knob), within)
+        """The value of a knob in the query, with the range and default of the state's source."""
+        knobs = knobs_of(self.texts.get("source", ""))
+        return self.knobs.knob(knobs.get(knob.key, knob), within)
 
     def cell(self, trace: Trace) -> Cell:
-        """The chosen cell of the trace; of the step in the file's name, where there is one.
+        """The chosen cell of the trace, in the step of the file's name if it has one.
 
         Raises:
-            AttentionError: there is no such cell.
+            AttentionError: the trace does not have this cell.
         """
         cell = view.read_cell(self.knobs.knob, trace)
         layer = trace.layers[cell.layer]
         if self.step:
             cell = view.clamped(replace(cell, step=self.step), layer)
-        work_out(layer, cell.head)
+        compute_head(layer, cell.head)
         return cell

@@ -1,7 +1,7 @@
-"""The route of files: ``GET export/weights.csv?<state>``. The state is in the address, so no session is needed.
+"""The route of exports: ``GET export/weights.csv?<state>``. The state is in the URL, so no session is needed.
 
-One file is made at a time, for visitors in turn; a model that must run or learn first does so before that. A download that broke off goes
-on where it was: the same state gives the same bytes, as the ETag says.
+The server makes one file at a time, for visitors in turn; models run or train for a file before that. An interrupted download can
+resume: equal states give equal bytes and the same ETag.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from attention.errors import AwaitedError, BusyError, SizeError
 from attention.sources import Preparable
 from attention.training.watching import Watcher
 from pages.ui.exports import lookup, sending, tokens
-from pages.ui.exports.fair_queue import FairQueue, LineFullError
-from pages.ui.exports.lookup import Wanted
-from pages.ui.exports.production import Production, StoppedError
+from pages.ui.exports.fair_queue import FairQueue, QueueFullError
+from pages.ui.exports.lookup import RequestedFile
+from pages.ui.exports.production import ClientLeftError, Production
 from pages.ui.server import process, visitor
 from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING
 from pages.ui.server.traces import is_cached
 
-LONGEST_QUERY = 2**20  # bytes of a state that comes in a body, since it is too long for an address
+LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
 _STATUS: tuple[tuple[type[AttentionError], int], ...] = (
     (tokens.GoneError, 410),
-    (LineFullError, 429),
+    (QueueFullError, 429),
     (BusyError, 503),
     (SizeError, 413),
     (MissingError, 404),
@@ -46,7 +46,7 @@ _STATUS: tuple[tuple[type[AttentionError], int], ...] = (
 _RETRY = {429: "5", 503: "20"}  # seconds
 _HEADERS = {
     "Cache-Control": "private, no-cache",
-    # Streamlit would compress each answer again, and a part of a file would not fit the part before.
+    # Prevents Streamlit's compression, with which ranges of a file would not fit together.
     "Content-Encoding": "identity",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
@@ -55,8 +55,8 @@ _making, _preparing = FairQueue(1), FairQueue(EXPORTS_PREPARED)
 
 
 def routes() -> list[Route]:
-    """The route, for `st.App`, when Streamlit's options are read."""
-    process.AT_END.append(_end)
+    """The route, for `st.App`. Call it when Streamlit's options have been read."""
+    process.SHUTDOWN_CALLBACKS.append(_end)
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
     return [Route(f"{'/' + base if base else ''}/export/{{name}}", _Exports(), methods=["GET", "HEAD", "POST"])]
 
@@ -64,11 +64,11 @@ def routes() -> list[Route]:
 def _end() -> None:
     for queue in (_making, _preparing):
         queue.close()
-    sending.end()
+    sending.cancel_unfinished()
 
 
 class _Exports:
-    """Answers with files, or with a sentence that says why there is none."""
+    """The ASGI app that answers with files or error messages."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
@@ -80,17 +80,17 @@ class _Exports:
 
         try:
             await _answer(scope, receive, send_on)
-        except StoppedError:
+        except ClientLeftError:
             return
-        except Exception as error:  # a visitor gets a sentence, and the log the rest
+        except Exception as error:  # the client gets a message, the log the traceback
             if isinstance(error, AttentionError):
-                status, words = next(status for kind, status in _STATUS if isinstance(error, kind)), str(error)
+                status, message = next(status for kind, status in _STATUS if isinstance(error, kind)), str(error)
             else:
                 logging.getLogger(__name__).exception("an export")
-                status, words = 500, "The file could not be made."
-            if not begun:  # otherwise the connection is closed, and the browser knows that something is missing
+                status, message = 500, "The server could not make the file."
+            if not begun:  # otherwise the connection closes, and the browser reports an incomplete download
                 headers = {"Cache-Control": "no-store"} | ({"Retry-After": _RETRY[status]} if status in _RETRY else {})
-                await PlainTextResponse(words, status, headers)(scope, receive, send)
+                await PlainTextResponse(message, status, headers)(scope, receive, send)
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,20 +104,20 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
             await Response(status_code=304, headers=known)(scope, receive, send)
             return
     if scope["method"] == "HEAD":
-        await sending.begin(send, 200, known | _called(wanted.name))
+        await sending.begin(send, 200, known | _content_disposition(wanted.name))
         await send({"type": "http.response.body", "body": b""})
         return
     await _unless_left(receive, _deliver(scope, headers, send, wanted, known))
 
 
-async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: Wanted, known: dict[str, str]) -> None:
-    """Waits for the file and sends it, or the part of it that a broken download still needs."""
+async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: RequestedFile, known: dict[str, str]) -> None:
+    """Waits for the file and sends it, or only the requested range."""
     start, stop = _range(headers, wanted.tag)
     file = Production(start or 0, stop)
     async with sending.download(file) as download:
         await _make(wanted, file, scope, headers)
-        await (file.begun() if start is None else file.finished())
-        known |= _called(file.file_name)
+        await (file.until_ready() if start is None else file.until_finished())
+        known |= _content_disposition(file.file_name)
         if start is None:
             known |= {"Content-Length": str(file.total)} if file.ended else {}
             await sending.send_file(send, download, 200, known)
@@ -130,32 +130,32 @@ async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: Wanted, k
             await sending.send_file(send, download, 206, known)
 
 
-async def _make(wanted: Wanted, file: Production, scope: Scope, headers: Headers) -> None:
-    """Has the file made when it is the visitor's turn; a model that must run or learn for it has done so before."""
+async def _make(wanted: RequestedFile, file: Production, scope: Scope, headers: Headers) -> None:
+    """Starts the production of the file when it is the visitor's turn, after its model has run or trained."""
     peer = scope["client"][0] if scope.get("client") else ""
-    address = visitor.of_request(peer, ",".join(headers.getlist("X-Forwarded-For")))
+    address = visitor.request_address(peer, ",".join(headers.getlist("X-Forwarded-For")))
     key, most = (wanted.tab.session, EXPORTS_WAITING) if wanted.tab else (f"address {address}", EXPORTS_OF_ADDRESS)
-    watcher = Watcher(("export", key), address, lambda: not file.gone.is_set())
+    watcher = Watcher(("export", key), address, lambda: not file.cancelled.is_set())
     request = wanted.request
     if request and isinstance(request.source, Preparable) and not is_cached(request.source):
-        before = Production()
+        preparation = Production()
         await _preparing.acquire(key, most)
         try:
-            with _returned_on_error(_preparing):
-                present = replace(watcher, present=lambda: not before.gone.is_set())
-                before.begin(request.prepare, present, _preparing.release)
-            await before.finished()
+            with _released_on_error(_preparing):
+                preparation_watcher = replace(watcher, present=lambda: not preparation.cancelled.is_set())
+                preparation.begin(request.prepare, preparation_watcher, _preparing.release)
+            await preparation.until_finished()
         finally:
-            before.leave()
+            preparation.cancel()
     await _making.acquire(key, most)
-    with _returned_on_error(_making):
+    with _released_on_error(_making):
         sending.make_room()
         file.begin(wanted.make, watcher, _making.release)
 
 
 @contextmanager
-def _returned_on_error(queue: FairQueue) -> Iterator[None]:
-    """Returns the place where no thread began that would."""
+def _released_on_error(queue: FairQueue) -> Iterator[None]:
+    """Releases the slot if the thread that would release it did not start."""
     try:
         yield
     except Exception:
@@ -164,16 +164,16 @@ def _returned_on_error(queue: FairQueue) -> Iterator[None]:
 
 
 def _range(headers: Headers, tag: str) -> tuple[int | None, int | None]:
-    """The first byte that is asked for, and the one after the last; None where all of it is, or what was begun was another file."""
-    found = re.fullmatch(r"bytes=(\d{1,15})-(\d{0,15})", headers.get("Range", ""), re.ASCII)
-    if not (found and tag) or headers.get("If-Range", tag) != tag:
+    """The requested range, start inclusive and stop exclusive; None, None for the whole file or if the file has changed."""
+    match = re.fullmatch(r"bytes=(\d{1,15})-(\d{0,15})", headers.get("Range", ""), re.ASCII)
+    if not (match and tag) or headers.get("If-Range", tag) != tag:
         return None, None
-    start, stop = int(found[1]), int(found[2]) + 1 if found[2] else None
+    start, stop = int(match[1]), int(match[2]) + 1 if match[2] else None
     return (None, None) if stop is not None and stop <= start else (start, stop)
 
 
-def _called(name: str) -> dict[str, str]:
-    """The header that names a file, which a browser saves and never opens."""
+def _content_disposition(name: str) -> dict[str, str]:
+    """The Content-Disposition header, with which the browser saves the file under this name."""
     plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
     return {"Content-Disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"}
 
@@ -182,25 +182,26 @@ async def _body(receive: Receive) -> bytes:
     """The body of a request.
 
     Raises:
-        SizeError: it is larger than any state.
+        SizeError: the body is longer than `LONGEST_QUERY`.
+        ClientLeftError: the client has left.
     """
     body, more = bytearray(), True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise StoppedError
+            raise ClientLeftError
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > LONGEST_QUERY:
-            raise SizeError(f"A state may have {LONGEST_QUERY:,} bytes here; got more: choose a shorter text.")
+            raise SizeError(f"A state may have at most {LONGEST_QUERY:,} bytes here; got more: choose a shorter text.")
     return bytes(body)
 
 
 async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Does the work until the client goes.
+    """Runs the coroutine, and cancels it if the client leaves.
 
     Raises:
-        StoppedError: it has gone.
+        ClientLeftError: the client has left.
     """
 
     async def left() -> None:
@@ -211,7 +212,7 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> Non
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise StoppedError
+            raise ClientLeftError
         working.result()
     finally:
         working.cancel()

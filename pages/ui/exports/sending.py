@@ -1,4 +1,4 @@
-"""How a file reaches its browser: piece by piece, at a pace, and not for ever where others need the room."""
+"""Sends files to browsers piece by piece, with a minimum pace, and drops slow downloads when memory is short."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from typing import Any
 from starlette.types import Send
 
 from attention.errors import BusyError
-from pages.ui.exports.fair_queue import ENDING
-from pages.ui.exports.production import Production, StoppedError
+from pages.ui.exports.fair_queue import SHUTTING_DOWN
+from pages.ui.exports.production import ClientLeftError, Production
 from pages.ui.server.limits import DOWNLOADS_MB
 
 PATIENCE = 60.0  # seconds that a browser may be slower than `PACE`
 PACE = 2**17  # bytes a second
-GRACE = 20.0  # seconds that a browser has in any case, also where others need the room
+GRACE = 20.0  # seconds for which no download is dropped
 
 
 @dataclass(eq=False)
 class _Download:
-    """A file that somebody waits for: since when it is sent, if it is, and what ends that."""
+    """A download.
+
+    Attributes:
+        file: the file in production.
+        since: the start time of sending; None before.
+        limit: the timeout of the current piece.
+    """
 
     file: Production
     since: float | None = None
@@ -34,67 +40,67 @@ _downloads: list[_Download] = []  # the oldest first
 
 @asynccontextmanager
 async def download(file: Production) -> AsyncIterator[_Download]:
-    """A file on its way; at the end nobody waits for it any more."""
-    found = _Download(file)
-    _downloads.append(found)
+    """Registers a download; cancels its production at the end."""
+    registered = _Download(file)
+    _downloads.append(registered)
     try:
-        yield found
+        yield registered
     finally:
-        _downloads.remove(found)
-        file.leave()
+        _downloads.remove(registered)
+        file.cancel()
 
 
 def make_room() -> None:
-    """Gives up whoever has been reading longest, while what is on its way takes too much room.
+    """Drops the oldest downloads while all unsent bytes together exceed `DOWNLOADS_MB`.
 
     Raises:
-        BusyError: nobody has been reading for long.
+        BusyError: all downloads are younger than `GRACE`.
     """
     now = asyncio.get_running_loop().time()
-    for one in [*_downloads]:
+    for active in [*_downloads]:
         if sum(other.file.waiting for other in _downloads) <= DOWNLOADS_MB * 2**20:
             return
-        if one.since is None:
+        if active.since is None:
             continue
-        if now - one.since < GRACE:
+        if now - active.since < GRACE:
             break
-        one.file.leave()
-        if one.limit is not None:
-            one.limit.reschedule(now)
-    if sum(one.file.waiting for one in _downloads) > DOWNLOADS_MB * 2**20:
-        raise BusyError("The files of others are still on their way: try again in a moment.")
+        active.file.cancel()
+        if active.limit is not None:
+            active.limit.reschedule(now)
+    if sum(active.file.waiting for active in _downloads) > DOWNLOADS_MB * 2**20:
+        raise BusyError("This server is still sending other files: try again in a moment.")
 
 
-def end() -> None:
-    """Gives up what is still being made; what is ready may arrive."""
-    for one in [*_downloads]:
-        if not one.file.ended:
-            one.file.leave(BusyError(ENDING))
+def cancel_unfinished() -> None:
+    """Cancels unfinished files at shutdown; finished ones are still sent."""
+    for active in [*_downloads]:
+        if not active.file.ended:
+            active.file.cancel(BusyError(SHUTTING_DOWN))
 
 
-async def send_file(send: Send, one: _Download, status: int, headers: Mapping[str, str]) -> None:
-    """Sends headers, and the file piece by piece, each when the one before has gone.
+async def send_file(send: Send, download: _Download, status: int, headers: Mapping[str, str]) -> None:
+    """Sends the headers and then the file piece by piece.
 
     Raises:
-        StoppedError: nobody reads it.
-        Exception: it could not be made to its end.
+        ClientLeftError: the client reads too slowly.
+        Exception: the exception of the file's production.
     """
     clock, allowed = asyncio.get_running_loop().time, PATIENCE
-    one.since = clock()
+    download.since = clock()
     await begin(send, status, headers)
-    while piece := await one.file.take():
+    while piece := await download.file.take():
         began = clock()
         try:
-            async with asyncio.timeout(allowed) as one.limit:
+            async with asyncio.timeout(allowed) as download.limit:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except TimeoutError:
-            raise StoppedError from None
-        one.limit = None
+            raise ClientLeftError from None
+        download.limit = None
         allowed += len(piece) / PACE - (clock() - began)
     await send({"type": "http.response.body", "body": b""})
 
 
 async def begin(send: Send, status: int, headers: Mapping[str, Any]) -> None:
-    """Sends the head of an answer."""
+    """Sends the status and the headers of an answer."""
     encoded = [(key.lower().encode("latin-1"), str(value).encode("latin-1")) for key, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})

@@ -1,7 +1,7 @@
-"""Tokens: what a file needs and no address holds, for as long as the tab that shows it is open.
+"""Tokens: give an export access to data of an open tab that is not in the URL.
 
-A token is 128 random bits. It leads to an upload, to long matrices, or to something that the page offers and no link describes, such as
-the pictures of a training; and it says which session asks, whose files take turns with those of others.
+A token is 128 random bits. It stands for an upload, long matrices, or offers that no link describes, such as
+the pictures of a training run. It also identifies the session in the fair queue.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attention import File, FileError
 from pages.ui.knobs.session import session
-from pages.ui.knobs.texts import sizes_in_link, whole_text
+from pages.ui.knobs.texts import full_text, sizes_in_link
 
-MOST_OFFERS = 32  # of one tab; the oldest goes
+MOST_OFFERS = 32  # of one tab; the oldest is dropped
 
 
 class Offer(NamedTuple):
-    """A file that a page can make, and no address describes: its media type, what a browser calls it, and what makes it."""
+    """A file that a page can make but no URL describes: its media type, its name in the browser, and its maker."""
 
     media_type: str
     file_name: str
@@ -32,14 +32,14 @@ class Offer(NamedTuple):
 
 @dataclass(eq=False)
 class Tab:
-    """What the links of one tab need. Its session alone keeps it, so it goes with that.
+    """The export data of one tab. Only its session references it, so it ends with the session.
 
     Attributes:
-        session: the name that Streamlit has for it.
-        token: what its links carry; an upload that is replaced changes it.
-        file: the uploaded file with attention.
+        session: Streamlit's session id.
+        token: the token in the tab's links; it changes when an upload is replaced.
+        file: the uploaded attention file.
         matrices: the texts of the matrices that are too long for a link, by name.
-        offers: by their names.
+        offers: the offers by name.
     """
 
     session: str
@@ -50,31 +50,31 @@ class Tab:
 
     @property
     def open(self) -> bool:
-        """Whether somebody still has the tab open."""
+        """Whether the tab is still open."""
         return not runtime.exists() or runtime.get_instance().is_active_session(self.session)
 
 
 _TABS: WeakValueDictionary[str, Tab] = WeakValueDictionary()  # by token
 
 
-def tab() -> Tab:
-    """The tab whose script runs, with a token for what it shows now."""
+def current_tab() -> Tab:
+    """The tab of the running script, with a token for its current state."""
     ours = session()
     if ours.exports is None:
         context = get_script_run_ctx()
         ours.exports = Tab(context.session_id if context else "")
-    found: Tab = ours.exports
-    matrices = {name: text for name in sizes_in_link() if (text := whole_text(name)) is not None}
-    if not found.token or found.file is not ours.file or found.matrices != matrices:
-        _TABS.pop(found.token, None)
-        found.token, found.file, found.matrices = secrets.token_urlsafe(16), ours.file, matrices
-        _TABS[found.token] = found
-    return found
+    current: Tab = ours.exports
+    matrices = {name: text for name in sizes_in_link() if (text := full_text(name)) is not None}
+    if not current.token or current.file is not ours.file or current.matrices != matrices:
+        _TABS.pop(current.token, None)
+        current.token, current.file, current.matrices = secrets.token_urlsafe(16), ours.file, matrices
+        _TABS[current.token] = current
+    return current
 
 
 def offer(name: str, offered: Offer) -> None:
-    """Lets the links of this tab ask for a file under a name, until another takes its place or the tab is closed."""
-    offers = tab().offers
+    """Registers a file for the links of this tab, until another one has the same name or the tab closes."""
+    offers = current_tab().offers
     offers.pop(name, None)
     offers[name] = offered
     while len(offers) > MOST_OFFERS:
@@ -82,18 +82,18 @@ def offer(name: str, offered: Offer) -> None:
 
 
 def find(token: str) -> Tab:
-    """The open tab with a token.
+    """The open tab with this token.
 
     Raises:
-        GoneError: there is none.
+        GoneError: the tab is closed, or its token has changed.
     """
-    found = _TABS.get(token)
-    if found is None or not found.open:
+    owner = _TABS.get(token)
+    if owner is None or not owner.open:
         raise GoneError(
-            "This file belonged to a page that is closed, or to an upload that was replaced: open the page again and take the file from there."
+            "This file belonged to a closed page or a replaced upload: open the page again and download the file there."
         )
-    return found
+    return owner
 
 
 class GoneError(FileError):
-    """What a token led to is no longer there."""
+    """The data of a token no longer exists."""

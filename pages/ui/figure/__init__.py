@@ -1,4 +1,4 @@
-"""The figure component: Plotly figures in, clicked cells out."""
+"""The figure component: draws Plotly figures and reports clicked cells."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pages.ui.server import served
 
 
 def component() -> Any:
-    """The mounting command."""
+    """Returns the function that mounts the component."""
     return served.component("lab_figure", "attention_figure", FRAME, (SCRIPTS / "figure.css").read_text())
 
 
 def warm() -> None:
-    """Makes the browser fetch what draws figures now. A page does that first of all."""
+    """Makes the browser fetch the figure scripts early; a page calls this first."""
     served.component("warm", "attention_warm", "<i hidden></i>", "")(key="warm", height="content")

@@ -1,10 +1,10 @@
-// The figure as the Lab's pages draw it: its acts go to the server, and into the address.
+// The figure on the Lab's pages: its acts go to the server and into the address.
 
 import { act, isLate, runAgain } from "./address.js";
 import render from "./figure.js";
 
 export default (message) => render(message, {
-  act: (done, defaults, turned) => act(done, defaults, turned, (acts) => message.setStateValue("acts", acts)),
+  act: (action, defaults, knobs) => act(action, defaults, knobs, (acts) => message.setStateValue("acts", acts)),
   isLate,
-  askForRest: runAgain, // what the figure itself asks for is a run of its own fragment
+  requestRest: runAgain, // the figure's own requests run only its fragment
 });

@@ -1,4 +1,4 @@
-"""The component of a row of numbers whose softmax follows a temperature slider without the server."""
+"""The component that shows the softmax of a row of numbers, with a temperature slider that works in the browser."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pages.ui.server import served
 
 _HTML = """
 <div class="shares">
-  <label>Temperature <span>cold</span> <input type="range"> <span>hot</span> <output></output></label>
+  <label>Temperature <span>low</span> <input type="range"> <span>high</span> <output></output></label>
   <div class="lines"></div>
   <p role="status"></p>
 </div>
@@ -32,5 +32,5 @@ _STYLE = """
 
 
 def component() -> Any:
-    """The mounting command."""
+    """Returns the function that mounts the component."""
     return served.component("shares", "attention_shares", _HTML, _STYLE)

@@ -1,8 +1,8 @@
-// Fetches Plotly and the figure's own scripts while the server still works out the first picture.
+// Fetches Plotly and the figure's scripts while the server computes the first picture.
 
 import { loadPlotly } from "./message.js";
 
 export default function render() {
-  loadPlotly().catch(() => {}); // who draws will try again, and say so
+  loadPlotly().catch(() => {}); // the figure tries again, and reports an error
   import("./lab_figure.js").catch(() => {});
 }

@@ -1,4 +1,4 @@
-"""What a person has done, as the server hears of it: from the page, with a number each, or from Streamlit's own widgets."""
+"""User actions as they reach the server: numbered ones from the page, others from Streamlit's own widgets."""
 
 from __future__ import annotations
 
@@ -12,61 +12,62 @@ from pages.ui.knobs import inputs
 from pages.ui.knobs.session import Session, session
 
 ADDRESS = "address"
-"""The key of the component that brings acts of the whole page."""
-_MOST = 1000  # acts in a message, and keys of a state
+"""The key of the component that sends the page's own actions, such as Back and Forward."""
+_MOST = 1000  # actions in a message, and keys of a state
 
 
-def take() -> bool:
-    """Applies the acts of the page that no run has taken yet; whether one of them was a whole state, by Back or Forward.
+def apply_actions() -> bool:
+    """Applies the pending actions of the page. Returns whether one of them, by Back or Forward, replaced the whole state.
 
-    Not in a callback: a run that Streamlit stops would lose it. An act that was taken has raised the number of the session.
+    Not for callbacks, whose actions are lost when Streamlit stops the run. `Session.number` is that of the last applied action.
     """
-    ours, whole = session(), False
-    for act in _waiting(ours):
-        ours.taking = True
+    ours, state_replaced = session(), False
+    for action in _pending(ours):
+        ours.applying_action = True
         try:
-            whole |= _apply(ours, act)
+            state_replaced |= _apply(ours, action)
         except Exception:
-            ours.number = act["number"]  # it would raise again in every run
+            ours.last_action = action["number"]  # otherwise it would raise again in every run
             raise
         finally:
-            ours.taking = False
-        ours.number = act["number"]
-    return whole
+            ours.applying_action = False
+        ours.last_action = action["number"]
+    return state_replaced
 
 
-def _waiting(ours: Session) -> list[dict[str, Any]]:
-    """The acts that are newer than the last that was taken, in their order."""
-    found: dict[int, dict[str, Any]] = {}
+def _pending(ours: Session) -> list[dict[str, Any]]:
+    """The actions newer than the last applied one, in order."""
+    actions: dict[int, dict[str, Any]] = {}
     for key in (ADDRESS, *ours.handlers):
-        for act in _sent(ours, key):
-            found.setdefault(act["number"], act)
-    return [found[number] for number in sorted(found)]
+        for action in _sent(ours, key):
+            actions.setdefault(action["number"], action)
+    return [actions[number] for number in sorted(actions)]
 
 
 def _sent(ours: Session, key: str) -> Iterator[dict[str, Any]]:
-    """The acts that a component has sent to this session, and what the page had seen by then."""
+    """The actions that a component has sent to this session. Forgets replaced widgets once the page has seen their answer."""
     state = st.session_state.get(key, None)
     message = state.get("acts") if isinstance(state, dict) else None
     if not isinstance(message, dict) or message.get("session") not in ("", ours.name):
         return
-    seen, acts = message.get("seen"), message.get("acts")
-    if isinstance(seen, int) and seen >= ours.replaced_in and ours.replaced_in:
-        ours.replaced, ours.replaced_in = {}, 0
-    for act in acts[:_MOST] if isinstance(acts, list) else ():
-        number = act.get("number") if isinstance(act, dict) else None
-        if isinstance(number, int) and ours.number < number < 2**53:
-            yield act
+    last_answer, actions = message.get("seen"), message.get("acts")
+    if isinstance(last_answer, int) and last_answer >= ours.replaced_in and ours.replaced_in:
+        ours.replaced_widgets, ours.replaced_in = {}, 0
+    for action in actions[:_MOST] if isinstance(actions, list) else ():
+        number = action.get("number") if isinstance(action, dict) else None
+        if isinstance(number, int) and ours.last_action < number < 2**53:
+            yield action
 
 
-def _apply(ours: Session, act: dict[str, Any]) -> bool:
-    state, key = act.get("state"), act.get("key")
+def _apply(ours: Session, action: dict[str, Any]) -> bool:
+    """Applies one action. Returns whether it replaced the whole state."""
+    state, key = action.get("state"), action.get("key")
     if isinstance(state, dict):
         texts = {name: text for name, text in list(state.items())[:_MOST] if isinstance(text, str)}
-        inputs.restore(with_current_keys(texts).texts)
+        inputs.restore_state(with_current_keys(texts).texts)
         return True
     on_click, on_turn = ours.handlers.get(str(key), (None, None))
-    cell, knob = act.get("cell"), act.get("knob")
+    cell, knob = action.get("cell"), action.get("knob")
     if isinstance(cell, dict) and on_click and all(isinstance(cell.get(side), int) for side in "xy"):
         on_click(str(cell.get("step")), cell["x"], cell["y"])
     if isinstance(knob, dict) and on_turn:

@@ -1,4 +1,4 @@
-"""Continuing a notebook as one's own matrices, with the same digits."""
+"""A button that copies a notebook's numbers, with all digits, into the source “matrices”."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from attention.sources.given import carried
 from attention.sources.knobs import DIVISOR, GIVEN, GIVEN_HEADS, GIVES, MORE, VALID
 from attention.sources.reading.text import write
 from pages.ui.knobs.matrices import EDITOR
-from pages.ui.knobs.session import acted, session
-from pages.ui.knobs.texts import keep
-from pages.ui.notes import say_later
+from pages.ui.knobs.session import count_action, session
+from pages.ui.knobs.texts import store
+from pages.ui.notes import show_later
 from pages.ui.server.traces import trace_of
 
 
-def offer(source: Notebook) -> None:
-    """A button that makes the shown sequence the person's own matrices."""
+def copy_button(source: Notebook) -> None:
+    """Draws the button that copies the shown sequence into the user's own matrices."""
     st.button(
         "Continue with these matrices",
         key="continue",
-        on_click=_continue,
+        on_click=_copy,
         args=(source,),
-        help="Fills the source “matrices” with these numbers, to change and go on from.",
+        help="Copies these numbers into the source “matrices”, where you can change them.",
     )
 
 
-def _continue(source: Notebook) -> None:
-    found = carried(trace_of(source), 0)
-    if found is None:
-        say_later("This notebook has no scores and values: it cannot be continued.")
+def _copy(source: Notebook) -> None:
+    result = carried(trace_of(source), 0)
+    if result is None:
+        show_later("This notebook has no scores and values, so its numbers cannot be copied.")
         return
-    beside = [name for names in MORE.values() for name in names]  # nothing of what stood there before is meant
-    texts = {name: write(found.matrices.get(name, ())) for name in ("w_o", *beside, *found.matrices)}
+    optional = [name for names in MORE.values() for name in names]  # cleared, so that no earlier matrix remains
+    texts = {name: write(result.matrices.get(name, ())) for name in ("w_o", *optional, *result.matrices)}
     for name, text in texts.items():
-        keep(name, text)
-    given = next(gives for gives, names in GIVEN.items() if found.matrices.keys() <= {*names, *MORE[gives]})
-    alone = {one.key: one.default for one in (GIVEN_HEADS, DIVISOR, VALID)}
-    knobs = {"source": "matrices", GIVES.key: given, **alone, **found.knobs}
+        store(name, text)
+    matrix_kind = next(kind for kind, names in GIVEN.items() if result.matrices.keys() <= {*names, *MORE[kind]})
+    defaults = {knob.key: knob.default for knob in (GIVEN_HEADS, DIVISOR, VALID)}
+    knobs = {"source": "matrices", GIVES.key: matrix_kind, **defaults, **result.knobs}
     st.session_state.update(knobs)
-    session().source = "matrices"  # its knobs are these, and none that was laid by
+    session().source = "matrices"  # so that no stashed knobs overwrite these
     st.session_state[EDITOR] = False
-    acted()
-    for sentence in found.lost:
-        say_later(sentence)
+    count_action()
+    for sentence in result.lost:
+        show_later(sentence)

@@ -1,4 +1,4 @@
-"""The row of controls above the maps: what the figure component is told to draw, on every page the same."""
+"""The row of controls above the maps, which the figure component draws on every page."""
 
 from __future__ import annotations
 
@@ -11,97 +11,111 @@ from attention.formula.config import BRING_THEIR_OWN
 from attention.formula.knobs import Knob
 from attention.formula.names import WEIGHTS
 from attention.formula.ranges import Choice, in_url
-from attention.pictures.contract import Control, Own
+from attention.pictures.contract import Control, OverrideNote
 from attention.pictures.controls import control
 from attention.pictures.view import HEAD, LAYER
 from attention.sources.knobs import CALLED
-from pages.ui.knobs.inputs import held_of_source, its_own, now
-from pages.ui.knobs.table import COLORS, HELD, KNOBS, OF_COMPARE, above, offered
-from pages.ui.knobs.widgets import here, left_open, standing
+from pages.ui.knobs.inputs import brings_own_formula, current_value, inline_knobs_of_source
+from pages.ui.knobs.table import COLORS, COMPARE_KEYS, HELD, KNOBS, allowed_range, knobs_above_maps
+from pages.ui.knobs.widgets import current_knobs, open_knobs, standing
 
-NAMES = tuple(
-    one.key
-    for one in sorted(KNOBS.values(), key=lambda one: one.place)
-    if one.held and one.label and not one.when[0] and one.key not in OF_COMPARE
+CONTROL_NAMES = tuple(
+    knob.key
+    for knob in sorted(KNOBS.values(), key=lambda knob: knob.place)
+    if knob.held and knob.label and not knob.when[0] and knob.key not in COMPARE_KEYS
 )
-"""The controls by name; those that make sense with some values of another, such as the size of a mask, go with it; a page may have more."""
+"""The names of the controls. A control that depends on another one, such as the size of a mask, belongs to that name. Pages may add more."""
 
 
-class Stand(NamedTuple):
-    """A state that controls show: the name of its source, and the value of each knob by its key."""
+class ControlState(NamedTuple):
+    """The state shown by the controls: the name of its source, and a function from a knob's key to its value."""
 
     source: str
     value: Callable[[str], Any]
 
 
-def row(
+def control_row(
     layer: Layer | None,
     layers: Sequence[Layer] = (),
     cell: Cell | None = None,
     only: Sequence[str] | None = None,
     more: Sequence[Knob] = (),
-    of: Stand | None = None,
+    of: ControlState | None = None,
 ) -> list[Control]:
-    """The controls that a page offers, in their order.
+    """The controls of a page, in order.
 
     Args:
-        layer: the layer that is shown, one of these `layers`; None where the knobs give no trace, and must be turned back.
+        layer: the shown layer; None if the knobs describe no trace and the user must change them.
+        layers: all layers of the trace.
         cell: the chosen cell.
-        only: the `NAMES` of those that the page has a use for; None: all.
+        only: the `CONTROL_NAMES` of the controls that the page uses; None for all.
         more: knobs that only this page has.
-        of: whose knobs they are, where it is not the state of the address.
+        of: the state to show, if it is not that of the address.
     """
-    of = of or Stand(standing("source"), now)
-    drawn = [(knob, offered(knob), of.value(knob.key)) for knob in above(of.source)]
+    of = of or ControlState(standing("source"), current_value)
+    drawn = [(knob, allowed_range(knob), of.value(knob.key)) for knob in knobs_above_maps(of.source)]
     if layer is not None and of.source in BRING_THEIR_OWN:
-        still = {one.key for one in what_if.KNOBS if one.name not in layer.turnable}
-        drawn = [one for one in drawn if one[0].key not in still]
+        fixed = {knob.key for knob in what_if.KNOBS if knob.name not in layer.turnable}
+        drawn = [entry for entry in drawn if entry[0].key not in fixed]
     if len(layers) > 1:
-        names = tuple(one.name.removeprefix("layer ") or str(i) for i, one in enumerate(layers))
+        names = tuple(layer.name.removeprefix("layer ") or str(i) for i, layer in enumerate(layers))
         drawn.append((LAYER, Choice(tuple(range(len(layers))), names), of.value(LAYER.key)))
     if layer is not None and cell is not None and layer.n_heads > 1:
         drawn.append((HEAD, Choice(tuple(range(layer.n_heads))), cell.head))
     if layer is not None and layer.has(WEIGHTS):
-        drawn.append((COLORS, offered(COLORS), now(COLORS.key)))
-    drawn += [(knob, offered(knob), now(knob.key)) for knob in more]
-    wanted = [names for names in (left_open(), only) if names is not None]
+        drawn.append((COLORS, allowed_range(COLORS), current_value(COLORS.key)))
+    drawn += [(knob, allowed_range(knob), current_value(knob.key)) for knob in more]
+    allowed = [names for names in (open_knobs(), only) if names is not None]
     return [
         control(knob, within, value, layer)
-        for knob, within, value in sorted(drawn, key=lambda one: one[0].place)
-        if all((knob.when[0] or knob.key) in names for names in wanted)
+        for knob, within, value in sorted(drawn, key=lambda entry: entry[0].place)
+        if all((knob.when[0] or knob.key) in names for names in allowed)
     ]
 
 
-def own(layer: Layer, where: str = "", changed: str = "") -> Own | None:
-    """What is said beside the maps of a source that brings its own formula, and the knobs that lead back to it where one is turned.
+def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideNote | None:
+    """The line beside the maps about overridden knobs and interventions, with the knob values that undo the overrides.
 
-    `where` it is turned is said of a source with more than that. What is `changed` inside the model comes first.
+    Args:
+        layer: the shown layer.
+        where: the part of the source in which the knobs act, such as "this head only"; empty for all of it.
+        changed: the sentence about interventions inside the model, which comes first.
     """
-    turned = bool(turned_knobs.changed(layer))
-    said = (
+    is_overridden = bool(turned_knobs.changed(layer))
+    sentence = (
         turned_knobs.said(layer, f"the {CALLED.get(standing('source'), standing('source'))}'s", where)
-        if its_own() and (turned or not changed)
+        if brings_own_formula() and (is_overridden or not changed)
         else ""
     )
-    if not (said or changed):
+    if not (sentence or changed):
         return None
-    back = {one.key: one.default for one in held_of_source() if turned}
-    return {"said": f"{changed} {said}".strip(), "back": back, "changed": bool(changed)}
+    defaults = {knob.key: knob.default for knob in inline_knobs_of_source() if is_overridden}
+    return {"text": f"{changed} {sentence}".strip(), "reset": defaults, "changed": bool(changed)}
 
 
 def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
-    """What the held knobs are where the address does not name them, and those that only this page has; the page writes it by itself."""
-    known, chosen = here(), standing("source")
-    keys = [key for key in HELD if key not in OF_COMPARE and chosen in (known[key].sources or (chosen,))]
-    return {key: in_url(known[key].default) for key in (*keys, *(one.key for one in more))}
+    """The URL defaults of the inline knobs and of `more`; the page itself writes their changes into the address."""
+    known, chosen = current_knobs(), standing("source")
+    keys = [key for key in HELD if key not in COMPARE_KEYS and chosen in (known[key].sources or (chosen,))]
+    return {key: in_url(known[key].default) for key in (*keys, *(knob.key for knob in more))}
 
 
 def with_buttons(controls: Sequence[Control], name: str, buttons: list[str] | None = None) -> list[Control]:
-    """The controls, of which one has all its options, or these, as `buttons` side by side."""
-    return [{**one, "buttons": buttons or one["options"]} if one["name"] == name else one for one in controls]
+    """The controls; the one called `name` shows its options, or only these `buttons`, as buttons side by side."""
+    return [
+        {**control, "buttons": buttons or control["options"]} if control["name"] == name else control
+        for control in controls
+    ]
 
 
 def with_mask_buttons(controls: Sequence[Control]) -> list[Control]:
-    """The controls with the usual kinds of masks as buttons: custom where cells have been clicked, and always what is in use."""
-    usual = [*[what_if.OWN] * its_own(), "none", "causal", "window", "prefix", *["custom"] * bool(now("cells"))]
-    return with_buttons(controls, "mask", usual if now("mask") in usual else [*usual, now("mask")])
+    """The controls with the usual masks as buttons; custom only if cells were clicked, and always the current mask."""
+    usual = [
+        *[what_if.OWN] * brings_own_formula(),
+        "none",
+        "causal",
+        "window",
+        "prefix",
+        *["custom"] * bool(current_value("cells")),
+    ]
+    return with_buttons(controls, "mask", usual if current_value("mask") in usual else [*usual, current_value("mask")])

@@ -1,4 +1,4 @@
-"""The file with attention that a person uploads: it stays with the session, and the address has its name and its digest."""
+"""The attention file that the user uploads. It stays in the session; the address has its name and digest."""
 
 from __future__ import annotations
 
@@ -15,75 +15,80 @@ from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import LIMITS
 from pages.ui.knobs.widgets import Knobs
-from pages.ui.notes import plain, say_later
+from pages.ui.notes import plain, show_later
 from pages.ui.server import turns, uploads
 
 _KEY = "file_upload"
-_LONGEST_NAME = 200  # characters that stand in the address
+_LONGEST_NAME = 200  # characters in the address
 
 
-def file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
-    """The file that the address asks for, as name:digest, with the field that takes one: where one looks, as long as it is missing.
+def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
+    """The uploaded file that the address requests. Draws the upload field: in `wide`, above the maps, while the file is missing.
+
+    Args:
+        knobs: the reader of the page's knobs.
+        asked: the requested file as name:digest.
+        wide: the container above the maps.
 
     Raises:
-        AwaitedError: it is not here.
+        AwaitedError: the requested file has not been uploaded.
     """
-    there = session().file
-    here = there is not None and asked == _named(there)
-    if not (here and knobs.locked):
-        with nullcontext() if here else wide:
+    uploaded = session().file
+    is_present = uploaded is not None and asked == _name_and_digest(uploaded)
+    if not (is_present and knobs.locked):
+        with nullcontext() if is_present else wide:
             st.file_uploader(
-                "Another file" if here else "A file with attention",
+                "Another file" if is_present else "Attention file",
                 key=_KEY,
                 type=[ending.removeprefix(".") for ending in ENDINGS],
                 on_change=_uploaded,
-                help="weights [head query key] or [layer head query key]; or query, key and value; or scores; or what was exported here.",
+                help="Arrays named weights [head query key] or [layer head query key]; or query, key and value; or scores; or a file exported from Attention Lab.",
             )
             if problem := session().file_problem:
                 st.error(plain(problem))
-    if there is None or not here:
+    if uploaded is None or not is_present:
         raise not_here(asked)
     if not knobs.locked:
-        size = f"{len(there.content):,} bytes"
+        size = f"{len(uploaded.content):,} bytes"
         st.caption(
-            plain(f"{quoted(there.name)} ({size}) stays in this browser tab. The link has its name and its digest.")
+            plain(f"{quoted(uploaded.name)} ({size}) stays in this browser tab. The link has only its name and digest.")
         )
-    return there
+    return uploaded
 
 
-def here(asked: str) -> File | None:
-    """The file that was uploaded here, if it is called so, as name:digest."""
-    there = session().file
-    return there if there is not None and asked == _named(there) else None
+def find_uploaded(asked: str) -> File | None:
+    """The uploaded file if it is the requested one (name:digest), otherwise None."""
+    uploaded = session().file
+    return uploaded if uploaded is not None and asked == _name_and_digest(uploaded) else None
 
 
 def _uploaded() -> None:
-    """Takes the file that was chosen, unless its names and sizes say that nothing can be shown of it."""
+    """Stores the uploaded file, unless the names and sizes of its arrays show that it cannot be used."""
     chosen, ours = st.session_state[_KEY], session()
     ours.file_problem = ""
     if chosen is None:
         return
     try:
         content = uploads.content(chosen)
-        with turns.aside():  # a large file takes a moment, whatever it holds
-            found = File.of(_short(chosen.name), content, LIMITS.trace_mb * 2**20, LIMITS.tokens)
-            _ = found.needs
+        with turns.without_turn():  # any large file takes a moment to read
+            uploaded = File.of(_short(chosen.name), content, LIMITS.trace_mb * 2**20, LIMITS.tokens)
+            _ = uploaded.needs
     except AttentionError as error:
         ours.file_problem = str(error)
         return
-    name, _, digest = str(inputs.now(FILE.key)).rpartition(":")
-    if ours.file is None and name == found.name and digest != found.digest:
-        say_later(f"The link shows another {quoted(name)}; the one that was uploaded has other bytes, and is shown.")
-    ours.file = found
-    uploads.hold(found)
-    inputs.hold({FILE.key: _named(found)})
+    name, _, digest = str(inputs.current_value(FILE.key)).rpartition(":")
+    if ours.file is None and name == uploaded.name and digest != uploaded.digest:
+        show_later(f"The uploaded {quoted(name)} is not the same file as in the link. The page shows the uploaded one.")
+    ours.file = uploaded
+    uploads.count_file(uploaded)
+    inputs.hold({FILE.key: _name_and_digest(uploaded)})
 
 
 def _short(name: str) -> str:
-    """The name of a file as it can stand in an address, with its ending."""
+    """A file name short enough for an address, with its extension."""
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
 
 
-def _named(file: File) -> str:
-    """A file as it stands in the address."""
+def _name_and_digest(file: File) -> str:
+    """The file's name and digest, as in the address."""
     return f"{file.name}:{file.digest}"

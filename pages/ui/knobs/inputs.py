@@ -1,6 +1,6 @@
-"""What the knobs of a page stand at: carried from page to page, said in the address, turned by a hand.
+"""The current values of the knobs: carried from page to page, written into the address, changed by the user.
 
-It is one long file because all of it writes the same few places: the widgets' values, what a hand has turned, the address.
+The file is long because every function writes the same few places: widget values, pending values, and the address.
 """
 
 from __future__ import annotations
@@ -21,308 +21,313 @@ from attention.sources import second
 from attention.sources.cutting import SYMBOLS
 from attention.sources.divisors import Divisors
 from attention.sources.link_aliases import with_current_keys
-from pages.ui.knobs.session import Replaced, Session, acted, session
+from pages.ui.knobs.session import ReplacedWidget, Session, count_action, session
 from pages.ui.knobs.table import (
     COLORS,
+    COMPARE_KEYS,
     HEAD,
     HELD,
     KEY,
     KNOBS,
     LAYER,
     LIMITS,
-    OF_COMPARE,
     QUERY,
     STEP,
     VIEW,
-    layer_of,
-    of,
-    offered,
+    allowed_range,
+    knobs_of,
+    layer_knobs,
 )
 from pages.ui.knobs.texts import LONGEST_IN_LINK, sizes_in_link, too_long
-from pages.ui.knobs.widgets import Knobs, here, locked, standing
+from pages.ui.knobs.widgets import Knobs, current_knobs, is_locked, standing
 from pages.ui.notes import Notes
 
 
 def state(whole: bool = False) -> dict[str, str]:
-    """The shared knobs that differ from their defaults, as they stand in the URL.
+    """The shared knobs that differ from their defaults, with their URL values.
 
-    With `whole` also the matrices that are too long for a URL.
+    With `whole` it includes the matrices that are too long for a URL.
     """
-    # Copied at once: a look into it costs as much as drawing a line of text.
-    ours, there = session(), st.session_state.to_dict()
-    read = (key for key in KNOBS if key not in HELD or key in ours.read)
-    values = {key: ours.asked_for[key] if key in ours.asked_for else in_url(there.get(key)) for key in read}
-    values |= {name: text for name, text in ours.large.items() if text}
+    # One copy: each access to the session state costs as much as drawing a line of text.
+    ours, widget_values = session(), st.session_state.to_dict()
+    read = (key for key in KNOBS if key not in HELD or key in ours.knobs_read)
+    values = {key: ours.requested[key] if key in ours.requested else in_url(widget_values.get(key)) for key in read}
+    values |= {name: text for name, text in ours.long_matrices.items() if text}
     if not whole:
         values |= {name: "" for name in SYMBOLS if len(values[name]) > LONGEST_IN_LINK}
-    known = here()
+    known = current_knobs()
     return {key: value for key, value in values.items() if value and value != in_url(known[key].default)}
 
 
-def modes() -> dict[str, str]:
-    """What the address says of how the state is shown, beside the state itself."""
+def display_parameters() -> dict[str, str]:
+    """The address parameters that select how the state is displayed: ``lock`` and ``present``."""
     address = session().address
     return {key: address[key] for key in ("lock", "present") if key in address}
 
 
-def of_pages() -> dict[str, str]:
-    """The knobs of single pages that differ from their defaults, as they stand in the URL."""
-    drawn = session().defaults
-    now = {key: in_url(st.session_state[key]) for key in drawn if key not in KNOBS and key in st.session_state}
-    return {key: text for key, text in now.items() if text != drawn[key]}
+def page_knobs() -> dict[str, str]:
+    """The knobs of single pages that differ from their defaults, with their URL values."""
+    defaults = session().defaults
+    texts = {key: in_url(st.session_state[key]) for key in defaults if key not in KNOBS and key in st.session_state}
+    return {key: text for key, text in texts.items() if text != defaults[key]}
 
 
 def address() -> dict[str, str]:
-    """What the address says of the page that is shown: the state, its own knobs, and what else stood there before."""
+    """The query parameters of the current page: the state, the page's own knobs, and unknown parameters of the old address."""
     ours = session()
-    there = st.session_state.to_dict()
-    now = {key: in_url(there[key]) for key in ours.read if key in there}
-    now = {
-        key: text for key, text in now.items() if text != ours.defaults[key] and not (key in SYMBOLS and too_long(key))
+    widget_values = st.session_state.to_dict()
+    current = {key: in_url(widget_values[key]) for key in ours.knobs_read if key in widget_values}
+    current = {
+        key: text
+        for key, text in current.items()
+        if text != ours.defaults[key] and not (key in SYMBOLS and too_long(key))
     }
-    waits = {
-        key: text for key, text in state().items() if key not in now and key in ours.asked_for
-    }  # of another source, say
-    other = {key: text for key, text in ours.address.items() if key not in KNOBS and key not in ours.defaults}
-    found = {**other, **waits, **now}
-    first = {key: found[key] for key in ours.address if key in found}  # what stood there keeps its place
-    return first | found
+    # Requested but not read yet, for example by another source.
+    waiting = {key: text for key, text in state().items() if key not in current and key in ours.requested}
+    unknown = {key: text for key, text in ours.address.items() if key not in KNOBS and key not in ours.defaults}
+    parameters = {**unknown, **waiting, **current}
+    in_old_order = {key: parameters[key] for key in ours.address if key in parameters}
+    return in_old_order | parameters
 
 
 def finish(failed: bool) -> dict[str, str]:
-    """Ends a run of the whole page, and gives its address. Where it `failed`, what it has not read stays as it was."""
+    """The query parameters at the end of a full run. After a `failed` run, parameters that were not read stay unchanged."""
     ours = session()
     if failed:
         unread = {
-            key: text for key, text in ours.address.items() if key not in ours.read and key not in st.session_state
+            key: text
+            for key, text in ours.address.items()
+            if key not in ours.knobs_read and key not in st.session_state
         }
-        ours.asked_for = {**unread, **ours.asked_for}
-    ours.taken, ours.restoring = {}, False
-    found = address()
+        ours.requested = {**unread, **ours.requested}
+    ours.consumed, ours.restoring = {}, False
+    parameters = address()
     if failed:
-        found = {**{key: text for key, text in ours.address.items() if key not in ours.read}, **found}
-    return found
+        parameters = {**{key: text for key, text in ours.address.items() if key not in ours.knobs_read}, **parameters}
+    return parameters
 
 
 def carry_over(title: str) -> None:
-    """Gives a page the knobs of the page before it, and of the hand. Called before any knob is read."""
+    """Restores the knobs of the previous page and applies pending values. Call it before any knob is read."""
     ours = session()
-    another = ours.page not in ("", title)
-    # What a run has taken that was stopped is asked for again.
-    ours.asked_for, ours.taken = {**ours.taken, **ours.asked_for}, {}
+    page_changed = ours.page not in ("", title)
+    # A run that was stopped has consumed these without effect.
+    ours.requested, ours.consumed = {**ours.consumed, **ours.requested}, {}
     _undo_late_values(ours)
-    if another:
-        ours.first = None
-        st.session_state.update(ours.kept)
-        ours.address = modes()
+    if page_changed:
+        ours.first_state = None
+        st.session_state.update(ours.carried_knobs)
+        ours.address = display_parameters()
         _follow_link(title)
-    st.session_state.update(ours.turned)
-    ours.turned = {}
+    st.session_state.update(ours.pending_values)
+    ours.pending_values = {}
     _carry_to_source(first=not ours.page)
-    # A page about masks opens with one; an address and a state file mean what they say.
-    as_asked = ours.restoring or "mask" in ours.asked_for or locked()
-    if another and title == "Masks" and not as_asked and standing("mask") in ("", "none") and first_mask():
-        st.session_state["mask"] = first_mask()
-    ours.read.clear()
+    # The Masks page opens with a mask, unless a link or a state file says otherwise.
+    mask_requested = ours.restoring or "mask" in ours.requested or is_locked()
+    if page_changed and title == "Masks" and not mask_requested and standing("mask") in ("", "none") and default_mask():
+        st.session_state["mask"] = default_mask()
+    ours.knobs_read.clear()
 
 
 def _undo_late_values(ours: Session) -> None:
-    """Sets widgets again that Back has set, and that a message from before the page knew it says otherwise of."""
-    for key, one in [*ours.replaced.items()]:
-        if not one.set or key in ours.asked_for or key not in st.session_state:
+    """Restores widgets that Back replaced and that a late message of the page set to their earlier values."""
+    for key, widget in [*ours.replaced_widgets.items()]:
+        if not widget.is_applied or key in ours.requested or key not in st.session_state:
             continue
-        now = st.session_state[key]
-        if now != one.value and now in one.before:
-            st.session_state[key] = one.value
-        elif now != one.value:
-            del ours.replaced[key]  # a person has turned it since
+        current = st.session_state[key]
+        if current != widget.value and current in widget.earlier_values:
+            st.session_state[key] = widget.value
+        elif current != widget.value:
+            del ours.replaced_widgets[key]  # the user has changed it since
 
 
 def _follow_link(title: str) -> None:
-    """Takes over what the link says that has led to this page from another; its other knobs stay what they are."""
-    found, notes = with_current_keys(st.query_params.to_dict())
+    """Applies the parameters of the link that led from another page to this one; all other knobs keep their values."""
+    state, notes = with_current_keys(st.query_params.to_dict())
     session().notes += [note for note in notes if note not in session().notes]
-    link = {key: text for key, text in found.items() if title == "Compare" or key not in OF_COMPARE}
-    ask(link)
+    link = {key: text for key, text in state.items() if title == "Compare" or key not in COMPARE_KEYS}
+    request_values(link)
     session().address |= {key: text for key, text in link.items() if key not in KNOBS}
 
 
 def _carry_to_source(first: bool) -> None:
-    """Lays the knobs after the scores by where a source that brings its own formula is chosen, or left: it begins as it was published.
+    """Stashes the knobs after the scores when the user enters or leaves a source that brings its own formula.
 
-    Who comes back finds them as they were. On the `first` run the link says all, after Back the address.
+    Such a source begins as published; the stashed values return with the other kind of source.
+    Does nothing on the `first` run or after Back, when the address has all values.
     """
     ours = session()
     chosen, before = standing("source"), ours.source
     ours.source = chosen
     if first or ours.restoring or (chosen in BRING_THEIR_OWN) == (before in BRING_THEIR_OWN):
         return
-    keys = [one.key for one in what_if.KNOBS]
+    keys = [knob.key for knob in what_if.KNOBS]
     ours.laid_by[before in BRING_THEIR_OWN] = {key: st.session_state[key] for key in keys if key in st.session_state}
-    waited = ours.laid_by.get(chosen in BRING_THEIR_OWN, {})
-    st.session_state.update({key: waited.get(key, of(chosen)[key].default) for key in keys})
+    stashed = ours.laid_by.get(chosen in BRING_THEIR_OWN, {})
+    st.session_state.update({key: stashed.get(key, knobs_of(chosen)[key].default) for key in keys})
 
 
-def first_mask() -> str:
-    """The mask that a page about masks opens with where there is none; empty where the source has its own."""
-    return "causal" if of(standing("source"))["mask"].default == "none" else ""
+def default_mask() -> str:
+    """The mask with which the Masks page opens if none is chosen; empty if the source has its own."""
+    return "causal" if knobs_of(standing("source"))["mask"].default == "none" else ""
 
 
-def keep(title: str) -> None:
-    """Remembers the knobs for `carry_over`. Called when all that pages share have been read."""
+def remember(title: str) -> None:
+    """Stores the knobs for `carry_over`. Call it when all shared knobs have been read."""
     ours = session()
-    there = st.session_state.to_dict()
-    ours.kept |= {key: there[key] for key in KNOBS if key in there and key not in HELD}
+    values = st.session_state.to_dict()
+    ours.carried_knobs |= {key: values[key] for key in KNOBS if key in values and key not in HELD}
     if ours.page != title:
         ours.handlers = {}
         if ours.exports is not None:
             ours.exports.offers.clear()
     ours.page = title
-    # What was so before the last knob was turned, for who asks what that has changed.
-    found = second.compared(state(whole=True))
-    if not ours.states or found != ours.states[-1]:
-        ours.states = [*ours.states[-1:], found]
+    # The state before the last change, for the button that compares both.
+    current = second.compared(state(whole=True))
+    if not ours.recent_states or current != ours.recent_states[-1]:
+        ours.recent_states = [*ours.recent_states[-1:], current]
 
 
 def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
-    """Reads the knobs that say how a trace is shown, and those that only this page has."""
-    # An old link or state file may have the switch that is one of the `colors` now.
+    """Reads the display knobs of a trace and the `more` knobs that only this page has."""
+    # Old links and state files have a switch that is now one of the `colors`.
     ours = session()
     ours.address.pop("lab_stretch", None)
-    if ours.asked_for.pop("lab_stretch", None) == "true" and not standing(COLORS.key):
-        ours.asked_for[COLORS.key] = "stretched"
+    if ours.requested.pop("lab_stretch", None) == "true" and not standing(COLORS.key):
+        ours.requested[COLORS.key] = "stretched"
     for knob in (VIEW, COLORS, *more):
         Knobs(notes).value(knob)
 
 
 def chosen_cell(notes: Notes, trace: Trace) -> Cell:
-    """The address of one number: layer, step, head, row and column."""
+    """The chosen cell of the trace: layer, step, head, row and column."""
     return view.read_cell(Knobs(notes).value, trace)
 
 
-def asked_cell(notes: Notes) -> Cell:
-    """The address of one number as it is asked for, where nobody has looked whether there is one."""
+def requested_cell(notes: Notes) -> Cell:
+    """The requested cell, without a check that the trace has it."""
     knobs = Knobs(notes)
     layer, step, head, row, column = (knobs.value(knob) for knob in (LAYER, STEP, HEAD, QUERY, KEY))
     return Cell(layer, step, head, row, column)
 
 
-def choose(cell: Cell, layer: Layer | None = None) -> None:
-    """Makes `cell` the chosen one. Only in a callback, before its widgets are drawn again.
+def choose_cell(cell: Cell, layer: Layer | None = None) -> None:
+    """Chooses a cell. Only in a callback, before its widgets are drawn again.
 
-    Given the `layer`, a row or column that the step does not have becomes the last it has.
+    With a `layer`, rows and columns beyond the step's matrix become the last ones.
     """
     cell = view.clamped(cell, layer) if layer is not None else cell
     hold({"layer": cell.layer, "step": cell.step, "head": cell.head, "q": cell.row, "k": cell.column})
 
 
-def turn(turned: dict[str, Any]) -> None:
-    """Takes over what the figure's own controls were let go at; what is not there becomes the last that is. Only in a callback."""
-    known = here()
-    ranges = {key: offered(known[key]) for key in turned if key in HELD}
+def apply_controls(values: dict[str, Any]) -> None:
+    """Sets inline knobs from the figure's controls; values out of range are ignored. Only in a callback."""
+    knobs = current_knobs()
+    ranges = {key: allowed_range(knobs[key]) for key in values if key in HELD}
     hold({
-        key: float(turned[key]) if isinstance(within, Real) else turned[key]
-        for key, within in ranges.items() if within.takes(turned[key])
+        key: float(values[key]) if isinstance(allowed, Real) else values[key]
+        for key, allowed in ranges.items() if allowed.takes(values[key])
     })  # fmt: skip
 
 
 def hold(values: dict[str, Any]) -> None:
-    """Sets held knobs, in a callback or for an act of the page: they are read when the page next runs as a whole."""
-    acted()
+    """Sets inline knobs, in a callback or for an action of the page. The next full run reads them."""
+    count_action()
     ours = session()
-    ours.turned.update(values)
+    ours.pending_values.update(values)
     for key in values:
-        ours.asked_for.pop(key, None)
-        ours.taken.pop(key, None)
+        ours.requested.pop(key, None)
+        ours.consumed.pop(key, None)
 
 
-def now(key: str) -> Any:
-    """What a held knob stands at, by the last hand that turned it."""
-    ours, known = session(), here()
-    if key in ours.turned:
-        return ours.turned[key]
-    if key in ours.asked_for:
-        return known[key].read(ours.asked_for[key], offered(known[key]), known[key].default)[0]
+def current_value(key: str) -> Any:
+    """The current value of an inline knob, pending changes included."""
+    ours, known = session(), current_knobs()
+    if key in ours.pending_values:
+        return ours.pending_values[key]
+    if key in ours.requested:
+        return known[key].read(ours.requested[key], allowed_range(known[key]), known[key].default)[0]
     return st.session_state[key] if key in st.session_state else known[key].default
 
 
-def its_own() -> bool:
+def brings_own_formula() -> bool:
     """Whether the chosen source brings its own formula."""
     return standing("source") in BRING_THEIR_OWN
 
 
-def held_of_source() -> list[Knob]:
-    """The held knobs of the layer that the chosen source has."""
-    return [one for one in layer_of(standing("source")) if one.held]
+def inline_knobs_of_source() -> list[Knob]:
+    """The inline knobs of the chosen source's layer."""
+    return [knob for knob in layer_knobs(standing("source")) if knob.held]
 
 
 Config = TypeVar("Config", AttentionConfig, WhatIf)
 
 
-def config_now(before: Config) -> Config:
-    """The knobs of a source's layer as the hand has left them.
+def current_config(before: Config) -> Config:
+    """The configuration with all pending changes of inline knobs.
 
-    Another d_model has the heads that the sidebar will settle on, not those of the last.
+    A new d_model gets the numbers of heads that the sidebar will choose for it.
     """
-    turned = {one.name: now(one.key) for one in held_of_source()}
-    if isinstance(before, AttentionConfig) and "d_model" in turned:
-        wishes = session().wishes
-        heads, shared = wishes.get("heads", (before.n_heads,))[0], wishes.get("kv_heads", (before.n_kv_heads,))[0]
-        turned["n_heads"] = Divisors.heads(turned["d_model"], LIMITS.heads).nearest(heads)
-        turned["n_kv_heads"] = Divisors.shared(turned["n_heads"]).nearest(shared)
-    return replace(before, **turned)
+    values = {knob.name: current_value(knob.key) for knob in inline_knobs_of_source()}
+    if isinstance(before, AttentionConfig) and "d_model" in values:
+        wishes = session().requested_heads
+        heads, kv_heads = wishes.get("heads", (before.n_heads,))[0], wishes.get("kv_heads", (before.n_kv_heads,))[0]
+        values["n_heads"] = Divisors.heads(values["d_model"], LIMITS.heads).nearest(heads)
+        values["n_kv_heads"] = Divisors.shared(values["n_heads"]).nearest(kv_heads)
+    return replace(before, **values)
 
 
-def cell_now(trace: Trace) -> Cell:
-    """The chosen cell as it was last clicked."""
-    index = min(now("layer"), len(trace.layers) - 1)
+def current_cell(trace: Trace) -> Cell:
+    """The cell that was clicked last, limited to the sizes of the trace."""
+    index = min(current_value("layer"), len(trace.layers) - 1)
     layer = trace.layers[index]
-    names = [one.name for one in layer.steps]
-    step = now("step") if now("step") in names else names[-1]
+    names = [step.name for step in layer.steps]
+    step = current_value("step") if current_value("step") in names else names[-1]
     rows, columns = layer.shape(step)[-2:]
     head, row, column = (
-        max(0, min(now(key), size - 1)) for key, size in (("head", layer.n_heads), ("q", rows), ("k", columns))
+        max(0, min(current_value(key), size - 1))
+        for key, size in (("head", layer.n_heads), ("q", rows), ("k", columns))
     )
     return Cell(index, step, head, row, column)
 
 
-def ask(texts: dict[str, str]) -> None:
-    """Gives knobs what these `texts` say, in the next run that reads them."""
+def request_values(texts: dict[str, str]) -> None:
+    """Requests these URL values; the next run that reads the knobs applies them."""
     ours = session()
     for key in texts:
-        ours.turned.pop(key, None)
-    ours.asked_for.update(texts)
+        ours.pending_values.pop(key, None)
+    ours.requested.update(texts)
 
 
-def ask_for(texts: dict[str, str], page: str) -> None:
-    """Opens a page with the knobs as `texts` say them; every other knob gets its default. Only in a callback."""
+def open_page(texts: dict[str, str], page: str) -> None:
+    """Opens a page with these URL values; every other knob gets its default. Only in a callback."""
     ours = session()
-    defaults = {key: in_url(one.default) for key, one in of(texts.get("source", "")).items()}
-    ask({**ours.defaults, **defaults, **texts})
-    ours.turned, ours.address, ours.restoring = {}, modes(), True
-    ours.next_page, ours.first = page, None
-    acted()
+    defaults = {key: in_url(knob.default) for key, knob in knobs_of(texts.get("source", "")).items()}
+    request_values({**ours.defaults, **defaults, **texts})
+    ours.pending_values, ours.address, ours.restoring = {}, display_parameters(), True
+    ours.next_page, ours.first_state = page, None
+    count_action()
 
 
-def restore(texts: dict[str, str]) -> None:
-    """Goes back to the state that an address says; what no address holds, an uploaded matrix say, stays."""
+def restore_state(texts: dict[str, str]) -> None:
+    """Restores the state of an address. Values that no address holds, such as an uploaded matrix, stay."""
     ours = session()
-    known = of(texts.get("source", ""))
-    defaults = {**ours.defaults, **{key: in_url(one.default) for key, one in known.items()}}
-    now = {**ours.address, **state(), **of_pages(), **ours.turned}
-    wanted = {key: defaults[key] for key in now if key in defaults and key not in texts} | texts
-    for key, text in wanted.items():
-        if key in ours.ranges and key in st.session_state and in_url(before := st.session_state[key]) != text:
-            ours.replaced.setdefault(key, Replaced()).before.append(before)
-    ask(wanted)
-    ours.turned, ours.address, ours.restoring = {}, texts, True
-    ours.first = None
+    known = knobs_of(texts.get("source", ""))
+    defaults = {**ours.defaults, **{key: in_url(knob.default) for key, knob in known.items()}}
+    current = {**ours.address, **state(), **page_knobs(), **ours.pending_values}
+    requested = {key: defaults[key] for key in current if key in defaults and key not in texts} | texts
+    for key, text in requested.items():
+        if key in ours.widget_arguments and key in st.session_state and in_url(before := st.session_state[key]) != text:
+            ours.replaced_widgets.setdefault(key, ReplacedWidget()).earlier_values.append(before)
+    request_values(requested)
+    ours.pending_values, ours.address, ours.restoring = {}, texts, True
+    ours.first_state = None
     for name in sizes_in_link():
-        if not too_long(name):  # another server had the matrix, and this one has begun with the default
-            for values in (ours.asked_for, ours.kept, st.session_state):
+        if not too_long(name):  # the matrix was on another server, and this one began with the default
+            for values in (ours.requested, ours.carried_knobs, st.session_state):
                 values.pop(name, None)
 
 
-def choose_mask(cells: str) -> None:
-    """Makes the custom mask that `cells` describes the mask, or none if it hides nothing. Only in a callback."""
+def set_custom_mask(cells: str) -> None:
+    """Selects the custom mask described by `cells`, or no mask if `cells` is empty. Only in a callback."""
     hold({"mask": "custom" if cells else "none", "cells": cells})

@@ -1,4 +1,4 @@
-"""The second of two states: what it is, what a hand turns of it, and its own sidebar. All of it stands in one knob of the address."""
+"""The second of the two states on Compare: its values, its changes, and its sidebar. One parameter of the address has all of it."""
 
 from __future__ import annotations
 
@@ -17,189 +17,195 @@ from attention.sources import link, second
 from attention.sources.knobs import SEQUENCE
 from attention.sources.reading.matrix import Matrix, Stack
 from pages.ui.knobs import files, inputs
-from pages.ui.knobs.controls import Stand
+from pages.ui.knobs.controls import ControlState
 from pages.ui.knobs.session import session
-from pages.ui.knobs.table import HEAD, KNOBS, LAYER, LIMITS, TURN, of, offered
-from pages.ui.knobs.widgets import here, locked, widget
+from pages.ui.knobs.table import EDITING, HEAD, KNOBS, LAYER, LIMITS, allowed_range, knobs_of
+from pages.ui.knobs.widgets import current_knobs, is_locked, widget
 
 
-class Second(link.Link):
-    """The knobs of the second state, as the address and the hand have them."""
+class SecondState(link.Link):
+    """The reader of the second state's knobs, pending changes included."""
 
     def __init__(self) -> None:
-        super().__init__(texts(), LIMITS)
+        super().__init__(second_state(), LIMITS)
 
     def file(self, knob: Knob) -> File:
-        """The file that was uploaded here."""
-        asked = self.knob(knob)
-        if found := files.here(asked):
-            return found
-        raise link.not_here(asked)
+        """The uploaded file.
+
+        Raises:
+            AwaitedError: the requested file has not been uploaded.
+        """
+        requested = self.knob(knob)
+        if uploaded := files.find_uploaded(requested):
+            return uploaded
+        raise link.not_here(requested)
 
     def place(self, trace: Trace) -> Place:
-        """The layer and the head that it shows of its trace."""
+        """The chosen layer and head of its trace."""
         layer = self.knob(LAYER, Whole(0, len(trace.layers) - 1))
         return Place(layer, self.knob(HEAD, Whole(0, trace.layers[layer].n_heads - 1)))
 
 
-class _Drawn(Second):
-    """The same, with a widget for each knob of the sidebar; what one of them is let go at goes into the address."""
+class _SidebarReader(SecondState):
+    """The same reader, which also draws a sidebar widget for each knob. Changes of widgets go into the address."""
 
     def __init__(self) -> None:
         super().__init__()
         self._folds: dict[str, DeltaGenerator] = {}
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
-        """What the address says of it; its widget shows that."""
-        within = within or offered(knob)
+        """The knob's value in the address. Draws its widget with that value."""
+        within = within or allowed_range(knob)
         value = super().knob(knob, within, fixed)
         if knob.held:
             return value
         key = f"second_{knob.key}"
         st.session_state[key] = value
 
-        def let_go() -> None:
-            turn_second({knob.key: st.session_state[key]})
+        def on_widget_change() -> None:
+            apply_to_second({knob.key: st.session_state[key]})
 
-        # The default of a widget that is told its value is not looked at, but must be one that may be.
+        # Streamlit ignores the default of a widget with a value, but the default must be valid.
         if knob.fold and knob.fold not in self._folds:
             self._folds[knob.fold] = st.expander(knob.fold)
         with self._folds[knob.fold] if knob.fold else nullcontext():
-            widget(knob, within, within.nearest(knob.default), fixed, key=key, on_change=let_go)
+            widget(knob, within, within.nearest(knob.default), fixed, key=key, on_change=on_widget_change)
         return value
 
     def sequence(self, names: Sequence[str]) -> int:
-        """Which of several sequences it shows."""
+        """The index of the chosen sequence."""
         if len(names) < 2:
             return 0
         return int(
             self.knob(
                 SEQUENCE,
                 Choice(
-                    tuple(range(len(names))), tuple(f"{i}: {one}" if one else str(i) for i, one in enumerate(names))
+                    tuple(range(len(names))), tuple(f"{i}: {name}" if name else str(i) for i, name in enumerate(names))
                 ),
             )
         )
 
     def matrices(self, names: Sequence[str]) -> dict[str, Matrix | Stack]:
-        """Its matrices, each in a field to paste into."""
+        """The matrices of the second state. Draws a text field for each."""
         for name in names:
             self.knob(KNOBS[name])
         return super().matrices(names)
 
 
-def first() -> dict[str, str]:
-    """The first state, as a link says it, with what a hand has turned since the page last ran as a whole."""
-    known = here()
-    turned = {key: in_url(value) for key, value in session().turned.items()}
-    found = {**inputs.state(whole=True), **turned}
-    return second.compared({key: text for key, text in found.items() if text != in_url(known[key].default)})
+def first_state() -> dict[str, str]:
+    """The first state as URL values, pending changes included."""
+    knobs = current_knobs()
+    pending = {key: in_url(value) for key, value in session().pending_values.items()}
+    state = {**inputs.state(whole=True), **pending}
+    return second.compared({key: text for key, text in state.items() if text != in_url(knobs[key].default)})
 
 
-def texts() -> dict[str, str]:
-    """The second state, as a link says it."""
-    return second.second(first(), str(inputs.now(second.KEY)))
+def second_state() -> dict[str, str]:
+    """The second state as URL values."""
+    return second.second(first_state(), str(inputs.current_value(second.KEY)))
 
 
-def stand(asked: Second) -> Stand:
-    """The second state, for controls."""
-    known = of(asked.standing(KNOBS["source"]))
-    return Stand(
-        asked.standing(KNOBS["source"]) or KNOBS["source"].default,
-        lambda key: asked.knob(known[key], offered(known[key])),
+def control_state(reader: SecondState) -> ControlState:
+    """The second state, for the row of controls."""
+    knobs = knobs_of(reader.standing(KNOBS["source"]))
+    return ControlState(
+        reader.standing(KNOBS["source"]) or KNOBS["source"].default,
+        lambda key: reader.knob(knobs[key], allowed_range(knobs[key])),
     )
 
 
-def is_turned() -> bool:
-    """Whether a knob turns the second state alone: on the page that compares, while its switch says so."""
-    return session().page == "Compare" and inputs.now(TURN.key) == "B"
+def edits_second() -> bool:
+    """Whether knobs change only the second state: on Compare, while its switch is at B."""
+    return session().page == "Compare" and inputs.current_value(EDITING.key) == "B"
 
 
-def turned_alone() -> tuple[str, ...]:
-    """The knobs that the page must not write into the address by itself: only the second state is turned."""
-    return tuple(second.compared(dict.fromkeys(KNOBS, "x"))) if is_turned() else ()
+def excluded_keys() -> tuple[str, ...]:
+    """The keys that the page must not write into the address, because the knobs change only the second state."""
+    return tuple(second.compared(dict.fromkeys(KNOBS, "x"))) if edits_second() else ()
 
 
-def now(key: str) -> Any:
-    """What a held knob stands at in the state that is turned."""
-    return stand(Second()).value(key) if is_turned() else inputs.now(key)
+def current_value(key: str) -> Any:
+    """The value of an inline knob in the state that the knobs change."""
+    return control_state(SecondState()).value(key) if edits_second() else inputs.current_value(key)
 
 
-def turn(turned: dict[str, Any]) -> None:
-    """Takes over what a hand has turned: of the first state, the second, or both. Only in a callback."""
+def apply_controls(values: dict[str, Any]) -> None:
+    """Applies changed knobs to the first state, the second, or both. Only in a callback."""
     if session().page != "Compare":
-        inputs.turn(turned)
+        inputs.apply_controls(values)
         return
-    theirs = {key: value for key, value in turned.items() if key in second.compared(dict.fromkeys(turned, "x"))}
-    if is_turned():
-        turn_second(theirs)
-        inputs.turn({key: value for key, value in turned.items() if key not in theirs})
+    in_state = second.compared(dict.fromkeys(values, "x"))
+    state_values = {key: value for key, value in values.items() if key in in_state}
+    if edits_second():
+        apply_to_second(state_values)
+        inputs.apply_controls({key: value for key, value in values.items() if key not in state_values})
         return
-    before = first()
-    inputs.turn(turned)
-    inputs.hold({second.KEY: _followed(before, first())})
+    before = first_state()
+    inputs.apply_controls(values)
+    inputs.hold({second.KEY: _differences_after(before, first_state())})
 
 
-def turn_second(turned: dict[str, Any]) -> None:
-    """Turns knobs of the second state, where they may be so. Only in a callback."""
-    one, other = first(), texts()
-    known = of({**other, **{key: in_url(value) for key, value in turned.items()}}.get("source", ""))
-    for key, value in turned.items():
-        if not offered(known[key]).takes(value):
+def apply_to_second(values: dict[str, Any]) -> None:
+    """Changes knobs of the second state; values out of range are ignored. Only in a callback."""
+    state_a, state_b = first_state(), second_state()
+    knobs = knobs_of({**state_b, **{key: in_url(value) for key, value in values.items()}}.get("source", ""))
+    for key, value in values.items():
+        if not allowed_range(knobs[key]).takes(value):
             continue
-        text = in_url(float(value) if isinstance(known[key].range, Real) and value is not None else value)
-        other[key] = "" if text == in_url(known[key].default) else text
-    inputs.hold({second.KEY: second.differing(one, other)})
+        text = in_url(float(value) if isinstance(knobs[key].range, Real) and value is not None else value)
+        state_b[key] = "" if text == in_url(knobs[key].default) else text
+    inputs.hold({second.KEY: second.differing(state_a, state_b)})
 
 
-def look_at(layer: int, head: int) -> None:
+def show_head(layer: int, head: int) -> None:
     """Shows another layer and head of both states. Only in a callback."""
-    before = first()
-    inputs.turn({"layer": layer, "head": head})
-    inputs.hold({second.KEY: second.turned(before, first(), str(inputs.now(second.KEY)), both=True)})
-    session().first = first()  # both were turned: there is nothing to follow
+    before = first_state()
+    inputs.apply_controls({"layer": layer, "head": head})
+    inputs.hold({second.KEY: second.turned(before, first_state(), str(inputs.current_value(second.KEY)), both=True)})
+    session().first_state = first_state()  # both states have changed already, so `follow_first` has nothing to do
 
 
-def follow() -> None:
-    """After the sidebar has run: the second state stays as it was where the first alone was turned."""
-    ours, found = session(), first()
-    if ours.first is not None and ours.first != found:
-        st.session_state[second.KEY] = _followed(ours.first, found)
-    ours.first = found
+def follow_first() -> None:
+    """Updates the second state's differences after the sidebar has changed the first state."""
+    ours, current = session(), first_state()
+    if ours.first_state is not None and ours.first_state != current:
+        st.session_state[second.KEY] = _differences_after(ours.first_state, current)
+    ours.first_state = current
 
 
-def _followed(before: dict[str, str], after: dict[str, str]) -> str:
-    """What the second state says when the first was turned from `before` to `after`."""
-    return second.turned(before, after, str(inputs.now(second.KEY)), inputs.now(TURN.key) == "both")
+def _differences_after(before: dict[str, str], after: dict[str, str]) -> str:
+    """The differences of the second state when the first one changes from `before` to `after`."""
+    return second.turned(
+        before, after, str(inputs.current_value(second.KEY)), inputs.current_value(EDITING.key) == "both"
+    )
 
 
 def sidebar(notes: Callable[[str], None]) -> None:
-    """The widgets of the second state; what its link got wrong, and why it is none, goes to `notes`."""
+    """Draws the widgets of the second state; `notes` receives the error if they describe no source."""
     st.markdown("**B**, the second state")
-    drawn = _Drawn()
     try:
-        link.source(drawn)
+        link.source(_SidebarReader())
     except AttentionError as error:
         notes(str(error))
 
 
-def last_turn() -> None:
-    """A button that opens the comparison of what is now, as B, with what was before the last knob was turned."""
-    if locked() or st.context.is_embedded:
+def last_change_button() -> None:
+    """Draws a button that opens Compare with the state before the last change as A and the current one as B."""
+    if is_locked() or st.context.is_embedded:
         return
-    states = session().states
+    states = session().recent_states
 
     def open_both() -> None:
         before, after = states
-        now = inputs.state(whole=True)
-        shown = {key: text for key, text in now.items() if key not in second.compared(now)}
-        inputs.ask_for({**shown, **before, second.KEY: second.differing(before, after)}, "Compare")
+        current = inputs.state(whole=True)
+        display = {key: text for key, text in current.items() if key not in second.compared(current)}
+        inputs.open_page({**display, **before, second.KEY: second.differing(before, after)}, "Compare")
 
     st.button(
-        "What did the last knob change?",
+        "What did my last change do?",
         key="last_turn",
         on_click=open_both,
         disabled=len(states) < 2,
         type="tertiary",
-        help="Opens Compare: A is what was before the last knob was turned, B what is now.",
+        help="Opens Compare: A is the state before your last change, B is the current state.",
     )

@@ -1,4 +1,4 @@
-"""What one session remembers beside the knobs themselves: one object, under one key."""
+"""Session state beside the values of the knobs: one object under one key of `st.session_state`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 _KEY = "session"
 Handlers = tuple[Callable[[str, int, int], None] | None, Callable[[dict[str, Any]], None] | None]
-"""What is done when a cell is clicked (its step, x and y), and when a knob is turned."""
+"""The callbacks for a clicked cell (step, x, y) and for changed controls."""
 
 
 @dataclass
-class Watched:
-    """A film of a training, as one tab watches it.
+class FilmState:
+    """The playback state of a training film in one tab.
 
     Attributes:
-        plan: what is trained.
-        step: the one that is shown; None: nobody has trained it yet.
-        playing: it goes on by itself.
-        opening: a link asked for the step, and it is trained up to there.
+        plan: the training run.
+        step: the step shown; None before the first training.
+        playing: whether the film advances on its own.
+        opening: whether training is catching up with the step that a link requested.
     """
 
     plan: Plan
@@ -41,110 +41,120 @@ class Watched:
 
 
 @dataclass
-class Replaced:
-    """A widget that was given a value: what it may still say that it shows, and what it was set to, once it was."""
+class ReplacedWidget:
+    """A widget whose value Back or Forward replaced.
 
-    before: list[Any] = field(default_factory=list)
+    Attributes:
+        earlier_values: the earlier values, which late messages of the page may still contain.
+        value: the new value.
+        is_applied: whether the new value has been applied.
+    """
+
+    earlier_values: list[Any] = field(default_factory=list)
     value: Any = None
-    set: bool = False
+    is_applied: bool = False
 
 
 @dataclass
 class Session:
-    """What is remembered of one browser tab.
+    """The state of one browser tab.
 
     Attributes:
-        page: the title of the page that was shown last; empty before the first was.
-        source: the name of the source that was shown last.
-        laid_by: the knobs after the scores as they were left, of sources that bring their own formula (True) and of the others.
-        kept: the knobs of the sidebar as they were last drawn, for the next page.
-        turned: the held knobs that a hand has turned since the page last ran as a whole.
-        address: what the address says, by key: of the link that began the session, then of the last answer to the page.
-        asked_for: what a link, Back or an opened state file asks for, by key, as in the URL; each knob takes its own out.
-        taken: what knobs have taken out of it in a run that has not ended; one that is stopped leaves it to the next.
-        restoring: what is asked for is a whole state.
-        number: of the last act of the page that was taken, see `pages.ui.knobs.acts`.
-        server_acts: how many acts of a person were heard of that have no such number.
-        taking: such an act is being taken.
-        answers: how many answers the page was sent.
-        handlers: what a click on the figures of a component does, and a turn of its controls, by its key.
-        replaced: of widgets that Back has set: what they showed before, and what they were set to. Until the page has seen
-            the answer `replaced_in`, it goes on sending the former.
-        defaults: what every knob that was drawn is by default, as in the URL.
-        read: the knobs that this run has read; another source has others.
-        ranges: what a widget was drawn with, by key; Streamlit makes one with another range another widget.
-        wishes: the numbers of heads that were wished, by key, and those that were settled on.
-        waited: somebody has waited for a trace; later the last picture stands until the next.
-        notes: what links got wrong, until it is dismissed.
-        next_page: the title of the page that an opened state file names; empty where none waits.
-        state_files: how many state files were opened.
-        state_file_problem: what is wrong with the last one.
-        switched_off: the changes inside the model that were switched off, as in a link: a switch brings them back.
-        matters: what somebody has asked which heads matter for, see `pages.ui.matters`; None: nothing.
-        head_opened: a head was clicked, which the Lab shows.
-        head_place: which place it has among all heads, to be said there.
-        large: the matrices that are too long for a field, by name.
-        problems: what is wrong with the last upload of a matrix, by name.
-        readings: what was pasted or uploaded as a matrix, by name, and what was said of it.
-        file: the uploaded file with attention, and what is wrong with the last one.
-        unfolded_by_us: the matrices' editor is unfolded because something is wrong.
-        first: the first of two compared states, as the page about them last had it; None before it had any.
-        states: what could be compared, before the last knob was turned and now.
-        name: what tells it from other sessions.
-        pictures: how many pictures each film has shown, by the key of its component.
-        windows: the cells that a map was zoomed to, [top, bottom, left, right), by component and ``layout.uirevision``.
-        watched: the film of a training that was watched last.
-        seeds_run: of what many seeds are trained now; `seeds_shown` of what they were.
-        grids: the table that a grid to edit began with, by its key, and how many grids there were before it.
-        guesses: what was answered, by the name of the lesson.
-        exports: what the links to files of this tab need, see `pages.ui.exports.tokens`.
-        lessons: those of the file of lessons that was opened, by name, and what the file is called.
+        page: the title of the page shown last; empty before the first one.
+        source: the name of the source shown last.
+        laid_by: stashed values of the knobs after the scores: under True for sources that bring their own formula,
+            under False for the others.
+        carried_knobs: the sidebar's knobs at their last drawing, restored on the next page.
+        pending_values: values of inline knobs that changed since the last full run of the page.
+        address: the query parameters: first those of the link that began the session, then those of the last answer.
+        requested: URL values that a link, Back or an opened state file requests, by key; each knob removes its own entry.
+        consumed: entries removed from `requested` by the current run; a stopped run leaves them to the next run.
+        restoring: whether `requested` describes a complete state.
+        last_action: the number of the last applied action of the page, see `pages.ui.knobs.acts`.
+        server_actions: the number of user actions that reached the server through widgets, which have no such number.
+        applying_action: whether a numbered action is being applied.
+        answers_sent: the number of answers sent to the page.
+        handlers: the callbacks of each figure component, by its key.
+        replaced_widgets: widgets whose values Back replaced. The page may send the earlier values until it has
+            seen answer number `replaced_in`.
+        defaults: the default of every knob drawn so far, as in the URL.
+        knobs_read: the keys of the knobs read by this run; they depend on the source.
+        widget_arguments: range, default and fixed text of each drawn widget, by key; Streamlit creates a new widget when they change.
+        requested_heads: the requested number of heads and the number in use, by key.
+        has_waited: whether the user has waited for a trace; from then on the last picture stays until the next.
+        notes: messages about bad links, shown until they are dismissed.
+        next_page: the title of the page to open next; empty for none.
+        state_files: the number of opened state files.
+        state_file_problem: the error of the last state file.
+        switched_off: codes of the interventions that were switched off and can be switched on again.
+        sweep_request: the ablation sweep that the user requested, see `pages.ui.matters`; None for none.
+        head_opened: whether a head was clicked that the Lab must now open.
+        head_rank: the rank of that head among all heads, shown in the Lab.
+        long_matrices: texts of the matrices that are too long for a field, by name.
+        upload_problems: the error of the last upload of each matrix, by name.
+        matrix_notes: the text of each pasted or uploaded matrix and the notes about how it was parsed, by name.
+        file: the uploaded attention file.
+        file_problem: the error of the last uploaded file.
+        opened_for_problem: whether the matrix editor was unfolded to show an error.
+        first_state: the first of the two compared states at the last run of Compare; None before.
+        recent_states: the comparable state before the last change and the one now.
+        name: the random id of this session.
+        pictures: the number of pictures shown by each film, by component key.
+        windows: the zoom window of each map, [top, bottom, left, right), by component and ``layout.uirevision``.
+        grids: the initial table of each editable grid and the number of grids before it, by key.
+        film: the film watched last.
+        seeds_in_training: the plan whose seeds are being trained.
+        seeds_trained: the plan whose seeds were trained.
+        guesses: the answers given, by lesson name.
+        exports: the tab's export token and offers, see `pages.ui.exports.tokens`.
+        lessons: the lessons of the opened file, by name.
+        lessons_file: the name of that file.
     """
 
     page: str = ""
     source: str = ""
     laid_by: dict[bool, dict[str, Any]] = field(default_factory=dict)
-    kept: dict[str, Any] = field(default_factory=dict)
-    turned: dict[str, Any] = field(default_factory=dict)
+    carried_knobs: dict[str, Any] = field(default_factory=dict)
+    pending_values: dict[str, Any] = field(default_factory=dict)
     address: dict[str, str] = field(default_factory=dict)
-    asked_for: dict[str, str] = field(default_factory=dict)
-    taken: dict[str, str] = field(default_factory=dict)
+    requested: dict[str, str] = field(default_factory=dict)
+    consumed: dict[str, str] = field(default_factory=dict)
     restoring: bool = False
-    number: int = 0
-    server_acts: int = 0
-    taking: bool = False
-    answers: int = 0
+    last_action: int = 0
+    server_actions: int = 0
+    applying_action: bool = False
+    answers_sent: int = 0
     handlers: dict[str, Handlers] = field(default_factory=dict)
-    replaced: dict[str, Replaced] = field(default_factory=dict)
+    replaced_widgets: dict[str, ReplacedWidget] = field(default_factory=dict)
     replaced_in: int = 0
     defaults: dict[str, str] = field(default_factory=dict)
-    read: set[str] = field(default_factory=set)
-    ranges: dict[str, object] = field(default_factory=dict)
-    wishes: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
-    waited: bool = False
+    knobs_read: set[str] = field(default_factory=set)
+    widget_arguments: dict[str, object] = field(default_factory=dict)
+    requested_heads: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    has_waited: bool = False
     notes: list[str] = field(default_factory=list)
     next_page: str = ""
     state_files: int = 0
     state_file_problem: str = ""
     switched_off: list[str] = field(default_factory=list)
-    matters: Any = None
+    sweep_request: Any = None
     head_opened: bool = False
-    head_place: str = ""
-    large: dict[str, str] = field(default_factory=dict)
-    problems: dict[str, AttentionError] = field(default_factory=dict)
-    readings: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    head_rank: str = ""
+    long_matrices: dict[str, str] = field(default_factory=dict)
+    upload_problems: dict[str, AttentionError] = field(default_factory=dict)
+    matrix_notes: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     file: File | None = None
     file_problem: str = ""
-    unfolded_by_us: bool = False
-    first: dict[str, str] | None = None
-    states: list[dict[str, str]] = field(default_factory=list)
+    opened_for_problem: bool = False
+    first_state: dict[str, str] | None = None
+    recent_states: list[dict[str, str]] = field(default_factory=list)
     name: str = field(default_factory=lambda: secrets.token_hex(4))
     pictures: Counter[str] = field(default_factory=Counter)
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
     grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)
-    watched: Watched | None = None
-    seeds_run: Plan | None = None
-    seeds_shown: Plan | None = None
+    film: FilmState | None = None
+    seeds_in_training: Plan | None = None
+    seeds_trained: Plan | None = None
     guesses: dict[str, list[Any]] = field(default_factory=dict)
     exports: Any = None
     lessons: dict[str, Lesson] = field(default_factory=dict)
@@ -152,28 +162,32 @@ class Session:
 
 
 def session() -> Session:
-    """What this session remembers. The address of its first run is a link; from then on the page says what it does."""
+    """The state of this session. The address of its first run is a link; later the page reports each action."""
     try:
-        found: Session = st.session_state[_KEY]
+        state: Session = st.session_state[_KEY]
     except KeyError:
         link, notes = with_current_keys(st.query_params.to_dict())
-        found = st.session_state[_KEY] = Session(address=link, asked_for=dict(link), notes=list(notes))
-    return found
+        state = st.session_state[_KEY] = Session(address=link, requested=dict(link), notes=list(notes))
+    return state
 
 
-def begin_anew(address: dict[str, str]) -> None:
-    """Forgets everything but the page itself, which is at this `address` now."""
+def reset_session(address: dict[str, str]) -> None:
+    """Resets the session to a page at this `address`; ids and counters stay."""
     before = session()
     st.session_state.clear()
     st.session_state[_KEY] = Session(
-        address=address, name=before.name, number=before.number, server_acts=before.server_acts, answers=before.answers
+        address=address,
+        name=before.name,
+        last_action=before.last_action,
+        server_actions=before.server_actions,
+        answers_sent=before.answers_sent,
     )
 
 
-def acted() -> None:
-    """Counts an act that the page does not number: of a widget or a button. For callbacks.
+def count_action() -> None:
+    """Counts an action that the page does not number, such as a click on a button. For callbacks.
 
-    Streamlit may stop a run, and a callback with it, whenever the session is read: that is all that happens here.
+    Does nothing else: Streamlit may stop a run, and its callbacks, at any access to the session state.
     """
-    ours = session()
-    ours.server_acts += not ours.taking
+    state = session()
+    state.server_actions += not state.applying_action

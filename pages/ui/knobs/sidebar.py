@@ -1,4 +1,4 @@
-"""The sidebar: which source the numbers come from, and its knobs."""
+"""The sidebar: the source of the numbers and its knobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pages.ui.notes import Notes
 
 
 class Sidebar:
-    """Draws the widget of each knob that a source asks for, in the fold where it belongs; what needs more room stands in `wide`."""
+    """A knob reader that draws the widget of each knob a source reads, in its expander; large editors go to `wide`."""
 
     limits = LIMITS
 
@@ -34,7 +34,7 @@ class Sidebar:
         self._folds: dict[str, DeltaGenerator] = {}
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
-        """What the widget stands at, or what a hand has made of the knob where it has none."""
+        """The value of the knob. Draws its widget if it has one."""
         if not knob.fold or self.knobs.locked:
             value = self.knobs.value(knob, within, fixed)
             if knob == SOURCE and value != "matrices":
@@ -44,75 +44,75 @@ class Sidebar:
         with self._folds[knob.fold]:
             value = self.knobs.value(knob, within, fixed)
         if isinstance(knob.range, Choice) and knob.range.words and value != knob.default:
-            # Not in the fold: who opens a link sees at once what is other than usual.
+            # Outside the expander, so that users who open a link see at once what differs from the default.
             st.caption(f"**{knob.label}: {value}.** {knob.range.words[knob.range.options.index(value)]}")
         return value
 
     def standing(self, knob: Knob) -> str:
-        """What the knob will be, as in a link."""
+        """The URL value of the knob before it is read."""
         return standing(knob.key)
 
     def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
-        """A number of heads: what was wished where it divides what it must, otherwise the next smaller that does, and it is said."""
+        """A number of heads: the requested one, or the next smaller divisor, which a message then announces."""
         key, ours = knob.key, self.knobs.session
-        there, waits = key in st.session_state, key in ours.asked_for
-        now = st.session_state.get(key)
-        wish = now if there and not waits else knob.default
-        if there and not waits and ours.wishes.get(key, (None, wish))[1] == now:
-            wish = ours.wishes.get(key, (wish, now))[0]
-        fits = within.nearest(wish)
-        said = within.settled(wish) if wish is not None and wish != fits else ""
-        if said and not there and not standing(key) and not fixed:
-            self.knobs.notes.keep(said)
-        elif there and now != fits and not waits:
-            st.session_state[key] = fits
-            if said:
-                st.toast(said, duration="long")
-        found: int | None = self.knob(knob, within, fixed)
-        ours.wishes[key] = (wish if found == fits else found, found)
-        return found
+        has_widget, is_requested = key in st.session_state, key in ours.requested
+        current = st.session_state.get(key)
+        wish = current if has_widget and not is_requested else knob.default
+        if has_widget and not is_requested and ours.requested_heads.get(key, (None, wish))[1] == current:
+            wish = ours.requested_heads.get(key, (wish, current))[0]
+        nearest = within.nearest(wish)
+        message = within.settled(wish) if wish is not None and wish != nearest else ""
+        if message and not has_widget and not standing(key) and not fixed:
+            self.knobs.notes.warn(message)
+        elif has_widget and current != nearest and not is_requested:
+            st.session_state[key] = nearest
+            if message:
+                st.toast(message, duration="long")
+        value: int | None = self.knob(knob, within, fixed)
+        ours.requested_heads[key] = (wish if value == nearest else value, value)
+        return value
 
     def sequence(self, names: Sequence[str]) -> int:
-        """Which of several sequences is shown; a widget only where there is more than one."""
+        """The index of the chosen sequence. Draws a widget if there is more than one."""
         if len(names) > 1:
-            read = tuple(f"{i}: {name}" if name else str(i) for i, name in enumerate(names))
-            return int(self.knob(SEQUENCE, Choice(tuple(range(len(names))), read)))
-        asked = self.knobs.session.asked_for.pop(SEQUENCE.key, None)
+            labels = tuple(f"{i}: {name}" if name else str(i) for i, name in enumerate(names))
+            return int(self.knob(SEQUENCE, Choice(tuple(range(len(names))), labels)))
+        requested = self.knobs.session.requested.pop(SEQUENCE.key, None)
         if SEQUENCE.key not in st.session_state:
-            for note in link.only_one(asked):
-                self.knobs.notes.keep(note)
+            for note in link.only_one(requested):
+                self.knobs.notes.warn(note)
         st.session_state.pop(SEQUENCE.key, None)
         return 0
 
     def matrices(self, names: Sequence[str]) -> dict[str, Matrix | Stack]:
-        """The person's own matrices, as their editor has them."""
+        """The user's own matrices. Draws their editor."""
         with self._wide:
             return matrices(self.knobs, names)
 
     def file(self, knob: Knob) -> File:
-        """The file that was uploaded here, if it is the one that the address names."""
-        return files.file(self.knobs, self.knobs.value(knob), self._wide)
+        """The uploaded file, if it is the one that the address names. Draws its upload field."""
+        return files.attention_file(self.knobs, self.knobs.value(knob), self._wide)
 
 
 def _folds(chosen: str) -> dict[str, DeltaGenerator]:
-    """The parts of the sidebar that are folded away; one of a single knob is unfolded where that is turned."""
-    folded = [one for one in KNOBS.values() if one.fold and chosen in one.sources]
-    found = {
-        fold: [one.key for one in folded if one.fold == fold] for fold in dict.fromkeys(one.fold for one in folded)
-    }
+    """The expanders of the sidebar. One with a single knob is open if that knob has a value."""
+    folded = [knob for knob in KNOBS.values() if knob.fold and chosen in knob.sources]
+    titles = dict.fromkeys(knob.fold for knob in folded)
+    keys_by_title = {title: [knob.key for knob in folded if knob.fold == title] for title in titles}
     return {
-        fold: st.expander(fold, expanded=len(keys) == 1 and bool(standing(keys[0]))) for fold, keys in found.items()
+        title: st.expander(title, expanded=len(keys) == 1 and bool(standing(keys[0])))
+        for title, keys in keys_by_title.items()
     }
 
 
 def source(notes: Notes, wide: DeltaGenerator) -> Source:
-    """The knobs of the sidebar, and the source they describe.
+    """The source that the knobs describe. Draws the sidebar's knobs.
 
     Raises:
         AttentionError: the knobs contradict each other, or a matrix cannot be read.
     """
     sidebar = Sidebar(notes, wide)
-    found = link.source(sidebar)
-    if isinstance(found, Notebook) and not sidebar.knobs.locked:
-        continued.offer(found)
-    return found
+    chosen = link.source(sidebar)
+    if isinstance(chosen, Notebook) and not sidebar.knobs.locked:
+        continued.copy_button(chosen)
+    return chosen

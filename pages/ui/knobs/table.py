@@ -1,6 +1,6 @@
-"""Every knob that all pages share, in one table: those of the sources and of their layer, and what is shown of it.
+"""Every knob shared by all pages, in one table: those of the sources, of their layers, and of the display.
 
-The keys are public, links depend on them, and a default never changes.
+Keys are public because links contain them. Defaults never change.
 """
 
 from __future__ import annotations
@@ -20,53 +20,55 @@ LIMITS = Limits(MAX_TOKENS, MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB
 LAYER, HEAD, STEP, QUERY, KEY, VIEW = view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.VIEW
 COLORS = Knob(
     "colors", "fixed", Choice(scales.COLORS), "Colours",
-    "Fixed: 0 to 1. Stretched: to the largest. Log: tells small ones apart.",
+    "Fixed: 0 to 1. Stretched: to the maximum. Log: separates small values.",
     held=True, place=80,
 )  # fmt: skip
-TURN = Knob(
-    "editing", "B", Choice(("A", "B", "both")), "turn", "Which of the two a knob turns.", held=True, place=-10
+EDITING = Knob(
+    "editing", "B", Choice(("A", "B", "both")), "editing", "Which of the two states the knobs change.", held=True, place=-10
 )  # fmt: skip
-FIT = Knob(
-    "autoscale", False, Switch(), "Fit", "B − A in colours up to its own largest number. Off: the same for all layers and heads.",
+AUTOSCALE = Knob(
+    "autoscale", False, Switch(), "Fit", "The colours of B − A reach up to the largest difference in this map. Off: one colour scale for all layers and heads.",
     held=True, place=90,
 )  # fmt: skip
-OF_COMPARE = (SECOND.key, TURN.key, FIT.key)
-"""Those that only a comparison has."""
+COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
+"""Keys of the knobs that only the Compare page has."""
 
-KNOBS = {one.key: one for one in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, SECOND, TURN, FIT)}
-"""By key."""
+KNOBS = {
+    knob.key: knob for knob in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, SECOND, EDITING, AUTOSCALE)
+}
+"""All knobs by key."""
 
-DEFAULTS = {key: one.default for key, one in KNOBS.items()}
-"""By key; what the layer's own knobs are by default depends on the source, see `of`."""
+DEFAULTS = {key: knob.default for key, knob in KNOBS.items()}
+"""Defaults by key; those of the layer's knobs depend on the source, see `knobs_of`."""
 
-HELD = tuple(key for key, one in KNOBS.items() if one.held)
-"""Those without a Streamlit widget: the figure's own controls, its strip of steps and its cells turn them."""
-
-
-def of(source: str) -> dict[str, Knob]:
-    """Every knob by key, as the source of that name has it; where there is none of that name, as the default one has it."""
-    return _of(_known(source))
+HELD = tuple(key for key, knob in KNOBS.items() if knob.held)
+"""Keys of inline knobs, which have no Streamlit widget: the figure's controls, step strip and cells set them."""
 
 
-def layer_of(source: str) -> tuple[Knob, ...]:
-    """The knobs of the layer that the source of that name has."""
-    return knobs.layer_of(_known(source))
+def knobs_of(source: str) -> dict[str, Knob]:
+    """Every knob by key, with the ranges and defaults of a source; an unknown name means the default source."""
+    return _knobs_of_known(_known_source(source))
 
 
-def above(source: str) -> tuple[Knob, ...]:
-    """The knobs above the maps that the source of that name has."""
-    return knobs.above(_known(source))
+def layer_knobs(source: str) -> tuple[Knob, ...]:
+    """The knobs of the source's layer."""
+    return knobs.layer_of(_known_source(source))
 
 
-def _known(source: str) -> str:
+def knobs_above_maps(source: str) -> tuple[Knob, ...]:
+    """The knobs of the source that are drawn above the maps."""
+    return knobs.above(_known_source(source))
+
+
+def _known_source(source: str) -> str:
     return source if source in knobs.SOURCES else str(DEFAULTS["source"])
 
 
 @cache
-def _of(source: str) -> dict[str, Knob]:
-    return KNOBS | {one.key: one for one in knobs.layer_of(source)}
+def _knobs_of_known(source: str) -> dict[str, Knob]:
+    return KNOBS | {knob.key: knob for knob in knobs.layer_of(source)}
 
 
-def offered(knob: Knob) -> Range:
-    """What a knob may be here, where an operator may have allowed less."""
+def allowed_range(knob: Knob) -> Range:
+    """The allowed values of a knob on this server, within the operator's limits."""
     return on_pages(knob, LIMITS)

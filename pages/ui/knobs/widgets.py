@@ -1,4 +1,4 @@
-"""A widget for every knob, and what is said when a link or a state file asks for what it cannot be."""
+"""A widget for every knob, and the notes about values of links and state files that are out of range."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import streamlit as st
 
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Named, Range, Real, Switch, Text, Whole, in_url
-from pages.ui.knobs.session import Session, acted, session
-from pages.ui.knobs.table import of, offered
+from pages.ui.knobs.session import Session, count_action, session
+from pages.ui.knobs.table import allowed_range, knobs_of
 from pages.ui.notes import Notes
 
 
-def locked() -> bool:
-    """Whether the state is shown without sidebar and menu: the address says ``lock=1``, or which knobs are `left_open`."""
-    return left_open() is not None
+def is_locked() -> bool:
+    """Whether the page has no sidebar and no menu: the address has ``lock=1`` or ``present``."""
+    return open_knobs() is not None
 
 
-def left_open() -> tuple[str, ...] | None:
-    """The knobs above the maps that can be turned; None: all of them, and everything else too.
+def open_knobs() -> tuple[str, ...] | None:
+    """The names of the controls that stay usable on a locked page; None if the page is not locked.
 
-    ``lock=1`` leaves none, ``present=temperature.mask`` what a teacher wants to turn in front of a class.
+    ``lock=1`` leaves none, ``present=temperature.mask`` leaves those that a teacher wants to use in front of a class.
     """
     address = session().address
     if address.get("lock") == "1":
@@ -31,76 +31,76 @@ def left_open() -> tuple[str, ...] | None:
     return None if present is None else tuple(present.split("."))
 
 
-def presented() -> bool:
-    """Whether the page is shown to a class: ``present`` stands in the address, with the knobs that are `left_open`."""
+def is_presented() -> bool:
+    """Whether the page is projected to a class: the address has ``present``."""
     return "present" in session().address
 
 
 def standing(key: str) -> str:
-    """What a knob stands at, as in the URL: what is asked for, or what its widget was left at."""
-    asked = session().asked_for
-    return asked[key] if key in asked else in_url(st.session_state.get(key, None))
+    """The URL value of a knob: the requested one, otherwise the value of its widget."""
+    requested = session().requested
+    return requested[key] if key in requested else in_url(st.session_state.get(key, None))
 
 
-def here() -> dict[str, Knob]:
-    """Every knob by key, as the chosen source has it."""
-    return of(standing("source"))
+def current_knobs() -> dict[str, Knob]:
+    """Every knob by key, with the ranges and defaults of the chosen source."""
+    return knobs_of(standing("source"))
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """Gives every knob its value, and draws the widgets of those that have one; `notes` is told what a link got wrong.
+    """Reads the values of knobs and draws their widgets; `notes` receives messages about bad values in links.
 
-    A value that equals its default leaves the URL. A bad value falls back to the default. Where the
-    address is locked no widget is drawn, and the values are those of the address.
+    The URL omits values that equal their defaults. A bad value becomes the default. On a locked page no
+    widget is drawn, and the values are those of the address.
     """
 
     notes: Notes
-    # Looked up once for all knobs: each look costs as much as drawing a line of text.
-    locked: bool = field(default_factory=locked)
+    # Looked up once for all knobs: each access costs as much as drawing a line of text.
+    locked: bool = field(default_factory=is_locked)
     session: Session = field(default_factory=session)
 
     def value(self, knob: Knob, within: Range | None = None, fixed: str = "", **more: Any) -> Any:
-        """The value of a knob, and its widget where it has one.
+        """The value of a knob. Draws its widget if it has one.
 
         Args:
-            knob: which one.
-            within: what it may be, where that is not what is declared.
-            fixed: what it stands at where it does nothing; its widget cannot be turned then.
-            more: for the widget.
+            knob: the knob.
+            within: the allowed values, if they are not those that the knob declares.
+            fixed: the text shown in a knob that has no effect now; its widget is disabled.
+            more: further arguments of the widget.
         """
-        key, within, ours = knob.key, within or offered(knob), self.session
+        key, within, ours = knob.key, within or allowed_range(knob), self.session
         default = within.nearest(knob.default)
-        ours.read.add(key)
+        ours.knobs_read.add(key)
         ours.defaults[key] = in_url(default)
-        if key in ours.asked_for:
+        if key in ours.requested:
             self._take(knob, within, default)
-        elif key in st.session_state and not within.takes(now := st.session_state[key]):
-            # Otherwise the address would keep what is no longer there.
-            st.session_state[key] = default if isinstance(within, Choice) else within.nearest(now)
+        elif key in st.session_state and not within.takes(value := st.session_state[key]):
+            # Otherwise the address would keep a value that no longer exists.
+            st.session_state[key] = default if isinstance(within, Choice) else within.nearest(value)
         if self.locked or knob.held:
             return st.session_state.setdefault(key, default)
         drawn = (within, default, fixed)
-        if ours.ranges.get(key, drawn) != drawn and key in st.session_state:
-            st.session_state[key] = st.session_state[key]  # for Streamlit it is another widget, with a value of its own
-        ours.ranges[key] = drawn
-        return widget(knob, within, default, fixed, **{"key": key, "on_change": acted, **more})
+        if ours.widget_arguments.get(key, drawn) != drawn and key in st.session_state:
+            st.session_state[key] = st.session_state[key]  # to Streamlit this is a new widget with its own value
+        ours.widget_arguments[key] = drawn
+        return widget(knob, within, default, fixed, **{"key": key, "on_change": count_action, **more})
 
     def _take(self, knob: Knob, within: Range, default: Any) -> None:
-        """Sets a knob to what is asked for; what is wrong with that is noted."""
+        """Sets a knob to its requested value, and notes a bad one."""
         key, ours = knob.key, self.session
-        text = ours.asked_for[key]
+        text = ours.requested[key]
         value, note = knob.read(text, within, default)
         st.session_state[key] = value
-        ours.taken[key] = ours.asked_for.pop(key)
-        if replaced := ours.replaced.get(key):
-            replaced.value, replaced.set = value, True
+        ours.consumed[key] = ours.requested.pop(key)
+        if replaced := ours.replaced_widgets.get(key):
+            replaced.value, replaced.is_applied = value, True
         if note:
-            self.notes.keep(note)
+            self.notes.warn(note)
 
 
 def widget(knob: Knob, within: Range, default: Any, fixed: str = "", **more: Any) -> Any:
-    """Draws the widget of a kind of range, and gives what it stands at; `more` has its key, and what else it is drawn with."""
+    """Draws the widget for a range and returns its value; `more` has the key and further arguments of the widget."""
     more = {"label": knob.label, "help": knob.help or None, "disabled": bool(fixed), **more}
     typed = {"value": default, "placeholder": fixed or knob.empty or None}
     match within:

@@ -1,4 +1,4 @@
-"""The component of a lesson: its small maps, its question, the reply, and the path with what this browser has done of it."""
+"""The lesson component: small maps, the question, the reply, and the list of lessons with this browser's progress."""
 
 from __future__ import annotations
 
@@ -43,17 +43,18 @@ def lesson(
     """Draws a lesson.
 
     Args:
-        message: what `attention.lessons.asking.told` tells of it; None: it cannot be shown here, and only the path is.
-        name: of the lesson.
-        path: the name and the title of every lesson, in their order.
-        lab: the address of its state in the Lab, once the answer is shown.
-        watch: the address of the page on which its model learns, if it is one that does.
-        on_answer: is told what somebody has answered, before the page runs again; `on_go` to which lesson they go.
+        message: the lesson's content from `attention.lessons.asking.told`; None if it cannot be shown, so that only the list is.
+        name: the name of the lesson.
+        path: the name and title of every lesson, in order.
+        lab: the address of its state in the Lab; empty before the answer is shown.
+        watch: the address of the Training page for its model; empty if it has no trained model.
+        on_answer: called with the user's answer, before the page runs again.
+        on_go: called with the name of the lesson that the user opens.
     """
 
     def answered() -> None:
         sent = st.session_state[_KEY].answer
-        if isinstance(sent, dict) and sent.get("name") == name:  # another one's is late
+        if isinstance(sent, dict) and sent.get("name") == name:  # otherwise a late answer to another lesson
             on_answer(sent.get("guess"))
 
     def went() -> None:

@@ -1,33 +1,33 @@
-// What a person answers with, for each kind of question: it is drawn into a place, and `answer()` gives what was answered, or null;
-// `answer.missing()` says what is wrong with what was given, where anything was.
+// The inputs of an answer, for each kind of question. Each is drawn into a container and returns `answer()`, which gives the answer or null;
+// `answer.missing()` describes an invalid input, if there is any.
 
-import { made } from "./made.js";
+import { create } from "./made.js";
 
-const STEP = 0.05; // of a bar that is pulled
-const LARGEST = 1e300; // of a number, as attention/lessons/kinds.py reads it
+const STEP = 0.05; // of a bar
+const LARGEST = 1e300; // the limit of a number, as in attention/lessons/kinds.py
 
-// Buttons of which one is chosen.
-function chips(place, legend, names, values) {
-  const group = made("div", { className: "chips" });
+// Buttons of which one can be chosen.
+function chips(container, legend, names, values) {
+  const group = create("div", { className: "chips" });
   names.forEach((name, i) => {
-    const label = made("label");
-    label.append(made("input", { type: "radio", name: "guess", value: i }), made("span", { textContent: name }));
+    const label = create("label");
+    label.append(create("input", { type: "radio", name: "guess", value: i }), create("span", { textContent: name }));
     group.append(label);
   });
-  place.append(group);
+  container.append(group);
   return () => {
     const chosen = group.querySelector(":checked");
     return chosen ? values[Number(chosen.value)] : null;
   };
 }
 
-// Keys that are tapped in their order; another tap takes one out, and those after it.
-function inOrder(place, { keys }) {
-  const group = made("div", { className: "chips order" });
+// Keys that the user taps in order; tapping a chosen one removes it and those after it.
+function ordering(container, { keys }) {
+  const group = create("div", { className: "chips order" });
   let order = [];
   const buttons = keys.map((name, i) => {
-    const button = made("button", { type: "button" });
-    button.append(made("b"), made("span", { textContent: name }));
+    const button = create("button", { type: "button" });
+    button.append(create("b"), create("span", { textContent: name }));
     button.addEventListener("click", () => {
       order = order.includes(i) ? order.slice(0, order.indexOf(i)) : [...order, i];
       show();
@@ -35,21 +35,21 @@ function inOrder(place, { keys }) {
     return button;
   });
   const show = () => buttons.forEach((button, i) => {
-    const at = order.indexOf(i);
-    button.setAttribute("aria-pressed", at >= 0);
-    button.setAttribute("aria-label", at < 0 ? keys[i] : `${keys[i]}, place ${at + 1}`);
-    button.firstChild.textContent = at < 0 ? "○" : at + 1;
+    const position = order.indexOf(i);
+    button.setAttribute("aria-pressed", position >= 0);
+    button.setAttribute("aria-label", position < 0 ? keys[i] : `${keys[i]}, place ${position + 1}`);
+    button.firstChild.textContent = position < 0 ? "○" : position + 1;
   });
   show();
   group.append(...buttons);
-  place.append(made("p", { className: "hint", textContent: "Tap them one after the other, the largest first." }), group);
+  container.append(create("p", { className: "hint", textContent: "Tap them one after the other, the largest first." }), group);
   return () => (order.length === keys.length ? order : null);
 }
 
-function number(place, { question }) {
-  const input = made("input", { type: "text", inputMode: "decimal", autocomplete: "off", className: "number" });
+function number(container, { question }) {
+  const input = create("input", { type: "text", inputMode: "decimal", autocomplete: "off", className: "number" });
   input.setAttribute("aria-label", question);
-  place.append(input);
+  container.append(input);
   const answer = () => {
     const text = input.value.trim().replace(",", ".").replace("−", "-");
     return text && Math.abs(Number(text)) < LARGEST ? Number(text) : null;
@@ -58,41 +58,41 @@ function number(place, { question }) {
   return answer;
 }
 
-// Bars to pull, one for each key; their sum stands below.
-function row(place, { keys, guess }) {
-  const lines = made("div", { className: "bars" });
-  const sum = made("p", { className: "hint" });
+// A bar for each key, and the sum of all bars.
+function bars(container, { keys, guess }) {
+  const lines = create("div", { className: "bars" });
+  const sum = create("p", { className: "hint" });
   const inputs = keys.map((name, i) => {
-    const label = made("label");
-    const input = made("input", { type: "range", min: 0, max: 1, step: STEP, value: guess?.[i] ?? 0 });
-    const output = made("output");
-    label.append(made("span", { textContent: name }), input, output);
+    const label = create("label");
+    const input = create("input", { type: "range", min: 0, max: 1, step: STEP, value: guess?.[i] ?? 0 });
+    const output = create("output");
+    label.append(create("span", { textContent: name }), input, output);
     lines.append(label);
     input.addEventListener("input", show);
     return [input, output];
   });
   function show() {
-    const shares = inputs.map(([input]) => Number(input.value));
+    const values = inputs.map(([input]) => Number(input.value));
     inputs.forEach(([input, output], i) => {
-      output.textContent = shares[i].toFixed(2);
-      input.setAttribute("aria-valuetext", shares[i].toFixed(2));
+      output.textContent = values[i].toFixed(2);
+      input.setAttribute("aria-valuetext", values[i].toFixed(2));
     });
-    sum.textContent = `Sum of the bars: ${shares.reduce((all, one) => all + one, 0).toFixed(2)}`;
+    sum.textContent = `Sum of the bars: ${values.reduce((total, value) => total + value, 0).toFixed(2)}`;
   }
   show();
-  place.append(lines, sum);
+  container.append(lines, sum);
   return () => inputs.map(([input]) => Number(input.value));
 }
 
-// The cell is picked on the map above.
-function cell(place) {
-  const said = made("p", { className: "hint", textContent: "Tap a cell above, or go there with the arrow keys and press Enter." });
-  let picked = null;
-  place.append(said);
-  const answer = () => picked;
-  answer.picked = (where, name) => {
-    picked = where;
-    said.textContent = `Your cell: ${name}`;
+// A cell that the user chooses on the map above.
+function cell(container) {
+  const hint = create("p", { className: "hint", textContent: "Tap a cell above, or go there with the arrow keys and press Enter." });
+  let chosen = null;
+  container.append(hint);
+  const answer = () => chosen;
+  answer.onSelect = (position, name) => {
+    chosen = position;
+    hint.textContent = `Your cell: ${name}`;
   };
   return answer;
 }
@@ -100,32 +100,32 @@ function cell(place) {
 const KINDS = {
   cell,
   number,
-  row,
-  order: inOrder,
-  key: (place, { question, keys }) => chips(place, question, keys, keys.map((_, i) => i)),
-  choice: (place, { question, options }) => chips(place, question, options, options),
+  row: bars,
+  order: ordering,
+  key: (container, { question, keys }) => chips(container, question, keys, keys.map((_, i) => i)),
+  choice: (container, { question, options }) => chips(container, question, options, options),
 };
 
-export function ask(place, message) {
-  return KINDS[message.kind](place, message);
+export function drawAnswer(container, message) {
+  return KINDS[message.kind](container, message);
 }
 
-// A sketched row beside the true one, bar under bar.
-export function compared({ keys, guess, truth }) {
-  const lines = made("div", { className: "bars compared" });
+// A guessed row beside the true row, bar under bar.
+export function drawComparison({ keys, guess, truth }) {
+  const lines = create("div", { className: "bars compared" });
   keys.forEach((name, i) => {
-    const line = made("div");
-    line.append(made("span", { textContent: name }));
-    const both = made("div");
-    for (const [whose, share] of [["truth", truth[i]], ["guess", guess[i]]]) {
-      const bar = made("i", { className: whose });
-      bar.style.setProperty("--share", Math.min(1, share));
-      const words = made("small", { textContent: `${whose === "truth" ? "it is" : "you said"} ${share.toFixed(2)}` });
-      const pair = made("p");
-      pair.append(bar, words);
-      both.append(pair);
+    const line = create("div");
+    line.append(create("span", { textContent: name }));
+    const pairs = create("div");
+    for (const [source, weight] of [["truth", truth[i]], ["guess", guess[i]]]) {
+      const bar = create("i", { className: source });
+      bar.style.setProperty("--share", Math.min(1, weight));
+      const caption = create("small", { textContent: `${source === "truth" ? "it is" : "you said"} ${weight.toFixed(2)}` });
+      const pair = create("p");
+      pair.append(bar, caption);
+      pairs.append(pair);
     }
-    line.append(both);
+    line.append(pairs);
     lines.append(line);
   });
   return lines;

@@ -1,114 +1,114 @@
-// One lesson: its maps, its question, and the path. What is true comes with the message after the answer, and not before.
+// One lesson: its maps, its question, and the path. The true answer is only in the message after the user's answer.
 
-import { ask, compared } from "./ask.js";
-import { made } from "./made.js";
+import { drawAnswer, drawComparison } from "./ask.js";
+import { create } from "./made.js";
 import { drawTables } from "./tables.js";
 
-const KEPT = "attention-lab-lessons"; // what this browser has done of the path: it is kept nowhere else
+const STORAGE_KEY = "attention-lab-lessons"; // the progress on the path, stored only in this browser
 
-// What was done, by the name of the lesson: "right" or "shown".
+// The result of each finished lesson, by name: "right" or "shown".
 function progress() {
   try {
-    return JSON.parse(localStorage.getItem(KEPT)) ?? {};
+    return JSON.parse(localStorage.getItem(STORAGE_KEY)) ?? {};
   } catch {
     return {};
   }
 }
 
-function keep(name, how) {
+function saveProgress(name, result) {
   try {
-    localStorage.setItem(KEPT, JSON.stringify({ ...progress(), [name]: how }));
+    localStorage.setItem(STORAGE_KEY, JSON.stringify({ ...progress(), [name]: result }));
   } catch {
-    // A browser that keeps nothing shows the path without ticks.
+    // Without storage, the path is shown without ticks.
   }
 }
 
-const next = ({ path, name }) => path[path.findIndex(([one]) => one === name) + 1];
+const nextLesson = ({ path, name }) => path[path.findIndex(([other]) => other === name) + 1];
 
 function drawPath(root, data, go) {
   root.querySelector("nav").hidden = data.path.length === 1;
-  const done = progress();
-  const count = data.path.filter(([name]) => done[name]).length;
+  const results = progress();
+  const count = data.path.filter(([name]) => results[name]).length;
   root.querySelector("nav p").textContent = `${count} of ${data.path.length} lessons done`;
   root.querySelector("nav ol").replaceChildren(...data.path.map(([name, title], i) => {
-    const button = made("button", { type: "button", textContent: i + 1, title });
-    button.className = done[name] ?? "";
-    button.setAttribute("aria-label", `${i + 1}, ${title}${done[name] ? ", done" : ""}`);
+    const button = create("button", { type: "button", textContent: i + 1, title });
+    button.className = results[name] ?? "";
+    button.setAttribute("aria-label", `${i + 1}, ${title}${results[name] ? ", done" : ""}`);
     if (name === data.name) button.setAttribute("aria-current", "step");
     button.addEventListener("click", () => go(name));
-    const item = made("li");
+    const item = create("li");
     item.append(button);
     return item;
   }));
 }
 
-// The question with its answers, while it is open.
+// Draws the question and its inputs while it is unanswered.
 function drawQuestion(root, { message, name }, send) {
   const form = root.querySelector("form");
   form.replaceChildren();
   if (!message) return null;
-  const set = made("fieldset");
-  set.append(made("legend", { textContent: message.question, tabIndex: -1 }));
-  form.append(set);
+  const fieldset = create("fieldset");
+  fieldset.append(create("legend", { textContent: message.question, tabIndex: -1 }));
+  form.append(fieldset);
   if (message.stage === "done") return null;
-  const answer = ask(set, message);
-  form.append(made("button", { type: "submit", className: "main", textContent: message.stage === "again" ? "Answer again" : "Answer" }));
+  const answer = drawAnswer(fieldset, message);
+  form.append(create("button", { type: "submit", className: "main", textContent: message.stage === "again" ? "Answer again" : "Answer" }));
   form.onsubmit = (event) => {
     event.preventDefault();
     const guess = answer();
-    if (guess === null) say(root, answer.missing?.() || "Answer first, or skip this lesson.", true);
+    if (guess === null) announce(root, answer.missing?.() || "Answer first, or skip this lesson.", true);
     else send({ name, guess, at: Date.now() });
   };
   return answer;
 }
 
-// What is said for a screen reader, and shown where the page says it nowhere else.
-function say(root, text, shown = false) {
+// Announces a text to screen readers; with `visible`, it is also shown on the page.
+function announce(root, text, visible = false) {
   const status = root.querySelector("[role=status]");
   status.textContent = text;
-  status.classList.toggle("spoken", !shown);
+  status.classList.toggle("spoken", !visible);
 }
 
 function drawReply(root, { message }) {
-  const place = root.querySelector(".reply");
-  place.replaceChildren();
-  place.className = "reply";
+  const container = root.querySelector(".reply");
+  container.replaceChildren();
+  container.className = "reply";
   if (!message || message.stage === "ask") return;
   const { stage, right, reply, said, guessed } = message;
-  place.classList.add(right ? "right" : "wrong");
+  container.classList.add(right ? "right" : "wrong");
   const verdict = right ? `Yes: ${said}.` : stage === "again" ? "Not yet." : `It is ${said}. You said ${guessed}.`;
-  const words = made("p");
-  words.append(made("b", { textContent: message.kind === "row" && stage === "done" ? (right ? "Yes." : "It is this row.") : verdict }), ` ${reply}`);
-  place.append(words);
-  if (stage === "again") place.append(made("p", { textContent: "One more try." }));
-  if (message.kind === "row" && stage === "done") place.append(compared(message));
+  const paragraph = create("p");
+  paragraph.append(create("b", { textContent: message.kind === "row" && stage === "done" ? (right ? "Yes." : "It is this row.") : verdict }), ` ${reply}`);
+  container.append(paragraph);
+  if (stage === "again") container.append(create("p", { textContent: "One more try." }));
+  if (message.kind === "row" && stage === "done") container.append(drawComparison(message));
 }
 
 function drawOnward(root, data, go) {
-  const place = root.querySelector(".onward");
+  const container = root.querySelector(".onward");
   const done = data.message?.stage === "done";
-  const following = next(data);
-  place.replaceChildren();
+  const following = nextLesson(data);
+  container.replaceChildren();
   if (following) {
-    const button = made("button", { type: "button", className: done ? "main" : "", textContent: done ? `Next: ${following[1]}` : "Skip" });
+    const button = create("button", { type: "button", className: done ? "main" : "", textContent: done ? `Next: ${following[1]}` : "Skip" });
     button.addEventListener("click", () => go(following[0]));
-    place.append(button);
-  } else if (done && data.path.length > 1) place.append(made("p", { textContent: "This was the last lesson. The Lab is yours." }));
-  if (data.watch) place.append(made("a", { href: data.watch, target: "_blank", rel: "noopener", textContent: "Watch it learn ↗" }));
+    container.append(button);
+  } else if (done && data.path.length > 1) container.append(create("p", { textContent: "This was the last lesson. The Lab is yours." }));
+  if (data.watch) container.append(create("a", { href: data.watch, target: "_blank", rel: "noopener", textContent: "Watch it learn ↗" }));
   if (data.lab) {
     const textContent = done ? "Play with it in the Lab ↗" : "Skip, and look in the Lab ↗";
-    place.append(made("a", { href: data.lab, target: "_blank", rel: "noopener", textContent }));
+    container.append(create("a", { href: data.lab, target: "_blank", rel: "noopener", textContent }));
   }
 }
 
-function announced(data) {
+function announcement(data) {
   const { message, name, path } = data;
-  const at = path.findIndex(([one]) => one === name);
-  const called = path.length > 1 ? `Lesson ${at + 1} of ${path.length}: ${path[at][1]}` : path[at][1];
-  if (!message) return called;
-  if (message.stage === "ask") return `${called}. ${message.question}`;
+  const index = path.findIndex(([other]) => other === name);
+  const title = path.length > 1 ? `Lesson ${index + 1} of ${path.length}: ${path[index][1]}` : path[index][1];
+  if (!message) return title;
+  if (message.stage === "ask") return `${title}. ${message.question}`;
   if (message.stage === "again") return `Not yet. ${message.reply} One more try.`;
-  const done = Object.keys(progress()).filter((one) => path.some(([other]) => other === one)).length;
+  const done = Object.keys(progress()).filter((finished) => path.some(([other]) => other === finished)).length;
   const verdict = message.right ? "Right." : "Not right.";
   const count = path.length > 1 ? ` ${done} of ${path.length} lessons done.` : "";
   return `${verdict} It is ${message.said}. ${message.reply}${count}`;
@@ -118,25 +118,25 @@ export default function render({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".lesson");
   const sent = JSON.stringify(data);
   if (root.dataset.sent === sent) return;
-  const another = root.name !== undefined && root.name !== data.name;
-  const inside = root.contains(document.activeElement);
+  const isAnother = root.name !== undefined && root.name !== data.name;
+  const hasFocus = root.contains(document.activeElement);
   Object.assign(root.dataset, { sent });
   root.name = data.name;
-  if (data.message?.stage === "done") keep(data.name, data.message.right ? "right" : "shown");
+  if (data.message?.stage === "done") saveProgress(data.name, data.message.right ? "right" : "shown");
 
   const go = (name) => setTriggerValue("go", name);
-  const answer = drawQuestion(root, data, (given) => setTriggerValue("answer", given));
-  drawTables(root.querySelector(".tables"), data.message ?? { figures: [] }, answer?.picked);
+  const answer = drawQuestion(root, data, (response) => setTriggerValue("answer", response));
+  drawTables(root.querySelector(".tables"), data.message ?? { figures: [] }, answer?.onSelect);
   drawReply(root, data);
   drawOnward(root, data, go);
   drawPath(root, data, go);
-  say(root, announced(data));
-  if (another) {
+  announce(root, announcement(data));
+  if (isAnother) {
     root.closest("[data-testid=stMain]")?.scrollTo({ top: 0 });
     root.querySelector("legend")?.focus({ preventScroll: true });
-  } else if (inside && data.message && data.message.stage !== "ask") {
+  } else if (hasFocus && data.message && data.message.stage !== "ask") {
     root.querySelector(".reply").focus({ preventScroll: true });
     root.querySelector(".reply").scrollIntoView({ block: "nearest" });
   }
-  root.shown = { painted: data, figures: data };
+  root.figureState = { painted: data, figures: data };
 }

@@ -1,96 +1,96 @@
-// The small maps of a lesson as real tables: a screen reader and a keyboard go through them as through any other.
+// The small maps of a lesson as HTML tables, which screen readers and keyboards can navigate.
 
-import { made } from "./made.js";
+import { create } from "./made.js";
 
-const MANY = 7; // columns from which a phone has no room for numbers
-const SHORT = 2; // letters of a name that stands upright also there
+const MANY = 7; // columns; above this, numbers do not fit on a phone
+const SHORT = 2; // characters of a label that stays horizontal on a phone
 
 const INK = { "#000000": "dark", "#ffffff": "light" };
 
 function heading(text, scope) {
-  return made("th", { scope, textContent: text, title: text });
+  return create("th", { scope, textContent: text, title: text });
 }
 
-// A cell, or the question mark of one that is kept back.
-function cellOf(cell, where) {
-  if (!cell) return made("td", { className: "kept", textContent: "?", title: `${where}: comes after your answer` });
-  const [text, exact, ground, ink] = cell;
-  const td = made("td", { textContent: text, title: `${where}: ${exact}`, className: INK[ink] ?? "" });
-  td.style.setProperty("--ground", ground);
+// A cell, or a question mark for a cell that is withheld until the answer.
+function createCell(cell, label) {
+  if (!cell) return create("td", { className: "kept", textContent: "?", title: `${label}: comes after your answer` });
+  const [text, exact, background, ink] = cell;
+  const td = create("td", { textContent: text, title: `${label}: ${exact}`, className: INK[ink] ?? "" });
+  td.style.setProperty("--ground", background);
   return td;
 }
 
-// Frames what is true and what was guessed.
-function mark(rows, figure) {
-  for (const [row, column, whose] of figure.marks ?? []) {
+// Outlines the true cells and the guessed cells.
+function outlineAnswers(rows, figure) {
+  for (const [row, column, source] of figure.marks ?? []) {
     const td = rows[row - figure.first]?.cells[column + 1];
     if (!td) continue;
-    td.classList.add(whose);
-    td.append(made("span", { className: "spoken", textContent: whose === "truth" ? " (the answer)" : " (your answer)" }));
+    td.classList.add(source);
+    td.append(create("span", { className: "spoken", textContent: source === "truth" ? " (the answer)" : " (your answer)" }));
   }
 }
 
-function tableOf(figure) {
+function createTable(figure) {
   const [down, across] = figure.sides;
-  const table = made("table", { className: figure.columns.length > MANY ? "many" : "" });
+  const table = create("table", { className: figure.columns.length > MANY ? "many" : "" });
   table.classList.toggle("short", figure.columns.every((name) => name.length <= SHORT));
   table.setAttribute("aria-label", `${figure.title}, ${down} by ${across}`);
-  const head = made("tr");
-  head.append(made("td", { ariaHidden: "true" }), ...figure.columns.map((name) => heading(name, "col")));
+  const head = create("tr");
+  head.append(create("td", { ariaHidden: "true" }), ...figure.columns.map((name) => heading(name, "col")));
   const rows = figure.cells.map((cells, i) => {
-    const row = made("tr");
-    const place = (k) => `${figure.rows[i]} → ${figure.columns[k]}`;
-    row.append(heading(figure.rows[i], "row"), ...cells.map((cell, k) => cellOf(cell, place(k))));
+    const row = create("tr");
+    const labelOf = (k) => `${figure.rows[i]} → ${figure.columns[k]}`;
+    row.append(heading(figure.rows[i], "row"), ...cells.map((cell, k) => createCell(cell, labelOf(k))));
     return row;
   });
-  const [top, body] = [made("thead"), made("tbody")];
+  const [top, body] = [create("thead"), create("tbody")];
   top.append(head);
   body.append(...rows);
   table.append(top, body);
-  mark(rows, figure);
+  outlineAnswers(rows, figure);
   return table;
 }
 
-// Lets one cell of a table be picked: by a click, or with the arrow keys and Enter.
-function pickable(table, figure, picked) {
+// Lets the user choose one cell of a table, by a click, or with the arrow keys and Enter.
+function makeSelectable(table, figure, onSelect) {
   const cells = [...table.tBodies[0].rows].map((row) => [...row.cells].slice(1));
   table.setAttribute("role", "grid");
-  let at = [0, 0];
-  const reach = (row, column) => {
-    cells[at[0]][at[1]].tabIndex = -1;
-    at = [Math.max(0, Math.min(row, cells.length - 1)), Math.max(0, Math.min(column, cells[0].length - 1))];
-    cells[at[0]][at[1]].tabIndex = 0;
+  let current = [0, 0];
+  const moveTo = (row, column) => {
+    cells[current[0]][current[1]].tabIndex = -1;
+    current = [Math.max(0, Math.min(row, cells.length - 1)), Math.max(0, Math.min(column, cells[0].length - 1))];
+    cells[current[0]][current[1]].tabIndex = 0;
   };
-  const pick = () => {
+  const select = () => {
     for (const td of cells.flat()) td.removeAttribute("aria-selected");
-    cells[at[0]][at[1]].setAttribute("aria-selected", "true");
-    picked([at[0] + figure.first, at[1]], `${figure.rows[at[0]]} → ${figure.columns[at[1]]}`);
+    cells[current[0]][current[1]].setAttribute("aria-selected", "true");
+    onSelect([current[0] + figure.first, current[1]], `${figure.rows[current[0]]} → ${figure.columns[current[1]]}`);
   };
   cells.forEach((row, i) => row.forEach((td, k) => {
     td.setAttribute("role", "gridcell");
     td.tabIndex = -1;
-    td.addEventListener("click", () => { reach(i, k); td.focus({ preventScroll: true }); pick(); });
+    td.addEventListener("click", () => { moveTo(i, k); td.focus({ preventScroll: true }); select(); });
   }));
-  reach(0, 0);
+  moveTo(0, 0);
   table.addEventListener("keydown", (event) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
     if (step) {
-      reach(at[0] + step[0], at[1] + step[1]);
-      cells[at[0]][at[1]].focus();
-    } else if (event.key === "Enter" || event.key === " ") pick();
+      moveTo(current[0] + step[0], current[1] + step[1]);
+      cells[current[0]][current[1]].focus();
+    } else if (event.key === "Enter" || event.key === " ") select();
     else return;
     event.preventDefault();
   });
 }
 
-// Draws all tables of a message; `picked` is told which cell of the last one is picked, where that is asked.
-export function drawTables(place, { figures }, picked) {
-  const tables = figures.map(tableOf);
-  place.replaceChildren(...tables.map((table, i) => {
+// Draws all tables of a message; `onSelect` is called with the chosen cell of the last one, if the question asks for a cell.
+export function drawTables(container, { figures }, onSelect) {
+  const tables = figures.map(createTable);
+  container.replaceChildren(...tables.map((table, i) => {
     const [down, across] = figures[i].sides;
-    const heading = made("p", { textContent: figures[i].title });
-    heading.append(made("small", { textContent: `rows ${down}, columns ${across}` }));
-    return made("div", { className: "frame" }, heading, table);
+    const heading = create("p", { textContent: figures[i].title });
+    heading.append(create("small", { textContent: `rows ${down}, columns ${across}` }));
+    return create("div", { className: "frame" }, heading, table);
   }));
-  if (picked && figures.length) pickable(tables.at(-1), figures.at(-1), picked);
+  if (onSelect && figures.length) makeSelectable(tables.at(-1), figures.at(-1), onSelect);
 }

@@ -1,8 +1,8 @@
-"""What the Lab replaces in Streamlit at run time, a file each.
+"""Patches of Streamlit at run time, one per file.
 
-A patch says at its top what it replaces, why, which test fails where a newer Streamlit has something else (its canary), and
-which public thing would make it unnecessary. The Markdown file beside it is an issue for Streamlit, ready to be sent: the title,
-an empty line, the body. `tests/test_patches.py` allows patches nowhere else; CONTRIBUTING.md lists them in a table.
+The docstring of a patch states what it replaces, why, which test fails when Streamlit changes that part (the canary), and
+which public API would make the patch unnecessary. The Markdown file with the same name is an issue for Streamlit, ready to be sent:
+the title, an empty line, the body. `tests/test_patches.py` allows patches nowhere else; CONTRIBUTING.md lists them in a table.
 """
 
 from __future__ import annotations

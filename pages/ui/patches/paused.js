@@ -1,27 +1,27 @@
-// A page stops asking for a state that has cost two servers: the address then says `paused=1`, and Python asks the person
-// (pages/ui/server/paused.py). Without it the page of one visitor connects again by itself and takes one replica after the other.
+// A page stops requesting a state that has crashed two servers: it adds `paused=1` to its address, and Python asks the user
+// (pages/ui/server/paused.py). Otherwise one visitor's page would reconnect automatically and crash one replica after the other.
 //
-// Replaces: window.WebSocket, with a subclass that reads which kind of message passes, and sends nothing after the second loss.
-// Why: Streamlit connects and repeats its last request by itself, as soon as a server answers, and says nothing about it.
-//   What the page shows in its attributes comes too late to stop the third request.
-// Canary: tests/test_paused.py, test_a_server_that_dies_twice_during_a_run_is_not_asked_a_third_time.
+// Replaces: window.WebSocket, with a subclass that reads the type of each message, and sends nothing after the second lost server.
+// Why: Streamlit reconnects and repeats its last request automatically, as soon as a server answers, without an event.
+//   The attributes of the page change too late to stop the third request.
+// Canary: tests/test_paused.py, test_page_stops_asking_a_server_that_died_twice.
 // Public replacement: an option that limits how often a page repeats a request after its server was lost, or an event before it does.
 //
-// It runs before Streamlit's own scripts.
+// It runs before Streamlit's scripts.
 
 (() => {
   // Fields of Streamlit's BackMsg and ForwardMsg.
   const RERUN = 11;
   const NEW_SESSION = 4;
   const SCRIPT_FINISHED = 6;
-  const CALM = 5000; // milliseconds after a run in which a server that it kills has died
-  let lost = 0; // servers in a row that went away while they worked for this page
+  const SURVIVAL_TIME = 5000; // milliseconds after a run, after which its server counts as unharmed
+  let lostServers = 0; // in a row, lost during a run of this page
   let running = false;
-  let calm = 0; // the timer after which a run counts as survived
+  let survivalTimer = 0;
   let leaving = false;
 
-  // The field of a message after its hash (1) and metadata (2).
-  const kind = (bytes) => {
+  // The type of a message: the first field after its hash (1) and metadata (2).
+  const messageType = (bytes) => {
     for (let at = 0, length, shift; at < bytes.length; at += length) {
       const field = bytes[at++] >> 3;
       if (field > 2) return field;
@@ -33,30 +33,30 @@
     }
   };
 
-  const runs = (now) => {
-    running = now;
-    clearTimeout(calm);
-    if (!now) calm = setTimeout(() => { lost = 0; }, CALM);
+  const setRunning = (isRunning) => {
+    running = isRunning;
+    clearTimeout(survivalTimer);
+    if (!isRunning) survivalTimer = setTimeout(() => { lostServers = 0; }, SURVIVAL_TIME);
   };
 
   addEventListener("pagehide", () => { leaving = true; });
 
   window.WebSocket = class extends WebSocket {
-    constructor(...all) {
-      super(...all);
+    constructor(...args) {
+      super(...args);
       this.addEventListener("message", ({ data }) => {
-        const what = kind(new Uint8Array(data));
-        if (what === NEW_SESSION) runs(true);
-        if (what === SCRIPT_FINISHED) runs(false);
+        const type = messageType(new Uint8Array(data));
+        if (type === NEW_SESSION) setRunning(true);
+        if (type === SCRIPT_FINISHED) setRunning(false);
       });
       this.addEventListener("close", () => {
-        if (running && !leaving) lost += 1;
+        if (running && !leaving) lostServers += 1;
         running = false;
-        clearTimeout(calm);
+        clearTimeout(survivalTimer);
       });
-      if (lost < 2) return;
-      // Not before there is a server again, which Streamlit has made sure of; and loaded anew, since it keeps the
-      // address to itself.
+      if (lostServers < 2) return;
+      // Streamlit connects only when a server is available again. Reload the page with the new address, because Streamlit
+      // does not react to a changed address.
       leaving = true;
       const address = new URL(location.href);
       address.searchParams.set("paused", "1");
@@ -64,8 +64,8 @@
     }
 
     send(data) {
-      if (lost >= 2) return;
-      if (kind(new Uint8Array(data)) === RERUN) runs(true);
+      if (lostServers >= 2) return;
+      if (messageType(new Uint8Array(data)) === RERUN) setRunning(true);
       super.send(data);
     }
   };

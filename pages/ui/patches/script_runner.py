@@ -1,10 +1,10 @@
-"""A run of a script waits for its turn.
+"""Makes script runs take turns.
 
-Replaces: `ScriptRunner._run_script`, around which it takes a turn (`pages/ui/server/turns.py`).
-Why: Streamlit runs the scripts of all sessions at the same time, each in a thread of its own. Python runs one thread at a time
-    anyway, so twenty scripts that share it all end late.
+Replaces: `ScriptRunner._run_script`, which it wraps in a turn (`pages/ui/server/turns.py`).
+Why: Streamlit runs the scripts of all sessions concurrently, each in its own thread. Python executes one thread at a time
+    anyway, so of twenty concurrent scripts all end late.
 Canary: `tests/test_turns.py`, test_streamlit_runs_its_scripts_in_turns.
-Public replacement: a function that `st.App` calls around each run of a script, or an option for how many run at a time.
+Public replacement: a function that `st.App` calls around each script run, or an option for the number of concurrent runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pages.ui.server.turns import turn
 
 
 def apply() -> None:
-    """From now on every run of a script waits for its turn."""
+    """Makes every script run wait for its turn."""
     run = ScriptRunner._run_script
 
     @wraps(run)

@@ -1,12 +1,12 @@
-"""What a run of the whole page has drawn reaches the browser, also where a fragment of the page runs again at once.
+"""Keeps the unsent messages of a full run when a fragment reruns immediately after it.
 
-Replaces: `ForwardMsgQueue.clear`, where a fragment begins to run.
-Why: Streamlit then drops what has not been sent of that fragment, since it will be drawn again. But the run of the whole page has
-    then ended without this part: the browser removes it, what stands below moves up, and the next picture of the fragment
-    takes the place of that. A button was missing under a film, or the maps were, until somebody turned a knob.
-    A page cannot prevent it: messages are sent 10 ms apart, and the fragment may be asked for at any time in between.
-Canary: `tests/test_whole_runs.py`, test_a_fragment_that_runs_at_once_takes_nothing_from_the_run_of_the_whole_page.
-Public replacement: a Streamlit that keeps the messages of a finished run of the whole page when a fragment begins.
+Replaces: `ForwardMsgQueue.clear` at the start of a fragment run.
+Why: Streamlit drops the fragment's unsent messages, since the fragment will be drawn again. The full run then appears to have ended
+    without this part: the browser removes it, the elements below move up, and the fragment's next messages
+    replace the wrong elements. A button under a film, or the maps, were missing until the next change of a knob.
+    A page cannot prevent this: messages are sent 10 ms apart, and a fragment may be requested at any time in between.
+Canary: `tests/test_whole_runs.py`, test_fragment_run_removes_nothing_from_the_full_run.
+Public replacement: a Streamlit that keeps the messages of a finished full run when a fragment begins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamlit.runtime.forward_msg_queue import ForwardMsgQueue
 
 
 def apply() -> None:
-    """From now on what waits to be sent stays when a fragment begins to run."""
+    """Keeps unsent messages at the start of a fragment run."""
     clear = ForwardMsgQueue.clear
 
     @wraps(clear)
@@ -27,6 +27,6 @@ def apply() -> None:
         if not retain_lifecycle_msgs or fragment_ids_this_run is None:
             clear(self, retain_lifecycle_msgs, fragment_ids_this_run)
             return
-        self._delta_index_map = {}  # what comes now is no part of what waits
+        self._delta_index_map = {}  # so that new messages are not merged into the waiting ones
 
     ForwardMsgQueue.clear = clear_unless_fragment  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""What a server of the Lab consists of beside its script, whichever file starts it."""
+"""The routes, middleware and lifespan of the Lab's server, shared by all main files."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pages.ui.server.first_paint import IndexPage
 from pages.ui.server.garbage import BinaryOnly
 from pages.ui.server.headers import WithHeaders
 from pages.ui.server.origins import AllowedOrigins
-from pages.ui.server.places import NotedPlaces
-from pages.ui.server.unread import BoundedUnread
+from pages.ui.server.places import UploadUrls
+from pages.ui.server.unread import Backpressure
 from pages.ui.server.uploads import BoundedUploads
 
 MIDDLEWARE = [
-    Middleware(part)
-    for part in (WithHeaders, IndexPage, AllowedOrigins, BoundedUnread, BinaryOnly, NotedPlaces, BoundedUploads)
+    Middleware(middleware)
+    for middleware in (WithHeaders, IndexPage, AllowedOrigins, Backpressure, BinaryOnly, UploadUrls, BoundedUploads)
 ]
-"""What goes around Streamlit's own server, from outside to inside."""
+"""The middleware around Streamlit's own server, outermost first."""
 
 
 def parts() -> dict[str, Any]:
-    """The arguments of `st.App`: routes of our scripts, what goes around all answers, and what happens while it serves.
+    """The arguments of `st.App`: routes, middleware and lifespan.
 
-    Streamlit finds an app by the words ``st.App(…)`` in its main file, so each main file writes them itself.
+    Streamlit recognizes an app by the text ``st.App(…)`` in its main file, so each main file calls it itself.
     """
     routes = [*served.routes(), *exports.routes()]
-    return {"routes": routes, "middleware": MIDDLEWARE, "lifespan": process.serving}
+    return {"routes": routes, "middleware": MIDDLEWARE, "lifespan": process.lifespan}

@@ -1,8 +1,8 @@
-"""A page is painted with our styles from the start, and with room for its sidebar; and our scripts run before Streamlit's.
+"""Serves an index page with our styles, space for the sidebar, and our scripts before Streamlit's own.
 
-Streamlit sends styles and sidebar as messages, when it has painted already, and everything jumps aside and up. It has no setting for what
-its index page holds, so a middleware sends ours wherever Streamlit answers with its own, which it knows by its ETag: on the path of
-every page, below any prefix. `tests/test_first_paint.py` fails where a newer Streamlit answers in another way.
+Streamlit sends styles and sidebar as messages after the first paint, so that the page would jump. It has no setting for the content of
+its index page. This middleware therefore replaces every answer that is Streamlit's index page, recognized by its ETag, on the path of
+every page and below any prefix. `tests/test_first_paint.py` fails when a newer Streamlit answers differently.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pages.ui.server import served
 
 INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
-"""Streamlit's page."""
+"""Streamlit's index page."""
 STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
-# Until Streamlit has drawn its sidebar, which is 300 pixels wide there and comes between these two; and the page is wide from the start.
-_ROOM = """
+# Reserves the 300 pixels of the sidebar until Streamlit draws it between these two elements.
+_SIDEBAR_SPACE = """
 @media (min-width: 769px) {
   [data-testid=stSkipToContent] + :not([data-testid=stSidebar]) { margin-left: 300px; }
 }
@@ -33,7 +33,7 @@ _ETAG = FileResponse(INDEX, stat_result=INDEX.stat()).headers["ETag"]
 HEAD = ("frame", "paused", "address")
 """Our scripts that run before Streamlit's own, as modules in this order (modules run in the order of the page)."""
 NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
-"""What a locked or embedded page has instead."""
+"""The styles of locked and embedded pages, which have no sidebar."""
 _WIDE = ".stMain .block-container { max-width: initial; }"
 
 
@@ -43,14 +43,14 @@ def index_page(query: str) -> str:
 
 
 def _more_styles(query: str) -> str:
-    asked = parse_qs(query)
-    bare = asked.get("lock") == ["1"] or "present" in asked or asked.get("embed") == ["true"]
-    return NO_SIDEBAR if bare else "" if "paused" in asked else _ROOM  # one that asks first has no sidebar yet
+    parameters = parse_qs(query)
+    no_sidebar = parameters.get("lock") == ["1"] or "present" in parameters or parameters.get("embed") == ["true"]
+    return NO_SIDEBAR if no_sidebar else "" if "paused" in parameters else _SIDEBAR_SPACE  # a paused page has none yet
 
 
 @cache
 def _page(more: str) -> str:
-    # At the end of the body: Streamlit's own come into the head while it draws, and of two rules the later holds.
+    # At the end of the body, because Streamlit adds its styles to the head later and the last rule wins.
     styles = f"<style>{STYLES}{_WIDE}{more}</style>"
     page = INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
     scripts = "".join(f'<script type="module" src="{served.script(name)}"></script>' for name in HEAD)
@@ -59,19 +59,19 @@ def _page(more: str) -> str:
 
 @cache
 def _encoded(more: str, zipped: bool) -> tuple[bytes, str]:
-    """The page as it is sent, and its ETag."""
+    """The body of the answer and its ETag."""
     page = _page(more).encode()
     body = gzip.compress(page, 6) if zipped else page
     return body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
 
 
 def _answer(scope: Scope, caching: str) -> Response:
-    """Our index page, or that it has not changed."""
-    asked = Headers(scope=scope)
-    zipped = "gzip" in asked.get("Accept-Encoding", "")
+    """Our index page, or status 304 if the browser has it."""
+    request_headers = Headers(scope=scope)
+    zipped = "gzip" in request_headers.get("Accept-Encoding", "")
     body, etag = _encoded(_more_styles(scope["query_string"].decode("latin-1")), zipped)
     headers = {"Cache-Control": caching, "ETag": etag, "Vary": "Accept-Encoding"}
-    if etag in asked.get("If-None-Match", ""):
+    if etag in request_headers.get("If-None-Match", ""):
         return Response(status_code=304, headers=headers)
     if zipped:
         headers["Content-Encoding"] = "gzip"
@@ -80,23 +80,23 @@ def _answer(scope: Scope, caching: str) -> Response:
 
 
 class IndexPage:
-    """Sends our index page where Streamlit answers with its own."""
+    """Middleware that replaces Streamlit's index page by ours."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands everything on; of an answer that is Streamlit's index page nothing is sent but its caching."""
-        ours = False
+        """Forwards the request. An answer with Streamlit's index page is replaced; only its Cache-Control header stays."""
+        is_index = False
 
-        async def send_ours(message: Message) -> None:
-            nonlocal ours
+        async def send_index(message: Message) -> None:
+            nonlocal is_index
             if message["type"] == "http.response.start":
-                theirs = Headers(raw=message["headers"])
-                if ours := theirs.get("ETag", "").removeprefix("W/") == _ETAG:
-                    await _answer(scope, theirs.get("Cache-Control", "no-cache"))(scope, receive, send)
-            if not ours:
+                headers = Headers(raw=message["headers"])
+                if is_index := headers.get("ETag", "").removeprefix("W/") == _ETAG:
+                    await _answer(scope, headers.get("Cache-Control", "no-cache"))(scope, receive, send)
+            if not is_index:
                 await send(message)
 
-        page = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        await self.app(scope, receive, send_ours if page else send)
+        is_page_request = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        await self.app(scope, receive, send_index if is_page_request else send)

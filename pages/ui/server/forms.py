@@ -1,18 +1,18 @@
-"""A form with one file, as a browser sends it, taken apart without a copy of it in a folder."""
+"""Parses a multipart form with one file in memory, without a temporary file."""
 
 from __future__ import annotations
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-_LONGEST_HEAD = 2**13  # bytes before the file: the boundary and what it is called
+_LONGEST_HEAD = 2**13  # bytes before the file: the boundary and the headers of the part
 
 
 async def body(receive: Receive) -> bytes:
     """The whole body of a request.
 
     Raises:
-        ClientDisconnect: it was not sent to its end.
+        ClientDisconnect: the client left before the end of the body.
     """
     pieces, more = [], True
     while more:
@@ -25,7 +25,7 @@ async def body(receive: Receive) -> bytes:
 
 
 def parts(form: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """What comes before the file, what the file holds, and what comes after it; None where it is no form with one file."""
+    """The bytes before the file, of the file, and after it; None if the body is not a form with one file."""
     boundary = b"\r\n" + form[:_LONGEST_HEAD].partition(b"\r\n")[0]
     start = form.find(b"\r\n\r\n", 0, _LONGEST_HEAD) + 4
     end = form.find(boundary, start)

@@ -1,7 +1,7 @@
-"""What no page of ours sends over its socket costs the log one line a minute, and no traceback.
+"""Limits the log of unreadable socket messages to one line a minute, without tracebacks.
 
-Streamlit closes the socket of whoever sends bytes that it cannot read, and logs a traceback for each; of a text it fails.
-Nothing of it is replaced for this: loggers take filters, and a middleware closes the socket of a text.
+Streamlit closes a socket that sends unreadable bytes and logs a traceback for each message; a text message makes it fail.
+No part of Streamlit is patched: a filter limits its loggers, and a middleware closes sockets that send text.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.logger import get_logger
 
 PAUSE = 60.0  # seconds between two lines
-_TEXT = "A text came over a socket, which takes binary messages alone."
-_FAILED = "Error processing back message"  # one that could be read: the first in a minute keeps its traceback
-_UNSUPPORTED = 1003  # the code with which a socket is closed
+_TEXT = "A socket received a text message; it accepts only binary messages."
+_FAILED = "Error processing back message"  # a readable message: the first one in a minute keeps its traceback
+_UNSUPPORTED = 1003  # WebSocket close code: unsupported data
 _UNREADABLE = frozenset(
     {
         _TEXT,
@@ -29,12 +29,12 @@ _UNREADABLE = frozenset(
         "Client WebSocket message size %s bytes exceeds the limit of %s bytes; closing connection.",
     }
 )
-"""What Streamlit 1.67 logs of messages that it cannot read, as its format strings; `benchmarks/garbage.py` sends them."""
+"""The format strings that Streamlit 1.67 logs for unreadable messages. `benchmarks/garbage.py` sends such messages."""
 _LOGGERS = ("streamlit.web.server.starlette.starlette_websocket", "streamlit.runtime.app_session", __name__)
 
 
 class OneLineAMinute(logging.Filter):
-    """Lets one line through a minute of those about messages that cannot be read: how many came, and the last."""
+    """A log filter that passes one line a minute about unreadable messages, with their number and the last one."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class OneLineAMinute(logging.Filter):
         self._count, self._next = 0, float("-inf")
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is logged; one that is has the count in it."""
+        """Whether to log the record. Adds the count to a record that is logged."""
         if record.msg not in _UNREADABLE:
             return True
         with self._lock:
@@ -54,20 +54,20 @@ class OneLineAMinute(logging.Filter):
         if record.msg != _FAILED:
             record.exc_info = None
         record.msg = (
-            f"{count} unreadable messages over sockets since the last such line; the last: {record.getMessage()}"
+            f"{count} unreadable socket messages since the last line like this; the last: {record.getMessage()}"
         )
         record.args = ()
         return True
 
 
 class BinaryOnly:
-    """Closes the socket of whoever sends a text."""
+    """Middleware that closes a socket when it sends text."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands everything on but texts over a socket."""
+        """Forwards everything except text messages of sockets."""
 
         async def receive_bytes() -> Message:
             message = await receive()
@@ -81,7 +81,7 @@ class BinaryOnly:
 
 
 def bound_log() -> None:
-    """From now on messages that cannot be read cost the log one line a minute."""
-    one_line = OneLineAMinute()
+    """Installs the log filter for unreadable messages."""
+    log_filter = OneLineAMinute()
     for name in _LOGGERS:
-        get_logger(name).addFilter(one_line)
+        get_logger(name).addFilter(log_filter)

@@ -1,6 +1,6 @@
-"""What a browser may do with the Lab, as headers of every answer that this server gives, however it was deployed.
+"""Security headers of every answer of this server, in every deployment.
 
-A page gets scripts, styles and connections from its own server only, and stands in no frame but where LAB_FRAME_ANCESTORS says so.
+A page may load scripts and styles from its own server only and connect only to it. Only sites in LAB_FRAME_ANCESTORS may show it in a frame.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pages.ui.server import limits
 from pages.ui.server.first_paint import INDEX
 
-# Streamlit's page has scripts of its own in it, which are allowed by their digests.
+# The inline scripts of Streamlit's index page are allowed by their digests.
 _INLINE = " ".join(
     f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
     for script in re.findall(r"<script>(.*?)</script>", INDEX.read_text(encoding="utf-8"), re.DOTALL)
 )
 POLICY = {
     "default-src": "'self'",
-    "script-src": f"'self' blob: {_INLINE}",  # blob: has the loaders of components
+    "script-src": f"'self' blob: {_INLINE}",  # blob: is for the loaders of components
     "style-src": "'self' 'unsafe-inline'",
     "img-src": "'self' data: blob:",
     "font-src": "'self' data:",
@@ -35,44 +35,44 @@ POLICY = {
     "frame-ancestors": f"'self' {limits.FRAME_ANCESTORS}".strip(),
 }
 HEADERS = {
-    "Content-Security-Policy": "; ".join(f"{what} {whence}" for what, whence in POLICY.items()),
+    "Content-Security-Policy": "; ".join(f"{directive} {sources}" for directive, sources in POLICY.items()),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # a link is a text; it is nobody else's business
+    "Referrer-Policy": "same-origin",  # a link contains the user's text
     "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 
 
-# So that a visitor can stay with this one of several servers.
+# Lets a proxy route a visitor to the same one of several servers.
 REPLICA = {"Lab-Replica": limits.REPLICA} if limits.REPLICA else {}
 INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
-"""What only those ask who run the Lab: numbers of the process, and a run of the page."""
+"""Paths for operators only: metrics of the process, and a health check that runs the page."""
 
 
-def _beside(path: str, location: str) -> str:
-    """The address to which Streamlit sends a page whose path ends with slashes, as seen from there: a proxy may have taken a prefix off the path."""
+def _relative_location(path: str, location: str) -> str:
+    """Streamlit's redirect for a path with trailing slashes, as a relative address: a proxy may have removed a prefix of the path."""
     page, mark, query = location.partition("?")
     return "../" * (len(path) - len(path.rstrip("/"))) + page.rpartition("/")[2] + mark + query
 
 
 class WithHeaders:
-    """Sends every answer with our headers, and shows outsiders nothing of the inside."""
+    """Middleware that adds our headers to every answer and hides the operators' paths from visitors."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands on what outsiders may ask."""
+        """Forwards every request except visitors' requests for the operators' paths."""
 
-        async def send_more(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.accept"):
-                sent = MutableHeaders(scope=message)
-                sent.update(HEADERS | REPLICA)
-                if sent.get("Location", "").startswith("/") and scope["path"].endswith("/"):
-                    sent["Location"] = _beside(scope["path"], sent["Location"])
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS | REPLICA)
+                if headers.get("Location", "").startswith("/") and scope["path"].endswith("/"):
+                    headers["Location"] = _relative_location(scope["path"], headers["Location"])
             await send(message)
 
-        # Every proxy says for whom it asks; probes and operators come without one.
+        # Proxies set X-Forwarded-For; probes and operators connect without a proxy.
         if scope["type"] == "http" and scope["path"].endswith(INSIDE) and "X-Forwarded-For" in Headers(scope=scope):
-            await PlainTextResponse("Not found", 404)(scope, receive, send_more)
+            await PlainTextResponse("Not found", 404)(scope, receive, send_with_headers)
         else:
-            await self.app(scope, receive, send_more)
+            await self.app(scope, receive, send_with_headers)

@@ -1,4 +1,4 @@
-"""Limits that an operator sets by environment variables: the only place. docs/limits-and-privacy.md has the same table."""
+"""All limits that an operator sets by environment variables. docs/limits-and-privacy.md documents them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VARIABLE_ALIASES = {
 }
 """The former names of environment variables with their present names. They are still read, and written nowhere."""
 
-_READ = {"LAB_PORT", "LAB_MEMORY"}  # the variables that are read here, and those of compose.yaml
+_READ = {"LAB_PORT", "LAB_MEMORY"}  # all known variables; these two are read by compose.yaml
 _BOOLEANS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
@@ -28,39 +28,39 @@ def _resolve_aliases() -> None:
     for former, present in VARIABLE_ALIASES.items():
         if former not in os.environ:
             continue
-        ignored = present in os.environ
+        is_ignored = present in os.environ
         os.environ.setdefault(present, os.environ.pop(former))
-        use = f"only {present} is used" if ignored else "the former name still works"
+        use = f"only {present} is used" if is_ignored else "the former name still works"
         print(f"{former} is now called {present}; {use}: rename it.", file=sys.stderr, flush=True)
 
 
 def _variable(name: str, default: str) -> str:
-    """The value of the environment variable LAB_`name`."""
+    """The value of the environment variable LAB_`name`, or the default."""
     _READ.add(f"LAB_{name}")
     return os.environ.get(f"LAB_{name}", default)
 
 
 def _warn_of_unknown() -> None:
-    """Prints a line that names the variables which look like ours and do nothing, each with the nearest that does something."""
+    """Prints the unknown variables that begin with LAB_, each with the nearest known name."""
     unknown = []
-    for name in sorted(one for one in os.environ if one.startswith("LAB_") and one not in _READ):
+    for name in sorted(name for name in os.environ if name.startswith("LAB_") and name not in _READ):
         near = get_close_matches(name, sorted(_READ), 1)
         unknown.append(f"{name} (did you mean {near[0]}?)" if near else name)
     if unknown:
-        print(f"Unknown variables of the environment do nothing: {', '.join(unknown)}", file=sys.stderr, flush=True)
+        print(f"Ignored unknown environment variables: {', '.join(unknown)}", file=sys.stderr, flush=True)
 
 
 def _limit(name: str, default: int, low: int, high: int, other: str = "") -> int:
-    """The whole number in the environment variable LAB_`name`.
+    """The integer in the environment variable LAB_`name`.
 
     Raises:
-        SystemExit: it is no whole number from `low` to `high`; the server does not start with a limit it misreads.
+        SystemExit: it is not an integer from `low` to `high`. The server does not start with a misread limit.
     """
     text = _variable(name, str(default))
     number = int(text) if text.isascii() and text.strip().isdigit() else low - 1
     if not low <= number <= high:
         raise SystemExit(
-            f"LAB_{name} is {other}a whole number from {low:,} to {high:,}; got {text!r}: set one, or leave it out for {default:,}."
+            f"LAB_{name} must be {other}a whole number from {low:,} to {high:,}; got {text!r}: correct it, or unset it for {default:,}."
         )
     return number
 
@@ -73,7 +73,7 @@ MAX_HEADS = _limit("MAX_HEADS", 32, 1, 128)
 
 
 def _trace_mb() -> int:
-    """The whole number in LAB_MAX_TRACE_MB; where it is "auto", what the memory of this machine allows.
+    """The integer in LAB_MAX_TRACE_MB, or, for "auto", the budget that the memory of this machine allows.
 
     Raises:
         SystemExit: it is neither.
@@ -84,45 +84,45 @@ def _trace_mb() -> int:
     return memory.trace_mb(memory.available(), cache)
 
 
-MAX_TRACE_MB = _trace_mb()  # all steps of one text; larger ones are refused in words
-TRACE_CACHE_MB = _limit("TRACE_CACHE_MB", 2 * MAX_TRACE_MB, 2, 131_072)  # of the traces kept for everybody
+MAX_TRACE_MB = _trace_mb()  # all steps of one text; larger traces are refused with an error
+TRACE_CACHE_MB = _limit("TRACE_CACHE_MB", 2 * MAX_TRACE_MB, 2, 131_072)  # of the traces cached for all sessions
 if TRACE_CACHE_MB < 2 * MAX_TRACE_MB:
     raise SystemExit(
-        f"LAB_TRACE_CACHE_MB is at least twice LAB_MAX_TRACE_MB; got {TRACE_CACHE_MB} and {MAX_TRACE_MB}: raise the one or lower the other."
+        f"LAB_TRACE_CACHE_MB must be at least twice LAB_MAX_TRACE_MB; got {TRACE_CACHE_MB} and {MAX_TRACE_MB}: raise the first or lower the second."
     )
 
-MEMORY_MB = _limit("MEMORY_MB", 0, 0, 1_048_576)  # of this process; 0: what its control group allows
+MEMORY_MB = _limit("MEMORY_MB", 0, 0, 1_048_576)  # of this process; 0: the limit of its control group
 
 
 def _origins(name: str) -> str:
-    """The addresses of sites in the environment variable LAB_`name`, as a content security policy has them.
+    """The origins in the environment variable LAB_`name`, in the syntax of a content security policy.
 
     Raises:
-        SystemExit: there is something else in it, which could be another rule of the policy.
+        SystemExit: a part is not an origin. It could otherwise inject another rule into the policy.
     """
     text = _variable(name, "")
-    for one in text.split():
-        if not re.fullmatch(r"\*|https?://(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*(:(\d+|\*))?", one):
+    for origin in text.split():
+        if not re.fullmatch(r"\*|https?://(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*(:(\d+|\*))?", origin):
             raise SystemExit(
-                f"LAB_{name} is addresses of sites with spaces between them, such as https://moodle.example.org, or * for "
-                f"every site; got {one!r}: write each as scheme and host, or leave it out for no other site."
+                f"LAB_{name} must be origins separated by spaces, such as https://moodle.example.org, or * for "
+                f"every site; got {origin!r}: write each as scheme and host, or unset it for no other site."
             )
     return " ".join(text.split())
 
 
-FRAME_ANCESTORS = _origins("FRAME_ANCESTORS")  # sites whose pages may show the Lab in a frame, beside its own
+FRAME_ANCESTORS = _origins("FRAME_ANCESTORS")  # other sites whose pages may show the Lab in a frame
 
 
 def _folder(name: str, default: Path) -> Path:
-    """The folder in the environment variable LAB_`name`; the default need not be there.
+    """The folder in the environment variable LAB_`name`. The default folder need not exist.
 
     Raises:
-        SystemExit: there is no such folder.
+        SystemExit: the folder does not exist.
     """
     text = _variable(name, "")
     if text and not Path(text).is_dir():
         raise SystemExit(
-            f"LAB_{name} is a folder that the server can read; got {text!r}: make it, or leave it out for {default}."
+            f"LAB_{name} must be a folder that the server can read; got {text!r}: create it, or unset it for {default}."
         )
     return Path(text).resolve() if text else default
 
@@ -135,60 +135,62 @@ def _yes(name: str) -> bool:
     """
     text = _variable(name, "no")
     if text.lower() not in _BOOLEANS:
-        raise SystemExit(f"LAB_{name} is one of {', '.join(_BOOLEANS)}; got {text!r}: set one, or leave it out for no.")
+        raise SystemExit(
+            f"LAB_{name} must be one of {', '.join(_BOOLEANS)}; got {text!r}: correct it, or unset it for no."
+        )
     return _BOOLEANS[text.lower()]
 
 
 def _hub(name: str) -> bool | dict[str, str]:
-    """What the environment variable LAB_`name` allows of the Hugging Face hub: nothing, everything, or a revision by id.
+    """The models of the Hugging Face hub that LAB_`name` allows: False for none, True for all, or revisions by id.
 
     Raises:
-        SystemExit: it is none of these, or has an id twice.
+        SystemExit: it is none of these, or has two revisions of one id.
     """
     text = _variable(name, "no")
     if text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
     allowed: dict[str, str] = {}
-    for one in text.split():
-        model, _, revision = one.partition("@")
+    for entry in text.split():
+        model, _, revision = entry.partition("@")
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model, re.ASCII) or not re.fullmatch(r"\w[\w./-]*", revision):
             raise SystemExit(
-                f"LAB_{name} is yes, no, or models with their revisions and spaces between them, such as "
-                f"openai-community/gpt2@607a30d783dfa663caf39e06633721c8d4cfcd7e; got {one!r}: write id@revision, or leave it out for no."
+                f"LAB_{name} must be yes, no, or models with revisions, separated by spaces, such as "
+                f"openai-community/gpt2@607a30d783dfa663caf39e06633721c8d4cfcd7e; got {entry!r}: write id@revision, or unset it for no."
             )
         if allowed.setdefault(model, revision) != revision:
-            raise SystemExit(f"LAB_{name} has one revision for each model; got two for {model!r}: take one out.")
+            raise SystemExit(f"LAB_{name} must have one revision for each model; got two for {model!r}: remove one.")
     if not allowed:
-        raise SystemExit(f"LAB_{name} is yes, no, or models as id@revision; got {text!r}: leave it out for no.")
+        raise SystemExit(f"LAB_{name} must be yes, no, or models as id@revision; got {text!r}: unset it for no.")
     return allowed
 
 
-# Models. What is allowed of paths and of the hub is no by default, since a server is for people one does not know; `make run` says yes to paths.
-MODELS = _folder("MODELS", Path(__file__).parents[3] / "models")  # each folder in it is a model, offered by its name
-ALLOW_LOCAL_MODELS = _yes("ALLOW_LOCAL_MODELS")  # a person may type any folder of this machine
-HF_ALLOW = _hub("HF_ALLOW")  # False, True, or a revision for each id that may be loaded
-MAX_MODEL_MB = _limit("MAX_MODEL_MB", 4096, 1, 1_048_576)  # weights in memory; larger ones are refused in words
-MODEL_CACHE_MB = _limit("MODEL_CACHE_MB", 4096, 1, 1_048_576)  # of all that are loaded; the least recently used goes
+# Models. Paths and the hub are not allowed by default, because a public server has unknown users; `make run` allows paths.
+MODELS = _folder("MODELS", Path(__file__).parents[3] / "models")  # each subfolder is a model, offered by its name
+ALLOW_LOCAL_MODELS = _yes("ALLOW_LOCAL_MODELS")  # whether users may type any folder of this machine
+HF_ALLOW = _hub("HF_ALLOW")  # False, True, or the allowed revision of each id
+MAX_MODEL_MB = _limit("MAX_MODEL_MB", 4096, 1, 1_048_576)  # of weights in memory; larger models are refused
+MODEL_CACHE_MB = _limit("MODEL_CACHE_MB", 4096, 1, 1_048_576)  # of all loaded models; the least recently used leaves
 if MODEL_CACHE_MB < MAX_MODEL_MB:
     raise SystemExit(
-        f"LAB_MODEL_CACHE_MB is at least LAB_MAX_MODEL_MB; got {MODEL_CACHE_MB} and {MAX_MODEL_MB}: raise the one or lower the other."
+        f"LAB_MODEL_CACHE_MB must be at least LAB_MAX_MODEL_MB; got {MODEL_CACHE_MB} and {MAX_MODEL_MB}: raise the first or lower the second."
     )
 
-REPLICA = _variable("REPLICA", "")  # what several servers behind a proxy call this one
+REPLICA = _variable("REPLICA", "")  # the name of this server among several behind a proxy
 _warn_of_unknown()
 
-# What nobody needs to change. MB are of memory.
+# Fixed limits. MB are of memory.
 STATE_FILE_MB = 8
-UPLOADED_MB_OF_ONE = 32  # of all files that one session keeps here
-UPLOADED_MB = 128  # of all files of all sessions, and those under way
+UPLOADED_MB_OF_ONE = 32  # of all files of one session
+UPLOADED_MB = 128  # of all files of all sessions, including those being uploaded
 UPLOADS_AT_ONCE = 4
-EXPORTS_WAITING = 2  # of one session, beside the one that this process makes
-EXPORTS_OF_ADDRESS = 8  # the same of one address without a session, such as programs of a class
-EXPORTS_PREPARED = 2  # models that run, or learn, for a file at once
-EXPORT_MB = 64  # of all steps in one file; beyond, it has one head
-LARGEST_FILE_MB = 128  # that is made at all
-DOWNLOADS_MB = 64  # of files that wait for their browsers; while as many are on their way, the slowest give way
+EXPORTS_WAITING = 2  # exports of one session in the queue, beside the one in progress
+EXPORTS_OF_ADDRESS = 8  # the same for one IP address without a session, such as the programs of a class
+EXPORTS_PREPARED = 2  # models that run or train at the same time for an export
+EXPORT_MB = 64  # of all steps in one file; beyond that the file has one head
+LARGEST_FILE_MB = 128  # of an export
+DOWNLOADS_MB = 64  # of exports not yet read by their browsers; beyond that the slowest downloads are dropped
 MOST_CELLS = 512 * 512  # of a table on a page
 UNREAD_MB = 96  # of messages that the pages of all sessions have not yet read
-METRIC_SECONDS = 2  # of working out what all heads do; what takes longer waits until somebody asks
-METRIC_SECONDS_OF_FILE = 60  # of working it out for a file
+METRIC_SECONDS = 2  # of computing the metrics of all heads; longer ones wait for the user's request
+METRIC_SECONDS_OF_FILE = 60  # the same for an export

@@ -1,6 +1,6 @@
-"""How much memory a server may plan with: what is available on its machine, what its control group allows, and what it takes itself.
+"""Memory of the process: available on the machine, allowed by the control group, and in use.
 
-On Linux with glibc its allocator is set up here too; elsewhere nothing changes, and nothing breaks.
+Also configures glibc's allocator on Linux. On other systems that part does nothing.
 """
 
 from __future__ import annotations
@@ -12,69 +12,69 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _GROWTH = 2**26  # bytes
-_released = [0]  # bytes that the process took after the last release
-SMALLEST_MB, LARGEST_MB = 128, 4096  # of a trace whose budget follows the memory
+_released = [0]  # resident bytes after the last release
+SMALLEST_MB, LARGEST_MB = 128, 4096  # bounds of the automatic trace budget
 
 _C = ctypes.CDLL(None) if os.name == "posix" else None
-# M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. One heap for all threads: each would keep what was freed in it.
-# What is larger than 1 MB is a mapping of its own and leaves at once. With 5 MB the matrices of 4 MB (1,024 × 1,024) that are freed
-# stay in the heap: `trim` returns them, but only when a large run has ended, and the peaks are 120 to 150 MB higher.
+# M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h. One heap for all threads, since each heap retains its freed memory.
+# Blocks larger than 1 MB are separate mappings, which the system gets back at once. With a threshold of 5 MB, freed matrices of 4 MB
+# (1,024 × 1,024) stay in the heap until `trim` runs after a large run, and the peaks are 120 to 150 MB higher.
 _ALLOCATOR = {-8: 1, -3: 2**20, -1: 2**25}
 
 
 def trace_mb(available: int | None, cache_mb: int | None = None) -> int:
-    """The budget of one trace in MB: a quarter of the available bytes, since the cache is at least twice as large.
+    """The budget of one trace in MB: a quarter of the available memory, since the cache is at least twice as large.
 
     Args:
-        available: bytes; None where nobody knows.
-        cache_mb: the size of the cache where an operator has set it.
+        available: bytes; None if unknown.
+        cache_mb: the size of the cache if the operator has set it.
 
     Returns:
-        From `SMALLEST_MB`, which is also what a machine of unknown memory gets, to `LARGEST_MB`; at most half of `cache_mb`.
+        From `SMALLEST_MB`, also the value for unknown memory, to `LARGEST_MB`; at most half of `cache_mb`.
     """
     budget = SMALLEST_MB if available is None else min(max(available // 4 // 2**20, SMALLEST_MB), LARGEST_MB)
     return budget if cache_mb is None else max(1, min(budget, cache_mb // 2))
 
 
 def available(root: Path = Path("/")) -> int | None:
-    """Bytes that are available now, and no more than the limit of the control group (v1 or v2); None where nobody says.
+    """The available bytes, at most the limit of the control group (v1 or v2); None if unknown.
 
     Args:
-        root: the folder in which proc/ and sys/ lie.
+        root: the folder that contains proc/ and sys/.
     """
     sizes = [*_free(root), *_allowed(root)]
     return min(sizes, default=None)
 
 
 def limit(root: Path = Path("/")) -> int | None:
-    """Bytes that the control group (v1 or v2) and all groups around it allow; None where there is none."""
+    """The limit in bytes of the control group (v1 or v2) and its parents; None without a limit."""
     return min(_allowed(root), default=None)
 
 
 def resident(root: Path = Path("/")) -> int | None:
-    """Bytes of memory that this process takes now; None where nobody says."""
+    """The resident bytes of this process; None if unknown."""
     sizes = " ".join(_lines(root / "proc" / "self" / "statm")).split()
     return int(sizes[1]) * os.sysconf("SC_PAGE_SIZE") if len(sizes) > 1 else None
 
 
 def configure_allocator() -> None:
-    """Sets the thresholds of glibc's allocator, before anything large is made."""
+    """Sets the thresholds of glibc's allocator. Call it before any large allocation."""
     if configure := getattr(_C, "mallopt", None):
         for parameter, value in _ALLOCATOR.items():
             configure(parameter, value)
 
 
 def trim() -> None:
-    """Returns the free pages of the heap to the system; takes less than a millisecond."""
+    """Returns free heap pages to the system. Takes less than a millisecond."""
     if release := getattr(_C, "malloc_trim", None):
         release(0)
 
 
 def release() -> None:
-    """Collects what finished runs left and trims the heap, if the process has grown by `_GROWTH` since it last did so.
+    """Collects garbage and trims the heap if the process has grown by `_GROWTH` since the last time.
 
-    Finished runs are cycles that may hold large figures, and Streamlit switches its own collection off. A collection takes
-    10 ms, as much as a trace of 512 tokens, so not every trace begins with one.
+    Finished runs are reference cycles that may contain large figures, and Streamlit disables its own collection. A collection
+    takes 10 ms, as long as a trace of 512 tokens, so it does not run before every trace.
     """
     size = resident()
     if size is None or size > _released[0] + _GROWTH:
@@ -91,14 +91,14 @@ def _free(root: Path) -> Iterator[int]:
         if name == "MemAvailable":
             yield int(size.split()[0]) * 2**10
             return
-    try:  # macOS says only how much is built in: other programs use half of it
+    try:  # macOS reports only the total memory: assume that other programs use half of it
         yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (AttributeError, OSError, ValueError):  # Windows has no sysconf
         return
 
 
 def _allowed(root: Path) -> Iterator[int]:
-    """The limits of the control group and of all groups around it."""
+    """The limits of the control group and its parents."""
     groups = root / "sys" / "fs" / "cgroup"
     for line in _lines(root / "proc" / "self" / "cgroup"):
         number, controllers, path = line.split(":", 2)
@@ -109,7 +109,7 @@ def _allowed(root: Path) -> Iterator[int]:
         else:
             continue
         place = Path(path.lstrip("/"))
-        for group in (place, *place.parents):  # the last is the root; a container sees its own group there
+        for group in (place, *place.parents):  # the last one is the root, where a container sees its own group
             for limit in _lines(folder / group / name):
                 if limit.isdigit():  # and not "max"
                     yield int(limit)

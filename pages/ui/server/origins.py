@@ -1,8 +1,8 @@
-"""Sockets from pages of other sites are refused, and nobody on the internet is asked for this machine's address.
+"""Rejects sockets from pages of other sites, without asking an external service for this machine's address.
 
-Streamlit lets a page of another site open a socket where that site has this machine's external address, which it asks a service
-for. So its decision is made here before, by its own options, without that address. A page of another site that may connect is
-handed on without its Origin header, and Streamlit has nothing left to compare.
+Streamlit accepts a socket from another site if that site has this machine's external address, which Streamlit requests from a service.
+This middleware decides first, with Streamlit's own options but without that address. It removes the Origin header of allowed
+sockets, so that Streamlit makes no comparison of its own.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit.logger import get_logger
 
 _LOCAL = ("localhost", "127.0.0.1", "0.0.0.0")
-_REFUSED = 1008  # violates a policy
+_REFUSED = 1008  # WebSocket close code: policy violation
 
 
 def is_allowed(site: str, host: str) -> bool | None:
-    """Whether pages of a site, such as https://a.example, may open sockets to the server that they call `host`; None for its own pages."""
+    """Whether pages of a site, such as https://a.example, may open sockets to the server called `host`; None for its own pages."""
     try:
-        asking = urlsplit(site)
-        name = asking.hostname
+        origin = urlsplit(site)
+        name = origin.hostname
     except ValueError:
         return False
-    if host and asking.netloc == host:
+    if host and origin.netloc == host:
         return None
-    listed = (one if "://" in one else f"//{one}" for one in map(str.strip, st.get_option("server.corsAllowedOrigins")))
-    return name in {*_LOCAL, st.get_option("browser.serverAddress"), *(urlsplit(one).hostname for one in listed)}
+    allowed = map(str.strip, st.get_option("server.corsAllowedOrigins"))
+    urls = (text if "://" in text else f"//{text}" for text in allowed)
+    return name in {*_LOCAL, st.get_option("browser.serverAddress"), *(urlsplit(url).hostname for url in urls)}
 
 
 class AllowedOrigins:
-    """Refuses sockets from pages of sites that are not allowed."""
+    """Middleware that rejects sockets from pages of sites that are not allowed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands on all other requests, and those sockets that may come."""
+        """Forwards allowed sockets and all other requests."""
         if scope["type"] != "websocket" or not st.get_option("server.enableCORS"):
             await self.app(scope, receive, send)
             return
@@ -50,5 +51,5 @@ class AllowedOrigins:
             await send({"type": "websocket.close", "code": _REFUSED})
             return
         if allowed:
-            scope = {**scope, "headers": [one for one in scope["headers"] if one[0].lower() != b"origin"]}
+            scope = {**scope, "headers": [header for header in scope["headers"] if header[0].lower() != b"origin"]}
         await self.app(scope, receive, send)

@@ -1,4 +1,4 @@
-"""A state under which the server died twice is not run again by itself: its person is asked."""
+"""After two server crashes with the same state, the user must confirm before that state runs again."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import streamlit as st
 
 from pages.ui import address
 from pages.ui.knobs import inputs
-from pages.ui.knobs.session import begin_anew, session
+from pages.ui.knobs.session import reset_session, session
 from pages.ui.share import link
 
 _KEY = "paused"  # in the address, written by pages/ui/patches/paused.js
 
 
 def ask_first(title: str) -> None:
-    """Where the address says that its state has cost two servers, says so and stops, before anything of it is read."""
+    """Shows a confirmation and stops, before any knob is read, if the address says that its state crashed two servers."""
     if _KEY not in session().address:
         return
     with st.container(key="page_head"):
         st.title("Attention Lab" if title == "Lab" else title, anchor=False)
     st.warning(
-        "Twice in a row the server went away while it worked out what this address asks for, so it is not asked by itself: "
-        "try again, or open the page as it is by default."
+        "The server stopped twice in a row while it computed the state of this link, so the page did not try a third time. "
+        "Try again, or open the page with its default settings."
     )
     with st.container(horizontal=True):
-        st.button("Try again", key="paused_again", on_click=_go_on)
-        st.button("Open the default", key="paused_default", on_click=_begin_anew, type="primary")
-    link.watch(title)
-    address.answer(title, unread=True)
+        st.button("Try again", key="paused_again", on_click=_try_again)
+        st.button("Open with default settings", key="paused_default", on_click=_open_default, type="primary")
+    link.mount_without_buttons(title)
+    address.send_state(title, unread=True)
     st.stop()
 
 
-def _go_on() -> None:
+def _try_again() -> None:
     del session().address[_KEY]
 
 
-def _begin_anew() -> None:
-    begin_anew(inputs.modes())
+def _open_default() -> None:
+    reset_session(inputs.display_parameters())

@@ -1,6 +1,6 @@
-"""Which places for files the page of each session was given: an upload to any other is refused (`uploads.py`).
+"""The upload URLs that each session was given; uploads to any other URL are refused (`uploads.py`).
 
-A page asks for places over its socket, in a message of Streamlit's protocol, and gets them in another; a middleware reads both.
+A page requests upload URLs over its socket in a message of Streamlit's protocol, and the answer contains them. A middleware reads both.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from streamlit import runtime
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-PLACE = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
-"""The path of a place: a session and a file of it."""
+UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
+"""The path of an upload URL: a session id and a file id."""
 MOST = 16
-"""Places that a session has at a time."""
-_LONGEST_ANSWER = 2**16  # bytes of a message with places
+"""Upload URLs of one session at a time."""
+_LONGEST_ANSWER = 2**16  # bytes of a message with upload URLs
 
-_places: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=MOST))  # files by session
-
-
-def add(session: str, file: str) -> None:
-    """Notes a place."""
-    _places[session].append(file)
+_urls: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=MOST))  # files by session
 
 
-def take(session: str, file: str) -> bool:
-    """Whether the session was given this place; it is taken once."""
-    if there := file in _places.get(session, ()):
-        _places[session].remove(file)
-    return there
+def register(session: str, file: str) -> None:
+    """Registers an upload URL."""
+    _urls[session].append(file)
 
 
-class NotedPlaces:
-    """Notes the places that sessions are given, as long as they are active."""
+def consume(session: str, file: str) -> bool:
+    """Whether the session was given this upload URL. Each URL is valid once."""
+    if is_known := file in _urls.get(session, ()):
+        _urls[session].remove(file)
+    return is_known
+
+
+class UploadUrls:
+    """Middleware that registers the upload URLs of active sessions."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands everything on; a message that asks for many places asks for `MOST`."""
+        """Forwards everything. Limits each request for upload URLs to `MOST`."""
         if scope["type"] != "websocket":
             await self.app(scope, receive, send)
             return
@@ -52,33 +52,33 @@ class NotedPlaces:
             return {**message, "bytes": _with_few_names(message["bytes"])} if message.get("bytes") else message
 
         async def send_noted(message: Message) -> None:
-            for session, file in _places_in(message.get("bytes") or b""):
-                add(session, file)
+            for session, file in _urls_in(message.get("bytes") or b""):
+                register(session, file)
             await send(message)
 
         try:
             await self.app(scope, receive_few, send_noted)
         finally:
-            for session in [one for one in _places if not runtime.get_instance().is_active_session(one)]:
-                del _places[session]
+            for session in [session for session in _urls if not runtime.get_instance().is_active_session(session)]:
+                del _urls[session]
 
 
 def _with_few_names(message: bytes) -> bytes:
-    """A message of a page; one that asks for places for files asks for `MOST`."""
+    """The message with at most `MOST` requested upload URLs."""
     try:
-        asks = BackMsg.FromString(message)
+        request = BackMsg.FromString(message)
     except DecodeError:
-        return message  # of which Streamlit says so
-    if len(asks.file_urls_request.file_names) <= MOST:
+        return message  # Streamlit reports the error
+    if len(request.file_urls_request.file_names) <= MOST:
         return message
-    del asks.file_urls_request.file_names[MOST:]
-    return bytes(asks.SerializeToString())
+    del request.file_urls_request.file_names[MOST:]
+    return bytes(request.SerializeToString())
 
 
-def _places_in(message: bytes) -> list[tuple[str, str]]:
-    """The places for files in a message to a page, each a session and a file of it."""
+def _urls_in(message: bytes) -> list[tuple[str, str]]:
+    """The upload URLs in a message to a page, as pairs of session id and file id."""
     if len(message) > _LONGEST_ANSWER or b"/_stcore/upload_file/" not in message:
         return []
     answer = ForwardMsg.FromString(message).file_urls_response
-    places = (PLACE.search(one.upload_url) for one in answer.file_urls)
-    return [(place[1], place[2]) for place in places if place]
+    matches = (UPLOAD_URL.search(file.upload_url) for file in answer.file_urls)
+    return [(match[1], match[2]) for match in matches if match]

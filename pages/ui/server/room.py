@@ -1,6 +1,6 @@
-"""Room for something large before it is made: old traces leave the cache, and what does not fit even then is refused.
+"""Frees memory before a large allocation: evicts old traces from the cache, and refuses what still does not fit.
 
-The cache, uploads, messages and models have bounds of their own; this holds their sum below the memory of the process.
+The cache, uploads, messages and models have their own limits; this module keeps their sum below the memory of the process.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from pages.ui.server import memory
 from pages.ui.server.limits import MEMORY_MB
 
 RESERVE = 96 * 2**20
-"""Bytes for what nobody counts: what a page copies of a trace to draw it, and what other sessions take meanwhile."""
+"""Bytes for uncounted memory: copies of a trace for drawing, and concurrent allocations of other sessions."""
 
 
-def lower(*limits: int | None) -> int | None:
-    """The lowest of several limits, of which any may be 0 or None: no limit."""
+def lowest_limit(*limits: int | None) -> int | None:
+    """The lowest of several limits; 0 and None mean no limit."""
     return min(filter(None, limits), default=None)
 
 
-LIMIT = lower(MEMORY_MB * 2**20, memory.limit())
-"""Bytes that this process may take; None where nobody says."""
+LIMIT = lowest_limit(MEMORY_MB * 2**20, memory.limit())
+"""The memory limit of this process in bytes; None without a limit."""
 
 
-def missing(needs: int, resident: int | None, limit: int | None) -> int:
-    """Bytes by which a process passes its limit when it takes so many more; 0 where it does not, or nobody knows."""
+def bytes_missing(needs: int, resident: int | None, limit: int | None) -> int:
+    """The bytes by which a process would exceed its limit with another `needs` bytes; 0 if it would not, or without a limit."""
     return 0 if limit is None or resident is None else max(0, resident + needs + RESERVE - limit)
 
 
 def make_room(needs: int) -> int:
-    """Frees memory where so many bytes more would not fit.
+    """Frees memory if another `needs` bytes would not fit.
 
     Returns:
-        The bytes that are missing even then; 0 where they fit.
+        The bytes that are still missing; 0 if they fit.
     """
 
-    def short() -> int:
-        return missing(needs, memory.resident(), LIMIT)
+    def shortage() -> int:
+        return bytes_missing(needs, memory.resident(), LIMIT)
 
-    if short():
-        gc.collect()  # finished runs are cycles, and may hold large figures
+    if shortage():
+        gc.collect()  # finished runs are reference cycles that may contain large figures
         memory.trim()
-    if still := short():
-        if still > (cached := int(KEPT.cache.currsize)):  # an empty cache would not be enough, so others keep theirs
-            return still - cached
-        KEPT.shrink(still)
+    if nbytes := shortage():
+        if nbytes > (cached := int(KEPT.cache.currsize)):  # not even an empty cache would be enough, so evict nothing
+            return nbytes - cached
+        KEPT.shrink(nbytes)
         memory.trim()
-    return short()
+    return shortage()
 
 
 def make_room_for_trace(needs: int) -> None:
@@ -57,10 +57,10 @@ def make_room_for_trace(needs: int) -> None:
     Raises:
         BusyError: they do not fit.
     """
-    if short := make_room(needs):
+    if shortage := make_room(needs):
         raise BusyError(
-            f"These steps need {_mb(needs)} MB of memory, and this server has {_mb(max(0, needs - short))} MB left: choose fewer heads, "
-            "a smaller d_model or a shorter text, come back in a minute, or give the server more memory (LAB_MEMORY_MB, or its container's)."
+            f"These steps need {_mb(needs)} MB of memory, and this server has {_mb(max(0, needs - shortage))} MB left: choose fewer heads, "
+            "a smaller d_model or a shorter text, try again in a minute, or give the server more memory (LAB_MEMORY_MB, or the limit of its container)."
         )
 
 

@@ -1,9 +1,9 @@
-"""Traces for everybody: made once for all who ask, kept where `attention.formula.kept` keeps what was made of them.
+"""Computes traces once for all sessions, and caches them together with the matrices derived from them.
 
-A trace is never written to, so one object serves all sessions. Pages and their callbacks keep the
-source and come back here: whoever kept a trace would keep it as long as a browser tab is open.
+Traces are read-only, so one object serves all sessions. Pages and their callbacks store the
+source and call this module: a stored trace would stay in memory as long as a browser tab is open.
 
-Who asks for what somebody else is having made waits for that; what differs is made one after the other, of each kind of source.
+Concurrent requests for the same trace wait for one computation. Different traces of one kind of source are computed one after the other.
 """
 
 from __future__ import annotations
@@ -42,78 +42,78 @@ if TYPE_CHECKING:
     from attention.lessons.lesson import Lesson
     from attention.lessons.scaling import Scaling
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 _LARGE = 16 * 2**20  # bytes
-_MAKING: dict[str, Lock] = {}  # for each kind of thing one is made at a time: a slow model keeps only models waiting
-MAX_BOTH_MB = MAX_TRACE_MB * 3 // 2  # of two states that are compared, of which each alone may have as much as any
+_LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of source: a slow model delays only models
+MAX_PAIR_MB = MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to MAX_TRACE_MB
 
 KEPT.hold(TRACE_CACHE_MB * 2**20)
 LIBRARY.hold(Settings(MODELS, ALLOW_LOCAL_MODELS, HF_ALLOW, MAX_MODEL_MB, MODEL_CACHE_MB, make_room))
 
 
 def _key(source: Source, what: str = "trace") -> bytes:
-    """A source in a few bytes: texts and matrices as keys would weigh more than what they lead to, and nobody counts them."""
+    """A short digest of a source. Texts and matrices as cache keys would use uncounted memory."""
     return blake2b(marshal.dumps((what, _plain(source)), 2), digest_size=16).digest()
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple) and value and (is_dataclass(value[0]) or hasattr(value[0], "_fields")):
-        return tuple(tuple(one) if hasattr(one, "_fields") else _plain(one) for one in value)
+        return tuple(tuple(item) if hasattr(item, "_fields") else _plain(item) for item in value)
     if not is_dataclass(value):
         return value
-    return type(value).__name__, *(_plain(getattr(value, one.name)) for one in fields(value) if one.compare)
+    return type(value).__name__, *(_plain(getattr(value, field.name)) for field in fields(value) if field.compare)
 
 
 def trace_of(source: Source) -> Trace:
-    """The trace of a source; what does not depend on the knobs after the scores is made once as long as it is kept.
+    """The trace of a source. The part that does not depend on the knobs after the scores is cached.
 
-    Whoever gets a large one is alone with it until the run ends.
+    A run with a large trace has exclusive use of large memory until it ends.
 
     Raises:
-        AttentionError: the source gives none.
+        AttentionError: the source has no trace.
     """
     key, needs = _key(source), source.needs if isinstance(source, Turnable) else 0
-    mine = turns.mine()
-    if isinstance(source, Preparable) and key not in mine and KEPT.get(_key(source.base)) is None:
-        with turns.aside(), watching(watcher()):  # nobody else with something large waits for this
+    run_traces = turns.run_cache()
+    if isinstance(source, Preparable) and key not in run_traces and KEPT.get(_key(source.base)) is None:
+        with turns.without_turn(), watching(watcher()):  # before `alone`, so that no other large run waits for it
             source.prepare()
     with ExitStack() as stack:
         if needs > _LARGE:
-            stack.enter_context(turns.alone())
-        if key not in mine:
+            stack.enter_context(turns.exclusive())
+        if key not in run_traces:
             if needs > _LARGE:
                 make_room_for_trace(needs)
-            found = _trace_of(source, needs)
-            while len(mine) > 1:  # of two states that are compared both
-                del mine[next(iter(mine))]
-            mine[key] = found  # others may take it out of the cache meanwhile, or it does not fit in
-        kept: Trace = mine[key]
-    return kept
+            computed = _trace_of(source, needs)
+            while len(run_traces) > 1:  # keeps both traces of a comparison
+                del run_traces[next(iter(run_traces))]
+            run_traces[key] = computed  # the cache may evict it during the run, or it may not fit
+        trace: Trace = run_traces[key]
+    return trace
 
 
 def is_cached(source: Source) -> bool:
-    """Whether the trace of a source is kept, so that it takes no time."""
+    """Whether the trace of a source is cached."""
     return KEPT.get(_key(source.base if isinstance(source, Turnable) else source)) is not None
 
 
-def both_of(one: Source, other: Source) -> tuple[Trace, Trace]:
-    """The traces of two states that are compared, which together take no more than one may.
+def traces_of_both(first: Source, other: Source) -> tuple[Trace, Trace]:
+    """The traces of two compared states.
 
     Raises:
-        AttentionError: one of them gives none, or they are too much together.
+        AttentionError: one of them has no trace, or both need more than `MAX_PAIR_MB` together.
     """
-    bases = {_key(source.base): source.needs for source in (one, other) if isinstance(source, Turnable)}
-    if sum(bases.values()) > MAX_BOTH_MB * 2**20:
+    bases = {_key(source.base): source.needs for source in (first, other) if isinstance(source, Turnable)}
+    if sum(bases.values()) > MAX_PAIR_MB * 2**20:
         raise SizeError(
-            f"Two states need at most {MAX_BOTH_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
-            "choose a shorter text in one of them, or allow more (LAB_MAX_TRACE_MB)."
+            f"Two states together may need at most {MAX_PAIR_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
+            "choose a shorter text in one of them, or raise the limit (LAB_MAX_TRACE_MB)."
         )
-    return trace_of(one), trace_of(other)
+    return trace_of(first), trace_of(other)
 
 
-def said_unchanged(source: Source) -> Trace | None:
-    """What a model says with nothing changed in it, as a trace without its layers; None where nothing is changed.
+def unchanged_predictions(source: Source) -> Trace | None:
+    """The predictions of the model without interventions, as a trace without layers; None if it has no interventions.
 
     Raises:
         AttentionError: as for `trace_of`.
@@ -122,15 +122,15 @@ def said_unchanged(source: Source) -> Trace | None:
         return None
     unchanged = source.unchanged
     key = _key(unchanged, "said")
-    kept: Trace | None = KEPT.get(key)
-    if kept is not None:
-        return kept
-    whole = _trace_of(unchanged, unchanged.needs if isinstance(unchanged, Turnable) else 0)  # aside
-    return KEPT.once(key, lambda: replace(whole, layers=()))
+    cached: Trace | None = KEPT.get(key)
+    if cached is not None:
+        return cached
+    trace = _trace_of(unchanged, unchanged.needs if isinstance(unchanged, Turnable) else 0)
+    return KEPT.once(key, lambda: replace(trace, layers=()))
 
 
-def work_out(layer: Layer, head: int) -> None:
-    """Makes what a page shows of one head, aside, before it is asked for piece by piece."""
+def compute_head(layer: Layer, head: int) -> None:
+    """Computes all matrices of one head outside of the run's turn, before the page reads them one by one."""
     ready = (layer.number, "ready", (layer.formula, head))
     if layer.formula is None or KEPT.get(ready):
         return
@@ -141,44 +141,42 @@ def work_out(layer: Layer, head: int) -> None:
             layer.facts(step.name)
         return True
 
-    with turns.aside(), _making("maps"):
+    with turns.without_turn(), _lock("maps"):
         KEPT.once(ready, everything)
 
 
 def scaling_of(source: TypedText) -> Scaling:
-    """What the Softmax page shows of a source, made once as long as it is kept.
+    """The scaling measurements of the Softmax page, cached.
 
     Raises:
-        AttentionError: the source gives no trace.
+        AttentionError: the source has no trace.
     """
 
     def make() -> Scaling:
-        from attention.lessons.scaling import (
-            measured,  # with pandas, half a second, which the other pages need not wait for
-        )
+        from attention.lessons.scaling import measured  # imports pandas, which takes half a second
 
         return measured(source)
 
-    return _found(_key(source, "scaling"), make, "scaling")
+    return _cached(_key(source, "scaling"), make, "scaling")
 
 
-def seen_of(lesson: Lesson) -> Seen:
-    """What a lesson is about, before and after its one knob is turned.
+def context_of(lesson: Lesson) -> Seen:
+    """The traces of a lesson before and after its one knob changes.
 
     Raises:
-        AttentionError: its state, or what it asks for, is not to be had here.
+        AttentionError: the lesson's state has no trace on this server.
     """
     from attention.lessons.answers import Seen
 
     before, _ = source_of(lesson.link, LIMITS)
     after, _ = source_of(lesson.link_turned, LIMITS) if lesson.turn else (before, ())
-    first, second = both_of(before, after) if after != before else (trace_of(before),) * 2
+    first, second = traces_of_both(before, after) if after != before else (trace_of(before),) * 2
     return Seen(first, second, *lesson.place)
 
 
 def _trace_of(source: Source, needs: int) -> Trace:
     if not isinstance(source, Turnable):
-        return _found(_key(source), source.trace, type(source).__name__)
+        return _cached(_key(source), source.trace, type(source).__name__)
     base = source.base
 
     def make() -> Trace:
@@ -188,21 +186,21 @@ def _trace_of(source: Source, needs: int) -> Trace:
         return base.trace()
 
     kind = "" if isinstance(source, Preparable) else type(source).__name__
-    return _found(_key(base), make, kind).turned(source.config)
+    return _cached(_key(base), make, kind).turned(source.config)
 
 
-def _making(kind: str) -> Lock:
-    return _MAKING.setdefault(kind, Lock())
+def _lock(kind: str) -> Lock:
+    return _LOCKS.setdefault(kind, Lock())
 
 
-def _found(key: bytes, make: Callable[[], Made], kind: str) -> Made:
-    kept: Made | None = KEPT.get(key)
-    if kept is not None:
-        return kept
+def _cached(key: bytes, make: Callable[[], Result], kind: str) -> Result:
+    cached: Result | None = KEPT.get(key)
+    if cached is not None:
+        return cached
 
-    def alone() -> Made:
-        with _making(kind) if kind else nullcontext():
+    def make_with_lock() -> Result:
+        with _lock(kind) if kind else nullcontext():
             return make()
 
-    with turns.aside(), watching(watcher()):
-        return KEPT.once(key, alone)
+    with turns.without_turn(), watching(watcher()):
+        return KEPT.once(key, make_with_lock)

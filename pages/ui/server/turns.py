@@ -1,9 +1,9 @@
-"""One script at a time, in the order in which they were asked for.
+"""Runs one script at a time, in the order of their requests.
 
-Python runs one thread at a time anyway. Twenty scripts that share it end late, all of them, and lose a
-third of the processor by taking it from each other; one after the other, most are done at once. What works
-without Python, torch on a large trace, steps aside meanwhile. What is large is worked on by one run at a time,
-until that run ends, whatever it copies of it: several at once would not fit into a server's memory. Streamlit has no setting for this:
+Python executes one thread at a time anyway. Twenty concurrent scripts all end late and lose a
+third of the processor time to switching; one after the other, most end early. A run gives its turn away while it works
+without Python, such as torch on a large trace. Only one run at a time works on large data, until it ends: the copies of
+several runs would not fit into the server's memory. Streamlit has no setting for this:
 `pages/ui/patches/script_runner.py` makes its runs wait for their turns.
 """
 
@@ -17,103 +17,103 @@ from typing import Any
 
 from pages.ui.server import memory
 
-LONGEST = 0.3  # seconds; a run of ours takes a sixth of it. What takes longer keeps nobody else waiting
+LONGEST = 0.3  # seconds; a typical run takes a sixth of it. A longer run does not block the next one
 
-_door = threading.Lock()  # newcomers wait here, one behind the other
+_queue = threading.Lock()  # new runs wait here in order
 _change = threading.Condition()
-_whose: list[object] = []  # whose turn it is: nobody's or one's
-_mine = threading.local()  # .turn: this thread's, also while another has it
+_active: list[object] = []  # the turn that runs now, or nothing
+_current = threading.local()  # .turn: the turn of this thread, also while another turn is active
 _large = threading.Lock()
-_ended = [monotonic()]  # when the last turn did
+_ended = [monotonic()]  # the end of the last turn
 
 
 class _Turn(ExitStack):
-    """The turn of one run, and what it has for itself until it ends."""
+    """The turn of one run, and the traces that the run holds until it ends."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.alone, self.kept = False, dict[Hashable, Any]()
+        self.is_exclusive, self.cache = False, dict[Hashable, Any]()
 
 
-def _take(me: object) -> None:
+def _begin(me: object) -> None:
     with _change:
-        _change.wait_for(lambda: not _whose, timeout=LONGEST)
-        _whose[:] = [me]
+        _change.wait_for(lambda: not _active, timeout=LONGEST)
+        _active[:] = [me]
 
 
-def _give(me: object) -> None:
+def _end(me: object) -> None:
     with _change:
-        if _whose == [me]:  # otherwise it took too long, and the turn is another's already
-            _whose.clear()
+        if _active == [me]:  # otherwise it took too long, and another turn is active already
+            _active.clear()
             _ended[0] = monotonic()
             _change.notify_all()
 
 
 @contextmanager
 def turn() -> Iterator[None]:
-    """Waits until it is this thread's turn, and keeps it; for `LONGEST`, if somebody waits."""
+    """Waits for this thread's turn and holds it; the next run waits at most `LONGEST` for it."""
     me = _Turn()
-    with _door:  # whoever comes back from aside does not queue up here, and waits for one other at most
-        _take(me)
-    _mine.turn = me
+    with _queue:  # runs that return from `without_turn` skip the queue and wait for at most one other
+        _begin(me)
+    _current.turn = me
     try:
         yield
     finally:
-        _mine.turn = None
-        me.kept.clear()
+        _current.turn = None
+        me.cache.clear()
         me.close()
-        _give(me)
+        _end(me)
 
 
 @contextmanager
-def aside() -> Iterator[None]:
-    """Lets others have the turn meanwhile; without a turn it does nothing."""
-    me = getattr(_mine, "turn", None)
+def without_turn() -> Iterator[None]:
+    """Gives the turn to other runs during the block; does nothing without a turn."""
+    me = getattr(_current, "turn", None)
     if me is None:
         yield
         return
-    _give(me)
+    _end(me)
     try:
         yield
     finally:
-        _take(me)
+        _begin(me)
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Waits, aside, until no other run works on something large; nobody else does until this run ends.
+def exclusive() -> Iterator[None]:
+    """Waits, without its turn, until no other run works on large data, and blocks such work until this run ends.
 
-    Without a turn it ends with the `with`.
+    Without a turn it blocks only until the end of the block.
     """
-    me: _Turn | None = getattr(_mine, "turn", None)
+    me: _Turn | None = getattr(_current, "turn", None)
     if me is None:
         with _large:
             yield
         return
-    if not me.alone:
-        with aside():
+    if not me.is_exclusive:
+        with without_turn():
             me.enter_context(_large)
         me.callback(memory.trim)  # before the next large run begins
-        me.alone = True
+        me.is_exclusive = True
     yield
 
 
-def give_back() -> None:
-    """Lets others work on something large before this run ends; what it keeps is forgotten, and made or found again when it is needed."""
-    me: _Turn | None = getattr(_mine, "turn", None)
+def release_exclusive() -> None:
+    """Ends the exclusive use of large memory before the run ends. Drops the run's traces, which are computed or read from the cache again."""
+    me: _Turn | None = getattr(_current, "turn", None)
     if me is not None:
-        me.kept.clear()
+        me.cache.clear()
         me.close()
-        me.alone = False
+        me.is_exclusive = False
 
 
-def mine() -> dict[Hashable, Any]:
-    """The place for what this run keeps until it ends; without a turn it keeps nothing."""
-    me: _Turn | None = getattr(_mine, "turn", None)
-    return {} if me is None else me.kept
+def run_cache() -> dict[Hashable, Any]:
+    """The traces that this run holds until it ends, by key; an unused dict without a turn."""
+    me: _Turn | None = getattr(_current, "turn", None)
+    return {} if me is None else me.cache
 
 
-def idle() -> float:
-    """For how many seconds no script has run; 0 while one runs."""
+def idle_seconds() -> float:
+    """The seconds since the last script run; 0 during a run."""
     with _change:
-        return 0.0 if _whose or _large.locked() else monotonic() - _ended[0]
+        return 0.0 if _active or _large.locked() else monotonic() - _ended[0]

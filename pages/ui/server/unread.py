@@ -1,8 +1,8 @@
-"""What pages have not read yet is bounded, for all sockets together.
+"""Limits the memory of unread messages of all sockets together (backpressure).
 
-Streamlit queues 500 messages for each socket, some seven runs of a page: with a table in it 10 MB, for everybody who opens a
-socket and reads nothing. It has no setting for that, so this middleware takes each message from it at once and keeps the queue
-itself. When all queues are too much, the fullest socket is closed; a page that was only slow connects again.
+Streamlit queues 500 messages for each socket, about seven runs of a page: up to 10 MB with a table, for every client that opens a
+socket and does not read. It has no setting for that, so this middleware accepts each message at once and queues it
+itself. When all queues together are too large, it closes the socket with the largest one. A page that was only slow reconnects.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pages.ui.server.limits import UNREAD_MB
 
 _MOST = 500  # messages of one socket, as many as Streamlit keeps
 _CLOSING = 5.0  # seconds for the last message to a socket that reads nothing
-_TRY_LATER = 1013  # the code with which a socket is closed
+_TRY_LATER = 1013  # WebSocket close code: try again later
 
 
-class BoundedUnread:
-    """Bounds what all sockets have not read."""
+class Backpressure:
+    """Middleware that limits the unread bytes of all sockets together."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
         self._sockets: set[_Socket] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands on what is no socket."""
+        """Forwards requests; sockets get a limited queue."""
         if scope["type"] != "websocket":
             await self.app(scope, receive, send)
             return
@@ -46,15 +46,15 @@ class BoundedUnread:
             self._sockets.discard(socket)
 
     def _bound(self) -> None:
-        while sum(one.unread for one in self._sockets) > UNREAD_MB * 2**20:
-            max(self._sockets, key=lambda one: one.unread).give_up()
+        while sum(socket.unread for socket in self._sockets) > UNREAD_MB * 2**20:
+            max(self._sockets, key=lambda socket: socket.unread).give_up()
 
 
 class _Socket:
-    """A socket with a queue of its own.
+    """A socket with its own send queue.
 
     Attributes:
-        unread: bytes in the queue, with the message on its way.
+        unread: bytes in the queue, including the message being sent.
     """
 
     def __init__(self, receive: Receive, send: Send) -> None:
@@ -63,11 +63,12 @@ class _Socket:
         self._queued = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
         self._receiving: asyncio.Timeout | None = None
-        self._closed = self._given_up = False  # no more messages; because nobody reads them
+        self._closed = False  # accepts no more messages
+        self._given_up = False  # closed because the client does not read
         self.unread = 0
 
     async def send(self, message: Message) -> None:
-        """Queues a message; one that opens or closes the socket is sent at once where nothing waits before it.
+        """Queues a message. A message that opens or closes the socket is sent at once if the queue is empty.
 
         Raises:
             OSError: the socket is closed.
@@ -98,7 +99,7 @@ class _Socket:
         self._close()
 
     async def receive(self) -> Message:
-        """The next message of the browser, or that a socket which was given up has gone."""
+        """The next message of the browser, or a disconnect message if the socket was given up."""
         message: Message = {"type": "websocket.disconnect", "code": _TRY_LATER}
         if not self._given_up:
             try:
@@ -113,7 +114,7 @@ class _Socket:
         return message
 
     def give_up(self) -> None:
-        """Forgets what is queued, and tells the app that the browser has gone."""
+        """Drops the queue and reports to the app that the browser has disconnected."""
         self._close()
         self._given_up = True
         if self._sender is not None:
@@ -127,7 +128,7 @@ class _Socket:
         self.unread = 0
 
     async def end(self) -> None:
-        """Sends what is queued, or, to a socket that was given up, why it is closed; no longer than `_CLOSING`."""
+        """Sends the queue, or the close code if the socket was given up. Takes at most `_CLOSING` seconds."""
         self._closed = True
         self._queued.set()
         with suppress(TimeoutError, OSError):

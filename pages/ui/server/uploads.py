@@ -1,8 +1,8 @@
-"""What people upload: files that their page has asked for, a few at a time, and no more than there is room for.
+"""Limits uploads: only files that a page has requested, a few at a time, and within the memory for uploads.
 
-Streamlit takes a file under any name from whoever knows a session, keeps it as long as that lives, and has no limit but that
-of one file; what has not arrived lies in the temporary folder, for as long as its sender likes. It has no setting for any of it, so a
-middleware stands before the route of its uploads.
+Streamlit accepts a file under any name from any client that knows a session id, keeps it as long as the session, and limits only
+the size of one file. Incomplete uploads stay in the temporary folder as long as the client likes. It has no setting for any of that,
+so this middleware handles uploads before Streamlit does.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 from attention import File, FileError
 from pages.ui.server import forms, places, turns
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
-from pages.ui.server.places import PLACE
+from pages.ui.server.places import UPLOAD_URL
 
-PATIENCE = 20.0  # seconds in which `PROGRESS` must come
+PATIENCE = 20.0  # seconds in which `PROGRESS` must arrive
 PROGRESS = 2**16  # bytes
-TAKEN = 204  # the status of an upload that was taken
-SMALL = 2**20  # bytes of an upload that waits for nobody
-LONGEST_WAIT = 60.0  # seconds for the uploads of others
-GONE = "A file is read as soon as it is there, and this server no longer has it: upload it again."
+ACCEPTED = 204  # Streamlit's status for a successful upload
+SMALL = 2**20  # bytes; smaller uploads do not queue
+LONGEST_WAIT = 60.0  # seconds in the queue
+GONE = "This server no longer has the uploaded file: upload it again."
 
-_coming: Counter[str] = Counter()  # bytes, by session
+_arriving: Counter[str] = Counter()  # bytes of uploads in progress, by session
 _slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
-_own: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by session: who stalls takes one slot, not all
-_held: WeakValueDictionary[str, File] = WeakValueDictionary()  # by session, which has the file itself
+_locks: WeakValueDictionary[str, asyncio.Lock] = (
+    WeakValueDictionary()
+)  # by session: a stalled session uses one slot, not all
+_session_files: WeakValueDictionary[str, File] = WeakValueDictionary()  # by session; the session itself owns the file
 
 
 class _RefusedError(Exception):
-    """An upload that is not taken: its HTTP status, and why."""
+    """A refused upload: its HTTP status and the reason."""
 
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
         self.status = status
 
 
@@ -57,48 +59,51 @@ def _manager() -> MemoryUploadedFileManager:
 
 @asynccontextmanager
 async def _room(session: str, size: int) -> AsyncIterator[None]:
-    """Keeps room for a file of so many bytes.
+    """Reserves memory for a file of this size.
 
     Raises:
-        _RefusedError: there is none.
+        _RefusedError: the memory for uploads is not enough.
     """
-    manager, kept = _manager(), held()
-    read = {name: sum(len(file.data) for file in [*files.values()]) for name, files in [*manager.file_storage.items()]}
-    there = read.get(session, 0) + kept.get(session, 0)
-    if there + _coming[session] + size > UPLOADED_MB_OF_ONE * 2**20:
+    manager, in_sessions = _manager(), session_file_sizes()
+    in_streamlit = {
+        name: sum(len(file.data) for file in [*files.values()]) for name, files in [*manager.file_storage.items()]
+    }
+    of_session = in_streamlit.get(session, 0) + in_sessions.get(session, 0)
+    if of_session + _arriving[session] + size > UPLOADED_MB_OF_ONE * 2**20:
         raise _RefusedError(
-            413, f"A page holds at most {UPLOADED_MB_OF_ONE} MB of files; this one is too much: remove another first."
+            413,
+            f"A page may have at most {UPLOADED_MB_OF_ONE} MB of files, and this one would exceed that: remove another file first.",
         )
-    if sum(read.values()) + sum(kept.values()) + _coming.total() + size > UPLOADED_MB * 2**20:
-        raise _RefusedError(429, "The files of others leave no room on this server: try again in a minute.")
-    _coming[session] += size
+    if sum(in_streamlit.values()) + sum(in_sessions.values()) + _arriving.total() + size > UPLOADED_MB * 2**20:
+        raise _RefusedError(429, "This server has no room for more files now: try again in a minute.")
+    _arriving[session] += size
     try:
         yield
     finally:
-        _coming[session] -= size
-        if not _coming[session]:
-            del _coming[session]
+        _arriving[session] -= size
+        if not _arriving[session]:
+            del _arriving[session]
 
 
 @asynccontextmanager
 async def _turn(session: str) -> AsyncIterator[None]:
-    """Waits until fewer than `UPLOADS_AT_ONCE` are on their way, and none of this session.
+    """Waits until fewer than `UPLOADS_AT_ONCE` uploads are in progress, and none of this session.
 
     Raises:
-        _RefusedError: that takes too long.
+        _RefusedError: the wait takes too long.
     """
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(LONGEST_WAIT):
-                await stack.enter_async_context(_own.setdefault(session, asyncio.Lock()))
+                await stack.enter_async_context(_locks.setdefault(session, asyncio.Lock()))
                 await stack.enter_async_context(_slots)
         except TimeoutError:
-            raise _RefusedError(429, "Others are uploading: try again in a minute.") from None
+            raise _RefusedError(429, "Too many other uploads are in progress: try again in a minute.") from None
         yield
 
 
-async def _read(receive: Receive) -> None:
-    """Reads what is still to come: whoever is cut off while sending does not see why."""
+async def _drain(receive: Receive) -> None:
+    """Reads the rest of the body: a client that is cut off while sending does not see the error."""
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             while (await receive()).get("more_body"):
@@ -106,107 +111,107 @@ async def _read(receive: Receive) -> None:
 
 
 def _patient(receive: Receive) -> Receive:
-    """The same messages, unless they come too slowly."""
+    """A `receive` function that refuses an upload if its bytes arrive too slowly."""
     loop = asyncio.get_running_loop()
-    until, came = loop.time() + PATIENCE, 0
+    deadline, received = loop.time() + PATIENCE, 0
 
     async def next_message() -> Message:
-        nonlocal until, came
+        nonlocal deadline, received
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(deadline):
                 message = await receive()
         except TimeoutError:
-            raise _RefusedError(408, "The upload has stalled, so others go first: upload it again.") from None
-        came += len(message.get("body", b""))
-        if came >= PROGRESS:
-            until, came = loop.time() + PATIENCE, 0
+            raise _RefusedError(408, "The upload has stalled and was stopped: upload the file again.") from None
+        received += len(message.get("body", b""))
+        if received >= PROGRESS:
+            deadline, received = loop.time() + PATIENCE, 0
         return message
 
     return next_message
 
 
 def content(file: UploadedFile | DeletedFile) -> bytes:
-    """What an uploaded file holds; it is read once, and gives its room back.
+    """The bytes of an uploaded file. It can be read once; its memory is then free for other uploads.
 
     Raises:
-        FileError: this server does not have it.
+        FileError: this server does not have the file.
     """
     if isinstance(file, DeletedFile):
         raise FileError(GONE)
-    # To its end this run is the only one that reads a large one.
-    with turns.alone() if file.size > SMALL else nullcontext():
+    # Only one run at a time reads a large file.
+    with turns.exclusive() if file.size > SMALL else nullcontext():
         data = file.getvalue()
     if (context := get_script_run_ctx()) and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
         session, manager = context.session_id, context.uploaded_file_mgr
-        for there in manager.get_files(session, [file.file_id]):
-            manager.add_file(session, there._replace(data=b""))
-    file.truncate(0)  # the session's state keeps this
+        for record in manager.get_files(session, [file.file_id]):
+            manager.add_file(session, record._replace(data=b""))
+    file.truncate(0)  # the session state still references this object
     return data
 
 
-def hold(file: File) -> None:
-    """From now on this file, which the session keeps, takes room as one of its uploads; the one before no longer does."""
+def count_file(file: File) -> None:
+    """Counts this file of the session as one of its uploads, in place of the previous one."""
     if context := get_script_run_ctx():
-        _held[context.session_id] = file
+        _session_files[context.session_id] = file
 
 
-def held() -> dict[str, int]:
-    """The bytes of the files that sessions keep, by session."""
-    return {session: len(file.content) for session, file in [*_held.items()]}
+def session_file_sizes() -> dict[str, int]:
+    """The size in bytes of the file of each session."""
+    return {session: len(file.content) for session, file in [*_session_files.items()]}
 
 
 class BoundedUploads:
-    """Takes the uploads that this process has room for."""
+    """Middleware that accepts uploads within the limits."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands on what is no upload."""
-        if scope["type"] == "http" and scope["method"] == "PUT" and (place := PLACE.search(scope["path"])):
+        """Forwards all requests that are not uploads."""
+        if scope["type"] == "http" and scope["method"] == "PUT" and (place := UPLOAD_URL.search(scope["path"])):
             await self._take(place[1], place[2], scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
     async def _take(self, session: str, file: str, scope: Scope, receive: Receive, send: Send) -> None:
         if not runtime.get_instance().is_active_session(session):
-            await self.app(scope, receive, send)  # which refuses it
+            await self.app(scope, receive, send)  # Streamlit refuses it
             return
         try:
-            if not places.take(session, file):
-                raise _RefusedError(404, "A page asks for a place before it uploads a file: upload it again.")
+            if not places.consume(session, file):
+                raise _RefusedError(404, "This upload address is unknown or already used: upload the file again.")
             length = Headers(scope=scope).get("Content-Length", "")
             if not length.isdecimal():
-                raise _RefusedError(411, "An upload says how large it is: send it with a Content-Length.")
+                raise _RefusedError(411, "An upload needs a Content-Length header; got none: send one.")
             size = int(length)
-            # What is small is there at once, and need not wait for those that are slow.
+            # Small files arrive at once and do not wait for slow uploads.
             async with _turn(session) if size > SMALL else nullcontext(), _room(session, size):
                 if SMALL < size <= st.get_option("server.maxUploadSize") * 2**20:
                     await self._take_large(session, file, scope, _patient(receive), send)
                 else:
                     await self.app(scope, _patient(receive), send)
-        except ClientDisconnect:  # nobody is there to be answered
+        except ClientDisconnect:  # no client to answer
             pass
-        except _RefusedError as why:
-            if why.status not in (400, 408):  # there may be more of it
-                await _read(receive)
-            await PlainTextResponse(str(why), why.status, {"Connection": "close"})(scope, receive, send)
+        except _RefusedError as error:
+            if error.status not in (400, 408):  # the client may still be sending
+                await _drain(receive)
+            await PlainTextResponse(str(error), error.status, {"Connection": "close"})(scope, receive, send)
 
     async def _take_large(self, session: str, file: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands on an upload with an empty file, and adds what the file holds when Streamlit has taken it.
+        """Forwards the upload with an empty file, and adds the content when Streamlit has accepted it.
 
-        Streamlit would keep a file of more than 1 MB in the temporary folder until all of it has come, which fills up; here it is counted.
+        Streamlit would store a file of more than 1 MB in the temporary folder until it is complete. Here its memory is counted.
         """
         parts = forms.parts(await forms.body(receive))
         if parts is None:
-            raise _RefusedError(400, "An upload is a form with one file: send nothing else with it.")
+            raise _RefusedError(400, "An upload must be a form with one file; got something else: send only the file.")
         head, content, tail = parts
 
         async def receive_empty() -> Message:
             return {"type": "http.request", "body": head + tail, "more_body": False}
 
         async def send_when_filled(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == TAKEN:
+            if message["type"] == "http.response.start" and message["status"] == ACCEPTED:
                 manager = _manager()
                 for taken in manager.get_files(session, [file]):
                     manager.add_file(session, taken._replace(data=content))

@@ -1,4 +1,4 @@
-"""Whose session a run of a script belongs to, and from which address its page has come."""
+"""The session and the IP address for which the current thread works."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attention.training.watching import Watcher
 
-_NETWORK = 64  # bits of an IPv6 address that one customer has
+_NETWORK = 64  # bits of the IPv6 network of one customer
 _requester: ContextVar[Watcher | None] = ContextVar("requester", default=None)
 
 
 @contextmanager
 def requesting(requester: Watcher) -> Iterator[None]:
-    """While it lasts, this thread works for a request over HTTP, which has no session of Streamlit."""
+    """Marks this thread as working for an HTTP request, which has no Streamlit session, during the block."""
     token = _requester.set(requester)
     try:
         yield
@@ -28,7 +28,7 @@ def requesting(requester: Watcher) -> Iterator[None]:
 
 
 def watcher() -> Watcher:
-    """The session, or the request, that runs in this thread, as somebody who looks at trainings; nobody in particular outside of both."""
+    """The session or request of this thread, as a watcher of trainings; an anonymous one outside of both."""
     if (requester := _requester.get()) is not None:
         return requester
     context = get_script_run_ctx()
@@ -43,28 +43,28 @@ def watcher() -> Watcher:
 
 
 def address() -> str:
-    """The address of a visitor, of IPv6 their network; "" for this machine.
+    """The IP address of the visitor, for IPv6 their network; empty for this machine.
 
-    Behind a proxy it is the last that the proxy has added to X-Forwarded-For. The header counts only where the peer
-    is in a private network, as proxies are: anybody else can write what they like into it.
+    Behind a proxy it is the last entry of X-Forwarded-For. The header is trusted only if the peer
+    is in a private network, as proxies are; other clients can forge it.
     """
     peer = st.context.ip_address or ""  # empty for this machine
     forwarded = ",".join(st.context.headers.get_all("X-Forwarded-For"))
-    return client(peer, forwarded)
+    return client_address(peer, forwarded)
 
 
-def of_request(peer: str, forwarded: str) -> str:
-    """The same for a request over HTTP, of the address of its socket and its X-Forwarded-For header."""
-    return client("" if peer in ("127.0.0.1", "::1") else peer, forwarded)
+def request_address(peer: str, forwarded: str) -> str:
+    """The same for an HTTP request, from its peer address and its X-Forwarded-For header."""
+    return client_address("" if peer in ("127.0.0.1", "::1") else peer, forwarded)
 
 
-def client(peer: str, forwarded: str) -> str:
-    """The address that counts, of that of a socket and an X-Forwarded-For header, each of which may be empty."""
+def client_address(peer: str, forwarded: str) -> str:
+    """The visitor's address from a peer address and an X-Forwarded-For header, each possibly empty."""
     last = forwarded.rpartition(",")[2].strip()
     try:
         if last and (not peer or ip_address(peer).is_private):
             return _network(last)
-    except ValueError:  # no address
+    except ValueError:  # not an address
         pass
     try:
         return _network(peer) if peer else ""
@@ -73,5 +73,5 @@ def client(peer: str, forwarded: str) -> str:
 
 
 def _network(text: str) -> str:
-    one = ip_address(text)
-    return str(ip_network((one, _NETWORK), strict=False)) if isinstance(one, IPv6Address) else str(one)
+    parsed = ip_address(text)
+    return str(ip_network((parsed, _NETWORK), strict=False)) if isinstance(parsed, IPv6Address) else str(parsed)

@@ -1,1 +1,1 @@
-"""What a person takes along: links, states, files."""
+"""Sharing: links, state files, pictures and questions."""

@@ -1,11 +1,11 @@
-// A training, picture by picture: what it learned from is gone, and only the weights are there to be asked.
+// A training, frame by frame. Its training data are not stored: only the weights of each frame are.
 
 import { explain } from "./explain.js";
 import { asBytes, matrixOf } from "./loading.js";
-import { shown } from "./printed.js";
-import { mark } from "./turned.js";
+import { formatNumber } from "./printed.js";
+import { markCell } from "./turned.js";
 
-const within = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
+const toIndex = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
 
 export class Film {
   constructor(state) {
@@ -14,40 +14,43 @@ export class Film {
     this.steps = state.film.map(({ step }) => String(step));
   }
 
-  settled(asked) {
-    const now = { ...this.first, ...asked };
-    if (!this.steps.includes(now.at)) now.at = this.first.at;
-    if (!this.state.layers.includes(now.step)) now.step = this.first.step;
+  // The knobs with valid values.
+  validated(requested) {
+    const knobs = { ...this.first, ...requested };
+    if (!this.steps.includes(knobs.at)) knobs.at = this.first.at;
+    if (!this.state.layers.includes(knobs.step)) knobs.step = this.first.step;
     const count = this.state.sides[0].tokens.length;
-    return { at: now.at, step: now.step, q: String(within(now.q, count)), k: String(within(now.k, count)) };
+    return { at: knobs.at, step: knobs.step, q: String(toIndex(knobs.q, count)), k: String(toIndex(knobs.k, count)) };
   }
 
-  differing(now) {
-    return Object.fromEntries(Object.entries(now).filter(([name, value]) => value !== this.first[name]));
+  // The knobs that differ from the initial ones.
+  changedKnobs(knobs) {
+    return Object.fromEntries(Object.entries(knobs).filter(([name, value]) => value !== this.first[name]));
   }
 
-  link({ at, step, q, k }) {
-    const learned = at === this.steps.at(-1) ? {} : { at };
-    return new URLSearchParams({ ...this.state.link, ...learned, layer: this.state.layers.indexOf(step), step: "weights", q, k });
+  // The query of the same state in the Lab.
+  labQuery({ at, step, q, k }) {
+    const position = at === this.steps.at(-1) ? {} : { at };
+    return new URLSearchParams({ ...this.state.link, ...position, layer: this.state.layers.indexOf(step), step: "weights", q, k });
   }
 
   clicked(_, { step, x, y }) { return { step, q: String(y), k: String(x) }; }
 
-  picture({ at }) { return this.state.film[this.steps.indexOf(at)]; }
+  frame({ at }) { return this.state.film[this.steps.indexOf(at)]; }
 
-  message(now) {
+  message(knobs) {
     const { state } = this;
-    const { message, numbers } = this.picture(now);
+    const { message, numbers } = this.frame(knobs);
     const header = structuredClone(message);
-    const cell = { step: "weights", head: 0, row: Number(now.q), column: Number(now.k) };
-    const matrices = Object.fromEntries(Object.entries(numbers[now.step]).map(([name, one]) => [name, matrixOf(one, state.arrays)]));
+    const cell = { step: "weights", head: 0, row: Number(knobs.q), column: Number(knobs.k) };
+    const matrices = Object.fromEntries(Object.entries(numbers[knobs.step]).map(([name, packed]) => [name, matrixOf(packed, state.arrays)]));
     header.figures.forEach((figure) => {
-      if (figure.layout.meta.step !== now.step) return;
-      const { shapes } = figure.layout; // what the rule says matters stays outlined
-      mark(figure, [0, 1], cell, state.outline);
+      if (figure.layout.meta.step !== knobs.step) return;
+      const { shapes } = figure.layout; // the cells of the expected rule stay outlined
+      markCell(figure, [0, 1], cell, state.outline);
       figure.layout.shapes = [...(shapes ?? []), ...figure.layout.shapes.slice(-1)];
     });
-    header.line = this.line(now, cell, matrices);
+    header.line = this.line(knobs, cell, matrices);
     return { bytes: asBytes(header, state.arrays), numbers: matrices };
   }
 
@@ -56,23 +59,23 @@ export class Film {
       const { flat, columns } = matrices[name];
       return Number.isNaN(flat[row * columns + column]) ? -Infinity : flat[row * columns + column];
     };
-    const found = explain({ at, columns: (name) => matrices[name].columns, share: "softmax" }, cell);
+    const explanation = explain({ at, columns: (name) => matrices[name].columns, normalizer: "softmax" }, cell);
     const sides = this.state.sides.map(({ axis, tokens }, i) => {
       const value = [cell.row, cell.column][i];
       return { name: "qk"[i], axis, token: tokens[value], value, high: tokens.length - 1 };
     });
-    return { ...found, step, steps: this.state.layers, at: { step, row: cell.row, column: cell.column }, sides, from: [] };
+    return { ...explanation, step, steps: this.state.layers, at: { step, row: cell.row, column: cell.column }, sides, from: [] };
   }
 
-  answers(now) { return this.picture(now).answers; }
+  answers(knobs) { return this.frame(knobs).answers; }
 
-  table(now, matrices) {
+  table(knobs, matrices) {
     const { flat, rows, columns } = matrices.weights;
     const [down, across] = this.state.sides.map(({ tokens }) => tokens.map((token, i) => `${i} ${token}`));
     return {
-      caption: `${now.step} at step ${now.at}: query by key`,
+      caption: `${knobs.step} at step ${knobs.at}: query by key`,
       across,
-      rows: Array.from({ length: rows }, (_, row) => [down[row], ...Array.from({ length: columns }, (__, i) => shown(flat[row * columns + i]))]),
+      rows: Array.from({ length: rows }, (_, row) => [down[row], ...Array.from({ length: columns }, (__, i) => formatNumber(flat[row * columns + i]))]),
     };
   }
 }

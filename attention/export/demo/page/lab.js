@@ -1,12 +1,12 @@
-// A state with its views, as the Lab's own page shows it: what Python answers there to a turn or a click, the page answers here.
+// A state with its views, as the Lab shows it: here the page answers clicks and changed knobs itself, as Python does in the Lab.
 
 import { explain } from "./explain.js";
 import { asBytes } from "./loading.js";
 import { Numbers } from "./numbers.js";
-import { shown } from "./printed.js";
-import { mark, turn } from "./turned.js";
+import { formatNumber } from "./printed.js";
+import { applyChanges, markCell } from "./turned.js";
 
-const within = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
+const toIndex = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
 
 export class Lab {
   constructor(state) {
@@ -16,135 +16,136 @@ export class Lab {
     this.first = { ...state.first, ...Object.fromEntries(this.controls.map(({ name, value }) => [name, value])) };
   }
 
-  // What the address asks for, as far as there is such a thing.
-  settled(asked) {
+  // The knobs of the address, with invalid values replaced by the initial ones.
+  validated(requested) {
     const { state, first } = this;
-    const now = { ...first, ...asked, layer: first.layer };
+    const knobs = { ...first, ...requested, layer: first.layer };
     for (const { name, kind, options, low, high } of this.controls) {
-      const value = Number(now[name]);
-      const number = now[name] !== "" && value >= low && value <= high && (kind !== "whole" || Number.isInteger(value));
-      const may = kind === "choice" ? options.includes(now[name]) : number;
-      if (!may || value === Number(first[name])) now[name] = first[name]; // 1 is 1.0
+      const value = Number(knobs[name]);
+      const isNumber = knobs[name] !== "" && value >= low && value <= high && (kind !== "whole" || Number.isInteger(value));
+      const isValid = kind === "choice" ? options.includes(knobs[name]) : isNumber;
+      if (!isValid || value === Number(first[name])) knobs[name] = first[name]; // 1 is 1.0
     }
-    if (!state.heads.includes(Number(now.head))) now.head = first.head;
-    if (!state.steps[now.step]) now.step = first.step;
-    if (!state.views[this.viewOf(now)]) now.view = "factors";
-    const { rows, columns } = state.steps[now.step];
-    return { ...now, q: String(within(now.q, rows)), k: String(within(now.k, columns)) };
+    if (!state.heads.includes(Number(knobs.head))) knobs.head = first.head;
+    if (!state.steps[knobs.step]) knobs.step = first.step;
+    if (!state.views[this.viewName(knobs)]) knobs.view = "factors";
+    const { rows, columns } = state.steps[knobs.step];
+    return { ...knobs, q: String(toIndex(knobs.q, rows)), k: String(toIndex(knobs.k, columns)) };
   }
 
-  // What differs from how the state begins, for the address.
-  differing(now) {
-    return Object.fromEntries(Object.entries(now).filter(([name, value]) => String(value) !== this.first[name]));
+  // The knobs that differ from the initial ones, for the address.
+  changedKnobs(knobs) {
+    return Object.fromEntries(Object.entries(knobs).filter(([name, value]) => String(value) !== this.first[name]));
   }
 
-  // The same as a link of the Lab.
-  link(now) {
-    const { layer, ...knobs } = now;
-    const shownNow = { ...(layer === "0" ? {} : { layer }), ...knobs };
-    if (shownNow.view === "heads") delete shownNow.view;
-    return new URLSearchParams({ ...this.state.link, ...shownNow });
+  // The query of the same state in the Lab.
+  labQuery(knobs) {
+    const { layer, ...others } = knobs;
+    const query = { ...(layer === "0" ? {} : { layer }), ...others };
+    if (query.view === "heads") delete query.view;
+    return new URLSearchParams({ ...this.state.link, ...query });
   }
 
-  viewOf({ view, step, head }) { return `${view} ${step} ${head}`; }
+  viewName({ view, step, head }) { return `${view} ${step} ${head}`; }
 
-  // Where a click leads, as attention.pictures.factors.clicked says it.
-  clicked(now, { step, x, y, head }) {
+  // The knobs that a click sets, as in attention.pictures.factors.clicked.
+  clicked(knobs, { step, x, y, head }) {
     const { state } = this;
     if (step === "head_output of all heads") {
       const { columns } = state.steps.head_output;
       return { step: "head_output", head: String(state.heads[Math.floor(x / columns)]), q: String(y), k: String(x % columns) };
     }
     if (state.steps[step]) return { step, q: String(y), k: String(x), ...(head === undefined ? {} : { head: String(head) }) };
-    const view = state.views[this.viewOf(now)];
-    const at = view.message.figures.findIndex(({ layout }) => layout.meta.step === step);
-    const place = [now.q, now.k];
-    view.marked[at]?.forEach((side, i) => { if (side === 0 || side === 1) place[side] = String([y, x][i]); });
-    return { q: place[0], k: place[1] };
+    const view = state.views[this.viewName(knobs)];
+    const index = view.message.figures.findIndex(({ layout }) => layout.meta.step === step);
+    const cell = [knobs.q, knobs.k];
+    view.marked[index]?.forEach((side, i) => { if (side === 0 || side === 1) cell[side] = String([y, x][i]); });
+    return { q: cell[0], k: cell[1] };
   }
 
-  // Everything as the figure takes it, and the numbers behind it.
-  message(now) {
+  // The message for the figure, and the numbers behind it.
+  message(knobs) {
     const { state } = this;
-    const numbers = new Numbers(state, now);
-    const cell = { step: now.step, head: Number(now.head), row: Number(now.q), column: Number(now.k) };
-    const { message, marked } = state.views[this.viewOf(now)];
+    const numbers = new Numbers(state, knobs);
+    const cell = { step: knobs.step, head: Number(knobs.head), row: Number(knobs.q), column: Number(knobs.k) };
+    const { message, marked } = state.views[this.viewName(knobs)];
     const header = structuredClone(message);
     header.figures.forEach((figure, i) => {
-      if (numbers.turned) turn(figure, numbers);
-      mark(figure, marked[i], cell, state.outline);
+      if (numbers.changes) applyChanges(figure, numbers);
+      markCell(figure, marked[i], cell, state.outline);
     });
     if (header.live) {
       header.live.temperature = numbers.temperature;
-      if (numbers.turned?.mask) Object.assign(header.live.mask, numbers.turned.mask);
+      if (numbers.changes?.mask) Object.assign(header.live.mask, numbers.changes.mask);
     }
-    for (const control of header.controls) control.value = String(now[control.name]);
-    header.own = this.own(now, numbers);
+    for (const control of header.controls) control.value = String(knobs[control.name]);
+    header.override = this.overrideNote(numbers);
     header.line = this.line(cell, numbers);
     return { bytes: asBytes(header, state.arrays), numbers };
   }
 
-  // What is said of numbers that are a notebook's or a model's, and of those that are not any more.
-  own(now, numbers) {
+  // The note about the numbers of a notebook or a model, and whether knobs override its formula.
+  overrideNote(numbers) {
     const { whose } = this.state;
     if (!whose) return null;
-    const back = Object.fromEntries(this.controls.map(({ name }) => [name, this.first[name]]));
-    if (!numbers.turned) return { said: `The ${whose}'s own numbers.`, back: {}, changed: false };
-    return { said: `What if: other knobs than the ${whose}'s own.`, back, changed: false };
+    if (!numbers.changes) return { text: `The ${whose}'s own numbers.`, reset: {}, changed: false };
+    const reset = Object.fromEntries(this.controls.map(({ name }) => [name, this.first[name]]));
+    return { text: `What if: other knobs than the ${whose}'s own.`, reset, changed: false };
   }
 
   line(cell, numbers) {
     const { step, row, column } = cell;
     const { rows, columns, sides } = this.state.steps[step];
-    const found = this.explained(cell, numbers);
+    const explanation = this.explained(cell, numbers);
     const side = (name, { axis, tokens }, value, count) => ({ name, axis, token: tokens[value], value, high: count - 1 });
     return {
       step,
       steps: Object.keys(this.state.steps),
       at: { step, row, column },
       sides: [side("q", sides[0], row, rows), side("k", sides[1], column, columns)],
-      shown: found.shown,
-      sign: found.sign,
-      short: found.short,
-      from: found.from.map((one) => this.back(one, step)),
+      shown: explanation.shown,
+      sign: explanation.sign,
+      short: explanation.short,
+      from: explanation.from.map((source) => this.sourceLink(source, step)),
     };
   }
 
-  // A cell that another came from: its name, and what to turn to see it.
-  back([step, head, row, column], from) {
-    const ofHead = this.state.steps[step].per_head;
-    const name = `${step} [${row}, ${column}]`;
+  // The label and the knobs of a cell that a cell of `step` was computed from.
+  sourceLink([source, head, row, column], step) {
+    const perHead = this.state.steps[source].per_head;
+    const name = `${source} [${row}, ${column}]`;
     return {
-      turn: { view: "factors", step, ...(ofHead ? { head } : {}), q: row, k: column },
-      label: ofHead && !this.state.steps[from].per_head ? `${name} of head ${head}` : name,
+      turn: { view: "factors", step: source, ...(perHead ? { head } : {}), q: row, k: column },
+      label: perHead && !this.state.steps[step].per_head ? `${name} of head ${head}` : name,
     };
   }
 
+  // The arithmetic of a cell: as Python packed it, or written by the page.
   explained(cell, numbers) {
     const packed = this.state.lines[cell.step];
     if (!packed) {
       const { steps } = this.state;
-      const found = explain(numbers, cell);
-      const cells = found.from.filter(([name]) => steps[name]); // a parameter has none
-      return { ...found, from: cells.map(([name, head, ...place]) => [name, steps[name].per_head ? head : 0, ...place]) };
+      const explanation = explain(numbers, cell);
+      const cells = explanation.from.filter(([name]) => steps[name]); // parameters are not computed
+      return { ...explanation, from: cells.map(([name, head, ...position]) => [name, steps[name].per_head ? head : 0, ...position]) };
     }
     const lines = packed.length > 1 ? packed[this.state.heads.indexOf(cell.head)] : packed[0];
     const [value, sign, short, from] = lines[cell.row * this.state.steps[cell.step].columns + cell.column];
     return { shown: value, sign, short, from };
   }
 
-  // The numbers of the chosen step as rows of texts, with the names of rows and columns.
-  table(now, numbers) {
-    const { rows, columns, sides: [down, across] } = this.state.steps[now.step];
-    const named = ({ tokens }, i) => `${i} ${tokens[i]}`.trim();
-    const written = (row, column) => {
-      const cell = { step: now.step, head: Number(now.head), row, column };
-      return this.state.lines[now.step] ? this.explained(cell, numbers).shown : shown(numbers.at(now.step, cell.head, row, column));
+  // The numbers of the chosen step as rows of texts, with the labels of rows and columns.
+  table(knobs, numbers) {
+    const { rows, columns, sides: [down, across] } = this.state.steps[knobs.step];
+    const label = ({ tokens }, i) => `${i} ${tokens[i]}`.trim();
+    const textOf = (row, column) => {
+      const cell = { step: knobs.step, head: Number(knobs.head), row, column };
+      return this.state.lines[knobs.step] ? this.explained(cell, numbers).shown : formatNumber(numbers.at(knobs.step, cell.head, row, column));
     };
     return {
-      caption: `${now.step}${this.state.steps[now.step].per_head ? `, head ${now.head}` : ""}: ${down.axis} by ${across.axis}`,
-      across: Array.from({ length: columns }, (_, i) => named(across, i)),
-      rows: Array.from({ length: rows }, (_, row) => [named(down, row), ...Array.from({ length: columns }, (__, i) => written(row, i))]),
+      caption: `${knobs.step}${this.state.steps[knobs.step].per_head ? `, head ${knobs.head}` : ""}: ${down.axis} by ${across.axis}`,
+      across: Array.from({ length: columns }, (_, i) => label(across, i)),
+      rows: Array.from({ length: rows }, (_, row) => [label(down, row), ...Array.from({ length: columns }, (__, i) => textOf(row, i))]),
     };
   }
 }

@@ -1,43 +1,43 @@
-// A state's file: a script that hands over its bytes, since a page that was opened as a file may fetch nothing.
+// Loads the file of a state: a script that passes its bytes to a function, because a page opened from a file cannot use fetch.
 
-const waiting = new Map(); // by name: what takes the bytes of a script that is on its way
-const known = new Map(); // by name: the promise of what was unpacked
+const pending = new Map(); // by name: the function that receives the bytes of a loading script
+const states = new Map(); // by name: the promise of the unpacked state
 
-window.attentionDemo = (name, text) => waiting.get(name)?.(text);
+window.attentionDemo = (name, text) => pending.get(name)?.(text);
 
-async function inflated(text) {
+async function inflate(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// A state is packed like a message: the length of its header, the header, and the arrays, which all its messages share.
-function parted(bytes) {
+// Unpacks a state. Like a message, it has the length of its header, the header, and the arrays, which all its messages share.
+function unpackState(bytes) {
   const size = new DataView(bytes.buffer).getUint32(0, true);
   return { ...JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))), arrays: bytes.subarray(4 + size) };
 }
 
-function fetched(name) {
+function fetchScript(name) {
   return new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    waiting.set(name, resolve);
+    pending.set(name, resolve);
     script.src = `states/${name}.js`;
     script.onerror = () => reject(new Error(`states/${name}.js did not load`));
     document.head.append(script);
   });
 }
 
-/** What Python has packed of a state. One that did not load is asked for again. */
+/** A state as Python packed it; loads it again if the previous attempt failed. */
 export function load(name) {
-  if (!known.has(name)) {
-    const loading = fetched(name).then(inflated).then(parted);
-    loading.catch(() => known.delete(name));
-    known.set(name, loading);
+  if (!states.has(name)) {
+    const loading = fetchScript(name).then(inflate).then(unpackState);
+    loading.catch(() => states.delete(name));
+    states.set(name, loading);
   }
-  return known.get(name);
+  return states.get(name);
 }
 
-/** A message of a state as bytes, as the figure takes one: its header, and the arrays of the state. */
+/** Packs a message for the figure: its header, and the arrays of the state. */
 export function asBytes(header, arrays) {
   const text = new TextEncoder().encode(JSON.stringify(header));
   const size = text.length + ((8 - ((4 + text.length) % 8)) % 8);
@@ -50,9 +50,9 @@ export function asBytes(header, arrays) {
 
 const ARRAYS = { f4: Float32Array, f8: Float64Array };
 
-/** A matrix of a state: its numbers in one row, and how many columns it has. */
+/** A matrix of a state: its numbers as one flat array, its rows and its columns. */
 export function matrixOf({ array: { dtype, at, shape: [rows, columns] } }, arrays) {
-  const kind = ARRAYS[dtype];
-  const size = rows * columns * kind.BYTES_PER_ELEMENT;
-  return { flat: new kind(arrays.slice(at, at + size).buffer), rows, columns };
+  const type = ARRAYS[dtype];
+  const size = rows * columns * type.BYTES_PER_ELEMENT;
+  return { flat: new type(arrays.slice(at, at + size).buffer), rows, columns };
 }

@@ -1,34 +1,34 @@
-// The numbers of a state's steps under the knobs as they are: Python's own, or as the page makes them once a knob is turned.
+// The numbers of a state's steps for the current knobs: Python's, or computed in the page after a knob changed.
 
 import { unpack } from "./message.js";
-import { Exact } from "./live.js";
+import { LiveLayer } from "./live.js";
 import { asBytes, matrixOf } from "./loading.js";
 
-const MADE = ["scaled_scores", "masked_scores", "weights", "head_output", "output"];
+const LIVE_STEPS = ["scaled_scores", "masked_scores", "weights", "head_output", "output"];
 
-// The mask as the kernel takes it.
+// The mask in the form of the kernel.
 const maskOf = ({ mask, window, prefix }) => ({ kind: mask, window: Number(window), prefix: Number(prefix) });
 
 export class Numbers {
-  /** What Python has packed, see loading.js. */
+  /** The state as Python packed it, see loading.js. */
   state;
-  /** The knobs that differ from those that Python packed, as the figure's arithmetic takes them; null where none does. */
-  turned = null;
+  /** The knobs that differ from the packed ones, in the form of `LiveLayer`; null if none differ. */
+  changes = null;
   matrices = new Map(); // Python's, by step and head
-  exacts = new Map(); // the page's arithmetic, by head
+  liveLayers = new Map(); // by head
 
   constructor(state, knobs) {
     this.state = state;
     const [view] = Object.values(state.views);
     const packed = Object.fromEntries(view.message.controls.map(({ name, value }) => [name, value]));
     const differs = (name) => knobs[name] !== undefined && Number(knobs[name]) !== Number(packed[name]);
-    const turned = {};
-    if (differs("temperature")) turned.temperature = Number(knobs.temperature);
-    const own = { ...packed, ...knobs };
-    if (own.mask && own.mask !== packed.mask) turned.mask = maskOf(own);
-    if (own.mask?.includes("window") && differs("window")) turned.mask = maskOf(own);
-    if (own.mask === "prefix" && differs("prefix")) turned.mask = maskOf(own);
-    if (Object.keys(turned).length) this.turned = turned;
+    const changes = {};
+    if (differs("temperature")) changes.temperature = Number(knobs.temperature);
+    const knobsNow = { ...packed, ...knobs };
+    if (knobsNow.mask && knobsNow.mask !== packed.mask) changes.mask = maskOf(knobsNow);
+    if (knobsNow.mask?.includes("window") && differs("window")) changes.mask = maskOf(knobsNow);
+    if (knobsNow.mask === "prefix" && differs("prefix")) changes.mask = maskOf(knobsNow);
+    if (Object.keys(changes).length) this.changes = changes;
   }
 
   get heads() { return this.state.heads; }
@@ -41,37 +41,37 @@ export class Numbers {
 
   get divisor() { return this.state.formula.divisor; }
 
-  get share() { return this.state.formula.share; }
+  get normalizer() { return this.state.formula.share; }
 
-  get temperature() { return this.turned?.temperature ?? this.state.formula.temperature; }
+  get temperature() { return this.changes?.temperature ?? this.state.formula.temperature; }
 
   columns(step) { return this.state.steps[step].columns; }
 
-  // The page's arithmetic of a head, under the knobs as they are.
-  exactOf(head) {
-    if (!this.exacts.has(head)) {
+  // The live layer with this head as its current head, for the current knobs.
+  liveLayerOf(head) {
+    if (!this.liveLayers.has(head)) {
       const { message } = Object.entries(this.state.views).find(([name]) => name.endsWith(` ${head}`))[1];
       const { live } = unpack(asBytes({ live: message.live, figures: [], names: [] }, this.state.arrays));
-      const exact = new Exact(live);
-      if (this.turned) exact.turn(this.turned);
-      this.exacts.set(head, exact);
+      const layer = new LiveLayer(live);
+      if (this.changes) layer.update(this.changes);
+      this.liveLayers.set(head, layer);
     }
-    return this.exacts.get(head);
+    return this.liveLayers.get(head);
   }
 
   matrix(step, head) {
     const key = `${step} ${head}`;
     if (!this.matrices.has(key)) {
-      const all = this.state.numbers[step];
-      this.matrices.set(key, matrixOf(all[all.length > 1 ? this.heads.indexOf(head) : 0], this.state.arrays));
+      const heads = this.state.numbers[step];
+      this.matrices.set(key, matrixOf(heads[heads.length > 1 ? this.heads.indexOf(head) : 0], this.state.arrays));
     }
     return this.matrices.get(key);
   }
 
   // One number; a hidden score is −∞.
   at(step, head, row, column) {
-    if (this.turned && MADE.includes(step)) {
-      const number = this.exactOf(this.heads.includes(head) ? head : this.heads[0]).numberAt(step, row, column);
+    if (this.changes && LIVE_STEPS.includes(step)) {
+      const number = this.liveLayerOf(this.heads.includes(head) ? head : this.heads[0]).numberAt(step, row, column);
       return Number.isNaN(number) ? -Infinity : number;
     }
     const { flat, columns } = this.matrix(step, head);
@@ -79,8 +79,8 @@ export class Numbers {
     return Number.isNaN(number) ? -Infinity : number;
   }
 
-  // The largest size that a step's finite numbers have, in all heads, and the smallest and largest of them.
-  ends(step) {
+  // The smallest, the largest, and the largest magnitude of a step's finite numbers in all heads.
+  range(step) {
     const { rows, columns, per_head: perHead } = this.state.steps[step];
     let [low, high] = [Infinity, -Infinity];
     for (const head of perHead ? this.heads : this.heads.slice(0, 1)) {
@@ -91,6 +91,6 @@ export class Numbers {
         high = Math.max(high, number);
       }
     }
-    return { low, high, size: Math.max(Math.abs(low), Math.abs(high)) };
+    return { low, high, magnitude: Math.max(Math.abs(low), Math.abs(high)) };
   }
 }

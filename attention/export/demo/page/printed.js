@@ -1,34 +1,34 @@
-// Numbers as attention/printed.py prints them: with as few digits as let the result come out right.
+// Prints numbers as attention/printed.py does: with the fewest digits for which the arithmetic gives the printed result.
 //
 // tests/test_demo.py compares every text with Python's.
 
 const DIGITS = 4;
-const MOST_DIGITS = 9; // what tells all numbers of single precision apart
+const MOST_DIGITS = 9; // enough to distinguish all numbers of single precision
 const MOST_TERMS = 8;
 const LARGE = 1e6;
-const LONGEST = 70; // characters of the arithmetic in one line
-const FEWEST = 3; // digits of a number in it
+const MAX_LENGTH = 70; // characters of the arithmetic in one line
+const MIN_DIGITS = 3; // of a number in this line
 
-// The exact decimal digits of a number, rounded half to even to `keep` of them, and the power of ten of the first.
-function rounded(value, keep) {
+// The exact decimal digits of a number, rounded half to even to `count` of them, and the power of ten of the first.
+function roundDigits(value, count) {
   const [mantissa, power] = Math.abs(value).toExponential(100).split("e");
   const digits = mantissa.replace(".", "");
-  if (keep < 0) return { digits: "0", power: 0 };
-  const rest = digits.slice(keep);
-  const half = `5${"0".repeat(rest.length - 1)}`;
-  const odd = keep > 0 && Number(digits[keep - 1]) % 2 === 1;
-  const up = rest > half || (rest === half && odd) ? 1n : 0n;
-  const kept = String(BigInt(digits.slice(0, keep) || "0") + up);
-  const carried = kept.length > Math.max(keep, 1) ? 1 : 0;
-  if (keep === 0) return { digits: kept, power: Number(power) + 1 };
-  return { digits: kept.slice(0, keep), power: Number(power) + carried };
+  if (count < 0) return { digits: "0", power: 0 };
+  const dropped = digits.slice(count);
+  const half = `5${"0".repeat(dropped.length - 1)}`;
+  const isOdd = count > 0 && Number(digits[count - 1]) % 2 === 1;
+  const increment = dropped > half || (dropped === half && isOdd) ? 1n : 0n;
+  const roundedDigits = String(BigInt(digits.slice(0, count) || "0") + increment);
+  const carry = roundedDigits.length > Math.max(count, 1) ? 1 : 0;
+  if (count === 0) return { digits: roundedDigits, power: Number(power) + 1 };
+  return { digits: roundedDigits.slice(0, count), power: Number(power) + carry };
 }
 
 const withoutZeros = (text) => (text.includes(".") ? text.replace(/0+$/, "").replace(/\.$/, "") : text);
 
-// With so many significant digits, as Python's "g" writes it.
+// A number with `count` significant digits, as Python's "g" writes it.
 function significant(value, count) {
-  const { digits, power } = rounded(value, count);
+  const { digits, power } = roundDigits(value, count);
   const sign = value < 0 ? "-" : "";
   if (power < -4 || power >= count) return { text: `${sign}${digits[0]}.${digits.slice(1)}`, exponent: power };
   if (power < 0) return { text: `${sign}0.${"0".repeat(-power - 1)}${digits}` };
@@ -40,37 +40,37 @@ const valueOf = ({ text, exponent = 0 }) => Number(`${text}e${exponent}`);
 export function number(value, digits = DIGITS) {
   if (value === 0) return { text: "0", value: 0 };
   if (!Number.isFinite(value)) return { text: value < 0 ? "−∞" : "∞", value };
-  let fewest = DIGITS;
-  const wanted = valueOf(significant(value, digits));
-  while (fewest < digits && valueOf(significant(value, fewest)) !== wanted) fewest += 1;
-  const found = significant(value, Math.min(fewest, digits));
-  const text = withoutZeros(found.text) + (found.exponent === undefined ? "" : `e${found.exponent}`);
-  return { text: text.replaceAll("-", "−"), value: valueOf(found) };
+  let needed = DIGITS;
+  const target = valueOf(significant(value, digits));
+  while (needed < digits && valueOf(significant(value, needed)) !== target) needed += 1;
+  const printed = significant(value, Math.min(needed, digits));
+  const text = withoutZeros(printed.text) + (printed.exponent === undefined ? "" : `e${printed.exponent}`);
+  return { text: text.replaceAll("-", "−"), value: valueOf(printed) };
 }
 
-export const shown = (value) => number(value).text;
+export const formatNumber = (value) => number(value).text;
 
-// A negative one stands in brackets.
+// A factor: a negative number is in parentheses.
 export function factor(value, digits) {
-  const one = number(value, digits);
-  return value < 0 ? { ...one, text: `(${one.text})` } : one;
+  const printed = number(value, digits);
+  return value < 0 ? { ...printed, text: `(${printed.text})` } : printed;
 }
 
-export function product(one, other, digits) {
-  const [a, b] = [factor(one, digits), factor(other, digits)];
+export function product(left, right, digits) {
+  const [a, b] = [factor(left, digits), factor(right, digits)];
   return { text: `${a.text}·${b.text}`, value: a.value * b.value };
 }
 
-export function quotient(above, below) {
-  return { text: `${above.text} / ${below.text}`, value: above.value / below.value };
+export function quotient(numerator, denominator) {
+  return { text: `${numerator.text} / ${denominator.text}`, value: numerator.value / denominator.value };
 }
 
-// A number in an exponent, with so many decimals.
+// A number in an exponent, with `places` decimals.
 function exponent(value, places) {
   if (value === 0 || !(Math.abs(value) < LARGE)) return number(value, places);
   const decimals = Math.max(DIGITS, places);
   const [, power] = value.toExponential().split("e");
-  const { digits, power: first } = rounded(value, Number(power) + 1 + decimals);
+  const { digits, power: first } = roundDigits(value, Number(power) + 1 + decimals);
   const scaled = Number(digits) === 0 ? "0" : digits.padEnd(first + 1 + decimals, "0");
   const padded = scaled.padStart(decimals + 1, "0");
   const fixed = `${padded.slice(0, -decimals)}.${padded.slice(-decimals)}`;
@@ -78,81 +78,81 @@ function exponent(value, places) {
   return { text: withoutZeros(signed).replace("-", "−"), value: Number(signed) };
 }
 
-// e to one number less another.
-export function power(one, less, places) {
-  const [a, b] = [exponent(one, places), exponent(less, places)];
-  return { text: `e^(${a.text} − ${less < 0 ? `(${b.text})` : b.text})`, value: Math.exp(a.value - b.value) };
+// e to the difference of two numbers.
+export function power(minuend, subtrahend, places) {
+  const [a, b] = [exponent(minuend, places), exponent(subtrahend, places)];
+  return { text: `e^(${a.text} − ${subtrahend < 0 ? `(${b.text})` : b.text})`, value: Math.exp(a.value - b.value) };
 }
 
-// The sum of many numbers without what rounding loses (Shewchuk 1997), as Python's math.fsum.
+// The correctly rounded sum of many numbers (Shewchuk 1997), as Python's math.fsum.
 export function sum(values) {
   const parts = [];
   for (const value of values) {
     let x = value;
-    let many = 0;
+    let count = 0;
     for (const part of [...parts]) {
       const [large, small] = Math.abs(x) < Math.abs(part) ? [part, x] : [x, part];
       const high = large + small;
       const low = small - (high - large);
-      if (low) parts[many++] = low;
+      if (low) parts[count++] = low;
       x = high;
     }
-    parts.length = many;
+    parts.length = count;
     parts.push(x);
   }
   return parts.reduceRight((total, part) => total + part, 0);
 }
 
-// Whether a result, rounded to the digits that are shown of a number, is what is shown.
+// Whether a result is printed like the value.
 function agrees(result, value) {
-  return [result, result * (1 - 1e-12), result * (1 + 1e-12)].some((near) => shown(near) === shown(value));
+  return [result, result * (1 - 1e-12), result * (1 + 1e-12)].some((near) => formatNumber(near) === formatNumber(value));
 }
 
-// What `make` prints with the fewest digits that let the number come out as it is shown, or else misses by one in the last.
-function fitting(make, value) {
-  const tried = [];
-  for (let digits = FEWEST; digits <= MOST_DIGITS; digits += 1) {
-    const printed = make(digits);
+// The arithmetic that `print` writes with the fewest digits for which its result is printed like the value, or misses it by one in the last digit.
+function fewestDigits(print, value) {
+  const attempts = [];
+  for (let digits = MIN_DIGITS; digits <= MOST_DIGITS; digits += 1) {
+    const printed = print(digits);
     if (agrees(printed.value, value)) return { ...printed, sign: "=" };
-    tried.push({ ...printed, sign: "≈" });
+    attempts.push({ ...printed, sign: "≈" });
   }
-  const aim = number(value).value;
-  const unit = aim && Number.isFinite(aim) ? 10 ** (Number(aim.toExponential().split("e")[1]) - DIGITS + 1) : 1e-12;
-  return tried.find((one) => Math.abs(one.value - aim) <= unit * (1 + 1e-9)) ?? tried.at(-1);
+  const target = number(value).value;
+  const unit = target && Number.isFinite(target) ? 10 ** (Number(target.toExponential().split("e")[1]) - DIGITS + 1) : 1e-12;
+  return attempts.find((attempt) => Math.abs(attempt.value - target) <= unit * (1 + 1e-9)) ?? attempts.at(-1);
 }
 
-// The first of several ways to write the arithmetic of a number that is short enough, or the last.
+// The first of several ways to write the arithmetic that is short enough, or the last one.
 export function brief(ways, value) {
-  const fit = ways.filter((make) => make(FEWEST).text.length <= LONGEST);
-  let found;
-  for (const make of fit.length ? fit : ways.slice(-1)) {
-    found = fitting(make, value);
-    if (found.text.length <= LONGEST) break;
+  const shortWays = ways.filter((print) => print(MIN_DIGITS).text.length <= MAX_LENGTH);
+  let written;
+  for (const print of shortWays.length ? shortWays : ways.slice(-1)) {
+    written = fewestDigits(print, value);
+    if (written.text.length <= MAX_LENGTH) break;
   }
-  return { short: found.text, sign: found.sign };
+  return { short: written.text, sign: written.sign };
 }
 
-// The largest in size of many summands, in their order; what is left is never a single one.
-function largest(values, most) {
-  const all = values.map((_, i) => i);
-  if (values.length <= most + 1) return all;
-  return all.sort((a, b) => Math.abs(values[b]) - Math.abs(values[a])).slice(0, most).sort((a, b) => a - b);
+// The indices of the `count` summands of largest magnitude, in order; never all but one.
+function largest(values, count) {
+  const indices = values.map((_, i) => i);
+  if (values.length <= count + 1) return indices;
+  return indices.sort((a, b) => Math.abs(values[b]) - Math.abs(values[a])).slice(0, count).sort((a, b) => a - b);
 }
 
-// The ways to write a sum: `piece(i, digits)` prints one of its values.
-export function sums(values, piece) {
-  const something = values.filter((value) => value !== 0).length;
-  const most = something > 0 && something < values.length - 1 ? something : values.length;
-  const counts = Array.from({ length: Math.min(most, MOST_TERMS) }, (_, i) => Math.min(most, MOST_TERMS) - i);
+// The ways to write a sum; `print(i, digits)` writes one of its summands.
+export function sumWays(values, print) {
+  const nonzeroCount = values.filter((value) => value !== 0).length;
+  const maxTerms = nonzeroCount > 0 && nonzeroCount < values.length - 1 ? nonzeroCount : values.length;
+  const counts = Array.from({ length: Math.min(maxTerms, MOST_TERMS) }, (_, i) => Math.min(maxTerms, MOST_TERMS) - i);
   return counts.filter((count) => values.length - count !== 1).map((count) => {
-    const few = largest(values, count);
-    const left = values.length - few.length;
-    const others = sum(values.filter((_, i) => !few.includes(i)));
+    const indices = largest(values, count);
+    const othersCount = values.length - indices.length;
+    const others = sum(values.filter((_, i) => !indices.includes(i)));
     return (digits) => {
-      const parts = few.map((i) => piece(i, digits));
-      const rest = { text: `… (${left} more: ${number(others, digits).text})`, value: number(others, digits).value };
-      const whole = left ? [...parts, rest] : parts;
-      return { text: whole.map(({ text }) => text).join(" + "), value: whole.reduce((all, one) => all + one.value, 0) };
+      const parts = indices.map((i) => print(i, digits));
+      const remainder = { text: `… (${othersCount} more: ${number(others, digits).text})`, value: number(others, digits).value };
+      const terms = othersCount ? [...parts, remainder] : parts;
+      return { text: terms.map(({ text }) => text).join(" + "), value: terms.reduce((total, term) => total + term.value, 0) };
     };
   });
 }

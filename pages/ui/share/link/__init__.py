@@ -1,4 +1,4 @@
-"""The link component: buttons that copy the address, and a new run when a lost connection is back."""
+"""The link component: buttons that copy the address, and a rerun after a lost connection returns."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _STYLE = """
 BUTTONS = {
     "link": ("Copy link", "Link"),
     "lock": ("Copy locked link", "Link without knobs"),
-    "present": ("Copy link, as projected", "Link"),
+    "present": ("Copy link for a projector", "Link"),
     "iframe": ("Copy code for a web page", "Code"),
     "open": ("Open in Attention Lab ↗", ""),
     "ask": ("Copy the link", "Link"),
-    "try": ("See it as they will ↗", ""),
+    "try": ("Preview as a student ↗", ""),
 }
-"""Every button by its kind: what stands on it, and what is said to be copied."""
+"""Every button by its kind: its label, and the noun in the message that confirms the copy."""
 
 
 @cache
@@ -40,18 +40,19 @@ def _component() -> Any:
     return served.component("link", "attention_link", _HTML, _STYLE)
 
 
-def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "", ask: str = "") -> None:
+def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "", ask: str = "") -> None:
     """Draws the buttons of these `kinds`.
 
     Args:
-        kinds: of `BUTTONS`.
-        missing: what the link does not hold and what to do, as a sentence goes on after "but"; empty when it holds all.
-        key: of the component.
-        page: the title of the page; given once on it, to watch over its menu, its focus and its connection.
-        leave_open: for "present": the knobs that can be turned, with points between them.
-        ask: for "ask" and "try": the query of the page of lessons that asks a question.
+        kinds: keys of `BUTTONS`.
+        missing: the part of the state that is not in the link, and what to do, as the continuation of a sentence after "but";
+            empty if the link is complete.
+        key: the key of the component.
+        page: the title of the page. One component on each page has it, and manages menu, focus and connection.
+        leave_open: for "present": the names of the usable knobs, separated by dots.
+        ask: for "ask" and "try": the query of the Lessons page with the question.
     """
-    # Streamlit asks of every list whether it is a table, and imports pandas to know; a tuple is none.
+    # A tuple, because Streamlit imports pandas to check whether a list is a table.
     drawn = tuple((kind, *BUTTONS[kind]) for kind in kinds)
     _component()(
         key=key,
@@ -61,12 +62,12 @@ def buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open
             "page": page,
             "open": leave_open,
             "ask": ask,
-            "mask": inputs.first_mask(),
+            "mask": inputs.default_mask(),
         },
         height="content",
     )
 
 
-def watch(page: str) -> None:
-    """Only the watch over the page, for one that has nothing to share."""
-    buttons(key="copy_link", page=page)
+def mount_without_buttons(page: str) -> None:
+    """Mounts the component without buttons, only to manage the page's menu, focus and connection."""
+    copy_buttons(key="copy_link", page=page)

@@ -1,21 +1,21 @@
-// Buttons that copy the address, and the watch over the connection.
+// Buttons that copy the address, and the watcher of the connection.
 //
-// The address bar always holds the whole state, so copying it is all there is to sharing.
+// The address bar always contains the whole state, so sharing only means copying it.
 
 import { runAgain } from "./address.js";
-import { firstPicture } from "./first.js";
+import { markFirstPicture } from "./first.js";
 import { keepFocus } from "./focus.js";
-import { shared, sharedAddress } from "./frame.js";
-import { made } from "./made.js";
-import { menu } from "./menu.js";
+import { sharedAddress, sharedQuery } from "./frame.js";
+import { create } from "./made.js";
+import { watchMenu } from "./menu.js";
 
-const SAFE_LENGTH = 2000; // characters that every mail program and chat keeps whole
+const SAFE_LENGTH = 2000; // characters that no mail program or chat truncates
 const NO_COPY = "The browser does not let this page copy. Copy the address bar.";
-const READ = 4000; // milliseconds after which a sentence that warns of nothing has been read
+const HIDE_AFTER = 4000; // milliseconds that a message without a warning stays
 
-// The address that opens this page; a parameter that stands there twice counts once.
+// The address that opens this page; of a repeated parameter, the last value counts.
 function address({ lock = false, embed = false, present } = {}) {
-  const query = new URLSearchParams(Object.fromEntries(shared(location)));
+  const query = new URLSearchParams(Object.fromEntries(sharedQuery(location)));
   for (const name of ["lock", "present"]) query.delete(name);
   if (lock) query.set("lock", "1");
   if (embed) query.set("embed", "true");
@@ -23,7 +23,7 @@ function address({ lock = false, embed = false, present } = {}) {
   return sharedAddress() + (query.size ? `?${query}` : "");
 }
 
-const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll('"', "&quot;").replaceAll("<", "&lt;");
+const escapeHtml = (text) => text.replaceAll("&", "&amp;").replaceAll('"', "&quot;").replaceAll("<", "&lt;");
 
 const TEXTS = {
   link: () => address(),
@@ -31,13 +31,13 @@ const TEXTS = {
   present: ({ open }) => address({ present: open }),
   ask: ({ ask }) => new URL(`lessons?${ask}`, sharedAddress()).href,
   iframe: () => {
-    const source = escaped(address({ embed: true }));
+    const source = escapeHtml(address({ embed: true }));
     return `<iframe src="${source}" width="100%" height="900" style="border:0" title="Attention Lab"></iframe>`;
   },
 };
 
 async function copy(text) {
-  // navigator.clipboard is missing on plain http beyond localhost, where classrooms run their servers.
+  // navigator.clipboard is missing on plain http except on localhost, and classrooms use plain http.
   if (navigator.clipboard && (await navigator.clipboard.writeText(text).then(() => true, () => false))) return true;
   const field = Object.assign(document.createElement("textarea"), { value: text });
   const focused = document.activeElement;
@@ -49,57 +49,57 @@ async function copy(text) {
   return copied;
 }
 
-// What is said of a text that was copied, and whether that is a warning.
-function said(kind, what, text, missing) {
+// The message after copying a text, and whether it is a warning.
+function copyMessage(kind, name, text, missing) {
   if (missing) return [`Copied, but ${missing}`, true];
-  if (text.length <= SAFE_LENGTH) return [`${what} copied.`, false];
-  const [long, safe] = [text.length, SAFE_LENGTH].map((number) => number.toLocaleString("en"));
-  const limit = `It has ${long} characters, and many programs cut links after ${safe}`;
+  if (text.length <= SAFE_LENGTH) return [`${name} copied.`, false];
+  const [length, safeLength] = [text.length, SAFE_LENGTH].map((number) => number.toLocaleString("en"));
+  const limit = `It has ${length} characters, and many programs cut links after ${safeLength}`;
   return [`Copied. ${limit}: the ${kind === "ask" ? "lesson as a file" : "state file (Share)"} holds the same.`, true];
 }
 
-// An idle page of a server that went away would stay as it was, without a word. When the connection is
-// back, perhaps to another server, the script runs again from the address and the widgets.
-let watched = false;
+// An idle page would not notice that its server was lost. When the connection is
+// back, possibly to another server, the script runs again with the address and the widgets.
+let isWatching = false;
 
 function watchConnection(app) {
-  if (watched) return;
-  watched = true;
-  let lost = false;
+  if (isWatching) return;
+  isWatching = true;
+  let isLost = false;
   new MutationObserver(() => {
-    const connected = app.dataset.testConnectionState === "CONNECTED";
-    if (connected && lost) runAgain();
-    lost = !connected;
+    const isConnected = app.dataset.testConnectionState === "CONNECTED";
+    if (isConnected && isLost) runAgain();
+    isLost = !isConnected;
   }).observe(app, { attributes: true, attributeFilter: ["data-test-connection-state"] });
 }
 
-// What was said lies over the page, and goes when it has been read: by itself, or with Escape, or a click elsewhere.
-function dismissable(status) {
-  const gone = () => { status.textContent = ""; };
-  document.addEventListener("keydown", ({ key }) => { if (key === "Escape") gone(); });
-  document.addEventListener("pointerdown", ({ target }) => { if (!status.contains(target)) gone(); });
+// The message lies over the page; Escape or a click elsewhere hides it.
+function makeDismissible(status) {
+  const hide = () => { status.textContent = ""; };
+  document.addEventListener("keydown", ({ key }) => { if (key === "Escape") hide(); });
+  document.addEventListener("pointerdown", ({ target }) => { if (!status.contains(target)) hide(); });
 }
 
-// Opens the Lab, where the page stands in a frame or has no knobs, or a question.
-function opener(label, href) {
-  const link = made("a", { textContent: label, target: "_blank", rel: "noopener", href: href() });
-  for (const about of ["pointerenter", "focus"]) link.addEventListener(about, () => { link.href = href(); });
+// A link that opens the Lab from a frame or from a page without knobs, or that opens a question.
+function createOpenLink(label, href) {
+  const link = create("a", { textContent: label, target: "_blank", rel: "noopener", href: href() });
+  for (const type of ["pointerenter", "focus"]) link.addEventListener(type, () => { link.href = href(); });
   return link;
 }
 
-const OPENS = { open: () => address(), try: TEXTS.ask };
+const OPEN_LINKS = { open: () => address(), try: TEXTS.ask };
 
-// Copies a text, and says so; `root.sent` has what Python said last.
-function copier(root, status, kind, label, what) {
-  const button = made("button", { type: "button", textContent: label });
-  let fading = 0;
+// A button that copies a text and shows a message; `root.sent` is the last message from Python.
+function createCopyButton(root, status, kind, label, name) {
+  const button = create("button", { type: "button", textContent: label });
+  let hideTimer = 0;
   button.addEventListener("click", async () => {
     const text = TEXTS[kind](root.sent);
-    const [words, warns] = (await copy(text)) ? said(kind, what, text, root.sent.missing) : [NO_COPY, true];
-    status.textContent = words;
+    const [message, warns] = (await copy(text)) ? copyMessage(kind, name, text, root.sent.missing) : [NO_COPY, true];
+    status.textContent = message;
     status.classList.toggle("warns", warns);
-    clearTimeout(fading);
-    if (!warns) fading = setTimeout(() => { status.textContent = ""; }, READ);
+    clearTimeout(hideTimer);
+    if (!warns) hideTimer = setTimeout(() => { status.textContent = ""; }, HIDE_AFTER);
   });
   return button;
 }
@@ -108,19 +108,20 @@ export default function render({ data, parentElement }) {
   const root = parentElement.querySelector(".links");
   if (data.page) {
     const app = root.closest("[data-testid=stApp]");
-    menu(app, data.page, () => new URL(address()).search, () => root.sent.mask);
+    watchMenu(app, data.page, () => new URL(address()).search, () => root.sent.mask);
     keepFocus(app);
-    firstPicture(app);
+    markFirstPicture(app);
     watchConnection(app);
   }
   root.sent = data;
-  const wanted = JSON.stringify(data.buttons);
-  if (root.dataset.drawn === wanted) return;
+  const buttons = JSON.stringify(data.buttons);
+  if (root.dataset.drawn === buttons) return;
   const status = root.querySelector("[role=status]");
-  if (!root.dataset.drawn) dismissable(status);
-  root.dataset.drawn = wanted;
+  if (!root.dataset.drawn) makeDismissible(status);
+  root.dataset.drawn = buttons;
   root.querySelectorAll("button, a").forEach((old) => old.remove());
-  for (const [kind, label, what] of data.buttons) {
-    status.before(OPENS[kind] ? opener(label, () => OPENS[kind](root.sent)) : copier(root, status, kind, label, what));
+  for (const [kind, label, name] of data.buttons) {
+    const openLink = OPEN_LINKS[kind];
+    status.before(openLink ? createOpenLink(label, () => openLink(root.sent)) : createCopyButton(root, status, kind, label, name));
   }
 }

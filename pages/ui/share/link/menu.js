@@ -1,61 +1,61 @@
-// What Streamlit's page links lack to be a menu: their whole address, the page that is open, and tabs of their own.
+// Completes Streamlit's page links: their full address, the current page, and opening in a new tab.
 
-// The address that a link stands for: Streamlit writes "heads" into it, and nothing at all for the first page, wherever
-// it stands. What is long stays out of its state, and the address bar has it. `mask` is what a page about masks opens with.
-function whole(link, search, inMenu, mask) {
-  const [path, own] = link.getAttribute("href").split("?");
+// The full address of a link: Streamlit writes only "heads", or nothing for the first page. Long values are not in the
+// link's state but in the address bar. `mask` is the mask with which a page about masks opens.
+function fullAddress(link, search, inMenu, mask) {
+  const [path, linkQuery] = link.getAttribute("href").split("?");
   const page = new URL(path || ".", location.href);
   const state = new URLSearchParams(search);
-  if (!inMenu) for (const [key, value] of new URLSearchParams(own)) state.set(key, value);
-  // A page about masks opens with one, as the server does it in this tab; an address without one means none.
-  const toMasks = inMenu && page.pathname.endsWith("/masks");
-  if (toMasks && !state.has("mask") && mask) state.set("mask", mask);
+  if (!inMenu) for (const [key, value] of new URLSearchParams(linkQuery)) state.set(key, value);
+  // A page about masks opens with a mask, as the server does in this tab; an address without one means no mask.
+  const opensMasks = inMenu && page.pathname.endsWith("/masks");
+  if (opensMasks && !state.has("mask") && mask) state.set("mask", mask);
   page.search = state;
   return page.href;
 }
 
-function name(app, page) {
+function markCurrent(app, page) {
   const menu = app.querySelector(".st-key-menu");
   if (!menu) return;
   menu.setAttribute("role", "navigation");
   menu.setAttribute("aria-label", "Pages");
   for (const link of menu.querySelectorAll("a")) {
-    const [was, is] = [link.ariaCurrent === "page", link.textContent.trim() === page];
-    if (was === is) continue;
-    link.ariaCurrent = is ? "page" : null;
-    if (!is) continue;
-    sizes.disconnect();
-    sizes.observe(link);
-    sizes.observe(menu);
+    const [wasCurrent, isCurrent] = [link.ariaCurrent === "page", link.textContent.trim() === page];
+    if (wasCurrent === isCurrent) continue;
+    link.ariaCurrent = isCurrent ? "page" : null;
+    if (!isCurrent) continue;
+    resizeObserver.disconnect();
+    resizeObserver.observe(link);
+    resizeObserver.observe(menu);
   }
 }
 
-// On a phone the menu is wider than the page: it begins where the open page stands in it. Whenever one of them gets a
-// size: React draws a link and hides it until what is beside it has been fetched.
-const sizes = new ResizeObserver(() => {
+// On a phone the menu is wider than the page: scrolls it to the current page whenever one of them gets a
+// size, because React draws a link hidden until the content beside it is loaded.
+const resizeObserver = new ResizeObserver(() => {
   const link = document.querySelector(".st-key-menu a[aria-current=page]"), menu = link?.closest(".st-key-menu");
   if (!menu) return;
-  const [one, all] = [link, menu].map((part) => part.getBoundingClientRect());
-  menu.scrollLeft += one.x + one.width / 2 - all.x - all.width / 2;
+  const [linkBox, menuBox] = [link, menu].map((element) => element.getBoundingClientRect());
+  menu.scrollLeft += linkBox.x + linkBox.width / 2 - menuBox.x - menuBox.width / 2;
 });
 
-let opened = ""; // the page that is open
+let currentPage = "";
 
-export function menu(app, page, search, mask) {
-  const first = !opened;
-  opened = page;
-  name(app, page);
-  if (!first) return;
-  // The links may come after this, and go along to the next page.
-  const links = new MutationObserver(() => name(app, opened));
-  links.observe(app.querySelector(".st-key-page_head") ?? app, { childList: true, subtree: true });
-  for (const about of ["pointerdown", "focusin"]) {
-    app.addEventListener(about, ({ target }) => {
+export function watchMenu(app, page, search, mask) {
+  const isFirst = !currentPage;
+  currentPage = page;
+  markCurrent(app, page);
+  if (!isFirst) return;
+  // Links may be added later, and stay on the next page.
+  const observer = new MutationObserver(() => markCurrent(app, currentPage));
+  observer.observe(app.querySelector(".st-key-page_head") ?? app, { childList: true, subtree: true });
+  for (const type of ["pointerdown", "focusin"]) {
+    app.addEventListener(type, ({ target }) => {
       const link = target.closest("[data-testid=stPageLink-NavLink]");
-      if (link) link.href = whole(link, search(), link.closest(".st-key-menu"), mask());
+      if (link) link.href = fullAddress(link, search(), link.closest(".st-key-menu"), mask());
     }, { capture: true });
   }
-  // Streamlit opens the page here whatever keys are held; the browser knows better.
+  // Streamlit ignores modifier keys and opens the page in this tab; leave these clicks to the browser.
   app.addEventListener("click", (event) => {
     const { target, ctrlKey, metaKey, shiftKey } = event;
     if ((ctrlKey || metaKey || shiftKey) && target.closest("[data-testid=stPageLink-NavLink]")) event.stopPropagation();
