@@ -514,9 +514,9 @@ def settled(page: Page | Frame) -> None:
 # The parts of a page that are not in a theme yet: the colours of the app, and elements that still fade into them.
 UNTHEMED = """(scheme) => { const seen = getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme;
     // Elements in a closed expander are not drawn: their transitions have ended and are still listed.
-    const fading = document.getAnimations().one instanceof CSSTransition && one.playState => filter((animation) => animation instanceof CSSTransition && animation.playState => one instanceof CSSTransition && one.playState === 'running');
+    const fading = document.getAnimations().filter((animation) => animation instanceof CSSTransition && animation.playState === 'running');
     return [...seen === scheme ? [] : [`the page is ${seen}, and the browser ${matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'}`],
-        ...`${one.transitionProperty} of ${one.effect => fading.map((animation) => `${animation.transitionProperty} of ${animation.effect => `${one.transitionProperty} of ${one.effect.target.outerHTML.slice(0, 100)}`)]; }"""
+        ...fading.map((animation) => `${animation.transitionProperty} of ${animation.effect.target.outerHTML.slice(0, 100)}`)]; }"""
 
 
 def in_theme(page: Page, scheme: str) -> None:
@@ -581,7 +581,7 @@ def cell_of(page: Page | Frame | FrameLocator) -> str:
 def turned(page: Page | Frame, knob: str, value: str) -> None:
     """Sets a control above the maps, and waits until the page has followed."""
     control = page.locator(f".hand [name={knob}]")
-    if control.evaluate("one.tagName => (element) => element.tagName => one.tagName") == "SELECT":
+    if control.evaluate("(element) => element.tagName") == "SELECT":
         acted(page, lambda: control.select_option(value))
         return
     if control.is_hidden():  # d_model: a menu of some values, and a field for any other

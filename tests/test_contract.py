@@ -120,9 +120,9 @@ def test_intervention_keeps_the_contract(kind: Kind) -> None:
 
 
 def test_every_intervention_kind_is_available_on_a_page() -> None:
-    from pages.ui.changed import _FIELDS
+    from pages.ui.changed import _FORMS
 
-    assert set(_FIELDS) == {kind.fields[0] for kind in KINDS}
+    assert set(_FORMS) == {kind.fields[0] for kind in KINDS}
 
 
 @pytest.mark.parametrize("reading", [*AGGREGATES, NORMS], ids=lambda derived: derived.name)

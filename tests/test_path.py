@@ -92,7 +92,7 @@ TRUTHS: dict[str, Callable[[], Any]] = {
 
 def wrong_answers(lesson: Lesson, truth: Any) -> list[Any]:
     """Every wrong answer to a lesson, or one of each kind where they are infinitely many."""
-    n = len(lesson_context(lesson.name).after.layer(context_of(lesson.name).layer).key_tokens)
+    n = len(lesson_context(lesson.name).after.layer(lesson_context(lesson.name).layer).key_tokens)
     match lesson.kind:
         case "choice":
             answers: list[Any] = list(lesson.options)

@@ -163,5 +163,5 @@ def _distinct_rows(matrix: NDArray[Any]) -> dict[str, NDArray[Any]]:
     index = [row_numbers.setdefault(row.tobytes(), len(row_numbers)) for row in matrix]
     if len(row_numbers) > 0.8 * len(matrix):
         return {"rows": matrix}
-    indices = np.array(index, dtype=np.uint16 if len(row_numbers) < 2**16 else np.uint32)
+    indices = np.array(index, dtype=np.min_scalar_type(len(row_numbers)))
     return {"rows": matrix[np.unique(indices, return_index=True)[1]], "index": indices}
