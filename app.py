@@ -9,7 +9,7 @@ from attention.formula.names import WEIGHTS
 from attention.numbers import norms, tables
 from attention.numbers.norms import NORMS
 from attention.pictures import factors
-from attention.pictures.view import overview
+from attention.pictures.view import overview_steps
 from pages.ui import predictions, show
 from pages.ui.knobs import inputs, second
 from pages.ui.lab_maps import lab_maps, shows_norms
@@ -20,7 +20,7 @@ from pages.ui.start import first_lesson, start
 def pick_cell(step: str, x: int, y: int) -> None:
     current = inputs.current_cell(page.trace)
     step = WEIGHTS if step == NORMS.name else step  # both have a cell for each query and key
-    inputs.choose_cell(factors.clicked(page.trace, current, step, y, x), page.layer)
+    inputs.choose_cell(factors.cell_of_click(page.trace, current, step, y, x), page.layer)
 
 
 @st.fragment
@@ -28,8 +28,8 @@ def maps() -> None:
     """Draws the maps. A changed control or a click redraws them before the rest of the page runs."""
     current = page.for_fragment()
     figures = lab_maps(current.trace, current.cell, inputs.current_value("view"), inputs.current_value("colors"))
-    overview_steps = overview(tuple(step.name for step in current.layer.steps))
-    around = current.around(steps=True, line=True, overview=overview_steps, follow=True)
+    steps = overview_steps(tuple(step.name for step in current.layer.steps))
+    around = current.around(steps=True, line=True, overview=steps, follow=True)
     show.figures(figures, "lab_maps", pick_cell, around, inputs.apply_controls, rest=True, export="maps")
 
 

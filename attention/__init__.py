@@ -26,7 +26,7 @@ from attention.formula.layer import Layer
 from attention.formula.prediction import Prediction
 from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
 from attention.formula.trace import Trace
-from attention.formula.what_if import WhatIf
+from attention.formula.what_if import Override
 from attention.numbers import metrics
 from attention.numbers.arithmetic import Explanation
 from attention.numbers.explain import explain
@@ -60,6 +60,7 @@ __all__ = [
     "ModelError",
     "Notebook",
     "NumbersError",
+    "Override",
     "Parameter",
     "PictureError",
     "Prediction",
@@ -70,7 +71,6 @@ __all__ = [
     "Trace",
     "Trained",
     "TypedText",
-    "WhatIf",
     "explain",
     "find_step",
     "metrics",

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 DIGITS = 4
 """Significant digits of a single number."""
 
-SHOWN_TERMS = 8
+MAX_TERMS = 8
 _MOST_DIGITS = 9  # enough to distinguish all numbers in single precision
 _LARGE = 1e6  # from here on, decimals would exceed single precision
 
@@ -55,17 +55,17 @@ def number(value: float, digits: int = DIGITS) -> Printed:
     return Printed(tex, text.replace("-", "−"), Decimal(f"{mantissa}e{exponent or 0}"))
 
 
-def shown(value: float) -> str:
+def format_number(value: float) -> str:
     """A number as plain text with `DIGITS` significant digits: 0.3573, −0.05, 1.235e−7, −∞; −0 is 0."""
     return number(value).text
 
 
-def beside_one(value: float) -> str:
+def format_near_one(value: float) -> str:
     """A number as plain text; as a difference from 1 if four digits would round it to 1: 0.9993, 1 − 3e−7."""
-    return f"1 − {number(1 - value, 1).text}" if value < 1 and shown(value) == "1" else shown(value)
+    return f"1 − {number(1 - value, 1).text}" if value < 1 and format_number(value) == "1" else format_number(value)
 
 
-def factor(value: float, digits: int = DIGITS) -> Printed:
+def bracketed(value: float, digits: int = DIGITS) -> Printed:
     """A number as a factor or a summand: negative numbers are in brackets."""
     plain = number(value, digits)
     return Printed(f"({plain.tex})", f"({plain.text})", plain.value) if value < 0 else plain
@@ -73,18 +73,18 @@ def factor(value: float, digits: int = DIGITS) -> Printed:
 
 def product(left: float, right: float, digits: int) -> Printed:
     """The product of two numbers."""
-    a, b = factor(left, digits), factor(right, digits)
+    a, b = bracketed(left, digits), bracketed(right, digits)
     return Printed(rf"{a.tex} \cdot {b.tex}", f"{a.text}·{b.text}", a.value * b.value)
 
 
-def rest(value: float, count: int, digits: int) -> Printed:
+def remaining_sum(value: float, count: int, digits: int) -> Printed:
     """The sum of the remaining `count` summands, as one number."""
-    total_rest = factor(value, digits)
+    total_rest = bracketed(value, digits)
     tex = rf"\underbrace{{{total_rest.tex}}}_{{{count}\text{{ more}}}}"
     return Printed(tex, f"… ({count} more: {number(value, digits).text})", total_rest.value)
 
 
-def total(summands: Sequence[Printed], per_line: int = 2) -> Printed:
+def sum_of(summands: Sequence[Printed], per_line: int = 2) -> Printed:
     """The sum of the summands; as LaTeX, broken into lines of an aligned block."""
     chunks = [summands[i : i + per_line] for i in range(0, len(summands), per_line)]
     tex = r" \\ &\quad + ".join(" + ".join(summand.tex for summand in chunk) for chunk in chunks)
@@ -116,7 +116,7 @@ def power(minuend: float, subtrahend: float, places: int) -> Printed:
     return Printed(rf"e^{{{a.tex} - {tex}}}", f"e^({a.text} − {text})", (a.value - b.value).exp())
 
 
-def powered(minuend: float, subtrahend: float, places: int) -> Printed:
+def power_of_difference(minuend: float, subtrahend: float, places: int) -> Printed:
     """The same exponential with a single number as its exponent: the difference of the numbers that `power` prints."""
     difference = exponent(minuend, places).value - exponent(subtrahend, places).value
     printed = exponent(float(difference), places)
@@ -127,7 +127,7 @@ def agrees(result: Decimal, value: float) -> bool:
     """Whether a result rounds to the printed digits of `value`."""
     # A tie in the last digit may round up or down, so tiny differences on both sides are accepted.
     candidates = (float(result), float(result) * (1 - 1e-12), float(result) * (1 + 1e-12))
-    return shown(value) in map(shown, candidates)
+    return format_number(value) in map(format_number, candidates)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Fitted:
     agrees: bool
 
 
-def fitting(make: Callable[[int], Printed], value: float, least: int = DIGITS) -> Fitted:
+def with_fewest_digits(make: Callable[[int], Printed], value: float, least: int = DIGITS) -> Fitted:
     """The expression of `make` with the fewest digits, at least `least`, whose result rounds to the printed `value`.
 
     If no number of digits suffices, because of single precision, it is the first expression whose result differs by at
@@ -167,21 +167,21 @@ class Arithmetic:
     Attributes:
         formula: the right-hand side as LaTeX, without numbers.
         lines: the right-hand side with numbers, line by line.
-        shorts: variants in one line of plain text; the first one that is short enough is used, or the last.
+        one_liners: variants in one line of plain text; the first one that is short enough is used, or the last.
         words: a sentence that explains it, with {row} for the row.
         values: the parts of the last line, in full precision.
         operation: the operation on `values`: their "sum", or the "quotient" of the first two.
-        below: the summands of the first line's denominator, in full precision.
+        denominator_terms: the summands of the first line's denominator, in full precision.
         reason: why the number is 0, such as "hidden by the mask"; replaces the plain line if there are no `lines`.
     """
 
     formula: str = ""
     lines: Sequence[Line] = ()
-    shorts: Sequence[Line] = ()
+    one_liners: Sequence[Line] = ()
     words: str = ""
     values: Sequence[float] = ()
     operation: Literal["sum", "quotient"] = "sum"
-    below: Sequence[float] = ()
+    denominator_terms: Sequence[float] = ()
     reason: str = ""
 
     @classmethod
@@ -190,29 +190,32 @@ class Arithmetic:
         return cls(words=words, reason=reason)
 
 
-class Parts:
+class Summands:
     """The summands of a sum for printing.
 
     Attributes:
-        few: the indices of the printed summands, which are the largest.
-        left: the number of other summands.
+        printed_indices: the indices of the printed summands, which are the largest.
+        n_others: the number of other summands.
         others: the sum of the other summands.
         values: the printed summands, and `others` if there are any.
     """
 
-    def __init__(self, values: Sequence[float], most: int = SHOWN_TERMS) -> None:
-        self.few = largest(values, most)
-        printed = set(self.few)
-        self.left = len(values) - len(self.few)
+    def __init__(self, values: Sequence[float], most: int = MAX_TERMS) -> None:
+        self.printed_indices = largest_indices(values, most)
+        printed = set(self.printed_indices)
+        self.n_others = len(values) - len(self.printed_indices)
         self.others = math.fsum(value for i, value in enumerate(values) if i not in printed)
-        self.values = [*(values[i] for i in self.few), *[self.others] * bool(self.left)]
+        self.values = [*(values[i] for i in self.printed_indices), *[self.others] * bool(self.n_others)]
 
     def printed(self, piece: Callable[[int], Printed], digits: int) -> list[Printed]:
         """Each of the few summands as `piece` prints it, and the sum of the others."""
-        return [*map(piece, self.few), *([rest(self.others, self.left, digits)] if self.left else [])]
+        return [
+            *map(piece, self.printed_indices),
+            *([remaining_sum(self.others, self.n_others, digits)] if self.n_others else []),
+        ]
 
 
-def largest(values: Sequence[float], most: int = SHOWN_TERMS) -> list[int]:
+def largest_indices(values: Sequence[float], most: int = MAX_TERMS) -> list[int]:
     """The indices of the summands to print: all if there are few, otherwise the `most` largest in their order.
 
     More than one summand is left out, since a sum of one summand would only hide it.

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-Tell = Callable[[str, float], None]
+ProgressCallback = Callable[[str, float], None]
 """A callback: receives a description of the work, and the fraction that is done, from 0 to 1."""
 
-_CALLBACK: ContextVar[Tell | None] = ContextVar("progress_callback", default=None)
+_CALLBACK: ContextVar[ProgressCallback | None] = ContextVar("progress_callback", default=None)
 
 
 @contextmanager
-def told(callback: Tell) -> Iterator[None]:
+def report_progress_to(callback: ProgressCallback) -> Iterator[None]:
     """A context in which `callback` receives the progress of this thread, and of work that this thread waits for."""
     token = _CALLBACK.set(callback)
     try:
@@ -22,6 +22,6 @@ def told(callback: Tell) -> Iterator[None]:
         _CALLBACK.reset(token)
 
 
-def telling() -> Tell | None:
+def current_callback() -> ProgressCallback | None:
     """The progress callback of this thread, or None."""
     return _CALLBACK.get()

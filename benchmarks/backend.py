@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from attention import Layer
 from attention.formula.attend import attend, project
-from attention.formula.kept import KEPT
+from attention.formula.kept import CACHE
 
 D_MODEL, N_HEADS = 768, 12
 MOST_TIMES, MOST_MEMORY = 3.0, 2.0  # issue 5
@@ -79,7 +79,7 @@ def peak(tokens: int, n_heads: int) -> tuple[float, float]:
     """The MB of the steps of one trace, and the peak of computing it above the memory before."""
     job = Job(tokens, n_heads)
     job.trace()  # BLAS keeps its buffers
-    KEPT.cache.clear()
+    CACHE.cache.clear()
     gc.collect()
     start = _status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak

@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 from attention import Intervention, Layer, Model, Trace
-from attention.formula.kept import KEPT
+from attention.formula.kept import CACHE
 from attention.models.library import LIBRARY, Settings
-from attention.numbers.mattering import Progress
+from attention.numbers.mattering import SweepProgress
 from attention.sources import mattering
 from benchmarks.texts import natural
 
@@ -43,7 +43,7 @@ def look(layer: Layer, head: int) -> None:
     """Computes everything that a page shows of a head."""
     for step in layer.steps:
         layer.matrix(step.name, head)
-        layer.facts(step.name)
+        layer.stats(step.name)
 
 
 def measured(name: str, tokens: int, times: int) -> tuple[list[float], Trace]:
@@ -51,7 +51,7 @@ def measured(name: str, tokens: int, times: int) -> tuple[list[float], Trace]:
     rows = []
     for _ in range(times):
         source = Model(name, natural(tokens), max_tokens=tokens)
-        KEPT.hold(2**28)
+        CACHE.reset(2**28)
         traces: list[Trace] = []
         first = seconds(lambda source=source, found=traces: (found.append(source.trace()), look(found[0].layers[0], 0)))
         trace = traces[0]
@@ -63,17 +63,17 @@ def measured(name: str, tokens: int, times: int) -> tuple[list[float], Trace]:
 
 def changed(name: str, times: int) -> tuple[float, float, int]:
     """The median seconds of the maps of an ablated head, the seconds of all heads in turn, and the number of heads."""
-    ablated = (Intervention(layer=1, head=2, silence="zero"),)
+    ablated = (Intervention(layer=1, head=2, ablate="zero"),)
     source = Model(name, natural(64), max_tokens=64, interventions=ablated)
     _ = source.trace()
 
     def anew() -> None:
-        KEPT.hold(2**28)
+        CACHE.reset(2**28)
         look(source.trace().layers[2], 0)
 
     once = statistics.median(seconds(anew) for _ in range(times))
-    progress: list[Progress] = []
-    turn = seconds(lambda: progress.extend(mattering.which(Model(name, natural(16), max_tokens=16))))
+    progress: list[SweepProgress] = []
+    turn = seconds(lambda: progress.extend(mattering.ablate_each_head(Model(name, natural(16), max_tokens=16))))
     return once, turn, progress[-1].total
 
 

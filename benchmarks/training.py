@@ -46,9 +46,9 @@ def row(task: str, control: str, seeds: int) -> tuple[str, bool]:
 
 def _worker() -> float:
     """The processor time of the training thread."""
-    from attention.training.threads import in_turn
+    from attention.training.threads import run_in_turn
 
-    return in_turn(time.thread_time)
+    return run_in_turn(time.thread_time)
 
 
 def _three(numbers: list[float]) -> str:

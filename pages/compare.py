@@ -11,18 +11,18 @@ import streamlit as st
 
 from attention import AttentionError, Cell, Explanation, Layer, Source, Trace, explain, find_step
 from attention.export import program
-from attention.formula.intervention import mark
+from attention.formula.intervention import describe_head
 from attention.numbers import changes, tables
-from attention.numbers.compare import Difference, Place, compare
-from attention.numbers.limit import limit
+from attention.numbers.compare import Difference, HeadIndex, compare
+from attention.numbers.limit import color_limit
 from attention.pictures import compared
 from attention.pictures.contract import OverrideNote
 from attention.pictures.layout import Spec
 from attention.pictures.line import cell_line
-from attention.pictures.message import Around
-from attention.printed import shown
-from attention.sources import Changeable, Patchable, link
-from attention.sources.second import SECOND, wrong
+from attention.pictures.message import Surroundings
+from attention.printed import format_number
+from attention.sources import Intervenable, Patchable, link
+from attention.sources.second import SECOND, unknown_key_notes
 from pages.ui import changed, show
 from pages.ui.exports.links import small_download
 from pages.ui.knobs import controls, inputs, second
@@ -56,7 +56,7 @@ class Both(NamedTuple):
     b: Trace
     source: Source
     cell: Cell
-    place_b: Place
+    place_b: HeadIndex
     control_state: controls.ControlState
     maps: list[Spec]
     difference: Difference | None
@@ -65,7 +65,7 @@ class Both(NamedTuple):
 
     def cell_in_b(self) -> Cell | None:
         """The cell of B that corresponds to the chosen cell of A; None if there is none."""
-        return compared.cell_of_b(self.difference, self.cell, self.place_b) if self.difference else None
+        return compared.aligned_cell_of_b(self.difference, self.cell, self.place_b) if self.difference else None
 
     @property
     def first_cell(self) -> Cell:
@@ -74,7 +74,7 @@ class Both(NamedTuple):
 
     def explanation(self) -> Explanation | None:
         """The explanation of the difference at the chosen cell; None if there is no difference."""
-        return changes.told(self.difference, self.cell) if self.difference else None
+        return changes.explain_difference(self.difference, self.cell) if self.difference else None
 
 
 def both(current: Page) -> Both:
@@ -84,21 +84,25 @@ def both(current: Page) -> Both:
         AttentionError: there is no second state.
     """
     reader = second.SecondState()
-    source = link.source(reader)
-    source = source.beside(current.source) if isinstance(source, Patchable) else source
+    source = link.read_source(reader)
+    source = source.with_other_run(current.source) if isinstance(source, Patchable) else source
     a, b = traces_of_both(current.source, source)
     at = reader.place(b)
     compute_head(b.layers[at.layer], at.head)
-    maps, difference, why = compared.compared_maps(
+    maps, difference, why = compared.comparison_maps(
         a, b, current.cell, at, inputs.current_value("colors"), inputs.current_value(AUTOSCALE.key)
     )
-    notes = (*wrong(str(inputs.current_value(SECOND.key))), *reader.notes, *(f"B: {note}" for note in b.notes))
+    notes = (
+        *unknown_key_notes(str(inputs.current_value(SECOND.key))),
+        *reader.notes,
+        *(f"B: {note}" for note in b.notes),
+    )
     return Both(a, b, source, current.cell, at, second.control_state(reader), maps, difference, why, notes)
 
 
 def interventions_on_head(source: Source, cell: Cell) -> str:
     """A sentence about the interventions on the shown head; empty if there are none."""
-    return mark(source.interventions if isinstance(source, Changeable) else (), cell.layer, cell.head)
+    return describe_head(source.interventions if isinstance(source, Intervenable) else (), cell.layer, cell.head)
 
 
 def override_line(current: Page, two: Both | None) -> OverrideNote | None:
@@ -110,7 +114,7 @@ def override_line(current: Page, two: Both | None) -> OverrideNote | None:
     return {"text": words, "reset": {}, "changed": True} if words else None
 
 
-def around(current: Page, two: Both | None) -> Around:
+def around(current: Page, two: Both | None) -> Surroundings:
     """The parts around the maps, with the controls of the state that the knobs change."""
     more = (EDITING, AUTOSCALE)
     if two and second.edits_second():
@@ -126,7 +130,7 @@ def around(current: Page, two: Both | None) -> Around:
     return replace(
         current.around(steps=True),
         controls=controls.with_buttons(row, EDITING.key),
-        own=override_line(current, two),
+        override=override_line(current, two),
         line=line,
         defaults=defaults,
     )
@@ -135,7 +139,7 @@ def around(current: Page, two: Both | None) -> Around:
 def pick_cell(step: str, x: int, y: int) -> None:
     current = inputs.current_cell(page.trace)
     with suppress(AttentionError):
-        clicked = compared.clicked(both(page.with_pending_changes()).difference, current, step, y, x)
+        clicked = compared.cell_of_click(both(page.with_pending_changes()).difference, current, step, y, x)
         if clicked is not None:
             inputs.choose_cell(clicked)
 
@@ -148,13 +152,13 @@ def maps() -> None:
         two, problem = both(current), ""
     except AttentionError as error:
         two, problem = None, f"There is no B: {error}"
-    drawn = two.maps if two else compared.only_a(current.trace, current.cell, inputs.current_value("colors"))
+    drawn = two.maps if two else compared.map_of_a(current.trace, current.cell, inputs.current_value("colors"))
     show.figures(drawn, "compare_maps", pick_cell, around(current, two), second.apply_controls, rest=True)
     if two is None:
         show.problem(problem)
     else:
         summary(two)
-    for note in two.notes if two else wrong(str(inputs.current_value(SECOND.key))):
+    for note in two.notes if two else unknown_key_notes(str(inputs.current_value(SECOND.key))):
         st.caption(plain(note))
 
 
@@ -163,30 +167,32 @@ def summary(two: Both) -> None:
     layers = two.a.layers[two.cell.layer], two.b.layers[two.place_b.layer]
     if two.difference is None:
         st.info(plain(two.reason))
-    elif two.difference.said:
-        st.markdown(f"B − A: **{two.difference.said}**.")
+    elif two.difference.identity_words:
+        st.markdown(f"B − A: **{two.difference.identity_words}**.")
     else:
-        words = (changes.words(two.difference, *layers, change) for change in two.difference.changes())
+        words = (
+            changes.describe_change(two.difference, *layers, change) for change in two.difference.largest_changes()
+        )
         st.markdown(f"**Largest differences:** {' · '.join(words)}")
-    for sentence in changes.without_partners(two.difference, *layers) if two.difference else ():
+    for sentence in changes.alignment_notes(two.difference, *layers) if two.difference else ():
         st.caption(plain(sentence))
 
 
 def elsewhere(two: Both) -> None:
     """Draws a button that opens the head where the step differs most: a change in one head often shows in another."""
-    place = Place(two.cell.layer, two.cell.head)
-    most = limit(two.a, two.b, two.cell.step, place, two.place_b) if two.difference else None
+    place = HeadIndex(two.cell.layer, two.cell.head)
+    most = color_limit(two.a, two.b, two.cell.step, place, two.place_b) if two.difference else None
     if (
         two.difference
         and most
-        and most.of_all
+        and most.covers_all_layers
         and place == two.place_b != most.at
-        and most.value > two.difference.rounding
+        and most.value > two.difference.tolerance
     ):
         layer, head = most.at
         where = f"L{layer} H{head}" if find_step(two.cell.step).per_head else f"L{layer}"
         st.button(
-            f"Largest in {where} ({shown(most.value)})", key="look_at_largest", type="tertiary", on_click=second.show_head,
+            f"Largest in {where} ({format_number(most.value)})", key="look_at_largest", type="tertiary", on_click=second.show_head,
             args=(layer, head), disabled=is_locked(), help=f"Of all layers and heads, {two.cell.step} differs most in this one. Click to show it.",
         )  # fmt: skip
 
@@ -208,7 +214,7 @@ def arithmetic(two: Both) -> None:
             st.caption("No cell of B corresponds to this one.")
 
 
-def difference_getter(source: Source, cell: Cell, at: Place) -> Callable[[], tuple[Difference, Layer, Layer]]:
+def difference_getter(source: Source, cell: Cell, at: HeadIndex) -> Callable[[], tuple[Difference, Layer, Layer]]:
     """A function that returns B − A and the two layers.
 
     Streamlit keeps callbacks as long as the session, so they must not reference a trace.
@@ -216,7 +222,7 @@ def difference_getter(source: Source, cell: Cell, at: Place) -> Callable[[], tup
 
     def look_up() -> tuple[Difference, Layer, Layer]:
         a, b = traces_of_both(page.source, source)
-        return compare(a, b, cell.step, Place(cell.layer, cell.head), at), a.layers[cell.layer], b.layers[at.layer]
+        return compare(a, b, cell.step, HeadIndex(cell.layer, cell.head), at), a.layers[cell.layer], b.layers[at.layer]
 
     return look_up
 
@@ -234,7 +240,7 @@ def below_maps() -> None:
         st.markdown(f"## All numbers of `{two.cell.step}`, B − A")
         look_up = difference_getter(two.source, two.cell, two.place_b)
         show.table(
-            lambda: tables.difference(*look_up()),
+            lambda: tables.difference_frame(*look_up()),
             two.difference.matrix.numel(),
             f"{two.cell.step}-B-minus-A.csv",
         )

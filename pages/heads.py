@@ -10,7 +10,7 @@ from attention.formula.names import WEIGHTS
 from attention.formula.ranges import Choice
 from attention.numbers import tables
 from attention.numbers.metrics import frames
-from attention.numbers.metrics.frames import HERE
+from attention.numbers.metrics.frames import ON_THIS_TEXT
 from attention.pictures import heatmap, layers
 from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
@@ -42,7 +42,7 @@ def mosaic(cells: int) -> Spec:
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
     order = table.sorted_by(by) if table and by != head_numbers.UNSORTED else ()
-    return layers.layers_json(page.trace, step, page.cell, colors, cells, order, f"{by}, {HERE}")
+    return layers.layers_json(page.trace, step, page.cell, colors, cells, order, f"{by}, {ON_THIS_TEXT}")
 
 
 def open_cell(cell: Cell) -> None:
@@ -58,11 +58,11 @@ def open_on_map(step: str, x: int, y: int) -> None:
 
 def open_head(layer: int, head: int) -> None:
     name = "" if by == head_numbers.UNSORTED else by
-    session().head_rank = frames.placed(table, layer, head, name) if table else ""
+    session().head_rank = frames.rank_words(table, layer, head, name) if table else ""
     open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
 
 
-if all_layers and (needs := layers.seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS:
+if all_layers and (needs := layers.estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS:
     all_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
 # A sorted picture needs the metrics first; otherwise they are computed after the picture has been sent.
 table = head_numbers.table_of(page, "sorted") if by != head_numbers.UNSORTED else None
@@ -96,7 +96,7 @@ step = page.cell.step
 heads = range(page.layer.n_heads) if find_step(step).per_head else range(1)
 rows, columns = page.layer.shape(step)[-2:]
 show.long_table(
-    lambda start, stop: tables.long(page.trace, [step], page.cell.layer, heads, start, stop),
+    lambda start, stop: tables.long_frame(page.trace, [step], page.cell.layer, heads, start, stop),
     len(heads) * rows * columns,
     f"{step}-heads.csv",
 )

@@ -26,8 +26,8 @@ from pages.ui.start import start
 
 page = start("Lessons", "One idea, one question. Guess first; the answer follows.", maps=False, own=True)
 
-PATH = files.path()
-OPEN = Knob(OPENED, next(iter(PATH)), Choice((*PATH, *session().lessons)), held=True)
+PATH = files.builtin_lessons()
+OPEN = Knob(OPENED, next(iter(PATH)), Choice((*PATH, *session().lessons)), inline=True)
 
 
 def go(name: str) -> None:
@@ -45,20 +45,20 @@ def back_to_the_path() -> None:
 def answer(sent: object) -> None:
     if message is None or done:
         return
-    if (guess := asking.accepted(lesson, context_of(lesson), sent)) is not None:
+    if (guess := asking.parse_answer(lesson, context_of(lesson), sent)) is not None:
         session().guesses.setdefault(lesson.name, []).append(guess)
 
 
 def in_link() -> dict[str, Lesson]:
     """The question in the link, as a path of one lesson; empty if there is none."""
     try:
-        return asked.unpacked(packed) if (packed := session().address.get(asked.KEY)) else {}
+        return asked.decode(packed) if (packed := session().address.get(asked.KEY)) else {}
     except AttentionError as error:
         show.problem(str(error))
         return {}
 
 
-if files.is_own(missing := session().requested.get(OPENED, "")) and missing not in session().lessons:
+if files.is_uploaded(missing := session().requested.get(OPENED, "")) and missing not in session().lessons:
     del session().requested[OPENED]
     page.notes.warn("The link shows a lesson from a file that is not here: open that file (Open a state or lessons).")
 if path := in_link():
@@ -81,8 +81,8 @@ def lesson_message() -> dict[str, Any]:
     context = context_of(lesson)
     if context.before.random:
         page.about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
-    page.notes.show(source_of(lesson.link_turned, LIMITS)[1])
-    return asking.told(lesson, context, session().guesses.get(lesson.name, []))
+    page.notes.show(source_of(lesson.query_after, LIMITS)[1])
+    return asking.lesson_message(lesson, context, session().guesses.get(lesson.name, []))
 
 
 def arithmetic(cell: Cell) -> None:
@@ -96,15 +96,15 @@ try:
     with st.spinner("Computing the numbers of this lesson …"):
         message = lesson_message()
     if message["stage"] == "done":
-        cell = asking.cell_of(lesson, context_of(lesson))
+        cell = asking.explained_cell(lesson, context_of(lesson))
 except AttentionError as error:
     show.problem(str(error))
 done = message is not None and message["stage"] == "done"
 cell_address = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else {}
-state = lesson.link_turned | cell_address if done else lesson.link
+state = lesson.query_after | cell_address if done else lesson.query_before
 has_lab_link = done or lesson.name == list(path)[-1]  # skipping the last lesson leads to the Lab
 lab = f"./?{urlencode({**state, **inputs.display_parameters()})}" if has_lab_link else ""
-watch = film.link(lesson.link) if done and not is_locked() else ""
+watch = film.link(lesson.query_before) if done and not is_locked() else ""
 draw(message, lesson.name, [(other.name, other.title) for other in path.values()], lab, watch, answer, go)
 if cell:
     try:

@@ -41,7 +41,7 @@ def toggle(step: str, x: int, y: int) -> None:
         with suppress(AttentionError):
             current = page.with_pending_changes()  # other cells may have been clicked since the page was drawn
             mask = masks.visible_cells(current.trace, current.cell.layer, current.cell.head)
-            inputs.set_custom_mask(masks.toggled(mask, y, x))
+            inputs.set_custom_mask(masks.toggle_cell(mask, y, x))
     elif step != "mask":
         inputs.choose_cell(Cell(cell.layer, step, cell.head, y, x))
 
@@ -72,7 +72,7 @@ if clickable:
             show.grid(
                 masks.grid(page.trace, page.cell.layer, page.cell.head),
                 "masks_grid",
-                lambda ticks: inputs.set_custom_mask(masks.cells_of(ticks)),
+                lambda ticks: inputs.set_custom_mask(masks.encode_table(ticks)),
             )
         else:
             st.caption(f"The grid has at most {GRID_UP_TO} tokens: shorten the text to use it.")
@@ -108,7 +108,9 @@ st.markdown(
 
 def averages() -> None:
     average, traces = masks.averaging_traces(page.trace, page.cell.layer)
-    show.figures([heatmap.way_json(trace, name) for name, trace in traces.items()], "masks_averages", lambda *_: None)
+    show.figures(
+        [heatmap.averaging_json(trace, name) for name, trace in traces.items()], "masks_averages", lambda *_: None
+    )
     st.markdown(f"**All three results are equal:** the largest difference is {average.difference:.2g}.")
 
 

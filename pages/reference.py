@@ -18,7 +18,7 @@ from pages.ui.start import start
 NAME = Knob(
     "reference_find", "", Text(200), "Find a name",
     "A name of a step or parameter, here or in another library, or a word of its formula. A part of a name is enough.",
-    empty="hook_z, logits, W_Q, softmax …",
+    placeholder="hook_z, logits, W_Q, softmax …",
 )  # fmt: skip
 
 page = start(
@@ -28,7 +28,7 @@ page = start(
 )
 
 query = Knobs(page.notes).value(NAME)
-entries = glossary.matching(query)
+entries = glossary.search(query)
 steps = [entry for entry in entries if isinstance(entry, Step)]
 if entries:
     n_parameters = len(entries) - len(steps)
@@ -44,7 +44,7 @@ with st.container(key="reference_steps"):
     for entry in entries:
         is_available = page.layer.has(entry.name)
         with st.container(border=True, key=f"reference_{entry.name}", gap="small"):
-            show.card(entry, glossary.shape(entry, page.layer) if is_available else " · ".join(entry.axes))
+            show.card(entry, glossary.shape_text(entry, page.layer) if is_available else " · ".join(entry.axes))
             with suppress(StreamlitPageNotFoundError):  # a page that runs alone, as in AppTest, has no others
                 if is_available and entry in steps:
                     st.page_link("app.py", label="See it in the Lab →", query_params={"step": entry.name})

@@ -17,10 +17,10 @@ from pages.ui.start import start
 
 ROW = Knob(
     "softmax_row", "0.1, -0.2, -0.3, 0.5", Text(1000), "A row of numbers",
-    f"2 to {softmax.MOST_NUMBERS} numbers separated by commas. Think of them as the scores of one query.",
+    f"2 to {softmax.MAX_NUMBERS} numbers separated by commas. Think of them as the scores of one query.",
 )  # fmt: skip
 FACTOR = Knob(
-    "softmax_factor", 200, Choice(softmax.FACTORS, scale=True), "Multiply your numbers by",
+    "softmax_factor", 200, Choice(softmax.FACTORS, is_slider=True), "Multiply your numbers by",
     "The same as dividing the temperature by this factor.",
 )  # fmt: skip
 
@@ -62,7 +62,7 @@ if text is page.source:
 picture, words = st.columns([3, 2])
 with words:
     st.markdown(scaling.WHY_SCALE)
-    st.markdown("\n".join(f"- **{init}**: {description}" for init, description in scaling.LOOKS.items()))
+    st.markdown("\n".join(f"- **{init}**: {description}" for init, description in scaling.EFFECT_OF_INIT.items()))
 try:
     scaled = scaling_of(text)
 except AttentionError as error:  # with another initialization the trace may be too large

@@ -9,12 +9,12 @@ import streamlit as st
 
 from attention import AttentionError
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Text, Whole, in_url
+from attention.formula.ranges import Choice, Integer, Text, to_text
 from attention.lessons.training import SEEDS as MANY
 from attention.sources import knobs as declared
 from attention.training import TASKS, Plan
 from attention.training.plan import SEEDS
-from attention.training.tasks import LONGEST_OWN
+from attention.training.tasks import MAX_TEXT_LENGTH
 from pages.ui import film, show
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import count_action, session
@@ -25,7 +25,7 @@ TASK = replace(declared.TASK, key="train_task", sources=())
 SEED = Knob(
     "train_seed",
     0,
-    Whole(0, SEEDS),
+    Integer(0, SEEDS),
     "Seed",
     "Each seed gives another initial model and other sequences. The same seed gives the same digits on machines of the same type.",
 )
@@ -39,9 +39,9 @@ def slider_values() -> dict[str, int]:
     """The values of the task's sliders by key. Draws them."""
     values = {}
     for knob in task.sliders:
-        assert isinstance(knob.range, Whole)
+        assert isinstance(knob.range, Integer)
         options = tuple(range(int(knob.range.low), int(knob.range.high) + 1))
-        slider = replace(knob, key=f"train_{task.name}_{knob.key}", range=Choice(options, scale=True))
+        slider = replace(knob, key=f"train_{task.name}_{knob.key}", range=Choice(options, is_slider=True))
         values[knob.key] = knobs.value(slider, width=180)
     return values
 
@@ -60,10 +60,16 @@ def open_in_lab() -> None:
         "task": task.name,
         "seed": seed,
         "at": at,
-        declared.OWN_TEXT.key: typed,
+        declared.TASK_INPUT.key: typed,
     }
-    state |= {"control": "", "steps": None, "length": None, "offset": None, "layer": len(plan.design.names) - 1}
-    inputs.request_values({key: in_url(value) for key, value in (state | dict(plan.turned)).items()})
+    state |= {
+        "control": "",
+        "steps": None,
+        "length": None,
+        "offset": None,
+        "layer": len(plan.design.attention_layers) - 1,
+    }
+    inputs.request_values({key: to_text(value) for key, value in (state | dict(plan.turned)).items()})
     ours.next_page = "Lab"
 
 
@@ -74,13 +80,13 @@ with st.container(horizontal=True, vertical_alignment="bottom", key="train_knobs
     input_knob = Knob(
         f"train_{task.name}_input",
         "",
-        Text(LONGEST_OWN),
+        Text(MAX_TEXT_LENGTH),
         "Your own input",
         f"The model reads {task.hint}.",
-        empty=task.hint,
+        placeholder=task.hint,
     )
     typed = knobs.value(input_knob, width="stretch")
-control_knob = Knob(f"train_{task.name}_control", "", Choice(("", *task.controls)), held=True)
+control_knob = Knob(f"train_{task.name}_control", "", Choice(("", *task.controls)), inline=True)
 control = knobs.value(control_knob)
 plan = Plan(
     task.name, seed, turned=tuple((key, value) for key, value in sliders.items() if value != getattr(task.design, key))

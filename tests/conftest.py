@@ -102,9 +102,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # imported modules stay: scanning them in every collection takes a tenth of the tests' time
 
 
-def unpack(message: bytes) -> list[dict[str, Any]]:
+def unpack_figures(message: bytes) -> list[dict[str, Any]]:
     """The figures of one message to the figure component, with arrays as numpy: the numbers that the page will paint."""
-    figures: list[dict[str, Any]] = unpacked(message)["figures"]
+    figures: list[dict[str, Any]] = unpack_message(message)["figures"]
     for figure in figures:
         first = figure["data"][0]
         if isinstance(first.get("z"), dict):  # the second minus the first, which the page computes
@@ -114,7 +114,7 @@ def unpack(message: bytes) -> list[dict[str, Any]]:
     return figures
 
 
-def unpacked(message: bytes) -> dict[str, Any]:
+def unpack_message(message: bytes) -> dict[str, Any]:
     """One message to the figure component: its figures, and the strip, controls and line around them."""
     (size,) = struct.unpack_from("<I", message)
     start = 4 + size
@@ -130,10 +130,10 @@ def unpacked(message: bytes) -> dict[str, Any]:
     return content
 
 
-def around(app: AppTest) -> dict[str, Any]:
+def component_message(app: AppTest) -> dict[str, Any]:
     """The message to the component of the maps, with the controls and the steps of the strip by name."""
     message = next(
-        unpacked(component.proto.bytes)
+        unpack_message(component.proto.bytes)
         for component in app.get("bidi_component")
         if b'"controls":[{' in component.proto.bytes
     )
@@ -141,7 +141,7 @@ def around(app: AppTest) -> dict[str, Any]:
     return {**message, **by_name}
 
 
-def address(app: AppTest) -> dict[str, str]:
+def state_of_address(app: AppTest) -> dict[str, str]:
     """The state that the page writes into its address, by key."""
     answers = [
         component.proto.json
@@ -153,7 +153,7 @@ def address(app: AppTest) -> dict[str, str]:
     return state
 
 
-def turn(app: AppTest, **knobs: Any) -> AppTest:
+def set_knobs(app: AppTest, **knobs: Any) -> AppTest:
     """Sets knobs as the component does, which AppTest cannot click."""
     app.session_state["session"].pending_values = knobs
     return app.run()
@@ -261,7 +261,7 @@ def visit(browser: Browser, contexts: dict[str, Tabs], replicas: Replicas) -> It
         place = f"visitor {len(visitors)}, strict: {strict}"  # all first visitors of tests share one context
         if place not in contexts:
             options: Any = {"viewport": {"width": 1440, "height": 1000}, "bypass_csp": not strict}
-            contexts[place] = Tabs(watched(browser.new_context(**options)), fresh=True, cold=True)
+            contexts[place] = Tabs(instrument(browser.new_context(**options)), fresh=True, cold=True)
         visitors.append(Visitor(contexts[place], replicas.home))
         return visitors[-1]
 
@@ -328,7 +328,7 @@ LISTEN = """{ const RERUN = 11, NEW_SESSION = 4, SCRIPT_FINISHED = 6; // fields 
         } }; }"""
 
 
-def watched(context: BrowserContext) -> BrowserContext:
+def instrument(context: BrowserContext) -> BrowserContext:
     """The same context, whose pages wait up to a minute and record the state of their scripts, for `settled` and `acted`."""
     context.set_default_timeout(PATIENCE)
     context.add_init_script(LISTEN)
@@ -401,7 +401,7 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
         strangers.extend([fresh] * fresh)
         place = repr((len(strangers) * fresh, cold, options))  # each fresh page of a test has a context of its own
         if (tabs := contexts.get(place)) is None:
-            tabs = contexts[place] = Tabs(watched(browser.new_context(**options)), fresh, cold)
+            tabs = contexts[place] = Tabs(instrument(browser.new_context(**options)), fresh, cold)
         page = tabs.take()
         leave.append(partial(tabs.give_back, page))
         # A context of its own could have these options from the start, but would have to compile every script again.
@@ -444,7 +444,7 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
         leave.append(at_home)
         page.goto(address)
         if figure:
-            settled(page)
+            wait_until_settled(page)
         return page
 
     yield open_page
@@ -454,7 +454,7 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
 
 
 @pytest.fixture
-def framed(browser: Browser, server: str) -> Iterator[Callable[..., Page]]:
+def framing_page(browser: Browser, server: str) -> Iterator[Callable[..., Page]]:
     """A page of another site with the Lab in a frame; the site answers every request, and nothing leaves this machine.
 
     The page stores every message that it receives in `heard`. With `strict` the content policy holds, as in `visit`.
@@ -462,7 +462,7 @@ def framed(browser: Browser, server: str) -> Iterator[Callable[..., Page]]:
     opened: list[BrowserContext] = []
 
     def framed(site: str, address: str = "?source=matrices&embed=true", strict: bool = True) -> Page:
-        opened.append(context := watched(browser.new_context(bypass_csp=not strict)))
+        opened.append(context := instrument(browser.new_context(bypass_csp=not strict)))
         context.grant_permissions(["local-network-access"])
         hear = "window.heard = []; onmessage = ({ data }) => heard.push(data);"
         frame = f"<iframe src='{server}/{address}' width=1200 height=900>"
@@ -495,7 +495,7 @@ def tab_of(page: Page | Frame) -> Page:
     return page.page if isinstance(page, Frame) else page
 
 
-def settled(page: Page | Frame) -> None:
+def wait_until_settled(page: Page | Frame) -> None:
     """Waits until the script has ended, every figure is painted with its latest numbers, and nothing changes any more.
 
     Changes that follow a run without a signal, like the address, appear some frames later: frames and not milliseconds,
@@ -519,7 +519,7 @@ UNTHEMED = """(scheme) => { const seen = getComputedStyle(document.querySelector
         ...fading.map((animation) => `${animation.transitionProperty} of ${animation.effect.target.outerHTML.slice(0, 100)}`)]; }"""
 
 
-def in_theme(page: Page, scheme: str) -> None:
+def set_theme(page: Page, scheme: str) -> None:
     """Switches the page to the light or dark theme of the browser, and waits until it is drawn so."""
     page.emulate_media(color_scheme=scheme)
     try:
@@ -527,10 +527,10 @@ def in_theme(page: Page, scheme: str) -> None:
     except TooLong as error:
         pytest.fail(f"not {scheme} after {PATIENCE / 1000:g} s: {page.evaluate(UNTHEMED, scheme)} ({error})")
     if page.locator(".figures").count():
-        settled(page)
+        wait_until_settled(page)
 
 
-def acted(page: Page | Frame, act: Callable[[], Any]) -> None:
+def act_and_settle(page: Page | Frame, act: Callable[[], Any]) -> None:
     """Performs an action that reruns the script on the server, and waits until the answer is painted."""
     tab_of(
         page
@@ -538,7 +538,7 @@ def acted(page: Page | Frame, act: Callable[[], Any]) -> None:
     watch_runs(page)
     act()
     wait_for_run(page)
-    settled(page)
+    wait_until_settled(page)
 
 
 def watch_runs(page: Page | Frame) -> None:
@@ -551,13 +551,13 @@ def wait_for_run(page: Page | Frame) -> None:
     page.wait_for_function("window.script.runs !== window.before")
 
 
-def received(sent: tuple[str, list[int]], kind: type[np.number[Any]]) -> np.ndarray:
+def decode_numbers(sent: tuple[str, list[int]], kind: type[np.number[Any]]) -> np.ndarray:
     """The numbers that `window.sent` sends as text, which is ten times as fast as a list."""
     text, shape = sent
     return np.frombuffer(b64decode(text), kind).reshape(shape).copy()
 
 
-def painted(page: Page | Frame, index: int) -> np.ndarray:
+def painted_numbers(page: Page | Frame, index: int) -> np.ndarray:
     """The numbers of a figure in Plotly's data in the page, with gaps as NaN."""
     sent = page.evaluate(
         """(i) => { const { z } = document.querySelectorAll('.js-plotly-plot')[i].data[0];
@@ -565,10 +565,10 @@ def painted(page: Page | Frame, index: int) -> np.ndarray:
             return sent(Float32Array.from(numbers), [z.length, z[0].length]); }""",
         index,
     )
-    return received(sent, np.float32)
+    return decode_numbers(sent, np.float32)
 
 
-def cell_of(page: Page | Frame | FrameLocator) -> str:
+def chosen_cell_line(page: Page | Frame | FrameLocator) -> str:
     """The line under the maps about the chosen cell: "weights · query 4 the → key 2 sat = 0.4508"."""
     line: str = page.locator(".answer").evaluate(
         """(answer) => { const side = (name) => { const one = answer.querySelector(`.side.${name}`);
@@ -578,16 +578,16 @@ def cell_of(page: Page | Frame | FrameLocator) -> str:
     return line
 
 
-def turned(page: Page | Frame, knob: str, value: str) -> None:
+def set_control(page: Page | Frame, knob: str, value: str) -> None:
     """Sets a control above the maps, and waits until the page has followed."""
     control = page.locator(f".hand [name={knob}]")
     if control.evaluate("(element) => element.tagName") == "SELECT":
-        acted(page, lambda: control.select_option(value))
+        act_and_settle(page, lambda: control.select_option(value))
         return
     if control.is_hidden():  # d_model: a menu of some values, and a field for any other
         page.locator(f".hand [data-name={knob}] select").select_option("other …")
     control.fill(value)
-    acted(page, lambda: control.press("Enter"))
+    act_and_settle(page, lambda: control.press("Enter"))
 
 
 def click_cell(page: Page | Frame, index: int, row: int, column: int) -> None:

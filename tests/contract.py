@@ -18,24 +18,24 @@ from conftest import ROOT
 from torch import Tensor
 
 from attention import Cell, ConfigError, Explanation, Layer, Trace, TypedText, explain
-from attention.export.formula import formula
+from attention.export.formula import formula_lines
 from attention.formula import names, seeds
 from attention.formula import written as file_formula
 from attention.formula.biases import BIASES, BUCKETS
-from attention.formula.changing import changed
+from attention.formula.changing import apply
 from attention.formula.config import KNOBS
 from attention.formula.formula import Formula
 from attention.formula.inline import defined
-from attention.formula.intervention import read, write
+from attention.formula.intervention import format_codes, parse_codes
 from attention.formula.knobs import Knob
 from attention.formula.mask import Mask
-from attention.formula.patching import Kind
-from attention.formula.ranges import Choice, in_url
+from attention.formula.patching import InterventionKind
+from attention.formula.ranges import Choice, to_text
 from attention.formula.scores import dot
-from attention.formula.shares import Share
+from attention.formula.shares import Normalizer
 from attention.formula.steps import AXES, DECLARED, Step
 from attention.numbers import glossary
-from attention.numbers.readings import Reading
+from attention.numbers.readings import DerivedMap
 from attention.pictures.heatmap import heatmap_json
 from attention.pictures.view import STEP
 
@@ -51,7 +51,7 @@ def rand(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def layer_of(base: Formula, heads: int = 2, kv_heads: int = 2) -> Layer:
+def sample_layer(base: Formula, heads: int = 2, kv_heads: int = 2) -> Layer:
     """A layer that records every tensor that a formula may need: queries, keys, values, W_O, sinks, a table, another run."""
     n = len(TOKENS)
     recorded = {
@@ -71,26 +71,26 @@ def layer_of(base: Formula, heads: int = 2, kv_heads: int = 2) -> Layer:
     return Layer("contract", TOKENS, TOKENS, recorded, base)
 
 
-def ran(layer: Layer) -> dict[str, Any]:
+def run_program(layer: Layer) -> dict[str, Any]:
     """The variables of the layer's program, run on the recorded tensors."""
     seed = layer.formula.dropping.seed if layer.formula else 0
-    lines = [*defined(dot), *formula(layer, "key_tokens")]
+    lines = [*defined(dot), *formula_lines(layer, "key_tokens")]
     space: dict[str, Any] = {**layer.recorded, "tokens": list(layer.tokens), "key_tokens": list(layer.key_tokens)}
     space |= {"torch": torch, "math": math, "np": np, "generator": lambda *name: seeds.generator(seed, *name)}
     exec(compile("\n".join(lines), "<contract>", "exec"), space)
     return space
 
 
-def some(rows: int, columns: int) -> set[tuple[int, int]]:
+def sample_cells(rows: int, columns: int) -> set[tuple[int, int]]:
     return {(0, 0), (rows - 1, 0), (0, columns - 1), (rows // 2, columns // 2), (rows - 1, columns - 1)}
 
 
-def states(explanation: Explanation) -> bool:
+def has_arithmetic(explanation: Explanation) -> bool:
     """Whether an explanation states more than the number itself."""
     return len(explanation.lines) > 1 or bool(explanation.short) or bool(explanation.came_from)
 
 
-def far(explanation: Explanation) -> bool:
+def contradicts(explanation: Explanation) -> bool:
     """Whether the terms of an explanation do not give its number."""
     size = (
         sum(abs(term.value) for term in explanation.terms) if explanation.operation == "sum" else abs(explanation.value)
@@ -98,58 +98,58 @@ def far(explanation: Explanation) -> bool:
     return abs(explanation.result - explanation.value) > NEAR * (size + abs(explanation.value)) + 1e-9
 
 
-def differ(actual: Tensor, other: Tensor) -> bool:
+def tensors_differ(actual: Tensor, other: Tensor) -> bool:
     return actual.shape != other.shape or not torch.allclose(
         actual.double(), other.double(), rtol=1e-6, atol=1e-6, equal_nan=True
     )
 
 
-def of_layer(layer: Layer, only: Iterable[str] = ()) -> Iterator[str]:
+def check_layer(layer: Layer, only: Iterable[str] = ()) -> Iterator[str]:
     """Value = explanation = program = picture, for every step that the formula computes, or for those in `only`."""
-    steps = [step for step in layer.steps if step.name not in layer.holds and (not only or step.name in only)]
+    steps = [step for step in layer.steps if step.name not in layer.available and (not only or step.name in only)]
     try:
-        variables = ran(layer)
+        variables = run_program(layer)
     except Exception as error:
         yield f"program: {type(error).__name__}: {error}"
         variables = {}
     trace = Trace(layer.tokens, (layer,))
     heads = {0, layer.n_heads - 1, *(head for head, _ in (layer.formula or Formula()).heads)}
     for step in steps:
-        if variables and (step.name not in variables or differ(variables[step.name], layer[step.name])):
+        if variables and (step.name not in variables or tensors_differ(variables[step.name], layer[step.name])):
             yield f"program: it computes another {step.name}, or none"
         rows, columns = layer.shape(step.name)[-2:]
         for head in heads if step.per_head else (0,):
-            for row, column in some(rows, columns):
+            for row, column in sample_cells(rows, columns):
                 try:
                     explanation = explain(trace, step.name, 0, head, row, column)
                 except Exception as error:
                     yield f"explanation: {step.name}: {type(error).__name__}: {error}"
                     break
-                if not states(explanation):
+                if not has_arithmetic(explanation):
                     yield f"explanation: {step.name}[{head}, {row}, {column}] is {explanation.words}"
-                elif math.isfinite(explanation.value) and far(explanation):
+                elif math.isfinite(explanation.value) and contradicts(explanation):
                     yield f"explanation: {step.name}[{head}, {row}, {column}] gives {explanation.result}, not {explanation.value}"
             painted = torch.tensor(heatmap_json(trace, step.name, 0, head)["data"][0]["z"])
             matrix = layer.matrix(step.name, head)
-            if differ(painted, matrix.masked_fill(~matrix.isfinite(), math.nan)):
+            if tensors_differ(painted, matrix.masked_fill(~matrix.isfinite(), math.nan)):
                 yield f"picture: {step.name} of head {head} is painted as another matrix"
 
 
 # -- the declarations of every entry ----------------------------------------------------------------
 
 
-def words(name: str, /, **texts: str) -> Iterator[str]:
+def missing_words(name: str, /, **texts: str) -> Iterator[str]:
     """A sentence for each empty text."""
     for field, text in texts.items():
         if not text.strip():
             yield f"{field}: {name} has none"
 
 
-def link(knob: Knob, value: Any) -> Iterator[str]:
+def check_link(knob: Knob, value: Any) -> Iterator[str]:
     """A sentence where a value does not survive a link."""
-    parsed, refused = knob.read(in_url(value), knob.range, knob.default)
+    parsed, refused = knob.read(to_text(value), knob.range, knob.default)
     if refused or parsed != value:
-        yield f"link: {knob.key}={in_url(value)} is read as {parsed!r}"
+        yield f"link: {knob.key}={to_text(value)} is read as {parsed!r}"
 
 
 def knob_of(name: str) -> Knob:
@@ -166,7 +166,7 @@ def in_script(file: str, table: str) -> set[str]:
     return set(re.findall(r"^  (\w+)[,:(]", block, re.MULTILINE))
 
 
-def page(name: str, declared: bool, scripts: set[str]) -> Iterator[str]:
+def check_in_page(name: str, declared: bool, scripts: set[str]) -> Iterator[str]:
     """A sentence where `in_page` of an entry disagrees with the page's scripts."""
     if declared != (name in scripts):
         yield f"page: {name} says in_page = {declared}, the scripts of the figure say {name in scripts}"
@@ -175,38 +175,38 @@ def page(name: str, declared: bool, scripts: set[str]) -> Iterator[str]:
 # -- the registries ---------------------------------------------------------------------------------
 
 
-def of_step(step: Step) -> Iterator[str]:
+def check_step(step: Step) -> Iterator[str]:
     """A step has a name, an attribute of `Layer`, a row in the glossary and a place in links, and its explanations are right."""
     if getattr(names, step.name.upper(), None) != step.name:
         yield f"name: attention.formula.names has no {step.name.upper()}"
     if step.name not in dir(Layer):
         yield f"attribute: Layer has no {step.name}"
-    if step.name not in set(glossary.frame(Layer())["name"]) or step not in glossary.matching(step.name):
+    if step.name not in set(glossary.frame(Layer())["name"]) or step not in glossary.search(step.name):
         yield f"glossary: it has no row for {step.name}"
     if " = " not in step.equation:
         yield f"equation: {step.name} has none"
-    yield from words(step.name, symbol=step.symbol, formula=step.formula, unknown=step.unknown)
+    yield from missing_words(step.name, symbol=step.symbol, formula=step.formula, unknown=step.unknown)
     if unknown := {*step.axes} - {axis.name for axis in AXES}:
         yield f"axes: {unknown} are not declared"
     for name in (name for factor in step.of for name in factor.names if name not in DECLARED):
         yield f"factors: {step.name} is made of {name}, which is no step and no parameter"
-    yield from link(STEP, step.name)
+    yield from check_link(STEP, step.name)
     scripts = in_script("kernel.js", "CHAIN") | in_script("steps.js", "STEPS") | {names.SCORES}
-    yield from page(step.name, bool(step.in_page), scripts)
+    yield from check_in_page(step.name, bool(step.in_page), scripts)
     if step.by_formula or step.name == names.OUTPUT:
         example = Formula(**{**BUSY, **dict(step.example)})
-        layer = layer_of(example)
-        plain = replace(example, by_hand=Formula().by_hand)  # head edits are already in the recorded numbers
+        layer = sample_layer(example)
+        plain = replace(example, by_hand=Formula().head_edits)  # head edits are already in the recorded numbers
         try:
-            if file_formula.read(file_formula.written(plain)) != plain:
+            if file_formula.from_json(file_formula.to_json(plain)) != plain:
                 yield f"file: the formula of {step.name} comes back from a file as another"
         except ConfigError as error:
             yield f"file: {error}"
         if not layer.has(step.name):
             yield f"example: a formula with {step.example} has no {step.name}"
         else:
-            yield from of_layer(layer)
-            yield from of_layer(layer_of(example, heads=4), (step.name,))
+            yield from check_layer(layer)
+            yield from check_layer(sample_layer(example, heads=4), (step.name,))
     elif not any(source.trace().layers[0].has(step.name) for source in TYPED):
         yield f"source: no typed text has {step.name}"
 
@@ -215,41 +215,41 @@ BUSY: dict[str, Any] = {"divisor": 2.0, "temperature": 0.7, "mask": Mask("causal
 TYPED = (TypedText("a b", text2="c"), TypedText("a b", replace(TypedText("a").config, positions="sinusoidal")))
 
 
-def of_normalizer(name: str, normalizer: Share) -> Iterator[str]:
+def check_normalizer(name: str, normalizer: Normalizer) -> Iterator[str]:
     """A normalizer has words, paper and formula; its numbers agree at every temperature, masked and with a bias."""
     if normalizer.name != name:
         yield f"name: {name} calls itself {normalizer.name}"
-    yield from words(name, words=normalizer.words, paper=normalizer.paper, formula=normalizer.formula)
+    yield from missing_words(name, words=normalizer.words, paper=normalizer.paper, formula=normalizer.formula)
     if not normalizer.parameter:
-        yield from link(knob_of("share"), name)
+        yield from check_link(knob_of("normalizer"), name)
     elif normalizer.parameter not in DECLARED:
         yield f"parameter: {normalizer.parameter} is declared nowhere"
-    yield from page(name, normalizer.in_page, in_script("kernel.js", "NORMALIZERS"))
+    yield from check_in_page(name, normalizer.in_page, in_script("kernel.js", "NORMALIZERS"))
     for knobs in ({}, {"temperature": 0.0}, {"temperature": 0.0, "bias": "alibi"}, {"cap": 1.0}):
-        yield from of_layer(layer_of(Formula(**{**BUSY, "share": name, **knobs})), (names.WEIGHTS,))
+        yield from check_layer(sample_layer(Formula(**{**BUSY, "normalizer": name, **knobs})), (names.WEIGHTS,))
 
 
-def of_score(name: str, score: Any) -> Iterator[str]:
+def check_score(name: str, score: Any) -> Iterator[str]:
     """A score has words, paper and formula, and its numbers agree."""
     if score.name != name:
         yield f"name: {name} calls itself {score.name}"
-    yield from words(
+    yield from missing_words(
         name, words=score.words, paper=score.paper, formula=score.formula, scaled=score.scaled, told=score.told
     )
-    yield from link(knob_of("score"), name)
-    yield from page(name, score.in_page, in_script("kernel.js", "SCORES"))
+    yield from check_link(knob_of("score"), name)
+    yield from check_in_page(name, score.in_page, in_script("kernel.js", "SCORES"))
     for knobs, kv_heads in (({}, 2), ({"rotary": 10_000.0}, 1)):
-        layer = layer_of(Formula(**{**BUSY, "score": name, **knobs}), kv_heads=kv_heads)
-        yield from of_layer(layer, (names.SCORES, names.SCALED_SCORES))
+        layer = sample_layer(Formula(**{**BUSY, "score": name, **knobs}), kv_heads=kv_heads)
+        yield from check_layer(layer, (names.SCORES, names.SCALED_SCORES))
 
 
-def of_bias(name: str, bias: Any) -> Iterator[str]:
+def check_bias(name: str, bias: Any) -> Iterator[str]:
     """A bias has words, and its numbers agree."""
-    yield from words(name, words=bias.words)
-    yield from of_layer(layer_of(Formula(**BUSY, bias=name)), (names.BIASED_SCORES, names.WEIGHTS))
+    yield from missing_words(name, words=bias.words)
+    yield from check_layer(sample_layer(Formula(**BUSY, bias=name)), (names.BIASED_SCORES, names.WEIGHTS))
 
 
-def of_source(source: Any, only: Iterable[str] = ()) -> Iterator[str]:
+def check_source(source: Any, only: Iterable[str] = ()) -> Iterator[str]:
     """The layers of a source's trace agree, and so does its complete program, run alone."""
     from test_code import CALLED, run
 
@@ -257,71 +257,75 @@ def of_source(source: Any, only: Iterable[str] = ()) -> Iterator[str]:
 
     trace = source.trace()
     for layer in trace.layers[:2]:
-        yield from of_layer(layer, only)
+        yield from check_layer(layer, only)
     variables = run(python(source, trace))
     layer = trace.layers[0].inner.without(*source.snippet(trace).without)
     for step, tensor in layer:
         actual = variables.get(CALLED.get(step.name, step.name))
-        if actual is None or differ(actual, tensor):
+        if actual is None or tensors_differ(actual, tensor):
             yield f"program: the source's program computes another {step.name}, or none"
 
 
-def of_positions(name: str, positions: Any) -> Iterator[str]:
+def check_positions(name: str, positions: Any) -> Iterator[str]:
     """Positions have words and paper, and their numbers agree, beginning with a typed text."""
     if positions.name != name:
         yield f"name: {name} calls itself {positions.name}"
-    yield from words(name, words=positions.words, **({} if name == "none" else {"paper": positions.paper}))
-    yield from link(knob_of("positions"), name)
+    yield from missing_words(name, words=positions.words, **({} if name == "none" else {"paper": positions.paper}))
+    yield from check_link(knob_of("positions"), name)
     config = replace(TypedText("a").config, d_model=8, n_heads=2, positions=name)
-    yield from of_source(TypedText("the cat saw the moon", config))
+    yield from check_source(TypedText("the cat saw the moon", config))
     trace = TypedText("the cat", config).trace()
     for step in (step for step in trace.layers[0].steps if step.name == names.INPUT):
-        if not states(explain(trace, step.name, q=1, k=1)):
+        if not has_arithmetic(explain(trace, step.name, q=1, k=1)):
             yield f"explanation: {step.name} of {name} states nothing"
 
 
-def of_mask(kind: str) -> Iterator[str]:
+def check_mask(kind: str) -> Iterator[str]:
     """The numbers of a mask agree: its rule in the program hides the same keys as `build`."""
     if kind != "first":  # a mask of heads inside models, without a knob
-        yield from link(knob_of("mask"), kind)
+        yield from check_link(knob_of("mask"), kind)
     real = (True, True, True, True, False)
     for mask in (Mask(kind, 1, 2), Mask(kind, 1, 2, real=real)):
-        layer = layer_of(Formula(**{**BUSY, "mask": mask}))
-        yield from of_layer(layer, (names.MASKED_SCORES, names.WEIGHTS))
-        if layer.hides and differ(ran(layer)["mask"].double(), layer["mask"].double()):
+        layer = sample_layer(Formula(**{**BUSY, "mask": mask}))
+        yield from check_layer(layer, (names.MASKED_SCORES, names.WEIGHTS))
+        if layer.hides_keys and tensors_differ(run_program(layer)["mask"].double(), layer["mask"].double()):
             yield f"program: its rule for {kind} hides other keys"
 
 
-def of_intervention(kind: Kind) -> Iterator[str]:
+def check_intervention(kind: InterventionKind) -> Iterator[str]:
     """Each example of a kind survives a link, has words, and changes every number, explanation and program."""
-    yield from words(kind.name, name=kind.name, term=kind.term)
+    yield from missing_words(kind.name, name=kind.name, term=kind.term)
     if not kind.examples:
         yield f"examples: {kind.name} has none"
     if missing := set(kind.fields) - set(kind.checks):
         yield f"checks: {missing} have no range"
     for short in kind.examples:
         try:
-            (intervention,) = interventions = read(f"0.1.{short}")
-            if write(interventions) != f"0.1.{short}" or intervention.kinds != (kind,):
-                yield f"link: 0.1.{short} comes back as {write(interventions)}"
-            yield from words(short, words=intervention.words, brief=intervention.brief)
+            (intervention,) = interventions = parse_codes(f"0.1.{short}")
+            if format_codes(interventions) != f"0.1.{short}" or intervention.kinds != (kind,):
+                yield f"link: 0.1.{short} comes back as {format_codes(interventions)}"
+            yield from missing_words(short, words=intervention.words, brief=intervention.summary)
             for bias in ("", *BIASES):
                 base = Formula(**{**BUSY, "mask": Mask("prefix", prefix=3), "bias": bias})
-                before, after = layer_of(base), layer_of(changed(base, 2, 2, interventions))
+                before, after = sample_layer(base), sample_layer(apply(base, 2, 2, interventions))
                 if after.formula == before.formula:
                     yield f"effect: {short} does not change the formula"
-                yield from (f"{short}: {fault}" for fault in of_layer(after))
+                yield from (f"{short}: {fault}" for fault in check_layer(after))
         except Exception as error:
             yield f"{short}: {type(error).__name__}: {error}"
 
 
-def of_reading(derived: Reading, trace: Trace) -> Iterator[str]:
+def check_derived_map(derived: DerivedMap, trace: Trace) -> Iterator[str]:
     """A derived map has words, a formula, and an explanation of every cell."""
-    yield from words(derived.name, words=derived.words, formula=derived.step.formula)
+    yield from missing_words(derived.name, words=derived.words, formula=derived.step.formula)
     matrix = derived.matrix(trace, 1, 0)
-    for row, column in some(*matrix.shape):
+    for row, column in sample_cells(*matrix.shape):
         explanation = derived.explain(trace, Cell(1, names.WEIGHTS, 0, row, column))
-        if not states(explanation) or far(explanation) or explanation.value != float(matrix[row, column]) + 0.0:
+        if (
+            not has_arithmetic(explanation)
+            or contradicts(explanation)
+            or explanation.value != float(matrix[row, column]) + 0.0
+        ):
             yield f"explanation: {derived.name}[{row}, {column}] gives {explanation.result}, not {float(matrix[row, column])}"
 
 
@@ -330,7 +334,7 @@ def variants() -> dict[str, dict[str, Any]]:
     singles = {
         f"{knob.name} {value}": {knob.name: value}
         for knob in KNOBS
-        if knob.name in ("positions", "score", "share") and isinstance(knob.range, Choice)
+        if knob.name in ("positions", "score", "normalizer") and isinstance(knob.range, Choice)
         for value in knob.range.options
         if value != knob.default
     }
@@ -339,7 +343,7 @@ def variants() -> dict[str, dict[str, Any]]:
         "n_kv_heads": 2,
         "score": "cosine",
         "cap": 0.5,
-        "share": "softmax1",
+        "normalizer": "softmax1",
         "dropout": 0.3,
     }
     return singles | {

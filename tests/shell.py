@@ -63,7 +63,7 @@ class Shell:
     home: str
     log: Path
 
-    def asked(self) -> list[tuple[str, int]]:
+    def requests(self) -> list[tuple[str, int]]:
         """Every requested address, without its query, with the status of the response."""
         lines = self.log.read_text().splitlines()
         return [(match[1], int(match[2])) for line in lines if (match := re.match(r"\w+ ([^? ]+)\S* (\d+)$", line))]

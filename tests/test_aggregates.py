@@ -11,7 +11,7 @@ import torch
 
 from attention import AttentionConfig, Cell, Layer, MissingError, ShapeError, Trace, TypedText
 from attention.numbers import aggregates, norms
-from attention.numbers.readings import Reading
+from attention.numbers.readings import DerivedMap
 
 TEXT = "the owl asked the moon and the moon blinked"
 
@@ -36,7 +36,7 @@ def stacked(*patterns: torch.Tensor) -> Trace:
 @pytest.mark.parametrize("n", [2, 5, 8])
 @pytest.mark.parametrize("n_layers", [1, 2, 6])
 def test_rollout_equals_its_closed_forms(n: int, n_layers: int) -> None:
-    rollout = aggregates.find("rollout")
+    rollout = aggregates.find_aggregate("rollout")
     even = torch.full((n, n), 1 / n, dtype=torch.float64)
     result = rollout.matrix(stacked(*[even] * n_layers), n_layers - 1)
     np.testing.assert_allclose(result, 2.0**-n_layers * torch.eye(n) + (1 - 2.0**-n_layers) * even, atol=1e-12)
@@ -55,21 +55,21 @@ def test_mean_and_max_match_heads_and_rollout_rows_are_normalized() -> None:
     sample = trace()
     weights = sample.layers[1].weights
     assert weights is not None
-    np.testing.assert_allclose(aggregates.find("mean").matrix(sample, 1), weights.mean(dim=0), atol=1e-7)
-    assert aggregates.find("max").matrix(sample, 1).equal(weights.amax(dim=0))
+    np.testing.assert_allclose(aggregates.find_aggregate("mean").matrix(sample, 1), weights.mean(dim=0), atol=1e-7)
+    assert aggregates.find_aggregate("max").matrix(sample, 1).equal(weights.amax(dim=0))
     hidden = stacked(torch.tensor([[0.0, 0.0], [0.4, 0.4]]), torch.tensor([[0.5, 0.5], [0.1, 0.2]]))
     for layer in range(2):  # a row that sees no key, and rows that lost weight to a sink
-        np.testing.assert_allclose(aggregates.find("rollout").matrix(hidden, layer).sum(-1), 1, atol=1e-12)
-    assert aggregates.find("rollout").matrix(hidden, 0)[0].tolist() == [1, 0]
-    assert "every path leads back" in aggregates.find("rollout").warning(sample, 0)
-    assert aggregates.find("rollout").warning(trace(mask="none"), 0) == ""
+        np.testing.assert_allclose(aggregates.find_aggregate("rollout").matrix(hidden, layer).sum(-1), 1, atol=1e-12)
+    assert aggregates.find_aggregate("rollout").matrix(hidden, 0)[0].tolist() == [1, 0]
+    assert "every path leads back" in aggregates.find_aggregate("rollout").warning(sample, 0)
+    assert aggregates.find_aggregate("rollout").warning(trace(mask="none"), 0) == ""
     with pytest.raises(MissingError, match="an aggregate is one of mean, max, rollout; got 'median'"):
-        aggregates.find("median")
+        aggregates.find_aggregate("median")
 
 
 @pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, norms.NORMS], ids=lambda reading: reading.name)
 @pytest.mark.parametrize("n_layers", [1, 3])
-def test_aggregate_arithmetic_gives_the_value_of_every_cell(reading: Reading, n_layers: int) -> None:
+def test_aggregate_arithmetic_gives_the_value_of_every_cell(reading: DerivedMap, n_layers: int) -> None:
     sample = trace(*range(n_layers), n_heads=16)
     layer = n_layers - 1
     for row, column in ((0, 0), (5, 2), (8, 8), (1, 7)):
@@ -88,14 +88,14 @@ def test_aggregate_arithmetic_gives_the_value_of_every_cell(reading: Reading, n_
 def test_aggregates_refuse_bad_input_in_one_sentence() -> None:
     crossed = TypedText("a b c", text2="x y").trace()
     with pytest.raises(ShapeError, match=r"Rollout follows one text .* choose mean or max, or another layer"):
-        aggregates.find("rollout").matrix(crossed, 0)
-    assert aggregates.find("mean").matrix(crossed, 0).shape == (3, 2)
+        aggregates.find_aggregate("rollout").matrix(crossed, 0)
+    assert aggregates.find_aggregate("mean").matrix(crossed, 0).shape == (3, 2)
     alone = Trace(crossed.tokens, (crossed.layers[0].without("w_o"),))
     with pytest.raises(MissingError, match="The norm-weighted view needs values and W_O"):
         norms.NORMS.matrix(alone, 0)
     bare = Trace(("a",), (Layer(tokens=("a",), recorded={"input": torch.ones(1, 2)}),))
     with pytest.raises(MissingError, match="mean reads the weights, which this layer does not have"):
-        aggregates.find("mean").matrix(bare, 0)
+        aggregates.find_aggregate("mean").matrix(bare, 0)
 
 
 def test_rollout_uses_only_layers_of_one_text() -> None:
@@ -103,7 +103,7 @@ def test_rollout_uses_only_layers_of_one_text() -> None:
     encoder, decoder = (TypedText(text).trace().layers[0] for text in ("a b c", "x y"))
     crossed = TypedText("x y", text2="a b c").trace().layers[0]
     stack = Trace(encoder.tokens, (encoder, encoder, decoder, crossed, decoder))
-    rollout = aggregates.find("rollout")
+    rollout = aggregates.find_aggregate("rollout")
     assert rollout.layers(stack, 1) == (0, 1)
     assert rollout.layers(stack, 4) == (2, 4)
     assert rollout.matrix(stack, 4).shape == (2, 2)

@@ -7,7 +7,17 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from conftest import Tabs, acted, cell_of, click_cell, in_theme, painted, running_server, settled, turned
+from conftest import (
+    Tabs,
+    act_and_settle,
+    chosen_cell_line,
+    click_cell,
+    painted_numbers,
+    running_server,
+    set_control,
+    set_theme,
+    wait_until_settled,
+)
 from playwright.sync_api import Page, expect
 
 from attention import AttentionConfig, TypedText, explain
@@ -26,9 +36,9 @@ def query(page: Page) -> dict[str, str]:
 
 def test_lab_paints_backend_numbers_with_arithmetic_and_csv(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&step=scores&head=1&q=2&k=1")
-    np.testing.assert_array_equal(painted(page, 0), CAUSAL.scores[1].numpy())
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[1].numpy())
-    np.testing.assert_array_equal(painted(page, 2), CAUSAL.output.numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 0), CAUSAL.scores[1].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[1].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 2), CAUSAL.output.numpy())
     with page.expect_download() as download:
         page.get_by_role("link", name="Download CSV").click()
     rows = download.value.path().read_text().splitlines()
@@ -42,8 +52,8 @@ def test_lab_paints_backend_numbers_with_arithmetic_and_csv(open_page: Open, ser
         assert line in formulas
     expect(page.locator(".katex-error")).to_have_count(0)
     # A hidden cell has no arithmetic.
-    acted(page, page.locator(".strip button[name=masked_scores]").click)
-    acted(page, lambda: click_cell(page, 2, row=1, column=5))
+    act_and_settle(page, page.locator(".strip button[name=masked_scores]").click)
+    act_and_settle(page, lambda: click_cell(page, 2, row=1, column=5))
     expect(page.get_by_text("The mask hides key 5 from query 1")).to_be_visible()
 
 
@@ -51,7 +61,7 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
     page = open_page(f"{server}/?{LINK}", viewport={"width": 1440, "height": 900}, color_scheme="dark")
     ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == TEXT.split()
-    weights = painted(page, 1)
+    weights = painted_numbers(page, 1)
     assert weights.shape == (6, 6)
     assert not np.triu(weights, 1).any()
     printed = page.locator(".js-plotly-plot").nth(1).locator(".heatmap-label").all_text_contents()
@@ -63,7 +73,7 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
     assert len(tops) == 1, "on a wide screen the three maps are side by side"
 
     for scheme in ("dark", "light"):
-        in_theme(page, scheme)
+        set_theme(page, scheme)
         tick, ground = page.evaluate(
             """() => [getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fill,
                       getComputedStyle(document.querySelector('.stApp')).backgroundColor]
@@ -74,14 +84,14 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
         assert page.evaluate(scale) == "#440154"
 
     # A click explains its cell, adds one history entry, and picks the step of its map.
-    acted(page, lambda: click_cell(page, 1, row=4, column=2))
-    assert cell_of(page) == f"weights · query 4 the → key 2 sat = {CAUSAL.weights[0, 4, 2]:.4g}"
+    act_and_settle(page, lambda: click_cell(page, 1, row=4, column=2))
+    assert chosen_cell_line(page) == f"weights · query 4 the → key 2 sat = {CAUSAL.weights[0, 4, 2]:.4g}"
     assert query(page) == {"text": TEXT, "mask": "causal", "q": "4", "k": "2"}
-    acted(page, page.go_back)
+    act_and_settle(page, page.go_back)
     assert query(page) == {"text": TEXT, "mask": "causal"}
-    assert "query 0 the → key 0 the" in cell_of(page)
-    acted(page, lambda: click_cell(page, 2, row=3, column=50))
-    assert "output · query 3 on → d_model 50" in cell_of(page)
+    assert "query 0 the → key 0 the" in chosen_cell_line(page)
+    act_and_settle(page, lambda: click_cell(page, 2, row=3, column=50))
+    assert "output · query 3 on → d_model 50" in chosen_cell_line(page)
     assert query(page)["step"] == "output"
 
     # The figure is updated in place, and its zoom survives a change of a knob and a click.
@@ -94,11 +104,11 @@ def test_lab_maps_are_clickable_zoomable_and_readable_in_both_themes(open_page: 
     page.mouse.up()
     zoom = page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range")
     assert zoom[1] - zoom[0] < 5
-    turned(page, "mask", "none")
+    set_control(page, "mask", "none")
     assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].mine")
-    acted(page, lambda: click_cell(page, 1, row=2, column=2))
+    act_and_settle(page, lambda: click_cell(page, 1, row=2, column=2))
     assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.xaxis.range") == zoom
-    assert not np.array_equal(painted(page, 1), weights)
+    assert not np.array_equal(painted_numbers(page, 1), weights)
 
 
 def test_link_text_is_never_markup_and_foreign_requests_are_reported(
@@ -117,14 +127,14 @@ def test_link_text_is_never_markup_and_foreign_requests_are_reported(
     # This address exists, so that no error is logged.
     other = server.replace("127.0.0.1", "localhost") + "/_stcore/health"
     page.evaluate("(other) => fetch(other, { mode: 'no-cors' })", other)
-    settled(page)
+    wait_until_settled(page)
     assert tabs.outside == [other]
     tabs.outside.clear()
 
 
 def is_typeset(page: Page, step: str) -> None:
     """Asserts that the arithmetic of the chosen cell belongs to the step and is typeset by KaTeX."""
-    assert f"{step} ·" in cell_of(page)
+    assert f"{step} ·" in chosen_cell_line(page)
     expect(page.locator(".katex-display")).to_have_count(1)
     expect(page.locator(".katex-error")).to_have_count(0)
 
@@ -135,54 +145,54 @@ def test_maths_of_two_texts_positions_and_temperature_is_typeset(open_page: Open
     page = open_page(f"{server}/?{urlencode(link)}")
     is_typeset(page, "weights")  # chosen by default
     for step in ("embedding", "position", "memory", "key", "scaled_scores"):
-        acted(page, page.locator(f".strip button[name={step}]").click)
+        act_and_settle(page, page.locator(f".strip button[name={step}]").click)
         is_typeset(page, step)
 
 
 def test_link_reopens_its_state_on_a_fresh_server(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
-    turned(page, "head", "2")
-    acted(page, lambda: click_cell(page, 0, row=3, column=1))
-    link, numbers = urlsplit(page.url).query, painted(page, 1)
+    set_control(page, "head", "2")
+    act_and_settle(page, lambda: click_cell(page, 0, row=3, column=1))
+    link, numbers = urlsplit(page.url).query, painted_numbers(page, 1)
     with running_server() as other:
         heads = open_page(f"{other}/heads?{LINK}&heads=2&head=1", cold=True)
         expect(heads.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
         expect(heads.get_by_role("dialog")).to_have_count(0)
         layer = TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2)).trace().layers[0]
         panels = heads.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
-        mosaic = painted(heads, 0)
+        mosaic = painted_numbers(heads, 0)
         for panel, weights in zip(panels, layer.weights.numpy(), strict=True):
             np.testing.assert_array_equal(mosaic[panel["y"] : panel["y"] + 6, panel["x"] : panel["x"] + 6], weights)
         heads.close()
         reopened = open_page(f"{other}/?{link}", fresh=True)
-        np.testing.assert_array_equal(painted(reopened, 1), numbers)
+        np.testing.assert_array_equal(painted_numbers(reopened, 1), numbers)
         assert query(reopened) == query(page)
-        assert cell_of(reopened) == cell_of(page)
+        assert chosen_cell_line(reopened) == chosen_cell_line(page)
         reopened.close()  # before its server stops, which would log errors
 
 
 def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
-    turned(page, "head", "1")
+    set_control(page, "head", "1")
     page.get_by_role("link", name="Heads").click()
     expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
     page.reload()
-    settled(page)
+    wait_until_settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
     panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
     click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "3", "q": "4", "k": "2"}
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[3].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[3].numpy())
     page.go_back()
     expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     assert query(page) == {"text": TEXT, "mask": "causal", "head": "1"}
     # The gaps between heads have no hover, also after cells were repainted.
-    turned(page, "seed", "4")
+    set_control(page, "seed", "4")
     for column, says in ((2, True), (6, False)):  # six tokens, then the gutter
         place = page.evaluate(
             """(column) => { const plot = document.querySelector('.js-plotly-plot'); plot.scrollIntoView({block: 'center'});
@@ -207,7 +217,7 @@ def test_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, serv
 
 def test_endless_word_is_painted(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': 'a' * 10_000})}")
-    assert painted(page, 1).shape == (1, 1)
+    assert painted_numbers(page, 1).shape == (1, 1)
     assert page.evaluate(
         "document.querySelector('.stMain').scrollWidth <= document.querySelector('.stMain').clientWidth"
     )

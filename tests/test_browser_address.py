@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
-from conftest import click_cell, script_address, settled
+from conftest import click_cell, script_address, wait_until_settled
 from delaying_proxy import Proxy, delaying
 from playwright.sync_api import Browser, Error, Page, expect
 
@@ -118,16 +118,16 @@ class Person:
     def reload(self) -> None:
         self.proxy.release()
         self.page.reload()
-        settled(self.page)
+        wait_until_settled(self.page)
 
     def second_tab(self) -> None:
         self.proxy.release()
         other = self.page.context.new_page()
         other.goto(self.page.url)
-        settled(other)
+        wait_until_settled(other)
         other.locator(".hand [name=seed]").fill("4")
         other.keyboard.press("Enter")
-        settled(other)
+        wait_until_settled(other)
         other.close()
         self.page.bring_to_front()
 
@@ -171,17 +171,17 @@ def test_thirty_random_sequences_with_late_answers_match_a_fresh_browser(open_pa
                     page.wait_for_timeout(dice.randrange(300))
                 person.wait_for_page()
             proxy.release()
-            settled(page)
+            wait_until_settled(page)
             page.wait_for_function("window.script.state === 'ended'")
-            settled(page)
+            wait_until_settled(page)
             # The run of a change that was sent at the end of another run may begin only now.
             for _ in range(20):
                 state = visible_state(page)
                 fresh.goto(page.url.replace(proxy.address, server))
-                settled(fresh)
+                wait_until_settled(fresh)
                 if state == visible_state(fresh):
                     break
-                settled(page)
+                wait_until_settled(page)
             assert state == visible_state(fresh), f"sequence {number}: {', '.join(done)}"
         page.goto(f"{proxy.address}/_stcore/health")
 
@@ -208,12 +208,12 @@ def test_back_undoes_every_action_even_with_late_answers(open_page: Open, server
             page.go_back()
             page.wait_for_url(url)
         proxy.release()
-        settled(page)
+        wait_until_settled(page)
         assert visible_state(page) == first
         for url in states[1:]:
             page.go_forward()
             page.wait_for_url(url)
-        settled(page)
+        wait_until_settled(page)
         assert page.url == states[-1]
         expect(page.locator(".hand [name=seed]")).to_have_value("3")
         page.goto(f"{proxy.address}/_stcore/health")

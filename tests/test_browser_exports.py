@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import acted, free_port, painted, settled
+from conftest import act_and_settle, free_port, painted_numbers, wait_until_settled
 from playwright.sync_api import Frame, Page, expect
 from shell import frame_of, running_shell
 from test_browser import CAUSAL, LINK, TEXT, Open
@@ -42,8 +42,8 @@ def test_export_link_uses_current_knobs_and_shows_refusals_beside_it(open_page: 
     assert "mask" not in parse_qs(urlsplit(url).query)
     bare = TypedText(TEXT, AttentionConfig()).trace().layers[0].weights[0]
     np.testing.assert_array_equal(table.to_numpy(np.float32)[:, :6], bare.numpy())
-    settled(page)
-    np.testing.assert_array_equal(painted(page, 1), bare.numpy())
+    wait_until_settled(page)
+    np.testing.assert_array_equal(painted_numbers(page, 1), bare.numpy())
     entries += 1  # the mask
     address = page.url
 
@@ -63,7 +63,7 @@ def test_export_of_a_state_too_long_for_an_address_succeeds(open_page: Open, ser
     words = " ".join(f"w{i}" for i in range(1500))
     field = page.get_by_label("Text", exact=True)
     field.fill(words)
-    acted(page, lambda: field.press("Control+Enter"))
+    act_and_settle(page, lambda: field.press("Control+Enter"))
     assert len(page.url) > 6000
     url, table = downloaded(page, page, "Download CSV")
     assert "?" not in url
@@ -75,11 +75,11 @@ def test_export_arrives_in_a_host_frame_below_its_prefix(open_page: Open, server
     with running_shell(tmp_path, free_port(), server) as shell:
         tab = open_page(f"{shell.home}/?{LINK}", fresh=True, figure=False)
         lab = frame_of(tab)
-        settled(lab)
+        wait_until_settled(lab)
         url, table = downloaded(tab, lab, "Download CSV")
         assert re.match(rf"{shell.home}/~/\+/export/weights\.csv\?", url)
         np.testing.assert_array_equal(table.to_numpy(np.float32)[:, :6], CAUSAL.weights[0].numpy())
         with tab.expect_download() as coming:
-            acted(lab, lab.get_by_role("button", name="Share").click)
+            act_and_settle(lab, lab.get_by_role("button", name="Share").click)
             lab.get_by_role("link", name="Save the state (.json)").click()
         assert coming.value.suggested_filename == "attention.json"

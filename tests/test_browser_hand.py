@@ -9,11 +9,19 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, cell_of, click_cell, painted, received, settled, turned
+from conftest import (
+    act_and_settle,
+    chosen_cell_line,
+    click_cell,
+    decode_numbers,
+    painted_numbers,
+    set_control,
+    wait_until_settled,
+)
 from playwright.sync_api import Page, expect
 from test_browser import Open
 
-from attention import AttentionConfig, Notebook, TypedText, WhatIf, explain
+from attention import AttentionConfig, Notebook, Override, TypedText, explain
 from attention.pictures.heatmap import COLORS
 
 pytestmark = pytest.mark.browser
@@ -101,9 +109,9 @@ def test_mask_looks_the_same_at_rest_and_while_dragging(
     def expected(temperature: float) -> Any:
         return TypedText(text, AttentionConfig(temperature=temperature, **knobs), text2).trace().layers[0].weights[0]
 
-    np.testing.assert_allclose(painted(page, 1), expected(1.0).numpy(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(painted_numbers(page, 1), expected(1.0).numpy(), rtol=0, atol=1e-6)
     silent(page, lambda: follow(page, "temperature", 60))
-    np.testing.assert_allclose(painted(page, 1), expected(temperature(page)).numpy(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(painted_numbers(page, 1), expected(temperature(page)).numpy(), rtol=0, atol=1e-6)
 
 
 def test_cells_that_only_the_old_mask_hid_appear_at_once(open_page: Open, server: str) -> None:
@@ -115,7 +123,7 @@ def test_cells_that_only_the_old_mask_hid_appear_at_once(open_page: Open, server
     page.locator(".hand [name=mask]").select_option("none")
     page.wait_for_function("document.querySelector('.figures').figureState.frames > 0")
     expected = TypedText(text, AttentionConfig(d_model=16), text2).trace().layers[0]
-    np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(painted_numbers(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
 
 
 def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Open, server: str) -> None:
@@ -124,16 +132,19 @@ def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Op
     page = open_page(f"{server}/?{urlencode({'text': text, 'mask': 'causal', 'q': 250, 'k': 100})}")
     number = explain(TypedText(text, AttentionConfig(mask="causal")).trace(), "weights", q=250, k=100)
     expect(page.locator(".answer .number")).to_have_text(number.shown)
-    assert painted(page, 1).shape == (150, 150)
+    assert painted_numbers(page, 1).shape == (150, 150)
     np.testing.assert_allclose(
-        painted(page, 1), expected.weights[0].numpy().reshape(150, 2, 150, 2).max(axis=(1, 3)), rtol=0, atol=1e-6
+        painted_numbers(page, 1),
+        expected.weights[0].numpy().reshape(150, 2, 150, 2).max(axis=(1, 3)),
+        rtol=0,
+        atol=1e-6,
     )
     expect(page.locator(".js-plotly-plot").nth(1)).to_contain_text("each cell the largest of 2 × 2")
     # A click on a block selects its largest number.
     row, column = divmod(int(expected.weights[0, 40:42, 20:22].argmax()), 2)
-    acted(page, lambda: click_cell(page, 1, row=40.5, column=20.5))
-    assert f"query {40 + row} w{40 + row}" in cell_of(page)
-    assert f"key {20 + column} w{20 + column}" in cell_of(page)
+    act_and_settle(page, lambda: click_cell(page, 1, row=40.5, column=20.5))
+    assert f"query {40 + row} w{40 + row}" in chosen_cell_line(page)
+    assert f"key {20 + column} w{20 + column}" in chosen_cell_line(page)
     drag(page, 1, (100, 150), (199, 249))
     page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx === 1")
     place = page.evaluate(
@@ -143,10 +154,10 @@ def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Op
     assert abs(left - 100) <= 1  # the precision of the mouse
     assert abs(top - 150) <= 1
     window = np.s_[top : top + high, left : left + wide]
-    np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy()[window], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(painted_numbers(page, 1), expected.weights[0].numpy()[window], rtol=0, atol=1e-6)
     follow(page, "temperature", 180)
     hot = layer(text, mask="causal", temperature=temperature(page))
-    np.testing.assert_allclose(painted(page, 1), hot.weights[0].numpy()[window], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(painted_numbers(page, 1), hot.weights[0].numpy()[window], rtol=0, atol=1e-6)
     assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 1
 
 
@@ -160,19 +171,19 @@ PIXELS = """async (i) => { const image = document.querySelectorAll('.js-plotly-p
 
 def pixels(page: Page, index: int) -> np.ndarray:
     """The pixels of a painted map: [row column channel]."""
-    return received(page.evaluate(PIXELS, index), np.uint8).astype(int)
+    return decode_numbers(page.evaluate(PIXELS, index), np.uint8).astype(int)
 
 
 def test_weights_follow_temperature_without_messages_and_repaint_plotly_cells(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT, 'mask': 'causal', 'colors': COLORS[0]})}")
     for colors in COLORS:
         if colors != COLORS[0]:
-            turned(page, "colors", colors)
+            set_control(page, "colors", colors)
         for place in (0, 30, 170):
             silent(page, lambda place=place: follow(page, "temperature", place))
             expected = layer(mask="causal", temperature=temperature(page))
-            np.testing.assert_allclose(painted(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
-            np.testing.assert_allclose(painted(page, 2), expected.output.numpy(), rtol=0, atol=1e-5)
+            np.testing.assert_allclose(painted_numbers(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
+            np.testing.assert_allclose(painted_numbers(page, 2), expected.output.numpy(), rtol=0, atol=1e-5)
             assert "temperature" not in page.url
             paintings = {}
             for redrawn in (False, True):
@@ -203,7 +214,7 @@ def test_values_rounding_to_zero_have_no_sign(open_page: Open, server: str) -> N
     labels = page.locator(".js-plotly-plot").nth(2).locator(".heatmap-label text")
     for place in range(0, 200, 8):
         follow(page, "temperature", place)
-        numbers = painted(page, 2).flatten()
+        numbers = painted_numbers(page, 2).flatten()
         if ((numbers < 0) & (numbers > -0.005)).any():
             break
     for redrawn in (False, True):
@@ -215,10 +226,10 @@ def test_values_rounding_to_zero_have_no_sign(open_page: Open, server: str) -> N
 
 def output_has_columns(page: Page, facts: str, columns: int) -> None:
     """Asserts that another d_model gives the output other columns."""
-    turned(page, "d_model", "40")
+    set_control(page, "d_model", "40")
     output = page.locator(".js-plotly-plot").nth(2)
     assert facts in (output.locator(".gtitle-subtitle").text_content() or "")
-    assert painted(page, 2).shape[1] == columns
+    assert painted_numbers(page, 2).shape[1] == columns
     assert output.evaluate("({_fullLayout: {xaxis}}) => xaxis.range") == [-0.5, 39.5]
 
 
@@ -228,10 +239,10 @@ def test_blocks_keep_colours_while_dragging_and_d_model_columns(open_page: Open,
     ends = "(({zmin, zmax}) => [zmin, zmax])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
     for colors, place in (("stretched", 20), ("log", 40)):
         if colors == "log":
-            turned(page, "colors", colors)
+            set_control(page, "colors", colors)
         follow(page, "temperature", place)
         dragging, picture = page.evaluate(ends), pixels(page, 1)
-        acted(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
+        act_and_settle(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
         assert page.evaluate(ends) == pytest.approx(dragging, rel=1e-5)
         assert np.abs(pixels(page, 1) - picture).max() <= 2
         assert len(set(picture.flatten().tolist())) > 100  # the picture is not a uniform dark square
@@ -243,7 +254,7 @@ def test_python_pooled_map_is_recut_with_exact_hover_and_click(open_page: Open, 
     base = layer(text)
     expected = base.output.numpy()
     page = open_page(f"{server}/?{urlencode({'text': text})}")
-    assert painted(page, 2).shape[0] <= 256
+    assert painted_numbers(page, 2).shape[0] <= 256
     expect(page.locator(".js-plotly-plot").nth(2)).to_contain_text("each cell the largest of")
     for index, matrix in ((1, base.weights[0].numpy()), (2, base.output.numpy())):
         plot = page.locator(".js-plotly-plot").nth(index)
@@ -260,19 +271,19 @@ def test_python_pooled_map_is_recut_with_exact_hover_and_click(open_page: Open, 
         row, column = (int(line.split()[1]) for line in lines[1:3])
         assert lines[1] == f"query {row} w{row}"
         assert float(lines[3]) == pytest.approx(float(matrix[row, column]), rel=1e-5)
-    block = -(-400 // painted(page, 2).shape[0])
+    block = -(-400 // painted_numbers(page, 2).shape[0])
     rows = expected[: block * 2, 10][block : 2 * block]
     # The click follows the move before Plotly checks the hovered cell again.
-    acted(page, lambda: at_once(page, 2, [("mousemove", (20, 50)), *click((10, block + (block - 1) / 2))]))
-    assert f"query {block + int(np.abs(rows).argmax())} " in cell_of(page)
+    act_and_settle(page, lambda: at_once(page, 2, [("mousemove", (20, 50)), *click((10, block + (block - 1) / 2))]))
+    assert f"query {block + int(np.abs(rows).argmax())} " in chosen_cell_line(page)
     drag(page, 2, (8, 150), (40, 230))
     page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[2].data[0].dy === 1")
-    settled(page)
+    wait_until_settled(page)
     left, top, wide, high = map(int, page.evaluate(
         "(({x0, y0, z}) => [x0, y0, z[0].length, z.length])(document.querySelectorAll('.js-plotly-plot')[2].data[0])"
     ))  # fmt: skip
     assert (abs(left - 8) <= 1, abs(top - 150) <= 1, 70 < high < 90) == (True, True, True)
-    np.testing.assert_array_equal(painted(page, 2), expected[top : top + high, left : left + wide])
+    np.testing.assert_array_equal(painted_numbers(page, 2), expected[top : top + high, left : left + wide])
 
 
 def test_2048_tokens_follow_the_drag_as_256_by_256_blocks(open_page: Open, server: str) -> None:
@@ -282,11 +293,13 @@ def test_2048_tokens_follow_the_drag_as_256_by_256_blocks(open_page: Open, serve
     assert page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].data[0].dx") == 8
     source = TypedText(text, max_tokens=2048)
     blocks = source.trace().layers[0].matrix("weights", 1).numpy().reshape(256, 8, 256, 8).max(axis=(1, 3))
-    np.testing.assert_allclose(painted(page, 1), blocks, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(painted_numbers(page, 1), blocks, rtol=0, atol=1e-6)
     silent(page, lambda: follow(page, "temperature", 20))
     overridden = replace(source, config=AttentionConfig(temperature=temperature(page)))
     cold = overridden.trace().layers[0].matrix("weights", 1).numpy()
-    np.testing.assert_allclose(painted(page, 1), cold.reshape(256, 8, 256, 8).max(axis=(1, 3)), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        painted_numbers(page, 1), cold.reshape(256, 8, 256, 8).max(axis=(1, 3)), rtol=0, atol=1e-6
+    )
 
 
 WATCH = """() => { window.shift = 0; window.empty = 0; window.frames = 0;
@@ -314,11 +327,11 @@ def test_knob_changes_cause_no_layout_shift_fade_or_empty_map(
     page.mouse.move(box["x"] + 0.55 * box["width"], middle)
     page.mouse.down()
     page.mouse.move(box["x"] + 0.9 * box["width"], middle, steps=25)
-    acted(page, page.mouse.up)
-    turned(page, "mask", "causal")
-    turned(page, "seed", "5")
+    act_and_settle(page, page.mouse.up)
+    set_control(page, "mask", "causal")
+    set_control(page, "seed", "5")
     np.testing.assert_array_equal(
-        painted(page, 1), layer(mask="causal", temperature=temperature(page), seed=5).weights[0].numpy()
+        painted_numbers(page, 1), layer(mask="causal", temperature=temperature(page), seed=5).weights[0].numpy()
     )
     assert page.evaluate("[window.empty, window.frames > 1]") == [0, True]
     # On a phone the words of the chosen cell's line wrap again with its number; the line itself keeps its height.
@@ -334,7 +347,7 @@ def test_knob_changes_cause_no_layout_shift_fade_or_empty_map(
             }).observe(document.body, { subtree: true, attributeFilter: ['data-stale'] }); }"""
     )
     for seed in range(1, 30):  # a run that ends before the page has drawn a frame makes nothing stale
-        turned(page, "seed", str(seed))
+        set_control(page, "seed", str(seed))
         if page.evaluate("window.stale") > 20:
             break
     assert page.evaluate("window.stale") > 20
@@ -348,55 +361,57 @@ def test_released_value_sets_the_knob_and_resolves_indivisible_d_model(open_page
         page.locator(".hand [name=temperature]").focus()
         page.keyboard.press("End")
 
-    acted(page, press)
+    act_and_settle(page, press)
     page.wait_for_function("location.search.includes('temperature=100')")
-    np.testing.assert_array_equal(painted(page, 1), layer(temperature=100.0).weights[0].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 1), layer(temperature=100.0).weights[0].numpy())
     expect(page.locator(".hand output")).to_have_text("100.0")
-    turned(page, "mask", "window")
-    turned(page, "head", "3")
+    set_control(page, "mask", "window")
+    set_control(page, "head", "3")
     page.wait_for_function("location.search.includes('mask=window') && location.search.includes('head=3')")
     hot = layer(mask="window", temperature=100.0).weights[3].numpy()
-    np.testing.assert_array_equal(painted(page, 1), hot)
-    np.testing.assert_array_equal(painted(page, 0), layer().scores[3].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 1), hot)
+    np.testing.assert_array_equal(painted_numbers(page, 0), layer().scores[3].numpy())
     # A control released at its old value does not block anything.
     for _ in range(2):  # Python's answer contains no change
-        acted(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
+        act_and_settle(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
     assert "temperature=100" in page.url
     for knob, value in (("mask", "none"), ("head", "0")):
-        turned(page, knob, value)
+        set_control(page, knob, value)
 
     # The sidebar resolves heads that do not divide d_model.
-    turned(page, "d_model", "30")
+    set_control(page, "d_model", "30")
     expect(page.get_by_text("4 heads do not divide d_model 30")).to_be_visible()
     page.wait_for_function("location.search.includes('d_model=30')")
-    settled(page)
-    np.testing.assert_array_equal(painted(page, 0), layer(d_model=30, n_heads=3).scores[0].numpy())
+    wait_until_settled(page)
+    np.testing.assert_array_equal(painted_numbers(page, 0), layer(d_model=30, n_heads=3).scores[0].numpy())
     for bad in ("", "5000", "0"):  # the browser gives the reason; the old value returns
         page.locator(".hand [data-name=d_model] select").select_option("other …")
         page.locator(".hand [name=d_model]").fill(bad)
         page.keyboard.press("Enter")
         page.locator(".hand [name=seed]").focus()
         expect(page.locator(".hand [name=d_model]")).to_have_value("30")
-    turned(page, "d_model", "60")
+    set_control(page, "d_model", "60")
     page.wait_for_function("location.search.includes('d_model=60')")  # four heads are possible again
-    np.testing.assert_array_equal(painted(page, 0), layer(d_model=60).scores[0].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 0), layer(d_model=60).scores[0].numpy())
 
 
 def test_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT, 'heads': 8})}")
     other = open_page(server, fresh=True)
     for d_model, heads in ((60, 6), (30, 6)):  # 60 and 30 have different default heads
-        turned(page, "d_model", str(d_model))
+        set_control(page, "d_model", str(d_model))
         page.wait_for_function(
             f"location.search.includes('d_model={d_model}') && location.search.includes('heads={heads}')"
         )
         other.evaluate("sessionStorage.clear()")
         other.goto(page.url)
-        settled(other)
-        np.testing.assert_array_equal(painted(other, 0), layer(d_model=d_model, n_heads=heads).scores[0].numpy())
-    turned(page, "d_model", "64")
+        wait_until_settled(other)
+        np.testing.assert_array_equal(
+            painted_numbers(other, 0), layer(d_model=d_model, n_heads=heads).scores[0].numpy()
+        )
+    set_control(page, "d_model", "64")
     page.wait_for_function("location.search.includes('heads=8')")
-    np.testing.assert_array_equal(painted(page, 0), layer(d_model=64, n_heads=8).scores[0].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 0), layer(d_model=64, n_heads=8).scores[0].numpy())
 
 
 def test_controls_override_a_notebooks_formula_and_restore_it(open_page: Open, server: str) -> None:
@@ -405,25 +420,25 @@ def test_controls_override_a_notebooks_formula_and_restore_it(open_page: Open, s
     expect(status).to_have_text("The notebook's own numbers.")
     expect(mask.locator("option:checked")).to_have_text("own (causal)")
 
-    def equal(tab: Page, override: WhatIf) -> None:
+    def equal(tab: Page, override: Override) -> None:
         expected = Notebook("averaging-self-attention", 0, override).trace().layers[0]
-        np.testing.assert_allclose(painted(tab, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
-        np.testing.assert_allclose(painted(tab, 2), expected.head_output[0].numpy(), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(painted_numbers(tab, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(painted_numbers(tab, 2), expected.head_output[0].numpy(), rtol=0, atol=1e-5)
 
     silent(page, lambda: follow(page, "temperature", 60))
     expect(status).to_have_text("What if …")
-    equal(page, WhatIf(temperature=temperature(page)))
-    turned(page, "temperature", "60")  # with a key: a change by a script alone adds no history entry
-    acted(page, lambda: mask.select_option("none"))
-    override = WhatIf(temperature=temperature(page), mask="none")
+    equal(page, Override(temperature=temperature(page)))
+    set_control(page, "temperature", "60")  # with a key: a change by a script alone adds no history entry
+    act_and_settle(page, lambda: mask.select_option("none"))
+    override = Override(temperature=temperature(page), mask="none")
     equal(page, override)
     expect(status).to_contain_text(
         f"What if: temperature {override.temperature:g} and no mask instead of the notebook's own."
     )
     equal(open_page(page.url, fresh=True), override)
-    acted(page, page.go_back)
-    equal(page, WhatIf(temperature=override.temperature))
+    act_and_settle(page, page.go_back)
+    equal(page, Override(temperature=override.temperature))
     expect(mask).to_have_value("own")
-    acted(page, lambda: status.get_by_role("button").click())
-    equal(page, WhatIf())
+    act_and_settle(page, lambda: status.get_by_role("button").click())
+    equal(page, Override())
     assert "temperature" not in page.url

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import acted, cell_of, click_cell, painted, settled
+from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, wait_until_settled
 from playwright.sync_api import expect
 from test_browser import Open, query
 
@@ -24,7 +24,7 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
     assert order[0] == (0, 2)
     page = open_page(f"{server}/heads?source=model&heads_sort=previous")
     sorted_by = layers.layers_json(trace, "weights", order=order, by="previous")
-    np.testing.assert_array_equal(painted(page, 0), sorted_by["data"][0]["z"])
+    np.testing.assert_array_equal(painted_numbers(page, 0), sorted_by["data"][0]["z"])
     panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
     assert panels == sorted_by["layout"]["meta"]["panels"]
 
@@ -43,36 +43,36 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
     assert narrow["height"] < wide["height"]
     page.set_viewport_size(size)
     expect(drawn).to_contain_text("L0 H2")
-    settled(page)
+    wait_until_settled(page)
 
     # The second panel of the picture: hover names the head, a click opens it.
     layer, head = order[1]
     second = next(panel for panel in panels if (panel["layer"], panel["head"]) == (layer, head))
-    acted(page, lambda: click_cell(page, 0, row=second["y"] + 2, column=second["x"] + 1))
+    act_and_settle(page, lambda: click_cell(page, 0, row=second["y"] + 2, column=second["x"] + 1))
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     assert (query(page)["layer"], query(page)["head"]) == (str(layer), str(head))
-    np.testing.assert_array_equal(painted(page, 1), trace.layers[layer].matrix("weights", head).numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 1), trace.layers[layer].matrix("weights", head).numpy())
     page.go_back()
     expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
 
     # The first row of the table; the mouse clicks a canvas.
     grid = page.locator(".st-key-heads_table .dvn-scroller")
-    acted(page, lambda: grid.click(position={"x": 60, "y": 50}))
+    act_and_settle(page, lambda: grid.click(position={"x": 60, "y": 50}))
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     expect(page.get_by_text("L0 H2 is 1st of 72 by previous, on this text.")).to_be_visible()
     assert query(page)["head"] == "2"
-    np.testing.assert_array_equal(painted(page, 1), trace.layers[0].matrix("weights", 2).numpy())
-    acted(page, lambda: click_cell(page, 1, row=4, column=3))
+    np.testing.assert_array_equal(painted_numbers(page, 1), trace.layers[0].matrix("weights", 2).numpy())
+    act_and_settle(page, lambda: click_cell(page, 1, row=4, column=3))
     explained = explain(trace, "weights", 0, 2, 4, 3)
-    assert cell_of(page).endswith(f"= {explained.shown}")
+    assert chosen_cell_line(page).endswith(f"= {explained.shown}")
     expect(page.locator(".answer .how")).to_contain_text(explained.short)
 
     # The norm-weighted map, beside the weights.
-    acted(page, page.locator(".strip button[name=norm-weighted]").click)
-    np.testing.assert_array_equal(painted(page, 1), norms.NORMS.matrix(trace, 0, 2).numpy())
+    act_and_settle(page, page.locator(".strip button[name=norm-weighted]").click)
+    np.testing.assert_array_equal(painted_numbers(page, 1), norms.NORMS.matrix(trace, 0, 2).numpy())
     assert query(page)["view"] == "norms"
-    acted(page, lambda: click_cell(page, 1, row=5, column=4))
+    act_and_settle(page, lambda: click_cell(page, 1, row=5, column=4))
     assert (query(page)["q"], query(page)["k"]) == ("5", "4")
     expect(page.get_by_text("Jain & Wallace 2019")).to_be_visible()
 
@@ -80,10 +80,10 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
 def test_aggregate_is_a_map_to_click_link_and_read(open_page: Open, server: str) -> None:
     trace = Model("all-MiniLM-L6-v2", TEXT).trace()
     page = open_page(f"{server}/heads?source=model&aggregate=mean&layer=4&heads_layers=one+layer")
-    mean = aggregates.find("mean")
-    np.testing.assert_array_equal(painted(page, 0), heatmap.heads_json(trace, "weights", 4)["data"][0]["z"])
-    np.testing.assert_array_equal(painted(page, 2), mean.matrix(trace, 4).numpy())
-    acted(page, lambda: click_cell(page, 2, row=6, column=0))
+    mean = aggregates.find_aggregate("mean")
+    np.testing.assert_array_equal(painted_numbers(page, 0), heatmap.heads_json(trace, "weights", 4)["data"][0]["z"])
+    np.testing.assert_array_equal(painted_numbers(page, 2), mean.matrix(trace, 4).numpy())
+    act_and_settle(page, lambda: click_cell(page, 2, row=6, column=0))
     assert query(page) == {"source": "model", "aggregate": "mean", "layer": "4", "heads_layers": "one layer", "q": "6"}
     from attention import Cell
 

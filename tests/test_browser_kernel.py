@@ -19,9 +19,9 @@ from attention.formula.attend import attend
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.pictures.live import is_computable_in_page as known_to_the_page
-from attention.pictures.live import live as sent_live
+from attention.pictures.live import live_inputs as sent_live
 from attention.pictures.live import mask_rule
-from attention.pictures.message import Around, pack
+from attention.pictures.message import Surroundings, pack
 
 pytestmark = pytest.mark.browser
 MASKS = {
@@ -67,7 +67,7 @@ def sample_layer(n_tokens: int, mask: str = "none", temperature: float = 1.0, se
         visible = torch.rand(n_tokens, n_tokens, generator=generator) < 0.5
         visible[1] = False
     else:
-        visible = AttentionConfig(mask=mask, **knobs).hiding.build(n_tokens, n_tokens)
+        visible = AttentionConfig(mask=mask, **knobs).mask_rule.build(n_tokens, n_tokens)
     return attend(query, key, query, visible, temperature=temperature)
 
 
@@ -80,7 +80,7 @@ def in_page(page: Page, layer: Any, *turns: dict[str, Any], steps: tuple[str, ..
               if (turn) layer.update({ ...turn, ...(turn.temperature === 'inf' && { temperature: Infinity }) });
               return steps.map((name) => { const { flat, index } = layer.step(name), wide = layer.columnsOf(name);
                 return text(index ? new Float32Array(Array.from(index, (row) => [...flat.subarray(row * wide, (row + 1) * wide)]).flat()) : flat); }); }); }""",
-        [b64encode(pack([], Around(sent_live(layer, 0)))).decode(), list(turns), list(steps)],
+        [b64encode(pack([], Surroundings(sent_live(layer, 0)))).decode(), list(turns), list(steps)],
     )
     return [
         [decoded(text, *layer.matrix(name).shape) for text, name in zip(texts, steps, strict=True)]
@@ -216,14 +216,14 @@ def test_kernel_scores_equal_the_backend_to_the_bit(kernel: Page) -> None:
 
 @pytest.mark.parametrize("block", [1, 2, 3, 8])
 def test_kernel_blocks_pool_the_largest_magnitude_like_the_backend(kernel: Page, block: int) -> None:
-    from attention.pictures.pooling import pooled
+    from attention.pictures.pooling import pool_blocks
 
     matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
     rows = kernel.evaluate(
         "([matrix, block]) => lab.poolBlocks(floats(matrix), 20, block, [0, 20], [0, 20]).map((row) => Array.from(row))",
         [encoded(matrix), block],
     )
-    np.testing.assert_array_equal(np.array(rows, np.float32), pooled(matrix.numpy(), block, block))
+    np.testing.assert_array_equal(np.array(rows, np.float32), pool_blocks(matrix.numpy(), block, block))
     index = [
         (7 * i) % 20 for i in range(33)
     ]  # repeated rows are sent once; the window has rows 3 to 30 and columns 2 to 19
@@ -231,7 +231,7 @@ def test_kernel_blocks_pool_the_largest_magnitude_like_the_backend(kernel: Page,
         "([matrix, block, index]) => lab.poolBlocks(floats(matrix), 20, block, [3, 31], [2, 20], index).map((row) => Array.from(row))",
         [encoded(matrix), block, index],
     )
-    expected = pooled(matrix.numpy()[index][3:31, 2:20], block, block)
+    expected = pool_blocks(matrix.numpy()[index][3:31, 2:20], block, block)
     np.testing.assert_array_equal(np.array(rows, np.float32), expected)
 
 

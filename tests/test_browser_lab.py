@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, cell_of, click_cell, painted, settled, turned
+from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, set_control, wait_until_settled
 from playwright.sync_api import Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open, is_typeset, query
 
@@ -26,7 +26,7 @@ def steps_shown(page: Page) -> list[str]:
 
 
 def pick_step(page: Page, name: str) -> None:
-    acted(page, page.locator(f".strip button[name={name}]").click)
+    act_and_settle(page, page.locator(f".strip button[name={name}]").click)
 
 
 FACTORS = {
@@ -57,16 +57,16 @@ def test_strip_shows_every_step_beside_its_factors_exact_and_typeset(open_page: 
         for i, name in enumerate(expected_steps):
             expected = numbers[name][1] if numbers[name].ndim == 3 else numbers[name]
             expected = expected.numpy().astype(np.float32)
-            np.testing.assert_array_equal(painted(page, i), np.where(np.isfinite(expected), expected, np.nan))
+            np.testing.assert_array_equal(painted_numbers(page, i), np.where(np.isfinite(expected), expected, np.nan))
 
 
 def test_lab_walks_factors_back_restores_overview_and_finds_a_head(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
     pick_step(page, "scores")
-    acted(page, lambda: click_cell(page, 1, row=2, column=5))  # K, row 2
+    act_and_settle(page, lambda: click_cell(page, 1, row=2, column=5))  # K, row 2
     assert steps_shown(page) == ["input", "w_k", "key"]
     assert query(page) == {"text": TEXT, "mask": "causal", "step": "key", "q": "2", "k": "5", "view": "factors"}
-    acted(
+    act_and_settle(
         page, lambda: click_cell(page, 1, row=40, column=7)
     )  # W_K has no explanation: the click chooses the column of K that it produces
     assert steps_shown(page) == ["input", "w_k", "key"]
@@ -77,7 +77,7 @@ def test_lab_walks_factors_back_restores_overview_and_finds_a_head(open_page: Op
     assert "view" not in query(page)
     # The click on concatenated heads finds the head.
     pick_step(page, "output")
-    acted(page, lambda: click_cell(page, 0, row=3, column=2 * 16 + 5))
+    act_and_settle(page, lambda: click_cell(page, 0, row=3, column=2 * 16 + 5))
     assert {key: query(page)[key] for key in ("step", "head", "q", "k")} == {
         "step": "head_output",
         "head": "2",
@@ -93,11 +93,11 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
         page.locator(".answer [name=q]").fill("5")
         page.keyboard.press("Enter")
 
-    acted(page, type_query)
+    act_and_settle(page, type_query)
     expect(page.locator(".answer .number")).to_have_text(explain(TRACE, "weights", q=5).shown)
     assert query(page)["q"] == "5"
     assert page.evaluate("document.activeElement.name") == "q"
-    acted(page, lambda: click_cell(page, 1, row=4, column=2))
+    act_and_settle(page, lambda: click_cell(page, 1, row=4, column=2))
     explanation = explain(TRACE, "weights", q=4, k=2)
     line = page.locator(".answer")
     expect(line.locator(".number")).to_have_text(explanation.shown)
@@ -106,7 +106,7 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
     expect(line.locator(".side.k code")).to_have_text("sat")
     expect(line.locator("[name=q]")).to_have_value("4")
     # A map is one tab stop.
-    acted(page, lambda: click_cell(page, 1, row=4, column=1))
+    act_and_settle(page, lambda: click_cell(page, 1, row=4, column=1))
     weights = page.locator(".js-plotly-plot").nth(1)
     weights.focus()
     page.keyboard.press("ArrowRight")
@@ -115,7 +115,7 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
     )
     expect(weights.locator(".at")).to_be_visible()
     page.keyboard.press("ArrowUp")
-    acted(page, lambda: page.keyboard.press("Enter"))
+    act_and_settle(page, lambda: page.keyboard.press("Enter"))
     assert {key: query(page)[key] for key in ("q", "k")} == {"q": "3", "k": "2"}
     expect(page.locator(".answer .number")).to_have_text(explain(TRACE, "weights", q=3, k=2).shown)
     assert page.evaluate("document.activeElement === document.querySelectorAll('.js-plotly-plot')[1]")
@@ -131,7 +131,7 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
     for key in ["ArrowUp"] * 4 + ["ArrowLeft"] * 4:  # an arrow at the edge stays there
         page.keyboard.press(key)
     expect(scores.locator("[aria-live]")).to_contain_text("scores, the to the, ")
-    acted(page, line.locator(".from button").first.click)
+    act_and_settle(page, line.locator(".from button").first.click)
     assert query(page)["step"] == "masked_scores"
     # The pressed button is gone; the focus is on its replacement, not on the body.
     assert page.evaluate("document.activeElement.closest('.answer') !== null")
@@ -145,8 +145,8 @@ def projected_page_is_larger_with_two_knobs(open_page: Open, server: str, plain:
     size = "parseFloat(getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fontSize)"
     assert page.evaluate(size) > 1.25 * plain.evaluate(size)
     assert page.locator(".js-plotly-plot").first.locator(".heatmap-label").count()
-    turned(page, "head", "2")
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[2].numpy())
+    set_control(page, "head", "2")
+    np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[2].numpy())
     assert query(page) == {"text": TEXT, "mask": "causal", "present": "temperature.head", "head": "2"}
 
 
@@ -180,24 +180,24 @@ def test_back_undoes_one_action_before_and_after_answers(open_page: Open, server
     page.go_back()
     page.wait_for_function("!location.search.includes('seed')")
     page.wait_for_function("document.querySelector('.hand [name=seed]').value === '0'")
-    settled(page)
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
+    wait_until_settled(page)
+    np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[0].numpy())
     assert query(page) == {"text": TEXT, "mask": "causal"}
     page.go_forward()
     page.wait_for_function("document.querySelector('.hand [name=seed]').value === '7'")
-    settled(page)
+    wait_until_settled(page)
     assert query(page)["seed"] == "7"
-    acted(page, page.go_back)
+    act_and_settle(page, page.go_back)
 
     # Back at once also undoes a change that only the page has computed.
-    weights = painted(page, 1)
+    weights = painted_numbers(page, 1)
     page.locator(".hand [name=temperature]").focus()
     page.keyboard.press("Home")
     page.evaluate("history.back()")
     page.wait_for_function("!location.search.includes('temperature')")
     page.wait_for_function("document.querySelector('.hand output').textContent === '1.00'")
-    settled(page)
-    np.testing.assert_array_equal(painted(page, 1), weights)
+    wait_until_settled(page)
+    np.testing.assert_array_equal(painted_numbers(page, 1), weights)
     assert query(page) == {"text": TEXT, "mask": "causal"}
     # A held knob is one history entry: no answer arrives between its events, however slow the machine is.
     page.locator(".hand [name=temperature]").evaluate(
@@ -207,45 +207,45 @@ def test_back_undoes_one_action_before_and_after_answers(open_page: Open, server
             for (const event of ['input', 'change']) knob.dispatchEvent(new Event(event, { bubbles: true })); } }"""
     )
     page.wait_for_function("location.search.includes('temperature')")
-    settled(page)
-    acted(page, page.go_back)
+    wait_until_settled(page)
+    act_and_settle(page, page.go_back)
     assert query(page) == {"text": TEXT, "mask": "causal"}
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[0].numpy())
 
     # A change in the sidebar is a user action like any other.
     text = page.get_by_label("Text", exact=True)
     text.fill("one two three")
-    acted(page, lambda: text.press("Control+Enter"))
+    act_and_settle(page, lambda: text.press("Control+Enter"))
     page.get_by_role("combobox", name="Heads").click()
-    acted(page, page.get_by_role("option", name="2", exact=True).click)
+    act_and_settle(page, page.get_by_role("option", name="2", exact=True).click)
     assert query(page) == {"text": "one two three", "mask": "causal", "heads": "2"}
-    acted(page, page.go_back)
+    act_and_settle(page, page.go_back)
     assert query(page) == {"text": "one two three", "mask": "causal"}
-    acted(page, page.go_back)
+    act_and_settle(page, page.go_back)
     assert query(page) == {"text": TEXT, "mask": "causal"}
     expect(text).to_have_value(TEXT)
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[0].numpy())
 
 
 def test_mask_size_shows_where_needed_and_d_model_is_editable(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     expect(page.locator(".hand [name=window]")).to_be_hidden()
-    turned(page, "mask", "window")
+    set_control(page, "mask", "window")
     expect(page.locator(".hand [name=window]")).to_be_visible()
-    turned(page, "window", "1")
+    set_control(page, "window", "1")
     window = TypedText(TEXT, AttentionConfig(mask="window", window=1)).trace().layers[0]
-    np.testing.assert_array_equal(painted(page, 1), window.weights[0].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 1), window.weights[0].numpy())
     assert query(page) == {"text": TEXT, "mask": "window", "window": "1"}
     # A d_model is picked or typed.
     choice = page.locator(".hand [data-name=d_model] select")
-    acted(page, lambda: choice.select_option("32"))
+    act_and_settle(page, lambda: choice.select_option("32"))
     assert query(page)["d_model"] == "32"
     choice.select_option("other …")
-    turned(page, "d_model", "48")
+    set_control(page, "d_model", "48")
     assert query(page)["d_model"] == "48"
     expect(choice).to_have_value("48")
     np.testing.assert_array_equal(
-        painted(page, 1),
+        painted_numbers(page, 1),
         TypedText(TEXT, AttentionConfig(d_model=48, mask="window", window=1)).trace().layers[0].weights[0].numpy(),
     )
 
@@ -256,13 +256,13 @@ def test_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Op
     panel = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[3]")
     click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     assert query(page)["lock"] == "1"
     assert query(page)["head"] == "3"
     expect(page.locator(".hand label")).to_have_count(0)
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
     expect(page.locator("[data-testid=stSlider]:visible, [data-testid=stSelectbox]:visible")).to_have_count(0)
-    acted(page, lambda: click_cell(page, 1, row=4, column=1))
+    act_and_settle(page, lambda: click_cell(page, 1, row=4, column=1))
     assert query(page) | {"embed": "true"} == {
         "text": TEXT, "mask": "causal", "lock": "1", "head": "3", "q": "4", "k": "1", "embed": "true"
     }  # fmt: skip
@@ -270,10 +270,10 @@ def test_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Op
     link.hover()
     assert "k=1" in (link.get_attribute("href") or "")
     page.reload()
-    settled(page)
+    wait_until_settled(page)
     explanation = explain(TRACE, "weights", head=3, q=4, k=1)
-    assert cell_of(page) == f"weights · query 4 the → key 1 cat = {explanation.shown}"
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[3].numpy())
+    assert chosen_cell_line(page) == f"weights · query 4 the → key 1 cat = {explanation.shown}"
+    np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[3].numpy())
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
 
 
@@ -283,6 +283,6 @@ def test_state_file_opened_on_another_page_writes_head_and_cell(open_page: Open,
     file = tmp_path / "state.json"
     file.write_text(json.dumps(state))
     page.get_by_text("Open a state or lessons", exact=True).click()
-    acted(page, lambda: page.locator(".st-key-open_state_0 input[type=file]").set_input_files([file]))
+    act_and_settle(page, lambda: page.locator(".st-key-open_state_0 input[type=file]").set_input_files([file]))
     page.wait_for_function("location.search.includes('head=2')")
     assert query(page) == {"text": TEXT, "head": "2", "q": "3", "k": "1"}

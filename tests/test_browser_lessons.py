@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import acted, settled
+from conftest import act_and_settle, wait_until_settled
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -24,7 +24,7 @@ def progress(page: Page) -> dict[str, str]:
 def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, server: str) -> None:
     page = open_page(server, viewport=PHONE)
     page.get_by_role("link", name="New here? Start with lesson 1").press("Enter")
-    settled(page)
+    wait_until_settled(page)
     status, reply = page.locator(".lesson [role=status]"), page.locator(".lesson .reply")
     expect(page.get_by_role("heading", name="1. One score")).to_be_visible()
     expect(status).to_contain_text("Lesson 1 of 17: One score. What is the score of query “sun” and key “owl”?")
@@ -60,7 +60,7 @@ def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, serv
     expect(page.locator(".lesson legend")).to_be_focused()
     page.get_by_role("button", name="5, From a row to a map").press("Enter")
     expect(page.get_by_role("heading", name="5. From a row to a map")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     first = page.get_by_role("gridcell").first
     first.focus()
     for key in ("ArrowRight", *["ArrowDown"] * 4, "Enter"):
@@ -68,13 +68,13 @@ def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, serv
     expect(page.get_by_text("Your cell: moon → owl")).to_be_visible()
     page.get_by_role("button", name="Answer").press("Enter")
     expect(reply).to_contain_text("Yes: “moon” → “owl” (query 4, key 1).")
-    settled(page)
+    wait_until_settled(page)
     assert progress(page) == {"score": "right", "map": "right"}
     assert page.url.endswith("lessons_open=map")
 
     # A returning visitor finds the progress; the answer is asked for again.
     page.reload()
-    settled(page)
+    wait_until_settled(page)
     expect(page.get_by_role("button", name="1, One score, done")).to_be_visible()
     expect(page.locator(".lesson nav p")).to_have_text("2 of 17 lessons done")
     expect(page.get_by_role("button", name="Answer")).to_be_visible()
@@ -88,7 +88,7 @@ def test_sketched_row_and_tapped_order_are_compared_with_the_truth(open_page: Op
         bars.nth(1).fill("0.6")
         page.get_by_role("button", name="Answer").click()
         expect(reply).to_contain_text("A row of weights sums to 1")
-        settled(page)
+        wait_until_settled(page)
     expect(page.locator(".lesson .compared small")).to_have_text(
         ["it is 0.08", "you said 0.00", "it is 0.08", "you said 0.60", "it is 0.61", "you said 0.00", "it is 0.22", "you said 0.00"]
     )  # fmt: skip
@@ -101,7 +101,7 @@ def test_sketched_row_and_tapped_order_are_compared_with_the_truth(open_page: Op
         page.get_by_role("button", name=name, exact=True).click()
     page.get_by_role("button", name="Answer").click()
     expect(reply).to_contain_text("Yes: sea, fog, owl, sun.")
-    settled(page)
+    wait_until_settled(page)
     assert progress(page) == {"share": "shown", "order": "right"}
 
 
@@ -109,12 +109,12 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     open_page: Open, server: str, tmp_path: Path
 ) -> None:
     page = open_page(f"{server}/?text=the+owl+asked+the+moon&heads=1&q=4&k=4", permissions=["clipboard-read", "clipboard-write"])  # fmt: skip
-    acted(page, lambda: page.get_by_role("button", name="Share").click())
-    acted(page, lambda: page.get_by_text("Ask about this").click())
+    act_and_settle(page, lambda: page.get_by_role("button", name="Share").click())
+    act_and_settle(page, lambda: page.get_by_text("Ask about this").click())
     page.get_by_label("Kind of question").click()
-    acted(page, lambda: page.get_by_role("option", name="What is the chosen number?").click())
+    act_and_settle(page, lambda: page.get_by_role("option", name="What is the chosen number?").click())
     page.get_by_label("The question").fill("How much of “moon” goes to “moon”?")
-    acted(page, lambda: page.get_by_role("button", name="Create the question").click())
+    act_and_settle(page, lambda: page.get_by_role("button", name="Create the question").click())
     page.get_by_role("button", name="Copy the link").click()
     expect(page.locator(".st-key-copy_ask [role=status]")).to_have_text("Link copied.")
     link = str(page.evaluate("navigator.clipboard.readText()"))
@@ -136,7 +136,7 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
         return any(text in (frame if isinstance(frame, str) else frame.decode("latin-1")) for frame in frames)
 
     other.goto(link)
-    settled(other)
+    wait_until_settled(other)
     expect(other.get_by_role("heading", name="About the weights")).to_be_visible()
     expect(other.locator(".lesson [role=status]")).to_have_text("About the weights. How much of “moon” goes to “moon”?")
     expect(other.locator(".lesson nav")).to_be_hidden()
@@ -146,11 +146,11 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     assert not has_arrived("0.63")
     field = other.get_by_label("How much")
     field.fill("0.1")
-    acted(other, lambda: field.press("Enter"))
+    act_and_settle(other, lambda: field.press("Enter"))
     expect(other.locator(".lesson .reply")).to_contain_text("The right number is larger.")
     assert not has_arrived("0.63")
     other.get_by_label("How much").fill("0,65")
-    acted(other, lambda: other.keyboard.press("Enter"))
+    act_and_settle(other, lambda: other.keyboard.press("Enter"))
     expect(other.locator(".lesson .reply")).to_contain_text("Yes: 0.63")
     expect(other.locator(".lesson td.truth")).to_have_text("0.63 (the answer)")
     assert has_arrived("0.63")
@@ -158,10 +158,12 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     # Two lessons in a file form a path, whose progress is separate from the Lab's.
     lesson = (tmp_path / "one.md").read_text(encoding="utf-8")
     (tmp_path / "two.md").write_text(lesson + lesson.replace("About the weights", "Once more"), encoding="utf-8")
-    acted(page, lambda: page.goto(f"{server}/lessons"))
+    act_and_settle(page, lambda: page.goto(f"{server}/lessons"))
     page.get_by_text("Open a state or lessons", exact=True).click()
-    acted(page, lambda: page.locator("[data-testid=stFileUploader] input").set_input_files(tmp_path / "two.md"))
+    act_and_settle(
+        page, lambda: page.locator("[data-testid=stFileUploader] input").set_input_files(tmp_path / "two.md")
+    )
     expect(page.locator(".lesson nav p")).to_have_text("0 of 2 lessons done")
     page.get_by_role("button", name="Skip").click()
     expect(page.get_by_role("heading", name="2. Once more")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)

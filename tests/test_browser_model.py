@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conftest import ROOT, acted, cell_of, click_cell, painted, turned
+from conftest import ROOT, act_and_settle, chosen_cell_line, click_cell, painted_numbers, set_control
 from playwright.sync_api import Page, expect
 from test_browser import query
 
-from attention import Model, Trace, WhatIf, explain
+from attention import Model, Override, Trace, explain
 from pages.ui.knobs.table import DEFAULTS
 
 pytestmark = pytest.mark.browser
@@ -20,31 +20,31 @@ TEXT = DEFAULTS["text"]
 
 
 def traced(temperature: float = 1.0) -> Trace:
-    return Model(str(ROOT / "models" / "all-MiniLM-L6-v2"), TEXT, config=WhatIf(temperature=temperature)).trace()
+    return Model(str(ROOT / "models" / "all-MiniLM-L6-v2"), TEXT, config=Override(temperature=temperature)).trace()
 
 
 def test_real_model_is_read_overridden_and_shared(open_page: Open, server: str) -> None:
     base = traced()
     page = open_page(f"{server}/?source=model")
-    np.testing.assert_allclose(painted(page, 1), base.layers[0].matrix("weights", 0).numpy(), atol=1e-6)
+    np.testing.assert_allclose(painted_numbers(page, 1), base.layers[0].matrix("weights", 0).numpy(), atol=1e-6)
     ticks = page.evaluate("document.querySelectorAll('.js-plotly-plot')[1].layout.yaxis.ticktext")
     assert [tick.split(" ")[-1] for tick in ticks][:3] == list(base.tokens[:3])
-    acted(page, lambda: click_cell(page, 1, row=4, column=3))
+    act_and_settle(page, lambda: click_cell(page, 1, row=4, column=3))
     explained = explain(base, "weights", 0, 0, 4, 3)
-    assert cell_of(page).endswith(f"= {explained.shown}")
+    assert chosen_cell_line(page).endswith(f"= {explained.shown}")
     expect(page.locator(".answer .how")).to_contain_text(explained.short)
 
-    turned(page, "layer", "4")
-    turned(page, "head", "5")
-    np.testing.assert_allclose(painted(page, 1), base.layers[4].matrix("weights", 5).numpy(), atol=1e-6)
-    acted(page, lambda: page.locator(".hand [name=temperature]").press("PageUp"))
+    set_control(page, "layer", "4")
+    set_control(page, "head", "5")
+    np.testing.assert_allclose(painted_numbers(page, 1), base.layers[4].matrix("weights", 5).numpy(), atol=1e-6)
+    act_and_settle(page, lambda: page.locator(".hand [name=temperature]").press("PageUp"))
     warm = float(query(page)["temperature"])
     assert warm > 1
-    np.testing.assert_allclose(painted(page, 1), traced(warm).layers[4].matrix("weights", 5).numpy(), atol=1e-6)
+    np.testing.assert_allclose(painted_numbers(page, 1), traced(warm).layers[4].matrix("weights", 5).numpy(), atol=1e-6)
     expect(page.get_by_text(f"What if, this head only: temperature {warm:g} instead of")).to_be_visible()
     expected_query = {"source": "model", "q": "4", "k": "3", "layer": "4", "head": "5"}
     assert expected_query.items() <= query(page).items()
 
     other = open_page(page.url, fresh=True)
-    np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
-    assert cell_of(other) == cell_of(page)
+    np.testing.assert_array_equal(painted_numbers(other, 1), painted_numbers(page, 1))
+    assert chosen_cell_line(other) == chosen_cell_line(page)

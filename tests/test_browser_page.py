@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import numpy as np
 import pytest
-from conftest import ROOT, acted, click_cell, in_theme, painted, settled
+from conftest import ROOT, act_and_settle, click_cell, painted_numbers, set_theme, wait_until_settled
 from playwright.sync_api import BrowserContext, Page, expect
 
 from attention import STEPS
@@ -78,11 +78,11 @@ def test_phone_menu_marks_the_open_page_and_needs_one_tap(open_page: Open, serve
         expect(menu.locator("[aria-current=page]")).to_have_text(name)
         # Its upper and lower edges are clipped.
         expect(menu.locator("[aria-current=page]")).to_be_in_viewport(ratio=0.8)
-    settled(page)
+    wait_until_settled(page)
     page.goto(f"{server}/training")  # opened by address; its link is not among the first
     expect(menu.locator("[aria-current=page]")).to_have_text("Training")
     expect(menu.locator("[aria-current=page]")).to_be_in_viewport(ratio=0.8)
-    settled(page)
+    wait_until_settled(page)
     # As React hides drawn elements until their neighbours have been fetched.
     opened = menu.locator("[aria-current=page]")
     opened.evaluate("(link) => { link.style.display = 'none'; link.closest('.st-key-menu').scrollLeft = 0; }")
@@ -131,7 +131,7 @@ def test_menu_link_opens_pages_and_tabs_with_the_whole_state(open_page: Open, se
     link = page.locator(".st-key-menu").get_by_role("link", name="Heads", exact=True)
     link.dispatch_event("pointerdown")
     assert "word199" in (link.get_attribute("href") or "")
-    acted(page, link.click)
+    act_and_settle(page, link.click)
     page.wait_for_url(lambda url: urlsplit(url).path == "/heads")
     assert parse_qs(urlsplit(page.url).query) == {"text": [long], "d_model": ["32"]}
     context: BrowserContext = page.context
@@ -171,7 +171,7 @@ def test_every_page_passes_axe_without_shifts_or_repeated_knobs(open_page: Open,
     page.evaluate(AXE)
     # Themes differ in colours only: the dark theme needs only the rules about colours.
     for theme, only in (("light", {}), ("dark", {"runOnly": ["color-contrast", "link-in-text-block"]})):
-        in_theme(page, theme)
+        set_theme(page, theme)
         violations = page.evaluate(
             """(only) => axe.run({...only, resultTypes: ['violations'], preload: false}).then(({violations}) => violations.flatMap(({id, nodes}) =>
                 nodes.map((node) => [id, node.target.join(' '), node.failureSummary])))""",
@@ -196,17 +196,17 @@ def test_mask_grid_tick_keeps_keyboard_focus_in_its_cell(open_page: Open, server
     page.wait_for_function(focused)
 
     def hidden() -> set[tuple[int, ...]]:
-        return {tuple(place) for place in np.argwhere(np.isnan(painted(page, 1))).tolist()}
+        return {tuple(place) for place in np.argwhere(np.isnan(painted_numbers(page, 1))).tolist()}
 
     hidden_sets = [hidden()]
     for _ in range(2):
-        acted(page, lambda: page.keyboard.press("Space"))
+        act_and_settle(page, lambda: page.keyboard.press("Space"))
         assert page.evaluate(focused)
         hidden_sets.append(hidden())
         page.keyboard.press("ArrowDown")
     (first,), (second,) = (earlier ^ later for earlier, later in pairwise(hidden_sets))
     assert second == (first[0] + 1, first[1])
-    acted(
+    act_and_settle(
         page, lambda: click_cell(page, 0, row=first[0], column=first[1])
     )  # the grid does not undo an edit from the map
     assert hidden() ^ hidden_sets[0] == {second}

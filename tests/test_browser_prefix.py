@@ -12,14 +12,14 @@ import pytest
 from conftest import (
     FRAMED_BY,
     HUB,
-    acted,
-    cell_of,
+    act_and_settle,
+    chosen_cell_line,
     click_cell,
     free_port,
-    painted,
-    settled,
-    turned,
-    watched,
+    instrument,
+    painted_numbers,
+    set_control,
+    wait_until_settled,
 )
 from playwright.sync_api import Browser, Frame, Page, expect
 from shell import Shell, frame_of, running_shell
@@ -53,24 +53,24 @@ def copied(tab: Page, lab: Frame) -> str:
 
 def go(lab: Frame, title: str) -> None:
     """Opens a page by its link in the menu."""
-    acted(lab, lab.locator(".st-key-menu").get_by_role("link", name=title, exact=True).click)
+    act_and_settle(lab, lab.locator(".st-key-menu").get_by_role("link", name=title, exact=True).click)
     expect(lab.get_by_role("heading", level=1, name=title)).to_be_visible()
 
 
 def pictures(lab: Frame) -> list[np.ndarray]:
     """The numbers of all maps of a page."""
     kinds = lab.locator(".js-plotly-plot").evaluate_all("(all) => all.map(({ data }) => data[0].type)")
-    return [painted(lab, index) for index, kind in enumerate(kinds) if kind == "heatmap"]
+    return [painted_numbers(lab, index) for index, kind in enumerate(kinds) if kind == "heatmap"]
 
 
 def no_file_is_missing(shell: Shell) -> None:
-    assert [request for request in shell.asked() if request[1] >= 400] == []
+    assert [request for request in shell.requests() if request[1] >= 400] == []
 
 
 def opens_the_same(open_page: Open, link: str, lab: Frame) -> None:
     """Asserts that a copied link opens the state and the numbers of its page."""
     other = frame_of(open_page(link, figure=False))
-    settled(other)
+    wait_until_settled(other)
     assert urlsplit(other.url).path == urlsplit(lab.url).path
     assert state(other.url) == state(lab.url)
     for expected, actual in zip(pictures(lab), pictures(other), strict=True):
@@ -80,13 +80,13 @@ def opens_the_same(open_page: Open, link: str, lab: Frame) -> None:
 def test_lab_and_heads_update_the_address_of_their_host(open_page: Open, shell: Shell) -> None:
     tab = open_page(f"{shell.home}/?{LINK}", fresh=True, figure=False, **CLIPBOARD)
     lab = frame_of(tab)
-    settled(lab)
+    wait_until_settled(lab)
     assert lab.url == f"{shell.home}/~/+/?{LINK}"
-    np.testing.assert_array_equal(painted(lab, 1), CAUSAL.weights[0].numpy())
+    np.testing.assert_array_equal(painted_numbers(lab, 1), CAUSAL.weights[0].numpy())
     # A click explains, a knob changes; the host learns both from Streamlit's message, and Copy link gives its address.
-    acted(lab, lambda: click_cell(lab, 1, row=4, column=1))
-    assert cell_of(lab).startswith("weights · query 4 the → key 1 cat")
-    turned(lab, "seed", "7")
+    act_and_settle(lab, lambda: click_cell(lab, 1, row=4, column=1))
+    assert chosen_cell_line(lab).startswith("weights · query 4 the → key 1 cat")
+    set_control(lab, "seed", "7")
     assert state(tab.url) == {"text": [TEXT], "mask": ["causal"], "q": ["4"], "k": ["1"], "seed": ["7"]}
     queries = tab.evaluate(
         "messages.filter(({ type }) => type === 'SET_QUERY_PARAM').map((message) => message.queryParams)"
@@ -94,17 +94,17 @@ def test_lab_and_heads_update_the_address_of_their_host(open_page: Open, shell: 
     assert state(queries[-1]) == state(lab.url)
     assert copied(tab, lab) == tab.url
     opens_the_same(open_page, tab.url, lab)
-    acted(lab, lambda: lab.evaluate("history.back()"))
+    act_and_settle(lab, lambda: lab.evaluate("history.back()"))
     tab.wait_for_function("!location.search.includes('seed')")
-    np.testing.assert_array_equal(painted(lab, 1), CAUSAL.weights[0].numpy())
+    np.testing.assert_array_equal(painted_numbers(lab, 1), CAUSAL.weights[0].numpy())
     # A click on a head opens it in the Lab.
     go(lab, "Heads")
-    turned(lab, "seed", "6")
+    set_control(lab, "seed", "6")
     opens_the_same(open_page, copied(tab, lab), lab)
     panel = lab.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[1]")
-    acted(lab, lambda: click_cell(lab, 0, row=panel["y"] + 2, column=panel["x"] + 1))
+    act_and_settle(lab, lambda: click_cell(lab, 0, row=panel["y"] + 2, column=panel["x"] + 1))
     expect(lab.get_by_role("heading", level=1, name="Attention Lab")).to_be_visible()
-    assert cell_of(lab).startswith("weights · query 2 sat → key 1 cat")
+    assert chosen_cell_line(lab).startswith("weights · query 2 sat → key 1 cat")
     assert (urlsplit(tab.url).path, state(tab.url)["head"]) == ("/", ["1"])
     no_file_is_missing(shell)
 
@@ -112,35 +112,35 @@ def test_lab_and_heads_update_the_address_of_their_host(open_page: Open, shell: 
 def test_other_pages_update_the_address_of_their_host(open_page: Open, shell: Shell) -> None:
     tab = open_page(f"{shell.home}/masks?{LINK}", fresh=True, figure=False, **CLIPBOARD)
     lab = frame_of(tab)
-    settled(lab)
+    wait_until_settled(lab)
     for title, maps in (("Masks", 6), ("Compare", 3), ("Softmax", 1)):
         if title != "Masks":
             go(lab, title)
         assert len(pictures(lab)) == maps, title
         if title != "Softmax":
-            acted(lab, lambda: click_cell(lab, 1, row=5, column=2))
+            act_and_settle(lab, lambda: click_cell(lab, 1, row=5, column=2))
             expect(lab.locator(".answer [name=q]")).to_have_value("5")
             expect(lab.locator(".answer [name=k]")).to_have_value("2")
-        turned(lab, "seed", str(maps))
+        set_control(lab, "seed", str(maps))
         assert f"seed={maps}" in unquote(tab.url)  # on Compare, the seed of the second state
         opens_the_same(open_page, copied(tab, lab), lab)
     go(lab, "Training")
     seed = lab.locator(".st-key-train_knobs").get_by_label("Seed", exact=True)
     seed.fill("1")
-    acted(lab, lambda: seed.press("Enter"))
+    act_and_settle(lab, lambda: seed.press("Enter"))
     assert state(tab.url)["train_seed"] == ["1"]
     opens_the_same(open_page, copied(tab, lab), lab)
     go(lab, "Lessons")
-    acted(lab, lab.get_by_role("button", name="Skip", exact=True).click)
+    act_and_settle(lab, lab.get_by_role("button", name="Skip", exact=True).click)
     opens_the_same(open_page, copied(tab, lab), lab)
     go(lab, "Reference")
-    turned(lab, "d_model", "128")
+    set_control(lab, "d_model", "128")
     opens_the_same(open_page, copied(tab, lab), lab)
     no_file_is_missing(shell)
 
 
 def test_cold_page_below_a_prefix_loads_each_file_once(browser: Browser, shell: Shell) -> None:
-    context = watched(browser.new_context(viewport={"width": 390, "height": 844}))
+    context = instrument(browser.new_context(viewport={"width": 390, "height": 844}))
     page, complaints = context.new_page(), list[str]()
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda line: complaints.append(f"{line.text} {line.location}") if line.type == "error" else None)
@@ -149,7 +149,7 @@ def test_cold_page_below_a_prefix_loads_each_file_once(browser: Browser, shell: 
     expect(lab.locator(".js-plotly-plot .xtick").first).to_be_visible()
     expect(lab.locator("[data-testid=stApp][data-painted]")).to_have_count(1)
     context.close()
-    times = Counter(address for address, _ in shell.asked())
+    times = Counter(address for address, _ in shell.requests())
     no_file_is_missing(shell)
     assert not complaints
     assert sum("/app/static/" in address for address in times) > 20
@@ -160,8 +160,8 @@ def test_cold_page_below_a_prefix_loads_each_file_once(browser: Browser, shell: 
 def test_hub_page_follows_its_space_and_informs_no_other_site(framed: Callable[..., Page]) -> None:
     page = framed(HUB, f"?{LINK}&__sign=secret", strict=False)
     lab = page.frames[1]
-    settled(lab)
-    turned(lab, "seed", "7")
+    wait_until_settled(lab)
+    set_control(lab, "seed", "7")
     page.wait_for_function("heard.some((message) => message.queryString?.endsWith('&seed=7') && message.hash === '')")
     go(lab, "Heads")
     page.wait_for_function(
@@ -175,6 +175,6 @@ def test_hub_page_follows_its_space_and_informs_no_other_site(framed: Callable[.
     expect(lab.locator(".hand [name=seed]")).to_have_value("7")
 
     page = framed(FRAMED_BY, f"?{LINK}#/heads", strict=False)
-    settled(page.frames[1])
+    wait_until_settled(page.frames[1])
     expect(page.frames[1].get_by_role("heading", level=1, name="Attention Lab")).to_be_visible()
     assert not page.evaluate("heard.some((message) => message.queryString !== undefined)")

@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-from conftest import cell_of, click_cell, free_port, painted, settled
+from conftest import chosen_cell_line, click_cell, free_port, painted_numbers, wait_until_settled
 from playwright.sync_api import expect
 from replicas import Replicas, Visitor
 from test_browser import CAUSAL, LINK
@@ -117,9 +117,9 @@ def test_every_page_works_under_the_policy_with_compressed_cached_scripts(replic
     expect(page.locator(".answer .side.q code")).to_have_text("the")
     click_cell(page, 1, row=4, column=1)
     expect(page.locator(".answer .side.k code")).to_have_text("cat")
-    assert cell_of(page).startswith("weights · query 4 the → key 1 cat")
-    np.testing.assert_array_equal(painted(page, 1), CAUSAL.weights[0].numpy())
-    settled(page)  # the click is followed by a full run, which redraws the button
+    assert chosen_cell_line(page).startswith("weights · query 4 the → key 1 cat")
+    np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[0].numpy())
+    wait_until_settled(page)  # the click is followed by a full run, which redraws the button
     with page.expect_download() as coming:
         page.get_by_role("link", name="Download CSV").click()
     assert coming.value.suggested_filename.endswith(".csv")

@@ -13,11 +13,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import safetensors.numpy
-from conftest import acted, cell_of, click_cell, painted, settled
+from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, wait_until_settled
 from playwright.sync_api import Browser, Page, expect
 from test_browser import CAUSAL, LINK, TEXT, Open
 
-from attention.pictures.layout import CHOSEN
+from attention.pictures.layout import CHOSEN_COLOR
 
 pytestmark = pytest.mark.browser
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
@@ -35,7 +35,7 @@ def test_copy_link_copies_the_address_and_confirms(open_page: Open, server: str)
     page = open_page(f"{server}/?{LINK}&share=softmax1", **CLIPBOARD)  # under the former name of a key
     page.wait_for_function("location.search.includes('&normalizer=softmax1')")
     entries = page.evaluate("history.length")
-    acted(page, lambda: click_cell(page, 1, row=3, column=1))
+    act_and_settle(page, lambda: click_cell(page, 1, row=3, column=1))
     page.wait_for_function("location.search.includes('k=1')")
     assert page.evaluate("history.length") == entries + 1
     copy(page)
@@ -43,8 +43,8 @@ def test_copy_link_copies_the_address_and_confirms(open_page: Open, server: str)
     expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")
     assert clipboard(page) == page.url
     other = open_page(clipboard(page), fresh=True)
-    np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
-    assert cell_of(other) == cell_of(page)
+    np.testing.assert_array_equal(painted_numbers(other, 1), painted_numbers(page, 1))
+    assert chosen_cell_line(other) == chosen_cell_line(page)
     read = page.evaluate_handle("navigator.clipboard")  # also without the clipboard API of secure pages
     read.evaluate("(clipboard) => clipboard.writeText('')")
     page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
@@ -53,7 +53,7 @@ def test_copy_link_copies_the_address_and_confirms(open_page: Open, server: str)
     assert read.evaluate("(clipboard) => clipboard.readText()") == page.url
     # A link for projection, with the picked knobs.
     page.get_by_role("button", name="Share", exact=True).click()
-    acted(page, page.get_by_role("button", name="seed", exact=True).click)
+    act_and_settle(page, page.get_by_role("button", name="seed", exact=True).click)
     page.get_by_role("button", name="Copy link for a projector").click()
     expect(page.get_by_text("Link copied.")).to_be_visible()
     link = read.evaluate("(clipboard) => clipboard.readText()")
@@ -75,7 +75,7 @@ def test_embedded_page_shows_figure_and_knobs_without_a_menu(open_page: Open, se
 
 def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: str, tmp_path: Path) -> None:
     page = open_page(f"{server}/masks?{LINK}&temperature=0.5&seed=4", **CLIPBOARD)
-    acted(page, lambda: page.get_by_role("button", name="Share").click())
+    act_and_settle(page, lambda: page.get_by_role("button", name="Share").click())
     copy(page, "Copy locked link")
     expect(page.locator(".st-key-copy_more [role=status]")).to_have_text("Link without knobs copied.")
     assert clipboard(page) == f"{page.url}&lock=1"
@@ -88,10 +88,12 @@ def test_embed_code_locked_link_and_saved_state_work(open_page: Open, server: st
     saved.value.save_as(tmp_path / "state.json")
     other = open_page(server, fresh=True)
     other.get_by_text("Open a state or lessons", exact=True).click()
-    acted(other, lambda: other.locator("[data-testid=stFileUploader] input").set_input_files(tmp_path / "state.json"))
+    act_and_settle(
+        other, lambda: other.locator("[data-testid=stFileUploader] input").set_input_files(tmp_path / "state.json")
+    )
     expect(other.get_by_role("heading", name="Masks")).to_be_visible()
-    settled(other)
-    np.testing.assert_array_equal(painted(other, 2), painted(page, 2))
+    wait_until_settled(other)
+    np.testing.assert_array_equal(painted_numbers(other, 2), painted_numbers(page, 2))
     other.wait_for_function("location.search.includes('temperature=0.5') && location.search.includes('seed=4')")
     assert "mask=causal" in other.url
 
@@ -112,11 +114,11 @@ def name_of(page: Page, name: str) -> str:
 
 def test_maps_are_saved_in_the_requested_format_and_width(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}&head=2&q=3&k=2")
-    acted(page, page.get_by_role("button", name="Save as a picture").click)
+    act_and_settle(page, page.get_by_role("button", name="Save as a picture").click)
     expect(page.get_by_role("radio", name="A weights")).to_be_checked()  # the map of the chosen cell
     assert name_of(page, "SVG") == "weights-L0-H2-q3-k2.svg"
     page.get_by_label("Width in cm").fill("8")
-    acted(page, lambda: page.keyboard.press("Enter"))
+    act_and_settle(page, lambda: page.keyboard.press("Enter"))
     svg = ElementTree.fromstring(saved(page, "SVG"))
     assert float(svg.attrib["width"].removesuffix("pt")) / 72 * 2.54 == pytest.approx(8, abs=0.01)
     texts = ["".join(text.itertext()).strip() for text in svg.iter("{http://www.w3.org/2000/svg}text")]
@@ -127,20 +129,20 @@ def test_maps_are_saved_in_the_requested_format_and_width(open_page: Open, serve
     assert saved(page, "PNG").startswith(b"\x89PNG")
     page.get_by_role("radio", name="All side by side").click()
     expect(page.get_by_text("With titles")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     assert name_of(page, "PDF") == "scores-weights-output-L0-H2-q3-k2.pdf"
     combined = saved(page, "SVG").decode()
-    assert CHOSEN in combined
+    assert CHOSEN_COLOR in combined
     assert all(re.search(rf">{symbol}</text>", combined) for symbol in "SAO")
     assert saved(page, "HTML").count(b'role="figure"') == 3
-    acted(page, lambda: page.get_by_text("With the outlines (cross)").click())
+    act_and_settle(page, lambda: page.get_by_text("With the outlines (cross)").click())
     assert name_of(page, "SVG") == "scores-weights-output-L0-H2.svg"
-    assert CHOSEN not in saved(page, "SVG").decode()
+    assert CHOSEN_COLOR not in saved(page, "SVG").decode()
 
 
 def test_saved_numbers_and_code_match_the_page(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/heads?{LINK}&head=1")
-    acted(page, lambda: page.get_by_role("button", name="Share").click())
+    act_and_settle(page, lambda: page.get_by_role("button", name="Share").click())
     arrays = np.load(BytesIO(saved(page, "All steps (.npz)")))
     np.testing.assert_array_equal(arrays["L0.weights"], CAUSAL.weights.numpy())
     assert list(arrays["tokens"]) == TEXT.split()
@@ -157,7 +159,7 @@ def test_saved_html_figure_opens_without_a_network(
     open_page: Open, server: str, tmp_path: Path, browser: Browser
 ) -> None:
     page = open_page(f"{server}/masks?{LINK}")
-    acted(page, lambda: page.locator(".st-key-masks_maps_save button").click())
+    act_and_settle(page, lambda: page.locator(".st-key-masks_maps_save button").click())
     (tmp_path / "mask.html").write_bytes(saved(page, "HTML"))
     context = browser.new_context(offline=True)
     alone = context.new_page()

@@ -8,13 +8,21 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import numpy as np
 import pytest
 import torch
-from conftest import acted, cell_of, in_theme, painted, settled, turned, watch_runs
+from conftest import (
+    act_and_settle,
+    chosen_cell_line,
+    painted_numbers,
+    set_control,
+    set_theme,
+    wait_until_settled,
+    watch_runs,
+)
 from playwright.sync_api import Page, expect
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
 from attention.formula.shares import SHARES
 from attention.lessons import softmax
-from attention.lessons.scaling import measured
+from attention.lessons.scaling import measure
 
 pytestmark = pytest.mark.browser
 
@@ -39,8 +47,8 @@ def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(o
         assert painted_y(page, 1, i) == shares.tolist()
     assert painted_y(page, 2, 0) == spread.variance.tolist()
     assert painted_y(page, 3, 0) == spread.entropy.tolist()
-    scaling = measured(TypedText("a b c", AttentionConfig(mask="causal")))
-    np.testing.assert_array_equal(painted(page, 4)[:3, :3], scaling.weights[0, 0])
+    scaling = measure(TypedText("a b c", AttentionConfig(mask="causal")))
+    np.testing.assert_array_equal(painted_numbers(page, 4)[:3, :3], scaling.weights[0, 0])
     heights = page.evaluate(
         "[...document.querySelectorAll('.js-plotly-plot')[1].querySelectorAll('.bars .point path')].map((bar) => bar.getBBox().height)"
     )
@@ -53,7 +61,7 @@ def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(o
     expect(page.get_by_text("overflows")).to_have_count(0)
     slider = page.get_by_role("slider", name="Multiply your numbers by")
     slider.focus()
-    acted(page, lambda: slider.press("ArrowRight"))
+    act_and_settle(page, lambda: slider.press("ArrowRight"))
     expect(page.get_by_text("The naive softmax overflows")).to_be_visible()
     expect(page.get_by_text("inf (infinity)").first).to_be_visible()
     assert "softmax_factor" not in page.url  # 200 is the default
@@ -69,7 +77,7 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
             page.keyboard.press("Enter")
             expect(page.locator(".shares .share")).to_have_count(len(row))
             expect(output).to_have_text("9.74")  # another row keeps the temperature
-            settled(page)
+            wait_until_settled(page)
         watch_runs(page)
         temperatures = []
         for place in (0, 57, 113, 150, 200):
@@ -116,7 +124,7 @@ def test_softmax_lines_are_readable_in_both_themes_and_on_phones(open_page: Open
     assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
     for scheme in ("dark", "light"):
-        in_theme(page, scheme)
+        set_theme(page, scheme)
         line, tick, ground = page.evaluate(
             """() => [getComputedStyle(document.querySelector('.js-plotly-plot .js-line')).stroke,
                       getComputedStyle(document.querySelector('.js-plotly-plot .ytick text')).fill,
@@ -151,21 +159,21 @@ def test_reference_typesets_every_step_and_opens_it_in_the_lab(open_page: Open, 
     tab.close()
     card.click()
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     link = {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
     assert link == {"text": "a b c", "heads": "2", "mask": "causal", "step": "scaled_scores"}
-    assert find_step("scaled_scores").name in cell_of(page)
+    assert find_step("scaled_scores").name in chosen_cell_line(page)
 
 
 def test_lab_step_and_head_return_from_a_page_without_pickers(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?step=scores&q=1")
-    turned(page, "head", "2")
+    set_control(page, "head", "2")
     page.get_by_role("link", name="Softmax").click()
     expect(page.get_by_role("heading", name="Why we scale")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("link", name="Lab", exact=True).click()
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
-    settled(page)
-    assert "scores · query 1" in cell_of(page)
+    wait_until_settled(page)
+    assert "scores · query 1" in chosen_cell_line(page)
     link = {key: values[0] for key, values in parse_qs(urlsplit(page.url).query).items()}
     assert link == {"step": "scores", "head": "2", "q": "1"}

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import acted, click_cell, painted, settled
+from conftest import act_and_settle, click_cell, painted_numbers, wait_until_settled
 from playwright.sync_api import Locator, Page, expect
 from test_browser import query
 
@@ -24,22 +24,22 @@ IDENTITY = ((1.0, 0.0), (0.0, 1.0))
 
 def test_mask_click_hides_a_cell_and_the_link_carries_it(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?{urlencode({'text': TEXT})}")
-    acted(page, lambda: click_cell(page, 0, row=2, column=4))
+    act_and_settle(page, lambda: click_cell(page, 0, row=2, column=4))
     expected = np.ones((6, 6))
     expected[2, 4] = 0
-    np.testing.assert_array_equal(painted(page, 0), expected)
-    acted(page, lambda: click_cell(page, 0, row=2, column=4))  # a second click allows it again
-    assert painted(page, 0).all()
-    acted(page, lambda: click_cell(page, 0, row=2, column=4))
+    np.testing.assert_array_equal(painted_numbers(page, 0), expected)
+    act_and_settle(page, lambda: click_cell(page, 0, row=2, column=4))  # a second click allows it again
+    assert painted_numbers(page, 0).all()
+    act_and_settle(page, lambda: click_cell(page, 0, row=2, column=4))
     link = query(page)
     assert link["mask"] == "custom"
     trace = TypedText(TEXT, AttentionConfig(mask="custom", cells=link["cells"])).trace()
     assert not trace.layers[0].weights[:, 2, 4].any()
-    np.testing.assert_array_equal(painted(page, 2), trace.layers[0].weights[0].numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 2), trace.layers[0].weights[0].numpy())
     page.get_by_role("link", name="Lab").click()
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
-    settled(page)
-    np.testing.assert_array_equal(painted(page, 1), trace.layers[0].weights[0].numpy())
+    wait_until_settled(page)
+    np.testing.assert_array_equal(painted_numbers(page, 1), trace.layers[0].weights[0].numpy())
 
 
 def test_masks_page_opens_on_causal_and_obeys_its_address(open_page: Open, server: str) -> None:
@@ -50,15 +50,15 @@ def test_masks_page_opens_on_causal_and_obeys_its_address(open_page: Open, serve
     assert "mask=causal" in (link.get_attribute("href") or "")
     page.mouse.up()
     expect(page.get_by_role("button", name="causal", pressed=True)).to_be_visible()
-    settled(page)
-    np.testing.assert_array_equal(painted(page, 0), masks.causal(6, 6).numpy())
+    wait_until_settled(page)
+    np.testing.assert_array_equal(painted_numbers(page, 0), masks.causal(6, 6).numpy())
     page.wait_for_function("location.search.includes('mask=causal')")
-    acted(page, lambda: page.get_by_role("group", name="Mask").get_by_role("button", name="none").click())
+    act_and_settle(page, lambda: page.get_by_role("group", name="Mask").get_by_role("button", name="none").click())
     expect(page.get_by_role("button", name="none", pressed=True)).to_be_visible()
-    assert painted(page, 0).all()
+    assert painted_numbers(page, 0).all()
     page.wait_for_function("!location.search.includes('mask=')")
     other = open_page(page.url, fresh=True)
-    assert painted(other, 0).all()
+    assert painted_numbers(other, 0).all()
 
 
 STILL = """async (element) => {
@@ -84,7 +84,7 @@ def unfold(page: Page) -> None:
     """Opens the editor of the matrices."""
     page.get_by_text("Your matrices:").click()
     expect(page.get_by_role("tab").first).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
 
 
 def test_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) -> None:
@@ -96,28 +96,28 @@ def test_tensor_pasted_from_a_terminal_is_painted(open_page: Open, server: str) 
         page.get_by_label("Paste Q", exact=True).fill("tensor([[1., 0.],\n        [0., 1.]], grad_fn=<MmBackward0>)")
         page.keyboard.press("Control+Enter")
 
-    acted(page, paste)
+    act_and_settle(page, paste)
     layer = Matrices(query=IDENTITY, key=IDENTITY, value=((1.0, 2.0), (3.0, 4.0))).trace().layers[0]
-    np.testing.assert_allclose(painted(page, 1), layer.weights[0].numpy(), rtol=1e-6)
+    np.testing.assert_allclose(painted_numbers(page, 1), layer.weights[0].numpy(), rtol=1e-6)
     assert query(page)["query"] == "1,0;0,1"
 
 
 def test_typed_and_uploaded_matrices_are_painted_beside_the_editor(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=matrices")
     unfold(page)
-    scores = painted(page, 0)
+    scores = painted_numbers(page, 0)
     focus(page, page.locator("[data-testid=stDataFrame] canvas").first, x=120)
     page.keyboard.type("5")
     expect(page.locator("#portal input, #portal textarea").first).to_be_visible()
-    acted(page, lambda: page.keyboard.press("Enter"))
+    act_and_settle(page, lambda: page.keyboard.press("Enter"))
     assert query(page)["x"] == "5,0,0;0,1,0;1,1,0;0,0,1"
-    assert painted(page, 0)[0, 0] == 25 * scores[0, 0]
+    assert painted_numbers(page, 0)[0, 0] == 25 * scores[0, 0]
 
     def paste() -> None:
         page.get_by_label("Paste X", exact=True).fill("1,2,3")
         page.keyboard.press("Control+Enter")
 
-    acted(page, paste)
+    act_and_settle(page, paste)
     expect(page.get_by_text("Your matrices: X 1 × 3 · W_Q 3 × 3")).to_be_visible()
     expect(page.get_by_label("Paste X", exact=True)).to_be_visible()
     page.get_by_text("Your matrices:").click()
@@ -128,46 +128,46 @@ def test_typed_and_uploaded_matrices_are_painted_beside_the_editor(open_page: Op
     file = BytesIO()
     np.save(file, np.eye(4, 3) * 2)
     upload = {"name": "x.npy", "mimeType": "application/octet-stream", "buffer": file.getvalue()}
-    acted(page, lambda: page.locator(".st-key-matrices_file_x input[type=file]").set_input_files([upload]))
+    act_and_settle(page, lambda: page.locator(".st-key-matrices_file_x input[type=file]").set_input_files([upload]))
     expect(page.get_by_label("Paste X", exact=True)).to_have_value("2,0,0;0,2,0;0,0,2;0,0,0")
-    settled(page)
-    assert not painted(page, 0)[3].any()
+    wait_until_settled(page)
+    assert not painted_numbers(page, 0)[3].any()
 
 
 def test_mismatched_matrices_are_resized_to_fit(open_page: Open, server: str) -> None:
     link = urlencode({"source": "matrices", "x": "1,2;3,4"})
     page = open_page(f"{server}/?{link}", figure=False, viewport={"width": 390, "height": 844})
     page.get_by_role("button", name="Resize the others to fit X").click()
-    settled(page)
+    wait_until_settled(page)
     page.wait_for_function("location.search.includes('w_q=2')")
     assert query(page)["w_q"] == "2,0,2;2,0,0"
     layer = Matrices(
         x=((1, 2), (3, 4)), w_q=((2, 0, 2), (2, 0, 0)), w_k=((2, 2, 2), (0, 2, 1)), w_v=((1, 1, 0), (0, 1, 1))
     ).trace()
-    np.testing.assert_allclose(painted(page, 0), layer.layers[0].scores[0].numpy())
+    np.testing.assert_allclose(painted_numbers(page, 0), layer.layers[0].scores[0].numpy())
     expect(page.get_by_label("Paste X", exact=True)).to_be_hidden()  # collapsed: nothing is wrong any more
     other = open_page(page.url, fresh=True)
-    np.testing.assert_array_equal(painted(other, 0), painted(page, 0))
+    np.testing.assert_array_equal(painted_numbers(other, 0), painted_numbers(page, 0))
 
 
 def test_notebook_continues_as_matrices_that_travel_in_the_link(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?source=notebook&notebook=self-attention-class&q=2&k=1")
-    weights = painted(page, 1)
-    acted(page, lambda: page.get_by_role("button", name="Continue with these matrices").click())
+    weights = painted_numbers(page, 1)
+    act_and_settle(page, lambda: page.get_by_role("button", name="Continue with these matrices").click())
     page.wait_for_function("location.search.includes('w_q=') && location.search.includes('source=matrices')")
-    settled(page)
-    np.testing.assert_allclose(painted(page, 1), weights, atol=1e-6)
+    wait_until_settled(page)
+    np.testing.assert_allclose(painted_numbers(page, 1), weights, atol=1e-6)
     assert query(page)["x"] == "1.16,0.23;0.57,1.36;4.41,-2.16"
     assert (query(page)["q"], query(page)["k"]) == ("2", "1")
     other = open_page(page.url, fresh=True)
-    np.testing.assert_array_equal(painted(other, 1), painted(page, 1))
+    np.testing.assert_array_equal(painted_numbers(other, 1), painted_numbers(page, 1))
 
 
 def test_line_of_a_batch_is_picked_and_padded(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': f'{TEXT}' + chr(10) + 'a dog', 'sequence': 1, 'pad': 'true'})}")
     ticks = page.locator(".js-plotly-plot").nth(1).locator(".xtick text").all_text_contents()
     assert ticks == ["a", "dog", "∅", "∅", "∅", "∅"]
-    assert not painted(page, 1)[:, 2:].any()
+    assert not painted_numbers(page, 1)[:, 2:].any()
 
 
 def test_notebook_pages_show_titles_and_links_have_names(open_page: Open, server: str) -> None:
@@ -180,14 +180,14 @@ def test_notebook_pages_show_titles_and_links_have_names(open_page: Open, server
         sequence.click()
         page.get_by_role("option").last.click()
 
-    acted(page, choose_last)
+    act_and_settle(page, choose_last)
     assert query(page) == {"source": "notebook", "notebook": "multi-head", "sequence": "2"}
-    acted(page, page.go_back)
+    act_and_settle(page, page.go_back)
     expect(sequence).to_have_value("1: This is a basic example paragraph.")
 
     def choose_first_notebook() -> None:
         notebook.click()
         page.get_by_role("option").first.click()
 
-    acted(page, choose_first_notebook)
+    act_and_settle(page, choose_first_notebook)
     assert query(page) == {"source": "notebook", "notebook": "heatmaps-unscaled"}

@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import numpy as np
 import pytest
-from conftest import acted, painted, script_address, settled
+from conftest import act_and_settle, painted_numbers, script_address, wait_until_settled
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as TooLong
 from test_browser import Open, query
@@ -34,9 +34,9 @@ def check(page: Page, seed: int, at: int) -> None:
         page.wait_for_function(f"(at) => {{ {STEP} return step() === at; }}", arg=at)
     except TooLong as error:
         pytest.fail(f"not at step {at}, but: {page.evaluate(SEEN)} ({error})")
-    settled(page)
+    wait_until_settled(page)
     weights = Trained("reverse", seed, at=at).trace().layers[0].matrix("weights")
-    np.testing.assert_array_equal(painted(page, 0), weights.numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 0), weights.numpy())
 
 
 def test_film_plays_stops_scrubs_and_is_shared(open_page: Open, server: str) -> None:
@@ -45,7 +45,7 @@ def test_film_plays_stops_scrubs_and_is_shared(open_page: Open, server: str) -> 
     page.evaluate(STOP_WHEN_IT_MOVES)
     page.get_by_role("button", name="Train", exact=True).click()
     expect(page.get_by_role("button", name="Play again")).to_be_visible()
-    settled(page)
+    wait_until_settled(page)
     at = int(query(page)["train_at"])
     assert (
         0 < at <= 100
@@ -53,7 +53,7 @@ def test_film_plays_stops_scrubs_and_is_shared(open_page: Open, server: str) -> 
     check(page, 21, at)
 
     slider = page.get_by_role("slider", name="Step")
-    acted(page, lambda: slider.press("ArrowLeft"))
+    act_and_settle(page, lambda: slider.press("ArrowLeft"))
     assert query(page)["train_at"] == str(at - 4)
     check(page, 21, at - 4)
     expect(page.get_by_text("Training again")).to_have_count(0)
@@ -69,12 +69,12 @@ def test_film_plays_stops_scrubs_and_is_shared(open_page: Open, server: str) -> 
     other = open_page(f"{server}/training?train_seed=22&train_at=33", fresh=True)
     check(other, 22, 33)
     expect(other.get_by_role("button", name="Play again")).to_be_visible()
-    acted(other, other.get_by_role("button", name="Open this model in the Lab").click)
+    act_and_settle(other, other.get_by_role("button", name="Open this model in the Lab").click)
     expect(other.get_by_role("heading", name="Attention Lab")).to_be_visible()
-    settled(other)
+    wait_until_settled(other)
     assert {"source": "trained", "seed": "22", "at": "33"}.items() <= query(other).items()
     weights = Trained("reverse", 22, at=33).trace().layers[0].matrix("weights")
-    np.testing.assert_array_equal(painted(other, 1), weights.numpy())
+    np.testing.assert_array_equal(painted_numbers(other, 1), weights.numpy())
 
 
 def test_late_picture_is_dropped_unless_from_another_session(open_page: Open, server: str) -> None:
@@ -91,7 +91,7 @@ def test_late_picture_is_dropped_unless_from_another_session(open_page: Open, se
                 return [act, session]; }); }""",
         [
             script_address(server, "figure"),
-            [b64encode(pack([], act=act, session=name)).decode() for act, name in wanted],
+            [b64encode(pack([], film_frame=act, session=name)).decode() for act, name in wanted],
         ],
     )
     assert states == [[2, "one"], [2, "one"], [2, "one"], [0, "another"]]

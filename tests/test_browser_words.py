@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from conftest import in_theme, settled
+from conftest import set_theme, wait_until_settled
 from test_browser import Open
 
 from attention import TypedText
@@ -52,11 +52,11 @@ def test_map_text_is_never_cut_off_covered_or_faint(
     path, knobs = link
     page = open_page(f"{server}/{path}?{urlencode({**knobs, 'lock': '1'})}")
     for scheme in ("light", "dark"):
-        in_theme(page, scheme)
+        set_theme(page, scheme)
         for width in (320, 390, 768, 1280) if scheme == "light" else (390,):  # themes differ in colours, not positions
             page.set_viewport_size({"width": width, "height": 900})
             page.wait_for_function(FITTED)
-            settled(page)
+            wait_until_settled(page)
             written: list[dict[str, Any]] = page.evaluate(WRITTEN)
             assert written
             assert [(text["text"], text["away"]) for text in written if text["away"] > 0.5] == []
@@ -93,7 +93,7 @@ def test_weight_cells_show_numbers_like_scores_even_at_200_percent(open_page: Op
     size = {"width": 640, "height": 360, "deviceScaleFactor": 2, "mobile": False}
     session.send("Emulation.setDeviceMetricsOverride", size)
     page.wait_for_function(f"devicePixelRatio === 2 && innerWidth === 640 && {FITTED}")
-    settled(page)
+    wait_until_settled(page)
     weights = TypedText(DEFAULTS["text"]).trace().layers[0].weights[0]
     assert [z for z, _ in page.evaluate(INKS, 1)] == pytest.approx(weights.flatten().tolist(), abs=1e-6)
     session.send("Emulation.clearDeviceMetricsOverride")

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import painted, settled, turned
+from conftest import painted_numbers, set_control, wait_until_settled
 from playwright.sync_api import Page, expect
 from test_browser import Open
 from test_browser_hand import at_once, click, drag, follow
@@ -35,7 +35,7 @@ def zoom(page: Page, index: int, start: tuple[int, int], target: tuple[int, int]
     initial_range = page.evaluate(range_now)
     drag(page, index, start, target)
     page.wait_for_function(f"String({range_now}) !== {str(','.join(f'{end:g}' for end in initial_range))!r}")
-    settled(page)
+    wait_until_settled(page)
 
 
 def check_ticks(axis: dict[str, Any], minimum: int) -> None:
@@ -73,7 +73,7 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
     expect(hover).to_contain_text("query 154 w154")
     expect(hover).to_contain_text("key 104 w104")
 
-    turned(page, "head", "2")  # a knob
+    set_control(page, "head", "2")  # a knob
     assert axes_of_maps(page) == [scores, weights, output]
     follow(page, "temperature", 150)
     assert axes_of_maps(page) == [scores, weights, output]
@@ -88,13 +88,13 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
 
     at_once(page, 0, click((108, 163)) * 2)
     page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[1]._fullLayout.xaxis.range[1] === 299.5")
-    settled(page)
+    wait_until_settled(page)
     assert axes_of_maps(page) == unzoomed
 
 
 def test_python_pooled_maps_zoom_together(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/masks?{urlencode({'text': LONG, 'mask': 'causal'})}")
-    assert painted(page, 2).shape[1] < 300
+    assert painted_numbers(page, 2).shape[1] < 300
     zoom(page, 2, (100, 150), (140, 190))
     page.wait_for_function(
         "[1, 2].every((i) => { const [{dx, dy}] = document.querySelectorAll('.js-plotly-plot')[i].data; return dx === 1 && dy === 1; })"

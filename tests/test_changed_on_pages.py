@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 import streamlit as st
-from conftest import ROOT, address, unpacked
+from conftest import ROOT, state_of_address, unpack_message
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened
 from tiny_models import TinyModels
 
 from attention import Intervention, Model
-from attention.formula.intervention import read
+from attention.formula.intervention import parse_codes
 from attention.models.library import LIBRARY, Settings
-from attention.numbers.compare import Place, compare
-from attention.numbers.mattering import Progress
-from attention.printed import shown
+from attention.numbers.compare import HeadIndex, compare
+from attention.numbers.mattering import SweepProgress
+from attention.printed import format_number
 from attention.sources import mattering
-from attention.sources.second import second
+from attention.sources.second import second_state
 from pages.ui.server import traces
 
 TEXT = "the owl asked the moon"
-SILENT = Intervention(1, 2, silence="zero")
+SILENT = Intervention(1, 2, ablate="zero")
 LINK = {"source": "model", "model": "GPT-2", "text": TEXT, "layer": "1", "head": "2"}
 SHOWN = ({"lock": "1"}, {"present": "temperature"}, {"embed": "true"}, {"embed": "true", "lock": "1"})
 
@@ -58,7 +58,7 @@ def weights_of(app: AppTest) -> np.ndarray:
 def around(app: AppTest) -> dict[str, Any]:
     """The message around the maps, also for a page without controls."""
     return next(
-        unpacked(component.proto.bytes)
+        unpack_message(component.proto.bytes)
         for component in app.get("bidi_component")
         if b'"override":' in component.proto.bytes
     )
@@ -72,8 +72,8 @@ def test_generated_text_is_stepped_through_and_its_link_matches(model: Model) ->
         app.get("select_slider")[0].set_value(prefix).run()
         expected = replace(model, generate=4, said=prefix).trace()
         np.testing.assert_array_equal(weights_of(app), expected.layers[1].weights[2].numpy())
-        assert address(app)["prefix_len"] == str(prefix)
-        assert address(app).get("q") in (None, str(len(expected.read) - 1))
+        assert state_of_address(app)["prefix_len"] == str(prefix)
+        assert state_of_address(app).get("q") in (None, str(len(expected.input_tokens) - 1))
         assert f"(token {expected.predictions[-1].position}):" in " ".join(
             markdown.value for markdown in app.markdown
         ).replace("\\", "")
@@ -81,19 +81,19 @@ def test_generated_text_is_stepped_through_and_its_link_matches(model: Model) ->
         np.testing.assert_array_equal(weights_of(other), weights_of(app))
         assert other.get("select_slider")[0].value == prefix
     app.get("select_slider")[0].set_value(4).run()
-    assert "prefix_len" not in address(app)
+    assert "prefix_len" not in state_of_address(app)
 
 
 def test_ablation_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def sweep(*_: object) -> Iterator[Progress]:
+    def sweep(*_: object) -> Iterator[SweepProgress]:
         calls.append(True)
-        yield Progress(3, 8, 5.0)
+        yield SweepProgress(3, 8, 5.0)
         st.stop()  # as a click stops a run in progress
 
     app = opened("pages/heads.py", **LINK)
-    monkeypatch.setattr(mattering, "which", sweep)
+    monkeypatch.setattr(mattering, "ablate_each_head", sweep)
     app.button(key="matters_ask").click().run()
     stop = next(button for button in app.button if button.label == "Stop")
     assert len(calls) == 1
@@ -120,7 +120,7 @@ def test_changed_head_is_labelled_wherever_its_link_opens(options: dict[str, str
 def test_comparison_is_the_same_wherever_its_link_opens(options: dict[str, str], model: Model) -> None:
     app = embedded("pages/compare.py", **LINK, **options, step="output", compare="interventions=1.2.zero")
     assert not app.exception
-    comparison = compare(model.trace(), replace(model, interventions=(SILENT,)).trace(), "output", Place(1, 2))
+    comparison = compare(model.trace(), replace(model, interventions=(SILENT,)).trace(), "output", HeadIndex(1, 2))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), comparison.matrix.numpy())
     assert around(app)["override"]["text"] == "B: Changed: L1 H2 silenced."
     assert ("editing" in {control["name"] for control in around(app)["controls"] or ()}) == (
@@ -131,16 +131,18 @@ def test_comparison_is_the_same_wherever_its_link_opens(options: dict[str, str],
 def test_largest_difference_between_two_states_is_one_click_away(model: Model) -> None:
     do = "0.1.zero"
     app = opened("pages/compare.py", **{**LINK, "layer": "0"}, compare=f"interventions={do}")
-    a, b = model.trace(), replace(model, interventions=read(do)).trace()
+    a, b = model.trace(), replace(model, interventions=parse_codes(do)).trace()
     difference = (b.layers[1].weights - a.layers[1].weights).abs().amax(dim=(1, 2))
     layer, head = 1, int(difference.argmax())
     button = app.button(key="look_at_largest")
-    assert button.label == f"Largest in L{layer} H{head} ({shown(float(difference.max()))})"
+    assert button.label == f"Largest in L{layer} H{head} ({format_number(float(difference.max()))})"
     button.click().run()
     assert not app.exception
-    comparison = compare(a, compare, "weights", Place(layer, head))
+    comparison = compare(a, compare, "weights", HeadIndex(layer, head))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), comparison.matrix.numpy())
-    assert "layer" not in second(app.session_state["session"].pending_values, str(address(app)["compare"]))
+    assert "layer" not in second_state(
+        app.session_state["session"].pending_values, str(state_of_address(app)["compare"])
+    )
     assert "look_at_largest" not in {button.key for button in app.button}
 
 
@@ -151,6 +153,6 @@ def test_clicked_cell_is_set(model: Model) -> None:
     assert "Query 3, key 1. Click another cell of the map to choose it." in {caption.value for caption in app.caption}
     app.button(key="setting_do").click().run()
     assert not app.exception
-    expected = replace(model, interventions=read("1.2.w3,1=0")).trace()
+    expected = replace(model, interventions=parse_codes("1.2.w3,1=0")).trace()
     np.testing.assert_array_equal(weights_of(app), expected.layers[1].weights[2].numpy())
     assert weights_of(app)[3, 1] == 0

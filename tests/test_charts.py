@@ -5,12 +5,12 @@ import pytest
 
 from attention import AttentionConfig, TypedText
 from attention.lessons import charts, softmax
-from attention.lessons.scaling import DIVISORS, measured
+from attention.lessons.scaling import DIVISORS, measure
 from attention.lessons.small_maps import scaling_maps
 from attention.lessons.softmax import TEMPERATURES
 
 SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
-SCALING = measured(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
+SCALING = measure(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
 # Plotly raises an error for an unknown key or value.
 FIGURES = {
     "curve": go.Figure(charts.softmax_curve(softmax.curve())),

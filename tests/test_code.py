@@ -343,7 +343,7 @@ def test_program_reads_many_numbers_from_the_exported_file(
 def test_program_switches_to_the_file_at_the_documented_size() -> None:
     rows = numbers(25, 16)
     fits = Matrices(query=numbers(50, 16), key=rows, value=rows + rows[:0], w_o=())
-    assert sum(len(m) * len(m[0]) for m in (fits.query, fits.key, fits.value)) <= snippets.MOST_NUMBERS
+    assert sum(len(m) * len(m[0]) for m in (fits.query, fits.key, fits.value)) <= snippets.MAX_INLINE_NUMBERS
     assert "np.load" not in python(fits)
     assert "np.load" in python(Matrices(query=numbers(76, 16), key=rows, value=rows))
 
@@ -390,7 +390,7 @@ def test_program_keeps_any_labels(values: list[str]) -> None:
 
 
 def test_program_never_wraps_a_word_longer_than_a_line() -> None:
-    assert literals.texts("tokens", ("a" * 200, "b")) == ["tokens = [", f'    "{"a" * 200}",', '    "b",', "]"]
+    assert literals.assign_texts("tokens", ("a" * 200, "b")) == ["tokens = [", f'    "{"a" * 200}",', '    "b",', "]"]
 
 
 # -- notebooks --------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ class Recorded:
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         lines = []
         for name, size in (("query", 4), ("key", 4), ("value", 3)):
-            lines += literals.matrix(name, numbers(self.n, size), ".float()[None]")
+            lines += literals.assign_matrix(name, numbers(self.n, size), ".float()[None]")
         return Snippet("a recording", tuple(lines))
 
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from attention import AttentionConfig, Cell, Layer, MissingError, ShapeError, Trace, TypedText
 from attention.export import paper
 from attention.numbers import changes, tables
-from attention.numbers.alignment import aligned
-from attention.numbers.compare import Place, compare
-from attention.numbers.limit import limit
+from attention.numbers.alignment import align
+from attention.numbers.compare import HeadIndex, compare
+from attention.numbers.limit import color_limit
 from attention.pictures import compared
-from attention.pictures.changed import drawn
+from attention.pictures.changed import to_plotly
 
 TEXT = "the cat sat on it"
 A = TypedText(TEXT).trace()
@@ -29,15 +29,15 @@ def given_weights(tokens, weights):
 @pytest.mark.parametrize("step", ["query", "key", "scores", "masked_scores", "weights", "head_output", "output"])
 def test_difference_of_equal_tokens_is_b_minus_a(step):
     for head, other in ((0, 0), (1, 3)):
-        comparison = compare(A, COLD, step, Place(0, head), Place(0, other))
+        comparison = compare(A, COLD, step, HeadIndex(0, head), HeadIndex(0, other))
         expected = COLD.layers[0].matrix(step, other) - A.layers[0].matrix(step, head)
         assert torch.equal(comparison.matrix, expected)
-        assert torch.equal(compare(COLD, A, step, Place(0, other), Place(0, head)).matrix, -expected)
+        assert torch.equal(compare(COLD, A, step, HeadIndex(0, other), HeadIndex(0, head)).matrix, -expected)
         assert comparison.largest == float(expected.abs().max())
     identity = compare(A, A, step)
     assert identity.largest == 0
-    assert identity.said == "identical to rounding (largest difference 0)"
-    assert not identity.changes()
+    assert identity.identity_words == "identical to rounding (largest difference 0)"
+    assert not identity.largest_changes()
 
 
 def test_rounding_differences_count_as_identical():
@@ -45,8 +45,8 @@ def test_rounding_differences_count_as_identical():
     noise = weights + torch.tensor([[1e-7, 0.0], [0.0, 0.0]])
     comparison = compare(given_weights("ab", weights), given_weights("ab", noise))
     assert 0 < comparison.largest < 2e-7
-    assert comparison.said == "identical to rounding (largest difference 1e-7)"
-    assert not compare(given_weights("ab", weights), given_weights("ab", weights + 1e-4)).identical
+    assert comparison.identity_words == "identical to rounding (largest difference 1e-7)"
+    assert not compare(given_weights("ab", weights), given_weights("ab", weights + 1e-4)).is_identical
 
 
 def test_pieces_sum_over_keys_average_over_queries_and_leave_gaps():
@@ -56,7 +56,7 @@ def test_pieces_sum_over_keys_average_over_queries_and_leave_gaps():
     assert torch.allclose(comparison.a[1:, 1:], torch.tensor([[(0.3 + 0.5) / 2, 0.2], [0.5, 0.25]]))
     expected = torch.tensor([[NAN, NAN, NAN], [NAN, 0.5 - 0.4, 0.5 - 0.2], [NAN, 0.1 - 0.5, 0.9 - 0.25]])
     assert torch.allclose(comparison.matrix, expected, equal_nan=True)
-    assert changes.alone(comparison.rows, ("[CLS]", "un", "##do", "it"), ("undo", "it")) == (["0 [CLS]"], [])
+    assert changes.unmatched_tokens(comparison.rows, ("[CLS]", "un", "##do", "it"), ("undo", "it")) == (["0 [CLS]"], [])
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 2**16))
@@ -77,7 +77,7 @@ def test_scores_are_never_summed_and_unmatched_rows_stay_empty():
     words = Trace(("undo", "it"), (Layer(recorded={"scores": torch.ones(1, 2, 2)}),))
     comparison = compare(pieces, words, "scores")
     assert torch.allclose(comparison.matrix, torch.tensor([[NAN, 0.0], [NAN, 0.0]]), equal_nan=True)
-    lone = [i for i, group in enumerate(aligned(A.tokens, OTHER.tokens).groups) if not group.partners]
+    lone = [i for i, group in enumerate(align(A.tokens, OTHER.tokens).groups) if not group.has_partners]
     weights = compare(A, OTHER).matrix
     assert bool(weights[lone].isnan().all())
     assert bool(weights[:, lone].isnan().all())
@@ -108,40 +108,46 @@ def test_missing_differences_report_sizes_or_steps_that_differ():
 def test_difference_limit_covers_all_layers_and_heads():
     heads = (COLD.layers[0].weights - A.layers[0].weights).abs()
     largest_head = int(heads.amax(dim=(1, 2)).argmax())
-    assert limit(A, COLD, "weights", Place(), Place()) == (float(heads.max()), True, Place(0, largest_head))
+    assert color_limit(A, COLD, "weights", HeadIndex(), HeadIndex()) == (
+        float(heads.max()),
+        True,
+        HeadIndex(0, largest_head),
+    )
     assert (
-        limit(A, COLD, "weights", Place(0, 1), Place(0, 2))[0]
-        == compare(A, COLD, "weights", Place(0, 1), Place(0, 2)).largest
+        color_limit(A, COLD, "weights", HeadIndex(0, 1), HeadIndex(0, 2))[0]
+        == compare(A, COLD, "weights", HeadIndex(0, 1), HeadIndex(0, 2)).largest
     )
     two = [Trace(first.tokens, (first.layers[0], second.layers[0])) for first, second in ((A, A), (A, COLD))]
-    assert limit(*two, "weights", Place(), Place()).at == Place(1, largest_head)
-    assert limit(*two, "output", Place(), Place()).at.layer == 1
-    maps, _, _ = compared.compared_maps(*two, Cell(0, "weights", 0, 0, 0), Place())
+    assert color_limit(*two, "weights", HeadIndex(), HeadIndex()).at == HeadIndex(1, largest_head)
+    assert color_limit(*two, "output", HeadIndex(), HeadIndex()).at.layer == 1
+    maps, _, _ = compared.comparison_maps(*two, Cell(0, "weights", 0, 0, 0), HeadIndex())
     assert maps[2]["data"][0]["zmax"] == float(heads.max()), "a layer without differences stays white"
     assert "identical to rounding (largest difference 0)" in maps[2]["layout"]["title"]["subtitle"]["text"]
-    merged = compare(A, OTHER, "weights", Place(0, 2)).largest
-    assert limit(A, OTHER, "weights", Place(), Place())[0] >= merged
+    merged = compare(A, OTHER, "weights", HeadIndex(0, 2)).largest
+    assert color_limit(A, OTHER, "weights", HeadIndex(), HeadIndex())[0] >= merged
 
 
 def test_largest_cells_are_words_with_positions_only_for_repeated_tokens():
     a = given_weights(["it", "animal"], torch.tensor([[0.5, 0.5], [0.5, 0.5]]))
     b = given_weights(["it", "animal"], torch.tensor([[0.3, 0.71], [0.5, 0.5]]))
     comparison = compare(a, b)
-    assert [changes.words(comparison, a.layers[0], b.layers[0], change) for change in comparison.changes()] == [
+    assert [
+        changes.describe_change(comparison, a.layers[0], b.layers[0], change) for change in comparison.largest_changes()
+    ] == [
         "`it` → `animal` +0.21",
         "`it` → `it` −0.20",
     ]
     twice = compare(A, OTHER)
-    words = changes.words(twice, A.layers[0], OTHER.layers[0], twice.changes()[0])
+    words = changes.describe_change(twice, A.layers[0], OTHER.layers[0], twice.largest_changes()[0])
     assert words.startswith("`")
     assert " → `" in words
     query = compare(A, TypedText(TEXT, AttentionConfig(seed=1)).trace(), "query")
-    assert " → d_k " in changes.words(query, A.layers[0], A.layers[0], query.changes()[0])
+    assert " → d_k " in changes.describe_change(query, A.layers[0], A.layers[0], query.largest_changes()[0])
 
 
 def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     cell = Cell(0, "weights", 1, 2, 4)
-    maps, comparison, reason = compared.compared_maps(A, OTHER, cell, Place(0, 1), fit=True)
+    maps, comparison, reason = compared.comparison_maps(A, OTHER, cell, HeadIndex(0, 1), fit=True)
     assert not reason
     first, second, difference = (spec["data"][0] for spec in maps)
     assert (first["zmin"], first["zmax"]) == (second["zmin"], second["zmax"])
@@ -153,24 +159,24 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     assert {shape["type"] for shape in maps[2]["layout"]["shapes"]} == {"line", "rect"}
     assert "rows and" in maps[2]["layout"]["title"]["subtitle"]["text"]
     # The target of a click on each of the maps.
-    row, column = comparison.rows.place("a", 2), comparison.columns.place("a", 4)
-    assert compared.clicked(comparison, cell, "weights", 2, 4) == cell
-    cell_b = compared.cell_of_b(comparison, cell, Place(0, 1))
+    row, column = comparison.rows.group_index("a", 2), comparison.columns.group_index("a", 4)
+    assert compared.cell_of_click(comparison, cell, "weights", 2, 4) == cell
+    cell_b = compared.aligned_cell_of_b(comparison, cell, HeadIndex(0, 1))
     assert OTHER.tokens[cell_b.row] == "sat"
-    assert compared.clicked(comparison, cell, compared.b_map_name("weights"), cell_b.row, cell_b.column) == cell
-    assert compared.clicked(comparison, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
+    assert compared.cell_of_click(comparison, cell, compared.b_map_name("weights"), cell_b.row, cell_b.column) == cell
+    assert compared.cell_of_click(comparison, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
     dog = OTHER.tokens.index("dog")
-    assert compared.clicked(comparison, cell, compared.b_map_name("weights"), dog, 0) is None
-    assert compared.cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0), Place()) is None
+    assert compared.cell_of_click(comparison, cell, compared.b_map_name("weights"), dog, 0) is None
+    assert compared.aligned_cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0), HeadIndex()) is None
     # The arithmetic, the table and the picture show the same number.
-    explanation = changes.told(comparison, cell)
+    explanation = changes.explain_difference(comparison, cell)
     assert explanation.value == float(comparison.matrix[row, column])
     assert math.isclose(explanation.result, explanation.value, abs_tol=1e-7)
-    assert changes.told(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
-    frame = tables.difference(comparison, A.layers[0], OTHER.layers[0])
+    assert changes.explain_difference(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
+    frame = tables.difference_frame(comparison, A.layers[0], OTHER.layers[0])
     assert frame.to_numpy()[row, column] == explanation.value
     assert (
         len("".join(tables.difference_csv(comparison, A.layers[0], OTHER.layers[0])).splitlines())
         == len(comparison.rows.groups) + 1
     )
-    assert paper.picture([drawn(heatmap) for heatmap in maps], "svg", 20, True).count(b"cells-") > 3
+    assert paper.picture([to_plotly(heatmap) for heatmap in maps], "svg", 20, True).count(b"cells-") > 3

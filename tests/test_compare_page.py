@@ -7,12 +7,12 @@ from weakref import ref
 
 import numpy as np
 import pytest
-from conftest import address, around, turn
+from conftest import component_message, set_knobs, state_of_address
 from test_pages import DEFAULT_TEXT, drawn, opened, said
 
 from attention import AttentionConfig, Trace, TypedText
-from attention.formula.kept import KEPT
-from attention.numbers.compare import Place, compare
+from attention.formula.kept import CACHE
+from attention.numbers.compare import HeadIndex, compare
 
 PAGE = "pages/compare.py"
 
@@ -32,7 +32,7 @@ def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
     # The controls above the maps belong to the edited state; the other state keeps its knobs.
     app.session_state["compare"] = "temperature=0.2&head=3"
     app.run()
-    controls = around(app)["controls"]
+    controls = component_message(app)["controls"]
     assert next(iter(controls)) == "editing"
     assert controls["editing"]["buttons"] == ["A", "B", "both"]
     assert (controls["temperature"]["value"], controls["head"]["value"], controls["mask"]["value"]) == (
@@ -40,22 +40,22 @@ def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
         "3",
         "causal",
     )
-    turn(app, editing="A")
-    controls = around(app)["controls"]
+    set_knobs(app, editing="A")
+    controls = component_message(app)["controls"]
     assert (controls["temperature"]["value"], controls["head"]["value"]) == ("1.0", "0")
-    turn(app, seed=5)
-    assert address(app)["compare"] == "temperature=0.2&seed=&head=3"
+    set_knobs(app, seed=5)
+    assert state_of_address(app)["compare"] == "temperature=0.2&seed=&head=3"
     expected = compare(
         TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal", seed=5)).trace(),
         TypedText(DEFAULT_TEXT, AttentionConfig(mask="causal", temperature=0.2)).trace(),
         "masked_scores",
-        other=Place(0, 3),
+        other=HeadIndex(0, 3),
     )
     np.testing.assert_array_equal(drawn(app)[2]["data"][0]["z"], expected.matrix.numpy())
 
 
 @pytest.mark.parametrize(
-    ("b", "sentence"),
+    ("compare", "sentence"),
     [
         ("temperature=hot", "The link asks for temperature = “hot”"),
         ("q=1", "The link sets “q” in the second state"),
@@ -97,12 +97,12 @@ def test_compare_page_session_keeps_no_layer() -> None:
     app = opened(PAGE, compare="seed=1", text=text)
     assert not app.exception
     traces = [
-        value for value in KEPT.cache.values() if isinstance(value, Trace) and value.tokens == tuple(text.split())
+        value for value in CACHE.cache.values() if isinstance(value, Trace) and value.tokens == tuple(text.split())
     ]
     layers = [ref(trace.layers[0]) for trace in traces]
     assert len(layers) >= 2
     del traces
-    KEPT.cache.clear()
+    CACHE.cache.clear()
     gc.collect()
     assert [layer() for layer in layers] == [None] * len(layers)
     assert not app.exception

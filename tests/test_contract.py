@@ -39,14 +39,14 @@ from attention.formula.attributes import Attributes, TensorOf
 from attention.formula.biases import BIASES
 from attention.formula.config import MASKS
 from attention.formula.formula import Formula
-from attention.formula.patching import KINDS, Kind
+from attention.formula.patching import KINDS, InterventionKind
 from attention.formula.positions import POSITIONS
 from attention.formula.scores import SCORES, Score
-from attention.formula.shares import SHARES, Share
+from attention.formula.shares import SHARES, Normalizer
 from attention.formula.shares.softmax import Softmax
 from attention.formula.steps.capped import CAPPED_SCORES
-from attention.formula.steps.maps import Map
-from attention.formula.steps.step import Steps, StepWork, Writer, cells_of
+from attention.formula.steps.maps import MapStep
+from attention.formula.steps.step import LayerView, ProgramWriter, StepContext, cells_of
 from attention.formula.work import E_co
 from attention.numbers.aggregates import AGGREGATES
 from attention.numbers.norms import NORMS
@@ -72,7 +72,7 @@ def trace_of(text: str = TEXT, **config: Any) -> Trace:
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
 def test_step_keeps_the_contract(step: steps.Step) -> None:
-    assert not list(contract.of_step(step))
+    assert not list(contract.check_step(step))
 
 
 def test_names_and_attributes_are_those_of_steps_and_parameters() -> None:
@@ -90,33 +90,33 @@ def test_kernel_has_only_steps_normalizers_and_scores_known_to_python() -> None:
 
 @pytest.mark.parametrize("name", SHARES)
 def test_normalizer_keeps_the_contract(name: str) -> None:
-    assert not list(contract.of_normalizer(name, SHARES[name]))
+    assert not list(contract.check_normalizer(name, SHARES[name]))
 
 
 @pytest.mark.parametrize("name", SCORES)
 def test_score_keeps_the_contract(name: str) -> None:
-    assert not list(contract.of_score(name, SCORES[name]))
+    assert not list(contract.check_score(name, SCORES[name]))
 
 
 @pytest.mark.parametrize("name", BIASES)
 def test_bias_keeps_the_contract(name: str) -> None:
-    assert not list(contract.of_bias(name, BIASES[name]))
+    assert not list(contract.check_bias(name, BIASES[name]))
 
 
 @pytest.mark.parametrize("name", POSITIONS)
 def test_positions_keep_the_contract(name: str) -> None:
-    assert not list(contract.of_positions(name, POSITIONS[name]))
+    assert not list(contract.check_positions(name, POSITIONS[name]))
 
 
 @pytest.mark.parametrize("kind", [*dict.fromkeys([*MASKS, *patching.MASKS])])
 def test_mask_keeps_the_contract(kind: str) -> None:
-    assert not list(contract.of_mask(kind))
+    assert not list(contract.check_mask(kind))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_intervention_keeps_the_contract(kind: Kind) -> None:
-    assert not list(contract.of_intervention(kind))
+def test_intervention_keeps_the_contract(kind: InterventionKind) -> None:
+    assert not list(contract.check_intervention(kind))
 
 
 def test_every_intervention_kind_is_available_on_a_page() -> None:
@@ -127,22 +127,24 @@ def test_every_intervention_kind_is_available_on_a_page() -> None:
 
 @pytest.mark.parametrize("reading", [*AGGREGATES, NORMS], ids=lambda derived: derived.name)
 def test_aggregate_keeps_the_contract(reading: Any) -> None:
-    assert not list(contract.of_reading(reading, trace_of()))
+    assert not list(contract.check_derived_map(reading, trace_of()))
     if reading is not NORMS:
         from pages.ui.together import AGGREGATE
 
-        assert not list(contract.link(AGGREGATE, reading.name))
+        assert not list(contract.check_link(AGGREGATE, reading.name))
 
 
 @pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda metric: metric.name)
 def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
     assert not list(
-        contract.words(metric.name, words=metric.words, formula=metric.formula, over=metric.over, paper=metric.paper)
+        contract.missing_words(
+            metric.name, words=metric.meaning, formula=metric.formula, over=metric.averaged_over, paper=metric.paper
+        )
     )
     trace = trace_of()
     table = metrics.of(trace)
     column = table.column(metric.name)
-    high = len(trace.tokens) - 1 if metric.high != "1" else 1
+    high = len(trace.tokens) - 1 if metric.maximum != "1" else 1
     assert np.isfinite(column).all(), "every metric is defined on a text with repeated words"
     assert ((column >= 0) & (column <= high + 1e-6)).all()
     assert f"{metric.name} " in repr(table)
@@ -153,19 +155,19 @@ def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
 def test_task_keeps_the_contract(name: str) -> None:
     task = TASKS[name]
     assert task.name == name
-    assert not list(contract.words(name, title=task.title, sentence=task.sentence))
-    assert not list(contract.link(knobs.TASK, name))
+    assert not list(contract.missing_words(name, title=task.title, sentence=task.sentence))
+    assert not list(contract.check_link(knobs.TASK, name))
     source, notes = source_of({"source": "trained", "task": name, "at": "0"}, LIMITS)
     assert isinstance(source, Trained)
     assert (source.task, notes) == (name, ())
     for layer in Trained(name, steps=2).trace().layers:
-        assert not list(contract.of_layer(layer))
+        assert not list(contract.check_layer(layer))
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_keeps_the_contract(name: str) -> None:
-    assert not list(contract.link(knobs.NOTEBOOK, name))
-    assert not list(contract.of_source(Notebook(name)))
+    assert not list(contract.check_link(knobs.NOTEBOOK, name))
+    assert not list(contract.check_source(Notebook(name)))
 
 
 # A link to each source, except those that need a model on disk or an uploaded file.
@@ -175,11 +177,11 @@ LINKS = {"typed text": {}, "matrices": {}, "notebook": {}, "trained": {"at": "0"
 def test_every_source_is_read_from_a_link() -> None:
     assert {*LINKS, "model", "file"} == set(knobs.SOURCES), "add a link to the new source"
     for name, more in LINKS.items():
-        assert not list(contract.link(knobs.SOURCE, name))
+        assert not list(contract.check_link(knobs.SOURCE, name))
         source, notes = source_of({"source": name, **more}, LIMITS)
         assert notes == ()
         if name != "trained":
-            assert not list(contract.of_source(source))
+            assert not list(contract.check_source(source))
 
 
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
@@ -192,7 +194,7 @@ def test_export_of_numbers_reads_back_to_the_same_digits(kind: str, tmp_path: Pa
     for layer, other in zip(trace.layers, reopened.layers, strict=True):
         assert [step.name for step in layer.steps] == [step.name for step in other.steps]
         assert all(torch.equal(tensor, other[step.name]) for step, tensor in layer)
-        assert not list(contract.of_layer(other))
+        assert not list(contract.check_layer(other))
 
 
 @pytest.mark.parametrize("kind", paper.KINDS)
@@ -215,14 +217,14 @@ def test_copied_notebook_contains_the_program() -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class Doubled(Map):
+class Doubled(MapStep):
     """A complete step between the cap and the bias: twice the score."""
 
-    def make(self, layer: Steps, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
+    def compute_block(self, layer: LayerView, before: Tensor | None, heads: slice, rows: slice) -> Tensor:
         assert before is not None
         return 2 * before
 
-    def explain(self, work: StepWork[E_co]) -> E_co:
+    def explain(self, work: StepContext[E_co]) -> E_co:
         row, column = work.cell.row, work.cell.column
         ((_, factor),) = work.layer.factors(self)
         score = work.number_at(factor, row, column)
@@ -232,10 +234,10 @@ class Doubled(Map):
             return Printed(rf"2 \cdot {printed.tex}", f"2·({printed.text})", 2 * printed.value)
 
         came_from = (work.cell_of(factor, row, column),)
-        return work.made(Arithmetic("2 S", [line], [line], "Twice the score.", [2 * score]), came_from)
+        return work.from_arithmetic(Arithmetic("2 S", [line], [line], "Twice the score.", [2 * score]), came_from)
 
-    def python(self, writer: Writer) -> list[str]:
-        return [f"{self.name} = 2 * {writer.before}"]
+    def python(self, writer: ProgramWriter) -> list[str]:
+        return [f"{self.name} = 2 * {writer.previous}"]
 
 
 class Unexplained(Doubled):
@@ -247,12 +249,12 @@ class Unwritten(Doubled):
 
 
 class Miswritten(Doubled):
-    def python(self, writer: Writer) -> list[str]:
-        return [f"{self.name} = 3 * {writer.before}"]
+    def python(self, writer: ProgramWriter) -> list[str]:
+        return [f"{self.name} = 3 * {writer.previous}"]
 
 
 class Uncomputed(Doubled):
-    make = Map.make
+    compute_block = MapStep.compute_block
 
 
 DOUBLED = {
@@ -293,7 +295,7 @@ def test_complete_new_step_passes_the_contract(monkeypatch: pytest.MonkeyPatch) 
     step = Doubled(**DOUBLED)
     registered(monkeypatch, step)
     followers(monkeypatch, step.name)
-    assert list(contract.of_step(step)) == []
+    assert list(contract.check_step(step)) == []
 
 
 @pytest.mark.parametrize(
@@ -315,14 +317,14 @@ def test_contract_names_a_missing_piece_of_a_new_step(
     step = kind(**{**DOUBLED, **more})
     registered(monkeypatch, step)
     followers(monkeypatch, step.name)
-    assert any(offence.startswith(sentence) for offence in contract.of_step(step)), list(contract.of_step(step))
+    assert any(offence.startswith(sentence) for offence in contract.check_step(step)), list(contract.check_step(step))
 
 
 def test_contract_names_a_new_step_that_nothing_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The masked scores are still explained by the scaled scores: too small by a factor of two."""
     step = Doubled(**DOUBLED)
     registered(monkeypatch, step)
-    assert any(offence.startswith("explanation: masked_scores") for offence in contract.of_step(step))
+    assert any(offence.startswith("explanation: masked_scores") for offence in contract.check_step(step))
 
 
 @pytest.mark.parametrize(
@@ -340,18 +342,18 @@ def test_contract_names_a_place_that_lacks_a_new_step(
     step = Doubled(**DOUBLED)
     registered(monkeypatch, step)
     forget(monkeypatch)
-    assert any(offence.startswith(sentence) for offence in contract.of_step(step))
+    assert any(offence.startswith(sentence) for offence in contract.check_step(step))
 
 
 def test_contract_names_a_field_that_no_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(written._CHECKS, "cap")
-    assert any(offence.startswith("file: a formula has the fields") for offence in contract.of_step(CAPPED_SCORES))
+    assert any(offence.startswith("file: a formula has the fields") for offence in contract.check_step(CAPPED_SCORES))
 
 
 def test_contract_reports_a_new_step_that_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     registered(monkeypatch, step := Uncomputed(**DOUBLED))
     with pytest.raises(NotImplementedError, match="doubled_scores has no make: define how it is computed"):
-        list(contract.of_step(step))
+        list(contract.check_step(step))
 
 
 @dataclass(frozen=True)
@@ -367,7 +369,7 @@ class Halved(Softmax):
 
 def test_contract_lists_missing_pieces_of_a_new_normalizer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHARES, "halved", Halved())
-    offences = "\n".join(contract.of_normalizer("halved", Halved()))
+    offences = "\n".join(contract.check_normalizer("halved", Halved()))
     assert "paper: halved has none" in offences
     assert "link: normalizer=halved is read as 'softmax'" in offences
     assert "page: halved says in_page = True" in offences
@@ -387,7 +389,7 @@ class Squared(Score):
 
 def test_contract_lists_missing_pieces_of_a_new_score(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCORES, "squared", Squared())
-    offences = "\n".join(contract.of_score("squared", Squared()))
+    offences = "\n".join(contract.check_score("squared", Squared()))
     assert "link: score=squared" in offences
     assert "page: squared says in_page = True" in offences
     assert "program: it computes another scores" in offences
@@ -395,26 +397,26 @@ def test_contract_lists_missing_pieces_of_a_new_score(monkeypatch: pytest.Monkey
 
 
 @dataclass(frozen=True)
-class Doubling(Kind):
+class Doubling(InterventionKind):
     """Twice the output of a head: computed, without explanation and program."""
 
     name: str = "Double"
     term: str = ""
-    fields: tuple[str, ...] = ("silence", "strength")
+    fields: tuple[str, ...] = ("ablate", "strength")
     pattern: str = "(double)"
     examples: tuple[str, ...] = ("double",)
 
-    def read(self, match: Any) -> dict[str, Any]:
-        return {"silence": "double", "strength": 0.0}
+    def parse(self, match: Any) -> dict[str, Any]:
+        return {"ablate": "double", "strength": 0.0}
 
-    def write(self, intervention: Any) -> str:
+    def format(self, intervention: Any) -> str:
         return "double"
 
     def words(self, intervention: Any) -> str:
         return "twice its output"
 
-    def turn(self, formula: Formula, intervention: Any) -> Formula:
-        return replace(formula, by_hand=replace(formula.by_hand, silence="double", strength=0.0))
+    def edit_formula(self, formula: Formula, intervention: Any) -> Formula:
+        return replace(formula, by_hand=replace(formula.head_edits, silence="double", strength=0.0))
 
     def output(self, hand: Any, z: Tensor, taken: Tensor | None) -> Tensor:
         return 2 * z if hand.silence == "double" else z
@@ -428,13 +430,13 @@ class Written(Doubling):
         return f"2 * {z}" if hand.silence == "double" else z
 
 
-def with_kind(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> list[str]:
+def with_kind(monkeypatch: pytest.MonkeyPatch, kind: InterventionKind) -> list[str]:
     """The contract's sentences about a kind of intervention that replaces ablation."""
-    fits = {"silence": (lambda value: True, "anything"), "strength": (lambda value: True, "anything")}
+    fits = {"ablate": (lambda value: True, "anything"), "strength": (lambda value: True, "anything")}
     table = (replace(kind, checks=fits), *KINDS[1:])
     monkeypatch.setattr(patching, "KINDS", table)
     monkeypatch.setattr(intervention, "KINDS", table)
-    return list(contract.of_intervention(table[0]))
+    return list(contract.check_intervention(table[0]))
 
 
 def test_contract_lists_missing_pieces_of_a_new_intervention(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,7 +454,7 @@ def test_contract_lists_the_rest_for_an_intervention_with_a_program(monkeypatch:
 
 def test_abstract_normalizer_cannot_be_instantiated() -> None:
     with pytest.raises(TypeError, match="arithmetic"):
-        type("Bare", (Share,), {"weights": lambda self, scores: scores})()
+        type("Bare", (Normalizer,), {"weights": lambda self, scores: scores})()
 
 
 # -- attributes and reprs --------------------------------------------------------------------------

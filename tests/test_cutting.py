@@ -16,7 +16,7 @@ from attention import AttentionConfig, AttentionError, Matrices, ShapeError, Typ
 from attention.formula.shares import SHARES
 from attention.formula.steps import declared
 from attention.numbers import glossary
-from attention.sources.given import carried
+from attention.sources.given import matrices_of_layer
 
 INF = math.inf
 
@@ -172,8 +172,8 @@ def test_x_alone_serves_as_q_k_and_v() -> None:
 
 def test_glossary_gives_the_output_width_of_w_o() -> None:
     layer = GIVEN["heads"].trace().layers[0]
-    assert glossary.shape(declared("w_o"), layer) == "head 2 · d_v 4 · d_model 3"
-    assert glossary.shape(declared("w_q"), layer) == "head 2 · d_model 6 · d_k 4"
+    assert glossary.shape_text(declared("w_o"), layer) == "head 2 · d_v 4 · d_model 3"
+    assert glossary.shape_text(declared("w_q"), layer) == "head 2 · d_model 6 · d_k 4"
 
 
 def test_divisor_is_used_wherever_scores_are_scaled() -> None:
@@ -215,7 +215,7 @@ def test_copied_python_gives_the_same_numbers(name: str) -> None:
 @pytest.mark.parametrize("share", [name for name, normalizer in SHARES.items() if not normalizer.parameter])
 @pytest.mark.parametrize("bias", [(), rows(rand(5, 7, seed=11)), rows(BIAS)], ids=["no bias", "bias", "a float mask"])
 def test_copied_python_takes_the_limit_of_temperature_zero(share: str, bias: Any) -> None:
-    config = AttentionConfig(temperature=0, share=share, mask="causal")
+    config = AttentionConfig(temperature=0, normalizer=share, mask="causal")
     scores = torch.tensor([0.0, 1.0, -1.0], dtype=torch.float64)[torch.arange(35).reshape(5, 7) % 3]  # ties, and zeros
     check(Matrices(scores=rows(scores), value=QKV["value"], bias=bias, config=config))
 
@@ -242,7 +242,7 @@ def test_bias_of_minus_infinity_hides_and_is_explained() -> None:
 def test_trace_size_counts_its_heads() -> None:
     x, w = rows(rand(60, 8)), rows(rand(8, 64))
     small, large = (Matrices(x, w, w, w, n_heads=n) for n in (1, 16))
-    assert large.needs > 8 * small.needs / 2
+    assert large.memory_bytes > 8 * small.memory_bytes / 2
     with pytest.raises(AttentionError, match="16 heads of 60 × 60 scores"):
         Matrices(x, w, w, w, n_heads=16, max_bytes=1000).trace()
 
@@ -308,7 +308,7 @@ def test_dropout_mask_multiplies_weights_and_is_explained_written_and_carried() 
     ):
         Matrices(**QKV, dropout_mask=((1.0,),)).trace()
     dropped = TypedText("a b c", AttentionConfig(d_model=8, n_heads=2, dropout=0.5)).trace()
-    carried_over = carried(dropped, 0)
+    carried_over = matrices_of_layer(dropped, 0)
     assert carried_over is not None
     continued = Matrices(**carried_over.matrices).trace().layers[0]
     np.testing.assert_allclose(continued["output"].numpy(), dropped.layers[0]["output"].numpy(), atol=2e-6)

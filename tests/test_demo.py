@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 import pytest
-from conftest import ROOT, cell_of, click_cell
+from conftest import ROOT, chosen_cell_line, click_cell
 from playwright.sync_api import Page
 
 from attention import AttentionError, Trace, explain
@@ -26,7 +26,7 @@ from attention.export.demo import bundling, film, packing, states, write
 from attention.export.demo.__main__ import main
 from attention.export.demo.states import STATES, State
 from attention.models.library import LIBRARY
-from attention.pictures.message import SCRIPTS
+from attention.pictures.message import SCRIPTS_DIR
 from attention.printed import number
 from attention.sources.link import source_of
 
@@ -45,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not complaints
     modules = folder.parent / "modules"
     modules.mkdir()
-    for script in (*_PAGE.glob("*.js"), *SCRIPTS.glob("*.js")):
+    for script in (*_PAGE.glob("*.js"), *SCRIPTS_DIR.glob("*.js")):
         shutil.copy(script, modules)
     return folder
 
@@ -142,11 +142,11 @@ def test_demo_command_refuses_a_folder_that_is_a_file(
 def test_demo_refuses_a_knob_that_the_page_cannot_follow() -> None:
     alibi = State("alibi", "ALiBi", "", {"positions": "alibi", "heads": "2"})
     with pytest.raises(AttentionError, match="cannot compute scaled_scores, biased_scores"):
-        packing.packed(alibi)
+        packing.pack_state(alibi)
     with pytest.raises(AttentionError, match="must be valid"):
-        packing.packed(State("odd", "Odd", "", {"mask": "sideways"}))
+        packing.pack_state(State("odd", "Odd", "", {"mask": "sideways"}))
     with pytest.raises(AttentionError, match="A film shows a trained model"):
-        film.packed_film(State("odd", "Odd", "", film=True))
+        film.pack_film(State("odd", "Odd", "", film=True))
 
 
 def test_bundler_refuses_syntax_that_it_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,7 @@ def test_demo_explains_cells_under_other_knobs_like_python(modules: Page, name: 
     message = {
         "numbers": {step: numbers(step) for step in needed}, "wide": {step: layer.shape(step)[-1] for step in needed},
         "factors": {"head_output": ["weights", "value"]}, "heads": [*heads], "d_k": layer.sizes["d_k"],
-        "divisor": layer.divisor, "temperature": layer.temperature, "normalizer": layer.formula.share, "before": "scaled_scores",
+        "divisor": layer.divisor, "temperature": layer.temperature, "normalizer": layer.formula.normalizer, "before": "scaled_scores",
     }  # fmt: skip
     cells = []
     for step in later:
@@ -371,7 +371,7 @@ def test_demo_paints_and_explains_backend_numbers(
     click_cell(page, 1, 8, 3)
     page.wait_for_function("() => document.querySelector('.side.q input').value === '8'")
     assert line_of(page) == expected_line(trace, state, "weights", 0, 8, 3)
-    assert cell_of(page).startswith("weights · query 8 blinked → key 3 the")
+    assert chosen_cell_line(page).startswith("weights · query 8 blinked → key 3 the")
 
     for step in trace.layers[0].steps:
         page.locator(f".strip button[name={step.name}]").click()
@@ -447,7 +447,7 @@ def test_demo_heads_both_follow_the_controls(open_page: Any, served: str, traces
 @pytest.mark.browser
 def test_demo_link_reopens_the_picture_and_back_undoes_one_action(open_page: Any, served: str) -> None:
     page = open_demo(open_page, f"{served}/folder/#plain&step=scores&view=factors&head=3&q=5&k=2&temperature=0.5")
-    assert cell_of(page).startswith("scores · query 5 and → key 2 asked")
+    assert chosen_cell_line(page).startswith("scores · query 5 and → key 2 asked")
     assert page.locator(".hand output").text_content() == "0.50"
     click_cell(page, 2, 1, 1)
     page.wait_for_function("() => document.querySelector('.side.q input').value === '1'")
@@ -461,7 +461,7 @@ def test_demo_link_reopens_the_picture_and_back_undoes_one_action(open_page: Any
 
     page.goto(f"{served}/folder/#nothing&step=magic&q=-3&k=99&temperature=hot&head=77")
     settled(page, "A sentence")
-    assert cell_of(page).startswith("weights · query 0 the → key 8 blinked")
+    assert chosen_cell_line(page).startswith("weights · query 0 the → key 8 blinked")
     assert page.locator(".hand output").text_content() == "1.00"
 
 

@@ -117,7 +117,7 @@ def test_documents_count_lessons_and_metrics() -> None:
         ("docs/teaching.md", "small questions"),
         ("docs/pages.md", "questions"),
     ):
-        assert f" {len(files.path())} {words}" in text_of(ROOT / document)
+        assert f" {len(files.builtin_lessons())} {words}" in text_of(ROOT / document)
     assert len(metrics.NAMES) == 10
     assert "ten metrics" in text_of(ROOT / "README.md")
 
@@ -160,7 +160,7 @@ def test_ablation_example_gives_the_numbers_of_the_readme(monkeypatch: pytest.Mo
 
 def test_lesson_example_can_be_read() -> None:
     (lesson,) = blocks(ROOT / "docs" / "teaching.md", "markdown")
-    (parsed,) = files.several(lesson.encode()).values()
+    (parsed,) = files.read_many(lesson.encode()).values()
     assert parsed.title == "Cold and hot"
     with pytest.raises(errors.FileError):
-        files.several(lesson.replace("kind: choice", "kind: choose").encode())
+        files.read_many(lesson.replace("kind: choice", "kind: choose").encode())

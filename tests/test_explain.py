@@ -26,7 +26,7 @@ from attention import (
 )
 from attention.formula import masks
 from attention.formula.formula import Formula
-from attention.printed import number, shown
+from attention.printed import format_number, number
 
 CAT = "the cat sat on the mat"
 LONG = " ".join(f"w{i}" for i in range(40))
@@ -147,7 +147,7 @@ def plain_value(short):
 def rounds_to_shown(result, explanation):
     """Whether a result rounds to the number in the heading, within half a unit of the last digit."""
     near = (float(result), float(result) * (1 - 1e-12), float(result) * (1 + 1e-12))
-    return explanation.shown in map(shown, near)
+    return explanation.shown in map(format_number, near)
 
 
 def numeric_lines(explanation):
@@ -331,7 +331,7 @@ def test_numbers_have_four_significant_digits(value):
     ],
 )
 def test_numbers_print_as_latex_and_as_text(value, tex, text):
-    assert (number(value).tex, shown(value)) == (tex, text)
+    assert (number(value).tex, format_number(value)) == (tex, text)
 
 
 # -- the sentences ----------------------------------------------------------------------------

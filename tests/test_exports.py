@@ -28,12 +28,12 @@ from test_pages import PAGES, opened
 from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText
 from attention.export import arrays, paper, program
 from attention.numbers import aggregates, metrics, tables
-from attention.numbers.compare import Place, compare
+from attention.numbers.compare import HeadIndex, compare
 from attention.numbers.metrics import frames
 from attention.numbers.norms import NORMS
 from attention.pictures import heatmap
-from attention.pictures.changed import drawn as as_plotly
-from attention.pictures.changed import unmarked
+from attention.pictures.changed import to_plotly as as_plotly
+from attention.pictures.changed import without_outlines
 from benchmarks.hostile import inputs
 from benchmarks.session import Session
 from benchmarks.wire import http
@@ -85,14 +85,14 @@ def expected(trace: Trace) -> dict[str, Any]:
         metrics.of(trace),
         TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2, temperature=0.5)).trace(),
     )
-    comparison = compare(trace, second, "weights", Place(0, 1), Place(0, 1))
+    comparison = compare(trace, second, "weights", HeadIndex(0, 1), HeadIndex(0, 1))
     visible = "".join(f"{i} {token}," for i, token in enumerate(TEXT.split()))
     files: dict[str, Any] = {
-        "weights-heads.csv": tables.long(trace, ["weights"], 0, range(2)).to_csv(index=False),
+        "weights-heads.csv": tables.long_frame(trace, ["weights"], 0, range(2)).to_csv(index=False),
         "weights-B-minus-A.csv": "".join(tables.difference_csv(comparison, trace.layers[0], second.layers[0])),
         "heads-metrics.csv": frames.frame(trace, table, table.heads, counts=True).to_csv(index=False),
         **{
-            f"{derived.name}.csv": "".join(tables.read_off_csv(trace, derived, 0, 1))
+            f"{derived.name}.csv": "".join(tables.derived_csv(trace, derived, 0, 1))
             for derived in (*aggregates.AGGREGATES, NORMS)
         },
         "attention.npz": arrays.npz(trace),
@@ -127,7 +127,7 @@ def test_every_file_kind_equals_the_library_and_is_reproducible(client: TestClie
 
 def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trace: Trace) -> None:
     state = STATE | {"width": "8", "titles": "false", "cross": "false"}
-    bare = unmarked(as_plotly(heatmap.heatmap_json(trace, "scores", 0, 1, Cell(0, "scores", 1, 2, 1))))
+    bare = without_outlines(as_plotly(heatmap.heatmap_json(trace, "scores", 0, 1, Cell(0, "scores", 1, 2, 1))))
     assert client.get("/export/scores.svg", params=state).content == paper.picture([bare], "svg", 8.0, False)
     answer = client.get("/export/maps.pdf", params=STATE | {"figure": "scores"})
     assert 'filename="scores-L0-H1-q2-k1.pdf"' in answer.headers["content-disposition"]
@@ -565,11 +565,11 @@ def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, m
 
 def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     from attention.training import films
-    from attention.training.watching import Watcher, current
+    from attention.training.watching import Watcher, current_watcher
 
     watchers: list[Watcher] = []
     wait = films.Film.wait
-    monkeypatch.setattr(films.Film, "wait", lambda self: (watchers.append(current()), wait(self))[1])
+    monkeypatch.setattr(films.Film, "wait", lambda self: (watchers.append(current_watcher()), wait(self))[1])
     state = {"source": "trained", "task": "reverse", "steps": "40", "seed": "4711"}
     with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as distant:
         assert distant.get("/export/weights.csv", params=state).status_code == 200
@@ -577,7 +577,7 @@ def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypat
     assert {(watcher.key, watcher.group) for watcher in watchers} == {
         (("export", "address 203.0.113.9"), "203.0.113.9")
     }
-    assert not any(watcher.present() for watcher in watchers)  # false since the request has ended
+    assert not any(watcher.is_connected() for watcher in watchers)  # false since the request has ended
 
 
 def test_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:

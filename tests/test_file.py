@@ -42,7 +42,7 @@ from attention.export.program import python
 from attention.formula import written
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
-from attention.sources.archive import MOST_ARRAYS, MOST_TEXT, json_file
+from attention.sources.archive import MAX_ARRAYS, MAX_TEXT_BYTES, json_file
 from benchmarks.hostile_files import bomb, npy
 from benchmarks.hostile_files import saved as saved_files
 
@@ -92,7 +92,7 @@ VARIANTS: dict[str, dict[str, Any]] = variants() | {
     "plain": {},
     "cold": {"positions": "sinusoidal", "mask": "causal", "temperature": 0},
     "shared keys, a window": {"positions": "rope", "n_kv_heads": 2, "mask": "window"},
-    "a prefix": {"positions": "alibi", "share": "sigmoid", "mask": "prefix"},
+    "a prefix": {"positions": "alibi", "normalizer": "sigmoid", "mask": "prefix"},
     "uniform": {"temperature": math.inf},
     "dropout": {"dropout": 0.3, "d_v": 3},
     "identity": {"init": "identity", "mask": "custom", "cells": "2x2.eNpzAAAAQQBB"},
@@ -214,7 +214,7 @@ def test_export_of_an_earlier_version_has_the_standard_formula() -> None:
 )  # fmt: skip
 def test_formula_of_foreign_origin_is_validated(value: object) -> None:
     with pytest.raises(ConfigError, match="a formula has the fields score, "):
-        written.read(value)
+        written.from_json(value)
 
 
 def test_formula_is_read_as_it_was_written() -> None:
@@ -222,8 +222,8 @@ def test_formula_is_read_as_it_was_written() -> None:
         Formula(),
         Formula(temperature=math.inf, mask=Mask("prefix", prefix=2, real=(True, False)), cap=2.0, bias="alibi"),
     ):
-        assert written.read(json.loads(json.dumps(written.written(formula)))) == formula
-    assert written.written(Formula()).keys() == written._CHECKS.keys(), (
+        assert written.from_json(json.loads(json.dumps(written.to_json(formula)))) == formula
+    assert written.to_json(Formula()).keys() == written._CHECKS.keys(), (
         "every field of a formula needs its allowed values"
     )
 
@@ -247,7 +247,7 @@ def test_recorded_weights_are_kept_and_nothing_is_derived_from_them(name: str, c
     assert source == File.of(name, content)
     assert hash(source) == hash(File.of(name, content))
     trace = source.trace()
-    assert source.needs > 2 * trace.nbytes
+    assert source.memory_bytes > 2 * trace.nbytes
     assert trace.nbytes == WEIGHTS.size * 8
     assert (trace.tokens[:2], trace.key_tokens[5], len(trace.layers)) == (("x0", "x1"), "k5", 2)
     for layer, weights in zip(trace.layers, WEIGHTS, strict=True):
@@ -381,7 +381,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "a bomb": ("x.npz", bomb(60, "weights.npy"), "its header cannot be read"),
     "10^12 numbers": ("x.npy", header("<f4", "(1000000, 1000, 1000)"), "would take 3,814,697 MB in memory; at most 100 MB are read"),
     "10^12 numbers, packed": ("x.npz", zipped({"weights.npy": header("<f4", "(1000000, 1000, 1000)", bytes(2**20))}), "would take 3,814,697 MB"),
-    "a million entries": ("x.npz", b"PK\1\2" * 10**6, f"lists more than {MOST_ARRAYS:,} arrays"),
+    "a million entries": ("x.npz", b"PK\1\2" * 10**6, f"lists more than {MAX_ARRAYS:,} arrays"),
     "packed as nobody does": ("x.npz", zipped({"weights.npy": saved(WEIGHTS)}, zipfile.ZIP_LZMA), "is compressed in another way than by numpy.savez_compressed"),
     "a pickle": ("x.npz", npz(weights=np.array([{"a": 1}])), "needs numbers of at most 64 bits; got an array of “object”"),
     "a pickle alone": ("x.npy", header("|O", "(1,)", b"cos\nsystem\n(S'touch pwned'\ntR."), "got an array of “object”"),
@@ -389,7 +389,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "no header": ("x.npy", b"\x93NUMPY" + b"{" * 99, "its header cannot be read"),
     "no numbers": ("x.npy", saved(np.ones((3, 0, 2))), "needs 2 to 6 axes and a number in each; got 3 × 0 × 2"),
     "too many axes": ("x.npy", saved(np.ones((1,) * 9)), "needs 2 to 6 axes"),
-    "a header of 100 GB": ("x.safetensors", tensors({}, length=10**11), f"claims a header of 100,000,000,000 bytes; at most {MOST_TEXT:,} are read"),
+    "a header of 100 GB": ("x.safetensors", tensors({}, length=10**11), f"claims a header of 100,000,000,000 bytes; at most {MAX_TEXT_BYTES:,} are read"),
     "a header that is cut": ("x.safetensors", tensors({}, length=500), "its header of 500 bytes is incomplete"),
     "a short file": ("x.safetensors", b"\1", "is not a valid .safetensors file"),
     "a header of braces": ("x.safetensors", tensors(b'{"a":' * 10**5), "its header is not a list of tensors"),
@@ -400,7 +400,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "a negative size": ("x.safetensors", tensors({"weights": {**ONE, "shape": [-1, -1, 1]}}, b"1234"), "its header has no valid shape"),
     "a kind of its own": ("x.safetensors", tensors({"weights": {**ONE, "dtype": "F7"}}, b"1234"), "needs numbers of a type such as F32 or BF16; got “F7”"),
     "no JSON": ("x.json", b"{'weights': 1}", "“x.json” is not a valid JSON file"),
-    "a million brackets": ("x.json", b"[" * 10**6, f"numbers and texts in 1,000,000 lists; a .json file may have {json_file.MOST_NUMBERS:,}"),
+    "a million brackets": ("x.json", b"[" * 10**6, f"numbers and texts in 1,000,000 lists; a .json file may have {json_file.MAX_NUMBERS:,}"),
     "many brackets": ("x.json", b"[" * 10**5, "is not a valid JSON file"),
     "many numbers": ("x.json", b"[" + b"1," * 2**21 + b"1]", "2,097,153 numbers and texts in 1 lists"),
     "ragged": ("x.json", b'{"weights": [[1, 0], [1]]}', "“weights” in “x.json” needs only numbers, in lists of equal length on each level"),
@@ -445,7 +445,7 @@ def test_any_content_of_a_file_ends_in_numbers_or_sentence(named: tuple[str, byt
             assert layer.steps
             for step in layer.steps:
                 assert layer.matrix(step.name).numel()
-                assert layer.facts(step.name)
+                assert layer.stats(step.name)
 
 
 def test_mismatched_sizes_get_one_sentence() -> None:
@@ -464,7 +464,7 @@ def test_path_without_a_file_gets_one_sentence(tmp_path: Path) -> None:
 def test_file_memory_estimate_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     source = File.of("x.npz", npz(weights=np.zeros((8, 8, 256, 256), np.float16)))  # 8 MB, a few kB in the file
     assert len(source.content) < 2**15
-    assert source.needs == 2 * 8 * 8 * 256 * 256 * 4 + len(source.content)
+    assert source.memory_bytes == 2 * 8 * 8 * 256 * 256 * 4 + len(source.content)
     monkeypatch.setattr(np, "frombuffer", lambda *_: pytest.fail("the file must not be unpacked"))
     with pytest.raises(FileError, match="would take 32 MB in memory; at most 31 MB are read"):
         File.of("x.npz", source.content, max_bytes=31 * 2**20).trace()

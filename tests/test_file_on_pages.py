@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
-from conftest import address, around, turn
+from conftest import component_message, set_knobs, state_of_address
 from streamlit.testing.v1 import AppTest
 from test_file import QKV, REFUSED, WEIGHTS, mixed_trace, npz
 from test_pages import PAGES, drawn, opened, said
@@ -37,9 +37,9 @@ def uploaded(app: AppTest, name: str, content: bytes) -> AppTest:
 def test_file_opens_on_every_page(page: str) -> None:
     name, content = FILES["an export of several kinds"]
     app = uploaded(opened(page, source="file"), name, content)
-    assert address(app)["file"] == f"{name}:{File.of(name, content).digest}"
+    assert state_of_address(app)["file"] == f"{name}:{File.of(name, content).digest}"
     for number in range(3):
-        turn(app, layer=number, head=0)
+        set_knobs(app, layer=number, head=0)
         assert not app.exception
         assert not app.error
 
@@ -54,8 +54,8 @@ def test_lab_paints_each_layer_of_a_file() -> None:
     app = uploaded(opened("app.py", source="file", layer="1", head="2"), *FILES["weights of other queries than keys"])
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["weights"]
     np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[1, 2])
-    assert not {"temperature", "mask"} & around(app)["controls"].keys(), "these weights have no formula"
-    turn(app, layer=0)
+    assert not {"temperature", "mask"} & component_message(app)["controls"].keys(), "these weights have no formula"
+    set_knobs(app, layer=0)
     np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[0, 2])
 
 
@@ -63,7 +63,7 @@ def test_formula_of_a_file_can_be_overridden() -> None:
     app = uploaded(opened("app.py", source="file", mask="causal"), *FILES["queries and keys"])
     weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
     assert not np.triu(np.nan_to_num(weights), 1).any()
-    assert "What if, this head only: mask causal" in around(app)["override"]["text"]
+    assert "What if, this head only: mask causal" in component_message(app)["override"]["text"]
 
 
 def test_link_asks_for_its_file_and_labels_a_substitute() -> None:
@@ -78,7 +78,7 @@ def test_link_asks_for_its_file_and_labels_a_substitute() -> None:
     assert not drawn(app)
     uploaded(app, name, content)
     assert not app.error
-    assert address(app)["layer"] == "1"
+    assert state_of_address(app)["layer"] == "1"
     other = uploaded(opened("app.py", **params), name, npz(**{**QKV, "value": QKV["value"] + 1}))
     assert "is not the same file as in the link" in said(other)
     assert drawn(other)
@@ -88,12 +88,12 @@ def test_link_asks_for_its_file_and_labels_a_substitute() -> None:
 
 def test_unreadable_file_gets_one_sentence_and_the_previous_file_stays() -> None:
     app = uploaded(opened("app.py", source="file"), *FILES["queries and keys"])
-    maps, file_key = drawn(app), address(app)["file"]
+    maps, file_key = drawn(app), state_of_address(app)["file"]
     for case in ("a header of 100 GB", "10^12 numbers", "a pickle alone", "no JSON"):
         name, content, reason = REFUSED[case]
         uploaded(app, name, content)
         assert reason.split(";")[0][:30] in said(app).replace("\\", "")
-        assert address(app)["file"] == file_key
+        assert state_of_address(app)["file"] == file_key
         np.testing.assert_array_equal(drawn(app)[1]["data"][0]["z"], maps[1]["data"][0]["z"])
     refused = uploaded(opened("app.py", source="file"), *REFUSED["NaN"][:2])
     assert "got nan at head 0, query 1 x1, key 0 k0" in said(refused).replace("\\", "")

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, address
+from conftest import ROOT, state_of_address
 from starlette.testclient import TestClient
 from test_links import LINKS
 from test_pages import opened, said
@@ -27,13 +27,13 @@ from attention.formula.formula import Formula
 from attention.formula.name_aliases import NAME_ALIASES
 from attention.formula.steps import DECLARED
 from attention.lessons import answers
-from attention.lessons.asked import packed, unpacked
-from attention.lessons.files import path
+from attention.lessons.asked import decode, encode
+from attention.lessons.files import builtin_lessons
 from attention.lessons.lesson import Part
 from attention.sources import knobs
 from attention.sources.link import Limits, source_of
 from attention.sources.link_aliases import LINK_ALIASES, current_key, with_current_keys
-from attention.sources.second import differing, second, wrong
+from attention.sources.second import differences, second_state, unknown_key_notes
 from pages.ui.exports import catalog
 from pages.ui.exports.lookup import find
 from pages.ui.knobs.table import KNOBS
@@ -63,8 +63,8 @@ def test_tables_lead_from_no_present_name_to_a_present_name() -> None:
     assert LINK_ALIASES.keys() == FORMER.keys() | OF_COMPARE.keys()
     assert set(LINK_ALIASES.values()) <= KNOBS.keys()
     assert not LINK_ALIASES.keys() & KNOBS.keys()
-    assert set(NAME_ALIASES.values()) <= {*DECLARED, *written.written(Formula())}
-    assert not NAME_ALIASES.keys() & {*DECLARED, *written.written(Formula())}
+    assert set(NAME_ALIASES.values()) <= {*DECLARED, *written.to_json(Formula())}
+    assert not NAME_ALIASES.keys() & {*DECLARED, *written.to_json(Formula())}
 
 
 @pytest.mark.parametrize("key", FORMER)
@@ -95,7 +95,7 @@ def test_present_name_wins_and_a_note_says_so() -> None:
     app = opened("app.py", **both)
     assert not app.exception
     assert "The link has both “share” and “normalizer”" in said(app)
-    assert address(app) == {"normalizer": "sparsemax"}
+    assert state_of_address(app) == {"normalizer": "sparsemax"}
     with pytest.raises(ConfigError, match="The link has both “share” and “normalizer”"):
         find("weights.csv", urlencode(both).encode())
 
@@ -107,7 +107,7 @@ def test_address_has_present_names_after_a_former_link() -> None:
     assert not app.exception
     expected = {"source": "matrices", "matrix_kind": "X alone", "valid_keys": "2", "x": "1,2;3,4;5,6"}
     expected |= {"dropout_mask": "1,1,1;0,1,1;1,1,1", "normalizer": "sigmoid", "unknown": "1"}
-    assert address(app) == expected
+    assert state_of_address(app) == expected
     assert not said(app)
 
 
@@ -124,7 +124,7 @@ def test_compare_opens_a_former_link_with_present_names() -> None:
     app = opened("pages/compare.py", **former)
     assert not app.exception
     assert "The link asks for" not in said(app)
-    found = address(app)
+    found = state_of_address(app)
     assert found["compare"] == "input=l k j i h g f e d c b a&interventions=0.0.zero"
     assert (found["autoscale"], found["editing"]) == ("true", "both")
     assert not LINK_ALIASES.keys() & found.keys()
@@ -132,16 +132,16 @@ def test_compare_opens_a_former_link_with_present_names() -> None:
 
 def test_second_state_reads_former_keys_and_keeps_the_rest() -> None:
     b = "share=sigmoid&text=50%25 %26 b&own=&b=mask%3Dcausal"
-    assert second({"source": "trained", "do": ""}, b) == {
+    assert second_state({"source": "trained", "do": ""}, b) == {
         "source": "trained",
         "normalizer": "sigmoid",
         "text": "50% & b",
     }
     assert with_current_keys({"b": b}).texts == {"compare": "normalizer=sigmoid&text=50%25 %26 b&input="}
-    assert wrong("do=0.0.zero&turn=both") == (
+    assert unknown_key_notes("do=0.0.zero&turn=both") == (
         "The link asks for “editing” in the second state, which is none of what may differ there: it is left out.",
     )
-    assert differing({}, second({}, "do=0.0.zero")) == "interventions=0.0.zero"
+    assert differences({}, second_state({}, "do=0.0.zero")) == "interventions=0.0.zero"
     deep = "b=" * 10_000
     assert with_current_keys({"b": deep}).texts == {"compare": deep}
     unchanged = "text=a+b%2Bc&head=1"
@@ -169,7 +169,7 @@ def test_names_inside_texts_of_a_link_become_present() -> None:
 def test_training_opens_a_former_link() -> None:
     app = opened("pages/training.py", train_task="copy", train_copy_back="3")
     assert not app.exception
-    assert address(app) == {"train_task": "copy", "train_copy_offset": "3"}
+    assert state_of_address(app) == {"train_task": "copy", "train_copy_offset": "3"}
 
 
 def test_state_file_with_former_keys_is_read() -> None:
@@ -201,12 +201,12 @@ Words.
 - right: Yes.
 - wrong: No.
 """
-    (found,) = unpacked(packed(lesson)).values()
-    assert found.link == {"source": "trained", "input": "a b c d e f g h i j k l", "normalizer": "softmax"}
-    assert found.link_turned == found.link | {"interventions": "0.0.zero"}
+    (found,) = decode(encode(lesson)).values()
+    assert found.query_before == {"source": "trained", "input": "a b c d e f g h i j k l", "normalizer": "softmax"}
+    assert found.query_after == found.query_before | {"interventions": "0.0.zero"}
     assert (found.show, found.hide) == ((Part("patched_output", 1), Part("weights")), (Part("patched_output", 1),))
     with pytest.raises(AttentionError):
-        answers.read("value(former_output, 1, 2)")
+        answers.parse("value(former_output, 1, 2)")
 
 
 def test_exports_of_former_and_present_addresses_are_one_file() -> None:
@@ -275,11 +275,11 @@ def test_export_has_present_names_and_opens_again() -> None:
 
 
 def test_formula_with_both_names_counts_the_present_one() -> None:
-    said = written.written(Formula())
+    said = written.to_json(Formula())
     with pytest.raises(ConfigError, match="got 'share'"):
-        written.read({**said, "share": "sigmoid"})
+        written.from_json({**said, "share": "sigmoid"})
     del said["normalizer"]
-    assert written.read({**said, "share": "softmax"}) == Formula()
+    assert written.from_json({**said, "share": "softmax"}) == Formula()
 
 
 def test_array_of_another_program_keeps_its_own_name() -> None:
@@ -295,7 +295,7 @@ def test_array_of_another_program_keeps_its_own_name() -> None:
 
 
 def written_links() -> Iterator[tuple[str, dict[str, str]]]:
-    for lesson in path().values():
+    for lesson in builtin_lessons().values():
         yield lesson.name, dict(parse_qsl(lesson.state, keep_blank_values=True))
         yield lesson.name, dict(parse_qsl(lesson.turn, keep_blank_values=True))
     for state in STATES:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, find_step
-from attention.formula.facts import Facts
+from attention.formula.facts import StepStats
 from attention.numbers import tables
 
 CAT = "the cat sat on the mat"
@@ -121,17 +121,17 @@ def test_word_repeated_five_times_gives_unique_columns():
     ],
 )
 def test_row_sums_are_shown_as_they_are(rows, text):
-    assert tables.row_sums(Facts.of(find_step("weights"), torch.tensor([rows]))) == text
+    assert tables.row_sums(StepStats.of(find_step("weights"), torch.tensor([rows]))) == text
 
 
 def test_cell_is_named_by_its_tokens_and_positions():
-    assert tables.names(trace().layers[0], Cell(0, "weights", 0, 4, 1)) == (("query", "the"), ("key", "cat"))
-    assert tables.names(trace().layers[0], Cell(0, "query", 0, 2, 3)) == (("query", "sat"), ("d_k", ""))
+    assert tables.cell_names(trace().layers[0], Cell(0, "weights", 0, 4, 1)) == (("query", "the"), ("key", "cat"))
+    assert tables.cell_names(trace().layers[0], Cell(0, "query", 0, 2, 3)) == (("query", "sat"), ("d_k", ""))
 
 
 def test_long_table_lists_every_number_once_with_its_position() -> None:
     trace = TypedText("the cat sat", AttentionConfig(n_heads=2, d_model=8)).trace()
-    table = tables.long(trace, ["weights"], heads=range(2))
+    table = tables.long_frame(trace, ["weights"], heads=range(2))
     assert list(table) == ["head", "query", "key", "weights"]
     assert len(table) == 2 * 3 * 3
     weights = trace.layers[0].weights
@@ -146,19 +146,19 @@ def test_long_table_lists_every_number_once_with_its_position() -> None:
     for stop in (1, 4, 9, 10, 17, 18, 100):
         for start in (0, 1, 8, 9, 17):
             if start < stop:
-                piece = tables.long(trace, ["weights"], heads=range(2), start=start, stop=stop)
+                piece = tables.long_frame(trace, ["weights"], heads=range(2), start=start, stop=stop)
                 assert piece.equals(table[start:stop].reset_index(drop=True))
-    table_of_both = tables.long(trace, ["masked_scores", "weights"], heads=[1])
+    table_of_both = tables.long_frame(trace, ["masked_scores", "weights"], heads=[1])
     assert list(table_of_both) == ["head", "query", "key", "masked_scores", "weights"]
-    assert list(tables.long(trace, ["output"])) == ["query", "d_model", "output"]
+    assert list(tables.long_frame(trace, ["output"])) == ["query", "d_model", "output"]
 
 
 def test_long_table_of_a_long_text_computes_uncached_heads() -> None:
     config = AttentionConfig(n_heads=2, d_model=8)
     source = TypedText("a b c d", config)
     source, single = (
-        replace(source, max_bytes=max_bytes).trace() for max_bytes in (source.max_bytes, source.needs - 1)
+        replace(source, max_bytes=max_bytes).trace() for max_bytes in (source.max_bytes, source.memory_bytes - 1)
     )
-    assert not single.layers[0].whole
-    frames = [tables.long(trace, ["weights"], heads=range(2)) for trace in (source, single)]
+    assert not single.layers[0].materialize_all_heads
+    frames = [tables.long_frame(trace, ["weights"], heads=range(2)) for trace in (source, single)]
     np.testing.assert_allclose(frames[0]["weights"], frames[1]["weights"], atol=1e-7)

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from attention import NOTEBOOKS, AttentionConfig, AttentionError, Layer, Matrices, Notebook, Trace, TypedText, WhatIf
+from attention import NOTEBOOKS, AttentionConfig, AttentionError, Layer, Matrices, Notebook, Override, Trace, TypedText
 from attention.formula.formula import Formula
 from attention.sources.cutting import SYMBOLS
-from attention.sources.given import Carried, carried, fitted, said
-from attention.sources.reading.text import look, parse, write
+from attention.sources.given import LayerMatrices, describe_sizes, matrices_of_layer, resize_to_fit
+from attention.sources.reading.text import format_matrix, parse_matrix, parse_text
 
 CARRIED_STEPS = ("query", "key", "value", "scores", "scaled_scores", "masked_scores", "weights", "head_output")
 
 
-def continued(carried_over: Carried) -> Matrices:
+def continued(carried_over: LayerMatrices) -> Matrices:
     """The source that a page creates from carried matrices: written as texts and parsed again."""
-    fields = {name: parse(write(matrix), SYMBOLS[name]) for name, matrix in carried_over.matrices.items()}
+    fields = {
+        name: parse_matrix(format_matrix(matrix), SYMBOLS[name]) for name, matrix in carried_over.matrices.items()
+    }
     knobs = dict(carried_over.knobs)
     tokens, divisor = tuple(knobs.pop("labels").split()), knobs.pop("divisor")
     return Matrices(**fields, tokens=tokens, config=AttentionConfig(**knobs), divisor=divisor)
@@ -45,7 +47,7 @@ def test_every_notebook_continues_with_all_heads_to_the_same_digits(name: str) -
         layer = trace.layers[0]
         # The notebook rounds its queries to single precision; here they keep their digits.
         rounding = 2e-6 * max(1.0, float(layer["scores"].abs().max()))
-        carried_over = carried(trace, 0)
+        carried_over = matrices_of_layer(trace, 0)
         assert carried_over is not None
         copy = continued(carried_over).trace()
         assert [token.replace(" ", "_") for token in trace.tokens] == list(copy.tokens)
@@ -54,20 +56,20 @@ def test_every_notebook_continues_with_all_heads_to_the_same_digits(name: str) -
 
 
 def test_continuing_reports_what_does_not_carry_over() -> None:
-    unscaled = carried(Notebook("heatmaps-unscaled").trace(), 0)
+    unscaled = matrices_of_layer(Notebook("heatmaps-unscaled").trace(), 0)
     assert unscaled is not None
     assert unscaled.knobs["scaled"] is False
-    assert "no softmax" in unscaled.lost[0]
+    assert "no softmax" in unscaled.omissions[0]
     for name in ("multi-head", "averaging-trick", "self-attention-class"):
-        carried_over = carried(Notebook(name).trace(), 0)
+        carried_over = matrices_of_layer(Notebook(name).trace(), 0)
         assert carried_over is not None
-        assert carried_over.lost == ()
-    assert carried(Trace(("a",), (Layer(recorded={"weights": torch.ones(1, 1, 1)}),)), 0) is None
+        assert carried_over.omissions == ()
+    assert matrices_of_layer(Trace(("a",), (Layer(recorded={"weights": torch.ones(1, 1, 1)}),)), 0) is None
 
 
 def test_overridden_notebook_continues_with_its_overrides() -> None:
-    trace = Notebook("multi-head", 0, WhatIf(mask="window", window=1, temperature=0.5, scaled=False)).trace()
-    carried_over = carried(trace, 0)
+    trace = Notebook("multi-head", 0, Override(mask="window", window=1, temperature=0.5, scaled=False)).trace()
+    carried_over = matrices_of_layer(trace, 0)
     assert carried_over is not None
     knobs = {name: carried_over.knobs[name] for name in ("mask", "window", "temperature", "scaled", "divisor")}
     assert knobs == {"mask": "window", "window": 1, "temperature": 0.5, "scaled": False, "divisor": None}
@@ -78,16 +80,16 @@ def test_overridden_notebook_continues_with_its_overrides() -> None:
     "knobs",
     [
         {"mask": "window", "window": 1},
-        {"n_kv_heads": 1, "positions": "rope", "cap": 2.0, "share": "softmax1"},
+        {"n_kv_heads": 1, "positions": "rope", "cap": 2.0, "normalizer": "softmax1"},
         {"n_kv_heads": 2, "positions": "alibi", "mask": "causal"},
         {"score": "cosine", "temperature": 0.5},
     ],
 )
 def test_several_heads_keep_their_output_and_their_normalizer(knobs: dict[str, Any]) -> None:
     trace = TypedText("a b c d", AttentionConfig(d_model=8, n_heads=4, **knobs)).trace()
-    carried_over = carried(trace, 0)
+    carried_over = matrices_of_layer(trace, 0)
     assert carried_over is not None
-    assert bool(carried_over.lost) == ("positions" in knobs and knobs["positions"] == "rope")
+    assert bool(carried_over.omissions) == ("positions" in knobs and knobs["positions"] == "rope")
     copy = continued(carried_over).trace().layers[0]
     assert_same(trace.layers[0], copy, 4e-6)
     np.testing.assert_allclose(copy["output"].numpy(), trace.layers[0]["output"].numpy(), atol=4e-6)
@@ -97,13 +99,13 @@ def test_padding_and_a_custom_divisor_carry_over() -> None:
     padded = TypedText(
         "a b c d\na b", AttentionConfig(d_model=4, n_heads=1, mask="causal"), sequence=1, pad=True
     ).trace()
-    carried_over = carried(padded, 0)
+    carried_over = matrices_of_layer(padded, 0)
     assert carried_over is not None
     assert carried_over.knobs["mask"] == "custom"
     assert torch.equal(continued(carried_over).trace().layers[0]["mask"], padded.layers[0]["mask"])
     layer = padded.layers[0]
     other = replace(layer, formula=replace(layer.formula or Formula(), divisor=3.0))
-    carried_over = carried(replace(padded, layers=(other,)), 0)
+    carried_over = matrices_of_layer(replace(padded, layers=(other,)), 0)
     assert carried_over is not None
     assert (carried_over.knobs["divisor"], carried_over.knobs["scaled"]) == (3.0, True)
     assert_same(other, continued(carried_over).trace().layers[0], 4e-6)
@@ -111,21 +113,21 @@ def test_padding_and_a_custom_divisor_carry_over() -> None:
 
 def test_matrix_per_head_is_written_compactly_and_read_back() -> None:
     stack = (((1.0, 0.5), (0.0, 1.0)), ((2.0, 0.0), (0.0, 2.0)))
-    assert write(stack) == "2 heads: 1,0.5;0,1 / 2,0;0,2"
-    assert parse(write(stack), "W_Q") == stack
-    assert said({"w_q": stack}).replace("\xa0", " ") == "W_Q 2 × 2 × 2"
-    assert fitted({"x": X, "w_q": stack}) == {"x": X, "w_q": stack}
+    assert format_matrix(stack) == "2 heads: 1,0.5;0,1 / 2,0;0,2"
+    assert parse_matrix(format_matrix(stack), "W_Q") == stack
+    assert describe_sizes({"w_q": stack}).replace("\xa0", " ") == "W_Q 2 × 2 × 2"
+    assert resize_to_fit({"x": X, "w_q": stack}) == {"x": X, "w_q": stack}
 
 
 def test_ambiguous_head_stack_is_asked_about_not_guessed() -> None:
     text = "Q = [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]"
-    reading = look(text, "Q")
+    reading = parse_text(text, "Q")
     assert reading.question == "Are these 2 matrices (2 × 2 × 2) the heads, or is one of them meant?"
     assert list(reading.choices) == ["Q, 2 heads", "Q[0]", "Q[1]"]
     heads = reading.choose("Q, 2 heads", "Q")
     assert heads == (((1, 2), (3, 4)), ((5, 6), (7, 8)))
-    assert list(look(text, "X").choices) == ["Q[0]", "Q[1]"], "all heads share one X"
-    assert next(iter(look(f"[{text[4:]}, {text[4:]}]", "Q").choices)) == "[0][0]", "a batch of heads is a batch"
+    assert list(parse_text(text, "X").choices) == ["Q[0]", "Q[1]"], "all heads share one X"
+    assert next(iter(parse_text(f"[{text[4:]}, {text[4:]}]", "Q").choices)) == "[0][0]", "a batch of heads is a batch"
     layer = Matrices(query=heads, key=heads, value=heads).trace().layers[0]
     assert layer.shape("weights") == (2, 2, 2)
 
@@ -135,25 +137,25 @@ W = ((1.0, 2.0), (3.0, 4.0))
 
 
 def test_matrices_are_resized_to_fit_x_and_keep_their_numbers() -> None:
-    resized = fitted({"x": X, "w_q": W, "w_k": ((9.0,),), "w_v": W, "w_o": W})
+    resized = resize_to_fit({"x": X, "w_q": W, "w_k": ((9.0,),), "w_v": W, "w_o": W})
     assert resized["x"] is X
     assert resized["w_q"] == ((1, 2), (3, 4), (0, 0))
     assert resized["w_k"] == ((9, 0), (0, 0), (0, 0))
     assert resized["w_o"] == W
     Matrices(**resized).trace()
-    assert said(resized).replace("\xa0", " ") == "X 2 × 3 · W_Q 3 × 2 · W_K 3 × 2 · W_V 3 × 2 · W_O 2 × 2"
+    assert describe_sizes(resized).replace("\xa0", " ") == "X 2 × 3 · W_Q 3 × 2 · W_K 3 × 2 · W_V 3 × 2 · W_O 2 × 2"
 
 
 def test_biases_and_x2_are_resized_too() -> None:
     fields = {"x": X, "w_q": W, "w_k": W, "w_v": W, "memory": W, "b_q": ((1.0,),), "b_v": W, "bias": W}
-    resized = fitted(fields)
+    resized = resize_to_fit(fields)
     assert (resized["memory"], resized["b_q"]) == (((1, 2, 0), (3, 4, 0)), ((1, 0),))
     assert (resized["b_v"], resized["bias"]) == (W, W)
-    assert fitted({"scores": W, "value": X, "w_o": ()}) == {"scores": W, "value": X, "w_o": ()}
+    assert resize_to_fit({"scores": W, "value": X, "w_o": ()}) == {"scores": W, "value": X, "w_o": ()}
 
 
 def test_matrices_are_resized_to_fit_q() -> None:
-    resized = fitted({"query": X, "key": W, "value": ((1.0,),), "w_o": ()})
+    resized = resize_to_fit({"query": X, "key": W, "value": ((1.0,),), "w_o": ()})
     assert resized == {"query": X, "key": ((1, 2, 0), (3, 4, 0)), "value": ((1,), (0,)), "w_o": ()}
     Matrices(**resized).trace()
 
@@ -163,9 +165,9 @@ def test_matrices_of_any_size_can_be_resized_to_fit(seed: int) -> None:
     random = np.random.default_rng(seed)
     names = ("x", "w_q", "w_k", "w_v", "w_o") if seed % 2 else ("query", "key", "value", "w_o")
     fields = {name: tuple(map(tuple, random.random(random.integers(1, 5, 2)).tolist())) for name in names}
-    resized = fitted(fields)
+    resized = resize_to_fit(fields)
     Matrices(**resized).trace()
-    assert fitted(resized) == resized
+    assert resize_to_fit(resized) == resized
     try:
         Matrices(**fields).trace()
     except AttentionError:

@@ -25,8 +25,8 @@ def test_every_axis_of_steps_and_parameters_is_explained_exactly_once() -> None:
 
 
 def test_shape_shows_the_sizes_of_the_layer() -> None:
-    assert glossary.shape(find_step("query"), LAYER) == "head 4 · query_pos 3 · d_k 16"
-    assert glossary.shape(find_step("query"), Layer()) == "head ? · query_pos ? · d_k ?"
+    assert glossary.shape_text(find_step("query"), LAYER) == "head 4 · query_pos 3 · d_k 16"
+    assert glossary.shape_text(find_step("query"), Layer()) == "head ? · query_pos ? · d_k ?"
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_shape_shows_the_sizes_of_the_layer() -> None:
     ],
 )
 def test_search_by_name_finds_its_steps(query: str, steps: list[str]) -> None:
-    assert [step.name for step in glossary.matching(query)] == steps
+    assert [step.name for step in glossary.search(query)] == steps
 
 
 def test_empty_search_finds_everything() -> None:
-    assert glossary.matching("  ") == STEPS
+    assert glossary.search("  ") == STEPS
 
 
 def test_glossary_tables_have_every_row_and_no_empty_column() -> None:
@@ -77,5 +77,5 @@ def test_glossary_tables_have_every_row_and_no_empty_column() -> None:
 
 def test_glossary_origins_are_all_libraries_and_notebooks() -> None:
     for step in STEPS:
-        assert len(glossary.libraries(step)) + len(glossary.notebooks(step)) == len(step.elsewhere)
-    assert ("4", "attn_probs") in glossary.notebooks(find_step("weights"))
+        assert len(glossary.library_names(step)) + len(glossary.notebook_names(step)) == len(step.elsewhere)
+    assert ("4", "attn_probs") in glossary.notebook_names(find_step("weights"))

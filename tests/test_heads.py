@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, unpacked
+from conftest import ROOT, unpack_message
 from streamlit.testing.v1 import AppTest
 
 from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, metrics
@@ -15,8 +15,8 @@ from attention.export import paper
 from attention.numbers import aggregates, norms
 from attention.numbers.metrics import frames
 from attention.pictures import charts, heatmap, layers
-from attention.pictures.changed import drawn
-from attention.pictures.read_off import reading_json
+from attention.pictures.changed import to_plotly
+from attention.pictures.read_off import derived_map_json
 
 TEXT = "the owl asked the moon and the moon blinked at the owl"
 
@@ -27,7 +27,10 @@ def trace(n_layers: int = 3, text: str = TEXT, **knobs: object) -> Trace:
     base = [TypedText(text, AttentionConfig(seed=seed, **config)).trace().layers[0] for seed in range(n_layers)]
     return Trace(
         base[0].tokens,
-        tuple(Layer("", layer.tokens, layer.key_tokens, layer.recorded, layer.formula, whole=False) for layer in base),
+        tuple(
+            Layer("", layer.tokens, layer.key_tokens, layer.recorded, layer.formula, materialize_all_heads=False)
+            for layer in base
+        ),
     )
 
 
@@ -102,23 +105,23 @@ def test_layers_may_differ_in_tokens_heads_and_names() -> None:
 def test_heads_are_points_beside_the_line_of_uniform_attention() -> None:
     sample = trace()
     table = metrics.of(sample)
-    figure = charts.heads_of(table, "layer", "first token", (1, 2))
+    figure = charts.head_scatter_json(table, "layer", "first token", (1, 2))
     line, points, ring = figure["data"]
     assert points["text"] == [f"L{layer} H{head}" for layer, head in table.heads]
     np.testing.assert_array_equal(points["y"], table.column("first token"))
     assert np.round(points["x"]).tolist() == [layer for layer, _ in table.heads]
     assert line["y"][:2] == [table.uniform[0, metrics.NAMES.index("first token")]] * 2
     assert (ring["x"][0], ring["y"][0]) == (points["x"][6], points["y"][6])
-    points_of_two = charts.heads_of(table, "previous", "self")["data"][1]
+    points_of_two = charts.head_scatter_json(table, "previous", "self")["data"][1]
     np.testing.assert_array_equal(points_of_two["x"], table.column("previous"))
-    empty = charts.heads_of(table, "next", "self")
+    empty = charts.head_scatter_json(table, "next", "self")
     assert "0 heads, 12 without a number" in empty["layout"]["title"]["subtitle"]["text"]
 
 
 @pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, norms.NORMS], ids=lambda derived: derived.name)
 def test_derived_map_is_drawn_like_any_other_map(reading: Any) -> None:
     sample = trace()
-    figure = reading_json(sample, reading, Cell(1, "weights", 2, 5, 3))
+    figure = derived_map_json(sample, reading, Cell(1, "weights", 2, 5, 3))
     np.testing.assert_array_equal(figure["data"][0]["z"], reading.matrix(sample, 1, 2))
     meta = figure["layout"]["meta"]
     assert meta["chosen"] == [5, 3]
@@ -130,10 +133,10 @@ def test_heads_figure_is_saved_as_a_picture() -> None:
     sample = trace()
     table = metrics.of(sample)
     mosaic = layers.layers_json(sample, "weights", order=table.sorted_by("self"), by="self")
-    chart = charts.heads_of(table, "previous", "self", (0, 1))
-    rollout = reading_json(sample, aggregates.find("rollout"), Cell(2, "weights", 0, 0, 0))
+    chart = charts.head_scatter_json(table, "previous", "self", (0, 1))
+    rollout = derived_map_json(sample, aggregates.find_aggregate("rollout"), Cell(2, "weights", 0, 0, 0))
     for figure, words in ((mosaic, ("L0 H0", "L2 H3")), (chart, ("previous", "L2")), (rollout, ("rollout", "owl"))):
-        svg = paper.picture([drawn(figure)], "svg", 16.0, True).decode()
+        svg = paper.picture([to_plotly(figure)], "svg", 16.0, True).decode()
         assert all(word in svg for word in words)
 
 
@@ -146,14 +149,14 @@ def test_head_tables_name_the_text_and_the_count_of_queries() -> None:
     assert frame["self, on this text"].is_monotonic_decreasing
     assert frame["next, on this text"].isna().all()
     layer, head = table.sorted_by("self")[2]
-    assert frames.placed(table, layer, head, "self") == "3rd of 12 by self, on this text"
-    text = frames.said(table, layer, head, "self")
+    assert frames.rank_words(table, layer, head, "self") == "3rd of 12 by self, on this text"
+    text = frames.describe_head(table, layer, head, "self")
     assert text.startswith(f"L{layer} H{head}, 3rd of 12 by self, on this text: entropy 0.")
     assert "next not defined" in text
     assert "(11)" in text
-    about = frames.about(metrics.find("previous"), table)
+    about = frames.describe_metric(metrics.find("previous"), table)
     assert "a_i,i−1; 0 … 1; a mean over 11 queries of this text" in about
-    assert "not defined on this text" in frames.about(metrics.find("next"), table)
+    assert "not defined on this text" in frames.describe_metric(metrics.find("next"), table)
     assert [frames._ordinal(n) for n in (1, 2, 3, 4, 11, 22, 113)] == ["1st", "2nd", "3rd", "4th", "11th", "22nd", "113th"]  # fmt: skip
 
 
@@ -183,7 +186,7 @@ def opened(**link: str) -> AppTest:
 
 def metas(app: AppTest) -> list[dict[str, Any]]:
     messages = [
-        unpacked(component.proto.bytes)
+        unpack_message(component.proto.bytes)
         for component in app.get("bidi_component")
         if b'"figures":' in component.proto.bytes
     ]

@@ -15,17 +15,17 @@ from test_model import CAT, OWL, RECORDED, SHARED, TWO_TEXTS, W_O, each
 from tiny_models import TinyModels
 from torch import Tensor
 
-from attention import Cell, ConfigError, Intervention, Layer, Model, Trace, WhatIf, explain, find_step
+from attention import Cell, ConfigError, Intervention, Layer, Model, Override, Trace, explain, find_step
 from attention.export.program import python
 from attention.formula.functions import project_output
-from attention.formula.intervention import read, write
+from attention.formula.intervention import format_codes, parse_codes
 from attention.lessons import masks
 from attention.models import passing, recording, running
 from attention.models.library import LIBRARY, Settings
 from attention.pictures.drawing import hidden_cells
 from attention.pictures.factors import factor_maps
 from attention.pictures.heatmap import heatmap_json, mask_map_json
-from attention.pictures.live import live
+from attention.pictures.live import live_inputs
 
 OTHER = "the moon asked the owl and the owl blinked"
 
@@ -53,7 +53,7 @@ def outputs(source: Model) -> list[Tensor]:
         for path, module in loaded.model.named_modules()
         if re.search(W_O, path)
     ]
-    _, output = passing.layers(loaded, inputs, interventions, tuple(range(ids.shape[-1])))
+    _, output = passing.run_recorded(loaded, inputs, interventions, tuple(range(ids.shape[-1])))
     for hook in hooks:
         hook.remove()
     return [*results, output["logits" if "logits" in output else "last_hidden_state"][0]]
@@ -74,9 +74,9 @@ def test_neutral_interventions_change_no_bit(tiny: TinyModels, family: str) -> N
     plain = model(tiny, family)
     base, plain_outputs = plain.trace(), outputs(plain)
     for neutral in (
-        Intervention(layer=1, head=3, silence="mean", strength=0.0),
-        *(Intervention(layer=0, head=2, take=name) for name in ("query", "key", "weights")),
-        *(Intervention(take=name) for name in ("value", "weights", "head_output")),
+        Intervention(layer=1, head=3, ablate="mean", strength=0.0),
+        *(Intervention(layer=0, head=2, patch=name) for name in ("query", "key", "weights")),
+        *(Intervention(patch=name) for name in ("value", "weights", "head_output")),
     ):
         changed = replace(plain, interventions=(neutral,), other=plain)
         assert all(torch.equal(a, b) for a, b in zip(outputs(changed), plain_outputs, strict=True)), neutral
@@ -91,7 +91,7 @@ def test_ablated_head_removes_one_term_of_the_output(tiny: TinyModels, family: s
     calls: list[recording.Call] = []
     with recording.recording(calls.append):
         running.run(loaded, inputs)
-    silenced = outputs(replace(plain, interventions=(Intervention(layer=0, head=3, silence="zero"),)))
+    silenced = outputs(replace(plain, interventions=(Intervention(layer=0, head=3, ablate="zero"),)))
     plain_outputs = outputs(plain)
     site = loaded.sites[0]
     terms = torch.stack([z @ w for z, w in zip(calls[0].head_output, site.parameters["w_o"], strict=True)])
@@ -103,7 +103,9 @@ def test_ablated_head_removes_one_term_of_the_output(tiny: TinyModels, family: s
 
 @pytest.mark.parametrize("family", RECORDED)
 def test_every_intervention_matches_its_definition_and_every_cell_is_explained(tiny: TinyModels, family: str) -> None:
-    interventions = read("0.1.t0.5;0.1.unscaled;0.2.first;0.3.s2,1=2;0.3.w3,0=0.75r;0.0.mean0.5;1.2.zero;1.1.w2,1=0.25")
+    interventions = parse_codes(
+        "0.1.t0.5;0.1.unscaled;0.2.first;0.3.s2,1=2;0.3.w3,0=0.75r;0.0.mean0.5;1.2.zero;1.1.w2,1=0.25"
+    )
     source = model(tiny, family, *interventions)
     trace, base = source.trace(), model(tiny, family).trace()
     layer, base_layer = trace.layers[0], base.layers[0]
@@ -161,7 +163,7 @@ def check(layer: Layer, base_layer: Layer) -> None:
 
 
 def test_frozen_attention_keeps_the_base_weights_with_new_values(tiny: TinyModels) -> None:
-    ablation = Intervention(layer=0, head=1, silence="zero")
+    ablation = Intervention(layer=0, head=1, ablate="zero")
     for family in ("Llama", "T5"):
         plain = model(tiny, family).trace()
         frozen, free = (model(tiny, family, ablation, frozen=is_frozen).trace() for is_frozen in (True, False))
@@ -179,7 +181,7 @@ def test_patched_values_are_the_other_states_and_shared_keys_named(tiny: TinyMod
     other = replace(model(tiny, family), text=OTHER)
     patch_source, base = other.trace(), model(tiny, family).trace()
     for name in ("query", "key", "value", "weights", "head_output"):
-        trace = model(tiny, family, Intervention(layer=1, head=2, take=name), other=other).trace()
+        trace = model(tiny, family, Intervention(layer=1, head=2, patch=name), other=other).trace()
         step = "patched_output" if name == "head_output" else name
         actual, expected = trace.layers[1].matrix(step, 2), patch_source.layers[1].matrix(name, 2)
         assert torch.equal(actual, expected)
@@ -192,7 +194,7 @@ def test_patched_values_are_the_other_states_and_shared_keys_named(tiny: TinyMod
 
 
 def test_patching_needs_equal_token_counts_and_offers_a_text(tiny: TinyModels) -> None:
-    patch = Intervention(layer=0, head=0, take="value")
+    patch = Intervention(layer=0, head=0, patch="value")
     for text in (OTHER + " twice", "the moon asked", "the moon asked."):
         with pytest.raises(
             ConfigError, match=r"needs the same number of tokens .* give the other state such as"
@@ -218,9 +220,9 @@ def test_patching_needs_equal_token_counts_and_offers_a_text(tiny: TinyModels) -
 )
 def test_interventions_outside_the_model_are_refused(tiny: TinyModels, text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
-        model(tiny, "GPT-2", *read(text)).trace()
+        model(tiny, "GPT-2", *parse_codes(text)).trace()
     with pytest.raises(ConfigError, match="cannot be changed from outside"):
-        model(tiny, "Bloom", Intervention(silence="zero")).trace()
+        model(tiny, "Bloom", Intervention(ablate="zero")).trace()
 
 
 def test_link_roundtrips_every_intervention() -> None:
@@ -228,13 +230,13 @@ def test_link_roundtrips_every_intervention() -> None:
         "17.3.zero;5.*.t0.2;*.*.mean0.5;1.2.unscaled;1.2.window3;1.2.causal-window4;1.2.causal;1.2.nomask;1.2.first;"
         "1.2.prefix2;1.2.custom2x2.eNpzAAAAQQBB;1.0.s3,4=-1.5;1.0.w3,4=0.5r;1.0.w3,4=1;0.1.takeQ;0.*.takeZ;1.1.tinf;1.1.t0"
     )
-    assert write(read(text)) == text
-    assert read("17.3.zero;5.*.t0.2") == (
-        Intervention(layer=17, head=3, silence="zero"),
+    assert format_codes(parse_codes(text)) == text
+    assert parse_codes("17.3.zero;5.*.t0.2") == (
+        Intervention(layer=17, head=3, ablate="zero"),
         Intervention(layer=5, temperature=0.2),
     )
-    combined = Intervention(layer=1, silence="zero", temperature=2.0)
-    assert write((combined,)) == "1.*.zero;1.*.t2"
+    combined = Intervention(layer=1, ablate="zero", temperature=2.0)
+    assert format_codes((combined,)) == "1.*.zero;1.*.t2"
     for bad in (
         "x",
         "1.2",
@@ -247,22 +249,22 @@ def test_link_roundtrips_every_intervention() -> None:
         "1.1.zero;" * 101,
     ):
         with pytest.raises(ConfigError, match=r"such as 17\.3\.zero|^At most 100|of an intervention is"):
-            read(bad)
-    for fields in ({}, {"silence": "both"}, {"silence": "zero", "strength": 2}, {"layer": -1, "take": "value"}):
+            parse_codes(bad)
+    for fields in ({}, {"ablate": "both"}, {"ablate": "zero", "strength": 2}, {"layer": -1, "patch": "value"}):
         with pytest.raises(ConfigError, match="intervention"):
             Intervention(**fields)
 
 
 def test_memory_of_the_second_run_is_counted_in_advance(tiny: TinyModels) -> None:
     plain = model(tiny, "GPT-2")
-    ablation = (Intervention(layer=0, head=0, silence="zero"),)
+    ablation = (Intervention(layer=0, head=0, ablate="zero"),)
     assert (
-        plain.needs
-        == replace(plain, interventions=ablation).needs
-        < replace(plain, interventions=ablation, frozen=True).needs
+        plain.memory_bytes
+        == replace(plain, interventions=ablation).memory_bytes
+        < replace(plain, interventions=ablation, frozen=True).memory_bytes
     )
     with pytest.raises(ConfigError, match="All steps may take at most"):
-        replace(plain, interventions=ablation, frozen=True, max_bytes=plain.needs).trace()
+        replace(plain, interventions=ablation, frozen=True, max_bytes=plain.memory_bytes).trace()
 
 
 PROGRAMS = {
@@ -282,10 +284,10 @@ def test_copied_python_reproduces_the_changed_head(
     family, text, frozen = PROGRAMS[title]
     monkeypatch.chdir(tiny(family).parent)
     other = replace(model(tiny, family), text=OTHER) if "take" in text else None
-    override = WhatIf(temperature=2.0)  # affects only the view: the model continues without it
-    source = model(tiny, family, *read(text), frozen=frozen, other=other, config=override)
+    override = Override(temperature=2.0)  # affects only the view: the model continues without it
+    source = model(tiny, family, *parse_codes(text), frozen=frozen, other=other, config=override)
     trace = source.trace()
-    running.hush()
+    running.silence_warnings()
     for at in range(len(trace.layers)):
         for step in ("weights", "patched_output" if trace.layers[at].has("patched_output") else "head_output"):
             program = python(source, trace, Cell(at, step, 1, 3, 1))
@@ -297,7 +299,7 @@ def test_copied_python_reproduces_the_changed_head(
 
 
 def test_pictures_of_a_changed_head_use_its_mask_and_formula(tiny: TinyModels) -> None:
-    trace = model(tiny, "Llama", *read("0.1.nomask;0.1.unscaled;0.2.zero0.25;0.3.mean")).trace()
+    trace = model(tiny, "Llama", *parse_codes("0.1.nomask;0.1.unscaled;0.2.zero0.25;0.3.mean")).trace()
     hidden = [hidden_cells(trace, find_step("weights"), 0, head) for head in (0, 1, None)]
     assert [int(cells.sum()) for cells in hidden if cells is not None] == [36, 0, 0]
     titles = {
@@ -313,14 +315,14 @@ def test_pictures_of_a_changed_head_use_its_mask_and_formula(tiny: TinyModels) -
     formulas = ("S / (√d_k · temperature)", "S / temperature", "Z", "0.75 Z", "mean of Z")
     for (place, alt), formula in zip(titles.items(), formulas, strict=True):
         assert formula in alt, place
-    assert live(trace.layers[0], 1) is None  # the page cannot compute it: the server does
-    assert live(trace.layers[1], 1) is not None
-    frozen = model(tiny, "Llama", *read("0.1.zero"), frozen=True).trace()
+    assert live_inputs(trace.layers[0], 1) is None  # the page cannot compute it: the server does
+    assert live_inputs(trace.layers[1], 1) is not None
+    frozen = model(tiny, "Llama", *parse_codes("0.1.zero"), frozen=True).trace()
     assert "A of the unchanged model" in heatmap_json(frozen, "weights", 1, 0)["layout"]["meta"]["alt"]
 
 
 def test_mask_of_a_changed_head_applies_wherever_it_is_shown(tiny: TinyModels) -> None:
-    trace = model(tiny, "BERT", *read("0.1.first")).trace()
+    trace = model(tiny, "BERT", *parse_codes("0.1.first")).trace()
     for head, first_alone in ((0, False), (1, True)):
         weights = trace.layers[0].matrix("weights", head)
         assert bool((weights[:, 1:] == 0).all()) == first_alone
@@ -344,7 +346,7 @@ def test_minilm_heads_are_ablated_and_patched_to_the_bit() -> None:
     text = "The quiet harbor watched the copper moon while the old owl slept."
     plain = Model("all-MiniLM-L6-v2", text)
     base = plain.trace()
-    for neutral in (Intervention(3, 7, "zero", 0.0), Intervention(3, 7, take="weights"), Intervention(take="value")):
+    for neutral in (Intervention(3, 7, "zero", 0.0), Intervention(3, 7, patch="weights"), Intervention(patch="value")):
         assert differ(replace(plain, interventions=(neutral,), other=plain).trace(), base) == 0
     silenced = replace(plain, interventions=(Intervention(3, 7, "zero"),)).trace().layers[3]
     base_layer = base.layers[3]

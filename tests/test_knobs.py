@@ -105,9 +105,9 @@ def test_controls_accept_only_valid_values(monkeypatch: pytest.MonkeyPatch) -> N
 
 DECLARED = """
     ceiling: float | None = knob(
-        None, Real(1, 100, optional=True), "Ceiling", "Scores go no higher.", _COMPUTED, after=True, fold=_MORE_KNOBS)
-    edge: float = knob(1.0, Real(0.5, 2), "Edge", "How sharp.", _COMPUTED, after=True, held=True)
-    kin: int = knob(1, Whole(1, 9), "Kin", "How many.", _RANDOM_WEIGHTS, held=True, key="relations")
+        None, Real(1, 100, optional=True), "Ceiling", "Scores go no higher.", _COMPUTED, after_scores=True, section=_MORE_KNOBS)
+    edge: float = knob(1.0, Real(0.5, 2), "Edge", "How sharp.", _COMPUTED, after_scores=True, inline=True)
+    kin: int = knob(1, Whole(1, 9), "Kin", "How many.", _RANDOM_WEIGHTS, inline=True, key="relations")
     # fmt: on
 """
 CHECKS = """

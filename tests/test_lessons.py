@@ -11,7 +11,7 @@ from attention import AttentionConfig, NumbersError, TypedText
 from attention.formula.attend import attend
 from attention.formula.config import INITS
 from attention.lessons import softmax
-from attention.lessons.scaling import measured
+from attention.lessons.scaling import measure
 
 ROW = (0.1, -0.2, -0.3, 0.5)
 TEXT = "the owl asked the moon and the moon blinked"
@@ -76,7 +76,7 @@ def test_bad_row_error_quotes_the_input(text: str, quoted: str) -> None:
 
 @pytest.mark.parametrize("mask", ["none", "causal"])
 def test_scaling_maps_equal_attend(mask: str) -> None:
-    scaling = measured(TypedText(TEXT, AttentionConfig(mask=mask, temperature=0.5, init="linear")))
+    scaling = measure(TypedText(TEXT, AttentionConfig(mask=mask, temperature=0.5, init="linear")))
     assert scaling.inits == INITS
     for i, init in enumerate(INITS):
         for scaled, j in ((True, 0), (False, 2)):
@@ -88,7 +88,7 @@ def test_scaling_maps_equal_attend(mask: str) -> None:
 
 
 def test_middle_column_divides_by_the_root_of_d_model() -> None:
-    scaling = measured(TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)))
+    scaling = measure(TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)))
     layer = TypedText(TEXT, AttentionConfig(d_model=64, n_heads=4)).trace().layers[0]
     twice_as_hot = attend(layer.query, layer.key, layer.value, temperature=2.0)  # √64 is 2 · √16
     np.testing.assert_allclose(scaling.weights[0, 1], twice_as_hot.weights[0].numpy(), rtol=1e-6)
@@ -97,7 +97,7 @@ def test_middle_column_divides_by_the_root_of_d_model() -> None:
 
 
 def test_inits_fail_as_documented() -> None:
-    entropy = dict(zip(INITS, measured(TypedText(TEXT)).entropy, strict=True))
+    entropy = dict(zip(INITS, measure(TypedText(TEXT)).entropy, strict=True))
     maximum = math.log(9)
     assert 0.5 * maximum < entropy["scaled normal"][0] < entropy["scaled normal"][1] < maximum
     assert entropy["uniform"].max() < 0.1
@@ -107,14 +107,14 @@ def test_inits_fail_as_documented() -> None:
 
 
 def test_long_text_is_cut_with_a_note() -> None:
-    scaling = measured(TypedText("word " * 600))
+    scaling = measure(TypedText("word " * 600))
     assert scaling.weights.shape == (5, 3, 32, 32)
     assert "600 tokens" in scaling.notes[0]
 
 
 def test_row_that_sees_no_key_does_not_spoil_the_mean() -> None:
     config = AttentionConfig(mask="window", window=0)
-    scaling = measured(TypedText("one two three four", config, text2="a b"))
+    scaling = measure(TypedText("one two three four", config, text2="a b"))
     assert not scaling.weights[:, :, 2:].any()
     np.testing.assert_array_equal(scaling.entropy, 0)
 

@@ -14,10 +14,10 @@ import torch
 from tiny_models import TinyModels
 
 from attention import Model, ModelError, Trace
-from attention.formula.kept import KEPT
+from attention.formula.kept import CACHE
 from attention.models import library, loading
 from attention.models.library import LIBRARY, Settings
-from attention.models.loaded import Loaded
+from attention.models.loaded import LoadedModel
 
 Result = TypeVar("Result")
 OWL, HARBOR = "the owl asked the moon and the moon blinked", "a quiet harbor watched the copper moon"
@@ -68,7 +68,7 @@ def test_two_models_are_never_loaded_at_once(tiny: TinyModels, monkeypatch: pyte
     for name in names:
         tiny(name)
 
-    def load(folder: Any, name: str, about: str = "") -> Loaded:
+    def load(folder: Any, name: str, about: str = "") -> LoadedModel:
         inside.append(name)
         counts.append(len(inside))
         try:
@@ -86,7 +86,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the loaded models, in order."""
     names: list[str] = []
 
-    def load(folder: Any, name: str, about: str = "") -> Loaded:
+    def load(folder: Any, name: str, about: str = "") -> LoadedModel:
         names.append(name)
         return original(folder, name, about)
 
@@ -119,12 +119,12 @@ def test_least_recently_used_model_is_evicted_with_its_traces(tiny: TinyModels, 
     sizes = sorted((tiny(family) / "model.safetensors").stat().st_size for family in ("BERT", "GPT-2", "Llama"))
     LIBRARY.hold(Settings(tiny.folder, kept_mb=sum(sizes[1:]) / 2**20))  # type: ignore[arg-type]  # tiny models need a tiny bound
     for name in ("BERT", "GPT-2"):
-        KEPT.once(f"trace of {name}", Model(name, OWL).trace)
+        CACHE.get_or_compute(f"trace of {name}", Model(name, OWL).trace)
     LIBRARY.get("BERT")
     assert loads == ["BERT", "GPT-2"]
     LIBRARY.get("Llama")
-    assert KEPT.get("trace of GPT-2") is None
-    assert KEPT.get("trace of BERT") is not None
+    assert CACHE.get("trace of GPT-2") is None
+    assert CACHE.get("trace of BERT") is not None
     LIBRARY.get("BERT")
     assert loads == ["BERT", "GPT-2", "Llama"]
     LIBRARY.get("GPT-2")
@@ -149,11 +149,11 @@ def test_twelve_times_twelve_heads_of_1000_tokens_keep_little(tiny: TinyModels) 
     trace = Model("wide", "the moon " * 511 + "the moon").trace()
     assert [layer.shape("weights") for layer in trace.layers] == [(12, 1024, 1024)] * 2
     assert 6 * trace.nbytes < 500 * 2**20
-    old_size, limit = KEPT.cache.maxsize, 2**26
-    KEPT.hold(limit)
+    old_size, limit = CACHE.cache.maxsize, 2**26
+    CACHE.reset(limit)
     try:
         for layer, head in product(trace.layers, range(3, 12, 2)):
             assert float(layer.matrix("weights", head).sum()) == pytest.approx(1024, rel=1e-4)
-            assert KEPT.cache.currsize <= limit
+            assert CACHE.cache.currsize <= limit
     finally:
-        KEPT.hold(old_size)
+        CACHE.reset(old_size)

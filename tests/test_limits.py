@@ -12,11 +12,11 @@ from typing import Any
 from weakref import ref
 
 import pytest
-from conftest import ROOT, turn
+from conftest import ROOT, set_knobs
 from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
-from attention.formula.kept import KEPT
+from attention.formula.kept import CACHE
 from benchmarks.server import Server
 from pages.ui.knobs import sidebar
 from pages.ui.knobs.table import LIMITS
@@ -164,14 +164,16 @@ def test_only_the_shown_head_is_kept_above_the_limit(monkeypatch: pytest.MonkeyP
 def test_both_sources_respect_their_byte_limits() -> None:
     column = ((1.0,), (2.0,))
     text = TypedText("the owl asked the moon and the moon blinked")
-    alone = replace(text, max_bytes=text.needs - 1)  # all heads together exceed the limit: they are computed singly
+    alone = replace(
+        text, max_bytes=text.memory_bytes - 1
+    )  # all heads together exceed the limit: they are computed singly
     for source, words in (
         (alone, "1 head of 9 × 9 scores, and 4 · 16 columns of d_model 64"),
         (Matrices(query=column, key=column, value=column), "1 head of 2 × 2 scores"),
     ):
         with pytest.raises(ConfigError, match=words):
-            replace(source, max_bytes=source.needs - 1).trace()
-        replace(source, max_bytes=source.needs).trace()
+            replace(source, max_bytes=source.memory_bytes - 1).trace()
+        replace(source, max_bytes=source.memory_bytes).trace()
 
 
 @pytest.mark.parametrize("knobs", [{"positions": "sinusoidal", "mask": "causal"}, {"dropout": 0.5, "d_k": 96, "d_v": 8}, {"init": "identity"}])  # fmt: skip
@@ -180,18 +182,20 @@ def test_both_sources_respect_their_byte_limits() -> None:
 def test_trace_memory_is_counted_completely_in_advance(knobs: dict[str, Any], text2: str, all_heads: bool) -> None:
     source = TypedText(" ".join(f"w{i}" for i in range(90)), AttentionConfig(**knobs), text2)
     if not all_heads and source.config.sizes.n_heads > 1:
-        source = replace(source, max_bytes=source.needs - 1)
+        source = replace(source, max_bytes=source.memory_bytes - 1)
     layer = source.trace().layers[0]
-    assert layer.whole == (all_heads or layer.n_heads == 1)
+    assert layer.materialize_all_heads == (all_heads or layer.n_heads == 1)
     sizes = {
         matrix.untyped_storage().data_ptr(): matrix.untyped_storage().nbytes()
         for step in layer.steps
-        for matrix in [layer[step.name] if layer.whole or step.name in layer.recorded else layer.matrix(step.name)]
+        for matrix in [
+            layer[step.name] if layer.materialize_all_heads or step.name in layer.recorded else layer.matrix(step.name)
+        ]
     }
     sizes |= {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in layer.recorded.values()
     }
-    assert sum(sizes.values()) <= source.needs < 3 * sum(sizes.values())
+    assert sum(sizes.values()) <= source.memory_bytes < 3 * sum(sizes.values())
 
 
 @pytest.mark.parametrize("wide", [{"d_k": "1024"}, {"d_v": "129"}])
@@ -214,7 +218,7 @@ def test_trace_bytes_are_those_of_the_recorded_tensors() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_open_session_does_not_keep_a_trace_from_eviction(page: str) -> None:
     app = opened(page, text="a session that stays open")
-    cache = KEPT.cache
+    cache = CACHE.cache
     assert cache.currsize >= sum(getattr(value, "nbytes", 0) + 20_000 for value in cache.values())
     traces = [trace for trace in cache.values() if isinstance(trace, Trace) and "session" in trace.tokens]
     references = [*map(ref, traces), *(ref(trace.layers[0]) for trace in traces)]
@@ -223,7 +227,7 @@ def test_open_session_does_not_keep_a_trace_from_eviction(page: str) -> None:
     cache.clear()
     gc.collect()
     assert [reference() for reference in references] == [None] * len(references)
-    turn(app, head=1)  # the page still works
+    set_knobs(app, head=1)  # the page still works
     assert not app.exception
 
 
@@ -252,7 +256,7 @@ def counted(knobs: dict[str, Any]) -> str:
     try:
         config = AttentionConfig(**of_config)
         source = TypedText(texts[0], config, texts[1], True, limits.MAX_TOKENS, 0, "pad" in knobs, limit)
-        assert source.needs <= limit
+        assert source.memory_bytes <= limit
     except ConfigError as error:
         return str(error)
     return ""

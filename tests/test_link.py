@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from test_links import LINKS
 
-from attention import AttentionConfig, AttentionError, Matrices, Notebook, TypedText, WhatIf
-from attention.formula.ranges import in_url
+from attention import AttentionConfig, AttentionError, Matrices, Notebook, Override, TypedText
+from attention.formula.ranges import to_text
 from attention.sources import knobs
 from attention.sources.link import Limits, source_of
 
@@ -30,7 +30,7 @@ def test_empty_link_is_the_default_text() -> None:
 def test_link_has_the_source_and_only_its_knobs() -> None:
     assert read(source="notebook", notebook="multi-head", sequence="2", d_model="x") == (Notebook("multi-head", 2), ())
     source, notes = read(source="notebook", notebook="numpy", temperature="2", scaled="false", mask="own", window="5")
-    assert (source, notes) == (Notebook("numpy", 0, WhatIf(temperature=2, scaled=False, window=5)), ())
+    assert (source, notes) == (Notebook("numpy", 0, Override(temperature=2, scaled=False, window=5)), ())
     source, notes = read(source="matrices", mask="causal", temperature="2.0", labels="a b c d", d_model="x", w_o=" ")
     assert isinstance(source, Matrices)
     assert (source.config, source.tokens, notes) == (AttentionConfig(mask="causal", temperature=2.0), tuple("abcd"), ())
@@ -125,10 +125,10 @@ def test_every_knob_takes_odd_texts(knob) -> None:
 
 @pytest.mark.parametrize("knob", knobs.KNOBS, ids=[knob.key for knob in knobs.KNOBS])
 def test_defaults_are_valid_and_roundtrip_as_text(knob) -> None:
-    assert knob.range.takes(knob.default)
+    assert knob.range.accepts(knob.default)
     allowed = knob.offered or knob.range
-    assert allowed.takes(knob.default)
-    assert allowed.read(in_url(knob.default)) == knob.default
+    assert allowed.accepts(knob.default)
+    assert allowed.read(to_text(knob.default)) == knob.default
     assert knob.label or knob.held
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from attention import AttentionConfig, Layer, Notebook, TypedText
-from attention.pictures.live import MAX_LIVE_BYTES, live, mask_rule
+from attention.pictures.live import MAX_LIVE_BYTES, live_inputs, mask_rule
 
 
 def layer(text="the owl asked the moon and the moon blinked", **knobs):
@@ -19,7 +19,7 @@ def bytes_of(sent):
 
 def test_live_message_contains_exact_queries_keys_and_values():
     sample = layer()
-    sent = live(sample, 2)
+    sent = live_inputs(sample, 2)
     assert list(sent["heads"]) == ["0", "1", "2", "3"]
     for i, head in enumerate(sent["heads"].values()):
         for name in ("query", "key", "value"):
@@ -29,14 +29,14 @@ def test_live_message_contains_exact_queries_keys_and_values():
 
 
 def test_repeated_word_is_sent_once():
-    head = live(layer("owl " * 100), 0)["heads"]["0"]
+    head = live_inputs(layer("owl " * 100), 0)["heads"]["0"]
     assert head["query"]["rows"].shape == (1, 16)
     np.testing.assert_array_equal(rows(head["query"]), layer("owl " * 100).query[0].numpy())
 
 
 def test_long_text_sends_only_the_shown_head():
     sample = layer(" ".join(f"w{i}" for i in range(512)))
-    sent = live(sample, 3)
+    sent = live_inputs(sample, 3)
     assert list(sent["heads"]) == ["3"]
     assert sent["w_o"] is None
     assert "value" not in sent["heads"]["3"]
@@ -44,7 +44,7 @@ def test_long_text_sends_only_the_shown_head():
 
 
 def test_dropped_weights_are_drawn_only_by_the_server():
-    assert live(layer(dropout=0.5), 0)["w_o"] is None
+    assert live_inputs(layer(dropout=0.5), 0)["w_o"] is None
 
 
 def test_scores_without_a_product_are_computed_by_the_server():
@@ -52,9 +52,9 @@ def test_scores_without_a_product_are_computed_by_the_server():
     shifted = Layer(
         recorded={"query": torch.ones(1, 2, 3), "key": torch.ones(1, 2, 3), "scores": scores, "weights": scores / 2}
     )
-    assert live(shifted, 0) is None
-    assert live(Notebook("averaging-trick").trace().layers[0], 0) is None
-    assert live(Notebook("heatmaps-unscaled").trace().layers[0], 0) is None  # it has no weights
+    assert live_inputs(shifted, 0) is None
+    assert live_inputs(Notebook("averaging-trick").trace().layers[0], 0) is None
+    assert live_inputs(Notebook("heatmaps-unscaled").trace().layers[0], 0) is None  # it has no weights
 
 
 def test_padding_stays_hidden_under_every_mask():

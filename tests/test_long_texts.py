@@ -8,13 +8,13 @@ import torch
 from conftest import ROOT
 from streamlit.testing.v1 import AppTest
 
-from attention import AttentionConfig, Cell, Matrices, Notebook, TypedText, WhatIf
+from attention import AttentionConfig, Cell, Matrices, Notebook, Override, TypedText
 from attention.formula import making
 from attention.formula.steps import MAP_AXES, STEPS
 from attention.pictures import heatmap
 from attention.pictures.mosaic import heads_json
 from attention.pictures.screen import MAX_SENT_BLOCKS, pool_for_screen
-from attention.sources import Turnable
+from attention.sources import Configurable
 from attention.sources.typed_text import MAX_TOKENS_ALL_HEADS
 from pages.ui.server.traces import trace_of
 
@@ -43,8 +43,8 @@ def head_by_head(source):
 def test_head_computed_alone_equals_the_same_head_computed_with_all(knobs):
     source = long_text(**knobs)
     complete, single = source.trace().layers[0], head_by_head(source).trace().layers[0]
-    assert complete.whole
-    assert single.whole == (complete.n_heads == 1)
+    assert complete.materialize_all_heads
+    assert single.materialize_all_heads == (complete.n_heads == 1)
     for head in range(complete.n_heads):
         for step in complete.steps:
             tolerance = 1e-5 if step.name in ("head_output", "output") else 0
@@ -58,12 +58,14 @@ def test_colours_and_sums_equal_for_heads_computed_singly(knobs):
     source = long_text(**knobs)
     complete, single = source.trace(), head_by_head(source).trace()
     for step in complete.layers[0].steps:
-        assert single.layers[0].ends(step.name) == pytest.approx(complete.layers[0].ends(step.name), rel=1e-4), step
+        assert single.layers[0].finite_range(step.name) == pytest.approx(
+            complete.layers[0].finite_range(step.name), rel=1e-4
+        ), step
         if step.axes == MAP_AXES:
-            facts, expected = (trace.layers[0].facts(step.name) for trace in (single, complete))
+            facts, expected = (trace.layers[0].stats(step.name) for trace in (single, complete))
             assert facts[:2] == expected[:2]
-            assert facts.empty == expected.empty
-            assert (facts.least is None) == (expected.least is None)
+            assert facts.zero_rows == expected.zero_rows
+            assert (facts.min_row_sum is None) == (expected.min_row_sum is None)
             assert heatmap.color_range(single, step.name) == heatmap.color_range(complete, step.name)
 
 
@@ -75,11 +77,13 @@ def test_whole_tensor_is_available_on_request():
 def test_heads_are_computed_singly_above_1024_tokens_or_memory_limits():
     short, long = TypedText("w " * MAX_TOKENS_ALL_HEADS), TypedText("w " * (MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048)
     crossed = TypedText("a b", text2="w " * (MAX_TOKENS_ALL_HEADS + 1), max_tokens=2048)
-    all_heads = [source.trace().layers[0].whole for source in (replace(short, max_tokens=2048), long, crossed)]
+    all_heads = [
+        source.trace().layers[0].materialize_all_heads for source in (replace(short, max_tokens=2048), long, crossed)
+    ]
     assert all_heads == [True, False, False]
-    needs = TypedText("w w w").needs
-    assert TypedText("w w w", max_bytes=needs).trace().layers[0].whole
-    assert not TypedText("w w w", max_bytes=needs - 1).trace().layers[0].whole
+    needs = TypedText("w w w").memory_bytes
+    assert TypedText("w w w", max_bytes=needs).trace().layers[0].materialize_all_heads
+    assert not TypedText("w w w", max_bytes=needs - 1).trace().layers[0].materialize_all_heads
 
 
 @pytest.mark.slow
@@ -88,8 +92,8 @@ def test_changing_the_base_of_an_override_equals_changing_the_source(knobs):
     config = {name: value for name, value in knobs.items() if name not in ("dropout", "init")}
     matrices = Matrices(query=((1.0, 2.0),), key=((3.0, 4.0),), value=((5.0, 6.0),), config=AttentionConfig(**config))
     for source in (long_text(**knobs), matrices):
-        assert isinstance(source, Turnable)
-        direct, overridden = source.trace(), source.base.trace().turned(source.config)
+        assert isinstance(source, Configurable)
+        direct, overridden = source.trace(), source.base.trace().with_config(source.config)
         assert direct.notes == overridden.notes
         assert direct.layers[0].formula == overridden.layers[0].formula
         for (step, tensor), (same_step, same_tensor) in zip(direct.layers[0], overridden.layers[0], strict=True):
@@ -104,7 +108,7 @@ def test_temperature_mask_and_scaling_reuse_cached_scores():
     ]
     assert len({trace.layers[0].scores.data_ptr() for trace in traces}) == 1
     assert trace_of(TypedText(text, AttentionConfig(seed=1))).layers[0].scores is not traces[0].layers[0].scores
-    book = [trace_of(Notebook("numpy", config=WhatIf(temperature=number))) for number in (1.0, 0.5)]
+    book = [trace_of(Notebook("numpy", config=Override(temperature=number))) for number in (1.0, 0.5)]
     assert book[0].layers[0].scores.data_ptr() == book[1].layers[0].scores.data_ptr()
 
 
@@ -211,8 +215,8 @@ def test_no_page_computes_all_heads_when_they_exceed_the_limit(seed, page, monke
         calls.append((layer.whole, name, head))
         return original(layer, name, head)
 
-    original = making.made
-    monkeypatch.setattr(making, "made", record)
+    original = making.compute_step
+    monkeypatch.setattr(making, "compute_step", record)
     app = AppTest.from_file(ROOT / page, default_timeout=60)
     app.query_params.update(text=" ".join(f"word{i}" for i in range(1100)), heads="4", mask="causal", seed=str(seed))
     app.run()

@@ -40,9 +40,9 @@ def test_three_averaging_methods_are_equal_and_match_the_notebook() -> None:
 
 def test_click_toggles_one_mask_cell() -> None:
     visible = masks.causal(5, 7)
-    changed = masks.custom(5, 7, lessons.toggled(visible, 2, 6))
+    changed = masks.custom(5, 7, lessons.toggle_cell(visible, 2, 6))
     assert (changed != visible).nonzero().tolist() == [[2, 6]]
-    restored = masks.custom(5, 7, lessons.toggled(changed, 2, 6))
+    restored = masks.custom(5, 7, lessons.toggle_cell(changed, 2, 6))
     assert torch.equal(restored, visible)
 
 
@@ -50,7 +50,7 @@ def test_mask_roundtrips_through_its_grid() -> None:
     trace = TypedText("the the the", AttentionConfig(mask="causal")).trace()
     grid = lessons.grid(trace)
     assert list(grid.columns) == ["0 the", "1 the", "2 the"]
-    assert torch.equal(masks.custom(3, 3, lessons.cells_of(grid)), masks.causal(3, 3))
+    assert torch.equal(masks.custom(3, 3, lessons.encode_table(grid)), masks.causal(3, 3))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (64, 64), (200, 130)])

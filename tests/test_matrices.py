@@ -10,34 +10,34 @@ from attention.formula.config import MASKS
 from attention.numbers import tables
 from attention.pictures import heatmap
 from attention.sources.reading.matrix import Matrix
-from attention.sources.reading.text import parse
+from attention.sources.reading.text import parse_matrix
 
 # The NumPy notebook: four words, three projections drawn with np.random.seed(42).
-X = parse("[[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]")
-W_Q = parse("[[2 0 2]\n [2 0 0]\n [2 1 2]]")
-W_K = parse("[[2 2 2]\n [0 2 1]\n [0 1 1]]")
-W_V = parse("[[1 1 0]\n [0 1 1]\n [0 0 0]]")
-Q = parse("[[2 0 2]\n [2 0 0]\n [4 0 2]\n [2 1 2]]")
-K = parse("[[2 2 2]\n [0 2 1]\n [2 4 3]\n [0 1 1]]")
-V = parse("[[1 1 0]\n [0 1 1]\n [1 2 1]\n [0 0 0]]")
-SCORES = parse("[[ 8,  2, 10,  2],\n [ 4,  0,  4,  0],\n [12,  2, 14,  2],\n [10,  4, 14,  3]]")
-WEIGHTS = parse(
+X = parse_matrix("[[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]")
+W_Q = parse_matrix("[[2 0 2]\n [2 0 0]\n [2 1 2]]")
+W_K = parse_matrix("[[2 2 2]\n [0 2 1]\n [0 1 1]]")
+W_V = parse_matrix("[[1 1 0]\n [0 1 1]\n [0 0 0]]")
+Q = parse_matrix("[[2 0 2]\n [2 0 0]\n [4 0 2]\n [2 1 2]]")
+K = parse_matrix("[[2 2 2]\n [0 2 1]\n [2 4 3]\n [0 1 1]]")
+V = parse_matrix("[[1 1 0]\n [0 1 1]\n [1 2 1]\n [0 0 0]]")
+SCORES = parse_matrix("[[ 8,  2, 10,  2],\n [ 4,  0,  4,  0],\n [12,  2, 14,  2],\n [10,  4, 14,  3]]")
+WEIGHTS = parse_matrix(
     """array([[2.36089863e-01, 7.38987555e-03, 7.49130386e-01, 7.38987555e-03],
         [4.54826323e-01, 4.51736775e-02, 4.54826323e-01, 4.51736775e-02],
         [2.39275049e-01, 7.43870015e-04, 7.59237211e-01, 7.43870015e-04],
         [8.99501754e-02, 2.81554063e-03, 9.05653685e-01, 1.58059922e-03]])"""
 )
-ATTENTION = parse(
+ATTENTION = parse_matrix(
     """[[0.98522025 1.74174051 0.75652026]
  [0.90965265 1.40965265 0.5       ]
  [0.99851226 1.75849334 0.75998108]
  [0.99560386 1.90407309 0.90846923]]"""
 )
-W_O = parse("1 0 2\n0 -1 0\n0.5 0 1")
+W_O = parse_matrix("1 0 2\n0 -1 0\n0.5 0 1")
 
 PROJECTED = Matrices(X, W_Q, W_K, W_V, tokens=("the", "cat", "the", "mat"))
 DIRECT = Matrices(query=Q, key=K, value=V)
-CROSSED = Matrices(query=Q[:2], key=K[:3], value=tuple(row[:2] for row in V[:3]), w_o=parse("1 0 1;0 1 -1"))
+CROSSED = Matrices(query=Q[:2], key=K[:3], value=tuple(row[:2] for row in V[:3]), w_o=parse_matrix("1 0 1;0 1 -1"))
 
 
 def random_matrix(*shape: int) -> Matrix:
@@ -66,7 +66,7 @@ def test_available_steps_follow_from_the_matrices() -> None:
 
 
 def test_typed_numbers_are_not_changed() -> None:
-    rows = parse("0.1 16777217\n1e-300 -0.")
+    rows = parse_matrix("0.1 16777217\n1e-300 -0.")
     trace = Matrices(query=rows, key=rows, value=rows).trace()
     assert all(tensor.dtype == torch.float64 for _, tensor in trace.layers[0])
     assert tuple(map(tuple, trace.layers[0].matrix("value").tolist())) == rows

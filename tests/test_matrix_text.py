@@ -14,11 +14,11 @@ from numpy.lib import format as npy
 from attention import AttentionError, MatrixError
 from attention.sources.reading import text as reader
 from attention.sources.reading.files import file_text
-from attention.sources.reading.text import parse, write
+from attention.sources.reading.text import format_matrix, parse_matrix
 
 
 def read_file(data: bytes, file_name: str, name: str = "matrix") -> tuple[tuple[float, ...], ...]:
-    return parse(file_text(data, file_name, name), name)
+    return parse_matrix(file_text(data, file_name, name), name)
 
 
 SQUARE = ((1.0, 0.0), (0.0, 1.0))
@@ -130,7 +130,7 @@ READ_AS = {
 
 @pytest.mark.parametrize(("text", "rows"), READ_AS.values(), ids=READ_AS)
 def test_pasted_matrix_is_read_as_intended(text: str, rows: object) -> None:
-    assert repr(parse(text)) == repr(rows)  # repr tells −0 from 0
+    assert repr(parse_matrix(text)) == repr(rows)  # repr tells −0 from 0
 
 
 REFUSED = {
@@ -217,7 +217,7 @@ REFUSED = {
 @pytest.mark.parametrize(("text", "sentence"), REFUSED.values(), ids=REFUSED)
 def test_anything_else_is_refused_in_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(MatrixError) as caught:
-        parse(text, "W_Q")
+        parse_matrix(text, "W_Q")
     message = str(caught.value)
     assert sentence in message
     assert message.startswith("W_Q ")
@@ -293,7 +293,7 @@ HOSTILE = {
 def test_ten_megabytes_of_nonsense_are_refused_quickly(text: str) -> None:
     started = time.thread_time()
     with pytest.raises(MatrixError) as caught:
-        parse(text)
+        parse_matrix(text)
     assert time.thread_time() - started < 60  # a fraction of a second here
     assert len(str(caught.value)) < 400
 
@@ -305,7 +305,7 @@ def test_text_size_is_checked_before_parsing(text: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(MatrixError, match="more than 1,024"):
-            parse(text)
+            parse_matrix(text)
         assert tracemalloc.get_traced_memory()[1] < 8 * sys.getsizeof(text)  # its pieces are 20 times as much
     finally:
         tracemalloc.stop()
@@ -316,11 +316,11 @@ def test_text_size_is_checked_before_parsing(text: str) -> None:
 @settings(max_examples=500)
 def test_any_pasted_text_gives_a_matrix_or_a_sentence(text: str) -> None:
     try:
-        rows = parse(text)
+        rows = parse_matrix(text)
     except AttentionError:
         return
     assert len({len(row) for row in rows}) == 1
-    assert parse(write(rows)) == rows
+    assert parse_matrix(format_matrix(rows)) == rows
 
 
 def matrices(numbers: st.SearchStrategy[float]) -> st.SearchStrategy[tuple[tuple[float, ...], ...]]:
@@ -336,14 +336,14 @@ SINGLE = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 @given(matrices(DOUBLE) | matrices(SINGLE))
 def test_matrix_roundtrips_through_a_link(rows: tuple[tuple[float, ...], ...]) -> None:
-    text = write(rows)
+    text = format_matrix(rows)
     assert not set(text) & set("+ \n")
-    assert repr(parse(text)) == repr(rows)
+    assert repr(parse_matrix(text)) == repr(rows)
 
 
 def test_matrix_link_is_short() -> None:
-    assert write(((1.0, -0.0), (0.1, 1e-7))) == "1,-0;0.1,1e-7"
-    assert write(((1e22,),)) == "1e22"
+    assert format_matrix(((1.0, -0.0), (0.1, 1e-7))) == "1,-0;0.1,1e-7"
+    assert format_matrix(((1e22,),)) == "1e22"
 
 
 @given(matrices(SINGLE))
@@ -352,9 +352,9 @@ def test_output_of_numpy_and_torch_is_read_back(rows: tuple[tuple[float, ...], .
     array = np.array(rows, dtype=np.float32)
     with np.printoptions(floatmode="unique"):
         for text in (str(array), repr(array)):
-            np.testing.assert_array_equal(np.array(parse(text), dtype=np.float32), array)
-    np.testing.assert_array_equal(parse(str(array.tolist())), array)
-    assert np.array(parse(repr(torch.tensor(array)))).shape == array.shape
+            np.testing.assert_array_equal(np.array(parse_matrix(text), dtype=np.float32), array)
+    np.testing.assert_array_equal(parse_matrix(str(array.tolist())), array)
+    assert np.array(parse_matrix(repr(torch.tensor(array)))).shape == array.shape
 
 
 # -- files ------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def test_matrix_file_keeps_rows_and_columns() -> None:
     array = np.random.default_rng(0).standard_normal((3, 5))
     stream = BytesIO()
     np.savetxt(stream, array)
-    assert read_file(npy_bytes(np.asfortranarray(array)), "a.npy") == parse(stream.getvalue().decode())
+    assert read_file(npy_bytes(np.asfortranarray(array)), "a.npy") == parse_matrix(stream.getvalue().decode())
     np.testing.assert_array_equal(read_file(stream.getvalue(), "a.txt"), array)
 
 
@@ -463,7 +463,7 @@ def test_damaged_file_gives_a_matrix_or_a_sentence(data: st.DataObject) -> None:
 @pytest.mark.slow
 def test_matrix_has_at_most_the_documented_size() -> None:
     row = " ".join(["1"] * 1024)
-    rows = parse("\n".join([row] * 512))
+    rows = parse_matrix("\n".join([row] * 512))
     assert (len(rows), len(rows[0])) == (512, 1024)
     for text, reported in (
         ("\n".join([row] * 513), "513 × 1,024"),
@@ -471,7 +471,7 @@ def test_matrix_has_at_most_the_documented_size() -> None:
         ("1\n" * 1025, "more than 1,024 rows"),
     ):
         with pytest.raises(MatrixError, match=f"may have at most 512 × 1024 numbers.*got {reported}"):
-            parse(text)
+            parse_matrix(text)
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
@@ -480,9 +480,9 @@ def test_importing_the_package_does_not_import_torch() -> None:
 
 
 def test_text_is_parsed_once_in_a_cache_bounded_by_bytes(monkeypatch):
-    text = write([[i + j / 7 for j in range(40)] for i in range(50)])
-    first = parse(text, "X")
+    text = format_matrix([[i + j / 7 for j in range(40)] for i in range(50)])
+    first = parse_matrix(text, "X")
     monkeypatch.setattr(reader, "_parse_text", lambda *_: pytest.fail("the text must not be read again"))
-    assert parse(text, "Y") == first
+    assert parse_matrix(text, "Y") == first
     assert reader._CACHE.currsize <= reader._CACHE.maxsize == 2**26
     assert {len(key) for key in reader._CACHE} == {17}  # a digest, and whether −∞ or heads are allowed

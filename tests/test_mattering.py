@@ -15,12 +15,12 @@ from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
 from attention import ConfigError, Intervention, Model
-from attention.formula.intervention import read
-from attention.formula.kept import KEPT
+from attention.formula.intervention import parse_codes
+from attention.formula.kept import CACHE
 from attention.models import attributing, silencing
 from attention.models.library import LIBRARY, Settings
-from attention.models.silencing import Asked
-from attention.numbers.mattering import Matters
+from attention.models.silencing import Measurement
+from attention.numbers.mattering import AblationSweep
 from attention.sources import mattering
 
 
@@ -38,35 +38,37 @@ def model(tiny: TinyModels, family: str) -> Model:
     )
 
 
-def ablation_sweep(source: Model, **more: Any) -> Matters:
-    *_, last = mattering.which(source, **more)
-    assert last.found is not None
-    return last.found
+def ablation_sweep(source: Model, **more: Any) -> AblationSweep:
+    *_, last = mattering.ablate_each_head(source, **more)
+    assert last.result is not None
+    return last.result
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Llama", "BERT", "T5", "gpt-oss"])
 def test_batched_ablations_equal_single_ablations(
     tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silencing, "TOKENS", 9 * 4)  # three heads a batch: the last one is not full
+    monkeypatch.setattr(silencing, "BATCH_TOKENS", 9 * 4)  # three heads a batch: the last one is not full
     source = model(tiny, family)
     sweep = ablation_sweep(source, silence="mean")
     base = source.trace().predictions[-1]
     target = base.ids[0]
-    assert sweep.what == f"log-probability of {base.tokens[0]}"
-    assert sweep.before == pytest.approx(float(base.log_row[target]), abs=1e-5)
+    assert sweep.quantity == f"log-probability of {base.tokens[0]}"
+    assert sweep.baseline == pytest.approx(float(base.all_log_probabilities[target]), abs=1e-5)
     assert sweep.change.shape == (6 if family == "T5" else 2, 4)
     for layer, head in ((0, 1), (1, 3), (len(sweep.n_heads) - 1, 2)):
         changed = Model(source.name, source.text, source.text2, interventions=(Intervention(layer, head, "mean"),))
-        expected = float(changed.trace().predictions[-1].log_row[target]) - sweep.before
+        expected = float(changed.trace().predictions[-1].all_log_probabilities[target]) - sweep.baseline
         assert sweep.change[layer, head] == pytest.approx(expected, abs=1e-5)
-        assert sweep.numbers(layer, head)[0] == sweep.change[layer, head]
+        assert sweep.row(layer, head)[0] == sweep.change[layer, head]
     assert sweep.limit == np.abs(sweep.change).max() > 0
-    assert abs(sweep.change[sweep.sorted()[0]]) == sweep.limit
-    assert [*sweep.frame()["layer"].head(1)] == [sweep.sorted()[0][0]]
+    assert abs(sweep.change[sweep.by_effect()[0]]) == sweep.limit
+    assert [*sweep.frame()["layer"].head(1)] == [sweep.by_effect()[0][0]]
     contrast = ablation_sweep(source, target=int(base.ids[1]), distractor=int(base.ids[2]), position=base.position)
-    assert contrast.before == pytest.approx(float(base.row[base.ids[1]] - base.row[base.ids[2]]), abs=1e-5)
-    assert "minus logit of" in contrast.what
+    assert contrast.baseline == pytest.approx(
+        float(base.all_logits[base.ids[1]] - base.all_logits[base.ids[2]]), abs=1e-5
+    )
+    assert "minus logit of" in contrast.quantity
 
 
 FROZEN = r"norm|mlp$|self_attn$"
@@ -79,11 +81,11 @@ def test_direct_effect_is_the_loss_when_all_else_is_frozen(tiny: TinyModels, fam
     source = model(tiny, family)
     loaded, inputs = source.load_inputs()
     at, target, other = 8, 17, 42
-    effects = attributing.direct(loaded, inputs, Asked(at, target, other))
+    effects = attributing.direct_effects(loaded, inputs, Measurement(at, target, other))
     assert not isinstance(effects, str)
     parts, remainder = effects
     base = Model(source.name, source.text, predict=(at,)).trace().predictions[0]
-    logit_difference = float(base.row[target] - base.row[other])
+    logit_difference = float(base.all_logits[target] - base.all_logits[other])
     assert sum(float(part.sum()) for part in parts.values()) + remainder == pytest.approx(logit_difference, rel=1e-4)
     cached: dict[str, torch.Tensor] = {}
     cap = getattr(loaded.model.config, "final_logit_softcapping", None)
@@ -110,10 +112,10 @@ def test_direct_effect_is_the_loss_when_all_else_is_frozen(tiny: TinyModels, fam
                 silenced = Model(
                     source.name, source.text, predict=(at,), interventions=(Intervention(free, head, "zero"),)
                 )
-                row = silenced.trace().predictions[0].row.double()
+                row = silenced.trace().predictions[0].all_logits.double()
                 if cap:  # undo the cap, with the proportion of the unchanged run
                     for token in (target, other):
-                        original = float(base.row[token])
+                        original = float(base.all_logits[token])
                         row[token] = cap * torch.atanh(row[token] / cap) * original / (cap * math.atanh(original / cap))
                 assert logit_difference - float(row[target] - row[other]) == pytest.approx(
                     float(parts[free][head]), abs=2e-4
@@ -134,11 +136,11 @@ def test_direct_effect_is_the_loss_when_all_else_is_frozen(tiny: TinyModels, fam
 def test_direct_effects_sum_to_the_logit_or_explain_why_not(tiny: TinyModels, family: str, reason: str) -> None:
     source = model(tiny, family)
     sweep = ablation_sweep(source)
-    assert reason in sweep.unknown
-    assert sweep.known == (not reason)
-    assert len(sweep.columns) == 1 + sweep.known
-    assert ("direct effect" in sweep.said(0, 1)) == sweep.known
-    if sweep.known:
+    assert reason in sweep.no_direct_reason
+    assert sweep.has_direct_effects == (not reason)
+    assert len(sweep.columns) == 1 + sweep.has_direct_effects
+    assert ("direct effect" in sweep.describe(0, 1)) == sweep.has_direct_effects
+    if sweep.has_direct_effects:
         prediction = source.trace().predictions[-1]
         assert np.nansum(sweep.direct) + sweep.remainder == pytest.approx(prediction.logits[0], rel=1e-3)
     else:
@@ -158,35 +160,39 @@ CHANGES = {
 def test_ablation_sweep_keeps_existing_interventions(
     tiny: TinyModels, family: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silencing, "TOKENS", 9 * 4)
+    monkeypatch.setattr(silencing, "BATCH_TOKENS", 9 * 4)
     plain = model(tiny, family)
     other = replace(plain, text="the moon asked the owl and the owl blinked")
-    source = replace(plain, interventions=read(CHANGES[family]), frozen=frozen, other=other)
+    source = replace(plain, interventions=parse_codes(CHANGES[family]), frozen=frozen, other=other)
     target = plain.trace().predictions[-1].ids[0]
     sweep = ablation_sweep(source)
-    assert sweep.before == pytest.approx(float(source.trace().predictions[-1].log_row[target]), abs=1e-5)
-    assert sweep.changes == tuple(intervention.named for intervention in source.interventions)
-    assert sweep.changed in sweep.columns[0]
+    assert sweep.baseline == pytest.approx(
+        float(source.trace().predictions[-1].all_log_probabilities[target]), abs=1e-5
+    )
+    assert sweep.interventions == tuple(intervention.label for intervention in source.interventions)
+    assert sweep.interventions_words in sweep.columns[0]
     last = len(sweep.n_heads) - 1
     for layer, head in ((last, 2), (last, 1)):  # no frozen attention comes after these
         more = replace(source, interventions=(*source.interventions, Intervention(layer, head, "zero")))
-        expected = float(more.trace().predictions[-1].log_row[target]) - sweep.before
+        expected = float(more.trace().predictions[-1].all_log_probabilities[target]) - sweep.baseline
         assert sweep.change[layer, head] == pytest.approx(expected, abs=1e-5)
-    if sweep.known:
+    if sweep.has_direct_effects:
         prediction = source.trace().predictions[-1]
-        assert np.nansum(sweep.direct) + sweep.remainder == pytest.approx(float(prediction.row[target]), rel=1e-3)
+        assert np.nansum(sweep.direct) + sweep.remainder == pytest.approx(
+            float(prediction.all_logits[target]), rel=1e-3
+        )
     plain_sweep = ablation_sweep(source, unchanged=True)
     np.testing.assert_allclose(plain_sweep.change, ablation_sweep(plain).change, atol=1e-6)
-    assert not plain_sweep.changes
+    assert not plain_sweep.interventions
 
 
 def test_headless_model_reports_how_far_its_vectors_moved(tiny: TinyModels) -> None:
     tiny("RoBERTa")
     source = Model("RoBERTa", OWL)
     sweep = ablation_sweep(source)
-    assert sweep.before == pytest.approx(1)
+    assert sweep.baseline == pytest.approx(1)
     assert (sweep.change <= 0).all()
-    assert "cosine" in sweep.what
+    assert "cosine" in sweep.quantity
     vectors = source.trace().vectors
     changed = Model("RoBERTa", OWL, interventions=(Intervention(1, 2, "zero"),)).trace().vectors
     assert vectors is not None
@@ -199,45 +205,45 @@ def test_headless_model_reports_how_far_its_vectors_moved(tiny: TinyModels) -> N
 def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyModels) -> None:
     source = model(tiny, "GPT-2")
     heads = ((0, 1), (1, 3))
-    joint = mattering.together(source, heads)
+    joint = mattering.ablate_group(source, heads)
     target = source.trace().predictions[-1].ids[0]
     ablations = tuple(Intervention(*head, "zero") for head in heads)
     ablated = Model(source.name, source.text, interventions=ablations).trace().predictions[-1]
-    assert joint.after == pytest.approx(float(ablated.log_row[target]), abs=1e-5)
+    assert joint.ablated == pytest.approx(float(ablated.all_log_probabilities[target]), abs=1e-5)
     single = ablation_sweep(source)
-    assert joint.alone == pytest.approx([single.change[head] for head in heads], abs=1e-5)
-    assert len(joint.random) == mattering.RANDOM
-    assert min(joint.random) <= joint.median <= max(joint.random)
-    assert "median of 16" in joint.said
+    assert joint.individual_changes == pytest.approx([single.change[head] for head in heads], abs=1e-5)
+    assert len(joint.random_changes) == mattering.N_RANDOM_GROUPS
+    assert min(joint.random_changes) <= joint.random_median <= max(joint.random_changes)
+    assert "median of 16" in joint.description
     conditional = ablation_sweep(Model(source.name, source.text, interventions=ablations[:1]))
-    assert conditional.before == pytest.approx(single.before + single.change[0, 1], abs=1e-5)
+    assert conditional.baseline == pytest.approx(single.baseline + single.change[0, 1], abs=1e-5)
     assert conditional.change[0, 1] == 0
-    assert conditional.before + conditional.change[1, 3] == pytest.approx(joint.after, abs=1e-5)
-    assert math.isnan(mattering.together(source, tuple((0, head) for head in range(4))).median)
+    assert conditional.baseline + conditional.change[1, 3] == pytest.approx(joint.ablated, abs=1e-5)
+    assert math.isnan(mattering.ablate_group(source, tuple((0, head) for head in range(4))).random_median)
     # Interventions that ablate these heads already are not counted twice; others stay.
     hot = Intervention(0, 2, temperature=9.0)
-    silent = mattering.together(Model(source.name, source.text, interventions=(*ablations, hot)), heads)
-    assert silent.before == pytest.approx(
-        ablation_sweep(Model(source.name, source.text, interventions=(hot,))).before, abs=1e-5
+    silent = mattering.ablate_group(Model(source.name, source.text, interventions=(*ablations, hot)), heads)
+    assert silent.baseline == pytest.approx(
+        ablation_sweep(Model(source.name, source.text, interventions=(hot,))).baseline, abs=1e-5
     )
     assert silent.change != 0
 
 
 def test_ablation_sweep_is_budgeted_interruptible_and_cached(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    KEPT.hold(2**28)
-    monkeypatch.setattr(silencing, "TOKENS", 9 * 3)
+    CACHE.reset(2**28)
+    monkeypatch.setattr(silencing, "BATCH_TOKENS", 9 * 3)
     source = model(tiny, "GPT-2")
-    progress = mattering.which(source)
+    progress = mattering.ablate_each_head(source)
     first, second = next(progress), next(progress)
     assert (first.done, first.total, second.done) == (0, 8, 2)
-    assert first.seconds == pytest.approx(mattering.seconds(source))
+    assert first.seconds == pytest.approx(mattering.estimated_seconds(source))
     del progress  # a stopped sweep requests no further progress
     complete = ablation_sweep(source)
-    assert [state.done for state in mattering.which(source)] == [8]
+    assert [state.done for state in mattering.ablate_each_head(source)] == [8]
     assert ablation_sweep(source) is complete
-    monkeypatch.setattr(silencing, "MOST_SECONDS", 0)
+    monkeypatch.setattr(silencing, "MAX_SECONDS", 0)
     with pytest.raises(ConfigError, match="choose a shorter text, or a smaller model"):
-        mattering.seconds(source)
+        mattering.estimated_seconds(source)
 
 
 def test_missing_heads_tokens_and_positions_are_reported(tiny: TinyModels) -> None:
@@ -249,7 +255,7 @@ def test_missing_heads_tokens_and_positions_are_reported(tiny: TinyModels) -> No
         with pytest.raises(ConfigError, match=sentence):
             ablation_sweep(source, **more)
     with pytest.raises(ConfigError, match="layers count from 0 to 1; got 9"):
-        mattering.together(source, ((9, 0),))
+        mattering.ablate_group(source, ((9, 0),))
     tiny("Bloom")
     with pytest.raises(ConfigError, match="cannot be ablated"):
         ablation_sweep(Model("Bloom", OWL))

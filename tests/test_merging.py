@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attention import Layer, TextError, Trace, WhatIf, explain
+from attention import Layer, Override, TextError, Trace, explain
 from attention.formula.attend import attend
-from attention.formula.merging import Groups, merged
+from attention.formula.merging import TokenGroups, merge_tokens
 
 TOKENS = ("[CLS]", "un", "##believ", "##able", "owl", "##s", "[SEP]")
 SPECIAL = ("[CLS]", "[SEP]")
@@ -41,7 +41,7 @@ def test_merged_weights_sum_over_keys_and_average_over_queries(
     words: bool, special: str, groups: tuple[tuple[int, ...], ...], all_heads: bool
 ) -> None:
     base = layer()
-    view = merged(
+    view = merge_tokens(
         base if all_heads else Layer("", TOKENS, TOKENS, base.recorded, base.formula, False), SPECIAL, words, special
     )
     for head in range(2):
@@ -50,11 +50,11 @@ def test_merged_weights_sum_over_keys_and_average_over_queries(
             expected = expected / expected.sum(dim=-1, keepdim=True)
         torch.testing.assert_close(view.matrix("weights", head), expected)
         torch.testing.assert_close(
-            view.part("weights", heads=slice(head, head + 1), rows=slice(1, 2))[0][0], expected[1:2]
+            view.blocks("weights", heads=slice(head, head + 1), rows=slice(1, 2))[0][0], expected[1:2]
         )
     sums = view["weights"].sum(dim=-1)
-    facts = view.facts("weights")
-    assert (facts.least, facts.most) == pytest.approx((float(sums.min()), float(sums.max())))
+    facts = view.stats("weights")
+    assert (facts.min_row_sum, facts.max_row_sum) == pytest.approx((float(sums.min()), float(sums.max())))
     assert (special == "hide") == bool((sums < 0.999).any())
     assert [step.name for step in view.steps] == ["weights"]
     assert view.shape("weights") == (2, len(groups), len(groups))
@@ -67,8 +67,8 @@ def test_merged_weights_sum_over_keys_and_average_over_queries(
 
 
 def test_merged_words_read_as_they_were_typed() -> None:
-    assert merged(layer(), SPECIAL, True, "show").tokens == ("[CLS]", "unbelievable", "owls", "[SEP]")
-    assert merged(layer(), SPECIAL, False, "show").tokens == TOKENS
+    assert merge_tokens(layer(), SPECIAL, True, "show").tokens == ("[CLS]", "unbelievable", "owls", "[SEP]")
+    assert merge_tokens(layer(), SPECIAL, False, "show").tokens == TOKENS
     pieces = (
         "The",
         "·qu",
@@ -86,19 +86,19 @@ def test_merged_words_read_as_they_were_typed() -> None:
         "·<0xFF>",
         "!",
     )
-    assert Groups.of(pieces, [False] * len(pieces), True, False).names == (
+    assert TokenGroups.of(pieces, [False] * len(pieces), True, False).names == (
         "The", "·quiet", ",", "·owl", "'", "s", "⏎", "Oh", "·🦉", "·<0xFF>", "!",
     )  # fmt: skip
 
 
 def test_override_applies_to_the_layer_behind_merged_weights() -> None:
     base = layer()
-    cold = merged(base, SPECIAL, True, "show").turned(WhatIf(temperature=0.2))
+    cold = merge_tokens(base, SPECIAL, True, "show").with_config(Override(temperature=0.2))
     torch.testing.assert_close(
-        cold.matrix("weights", 0), merged_directly(base.turned(WhatIf(temperature=0.2))["weights"][0], WORDS)
+        cold.matrix("weights", 0), merged_directly(base.with_config(Override(temperature=0.2))["weights"][0], WORDS)
     )
 
 
 def test_text_of_special_tokens_only_gets_one_sentence() -> None:
     with pytest.raises(TextError, match="All tokens are special, and hidden"):
-        merged(Layer("", SPECIAL, SPECIAL, {"weights": torch.full((1, 2, 2), 0.5)}), SPECIAL, False, "hide")
+        merge_tokens(Layer("", SPECIAL, SPECIAL, {"weights": torch.full((1, 2, 2), 0.5)}), SPECIAL, False, "hide")

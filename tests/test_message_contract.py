@@ -8,15 +8,15 @@ from dataclasses import fields
 from typing import Any, NotRequired, get_origin, get_type_hints
 
 import pytest
-from conftest import ROOT, unpacked
+from conftest import ROOT, unpack_message
 from streamlit.testing.v1 import AppTest
 
 from attention import AttentionConfig, Cell, TypedText
 from attention.lessons import charts, softmax
 from attention.pictures import contract, factors, heatmap, layers
 from attention.pictures.layout import Panel
-from attention.pictures.live import live
-from attention.pictures.message import Around, pack
+from attention.pictures.live import live_inputs
+from attention.pictures.message import Surroundings, pack
 from attention.pictures.screen import pool_for_screen
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
@@ -72,14 +72,14 @@ def test_every_figure_has_the_declared_meta_data() -> None:
 
 def test_every_message_has_the_declared_fields() -> None:
     layer = TypedText("the cat sat on the mat").trace().layers[0]
-    check_keys([made := live(layer, 0) or {}], contract.Live)
-    sent = [unpacked(pack([], Around(made)))]
+    check_keys([made := live_inputs(layer, 0) or {}], contract.Live)
+    sent = [unpack_message(pack([], Surroundings(made)))]
     for page, source in (("app.py", "typed text"), ("pages/masks.py", "typed text"), ("app.py", "notebook")):
         app = AppTest.from_file(str(ROOT / page), default_timeout=60)
         app.query_params["source"] = source
         app.run()
         messages = [component.proto.bytes for component in app.get("bidi_component")]
-        sent += [unpacked(message) for message in messages if b'"controls":' in message]
+        sent += [unpack_message(message) for message in messages if b'"controls":' in message]
     check_keys(sent, contract.Message)
     check_keys([control for message in sent for control in message["controls"]], contract.Control)
     check_keys([tab for message in sent for tab in message["strip"] or ()], contract.StepTab)

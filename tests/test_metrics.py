@@ -167,13 +167,13 @@ def test_metrics_of_heads_computed_singly_are_equal_and_uncached(
     source = TypedText("the owl asked the moon and the moon blinked at the owl", config)
     complete = metrics.of(source.trace())
     monkeypatch.setattr("attention.sources.typed_text.MAX_TOKENS_ALL_HEADS", 4)
-    monkeypatch.setattr(patterns, "CELLS", 40)  # a head in several blocks of rows
+    monkeypatch.setattr(patterns, "BLOCK_CELLS", 40)  # a head in several blocks of rows
     layer = source.trace().layers[0]
-    assert not layer.whole
+    assert not layer.materialize_all_heads
     table = metrics.of(Trace(layer.tokens, (layer,)))
     np.testing.assert_allclose(table.values, complete.values, atol=1e-6)
     np.testing.assert_array_equal(table.counts, complete.counts)
-    heads = [key for key in kept.KEPT.cache if isinstance(key, tuple) and key[0] == layer.number]
+    heads = [key for key in kept.CACHE.cache if isinstance(key, tuple) and key[0] == layer.uid]
     assert all(key[1] in ("metrics", "reach") or key[1][0].startswith(("rotated", "mask")) for key in heads)
 
 
@@ -182,13 +182,13 @@ def test_divergence_of_two_heads_matches_its_definition() -> None:
     pair = Trace(
         ("t",), (layer_of(torch.stack([back(n), torch.eye(n), torch.full((n, n), 1 / n, dtype=torch.float64)])),)
     )
-    divergences = {(difference[0], difference[1]): difference[2:] for difference in metrics.differences(pair, 0, 0)}
+    divergences = {(difference[0], difference[1]): difference[2:] for difference in metrics.similar_heads(pair, 0, 0)}
     near(divergences[0, 1][0], (n - 1) / n)
     middle = [(1 + 1 / n) / 2, *[1 / (2 * n)] * (n - 1)]
     near(divergences[0, 2][0], -math.fsum(m * math.log2(m) for m in middle) - math.log2(n) / 2)
     assert divergences[0, 1][1] == n
-    assert [difference[:2] for difference in metrics.differences(pair, 0, 1)] == [(0, 2), (0, 0)]
-    near(metrics.differences(Trace(("t",), (layer_of(torch.stack([back(n)] * 2)),)), 0, 0)[0][2], 0)
+    assert [difference[:2] for difference in metrics.similar_heads(pair, 0, 1)] == [(0, 2), (0, 0)]
+    near(metrics.similar_heads(Trace(("t",), (layer_of(torch.stack([back(n)] * 2)),)), 0, 0)[0][2], 0)
 
 
 def test_norm_weighted_metric_equals_the_norms_of_the_vectors() -> None:
@@ -206,7 +206,7 @@ def test_norm_weighted_metric_equals_the_norms_of_the_vectors() -> None:
     lengths = vectors.norm(dim=-1)
     near(numbers(layer)["norm-weighted first token"], float((lengths[1:, 0] / lengths[1:].sum(-1)).mean()))
     assert numbers(layer)["norm-weighted first token"] < 0.1 * same["first token"]
-    assert norms.reach(layer.without("w_o")) is None
+    assert norms.contribution_lengths(layer.without("w_o")) is None
     assert counts(layer.without("w_o"))["norm-weighted first token"] == 0
 
 
@@ -215,8 +215,8 @@ def test_every_metric_is_documented_and_within_its_range() -> None:
     table = metrics.of(trace)
     assert len(set(metrics.NAMES)) == len(metrics.METRICS)
     for metric in metrics.METRICS:
-        assert all((metric.words, metric.formula, metric.over, metric.paper))
-        high = {"1": 1.0, "keys − 1": 7.0}[metric.high]
+        assert all((metric.meaning, metric.formula, metric.averaged_over, metric.paper))
+        high = {"1": 1.0, "keys − 1": 7.0}[metric.maximum]
         assert (table.column(metric.name) >= 0).all()
         assert (table.column(metric.name) <= high).all()
 

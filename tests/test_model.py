@@ -16,12 +16,12 @@ from test_explain import check_printed_lines, some_cells
 from tiny_models import FAMILIES, TinyModels
 from torch import Tensor
 
-from attention import Cell, Layer, Model, Trace, WhatIf, explain
+from attention import Cell, Layer, Model, Override, Trace, explain
 from attention.export.program import python
 from attention.formula.mask import Mask
 from attention.models import running
 from attention.models.library import LIBRARY, Settings
-from attention.models.loaded import Loaded
+from attention.models.loaded import LoadedModel
 
 OWL, CAT = "the owl asked the moon and the moon blinked", "the cat sat"
 CAUSAL, ALL = Mask("causal"), Mask()
@@ -93,7 +93,7 @@ class Recorded:
     def eager(self) -> Any:
         """The eager model of transformers, its output, and the outputs of every W_O."""
         our_model = self.source.load_inputs()[0].model
-        running.hush()
+        running.silence_warnings()
         model = type(our_model).from_pretrained(self.folder, attn_implementation="eager").eval()
         outputs: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": [], "layer": []}
         for path, module in model.named_modules():
@@ -102,7 +102,7 @@ class Recorded:
                 module.register_forward_hook(lambda _, __, made, there=there: there.append(made[0]))
         return (
             model,
-            running.run(Loaded("", model, None, (), False, None, 0), self.inputs, output_attentions=True),
+            running.run(LoadedModel("", model, None, (), False, None, 0), self.inputs, output_attentions=True),
             outputs,
         )
 
@@ -192,7 +192,7 @@ def test_formula_and_shapes_match_the_model_family(recorded: Any, family: str) -
         assert tuple(name for name in ("bias", "sinks") if layer.has(name)) == (
             biased or ("sinks",) * (family == "gpt-oss")
         )
-        assert layer.formula.share == ("sinks" if family == "gpt-oss" else "softmax")
+        assert layer.formula.normalizer == ("sinks" if family == "gpt-oss" else "softmax")
         rows = layer["weights"].sum(dim=-1)
         assert (rows < 1).all() if family == "gpt-oss" else torch.allclose(rows, torch.ones_like(rows))
         n_queries = len(layer.tokens)
@@ -245,12 +245,14 @@ def test_copied_python_of_a_model_gives_the_same_number(
     recorded: Any, tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tiny(family).parent)
-    source = Model(family, OWL, CAT if family in TWO_TEXTS else "", WhatIf(temperature=0.5 if family != "Bloom" else 1))
+    source = Model(
+        family, OWL, CAT if family in TWO_TEXTS else "", Override(temperature=0.5 if family != "Bloom" else 1)
+    )
     trace = source.trace()
     for at in {1, len(trace.layers) - 3} if family in TWO_TEXTS else {1}:
         step = "weights" if family == "Bloom" else "head_output"
         program = python(source, trace, Cell(at, step, 1, 2, 1))
-        running.hush()
+        running.silence_warnings()
         exec(compile(program, "<snippet>", "exec"), {})
         match = re.fullmatch(r".*: (\S+) expected (\S+)", capsys.readouterr().out.strip().splitlines()[-1])
         assert match
@@ -280,11 +282,11 @@ def test_decoder_alone_predicts_what_transformers_generates(tiny: TinyModels) ->
 
 
 def test_overridden_model_returns_to_its_own_formula(tiny: TinyModels) -> None:
-    source = Model(tiny("Llama").name, OWL, config=WhatIf(mask="none", temperature=2.0))
+    source = Model(tiny("Llama").name, OWL, config=Override(mask="none", temperature=2.0))
     overridden, base = source.trace().layers[1], source.base.trace().layers[1]
     expected = torch.softmax(base["scores"] / math.sqrt(8) / 2, dim=-1)
     torch.testing.assert_close(overridden["weights"], expected)
-    torch.testing.assert_close(overridden.turned(WhatIf())["output"], base["output"])
+    torch.testing.assert_close(overridden.with_config(Override())["output"], base["output"])
     assert not torch.allclose(overridden["output"], base["output"])
 
 

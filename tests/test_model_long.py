@@ -63,7 +63,7 @@ def test_changed_model_by_rows_is_unchanged_before_the_intervention(
     tiny: TinyModels, every_text_is_long: list[int]
 ) -> None:
     source = Model(tiny("Llama").name, OWL)
-    base, changed = source.trace(), replace(source, interventions=(Intervention(1, 0, silence="zero"),)).trace()
+    base, changed = source.trace(), replace(source, interventions=(Intervention(1, 0, ablate="zero"),)).trace()
     for name in ("query", "key", "value", "head_output"):
         assert torch.equal(base.layers[1][name], changed.layers[1][name])
     assert not torch.equal(base.layers[1]["output"], changed.layers[1]["output"])
@@ -88,17 +88,17 @@ def test_family_that_counts_its_queries_is_never_split() -> None:
 
 def test_memory_estimate_by_rows_bounds_the_recorded_bytes(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Model(tiny("GPT-2").name, " ".join([OWL] * 7))
-    trace, needs = source.trace(), source.needs
+    trace, needs = source.trace(), source.memory_bytes
     monkeypatch.setattr(recording, "_MAX_WEIGHT_BYTES", 0)
     monkeypatch.setattr(recording, "ROWS", 2)
     n_heads, length = 4, len(trace.tokens)
-    assert needs - source.needs == 4 * n_heads * (length - 2) * length * 4
-    assert trace.nbytes < source.needs
-    assert replace(source, interventions=(Intervention(0, 0, silence="zero"),)).needs == needs, (
+    assert needs - source.memory_bytes == 4 * n_heads * (length - 2) * length * 4
+    assert trace.nbytes < source.memory_bytes
+    assert replace(source, interventions=(Intervention(0, 0, ablate="zero"),)).memory_bytes == needs, (
         "changed heads are recorded completely"
     )
     with pytest.raises(ConfigError, match="or allow more"):
-        replace(source, max_bytes=source.needs - 1).trace()
+        replace(source, max_bytes=source.memory_bytes - 1).trace()
 
 
 @pytest.mark.parametrize(

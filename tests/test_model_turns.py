@@ -12,12 +12,12 @@ from test_turns import in_threads
 from tiny_models import TinyModels
 
 from attention import ConfigError, Model, progress
-from attention.formula.intervention import read
-from attention.formula.kept import KEPT
+from attention.formula.intervention import parse_codes
+from attention.formula.kept import CACHE
 from attention.models import silencing, work
 from attention.models.fair_lock import FairLock
 from attention.models.library import LIBRARY, Settings
-from attention.models.loaded import Loaded
+from attention.models.loaded import LoadedModel
 from attention.sources import mattering
 from pages.ui.server import traces, turns
 
@@ -27,7 +27,7 @@ TEXT = "the owl asked the moon"
 @pytest.fixture(autouse=True)
 def models(tiny: TinyModels) -> Iterator[None]:
     LIBRARY.hold(Settings(tiny.folder))
-    KEPT.hold(2**28)
+    CACHE.reset(2**28)
     yield
     LIBRARY.hold(Settings())
 
@@ -37,7 +37,7 @@ def until_waiting(lock: FairLock, count: int) -> None:
         threading.Event().wait(0.001)
 
 
-def recorded_passes(loaded: Loaded, on_pass: Callable[[int], None]) -> list[str]:
+def recorded_passes(loaded: LoadedModel, on_pass: Callable[[int], None]) -> list[str]:
     """The names of the threads of all forward passes; before each pass, `on_pass` gets its number."""
     passes: list[str] = []
 
@@ -109,7 +109,7 @@ def test_other_forward_passes_run_between_two_generated_tokens(tiny: TinyModels,
     alone = Model("GPT-2", "a quiet harbor")
 
     def generate() -> None:
-        Model("GPT-2", TEXT, generate=4, interventions=read(do)).prepare()
+        Model("GPT-2", TEXT, generate=4, interventions=parse_codes(do)).prepare()
 
     def look() -> None:
         assert started.wait(60)
@@ -129,7 +129,7 @@ def test_generated_text_does_not_depend_on_other_forward_passes(tiny: TinyModels
 
     texts = (TEXT, "keys and queries meet", "the cat sat on the mat")
     expected = [ids(text) for text in texts]
-    KEPT.hold(2**28)
+    CACHE.reset(2**28)
     results: dict[str, list[int]] = {}
     with loaded.lock.hold():
         threads = [threading.Thread(target=lambda text=text: results.update({text: ids(text)})) for text in texts]
@@ -145,14 +145,14 @@ def test_generation_ends_with_the_run_that_waits_for_it(tiny: TinyModels, do: st
     tiny("GPT-2")
     loaded = LIBRARY.get("GPT-2")
     passes, shares = recorded_passes(loaded, lambda _: None), list[float]()
-    source = Model("GPT-2", TEXT, generate=9, interventions=read(do))
+    source = Model("GPT-2", TEXT, generate=9, interventions=parse_codes(do))
 
     def tell(_: str, share: float) -> None:
         shares.append(share)
         if len(shares) == 3:
             raise KeyboardInterrupt  # as Streamlit raises when a page requests the next run, or is left
 
-    with pytest.raises(KeyboardInterrupt), progress.told(tell):
+    with pytest.raises(KeyboardInterrupt), progress.report_progress_to(tell):
         source.prepare()
     assert len(passes) <= 3
     assert shares == sorted(shares)
@@ -174,7 +174,7 @@ def test_other_forward_passes_run_between_two_ablation_batches(
 ) -> None:
     tiny("GPT-2")
     loaded, started = LIBRARY.get("GPT-2"), threading.Event()
-    monkeypatch.setattr(silencing, "TOKENS", 18)  # a head or two a batch
+    monkeypatch.setattr(silencing, "BATCH_TOKENS", 18)  # a head or two a batch
 
     def on_pass(number: int) -> None:
         if number == 2:
@@ -187,7 +187,7 @@ def test_other_forward_passes_run_between_two_ablation_batches(
         assert started.wait(60)
         Model("GPT-2", "a quiet harbor").trace()
 
-    run_together(sweeps=lambda: list(mattering.which(Model("GPT-2", TEXT))), looks=look)
+    run_together(sweeps=lambda: list(mattering.ablate_each_head(Model("GPT-2", TEXT))), looks=look)
     assert passes[:4] == ["sweeps", "sweeps", "looks", "sweeps"]
 
 
@@ -223,12 +223,12 @@ def test_work_is_estimated_before_the_model_runs(tiny: TinyModels) -> None:
     loaded = LIBRARY.get("GPT-2")
     passes = recorded_passes(loaded, lambda _: None)
     cells = ";".join(f"*.*.s{i % 5},{i // 5 % 5}=1" for i in range(100))
-    single = work.seconds(loaded, 5, work.Changed(read("0.1.zero")))
-    assert single < work.seconds(loaded, 5, work.Changed(read("0.1.zero"), frozen=True))
+    single = work.estimate_seconds(loaded, 5, work.PassInterventions(parse_codes("0.1.zero")))
+    assert single < work.estimate_seconds(loaded, 5, work.PassInterventions(parse_codes("0.1.zero"), frozen=True))
     assert (
         single
-        < work.seconds(loaded, 5, work.Changed(read("*.*.zero")))
-        < work.seconds(loaded, 5, work.Changed(read(cells)))
+        < work.estimate_seconds(loaded, 5, work.PassInterventions(parse_codes("*.*.zero")))
+        < work.estimate_seconds(loaded, 5, work.PassInterventions(parse_codes(cells)))
     )
     assert not passes
 
@@ -237,9 +237,9 @@ def test_work_is_estimated_before_the_model_runs(tiny: TinyModels) -> None:
     ("knobs", "sentence"),
     [
         ({"generate": 20}, "20 generated tokens after 5 tokens would take about .* s: generate fewer tokens, or choose"),
-        ({"interventions": read("0.1.zero")}, "1 change after 5 tokens .*: change fewer heads and layers, or choose"),
+        ({"interventions": parse_codes("0.1.zero")}, "1 change after 5 tokens .*: change fewer heads and layers, or choose"),
         (
-            {"interventions": read("0.1.zero;1.*.t2"), "generate": 1},
+            {"interventions": parse_codes("0.1.zero;1.*.t2"), "generate": 1},
             "1 generated token, each of which runs the model with 2 changes again, after .*: generate fewer tokens or change fewer heads and layers",
         ),
     ],
@@ -250,7 +250,7 @@ def test_overlong_work_gets_one_sentence_and_no_forward_pass(
     tiny("GPT-2")
     passes = recorded_passes(LIBRARY.get("GPT-2"), lambda _: None)
     plain = Model("GPT-2", TEXT)
-    monkeypatch.setattr(work, "MOST_SECONDS", 0.001)
+    monkeypatch.setattr(work, "MAX_SECONDS", 0.001)
     with pytest.raises(ConfigError, match=sentence) as error:
         replace(plain, **knobs).trace()
     assert str(error.value).count(": ") == 1
@@ -266,7 +266,7 @@ def test_long_generation_allows_a_few_interventions_but_not_a_hundred(tiny: Tiny
     large = replace(loaded, nbytes=4 * 106_000_000, sites=tuple(replace(wide, name=f"layer {i}") for i in range(30)))
     cells = ";".join(f"*.*.w{i % 10},0=0.5r" for i in range(100))
     with pytest.raises(ConfigError, match="20 generated tokens, each of which runs the model with 100 changes again"):
-        work.check(large, 13, 20, [work.Changed(read(cells))])
-    work.check(large, 13, 0, [work.Changed(read(cells))])
-    work.check(large, 13, 20, [work.Changed(read("17.3.zero;17.4.zero;18.6.zero;23.2.zero"))])
-    work.check(large, 400, 20, [work.Changed()])
+        work.check_time(large, 13, 20, [work.PassInterventions(parse_codes(cells))])
+    work.check_time(large, 13, 0, [work.PassInterventions(parse_codes(cells))])
+    work.check_time(large, 13, 20, [work.PassInterventions(parse_codes("17.3.zero;17.4.zero;18.6.zero;23.2.zero"))])
+    work.check_time(large, 400, 20, [work.PassInterventions()])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from attention.sources.reading.named import field_of, filled, given_by, named
-from attention.sources.reading.text import look
+from attention.sources.reading.named import field_of_label, fields_of_kind, kind_of_fields, matrices_by_field
+from attention.sources.reading.text import parse_text
 
 TWO = "[[1, 0], [0, 1]]"
 
@@ -16,7 +16,7 @@ TWO = "[[1, 0], [0, 1]]"
     ],
 )  # fmt: skip
 def test_matrix_name_means_one_field_or_none(label: str, field: str) -> None:
-    assert field_of(label) == field
+    assert field_of_label(label) == field
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def test_matrix_name_means_one_field_or_none(label: str, field: str) -> None:
     ],
 )  # fmt: skip
 def test_named_matrices_fill_their_fields(text: str, current: str, gives: str, fields: list[str]) -> None:
-    matrices = named(look(text, "X"))
-    assert given_by(matrices, current) == gives
-    assert list(filled(matrices, gives) if gives else {}) == fields
+    matrices = matrices_by_field(parse_text(text, "X"))
+    assert kind_of_fields(matrices, current) == gives
+    assert list(fields_of_kind(matrices, gives) if gives else {}) == fields
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_named_matrices_fill_their_fields(text: str, current: str, gives: str, f
     ],
 )
 def test_unclear_matrix_names_stay_a_question(text: str) -> None:
-    assert named(look(text, "Q")) == {}
+    assert matrices_by_field(parse_text(text, "Q")) == {}
 
 
 def test_table_keeps_the_names_of_its_rows() -> None:
-    assert look("token,a,b\nthe,1,2\ncat sat,3,4", "X").names == ("the", "cat sat")
-    assert look("the,1,2\ncat,3,4", "X").names == ("the", "cat")
-    assert look("   0  1\n0  1  2\n1  3  4", "X").names == ()
+    assert parse_text("token,a,b\nthe,1,2\ncat sat,3,4", "X").names == ("the", "cat sat")
+    assert parse_text("the,1,2\ncat,3,4", "X").names == ("the", "cat")
+    assert parse_text("   0  1\n0  1  2\n1  3  4", "X").names == ()

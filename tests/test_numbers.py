@@ -11,7 +11,7 @@ from safetensors.torch import load
 
 from attention import NOTEBOOKS, PARAMETERS, STEPS, AttentionConfig, Layer, Matrices, Notebook, Trace, TypedText
 from attention.export.arrays import npz, safetensors, size
-from attention.formula.dropping import Dropping
+from attention.formula.dropping import Dropout
 from attention.formula.formula import Formula
 
 CAT = "the cat sat on the mat"
@@ -32,7 +32,7 @@ TRACES = {
             ),
             Layer(
                 recorded={"scores": torch.rand(1, 2, 2).half()},
-                formula=Formula(divisor=math.sqrt(7), share="", dropping=Dropping(0.1)),
+                formula=Formula(divisor=math.sqrt(7), normalizer="", dropping=Dropout(0.1)),
             ),
         ),
     ),

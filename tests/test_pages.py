@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, address, around, turn, unpack
+from conftest import ROOT, component_message, set_knobs, state_of_address, unpack_figures
 from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
@@ -49,7 +49,10 @@ def opened(page: str, **params: str) -> AppTest:
 
 def drawn(app: AppTest) -> list[dict[str, Any]]:
     return [
-        figure for element in app.get("bidi_component") if element.proto.bytes for figure in unpack(element.proto.bytes)
+        figure
+        for element in app.get("bidi_component")
+        if element.proto.bytes
+        for figure in unpack_figures(element.proto.bytes)
     ]
 
 
@@ -62,7 +65,7 @@ def test_every_page_opens_with_a_banner_and_alt_texts(page: str) -> None:
     app = opened(page)
     assert not app.exception
     assert app.title
-    assert address(app) == {}, "every page ends by writing the address"
+    assert state_of_address(app) == {}, "every page ends by writing the address"
     assert any("Random weights" in caption.value for caption in app.caption) == (page not in OWN)
     for figure in drawn(app):
         alt = figure["layout"]["meta"]["alt"]
@@ -80,7 +83,7 @@ def test_pages_with_their_own_numbers_compute_no_trace(page, monkeypatch):
     app = opened(page, text=text, q="2", k="1", step="scores")
     assert not app.exception
     assert (text in texts_made) == (page == "app.py")
-    assert {"q", "k", "step"} <= set(address(app))
+    assert {"q", "k", "step"} <= set(state_of_address(app))
     app.session_state["sharing"] = True
     app.run()
     assert not app.exception
@@ -139,18 +142,18 @@ def test_default_text_repeats_a_word_and_the_axis_shows_both() -> None:
 
 def test_every_step_of_the_strip_opens_and_is_explained() -> None:
     app = opened("app.py", positions="sinusoidal", text2="a second text")
-    strip = around(app)["strip"]
+    strip = component_message(app)["strip"]
     assert len(strip) == 15
     assert list(strip)[-1] == "norm-weighted"  # a derived map, not a step
     for name, step in list(strip.items())[1:-1]:
-        turn(app, step=name, view=step["view"])
+        set_knobs(app, step=name, view=step["view"])
         assert not app.exception
-        assert [tab["name"] for tab in around(app)["strip"].values() if tab["chosen"]] == [name]
+        assert [tab["name"] for tab in component_message(app)["strip"].values() if tab["chosen"]] == [name]
         assert [figure["layout"]["meta"]["step"] for figure in drawn(app)][-1] == name
-        assert around(app)["line"]["step"] == name
+        assert component_message(app)["line"]["step"] == name
         assert f"numbers of `{name}`" in " ".join(markdown.value for markdown in app.markdown)
         assert any(markdown.value.startswith("Exactly:") for markdown in app.caption)
-    turn(app, step="weights", view=strip["overview"]["view"])
+    set_knobs(app, step="weights", view=strip["overview"]["view"])
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "output"]
 
 
@@ -279,7 +282,7 @@ def test_valid_link_gets_no_note() -> None:
 
 def test_link_notes_stay_until_dismissed() -> None:
     app = opened("app.py", seed="abc")
-    turn(app, mask="causal")
+    set_knobs(app, mask="causal")
     assert "seed" in said(app)
     app.button(key="link_notes_seen").click().run()
     assert not said(app)
@@ -287,7 +290,7 @@ def test_link_notes_stay_until_dismissed() -> None:
 
 def test_heads_menu_offers_divisors_and_reports_forced_changes() -> None:
     app = opened("app.py")
-    turn(app, d_model=50)
+    set_knobs(app, d_model=50)
     assert not app.exception
     assert app.selectbox(key="heads").options == ["1", "2", "5", "10", "25"]
     assert app.selectbox(key="heads").value == 2
@@ -297,22 +300,22 @@ def test_heads_menu_offers_divisors_and_reports_forced_changes() -> None:
 def test_requested_heads_return_when_d_model_allows_them() -> None:
     app = opened("app.py")
     for d_model, heads in ((65, 1), (30, 3), (64, 4)):
-        turn(app, d_model=d_model)
+        set_knobs(app, d_model=d_model)
         assert app.selectbox(key="heads").value == heads
     assert not app.toast
     app.selectbox(key="heads").set_value(8).run()
     for d_model, heads in ((60, 6), (7, 7), (13, 1), (16, 8)):
-        turn(app, d_model=d_model)
+        set_knobs(app, d_model=d_model)
         assert app.selectbox(key="heads").value == heads
     app.selectbox(key="heads").set_value(2).run()  # another request
-    turn(app, d_model=64)
+    set_knobs(app, d_model=64)
     assert app.selectbox(key="heads").value == 2
 
 
 def test_heads_in_a_link_count_as_requested() -> None:
     app = opened("app.py", heads="8", kv_heads="4")
     for d_model, heads, of_keys in ((65, 5, 1), (67, 1, 1), (64, 8, 4)):
-        turn(app, d_model=d_model)
+        set_knobs(app, d_model=d_model)
         assert not app.exception
         assert app.selectbox(key="heads").value == heads
         assert app.selectbox(key="kv_heads").value == of_keys
@@ -393,14 +396,14 @@ def test_files_of_many_heads_state_that_they_hold_one(monkeypatch: pytest.Monkey
 
 def test_masks_page_has_buttons_for_mask_kinds() -> None:
     def buttons(**link: str) -> list[str]:
-        return around(opened("pages/masks.py", **link))["controls"]["mask"]["buttons"]
+        return component_message(opened("pages/masks.py", **link))["controls"]["mask"]["buttons"]
 
     assert buttons() == ["none", "causal", "window", "prefix"]
     cells = "9x9.eNpjYACCBhDBAAADCwCB"
     assert buttons(mask="custom", cells=cells)[-1] == "custom"
     assert buttons(cells=cells)[-1] == "custom", "a clicked mask stays available"
     assert buttons(mask="padding")[-1] == "padding"
-    assert "buttons" not in around(opened("app.py"))["controls"]["mask"]
+    assert "buttons" not in component_message(opened("app.py"))["controls"]["mask"]
 
 
 @pytest.mark.parametrize(
@@ -418,14 +421,14 @@ def test_cell_outside_a_smaller_map_moves_inside() -> None:
     app = opened("app.py", q="8", k="8")
     app.text_area(key="text").set_value("only three words").run()
     assert not app.exception
-    assert [side["value"] for side in around(app)["line"]["sides"]] == [2, 2]
+    assert [side["value"] for side in component_message(app)["line"]["sides"]] == [2, 2]
 
 
 def test_identity_shows_one_head_and_head_output_instead_of_output() -> None:
     app = opened("app.py", init="identity", heads="8", d_k="7")
     assert not app.exception
     assert [figure["layout"]["meta"]["step"] for figure in drawn(app)] == ["scores", "weights", "head_output"]
-    assert "head" not in around(app)["controls"]
+    assert "head" not in component_message(app)["controls"]
 
 
 def test_row_that_sees_no_key_is_drawn_and_labelled() -> None:
@@ -453,7 +456,7 @@ def test_colour_bar_names_the_colour_range_of_a_link(
     weights = drawn(app)[map_of_weights]
     assert [note["text"] for note in weights["layout"]["annotations"] if note.get("name") == "colors"] == [words]
     assert (weights["data"][0]["zmax"] < 1) == (words == "stretched to")
-    assert around(app)["controls"]["colors"]["value"] == link.get("colors", "stretched")
+    assert component_message(app)["controls"]["colors"]["value"] == link.get("colors", "stretched")
 
 
 def test_heads_page_draws_all_heads_in_one_figure_and_scale() -> None:
@@ -577,9 +580,9 @@ def test_d_model_control_updates_heads_before_the_sidebar_runs(
 )
 def test_page_without_maps_shows_only_useful_controls(page: str, names: list[str]) -> None:
     app = opened(page)
-    assert list(around(app)["controls"]) == names
-    turn(app, d_model=32)
-    assert address(app)["d_model"] == "32"
+    assert list(component_message(app)["controls"]) == names
+    set_knobs(app, d_model=32)
+    assert state_of_address(app)["d_model"] == "32"
     for source in ("notebook", "matrices"):  # sources with fixed shapes; Softmax then draws its default text
         assert not any(
             b'"controls":[{' in component.proto.bytes for component in opened(page, source=source).get("bidi_component")
@@ -589,7 +592,7 @@ def test_page_without_maps_shows_only_useful_controls(page: str, names: list[str
 @pytest.mark.parametrize("page", PICKING)
 def test_notebook_offers_no_useless_knob(page: str) -> None:
     def offers(name: str) -> list[str]:
-        return list(around(opened(page, source="notebook", notebook=name))["controls"])
+        return list(component_message(opened(page, source="notebook", notebook=name))["controls"])
 
     mask = ["mask", "window", "prefix"]
     assert offers("heatmaps-multi-head") == ["temperature", *mask, "scaled", "head", "colors"]
@@ -602,7 +605,8 @@ def test_notebook_offers_no_useless_knob(page: str) -> None:
 
 def test_walking_back_keeps_the_head_and_output_names_it() -> None:
     factors = {
-        step: around(opened("app.py", step=step, head="2", q="3"))["line"]["from"][0] for step in ("query", "output")
+        step: component_message(opened("app.py", step=step, head="2", q="3"))["line"]["from"][0]
+        for step in ("query", "output")
     }
     assert "head" not in factors["query"]["turn"]
     assert factors["query"]["label"].startswith("input [3, ")

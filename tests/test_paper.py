@@ -19,16 +19,24 @@ from PIL import Image
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, PictureError, Trace, TypedText
 from attention.export.paper import KINDS, picture
-from attention.export.paper.cells import MOST_CELLS, MOST_IN_ALL, block, colors_of, contrast, ink_on, visible
+from attention.export.paper.cells import (
+    MAX_CELLS,
+    MAX_CELLS_PER_SIDE,
+    block_size,
+    colors_of,
+    contrast,
+    text_color_on,
+    visible_cells,
+)
 from attention.lessons import charts, masks, softmax
-from attention.lessons.scaling import measured
+from attention.lessons.scaling import measure
 from attention.lessons.small_maps import scaling_maps
 from attention.pictures import heatmap
-from attention.pictures.changed import drawn as as_plotly
-from attention.pictures.changed import unmarked
-from attention.pictures.drawing import ALLOWED, HIDDEN
-from attention.pictures.layout import CHOSEN as CROSS
-from attention.pictures.pooling import pooled
+from attention.pictures.changed import to_plotly as as_plotly
+from attention.pictures.changed import without_outlines
+from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR
+from attention.pictures.layout import CHOSEN_COLOR as CROSS
+from attention.pictures.pooling import pool_blocks
 from attention.pictures.scales import PROBABILITY, SIGNED, log_colorscale
 
 CAT = "the cat sat on the mat"
@@ -86,12 +94,14 @@ FIGURES = {
     "4 heads": lambda: heatmap.heads(trace(mask="causal"), "weights", chosen=CHOSEN),
     "12 heads": lambda: heatmap.heads(trace(n_heads=12, d_model=96, mask="causal"), "masked_scores"),
     "mask": lambda: heatmap.mask_map(trace(mask="causal"), chosen=CHOSEN),
-    "way": lambda: as_plotly(heatmap.way_json(masks.averaging_traces(trace(mask="causal"), 0)[1]["loop"], "loop")),
+    "way": lambda: as_plotly(
+        heatmap.averaging_json(masks.averaging_traces(trace(mask="causal"), 0)[1]["loop"], "loop")
+    ),
     "curve": lambda: as_plotly(charts.softmax_curve(softmax.curve())),
     "shares": lambda: as_plotly(charts.shares_by_temperature(spread())),
     "variance": lambda: as_plotly(charts.variance_by_temperature(spread())),
     "entropy": lambda: as_plotly(charts.entropy_by_temperature(spread())),
-    "scaling": lambda: as_plotly(scaling_maps(measured(TypedText(CAT, AttentionConfig(mask="causal"))))),
+    "scaling": lambda: as_plotly(scaling_maps(measure(TypedText(CAT, AttentionConfig(mask="causal"))))),
 }
 MAKERS = {**FIGURES, "12 heads of odd tokens": lambda: heatmap.heads(trace_of(ODD, scores=noise(12, 16, 16)), "scores")}
 # Figures with every sort of shape and text: a PNG or a PDF takes ten times as long as an SVG, so only these are printed.
@@ -275,7 +285,7 @@ def test_list_of_one_figure_equals_the_figure(kind):
 def test_picture_without_a_chosen_cell_has_no_outline():
     figure = FIGURES["weights"]()
     assert figure.layout.meta["file"] == ["weights", "L0-H1", "q4-k2"]
-    bare = unmarked(figure)
+    bare = without_outlines(figure)
     assert bare.layout.meta["file"] == ["weights", "L0-H1"]
     assert CROSS.encode() in picture(figure, "svg")
     assert CROSS.encode() not in picture(bare, "svg")
@@ -484,7 +494,7 @@ def test_paper_colours_equal_plotlys_colours(name):
     assert {place for place in np.ndindex(numbers.shape) if hidden[place] or np.isfinite(numbers[place])} == set(places)
     for place, color in places.items():
         if hidden[place]:
-            assert color == HIDDEN
+            assert color == HIDDEN_COLOR
         else:
             expected = plotly_color(numbers[place], main.colorscale, main.zmin, main.zmax)
             assert np.abs(rgb(color) - expected).max() <= 1
@@ -525,13 +535,13 @@ def test_hidden_weights_show_the_ground_without_a_number():
     assert len(numbers) == 21 + 6
     assert numbers[:21] == [f"{weights[i, j]:.2f}" for i in range(6) for j in range(i + 1)]
     assert len(shapes(root, "ground")[0]) == 15
-    assert set(shapes(root, "ground")[1]) == {HIDDEN}
+    assert set(shapes(root, "ground")[1]) == {HIDDEN_COLOR}
 
 
 def test_rows_without_a_key_show_the_ground_and_a_label():
     for name in ("weights, rows without a key", "masked_scores, rows without a key"):
         places = cell_colors(svg(name), 6, 6)
-        assert all((places[row, column] == HIDDEN) == (row in (0, 3)) for row, column in places)
+        assert all((places[row, column] == HIDDEN_COLOR) == (row in (0, 3)) for row, column in places)
         assert len(places) == 36
     assert texts(svg("weights, rows without a key")).count("no key") == 2
 
@@ -542,14 +552,14 @@ def test_fully_hidden_matrix_is_drawn():
         trace_of("ab", masked_scores=torch.full((1, 2, 2), -torch.inf), mask=mask), "masked_scores"
     )
     root = ET.fromstring(picture(figure, "svg"))
-    assert set(cell_colors(root, 2, 2).values()) == {HIDDEN}
+    assert set(cell_colors(root, 2, 2).values()) == {HIDDEN_COLOR}
 
 
 def test_mask_has_two_colours_and_gaps_between_its_cells():
     root = svg("mask")
     boxes, colors = shapes(root, "cells")
-    assert sorted(set(colors)) == sorted({ALLOWED, HIDDEN})
-    assert colors.count(ALLOWED) == 21
+    assert sorted(set(colors)) == sorted({ALLOWED_COLOR, HIDDEN_COLOR})
+    assert colors.count(ALLOWED_COLOR) == 21
     rights = np.unique(boxes[:, 2])[:-1]
     lefts = np.unique(boxes[:, 0])[1:]
     assert lefts - rights == pytest.approx(0.75, abs=0.03)  # a pixel of the screen
@@ -598,7 +608,7 @@ def test_300_tokens_draw_block_maxima_with_a_note():
         for j in range(150):
             square = numbers[2 * i : 2 * i + 2, 2 * j : 2 * j + 2].flatten()
             largest[i, j] = square[np.abs(square).argmax()]
-    [cells], by = visible(figure)
+    [cells], by = visible_cells(figure)
     assert by == (2, 2)
     np.testing.assert_array_equal(cells.numbers.reshape(150, 150), largest)
     assert "each cell the largest of 2 × 2" in " ".join(texts(svg("300 tokens")))
@@ -607,19 +617,19 @@ def test_300_tokens_draw_block_maxima_with_a_note():
 
 
 def test_256_tokens_are_drawn_exactly_and_257_are_pooled():
-    assert block(256, 256, 1) == (1, 1)
-    assert block(257, 256, 1) == (2, 1)
-    assert block(6, 3000, 1) == (1, 12)
+    assert block_size(256, 256, 1) == (1, 1)
+    assert block_size(257, 256, 1) == (2, 1)
+    assert block_size(6, 3000, 1) == (1, 12)
 
 
 @pytest.mark.parametrize(
     ("rows", "columns", "heads"), [(256, 256, 12), (1000, 1000, 144), (4, 4000, 64), (5000, 2, 300)]
 )
 def test_picture_never_has_more_cells_than_readers_open(rows, columns, heads):
-    down, across = block(rows, columns, heads)
-    assert -(-rows // down) <= MOST_CELLS
-    assert -(-columns // across) <= MOST_CELLS
-    assert heads * -(-rows // down) * -(-columns // across) <= MOST_IN_ALL
+    down, across = block_size(rows, columns, heads)
+    assert -(-rows // down) <= MAX_CELLS_PER_SIDE
+    assert -(-columns // across) <= MAX_CELLS_PER_SIDE
+    assert heads * -(-rows // down) * -(-columns // across) <= MAX_CELLS
 
 
 def test_edge_blocks_are_smaller_and_only_full_gaps_are_gaps():
@@ -628,7 +638,7 @@ def test_edge_blocks_are_smaller_and_only_full_gaps_are_gaps():
     figure = heatmap.heatmap(
         trace_of(words(301), masked_scores=numbers.masked_fill(~mask, -torch.inf), mask=mask), "masked_scores"
     )
-    [cells, ground], by = visible(figure)
+    [cells, ground], by = visible_cells(figure)
     assert by == (2, 2)
     assert len(cells.boxes) + len(ground.boxes) == 151 * 151
     assert len(ground.boxes) == 151 * 150 / 2  # the blocks on the diagonal have a number
@@ -640,7 +650,7 @@ def test_edge_blocks_are_smaller_and_only_full_gaps_are_gaps():
 def test_pooled_mosaic_states_how_many_numbers_a_cell_covers():
     figure = heatmap.heads(trace_of(words(700), scores=noise(8, 700, 700)), "scores")
     block_size = figure.layout.meta["panels"][0]["block"]
-    _, (down, across) = visible(figure)
+    _, (down, across) = visible_cells(figure)
     assert block_size > 1
     assert down == across > 1
     joined = " ".join(texts(ET.fromstring(picture(figure, "svg"))))
@@ -650,18 +660,22 @@ def test_pooled_mosaic_states_how_many_numbers_a_cell_covers():
 
 def test_pooling_keeps_outliers_and_separates_rows_from_columns():
     matrix = np.array([[1, -5, 2], [3, 4, np.nan], [np.nan, np.nan, -1]])
-    np.testing.assert_array_equal(pooled(matrix, 2, 2)[:, 0][:1], [-5])
-    assert not np.isfinite(pooled(matrix, 2, 2)[1, 0])
-    np.testing.assert_array_equal(pooled(matrix, 1, 3)[:, 0], [-5, 4, -1])
-    np.testing.assert_array_equal(pooled(matrix, 3, 1)[0], [3, -5, 2])
-    np.testing.assert_array_equal(pooled(matrix > 3, 3, 3), [[True]])
-    assert pooled(matrix, 1, 1) is matrix
+    np.testing.assert_array_equal(pool_blocks(matrix, 2, 2)[:, 0][:1], [-5])
+    assert not np.isfinite(pool_blocks(matrix, 2, 2)[1, 0])
+    np.testing.assert_array_equal(pool_blocks(matrix, 1, 3)[:, 0], [-5, 4, -1])
+    np.testing.assert_array_equal(pool_blocks(matrix, 3, 1)[0], [3, -5, 2])
+    np.testing.assert_array_equal(pool_blocks(matrix > 3, 3, 3), [[True]])
+    assert pool_blocks(matrix, 1, 1) is matrix
 
 
 @pytest.mark.parametrize("scale", [PROBABILITY, SIGNED, log_colorscale(1.0)], ids=["probability", "signed", "powers"])
 def test_numbers_in_cells_are_readable_on_every_colour(scale):
     for ground in {*colors_of(np.linspace(0, 1, 4096), scale, 0, 1), *(color.lower() for _, color in scale)}:
-        assert contrast(ink_on(ground), ground) == max(contrast(ink, ground) for ink in ("#ffffff", "#111111")) >= 4.3
+        assert (
+            contrast(text_color_on(ground), ground)
+            == max(contrast(ink, ground) for ink in ("#ffffff", "#111111"))
+            >= 4.3
+        )
 
 
 # -- the colour bar, charts ---------------------------------------------------------------------

@@ -18,18 +18,18 @@ from test_pages import opened
 
 from attention import FileError, Model, Trained, explain
 from attention.lessons import asking, files
-from attention.lessons.answers import FUNCTIONS, Seen, worked_out
-from attention.lessons.kinds import KINDS, reply_to
-from attention.lessons.lesson import MOST_WORDS, Lesson
+from attention.lessons.answers import FUNCTIONS, QuestionContext, evaluate
+from attention.lessons.kinds import KINDS, select_reply
+from attention.lessons.lesson import MAX_WORDS, Lesson
 from pages.ui.server.traces import context_of
 
-PATH = files.path()
+PATH = files.builtin_lessons()
 WORDS = "an owl asked the moon"
 COPPER = "The quiet harbor watched the copper moon. The quiet harbor watched the"
 
 
 @cache
-def lesson_context(name: str) -> Seen:
+def lesson_context(name: str) -> QuestionContext:
     lesson = PATH[name]
     for model in re.findall(r"&model=([\w.-]+)", lesson.state):
         if not (ROOT / "models" / model).is_dir():
@@ -50,9 +50,9 @@ def rows(name: str) -> torch.Tensor:
 
 
 def copper_probability(*interventions: str) -> float:
-    from attention.formula.intervention import read
+    from attention.formula.intervention import parse_codes
 
-    changes = read(";".join(interventions))
+    changes = parse_codes(";".join(interventions))
     (prediction,) = Model("SmolLM2-135M-Instruct", COPPER, predict=(12,), interventions=changes).trace().predictions
     return dict(zip(prediction.tokens, prediction.probabilities, strict=True))["·copper"]
 
@@ -64,7 +64,7 @@ def ablated_weight() -> float:
     trained = Trained("induction", text=WORDS)
     design = trained.plan.design
     batch = trained.plan.task.posed(trained.example.ids, design)
-    _, recorded = forward(trained.snapshot().parameters, design, batch, silent={("layer 0", 0)})
+    _, recorded = forward(trained.snapshot().parameters, design, batch, ablated={("layer 0", 0)})
     return float(recorded["layer 1"]["weights"][0, 0, 7, 3])
 
 
@@ -112,7 +112,7 @@ def wrong_answers(lesson: Lesson, truth: Any) -> list[Any]:
             ]
         case _:
             answers = [(0.25,) * 4, (0.7, 0.1, 0.1, 0.1), (0.0, 0.0, 1.0, 0.0), (1.0, 1.0, 1.0, 1.0)]
-    return [answer for answer in answers if not KINDS[lesson.kind].right(answer, truth, lesson.tolerance)]
+    return [answer for answer in answers if not KINDS[lesson.kind].is_right(answer, truth, lesson.tolerance)]
 
 
 def test_path_has_every_kind_of_question_and_ends() -> None:
@@ -126,21 +126,21 @@ def test_path_has_every_kind_of_question_and_ends() -> None:
 @pytest.mark.parametrize("name", PATH)
 def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
     lesson, context = PATH[name], lesson_context(name)
-    assert len(lesson.text.split()) <= MOST_WORDS
+    assert len(lesson.text.split()) <= MAX_WORDS
     assert lesson.question.count("?") + lesson.question.count(".") + lesson.question.count(":") <= 3
-    truth = worked_out(lesson.answer, context)
+    truth = evaluate(lesson.answer, context)
     if name in TRUTHS:
         expected = TRUTHS[name]()
         assert truth == (pytest.approx(expected, abs=1e-5) if not isinstance(truth, str) else expected)
         assert lesson.kind not in ("cell", "order") or list(truth) == expected
     options = wrong_answers(lesson, truth)
-    replies = [reply_to(lesson.kind, option, truth, False, lesson.replies) for option in options]
+    replies = [select_reply(lesson.kind, option, truth, False, lesson.replies) for option in options]
     assert all(replies)
     assert len(set(replies)) >= min(len(options), 2) or lesson.kind == "choice"
-    assert {*replies, reply_to(lesson.kind, truth, truth, True, lesson.replies)} == {
+    assert {*replies, select_reply(lesson.kind, truth, truth, True, lesson.replies)} == {
         words for _, words in lesson.replies
     }
-    if (cell := asking.cell_of(lesson, context)) is not None:
+    if (cell := asking.explained_cell(lesson, context)) is not None:
         assert explain(context.after, cell.step, cell.layer, cell.head, cell.row, cell.column).words
 
 
@@ -148,16 +148,19 @@ def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
 @pytest.mark.parametrize("name", PATH)
 def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
     lesson, context = PATH[name], lesson_context(name)
-    truth = worked_out(lesson.answer, context)
-    hidden = [asking.told(lesson, context, ()), asking.told(lesson, context, wrong_answers(lesson, truth)[:1])]
+    truth = evaluate(lesson.answer, context)
+    hidden = [
+        asking.lesson_message(lesson, context, ()),
+        asking.lesson_message(lesson, context, wrong_answers(lesson, truth)[:1]),
+    ]
     for message in hidden:
         assert message["truth"] is None
         assert not message["said"]
         assert message["stage"] in ("ask", "again")
         assert "marks" not in str(message["figures"])
-        assert reply_to(lesson.kind, truth, truth, True, lesson.replies) not in message["reply"]
+        assert select_reply(lesson.kind, truth, truth, True, lesson.replies) not in message["reply"]
     assert hidden[0]["figures"] == hidden[1]["figures"]
-    done = asking.told(lesson, context, [truth])
+    done = asking.lesson_message(lesson, context, [truth])
     assert done["stage"] == "done"
     assert done["right"]
     # The revealed values were neither shown nor hinted at before: their cells were empty, or their maps missing.
@@ -173,7 +176,7 @@ def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
     if lesson.turn:
         assert context.after is not context.before
         assert len(done["figures"]) == 2 * len(hidden[0]["figures"])
-    second_guess = asking.told(lesson, context, wrong_answers(lesson, truth)[:1] * 2)
+    second_guess = asking.lesson_message(lesson, context, wrong_answers(lesson, truth)[:1] * 2)
     assert (second_guess["stage"], second_guess["right"]) == ("done", False)
     assert second_guess["truth"] == done["truth"]
 
@@ -217,10 +220,12 @@ def test_lesson_training_is_watched_after_the_answer() -> None:
 
 def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
     lesson, context = PATH["break"], lesson_context("break")
-    first, second = (figure for figure in asking.told(lesson, context, ["less"])["figures"] if figure["step"] == "said")
+    first, second = (
+        figure for figure in asking.lesson_message(lesson, context, ["less"])["figures"] if figure["step"] == "said"
+    )
     assert (first["rows"], first["columns"][0]) == (["asked"], "the")
     assert second["columns"][0] == "an" != WORDS.split()[3]
-    app = opened("app.py", **lesson.link_turned, q="7", k="3")
+    app = opened("app.py", **lesson.query_after, q="7", k="3")
     assert not app.exception
     assert any(
         "“the” 0.99" in markdown.value for markdown in app.markdown
@@ -234,7 +239,7 @@ def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
 )  # fmt: skip
 def test_answer_calls_only_functions_of_its_table(expression: str) -> None:
     with pytest.raises(FileError, match="An answer calls one of argmax_key, "):
-        worked_out(expression, lesson_context("map"))
+        evaluate(expression, lesson_context("map"))
     assert all(function.__doc__ for function in FUNCTIONS.values())
 
 
@@ -255,13 +260,13 @@ GOOD = "---\ntitle: T\nstate: text=a b\nshow: weights\nkind: key\nquestion: Q?\n
     ],
 )
 def test_invalid_lesson_file_names_what_is_missing(old: str, new: str, says: str) -> None:
-    assert files.read("one", GOOD).title == "T"
+    assert files.from_markdown("one", GOOD).title == "T"
     with pytest.raises(FileError, match=re.escape(says)):
-        files.read("one", GOOD.replace(old, new, 2))
+        files.from_markdown("one", GOOD.replace(old, new, 2))
 
 
 def test_circular_lessons_are_refused_as_a_path() -> None:
-    first = files.read("one", GOOD.replace("title: T", "title: T\nnext: two"))
-    second = files.read("two", GOOD.replace("title: T", "title: T\nnext: one"))
+    first = files.from_markdown("one", GOOD.replace("title: T", "title: T\nnext: two"))
+    second = files.from_markdown("two", GOOD.replace("title: T", "title: T\nnext: one"))
     with pytest.raises(FileError, match="these lessons form no path"):
         files.in_order([first, second])

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import address, free_port, running_process, settled, wait_for_run, watch_runs, watched
+from conftest import (
+    free_port,
+    instrument,
+    running_process,
+    state_of_address,
+    wait_for_run,
+    wait_until_settled,
+    watch_runs,
+)
 from playwright.sync_api import Browser, expect
 from test_pages import PAGES, drawn, opened, said
 
@@ -27,17 +35,17 @@ def test_paused_page_can_be_retried_or_left() -> None:
     app = opened("app.py", **LINK, lock="1", paused="1")
     app.button(key="paused_again").click().run()
     assert drawn(app)
-    assert address(app).get("paused") is None
-    assert address(app)["heads"] == "8"
+    assert state_of_address(app).get("paused") is None
+    assert state_of_address(app)["heads"] == "8"
     app = opened("app.py", **LINK, lock="1", paused="1")
     app.button(key="paused_default").click().run()
     assert drawn(app)
-    assert dict(address(app)) == {"lock": "1"}
+    assert dict(state_of_address(app)) == {"lock": "1"}
 
 
 @pytest.mark.browser
 def test_page_stops_asking_a_server_that_died_twice(browser: Browser) -> None:
-    context, port = watched(browser.new_context(bypass_csp=True)), free_port()
+    context, port = instrument(browser.new_context(bypass_csp=True)), free_port()
     page = context.new_page()
 
     def dies_after(event: Callable[[], object]) -> None:
@@ -61,12 +69,12 @@ def test_page_stops_asking_a_server_that_died_twice(browser: Browser) -> None:
         assert parse_qs(urlsplit(page.url).query) == {"heads": ["8"], "text": ["too much"], "paused": ["1"]}
         page.get_by_role("button", name="Open with default settings").click()
         page.wait_for_url(f"http://127.0.0.1:{port}/")
-        settled(page)
+        wait_until_settled(page)
     # Servers that stop without a run in progress, as in a deployment, pause nothing.
     for _ in range(2):
         watch_runs(page)
         with running_process(port):
             wait_for_run(page)
-            settled(page)
+            wait_until_settled(page)
     assert "paused" not in page.url
     context.close()

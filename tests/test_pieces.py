@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny_models import SENTENCES, TOKENIZERS, TinyModels
 
 from attention import Model
-from attention.models.pieces import readable
+from attention.models.pieces import readable_tokens
 
 ODD = (
     "👨‍👩‍👧 é 🙂",
@@ -33,7 +33,7 @@ def tokenizer(kind: str) -> Any:
 
 
 def pieces(kind: str, text: str) -> tuple[str, ...]:
-    return readable(tokenizer(kind), tokenizer(kind)(text)["input_ids"])
+    return readable_tokens(tokenizer(kind), tokenizer(kind)(text)["input_ids"])
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_pieces_are_read_with_their_blanks_and_bytes(kind: str, text: str, read:
 @given(text=st.sampled_from(ODD) | st.text(max_size=80))
 def test_typed_text_has_a_piece_for_every_id(kind: str, text: str) -> None:
     ids = tokenizer(kind)(text)["input_ids"]
-    read = readable(tokenizer(kind), ids)
+    read = readable_tokens(tokenizer(kind), ids)
     assert len(read) == len(ids)
     assert all(read)
     assert not any(mark in piece for piece in read for mark in ("Ġ", "▁", " ", "\n") if mark not in text)
 
 
 def test_id_without_a_piece_shows_its_number() -> None:
-    assert readable(tokenizer("word-piece"), [2, 10_000]) == ("[CLS]", "<10000>")
+    assert readable_tokens(tokenizer("word-piece"), [2, 10_000]) == ("[CLS]", "<10000>")
 
 
 @pytest.mark.parametrize("text", ODD)

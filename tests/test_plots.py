@@ -12,11 +12,11 @@ from playwright.sync_api import expect
 
 from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingError, Trace, TypedText, find_step
 from attention.export.paper.cells import colors_of
-from attention.formula.positions import rotated
+from attention.formula.positions import rotate
 from attention.pictures import changed, heatmap
 from attention.pictures.factors import factor_maps
 from attention.pictures.scales import LOG_FLOOR, PROBABILITY, ZERO_COLOR
-from attention.printed import shown
+from attention.printed import format_number
 
 CAT = "the cat sat on the mat"
 NAMES = [step.name for step in STEPS if step.name != "patched_output"]  # exists only for changed heads of models
@@ -488,7 +488,7 @@ def test_alt_text_describes_the_map(draw):
     scores = trace().layers[0].scores
     if draw is heatmap.heads:
         assert (
-            f"from {shown(float(scores.min()))} to {shown(float(scores.max()))}"
+            f"from {format_number(float(scores.min()))} to {format_number(float(scores.max()))}"
             in draw(trace(), "scores").layout.meta["alt"]
         )
 
@@ -523,9 +523,9 @@ def test_other_maps_mark_the_same_query_and_key():
 def test_rotated_maps_outline_both_source_columns(column):
     [query, _] = factor_maps(trace(positions="rope"), Cell(0, "rotated_query", 1, 4, column))
     source_columns = (
-        rotated(torch.eye(16)[:, None].expand(-1, 5, -1), 10_000.0)[:, 4, column].nonzero().flatten().tolist()
+        rotate(torch.eye(16)[:, None].expand(-1, 5, -1), 10_000.0)[:, 4, column].nonzero().flatten().tolist()
     )
-    assert boxes(changed.drawn(query)) == {
+    assert boxes(changed.to_plotly(query)) == {
         (0, 4, 16, 1),
         *((index, 0, 1, 6) for index in source_columns),
         *((index, 4, 1, 1) for index in source_columns),

@@ -9,7 +9,7 @@ import torch
 from tiny_models import FAMILIES
 
 from attention import ConfigError, Intervention, Model, Prediction, TextError, Trace
-from attention.formula.kept import KEPT
+from attention.formula.kept import CACHE
 from attention.models import generating, predicting
 from attention.numbers import predictions
 from attention.tokens import Generated
@@ -35,17 +35,17 @@ def test_predictions_equal_the_logits_of_transformers(tiny, family):
     for predict, at in (((), default), ((1, 0), [1, 0])):
         trace = source(tiny, family, predict=predict).trace()
         assert [prediction.position for prediction in trace.predictions] == at
-        assert trace.unpredicted == ""
+        assert trace.no_prediction_reason == ""
         assert trace.vectors is None
         for prediction, position in zip(trace.predictions, at, strict=True):
-            torch.testing.assert_close(prediction.row, logits[position], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(prediction.all_logits, logits[position], atol=1e-5, rtol=1e-5)
             best = logits[position].softmax(-1).topk(10)
             assert prediction.probabilities == pytest.approx(best.values.tolist(), rel=1e-4)
             assert sorted(prediction.ids) == sorted(best.indices.tolist())
             assert len(prediction.tokens) == 10
             assert prediction.logits == pytest.approx(logits[position][list(prediction.ids)].tolist(), abs=1e-5)
             assert prediction.log_probabilities == pytest.approx([math.log(p) for p in prediction.probabilities])
-            assert prediction.fills == (family in MASKED)
+            assert prediction.fills_mask == (family in MASKED)
 
 
 @pytest.mark.parametrize("family", HEADLESS)
@@ -56,19 +56,21 @@ def test_headless_model_is_reported_and_gives_its_vectors(tiny, family):
     with torch.no_grad():
         assert torch.equal(trace.vectors, loaded.model(**inputs).last_hidden_state[0])
     assert trace.predictions == ()
-    assert "no language-model head" in trace.unpredicted
-    assert [movement.cosine for movement in predictions.moved(trace, trace)] == pytest.approx([1.0] * len(trace.read))
+    assert "no language-model head" in trace.no_prediction_reason
+    assert [movement.cosine for movement in predictions.vector_shifts(trace, trace)] == pytest.approx(
+        [1.0] * len(trace.input_tokens)
+    )
 
 
 def test_masked_model_needs_a_mask_token_and_an_existing_position(tiny):
-    assert "write <mask> in the text" in Model(str(tiny("BERT")), "the owl").trace().unpredicted
-    for predict in ((99,), (-1,), (0,) * (predicting.MOST + 1)):
+    assert "write <mask> in the text" in Model(str(tiny("BERT")), "the owl").trace().no_prediction_reason
+    for predict in ((99,), (-1,), (0,) * (predicting.MAX_POSITIONS + 1)):
         with pytest.raises(ConfigError, match=r"[Pp]redictions? "):
             source(tiny, "GPT-2", predict=predict).trace()
 
 
 def test_recorded_logits_are_counted_before_they_are_computed(tiny):
-    single_position, five_positions = (source(tiny, "GPT-2", predict=(0,) * n).needs for n in (1, 5))
+    single_position, five_positions = (source(tiny, "GPT-2", predict=(0,) * n).memory_bytes for n in (1, 5))
     trace = source(tiny, "GPT-2").trace()
     assert five_positions - single_position == 4 * trace.predictions[0].nbytes == 4 * 3 * 4 * 400
     with pytest.raises(ConfigError, match="choose a shorter text"):
@@ -86,38 +88,38 @@ def test_ranks_differences_and_distances_match_direct_computation():
         prediction_of(math.log(4), math.log(2), math.log(1), math.log(1)),
         prediction_of(0.0, math.log(2), math.log(4), 0.0),
     )
-    rows = predictions.likeliest(changed, base)
-    assert [(row.token, row.rank, row.before.rank, row.moved) for row in rows] == [
+    rows = predictions.top_tokens(changed, base)
+    assert [(row.token, row.rank, row.before.rank, row.rank_change) for row in rows] == [
         ("c", 1, 3, "↑ 2"), ("b", 2, 2, ""), ("a", 3, 1, "↓ 2"), ("d", 3, 3, ""),
     ]  # fmt: skip
     assert [row.probability for row in rows] == pytest.approx([1 / 2, 1 / 4, 1 / 8, 1 / 8])
     # Σ p log(p / q) = 1/2 log 4 + 1/4 log 1 + 1/8 log 1/4 + 1/8 log 1
     assert predictions.divergence(base, changed) == pytest.approx(3 / 8 * math.log(4))
-    assert predictions.difference(base, 0, 1) == pytest.approx(math.log(2))
-    assert predictions.summed_up(changed, base, (0, "a"), (1, "b")) == (
+    assert predictions.logit_difference(base, 0, 1) == pytest.approx(math.log(2))
+    assert predictions.summarize(changed, base, (0, "a"), (1, "b")) == (
         "“a” 0.5 → 0.125; “c” is now the likeliest.",
         "Logit of “a” minus logit of “b”: 0.6931 → −0.6931 (logit difference).",
         "KL from the unchanged model: 0.5199 nats.",
     )
-    assert predictions.summed_up(base, base)[0] == "The prediction is the same to rounding."
+    assert predictions.summarize(base, base)[0] == "The prediction is the same to rounding."
     moved_traces = (
         Trace(("x",), (), vectors=torch.tensor([[0.0, 2.0]])),
         Trace(("x",), (), vectors=torch.tensor([[1.0, 1.0]])),
     )
     assert predictions.cosines(*moved_traces).tolist() == pytest.approx([math.sqrt(1 / 2)])
-    movements = predictions.Moved(0, "x", 1 - 3e-5), predictions.Moved(1, "y", 1 - 5e-5)
-    assert predictions.moved_briefly(movements) == "Vectors moved: cosine 1 − 4e−5 on average."
-    assert "a cosine of 1 − 5e−5 with the unchanged one" in predictions.moved_in_words(movements)
+    movements = predictions.VectorShift(0, "x", 1 - 3e-5), predictions.VectorShift(1, "y", 1 - 5e-5)
+    assert predictions.summarize_shifts(movements) == "Vectors moved: cosine 1 − 4e−5 on average."
+    assert "a cosine of 1 − 5e−5 with the unchanged one" in predictions.describe_shifts(movements)
 
 
 def test_target_is_one_token_including_its_blank_where_possible(tiny):
     loaded, _ = source(tiny, "GPT-2").load_inputs()
-    ids = {text: predicting.token(loaded, text) for text in ("moon", "·moon", " moon", "</s>")}
+    ids = {text: predicting.parse_token(loaded, text) for text in ("moon", "·moon", " moon", "</s>")}
     assert {item[1] for item in (ids["moon"], ids["·moon"], ids[" moon"])} == {"·moon"}
     assert ids["</s>"] == (2, "</s>")
     for bad in ("", "moon blinked"):
         with pytest.raises(TextError, match="one token of the model"):
-            predicting.token(loaded, bad)
+            predicting.parse_token(loaded, bad)
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Llama", "Gemma 3", "T5", "Marian", "Falcon"])
@@ -141,16 +143,21 @@ def test_generated_text_equals_generate_of_transformers(tiny, family):
 @pytest.mark.parametrize("family", ["GPT-2", "T5", "Bloom"])
 def test_text_is_read_up_to_the_chosen_prefix(tiny, family):
     complete = source(tiny, family, generate=5).trace()
-    base = len(complete.read) - complete.generated
+    base = len(complete.input_tokens) - complete.generated
     for prefix in (0, 2, 99):
         trace = source(tiny, family, generate=5, said=prefix).trace()
         shown_tokens = min(prefix, complete.generated)
-        assert (trace.read, trace.later) == (complete.read[: base + shown_tokens], complete.read[base + shown_tokens :])
+        assert (trace.input_tokens, trace.continuation) == (
+            complete.input_tokens[: base + shown_tokens],
+            complete.input_tokens[base + shown_tokens :],
+        )
         assert trace.generated == shown_tokens
-        assert [isinstance(token, Generated) for token in trace.later] == [True] * (complete.generated - shown_tokens)
+        assert [isinstance(token, Generated) for token in trace.continuation] == [True] * (
+            complete.generated - shown_tokens
+        )
         assert [prediction.position for prediction in trace.predictions] == list(range(base - 1, base + shown_tokens))
-        if trace.later:
-            assert trace.predictions[-1].tokens[0] == str(trace.later[0])
+        if trace.continuation:
+            assert trace.predictions[-1].tokens[0] == str(trace.continuation[0])
         short = next(layer for layer in trace.layers if not layer.name.startswith("encoder"))
         long = next(layer for layer in complete.layers if not layer.name.startswith("encoder"))
         torch.testing.assert_close(
@@ -160,7 +167,7 @@ def test_text_is_read_up_to_the_chosen_prefix(tiny, family):
 
 def test_sampling_depends_on_its_seed_and_shorter_runs_are_prefixes(tiny):
     def ids(**more):
-        KEPT.hold(2**28)
+        CACHE.reset(2**28)
         return source(tiny, "GPT-2", generate_temperature=1.5, **more).load_inputs()[1]["input_ids"][0].tolist()
 
     torch.manual_seed(1)
@@ -183,7 +190,7 @@ def test_generation_uses_interventions_and_neutral_ones_change_nothing(tiny):
             .tolist()
         )
 
-    neutral, hot = Intervention(0, 0, silence="zero", strength=0.0), Intervention(temperature=50.0)
+    neutral, hot = Intervention(0, 0, ablate="zero", strength=0.0), Intervention(temperature=50.0)
     assert ids(neutral) == ids() != ids(hot)
     drawn = {"generate_temperature": 2.0, "generate_seed": 3}
     assert ids(neutral, **drawn) == ids(**drawn)
@@ -191,7 +198,9 @@ def test_generation_uses_interventions_and_neutral_ones_change_nothing(tiny):
     trace = source(tiny, "Llama", generate=5, interventions=(hot,)).trace()
     assert [prediction.ids[0] for prediction in trace.predictions[:-1]] == ids(hot)[-trace.generated :]
     base = source(tiny, "Llama", generate=5).trace()
-    compared = [predictions.before_of(prediction, trace, base) is not None for prediction in trace.predictions]
+    compared = [
+        predictions.matching_prediction(prediction, trace, base) is not None for prediction in trace.predictions
+    ]
     assert compared[0]
     assert not all(compared)  # after the generated texts differ, predictions are not comparable
 

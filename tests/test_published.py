@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from attention import AttentionConfig, Matrices, MatrixError
-from attention.sources.reading.text import look, parse, write
+from attention.sources.reading.text import format_matrix, parse_matrix, parse_text
 
 PUBLISHED = json.loads((Path(__file__).parent / "data" / "published.json").read_text(encoding="utf-8"))
 
 
 def matrix_of(piece):
     """The matrix of a pasted piece, as on a page: parsed, written in short form and parsed again."""
-    matrix = parse("\n".join(piece["text"]), pick=piece.get("pick"))
-    assert parse(write(matrix)) == matrix
+    matrix = parse_matrix("\n".join(piece["text"]), pick=piece.get("pick"))
+    assert parse_matrix(format_matrix(matrix)) == matrix
     return matrix
 
 
@@ -33,8 +33,8 @@ def test_published_example_gives_the_published_digits(example):
 def test_ambiguous_published_text_is_asked_about_not_guessed(example):
     for piece in (*example["given"].values(), *example["printed"].values()):
         text = "\n".join(piece["text"])
-        reading = look(text)
+        reading = parse_text(text)
         assert bool(reading.question) == ("pick" in piece)
         if reading.question:
             with pytest.raises(MatrixError, match="needs an answer to “Which"):
-                parse(text)
+                parse_matrix(text)

@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 import pytest
-from conftest import ROOT, around, open_page, server
+from conftest import ROOT, component_message, open_page, server
 from quick import uses_costly
 from streamlit.testing.v1 import AppTest
 
@@ -51,7 +51,7 @@ def test_use_of_something_costly_is_found(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [around, lambda: TypedText("a b").trace(), {"text": TypedText("a b")}, "subprocess", None]
+    "value", [component_message, lambda: TypedText("a b").trace(), {"text": TypedText("a b")}, "subprocess", None]
 )
 def test_use_of_the_formula_alone_is_not_costly(value: Any) -> None:
     assert not uses_costly(value)

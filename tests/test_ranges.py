@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from attention.formula.ranges import Choice, Range, Real, Switch, Text, Whole, in_url
+from attention.formula.ranges import Choice, Integer, Range, Real, Switch, Text, to_text
 
-LETTERS, HEADS, CAP = Choice(("a", "b", 3)), Whole(1, 8, limit="heads"), Real(0.5, 50, optional=True)
+LETTERS, HEADS, CAP = Choice(("a", "b", 3)), Integer(1, 8, limit="heads"), Real(0.5, 50, optional=True)
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ LETTERS, HEADS, CAP = Choice(("a", "b", 3)), Whole(1, 8, limit="heads"), Real(0.
     [
         (LETTERS, "a", "a"), (LETTERS, "3", 3), (Choice((True, False)), "false", False),
         (Switch(), "TRUE", True), (Switch(), "false", False),
-        (HEADS, "8", 8), (HEADS, " 8", 8), (HEADS, "5.0", 5), (HEADS, "1e0", 1), (Whole(1, optional=True), "", None),
+        (HEADS, "8", 8), (HEADS, " 8", 8), (HEADS, "5.0", 5), (HEADS, "1e0", 1), (Integer(1, optional=True), "", None),
         (CAP, "0.5", 0.5), (CAP, "", None), (Real(0), "inf", math.inf),
         (Text(3), "abc", "abc"), (Text(3), "", ""), (Text(), "a" * 9999, "a" * 9999),
     ],
@@ -20,7 +20,7 @@ LETTERS, HEADS, CAP = Choice(("a", "b", 3)), Whole(1, 8, limit="heads"), Real(0.
 def test_text_is_parsed_as_the_value_it_names(within: Range, text: str, value: object) -> None:
     assert within.read(text) == value
     assert type(within.read(text)) is type(value)
-    assert within.read(in_url(value)) == value
+    assert within.read(to_text(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_invalid_text_is_refused(within: Range, texts: tuple[str, ...]) -> None:
         (LETTERS, ("a", 3), ("c", None, "3")),
         (Switch(), (True, False), (1, "true", None)),
         (HEADS, (1, 8), (0, 9, 2.0, True, "2", None)),
-        (Whole(1, optional=True), (None, 10**9), (0,)),
+        (Integer(1, optional=True), (None, 10**9), (0,)),
         (CAP, (0.5, 50, None), (0.4, math.nan, True, "1")),
         (Text(3), ("", "abc"), ("abcd", None, 3)),
     ],
 )
 def test_value_is_validated(within: Range, accepted: tuple[object, ...], refused: tuple[object, ...]) -> None:
-    assert all(within.takes(value) for value in accepted)
-    assert not any(within.takes(value) for value in refused)
+    assert all(within.accepts(value) for value in accepted)
+    assert not any(within.accepts(value) for value in refused)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_value_is_validated(within: Range, accepted: tuple[object, ...], refused
         (LETTERS, "one of a, b, 3"),
         (Switch(), "true or false"),
         (HEADS, "a whole number from 1 to 8"),
-        (Whole(1), "a whole number of at least 1"),
-        (Whole(0, 0), "0, the only value"),
+        (Integer(1), "a whole number of at least 1"),
+        (Integer(0, 0), "0, the only value"),
         (CAP, "a number from 0.5 to 50"),
-        (Real(0, means=("argmax", "uniform")), "a number from 0 (argmax) to infinity (uniform)"),
+        (Real(0, end_meanings=("argmax", "uniform")), "a number from 0 (argmax) to infinity (uniform)"),
         (Text(2000), "up to 2,000 characters"),
     ],
 )
@@ -75,8 +75,8 @@ def test_expected_values_are_described_in_words(within: Range, expected: str) ->
 def test_value_outside_becomes_the_nearest_within_the_operators_limits() -> None:
     limits = {"heads": 4}
     assert [HEADS.nearest(value) for value in (0, 5, 99)] == [1, 5, 8]
-    assert [HEADS.within(limits).nearest(value) for value in (0, 5)] == [1, 4]
-    assert CAP.within(limits) is CAP
+    assert [HEADS.narrowed(limits).nearest(value) for value in (0, 5)] == [1, 4]
+    assert CAP.narrowed(limits) is CAP
     assert CAP.nearest(None) is None
     assert [LETTERS.nearest(value) for value in ("b", "c")] == ["b", "a"]
-    assert Text(limit="heads").within(limits).nearest("abcdef") == "abcd"
+    assert Text(limit="heads").narrowed(limits).nearest("abcdef") == "abcd"

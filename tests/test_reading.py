@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from attention import AttentionError, MatrixError
 from attention.sources.reading.files import file_text
-from attention.sources.reading.reading import decimals
-from attention.sources.reading.text import look, parse, write
+from attention.sources.reading.reading import rounded_decimals
+from attention.sources.reading.text import format_matrix, parse_matrix, parse_text
 
 ROWS = ((0.5, 0.25), (0.125, 4.0))
 FRAME = pd.DataFrame(ROWS)
@@ -64,18 +64,18 @@ AMBIGUOUS = {
 
 @pytest.mark.parametrize(("text", "question", "choices"), AMBIGUOUS.values(), ids=AMBIGUOUS)
 def test_ambiguous_text_is_asked_about(text, question, choices) -> None:
-    reading = look(text, "X")
+    reading = parse_text(text, "X")
     assert reading.question.startswith(question)
     assert dict(reading.choices) == choices
     for i, (choice, rows) in enumerate(choices.items()):
-        assert parse(text, "X", pick=choice) == parse(text, "X", pick=i) == rows
-        settled = look(write(rows))
+        assert parse_matrix(text, "X", pick=choice) == parse_matrix(text, "X", pick=i) == rows
+        settled = parse_text(format_matrix(rows))
         assert not settled.question, "an answer is written in short form, which is unambiguous"
-        assert parse(write(rows)) == rows
+        assert parse_matrix(format_matrix(rows)) == rows
     with pytest.raises(MatrixError, match=r"^X needs an answer to “.*”; none was chosen: choose one of '.*\.$"):
-        parse(text, "X")
+        parse_matrix(text, "X")
     with pytest.raises(MatrixError, match="got 'another': choose one of"):
-        parse(text, "X", pick="another")
+        parse_matrix(text, "X", pick="another")
 
 
 NOTES = {
@@ -98,31 +98,31 @@ NOTES = {
 
 @pytest.mark.parametrize(("text", "note"), NOTES.values(), ids=NOTES)
 def test_assumptions_of_the_reader_are_noted(text: str, note: str) -> None:
-    reading = look(text)
+    reading = parse_text(text)
     assert not reading.question
     assert note in reading.notes
 
 
 def test_shape_and_name_are_kept_as_written() -> None:
-    assert (look("W_q = [[1, 2]]").label, look("W_q = [[1, 2]]").shape) == ("W_q", (1, 2))
-    assert look("[[[1, 2]], [[3, 4]]]").shape == (2, 1, 2)
-    assert look("1,2;3,4") == look("1,2;3,4")
+    assert (parse_text("W_q = [[1, 2]]").label, parse_text("W_q = [[1, 2]]").shape) == ("W_q", (1, 2))
+    assert parse_text("[[[1, 2]], [[3, 4]]]").shape == (2, 1, 2)
+    assert parse_text("1,2;3,4") == parse_text("1,2;3,4")
 
 
 def test_printed_numbers_are_recognized_as_rounded() -> None:
     exact = np.random.default_rng(0).standard_normal((6, 6))
     for digits in (3, 4, 8):
-        printed = parse(write(exact.round(digits).tolist()))
-        assert decimals(printed) == digits
-    assert decimals(parse(write(exact.tolist()))) is None
-    assert decimals(parse("0.43 0.15 0.89\n0.55 0.87 0.66")) is None, "two digits are chosen by hand"
-    assert decimals(parse("1 0\n0 1")) is None
+        printed = parse_matrix(format_matrix(exact.round(digits).tolist()))
+        assert rounded_decimals(printed) == digits
+    assert rounded_decimals(parse_matrix(format_matrix(exact.tolist()))) is None
+    assert rounded_decimals(parse_matrix("0.43 0.15 0.89\n0.55 0.87 0.66")) is None, "two digits are chosen by hand"
+    assert rounded_decimals(parse_matrix("1 0\n0 1")) is None
 
 
 def test_batch_in_a_file_is_asked_about_like_pasted_text(tmp_path) -> None:
     array = np.random.default_rng(0).standard_normal((2, 3, 4))
     np.save(tmp_path / "x.npy", array)
-    reading = look(file_text((tmp_path / "x.npy").read_bytes(), "x.npy"))
+    reading = parse_text(file_text((tmp_path / "x.npy").read_bytes(), "x.npy"))
     assert list(reading.choices) == ["[0]", "[1]"]
     np.testing.assert_array_equal(reading.choices["[1]"], array[1])
     assert reading.shape == (2, 3, 4)
@@ -138,7 +138,7 @@ def test_batch_is_bounded_like_a_matrix() -> None:
         "[" + ("[" + ("[" + "1," * 1000 + "],") * 100 + "],") * 6 + "]",
     ):
         with pytest.raises(MatrixError, match="may have at most 512 × 1024 numbers"):
-            look(text)
+            parse_text(text)
 
 
 TOKENS = ["the", "cat", "sat", "on", "##ing", "mat"]
@@ -181,7 +181,7 @@ def test_printed_arrays_are_read_exactly_or_asked_about(written, rows, columns, 
     # A single line has the form of a link, about which no question is asked.
     rows = rows + 1 if written is FORMS["to_csv without a heading"] else rows
     array = np.random.default_rng(seed).standard_normal((rows, columns)).round(digits)
-    reading = look(written(array))
+    reading = parse_text(written(array))
     close = [
         np.shape(rows) == array.shape and np.allclose(rows, array, rtol=1e-4, atol=5.1e-5)
         for rows in reading.choices.values()
@@ -201,7 +201,7 @@ PIECES = st.sampled_from(
 def test_pieces_of_published_text_give_a_reading_or_sentence(text: str) -> None:
     sentence = ""
     try:
-        reading = look(text, "W_Q")
+        reading = parse_text(text, "W_Q")
     except AttentionError as error:
         sentence = str(error)
     if sentence:
@@ -212,4 +212,4 @@ def test_pieces_of_published_text_give_a_reading_or_sentence(text: str) -> None:
     assert bool(reading.question) == (len(reading.choices) > 1)
     for rows in reading.choices.values():
         assert len({len(row) for row in rows}) == 1
-        assert parse(write(rows)) == rows
+        assert parse_matrix(format_matrix(rows)) == rows

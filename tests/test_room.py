@@ -18,9 +18,9 @@ from test_pages import drawn, opened, said
 from tiny_models import FAMILIES, TinyModels
 
 from attention import AttentionConfig, ConfigError, ModelError, TypedText
-from attention.formula.kept import KEPT
+from attention.formula.kept import CACHE
 from attention.models import imports
-from attention.models.checking import Folder, checked
+from attention.models.checking import Folder, check_folder
 from attention.models.library import Library, Settings
 from pages.ui.server import limits, memory, process, room, traces, turns
 
@@ -97,24 +97,24 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
 
     def weigh(nbytes: int) -> None:
         monkeypatch.setattr(room, "LIMIT", GB)
-        monkeypatch.setattr(memory, "resident", lambda: nbytes + int(KEPT.cache.currsize))
+        monkeypatch.setattr(memory, "resident", lambda: nbytes + int(CACHE.cache.currsize))
 
-    KEPT.hold(limits.TRACE_CACHE_MB * MB)
+    CACHE.reset(limits.TRACE_CACHE_MB * MB)
     yield weigh
-    KEPT.hold(limits.TRACE_CACHE_MB * MB)
+    CACHE.reset(limits.TRACE_CACHE_MB * MB)
 
 
 @pytest.mark.slow
 def test_old_traces_leave_the_cache_when_memory_is_short(weighing: Callable[[int], None]) -> None:
     for number in range(4):
-        KEPT.once(("old", number), lambda: torch.zeros(5 * MB))  # 20 MB
+        CACHE.get_or_compute(("old", number), lambda: torch.zeros(5 * MB))  # 20 MB
     weighing(800 * MB)
     assert room.make_room(80 * MB) == 0
-    assert [number for number in range(4) if KEPT.get(("old", number)) is not None] == [2, 3]
+    assert [number for number in range(4) if CACHE.get(("old", number)) is not None] == [2, 3]
     assert room.make_room(0) == 0
-    assert KEPT.get(("old", 2)) is not None, "a fitting request evicts nothing"
+    assert CACHE.get(("old", 2)) is not None, "a fitting request evicts nothing"
     assert room.make_room(200 * MB) == (800 + 200 + 96 - 1024) * MB
-    assert KEPT.get(("old", 2)) is not None, "a request too large for an empty cache evicts nothing either"
+    assert CACHE.get(("old", 2)) is not None, "a request too large for an empty cache evicts nothing either"
 
 
 def test_large_trace_without_room_is_refused_and_small_one_drawn(
@@ -149,7 +149,7 @@ def test_model_without_room_is_refused_before_reading_weights(tmp_path: Path, mo
     monkeypatch.setattr("attention.models.loading.load", lambda *_: pytest.fail("a refused model must not be loaded"))
     with pytest.raises(ModelError, match=r"^tiny needs \d+ MB of memory, and this server has \d+ MB left: choose a"):
         library(tmp_path, missing).get("tiny")
-    needs = checked(tmp_path / "tiny", "tiny", 4096).needs
+    needs = check_folder(tmp_path / "tiny", "tiny", 4096).needs
     assert requests == [needs + imports.missing_bytes()]
 
 

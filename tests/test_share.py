@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from conftest import address
+from conftest import state_of_address
 from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, FileError, TypedText
@@ -88,7 +88,7 @@ def test_state_file_holds_a_matrix_too_large_for_a_link() -> None:
     link = {"source": "matrices", "matrix_kind": "Q, K and V", "query": LONG, "key": LONG, "value": "1,2"}
     _, fresh = save_and_open("app.py", "app.py", **link)
     assert drawn(fresh)[0]["data"][0]["z"].shape == (1, 1)
-    assert address(fresh)["uploaded"] == "query:1x60,key:1x60"
+    assert state_of_address(fresh)["uploaded"] == "query:1x60,key:1x60"
 
 
 def test_state_file_contains_the_numbers_of_the_page() -> None:
@@ -172,7 +172,7 @@ def test_link_to_an_uploaded_matrix_asks_for_it_again() -> None:
     app.file_uploader(key="matrices_file_w_q").upload("w.csv", b"2,0,2\n2,0,0\n2,1,2\n", "text/csv").run()
     assert not app.error
     assert drawn(app)[0]["data"][0]["z"].shape == (2, 2)
-    assert "uploaded" not in address(app)
+    assert "uploaded" not in state_of_address(app)
 
 
 @pytest.mark.parametrize("text", ["x:1", "x", ":", "unknown:2x2", "x:<b>9</b>" * 100])

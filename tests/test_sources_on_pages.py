@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import address, around
+from conftest import component_message, state_of_address
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 
-from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, TypedText, WhatIf
+from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, Override, TypedText
 from attention.formula import masks
 
 LINES = "the cat sat on the mat\na dog\nbirds sing at dawn"
@@ -126,7 +126,7 @@ def test_batch_asks_which_matrix_and_the_link_stores_the_answer() -> None:
     assert not app.error
     assert choice(app, "query") is None
     assert app.text_area(key="query").value == "0.3367,0.1288;0.2345,0.2303"
-    assert address(app)["query"] == "0.3367,0.1288;0.2345,0.2303"
+    assert state_of_address(app)["query"] == "0.3367,0.1288;0.2345,0.2303"
     assert any("4 digits after the point, as torch prints them" in caption.value for caption in app.caption)
     rows = ((0.3367, 0.1288), (0.2345, 0.2303))
     expected = Matrices(query=rows, key=((1.0, 0.0), (0.0, 1.0)), value=((1.0, 2.0), (3.0, 4.0))).trace().layers[0]
@@ -139,7 +139,7 @@ def test_one_paste_of_named_matrices_fills_their_fields() -> None:
     text = "Q = [[1, 0], [0, 1]]\nK = [[1, 1], [0, 2]]\nV = np.array([[1, 2], [3, 4]])"
     app.text_area(key="w_v").set_value(text).run()
     assert not app.exception
-    link = {key: address(app)[key] for key in ("matrix_kind", "query", "key", "value")}
+    link = {key: state_of_address(app)[key] for key in ("matrix_kind", "query", "key", "value")}
     assert link == {"matrix_kind": "Q, K and V", "query": "1,0;0,1", "key": "1,1;0,2", "value": "1,2;3,4"}
     assert any("Q, K and V come from one pasted text." in caption.value for caption in app.caption)
     reopened = opened("app.py", source="matrices", **link)
@@ -152,7 +152,7 @@ def test_names_of_a_pasted_table_become_token_names() -> None:
     app = opened("app.py", source="matrices", matrix_kind="X alone")
     app.text_area(key="x").set_value("token,a,b\nthe,1,2\nbig cat,3,4").run()
     assert not app.exception
-    assert (app.text_input(key="labels").value, address(app)["labels"]) == ("the big_cat", "the big_cat")
+    assert (app.text_input(key="labels").value, state_of_address(app)["labels"]) == ("the big_cat", "the big_cat")
     assert drawn(app)[0]["layout"]["xaxis"]["ticktext"] == ["the", "big_cat"]
     app.text_input(key="labels").set_value("mine too").run()
     app.text_area(key="x").set_value("token,a,b\nthe,1,2\nbig cat,3,5").run()
@@ -236,8 +236,8 @@ def test_notebook_continues_with_all_its_heads_and_overrides() -> None:
     app = opened("app.py", source="notebook", notebook="multi-head", head="2", sequence="1", temperature="0.5")
     app.button(key="continue").click().run()
     assert not app.exception
-    assert (address(app)["temperature"], around(app)["controls"]["head"]["value"]) == ("0.5", "2")
-    expected = Notebook("multi-head", 1, WhatIf(temperature=0.5)).trace().layers[0]
+    assert (state_of_address(app)["temperature"], component_message(app)["controls"]["head"]["value"]) == ("0.5", "2")
+    expected = Notebook("multi-head", 1, Override(temperature=0.5)).trace().layers[0]
     for name in ("weights", "output"):
         np.testing.assert_allclose(step(app, name), expected.matrix(name, 2).numpy(), atol=1e-6)
     unscaled = opened("app.py", source="notebook", notebook="heatmaps-unscaled")
@@ -251,15 +251,15 @@ def test_pasted_head_stack_is_asked_about() -> None:
         app.text_area(key=name).set_value("[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]").run()
         assert "“Are these 2 matrices \\(2 × 2 × 2\\) the heads, or is one" in said(app)
         app.selectbox(key=f"matrices_choice_{name}").set_value("2 heads").run()
-        assert address(app)[name] == "2 heads: 1,2;3,4 / 5,6;7,8"
+        assert state_of_address(app)[name] == "2 heads: 1,2;3,4 / 5,6;7,8"
     assert not app.exception
     assert [selectbox.key for selectbox in app.selectbox if str(selectbox.key).startswith("matrices_head")] == [
         "matrices_head_query",
         "matrices_head_key",
         "matrices_head_value",
     ]
-    assert around(app)["controls"]["head"]["options"] == ["0", "1"]
-    reopened = opened("app.py", **{key: address(app)[key] for key in address(app)})
+    assert component_message(app)["controls"]["head"]["options"] == ["0", "1"]
+    reopened = opened("app.py", **{key: state_of_address(app)[key] for key in state_of_address(app)})
     np.testing.assert_array_equal(step(reopened, "weights"), step(app, "weights"))
     refused = opened("app.py", source="matrices", matrix_kind="X alone", x="33 heads:" + "/".join(["1"] * 33))
     assert "at most 32 heads; got a stack of 33" in said(refused)
@@ -294,8 +294,8 @@ def test_dropout_shows_the_weights_before_and_after() -> None:
     layer = TypedText("the owl asked the moon and the moon blinked", AttentionConfig(dropout=0.5)).trace().layers[0]
     np.testing.assert_array_equal(step(app, "weights"), layer.weights[0].numpy())
     np.testing.assert_array_equal(step(app, "dropped_weights"), layer.dropped_weights[0].numpy())
-    assert "…" in around(app)["strip"]["dropped_weights"]["sums"]
-    assert around(app)["strip"]["weights"]["sums"] == "Σ = 1 ✓"
+    assert "…" in component_message(app)["strip"]["dropped_weights"]["sums"]
+    assert component_message(app)["strip"]["weights"]["sums"] == "Σ = 1 ✓"
 
 
 def test_custom_mask_travels_in_links_and_works_in_the_lab() -> None:
@@ -320,7 +320,7 @@ def test_hiding_every_key_of_one_query_gives_zeros_and_note() -> None:
     weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")
     assert not weights["data"][0]["z"][3].any()
     assert "1 query sees no key" in weights["layout"]["title"]["subtitle"]["text"]
-    assert around(app)["controls"]["mask"]["value"] == "custom"
+    assert component_message(app)["controls"]["mask"]["value"] == "custom"
 
 
 def test_masks_page_has_the_hiding_table_and_averaging_trick() -> None:
@@ -345,7 +345,7 @@ def test_pickers_adapt_to_a_source_with_fewer_steps_and_heads() -> None:
     app.selectbox(key="source").set_value("notebook").run()
     assert not app.exception
     assert not said(app).startswith("The link")
-    assert around(app)["line"]["step"] == "weights"
+    assert component_message(app)["line"]["step"] == "weights"
 
 
 def test_unreadable_matrix_is_named_at_the_top_too() -> None:
@@ -363,7 +363,7 @@ def test_custom_mask_of_another_size_is_noted() -> None:
 def test_mask_that_allows_everything_is_no_mask() -> None:
     app = opened("pages/masks.py", mask="causal")
     next(button for button in app.button if button.label == "Allow everything").click().run()
-    assert around(app)["controls"]["mask"]["value"] == "none"
+    assert component_message(app)["controls"]["mask"]["value"] == "none"
 
 
 def test_file_error_is_kept_without_the_file() -> None:

@@ -42,8 +42,8 @@ from attention.export import arrays
 from attention.export.program import python
 from attention.formula import masks, patching
 from attention.formula.formula import Formula
-from attention.formula.intervention import read as interventions
-from attention.formula.merging import MergedLayer, merged
+from attention.formula.intervention import parse_codes as interventions
+from attention.formula.merging import MergedLayer, merge_tokens
 from attention.formula.positions import sinusoidal
 from attention.formula.scores import SCORES
 from attention.formula.shares import SHARES
@@ -53,9 +53,9 @@ from attention.numbers.aggregates import AGGREGATES
 from attention.numbers.arithmetic import Term
 from attention.numbers.compare import compare
 from attention.numbers.norms import NORMS
-from attention.numbers.working import Working
+from attention.numbers.working import ExplanationBuilder
 from attention.pictures.line import cell_line
-from attention.pictures.live import HEAD_STEPS, live
+from attention.pictures.live import HEAD_STEPS, live_inputs
 from attention.printed import Arithmetic, number
 
 CAT = "the cat sat on the mat"
@@ -71,9 +71,9 @@ KNOBS: dict[str, dict[str, Any]] = {
     "relative": {"positions": "relative"},
     "cap": {"cap": 2.0, "mask": "window", "window": 1},
     "cap at temperature 0": {"cap": 2.0, "temperature": 0.0},
-    "softmax1": {"share": "softmax1"},
-    "sigmoid": {"share": "sigmoid", "mask": "causal"},
-    "sparsemax": {"share": "sparsemax", "temperature": 0.3},
+    "softmax1": {"normalizer": "softmax1"},
+    "sigmoid": {"normalizer": "sigmoid", "mask": "causal"},
+    "sparsemax": {"normalizer": "sparsemax", "temperature": 0.3},
     "dropout": {"dropout": 0.3, "mask": "causal"},
     "shared keys": {"n_heads": 4, "n_kv_heads": 2},
     "cosine": {"score": "cosine"},
@@ -82,7 +82,7 @@ KNOBS: dict[str, dict[str, Any]] = {
     "identity": {"init": "identity", "d_model": 9},
     "temperature 0": {"temperature": 0.0, "mask": "causal"},
     "temperature 0, a bias": {"temperature": 0.0, "positions": "alibi"},
-    "temperature 0, sigmoid": {"temperature": 0.0, "share": "sigmoid"},
+    "temperature 0, sigmoid": {"temperature": 0.0, "normalizer": "sigmoid"},
     "blind rows": {"mask": "custom", "cells": masks.encode(torch.tensor([[0, 0, 0], [1, 0, 1], [1, 1, 1]]).bool())},
 }
 SMALL = ((1.0, 2.0, -0.5), (0.5, -1.0, 3.0), (0.25, 1.5, 2.0))
@@ -126,7 +126,7 @@ def previous_number(layer: Layer, cell: Cell) -> float:
 
 def formula_of(layer: Layer, cell: Cell) -> Formula:
     assert layer.formula is not None
-    return layer.formula.of(cell.head)
+    return layer.formula.for_head(cell.head)
 
 
 def product_of(layer: Layer, cell: Cell) -> float:
@@ -139,12 +139,12 @@ def product_of(layer: Layer, cell: Cell) -> float:
     left_row, right_matrix = row_of(layer, left, cell, cell.row), layer.matrix(right, cell.head).double()
     if cell.step == "scores":
         kind, key = SCORES[formula_of(layer, cell).score], right_matrix[cell.column]
-        if kind.how == "cosine":
+        if kind.arithmetic == "cosine":
             lengths = float(left_row.norm() * key.norm())
             return float(left_row @ key) / lengths if lengths else 0.0
         return (
             float(layer["w_s"][cell.head].double() @ (left_row + key).tanh())
-            if kind.how == "additive"
+            if kind.arithmetic == "additive"
             else float(left_row @ key)
         )
     bias = f"b_{cell.step[0]}"
@@ -163,12 +163,14 @@ def rotated_of(layer: Layer, cell: Cell) -> float:
 
 def scaled_of(layer: Layer, cell: Cell) -> float:
     formula = formula_of(layer, cell)
-    return previous_number(layer, cell) / ((formula.divisor or 1.0) * (layer.of(cell.head).temperature or 1.0))
+    return previous_number(layer, cell) / ((formula.divisor or 1.0) * (layer.for_head(cell.head).temperature or 1.0))
 
 
 def capped_of(layer: Layer, cell: Cell) -> float:
     score, cap = previous_number(layer, cell), formula_of(layer, cell).cap or 1.0
-    return cap * (math.copysign(bool(score), score) if layer.of(cell.head).temperature == 0 else math.tanh(score / cap))
+    return cap * (
+        math.copysign(bool(score), score) if layer.for_head(cell.head).temperature == 0 else math.tanh(score / cap)
+    )
 
 
 def sum_of(layer: Layer, cell: Cell) -> float:
@@ -182,10 +184,10 @@ def masked_of(layer: Layer, cell: Cell) -> float:
 
 def weight_of(layer: Layer, cell: Cell) -> float:
     """The weight by the normalizer of the recorded masked scores, or its limit at temperature 0."""
-    formula, head_layer = formula_of(layer, cell), layer.of(cell.head)
-    normalizer = SHARES[formula.share]
+    formula, head_layer = formula_of(layer, cell), layer.for_head(cell.head)
+    normalizer = SHARES[formula.normalizer]
     if normalizer.parameter:
-        normalizer = normalizer.knowing(layer[normalizer.parameter][cell.head : cell.head + 1].double())
+        normalizer = normalizer.bind(layer[normalizer.parameter][cell.head : cell.head + 1].double())
     scores = row_of(layer, "masked_scores", cell, cell.row)
     if head_layer.temperature == 0 and not formula.cap:
         bias = row_of(layer, "bias", cell, cell.row) if formula.bias else torch.zeros_like(scores)
@@ -202,7 +204,7 @@ def dropped_of(layer: Layer, cell: Cell) -> float:
 def kept_of(layer: Layer, cell: Cell) -> float:
     patched = None if layer.patched_head_output is None else layer["patched_head_output"][cell.head].double()
     z = patching.patched_output(
-        formula_of(layer, cell).by_hand, layer.matrix("head_output", cell.head).double(), patched
+        formula_of(layer, cell).head_edits, layer.matrix("head_output", cell.head).double(), patched
     )
     return float(z[cell.row, cell.column])
 
@@ -231,7 +233,7 @@ def set_by_hand(layer: Layer, cell: Cell) -> bool:
     """Whether this number, or another in its row, was set by an intervention."""
     if layer.formula is None:
         return False
-    edits, kind = formula_of(layer, cell).by_hand, cell.step.removeprefix("masked_")
+    edits, kind = formula_of(layer, cell).head_edits, cell.step.removeprefix("masked_")
     return any((edit.step, edit.query) == (kind, cell.row) for edit in edits.cells)
 
 
@@ -244,7 +246,7 @@ def check_words(layer: Layer, explanation: Explanation) -> None:
     cell, words, head_layer = (
         explanation.cell,
         f"{explanation.words} {explanation.short}",
-        layer.of(explanation.cell.head),
+        layer.for_head(explanation.cell.head),
     )
     if "The mask hides key" in words or "hidden by the mask" in words:
         assert hides(layer, cell), explanation
@@ -261,7 +263,7 @@ def check_words(layer: Layer, explanation: Explanation) -> None:
     if "set by hand" in explanation.short:
         values = [
             edit.value
-            for edit in formula_of(layer, cell).by_hand.cells
+            for edit in formula_of(layer, cell).head_edits.cells
             if (edit.query, edit.key) == (cell.row, cell.column)
         ]
         assert any(near(explanation.value, value) for value in values), explanation
@@ -308,8 +310,8 @@ def check(trace: Trace, explanation: Explanation) -> bool:
         and not isinstance(layer, MergedLayer)
         and not set_by_hand(layer, cell)
     ):
-        edits = None if layer.formula is None else formula_of(layer, cell).by_hand
-        if edits is None or not edits.takes(cell.step):
+        edits = None if layer.formula is None else formula_of(layer, cell).head_edits
+        if edits is None or not edits.is_patched(cell.step):
             assert near(BY_DEFINITION[cell.step](layer, cell), value, size), (
                 BY_DEFINITION[cell.step](layer, cell),
                 explanation,
@@ -327,7 +329,7 @@ def check_terms(layer: Layer, explanation: Explanation) -> None:
         or explanation.operation != "sum"
     ):
         return
-    if cell.step == "scores" and SCORES[formula_of(layer, cell).score].how != "product":
+    if cell.step == "scores" and SCORES[formula_of(layer, cell).score].arithmetic != "product":
         return
     left, right = factors_of(layer, cell.step)[:2]
     left_row, right_matrix = row_of(layer, left, cell, cell.row), layer.matrix(right, cell.head).double()
@@ -358,7 +360,7 @@ def heads_of(layer: Layer, step: Step) -> set[int]:
 
 def cells_of(layer: Layer, step: str, head: int, count: int) -> list[tuple[int, int]]:
     """Some cells, and the cells set by interventions."""
-    edits = () if layer.formula is None else layer.formula.of(head).by_hand.cells
+    edits = () if layer.formula is None else layer.formula.for_head(head).head_edits.cells
     edited = [(edit.query, edit.key) for edit in edits if edit.step == step.removeprefix("masked_")]
     return list(dict.fromkeys([*edited, *some_cells(layer, step, head, count)]))
 
@@ -383,7 +385,7 @@ def altered(layer: Layer) -> Iterator[tuple[str, Layer]]:
         tensor = layer[name]
         changed = ~tensor if tensor.dtype == torch.bool else tensor * FACTORS[i % 2]
         if not torch.equal(changed, tensor):
-            yield name, layer.recording(**{name: changed})
+            yield name, layer.with_tensors(**{name: changed})
 
 
 def users(layer: Layer, name: str) -> list[str]:
@@ -455,10 +457,10 @@ def test_altered_array_of_a_file_is_never_explained_falsely(name: str, size: flo
 
 def check_live(layer: Layer, name: str) -> None:
     """Asserts that the page computes no recorded step, and no step that depends on one."""
-    message = live(layer, 0)
+    message = live_inputs(layer, 0)
     if message is not None:
-        assert not layer.holds.keys() & {*HEAD_STEPS, *message["computable"]}, name
-        assert "output" not in message["computable"] or "head_output" not in layer.holds, name
+        assert not layer.available.keys() & {*HEAD_STEPS, *message["computable"]}, name
+        assert "output" not in message["computable"] or "head_output" not in layer.available, name
 
 
 def test_every_explanation_of_unaltered_sources_states_its_arithmetic() -> None:
@@ -501,7 +503,7 @@ def test_input_of_seven_embeddings_is_not_called_the_embedding(tmp_path: Path) -
 def test_masked_score_of_three_scores_is_not_called_unchanged() -> None:
     """The second example of the issue."""
     layer = traced("default").layers[0]
-    altered_layer = layer.recording(masked_scores=3 * layer["scaled_scores"])
+    altered_layer = layer.with_tensors(masked_scores=3 * layer["scaled_scores"])
     explanation = explain(Trace(layer.tokens, (altered_layer,)), "masked_scores", q=1, k=2)
     assert explanation.words == "The masked_scores as the source recorded it; what made it is not known."
     assert explanation.result == explanation.value
@@ -518,7 +520,7 @@ def test_unmasked_score_of_minus_infinity_does_not_blame_the_mask() -> None:
     scores[:, 2, 0] = -math.inf
     scores[:, 1] = -math.inf
     scores[:, 0, 2] = 1.0  # hidden by the mask
-    trace = Trace(layer.tokens, (layer.recording(masked_scores=scores),))
+    trace = Trace(layer.tokens, (layer.with_tensors(masked_scores=scores),))
     for q, k in ((2, 0), (1, 0), (0, 2)):
         assert "as the source recorded it" in explain(trace, "masked_scores", q=q, k=k).words
     assert explain(trace, "weights", q=2, k=0).short == "0: its score is −∞"
@@ -530,7 +532,7 @@ def test_zero_weight_that_dropout_kept_is_not_called_dropped() -> None:
     layer = traced("dropout").layers[0]
     q, k = (layer["dropped_weights"][0] > 0).nonzero()[-1].tolist()
     assert explain(traced("dropout"), "dropped_weights", q=q, k=k).short.endswith(" / (1 − 0.3)")
-    trace = Trace(layer.tokens, (layer.recording(dropped_weights=torch.zeros_like(layer["weights"])),))
+    trace = Trace(layer.tokens, (layer.with_tensors(dropped_weights=torch.zeros_like(layer["weights"])),))
     explanation = explain(trace, "dropped_weights", q=q, k=k)
     assert (explanation.value, explanation.short, explanation.came_from) == (0, "", ())
     dropped = ((layer["dropped_weights"][0] == 0) & (layer["weights"][0] > 0)).nonzero()
@@ -541,7 +543,7 @@ def test_zero_weight_that_dropout_kept_is_not_called_dropped() -> None:
 
 def test_rows_with_all_weight_on_hidden_tokens_divide_nothing() -> None:
     weights = torch.tensor([[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25]]])
-    view = merged(Layer("", ("[CLS]", "a", "b"), recorded={"weights": weights}), ["[CLS]"], False, "renormalise")
+    view = merge_tokens(Layer("", ("[CLS]", "a", "b"), recorded={"weights": weights}), ["[CLS]"], False, "renormalise")
     explanation = explain(Trace(view.tokens, (view,)), "weights", q=0, k=1)
     assert (explanation.value, explanation.result, explanation.short) == (
         0,
@@ -569,7 +571,9 @@ def test_maps_derived_from_altered_numbers_are_never_explained_falsely(name: str
                 assert near(explanation.result, explanation.value), (step, explanation)
                 assert near(float(plain_value(explanation.short)), explanation.value), (step, explanation)
                 assert len(explanation.lines) > 1, (step, explanation)
-                merged_ = merged(layer, [layer.tokens[0]], False, "hide") if layer.tokens == layer.key_tokens else layer
+                merged_ = (
+                    merge_tokens(layer, [layer.tokens[0]], False, "hide") if layer.tokens == layer.key_tokens else layer
+                )
                 check_all(Trace(merged_.tokens, (merged_,), merged_.key_tokens), 0, ["weights"])
 
 
@@ -585,7 +589,7 @@ def test_difference_equals_the_arithmetic_of_its_line(name: str) -> None:
         ):
             comparison = compare(a, b, one)
             for q, k in some_cells(a.layers[0], one, 0):
-                explanation = changes.told(comparison, Cell(0, one, 0, q, k))
+                explanation = changes.explain_difference(comparison, Cell(0, one, 0, q, k))
                 number_a, number_b = (float(trace.layers[0].matrix(one)[q, k]) for trace in (a, b))
                 if explanation is not None:
                     assert [term.value for term in explanation.terms] == [number_b, -number_a]
@@ -601,7 +605,7 @@ def test_difference_of_few_digits_is_rounded_like_its_dtype() -> None:
         for by in (1, 1.07)
     )
     comparison = compare(Trace(("a", "b"), (a,)), Trace(("a", "b"), (b,)), "scores")
-    explanation = changes.told(comparison, Cell(0, "scores", 0, 1, 1))
+    explanation = changes.explain_difference(comparison, Cell(0, "scores", 0, 1, 1))
     assert explanation is not None
     assert explanation.result == pytest.approx(explanation.value, rel=0.02)
 
@@ -617,25 +621,25 @@ def test_explanation_with_contradictory_terms_cannot_be_constructed() -> None:
         Explanation(explanation.step, explanation.cell, 1.0, "quotient", (Term("1", 1.0), Term("0", 0.0)), (), "")
 
 
-def work(name: str, step: str, q: int, k: int) -> Working:
+def work(name: str, step: str, q: int, k: int) -> ExplanationBuilder:
     layer = traced(name).layers[0]
     value = float(layer.matrix(step)[q, k])
-    return Working(layer, find_step(step), Cell(0, step, 0, q, k), value)
+    return ExplanationBuilder(layer, find_step(step), Cell(0, step, 0, q, k), value)
 
 
-FALSE: dict[str, Callable[[Working], Explanation]] = {
-    "a claim": lambda work: work.stated(work.value * 1.01, "It is so.", "so"),
-    "a hidden key": lambda work: work.stated(-math.inf, "The mask hides it.", "hidden by the mask"),
-    "a zero": lambda work: work.made(Arithmetic.zero("It is dropped.", "dropped")),
-    "a copy": lambda work: work.copied("scores", work.cell.row, work.cell.column, "The same.", "stays"),
-    "values": lambda work: work.made(Arithmetic("x", [number], [number], "It is 2 and 3.", [2.0, 3.0])),
-    "a line": lambda work: work.made(
+FALSE: dict[str, Callable[[ExplanationBuilder], Explanation]] = {
+    "a claim": lambda work: work.from_claim(work.value * 1.01, "It is so.", "so"),
+    "a hidden key": lambda work: work.from_claim(-math.inf, "The mask hides it.", "hidden by the mask"),
+    "a zero": lambda work: work.from_arithmetic(Arithmetic.zero("It is dropped.", "dropped")),
+    "a copy": lambda work: work.from_copy("scores", work.cell.row, work.cell.column, "The same.", "stays"),
+    "values": lambda work: work.from_arithmetic(Arithmetic("x", [number], [number], "It is 2 and 3.", [2.0, 3.0])),
+    "a line": lambda work: work.from_arithmetic(
         Arithmetic("x", [lambda digits: number(3 * work.value, digits)], [lambda digits: number(work.value, digits)], "It.", [work.value])
     ),
-    "a short line": lambda work: work.made(
+    "a short line": lambda work: work.from_arithmetic(
         Arithmetic("x", [lambda digits: number(work.value, digits)], [lambda digits: number(3 * work.value, digits)], "It.", [work.value])
     ),
-    "a reason": lambda work: work.made(
+    "a reason": lambda work: work.from_arithmetic(
         Arithmetic("x", [lambda digits: number(work.value, digits)], [lambda digits: number(work.value, digits)], "It.", [work.value], reason="hidden")
     ),
 }  # fmt: skip

@@ -13,8 +13,8 @@ from test_turns import in_threads
 
 from attention import AttentionConfig, ConfigError, Matrices, Source, TextError, Trace, TypedText, find_step
 from attention.formula import kept, making
-from attention.formula.kept import KEPT
-from attention.formula.steps import knobs_of
+from attention.formula.kept import CACHE
+from attention.formula.steps import field_values
 from pages.ui.server import limits, traces, turns
 from pages.ui.server.traces import trace_of
 
@@ -27,9 +27,9 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(
         gc, "collect", lambda: 0
     )  # a collection takes a third of a second with the imports of the tests
-    KEPT.cache.clear()
+    CACHE.cache.clear()
     yield
-    KEPT.cache.clear()
+    CACHE.cache.clear()
 
 
 class ConcurrencyCounter:
@@ -62,8 +62,8 @@ class CountedText(TypedText):
     large: bool = False
 
     @property
-    def needs(self) -> int:
-        return 2**30 if self.large else super().needs
+    def memory_bytes(self) -> int:
+        return 2**30 if self.large else super().memory_bytes
 
     def trace(self) -> Trace:
         with counter:
@@ -90,7 +90,7 @@ def test_link_opened_by_thirty_people_is_computed_once() -> None:
     results: list[Trace] = []
     assert at_once(lambda _: results.append(trace_of(CountedText()))).made == 1
     assert len(results) == MANY
-    assert len({trace.layers[0].number for trace in results}) == 1
+    assert len({trace.layers[0].uid for trace in results}) == 1
 
 
 def test_different_links_are_computed_one_after_the_other() -> None:
@@ -158,7 +158,7 @@ def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
 
     assert at_once(work).made == MANY // 2 * 3
     assert peak == [1]
-    assert not KEPT.cache or turns._large.acquire(blocking=False)
+    assert not CACHE.cache or turns._large.acquire(blocking=False)
     turns._large.release()
 
 
@@ -178,20 +178,20 @@ def test_room_for_a_trace_is_freed_before_it_is_computed(monkeypatch: pytest.Mon
     original = TypedText.trace
 
     def trace(self: TypedText) -> Trace:
-        sizes.append(KEPT.cache.currsize + self.needs)
+        sizes.append(CACHE.cache.currsize + self.memory_bytes)
         return original(self)
 
     monkeypatch.setattr(TypedText, "trace", trace)
-    KEPT.hold(2**20)
+    CACHE.reset(2**20)
     try:
         for seed in range(8):
             result = trace_of(TypedText("w " * 100, AttentionConfig(n_heads=1, seed=seed)))
             traces.compute_head(result.layers[0], 0)
         assert len(sizes) == 8
-        assert max(sizes) <= KEPT.cache.maxsize
-        assert 0 < KEPT.cache.currsize <= KEPT.cache.maxsize
+        assert max(sizes) <= CACHE.cache.maxsize
+        assert 0 < CACHE.cache.currsize <= CACHE.cache.maxsize
     finally:
-        KEPT.hold(limits.TRACE_CACHE_MB * 2**20)
+        CACHE.reset(limits.TRACE_CACHE_MB * 2**20)
 
 
 def test_refused_trace_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,31 +208,31 @@ def test_cache_keeps_scores_and_the_last_of_many_temperatures(monkeypatch: pytes
         config = AttentionConfig(temperature=temperature)
         layer = trace_of(Matrices(query=rows, key=rows, value=rows, config=config)).layers[0]
         assert layer["output" if layer.has("output") else "head_output"].shape
-    weights = [key for key in KEPT.cache if isinstance(key, tuple) and key[1] == ("weights", None)]
-    assert [key[2] for key in weights] == [knobs_of(layer.formula, find_step("weights"))]
-    assert len([key for key in KEPT.cache if isinstance(key, tuple) and key[1] == ("scores", None)]) == 1
+    weights = [key for key in CACHE.cache if isinstance(key, tuple) and key[1] == ("weights", None)]
+    assert [key[2] for key in weights] == [field_values(layer.formula, find_step("weights"))]
+    assert len([key for key in CACHE.cache if isinstance(key, tuple) and key[1] == ("scores", None)]) == 1
 
 
 def test_orphaned_traces_are_forgotten() -> None:
     layer = TypedText("a b c").trace().layers[0]
     assert layer.weights is not None
-    number = layer.number
-    assert [key for key in KEPT.cache if isinstance(key, tuple) and key[0] == number]
+    number = layer.uid
+    assert [key for key in CACHE.cache if isinstance(key, tuple) and key[0] == number]
     del layer
     assert TypedText("d e").trace().layers[0].weights is not None
-    assert not [key for key in KEPT.cache if isinstance(key, tuple) and key[0] == number]
+    assert not [key for key in CACHE.cache if isinstance(key, tuple) and key[0] == number]
 
 
 def test_matrix_is_computed_once_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, computed = TypedText("a b c").trace().layers[0], []
-    original = making.made
+    original = making.compute_step
 
     def counted(*args: Any) -> Any:
         computed.append(args[1])
         threading.Event().wait(0.005)
         return original(*args)
 
-    monkeypatch.setattr(making, "made", counted)
+    monkeypatch.setattr(making, "compute_step", counted)
     at_once(lambda _: layer.output)
     assert sorted(computed) == sorted(set(computed))
 
@@ -250,4 +250,4 @@ def test_cache_key_is_short_and_equal_for_equal_numbers() -> None:
 
 def test_smallest_trace_counts_with_its_true_size() -> None:
     trace_of(TypedText("a", AttentionConfig(d_model=4)))
-    assert KEPT.cache.currsize > len(KEPT.cache) * 20_000
+    assert CACHE.cache.currsize > len(CACHE.cache) * 20_000

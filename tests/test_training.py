@@ -9,16 +9,16 @@ import pytest
 import torch
 from test_explain import check_printed_lines
 
-from attention import Cell, ConfigError, TextError, Trained, WhatIf, explain
+from attention import Cell, ConfigError, Override, TextError, Trained, explain
 from attention.export import program
-from attention.formula.intervention import Intervention, read
-from attention.formula.kept import KEPT
+from attention.formula.intervention import Intervention, parse_codes
+from attention.formula.kept import CACHE
 from attention.formula.seeds import generator
 from attention.sources.link import Limits, source_of
 from attention.training import TASKS, Plan, train
 from attention.training.design import Design
-from attention.training.films import _RUNNING, film_of
-from attention.training.learning import PROBES, measured, score
+from attention.training.films import _RUNNING, get_film
+from attention.training.learning import PROBES, measure, measure_gold_weight
 from attention.training.network import forward
 
 SHORT = {"sort": 120, "induction": 60, "dates": 120}  # steps after which the pattern is there
@@ -80,7 +80,9 @@ def test_gold_cells_follow_the_rule_of_the_task():
 
 def test_score_is_the_weight_on_gold_cells():
     weights = torch.tensor([[[[0.25, 0.75], [0.5, 0.5]], [[0.5, 0.5], [1.0, 0.0]]]])
-    assert score(weights, torch.tensor([[[False, True], [False, False]]])) == pytest.approx((0.75 + 0.5) / 2)
+    assert measure_gold_weight(weights, torch.tensor([[[False, True], [False, False]]])) == pytest.approx(
+        (0.75 + 0.5) / 2
+    )
 
 
 def test_two_concurrent_trainings_give_the_digits_of_one():
@@ -126,34 +128,34 @@ def test_training_stops_when_closed_or_out_of_time():
 
 def test_film_is_trained_once_for_all_viewers_and_cached():
     plan = Plan("reverse", 11, 20)
-    films = [film_of(plan) for _ in range(4)]
+    films = [get_film(plan) for _ in range(4)]
     assert [snapshot.step for snapshot in films[0].wait()] == list(range(21))
     assert len({id(film) for film in films}) == 1
-    assert film_of(plan) is films[0]
-    assert KEPT.get(films[0].wanted) is films[0]
+    assert get_film(plan) is films[0]
+    assert CACHE.get(films[0].wanted) is films[0]
     assert films[0].nbytes >= 21 * films[0].snapshots[0].row.nbytes
 
 
 def test_film_without_viewers_stops(monkeypatch):
     monkeypatch.setattr("attention.training.films.PATIENCE", -1)
-    film = film_of(Plan("reverse", 12, 20))
+    film = get_film(Plan("reverse", 12, 20))
     while film in _RUNNING.values():
         pass
     assert len(film.snapshots) < 3
-    assert KEPT.get(film.wanted) is None
+    assert CACHE.get(film.wanted) is None
     monkeypatch.undo()
-    assert film_of(Plan("reverse", 12, 20)).wait()[-1].step == 20  # who comes later has it trained again
+    assert get_film(Plan("reverse", 12, 20)).wait()[-1].step == 20  # who comes later has it trained again
     monkeypatch.setattr("attention.training.films.MOST_AT_ONCE", 0)
     with pytest.raises(ConfigError, match="which is the limit"):
-        film_of(Plan("reverse", 13, 20))
+        get_film(Plan("reverse", 13, 20))
 
 
 def test_induction_fails_without_the_first_layer():
     result, plan = last("induction"), Plan("induction")
     probes = plan.task.draw(PROBES, generator(0, "probes"), plan.design)
-    assert measured(result.row, plan.design, probes).accuracy == pytest.approx(result.accuracy)
+    assert measure(result.row, plan.design, probes).accuracy == pytest.approx(result.accuracy)
     for layer in (0, 1):
-        assert measured(result.row, plan.design, probes, {(f"layer {layer}", 0)}).accuracy < 0.3
+        assert measure(result.row, plan.design, probes, {(f"layer {layer}", 0)}).accuracy < 0.3
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -171,7 +173,7 @@ def test_trace_of_the_network_is_explained_in_every_cell(task):
     steps = min(SHORT.get(task, 40), 40)
     source = Trained(task, steps=steps, at=steps // 2)
     trace, plan = source.trace(), source.plan
-    assert [layer.name for layer in trace.layers] == list(plan.design.names)
+    assert [layer.name for layer in trace.layers] == list(plan.design.attention_layers)
     with torch.no_grad():
         _, recorded = forward(
             source.snapshot().parameters, plan.design, plan.task.posed(source.example.ids, plan.design)
@@ -187,7 +189,7 @@ def test_trace_of_the_network_is_explained_in_every_cell(task):
                 assert explanation.words
                 check_printed_lines(explanation)
                 assert explanation.value == float(layer.matrix(step.name, 0)[row, column])
-        colder = trace.turned(WhatIf(temperature=0.5)).layers[number]
+        colder = trace.with_config(Override(temperature=0.5)).layers[number]
         assert torch.allclose(colder.scaled_scores, 2 * layer.scaled_scores)
     link = {"source": "trained", "task": task, "steps": str(steps), "at": str(steps // 2)}
     assert source_of(link, LIMITS) == (source, ())
@@ -228,10 +230,10 @@ def test_snapshot_between_two_pictures_is_trained_on_demand(monkeypatch):
 
 
 def test_head_is_ablated_inside_a_trained_model():
-    source = Trained("induction", steps=SHORT["induction"], interventions=(Intervention(0, 0, silence="zero"),))
+    source = Trained("induction", steps=SHORT["induction"], interventions=(Intervention(0, 0, ablate="zero"),))
     plain, trace = replace(source, interventions=()).trace(), source.trace()
     assert trace.changes
-    assert re.search(r"9\d% of its answers are correct, and \d\d?% with the ablated heads", trace.about)
+    assert re.search(r"9\d% of its answers are correct, and \d\d?% with the ablated heads", trace.caption)
     assert not trace.layers[0].output.any()
     assert not torch.equal(trace.layers[1].input, plain.layers[1].input)
     answers = [[prediction.tokens[0] for prediction in traced.predictions][13:] for traced in (plain, trace)]
@@ -275,7 +277,7 @@ def test_neutral_intervention_changes_no_digit(task):
     plain = Trained(task, steps=20)
     base = plain.trace()
     for text in ("*.0.zero0", "0.0.mean0", "0.*.takeQ", "*.*.takeK", "*.*.takeV", "0.0.takeA", "*.*.takeZ"):
-        assert differ(replace(plain, interventions=read(text), other=plain).trace(), base) == 0, text
+        assert differ(replace(plain, interventions=parse_codes(text), other=plain).trace(), base) == 0, text
     assert differ(replace(plain, frozen=True).trace(), base) == 0
 
 
@@ -285,7 +287,7 @@ def test_heads_are_patched_from_another_snapshot_seed_or_text():
     for other in others:
         other_trace = other.trace()
         for name in ("query", "key", "value", "weights", "head_output"):
-            intervention = Intervention(1, 0, take=name)
+            intervention = Intervention(1, 0, patch=name)
             trace = replace(plain, interventions=(intervention,), other=other).trace()
             step = "patched_output" if name == "head_output" else name
             assert torch.equal(trace.layers[1].matrix(step), other_trace.layers[1].matrix(name)), (other, name)
@@ -295,7 +297,7 @@ def test_heads_are_patched_from_another_snapshot_seed_or_text():
     hits = {}
     for at, other in ((3, 60), (60, 3), (60, 60)):
         source = replace(
-            plain, at=at, interventions=(Intervention(0, take="head_output"),), other=replace(plain, at=other)
+            plain, at=at, interventions=(Intervention(0, patch="head_output"),), other=replace(plain, at=other)
         )
         trace = source.trace()
         expected = [*trace.tokens[1:], trace.tokens[0]]
@@ -310,17 +312,17 @@ def test_later_attention_of_a_trained_model_is_frozen():
     plain = Trained("induction", steps=60)
     base = plain.trace()
     frozen, free = (
-        replace(plain, interventions=read("0.0.zero"), frozen=is_frozen).trace() for is_frozen in (True, False)
+        replace(plain, interventions=parse_codes("0.0.zero"), frozen=is_frozen).trace() for is_frozen in (True, False)
     )
     assert torch.equal(frozen.layers[1]["weights"], base.layers[1]["weights"])
     assert not torch.equal(free.layers[1]["weights"], base.layers[1]["weights"])
     assert not torch.equal(frozen.layers[1]["value"], base.layers[1]["value"])
     assert "frozen" in frozen.changes[-1]
-    assert "with the ablated heads" not in frozen.about, "which describes ablation without freezing"
+    assert "with the ablated heads" not in frozen.caption, "which describes ablation without freezing"
 
 
 def test_incompatible_other_state_gets_one_sentence():
-    source = Trained("reverse", steps=1, interventions=read("0.0.takeV"))
+    source = Trained("reverse", steps=1, interventions=parse_codes("0.0.takeV"))
     for other, sentence in (
         (None, "got none: give its text"),
         (Trained("copy", steps=1), "the other has 16, this one 12"),
@@ -329,8 +331,8 @@ def test_incompatible_other_state_gets_one_sentence():
     ):
         with pytest.raises(ConfigError, match=sentence):
             replace(source, other=other).trace()
-    assert source.beside(Trained("reverse", seed=4, steps=1)).trace().changes
-    assert source.beside("something else") is source
+    assert source.with_other_run(Trained("reverse", seed=4, steps=1)).trace().changes
+    assert source.with_other_run("something else") is source
     link = {
         "source": "trained",
         "interventions": "0.0.takeV",
@@ -357,7 +359,7 @@ PROGRAMS = {
 def test_copied_python_reproduces_the_changed_model(title, capsys):
     task, text, frozen, differs = PROGRAMS[title]
     plain = Trained(task, steps=10, at=7)
-    source = replace(plain, interventions=read(text), frozen=frozen, other=replace(plain, **differs))
+    source = replace(plain, interventions=parse_codes(text), frozen=frozen, other=replace(plain, **differs))
     trace, threads = source.trace(), torch.get_num_threads()
     for at, layer in enumerate(trace.layers):
         for step in ("weights", "patched_output" if layer.has("patched_output") else "head_output"):

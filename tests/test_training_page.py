@@ -1,13 +1,13 @@
 """The page Training, and a tiny model as the source of other pages."""
 
 import pytest
-from conftest import address, turn
+from conftest import set_knobs, state_of_address
 from test_pages import drawn, opened, said
 
 from attention import Intervention, Trained
 from attention.lessons import training
 from attention.training import Plan, train
-from attention.training.films import film_of
+from attention.training.films import get_film
 from pages.ui.film import Player
 
 SHORT = {"train_task": "copy", "train_copy_offset": "3"}
@@ -32,32 +32,32 @@ def test_training_page_trains_plays_stops_and_scrubs():
     assert steps(app) == {"step 0"}
     assert app.select_slider(key="train_moves").disabled
     app = pressed(app, "Train")
-    film = film_of(Plan("copy", turned=(("offset", 3),))).wait()
+    film = get_film(Plan("copy", turned=(("offset", 3),))).wait()
     app.run()
     app = pressed(app, "Stop")
     position = app.select_slider(key="train_scrub").value
     assert 0 < position < 100
     assert steps(app) == {f"step {position}"}
-    assert address(app)["train_at"] == str(position)
+    assert state_of_address(app)["train_at"] == str(position)
     app = app.select_slider(key="train_scrub").set_value(100).run()
     assert steps(app) == {"step 100"}
-    assert address(app)["train_at"] == "100"
+    assert state_of_address(app)["train_at"] == "100"
     assert any("13 of 13 correct" in markdown.value for markdown in app.markdown)
     weights = next(drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights")
     assert weights["data"][0]["z"].shape == (16, 16)
     assert film[-1].score > 0.99
     app = pressed(app, "Compare with: no positions")
-    film_of(Plan("copy", turned=(("offset", 3),), control="no positions")).wait()
+    get_film(Plan("copy", turned=(("offset", 3),), control="no positions")).wait()
     app.run()
     assert len([drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights"]) == 2
     app = app.selectbox(key="train_task").set_value("reverse").run()  # an untrained model
     assert steps(app) == {"step 0"}
-    assert "train_at" not in address(app)
+    assert "train_at" not in state_of_address(app)
 
 
 def test_film_that_ends_during_a_rerun_can_be_played_again(monkeypatch):
     """Ends a run as if the browser's next run had stopped it: what it asks for is not drawn."""
-    film_of(Plan("reverse", 6), 33).wait()
+    get_film(Plan("reverse", 6), 33).wait()
     button = Player.button
 
     def ended_meanwhile(player):
@@ -74,7 +74,7 @@ def test_film_that_ends_during_a_rerun_can_be_played_again(monkeypatch):
 
 
 def test_link_trains_again_to_the_same_digits():
-    film_of(Plan("reverse", 5), 33).wait()
+    get_film(Plan("reverse", 5), 33).wait()
     app = opened("pages/training.py", train_seed="5", train_at="33", train_reverse_input="abcdefghijkl")
     app.run()
     shown = next(drawing for drawing in drawn(app) if drawing["layout"]["meta"]["step"] == "weights")
@@ -111,8 +111,8 @@ def test_task_seed_and_step_are_changed_in_the_lab():
 
     app = opened("app.py", source="trained", task="copy", steps="50")
     assert app.number_input(key="steps").placeholder == "100"
-    app = turn(app, seed=3)
-    assert address(app)["seed"] == "3"
+    app = set_knobs(app, seed=3)
+    assert state_of_address(app)["seed"] == "3"
     assert (weights(app) == Trained("copy", 3, 50).trace().layers[0].weights[0].numpy()).all()
     assert app.number_input(key="at").step == Plan("copy", steps=50).every == 2
     app = app.number_input(key="at").set_value(20).run()
@@ -128,7 +128,7 @@ def test_trained_model_is_patched_from_its_comparison_state():
     assert not app.exception
     comparison = Trained("induction", steps=40, at=3)
     taken = Trained(
-        "induction", steps=40, at=40, interventions=(Intervention(0, 0, take="head_output"),), other=comparison
+        "induction", steps=40, at=40, interventions=(Intervention(0, 0, patch="head_output"),), other=comparison
     )
     a, b, difference = [drawing["data"][0]["z"] for drawing in drawn(app)][:3]
     assert (a == comparison.trace().layers[1].matrix("key").numpy()).all()

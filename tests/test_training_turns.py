@@ -12,7 +12,7 @@ from test_turns import in_threads
 
 from attention import ConfigError
 from attention.training import Plan, films, threads
-from attention.training.films import _RUNNING, Film, film_of
+from attention.training.films import _RUNNING, Film, get_film
 from attention.training.watching import Watcher, watching
 from pages.ui.server import visitor
 
@@ -38,7 +38,7 @@ class Blocked:
 
     group: Hashable = "a block"
 
-    def __init__(self, worker: threads._Worker = threads.WORKER) -> None:
+    def __init__(self, worker: threads._Worker = threads.TRAINING_WORKER) -> None:
         self.worker, self.inside, self.open = worker, threading.Event(), threading.Event()
 
     def step(self) -> bool:
@@ -74,7 +74,7 @@ def person(key: Hashable, group: Hashable = "home", here: list[bool] | None = No
 
 def begin(watcher: Watcher, seed: int) -> Film:
     with watching(watcher):
-        return film_of(Plan("reverse", seed, 20))
+        return get_film(Plan("reverse", seed, 20))
 
 
 def test_groups_share_the_time_not_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_waiting_for_the_first_snapshot_counts_as_viewing(monkeypatch: pytest.Mo
 
     def wait() -> None:
         with watching(me):
-            steps.append(film_of(Plan("reverse", 200, 20)).wait()[-1].step)
+            steps.append(get_film(Plan("reverse", 200, 20)).wait()[-1].step)
 
     with Blocked():
         thread = threading.Thread(target=wait)
@@ -138,8 +138,8 @@ def test_waiting_for_the_first_snapshot_counts_as_viewing(monkeypatch: pytest.Mo
         while not _RUNNING:
             threading.Event().wait(0.001)
         (film,) = _RUNNING.values()
-        first = film.looked(me)
-        while film.looked(me) == first:
+        first = film.last_look(me)
+        while film.last_look(me) == first:
             threading.Event().wait(0.001)
     in_threads(thread.join)
     assert steps == [20]
@@ -148,12 +148,18 @@ def test_waiting_for_the_first_snapshot_counts_as_viewing(monkeypatch: pytest.Mo
 def test_visitor_with_one_training_too_many_drops_the_oldest() -> None:
     me, here = person("me"), [True]
     with Blocked():
-        films_of_visitor = [begin(me, 300 + number) for number in range(films.MOST_OF_ONE)]
+        films_of_visitor = [begin(me, 300 + number) for number in range(films.MAX_PER_USER)]
         begin(person("another", here=here), 301)  # also watches the second
         begin(me, 300)  # watched again, it is no longer the oldest
         more = [begin(me, 310 + number) for number in range(2)]
         assert [bool(film.watchers) for film in (*films_of_visitor, *more)] == [True, True, False, True, True]
-        assert [film.looked(me) is not None for film in (*films_of_visitor, *more)] == [True, False, False, True, True]
+        assert [film.last_look(me) is not None for film in (*films_of_visitor, *more)] == [
+            True,
+            False,
+            False,
+            True,
+            True,
+        ]
         here[0] = False
         with watching(me):
             for film in (*films_of_visitor, *more):
@@ -161,8 +167,8 @@ def test_visitor_with_one_training_too_many_drops_the_oldest() -> None:
 
 
 def test_one_address_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(films, "MOST_OF_A_GROUP", 4)
-    monkeypatch.setattr(films, "MOST_AT_ONCE", 5)
+    monkeypatch.setattr(films, "MAX_PER_GROUP", 4)
+    monkeypatch.setattr(films, "MAX_TRAININGS", 5)
     here = [True]
     with Blocked():
         for number in range(4):
@@ -178,7 +184,7 @@ def test_one_address_leaves_room_for_another(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_largest_group_gives_way_when_all_places_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(films, "MOST_AT_ONCE", 5)
+    monkeypatch.setattr(films, "MAX_TRAININGS", 5)
     here = [True]
     with Blocked():
         trainings = [begin(person(number, "one machine", here), 500 + number) for number in range(5)]
@@ -196,12 +202,12 @@ def test_largest_group_gives_way_when_all_places_are_taken(monkeypatch: pytest.M
         )  # the plan of an ended training, begun by a group without one
         assert restarted is not trainings[0]
         with watching(person(21, "a fifth", here)):
-            assert film_of(Plan("reverse", 500, 20)) is restarted
+            assert get_film(Plan("reverse", 500, 20)) is restarted
     with (
         watching(person(0, "one machine", here)),
         pytest.raises(ConfigError, match="was stopped for another; it stopped at step 0"),
     ):
-        trainings[0].look()
+        trainings[0].snapshots_so_far()
     with watching(person(21, "a fifth", here)):
         assert restarted.wait()[-1].step == 20
 

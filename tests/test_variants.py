@@ -19,7 +19,7 @@ from attention.formula.biases import BUCKETS, bucket, slopes
 from attention.formula.formula import Formula
 from attention.formula.functions import cap_scores
 from attention.formula.mask import Mask
-from attention.formula.positions import POSITIONS, rotated
+from attention.formula.positions import POSITIONS, rotate
 from attention.formula.scores import SCORES
 from attention.formula.shares import SHARES
 
@@ -47,7 +47,7 @@ def test_grouped_query_heads_equal_torch(kv_heads: int) -> None:
 
 def test_additive_bias_equals_torchs_float_mask() -> None:
     query, key, value, bias = rand(2, 5, 8), rand(2, 7, 8, seed=1), rand(2, 7, 6, seed=2), rand(2, 5, 7, seed=3)
-    layer = attend(query, key, value, formula=Formula(divisor=math.sqrt(8), bias="given")).recording(bias=bias)
+    layer = attend(query, key, value, formula=Formula(divisor=math.sqrt(8), bias="given")).with_tensors(bias=bias)
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
     torch.testing.assert_close(layer["head_output"], expected)
     torch.testing.assert_close(layer["biased_scores"], layer["scaled_scores"] + bias)
@@ -60,7 +60,7 @@ def test_rope_multiplies_by_powers_of_i() -> None:
     expected = pairs * torch.polar(
         torch.ones(9, 4, dtype=torch.float64), torch.arange(9.0, dtype=torch.float64)[:, None] * theta
     )
-    torch.testing.assert_close(rotated(rows, 10_000.0), torch.cat([expected.real, expected.imag], dim=-1))
+    torch.testing.assert_close(rotate(rows, 10_000.0), torch.cat([expected.real, expected.imag], dim=-1))
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 16])
@@ -103,7 +103,7 @@ def test_rope_equals_llama() -> None:
     cos, sin = LlamaRotaryEmbedding(config)(query[None], torch.arange(40)[None])
     expected = apply_rotary_pos_emb(query[None], key[None], cos, sin)
     for rows, expected_rows in zip((query, key), expected, strict=True):
-        torch.testing.assert_close(rotated(rows, 10_000.0), expected_rows[0], atol=2e-5, rtol=1e-5)
+        torch.testing.assert_close(rotate(rows, 10_000.0), expected_rows[0], atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("n_heads", [1, 4, 6, 12, 16])
@@ -200,8 +200,8 @@ def test_rows_have_their_declared_sum_and_hidden_keys_get_zero(share: str, kind:
         rand(2, 5, 4),
         rand(2, 5, 4, seed=1),
         rand(2, 5, 4),
-        formula=Formula(share=share, mask=Mask(kind, 1, 2, real=real)),
-    ).recording(**learned(share))
+        formula=Formula(normalizer=share, mask=Mask(kind, 1, 2, real=real)),
+    ).with_tensors(**learned(share))
     weights, mask = layer["weights"], layer["mask"]
     assert weights[:, ~mask].eq(0).all()
     sums = weights.sum(dim=-1)[:, mask.any(dim=-1)]
@@ -227,7 +227,9 @@ def test_temperature_zero_is_the_limit_of_small_temperatures(share: str) -> None
     query, key, value = rand(2, 4, 4), rand(2, 5, 4, seed=1), rand(2, 5, 3)
     key[:, 1] = key[:, 0]  # a tie
     cold, colder = (
-        attend(query, key, value, formula=Formula(share=share, temperature=temperature)).recording(**learned(share))
+        attend(query, key, value, formula=Formula(normalizer=share, temperature=temperature)).with_tensors(
+            **learned(share)
+        )
         for temperature in (0.0, 1e-9)
     )
     torch.testing.assert_close(cold["weights"], colder["weights"], atol=1e-6, rtol=0)
@@ -242,9 +244,9 @@ def test_bias_breaks_ties_of_scores_at_temperature_zero(share: str) -> None:
     )
     key = torch.tensor([[[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]]], dtype=torch.float64)
     layers = [
-        attend(query, key, value, formula=Formula(share=share, temperature=temperature, bias="given")).recording(
-            bias=bias, **{name: tensor[:1] for name, tensor in learned(share).items()}
-        )
+        attend(
+            query, key, value, formula=Formula(normalizer=share, temperature=temperature, bias="given")
+        ).with_tensors(bias=bias, **{name: tensor[:1] for name, tensor in learned(share).items()})
         for temperature in (0.0, 1e-9)
     ]
     torch.testing.assert_close(layers[0]["weights"], layers[1]["weights"], atol=1e-6, rtol=0)
@@ -260,7 +262,7 @@ def test_rope_depends_on_distances_only(shift: int, seed: int) -> None:
             torch.cat([torch.zeros(1, place, 8, dtype=torch.float64), row], dim=1)
             for place, row in ((at, query), (other, key))
         ]
-        return float(rotated(rows[0], 10_000.0)[0, -1] @ rotated(rows[1], 10_000.0)[0, -1])
+        return float(rotate(rows[0], 10_000.0)[0, -1] @ rotate(rows[1], 10_000.0)[0, -1])
 
     assert score(7, 3) == pytest.approx(score(7 + shift, 3 + shift), abs=1e-9)
 
@@ -290,20 +292,20 @@ def test_heads_computed_singly_equal_heads_computed_jointly(name: str) -> None:
     from dataclasses import replace
 
     source = TypedText(" ".join(f"w{i % 70}" for i in range(300)), AttentionConfig(**VARIANTS[name]))
-    complete, single = source.trace().layers[0], replace(source, max_bytes=source.needs - 1).trace().layers[0]
-    assert (complete.whole, single.whole) == (True, False)
+    complete, single = source.trace().layers[0], replace(source, max_bytes=source.memory_bytes - 1).trace().layers[0]
+    assert (complete.materialize_all_heads, single.materialize_all_heads) == (True, False)
     for step in complete.steps:
         close = 1e-5 if step.name in ("head_output", "output") else 1e-6
         torch.testing.assert_close(
             single.matrix(step.name, 3), complete.matrix(step.name, 3), rtol=1e-6, atol=close, msg=step.name
         )
-        assert single.ends(step.name) == pytest.approx(complete.ends(step.name), rel=1e-4)
+        assert single.finite_range(step.name) == pytest.approx(complete.finite_range(step.name), rel=1e-4)
 
 
 def test_explanation_with_wrong_terms_is_withheld() -> None:
     """A softmax-1 layer that is said to be a softmax: the wrong arithmetic is not stated, the number is."""
-    correct = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3), formula=Formula(share="softmax1"))
-    wrong = Layer(recorded={**correct.recorded, "weights": correct["weights"]}, formula=Formula(share="softmax"))
+    correct = attend(rand(1, 2, 3), rand(1, 2, 3, seed=1), rand(1, 2, 3), formula=Formula(normalizer="softmax1"))
+    wrong = Layer(recorded={**correct.recorded, "weights": correct["weights"]}, formula=Formula(normalizer="softmax"))
     explanation = explain(Trace(("a", "b"), (wrong,)), "weights", q=1, k=0)
     assert explanation.words == "The weights as the source recorded it; what made it is not known."
     assert explanation.result == explanation.value == float(correct["weights"][0, 1, 0])
@@ -327,7 +329,7 @@ def test_layer_without_a_formula_keeps_its_recorded_tensors() -> None:
         ({"n_kv_heads": 3}, "4 heads of queries cannot share 3 heads of keys in equal groups: choose 1, 2 or 4."),
         ({"positions": "rope", "d_k": 3}, 'positions "rope" rotates pairs of columns, so d_k is even; got 3'),
         (
-            {"share": "entmax15"},
+            {"normalizer": "entmax15"},
             "share is one of softmax, softmax1, sigmoid, sparsemax; got 'entmax15': choose one of them.",
         ),
         ({"score": "sum"}, "score is one of dot, cosine, additive; got 'sum'"),

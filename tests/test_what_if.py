@@ -4,32 +4,32 @@ import math
 
 import pytest
 import torch
-from conftest import address, around, turn
+from conftest import component_message, set_knobs, state_of_address
 from test_code import check
 from test_pages import drawn, opened
 
-from attention import NOTEBOOKS, ConfigError, Layer, Notebook, Trace, WhatIf, find_step
+from attention import NOTEBOOKS, ConfigError, Layer, Notebook, Override, Trace, find_step
 from attention.formula import masks, turned_knobs
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
-from attention.lessons.masks import toggled
-from attention.sources import Turnable
+from attention.lessons.masks import toggle_cell
+from attention.sources import Configurable
 from pages.ui.share import state_file
 
-TURNED = WhatIf(mask="window", window=1, temperature=0.5, scaled=False)
+TURNED = Override(mask="window", window=1, temperature=0.5, scaled=False)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_overridden_notebook_equals_its_changed_base_and_can_be_reset(name: str) -> None:
     source = Notebook(name, 0, TURNED)
-    assert isinstance(source, Turnable)
+    assert isinstance(source, Configurable)
     assert source.base == Notebook(name)
-    assert source.base.config == WhatIf()
+    assert source.base.config == Override()
     published, overridden = Notebook(name).trace().layers[0], source.trace().layers[0]
-    assert (published.own, published.turned(WhatIf())) == (None, published)
-    back = overridden.turned(WhatIf())
+    assert (published.base_formula, published.with_config(Override())) == (None, published)
+    back = overridden.with_config(Override())
     names = [step.name for step in published.steps]
-    added = ["scaled_scores"] if "temperature" in published.turnable else []
+    added = ["scaled_scores"] if "temperature" in published.overridable_knobs else []
     assert [step.name for step in back.steps] == names
     assert {step.name for step in overridden.steps} == {*names, *added}, (
         "what divides by nothing divides by the temperature"
@@ -53,61 +53,65 @@ def layer(**recorded: torch.Tensor) -> Layer:
         tokens=("a", "b", "c"),
         recorded={"query": q, "key": q, "value": q, **recorded},
         formula=Formula(
-            divisor=3.0, mask=Mask("causal", real=(True, True, False)), cap=2.0, share="softmax1", own_divisor=7.0
+            divisor=3.0, mask=Mask("causal", real=(True, True, False)), cap=2.0, normalizer="softmax1", own_divisor=7.0
         ),
     )
 
 
 def test_knobs_outside_the_override_stay_as_in_the_source() -> None:
     base = layer()
-    overridden = base.turned(WhatIf(mask="none", temperature=2))
+    overridden = base.with_config(Override(mask="none", temperature=2))
     assert overridden.formula == Formula(
         divisor=3.0,
         mask=Mask("none", real=(True, True, False)),
         cap=2.0,
-        share="softmax1",
+        normalizer="softmax1",
         own_divisor=7.0,
         temperature=2.0,
     )
     assert not overridden["mask"][:, 2].any(), "padding stays padding"
-    assert overridden.turned(WhatIf(scaled=False)).own == base.formula, "every turn begins at the source's own"
-    assert base.turned(WhatIf(mask="causal")).own is None, "the own mask asked for by its name is the own mask"
+    assert overridden.with_config(Override(scaled=False)).base_formula == base.formula, (
+        "every turn begins at the source's own"
+    )
+    assert base.with_config(Override(mask="causal")).base_formula is None, (
+        "the own mask asked for by its name is the own mask"
+    )
 
 
 def test_only_a_new_mask_discards_the_recorded_mask() -> None:
     mask = torch.tensor([[True, False, False], [True, True, False], [False, True, True]])
     base = layer(mask=mask, head_output=torch.zeros(1, 3, 2))
     base = Layer(tokens=base.tokens, recorded=base.recorded, formula=Formula(divisor=3.0))
-    warm, unmasked = base.turned(WhatIf(temperature=2)), base.turned(WhatIf(mask="none"))
+    warm, unmasked = base.with_config(Override(temperature=2)), base.with_config(Override(mask="none"))
     assert torch.equal(warm["mask"], mask)
     assert bool(unmasked["mask"].all())
     assert not base["head_output"].any()
     assert bool(warm["head_output"].any()), "what was recorded of the own formula is no more"
-    assert turned_knobs.own_mask(unmasked) == "recorded"
+    assert turned_knobs.source_mask(unmasked) == "recorded"
 
 
 def test_tensors_recorded_after_the_scores_stay_recorded() -> None:
     recorded = layer(weights=torch.full((1, 3, 3), 1 / 3))
-    assert recorded.turnable == ()
-    assert recorded.turned(TURNED) is recorded
+    assert recorded.overridable_knobs == ()
+    assert recorded.with_config(TURNED) is recorded
     alone = Layer(tokens=("a",), recorded={"weights": torch.ones(1, 1, 1)})
-    assert alone.turned(TURNED) is alone
-    assert Trace(("a",), (alone,)).turned(TURNED).notes == ()
+    assert alone.with_config(TURNED) is alone
+    assert Trace(("a",), (alone,)).with_config(TURNED).notes == ()
 
 
 def test_unscaled_scores_are_divided_by_temperature_only() -> None:
     base = Layer(tokens=("a", "b", "c"), recorded=layer().recorded, formula=Formula(divisor=None))
-    assert base.turnable == ("mask", "window", "prefix", "cells", "temperature")
-    hidden = base.turned(WhatIf(scaled=False, mask="causal"))
+    assert base.overridable_knobs == ("mask", "window", "prefix", "cells", "temperature")
+    hidden = base.with_config(Override(scaled=False, mask="causal"))
     assert hidden.formula == Formula(divisor=None, mask=Mask("causal"))
     assert not hidden.has("scaled_scores")
-    warm = base.turned(WhatIf(temperature=0.5))
+    warm = base.with_config(Override(temperature=0.5))
     assert torch.equal(warm["scaled_scores"], base["scores"] * 2)
     assert warm.formula_of(find_step("scaled_scores")) == "S / temperature"
-    assert turned_knobs.said(warm, "the model's", "this head only") == (
+    assert turned_knobs.override_line(warm, "the model's", "this head only") == (
         "What if, this head only: temperature 0.5 instead of the model's own."
     )
-    assert warm.turned(WhatIf()).formula == base.formula, "and leads back"
+    assert warm.with_config(Override()).formula == base.formula, "and leads back"
 
 
 @pytest.mark.parametrize(
@@ -124,54 +128,54 @@ def test_unscaled_scores_are_divided_by_temperature_only() -> None:
     ],
 )
 def test_override_is_described_in_one_line(overrides: dict[str, object], words: str) -> None:
-    assert turned_knobs.said(layer().turned(WhatIf(**overrides)), "the notebook's") == words
+    assert turned_knobs.override_line(layer().with_config(Override(**overrides)), "the notebook's") == words
 
 
 def test_override_reports_invalid_values() -> None:
     with pytest.raises(ConfigError, match=r"mask is one of own, none, causal, .*; got 'padding': choose one of them"):
-        WhatIf(mask="padding")
+        Override(mask="padding")
 
 
 def test_page_controls_override_a_notebook_and_reset_it() -> None:
     app = opened("app.py", source="notebook", notebook="averaging-self-attention")
-    assert around(app)["override"] == {"text": "The notebook's own numbers.", "reset": {}, "changed": False}
-    control = around(app)["controls"]["mask"]
+    assert component_message(app)["override"] == {"text": "The notebook's own numbers.", "reset": {}, "changed": False}
+    control = component_message(app)["controls"]["mask"]
     assert (control["value"], control["option_names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
-    assert around(app)["defaults"]["mask"] == "own"
-    turn(app, temperature=0.2, mask="none")
-    assert (address(app)["temperature"], address(app)["mask"]) == ("0.2", "none")
-    expected = Notebook("averaging-self-attention", 0, WhatIf(temperature=0.2, mask="none")).trace().layers[0]
+    assert component_message(app)["defaults"]["mask"] == "own"
+    set_knobs(app, temperature=0.2, mask="none")
+    assert (state_of_address(app)["temperature"], state_of_address(app)["mask"]) == ("0.2", "none")
+    expected = Notebook("averaging-self-attention", 0, Override(temperature=0.2, mask="none")).trace().layers[0]
     assert drawn(app)[1]["data"][0]["z"] == pytest.approx(expected.weights[0].numpy(), rel=1e-5)
-    override = around(app)["override"]
+    override = component_message(app)["override"]
     assert override["text"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
-    turn(app, **override["reset"])
-    assert not {"temperature", "mask"} & set(address(app))
-    assert around(app)["override"]["reset"] == {}
+    set_knobs(app, **override["reset"])
+    assert not {"temperature", "mask"} & set(state_of_address(app))
+    assert component_message(app)["override"]["reset"] == {}
 
 
 def test_knobs_start_at_the_values_of_each_source_kind() -> None:
     app = opened("app.py", mask="causal", temperature="2.0")
     app.selectbox(key="source").set_value("notebook").run()
-    assert {"mask", "temperature"}.isdisjoint(address(app)), "a notebook begins as it was published"
-    turn(app, temperature=0.2)
+    assert {"mask", "temperature"}.isdisjoint(state_of_address(app)), "a notebook begins as it was published"
+    set_knobs(app, temperature=0.2)
     app.selectbox(key="source").set_value("matrices").run()
-    assert (address(app)["mask"], address(app)["temperature"]) == ("causal", "2.0")
+    assert (state_of_address(app)["mask"], state_of_address(app)["temperature"]) == ("causal", "2.0")
     app.selectbox(key="source").set_value("notebook").run()
-    assert (address(app)["temperature"], "mask" in address(app)) == ("0.2", False)
+    assert (state_of_address(app)["temperature"], "mask" in state_of_address(app)) == ("0.2", False)
 
 
 def test_masks_page_starts_at_the_source_mask_and_clicks_customize() -> None:
     app = opened("pages/masks.py", source="notebook", notebook="averaging-trick")
-    message = around(app)
+    message = component_message(app)
     assert message["controls"]["mask"]["buttons"] == ["own", "none", "causal", "window", "prefix"]
     assert message["controls"]["mask"]["value"] == "own"
-    assert "mask" not in address(app)
-    cells = toggled(masks.causal(8, 8), 0, 7)
-    turn(app, mask="custom", cells=cells)
+    assert "mask" not in state_of_address(app)
+    cells = toggle_cell(masks.causal(8, 8), 0, 7)
+    set_knobs(app, mask="custom", cells=cells)
     visible = masks.causal(8, 8)
     visible[0, 7] = True
     assert (drawn(app)[0]["data"][0]["z"] == visible.numpy()).all()
-    assert address(app)["mask"] == "custom"
+    assert state_of_address(app)["mask"] == "custom"
 
 
 def test_locked_link_and_state_file_describe_the_override() -> None:
@@ -179,10 +183,11 @@ def test_locked_link_and_state_file_describe_the_override() -> None:
         "app.py", source="notebook", notebook="numpy", temperature="0.5", mask="causal", present="temperature"
     )
     assert (
-        around(locked)["override"]["text"] == "What if: temperature 0.5 and mask causal instead of the notebook's own."
+        component_message(locked)["override"]["text"]
+        == "What if: temperature 0.5 and mask causal instead of the notebook's own."
     )
     app = opened("app.py", mask="causal")
     content = state_file.write("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
     app.file_uploader(key="open_state_0").upload("s.json", content).run()
-    assert around(app)["override"]["text"] == "What if: temperature 2 instead of the notebook's own."
-    assert "mask" not in address(app)
+    assert component_message(app)["override"]["text"] == "What if: temperature 2 instead of the notebook's own."
+    assert "mask" not in state_of_address(app)

@@ -18,7 +18,7 @@ import numpy as np
 
 from attention.formula.steps import DECLARED, find_step, is_step
 from attention.formula.trace import Trace
-from attention.formula.written import written
+from attention.formula.written import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -81,7 +81,7 @@ def size(trace: Trace, head: int | None = None, layers: Collection[int] | None =
     )
 
 
-def part_within(
+def part_that_fits(
     trace: Trace, layer: int, head: int, most: int, only_layer: bool = False
 ) -> tuple[int | None, tuple[int, ...] | None]:
     """The head and the layers that fit into one file of at most `most` bytes, as arguments of `npz`.
@@ -129,7 +129,7 @@ def _about(trace: Trace, layers: Collection[int] | None) -> dict[str, Any]:
     for i, layer in _chosen(trace, layers):
         differs = (layer.tokens, layer.key_tokens) != (trace.tokens, trace.key_tokens)
         texts = {"tokens": layer.tokens, "key_tokens": layer.key_tokens} if differs else {}
-        patched = layer.formula is None or layer.formula.changed  # inside the model: then only the numbers are valid
-        formula = None if patched or layer.formula is None else written(layer.formula)
+        patched = layer.formula is None or layer.formula.is_edited  # inside the model: then only the numbers are valid
+        formula = None if patched or layer.formula is None else to_json(layer.formula)
         layer_entries.append({"number": i, "name": layer.name, "formula": formula, **texts})
     return {"random": trace.random, "notes": trace.notes, "layers": layer_entries}

@@ -26,7 +26,7 @@ _POSITIONS = "query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.ara
 
 
 @dataclass(frozen=True)
-class Writing:
+class StepWriter:
     """The context in which the steps of a layer write their lines.
 
     Attributes:
@@ -37,7 +37,7 @@ class Writing:
 
     layer: Layer
     keys: str
-    before: str = ""
+    previous: str = ""
 
     @property
     def formula(self) -> Formula:
@@ -45,30 +45,30 @@ class Writing:
         assert self.layer.formula is not None
         return self.layer.formula
 
-    def shared(self, name: str) -> str:
+    def repeated_for_groups(self, name: str) -> str:
         """Keys or values, repeated for grouped-query attention so that every query head has its own."""
         group = self.layer.n_heads // len(self.layer[name]) if self.layer.has(name) else 1
         return name if group == 1 else f"{name}.repeat_interleave({group}, dim=0)"
 
-    def product(self) -> str:
+    def product_function(self) -> str:
         """The function that multiplies with the rounding of the trace; empty for the plain product."""
-        return "dot" if rounds(self.layer) else ""
+        return "dot" if rounds_products(self.layer) else ""
 
-    def picture(self) -> list[str]:
+    def mask_lines(self) -> list[str]:
         """The lines that write out `mask` cell by cell."""
-        return literals.mask(self.layer["mask"].numpy())
+        return literals.assign_mask(self.layer["mask"].numpy())
 
-    def padding(self, real: tuple[bool, ...]) -> list[str]:
+    def padding_lines(self, real: tuple[bool, ...]) -> list[str]:
         """The line that computes `real`: from the empty tokens if these are the padding, otherwise from the number of tokens."""
         if real != tuple(token != "" for token in self.layer.key_tokens):
             return [f"real = torch.arange(len({self.keys})) < {sum(real)}  # the rest is padding"]
         return [f'real = torch.tensor([token != "" for token in {self.keys}])  # an empty token is padding']
 
 
-def projections(layer: Layer) -> list[str]:
+def projection_lines(layer: Layer) -> list[str]:
     """The lines from x to Q, K and V, with the rounding of the trace."""
     computed = layer.formula is not None and layer.has(KEY) and layer.has(QUERY)
-    lines = defined(dot) if computed and rounds(layer) else []
+    lines = defined(dot) if computed and rounds_products(layer) else []
     if layer.has("w_q"):
         x2 = "x2" if layer.has(MEMORY) else "x"
         q, k, v = (
@@ -79,7 +79,7 @@ def projections(layer: Layer) -> list[str]:
     return lines
 
 
-def formula(layer: Layer, keys: str) -> list[str]:
+def formula_lines(layer: Layer, keys: str) -> list[str]:
     """The lines from Q, K and V to the output, for every step that the layer has and the formula computes.
 
     `keys` is the variable of the tokens attended to. A recorded step, or one without inputs in the layer, is written by the
@@ -87,45 +87,47 @@ def formula(layer: Layer, keys: str) -> list[str]:
     """
     if layer.formula is None:
         return []
-    lines = positions(layer, keys)
-    steps = [step for step in layer.steps if step.name not in layer.holds]
+    lines = position_lines(layer, keys)
+    steps = [step for step in layer.steps if step.name not in layer.available]
     first = [step for step in steps if step.axes != MAP_AXES and STEPS.index(step) < STEPS.index(SCORES)]
-    map_lines, last_map = maps(layer, keys)
-    head_lines = heads.others(layer, lambda head: [*positions(head, keys), *maps(head, keys, SCORES.name)[0]])
+    of_maps, last_map = map_lines(layer, keys)
+    head_lines = heads.head_lines(
+        layer, lambda head: [*position_lines(head, keys), *map_lines(head, keys, SCORES.name)[0]]
+    )
     later = [step for step in steps if step.axes != MAP_AXES and step not in first]
-    writing = Writing(layer, keys, last_map)
+    writing = StepWriter(layer, keys, last_map)
     before, after = ([line for step in group for line in step.python(writing)] for group in (first, later))
-    return [*lines, *before, *map_lines, *head_lines, *after]
+    return [*lines, *before, *of_maps, *head_lines, *after]
 
 
-def maps(layer: Layer, keys: str, known: str = "") -> tuple[list[str], str]:
+def map_lines(layer: Layer, keys: str, known: str = "") -> tuple[list[str], str]:
     """The lines of every map except those from the source and the step `known`, and the name of the last map."""
     assert layer.formula is not None
     lines, last = list[str](), ""
     for step in (candidate for candidate in layer.steps if candidate.axes == MAP_AXES):
-        if step.name not in layer.holds and step.name != known:
-            step_lines = step.python(Writing(layer, keys, last))
-            lines += patching.python(layer.formula.by_hand, step.name, step_lines)
+        if step.name not in layer.available and step.name != known:
+            step_lines = step.python(StepWriter(layer, keys, last))
+            lines += patching.python(layer.formula.head_edits, step.name, step_lines)
         last = step.name
     return lines, last
 
 
 def product(layer: Layer, left: str, right: str) -> str:
     """A matrix product with the rounding of the trace."""
-    return f"dot({left}, {right})" if rounds(layer) else f"{left} @ {right}"
+    return f"dot({left}, {right})" if rounds_products(layer) else f"{left} @ {right}"
 
 
-def positions(layer: Layer, keys: str) -> list[str]:
+def position_lines(layer: Layer, keys: str) -> list[str]:
     """The line that numbers queries and keys, if any other line needs it."""
     formula = layer.formula
     if formula is None:
         return []
-    by_rule = layer.hides and formula.mask is not None and "_pos" in formula.mask.python()
+    by_rule = layer.hides_keys and formula.mask is not None and "_pos" in formula.mask.python()
     biased = bool(formula.bias) and BIASES[formula.bias].by_distance
     return [_POSITIONS.format(keys=keys)] if by_rule or biased else []
 
 
-def rounds(layer: Layer) -> bool:
+def rounds_products(layer: Layer) -> bool:
     """Whether the trace has less than double precision, so that sums computed in double are rounded."""
     import torch
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 _INPUTS = (QUERY, SCORES, "bias", "sinks", "patched_weights")
 
 
-def others(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> list[str]:
+def head_lines(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> list[str]:
     """The lines that replace the maps of heads with a different formula; `lines_of` writes a layer's maps from its scores."""
     assert layer.formula is not None
-    names = [step.name for step in layer.steps if step.axes == MAP_AXES and step.name not in (*layer.holds, SCORES)]
+    names = [step.name for step in layer.steps if step.axes == MAP_AXES and step.name not in (*layer.available, SCORES)]
     if not layer.formula.heads or not names:
         return []
     all_names = ", ".join(names)
@@ -42,7 +42,7 @@ def others(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> list[str]:
 def _single(layer: Layer, head: int) -> Layer:
     """A layer of this head alone, with its formula; the bias is taken as computed for all heads."""
     assert layer.formula is not None
-    tensors, formula = {}, layer.formula.of(head)
+    tensors, formula = {}, layer.formula.for_head(head)
     if formula.bias:
         formula = replace(formula, bias="given")
     for name, tensor in layer.recorded.items():
@@ -54,4 +54,4 @@ def _single(layer: Layer, head: int) -> Layer:
         tensors["bias"] = layer["bias"][head : head + 1]
     if "mask" in tensors and formula.mask is not None and formula.mask != layer.formula.mask:
         del tensors["mask"]
-    return replace(layer, recorded=tensors, formula=formula, own=None)
+    return replace(layer, recorded=tensors, formula=formula, base_formula=None)

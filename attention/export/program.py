@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attention.errors import MissingError
-from attention.export.formula import formula, projections
+from attention.export.formula import formula_lines, projection_lines
 from attention.formula.inline import defined
 from attention.formula.names import HEAD_OUTPUT, INPUT, MEMORY, OUTPUT, PATCHED_OUTPUT, SCORES, WEIGHTS
 from attention.formula.scores import dot
 from attention.formula.steps import find_step
-from attention.formula.what_if import WhatIf
+from attention.formula.what_if import Override
 from attention.sources import literals
 from attention.tokens import labels
 
@@ -85,26 +85,26 @@ def _steps(source: Source, trace: Trace, cell: Cell | None) -> tuple[str, Layer,
     index = 0 if cell is None else cell.layer
     # Sources with a single layer do not take an index.
     snippet = source.snippet(trace, index) if index else source.snippet(trace)
-    layer, functions = trace.layer(index).inner.without(*snippet.without), _functions(trace, snippet)
-    lines = literals.texts("tokens", layer.tokens)
+    layer, functions = trace.layer(index).wrapped.without(*snippet.omitted), _functions(trace, snippet)
+    lines = literals.assign_texts("tokens", layer.tokens)
     keys = "tokens"
     if layer.key_tokens != layer.tokens or layer.has(MEMORY):
         keys = "key_tokens"
-        lines += literals.texts(keys, layer.key_tokens)
+        lines += literals.assign_texts(keys, layer.key_tokens)
     lines += [*defined(dot), *functions] if functions else []
-    lines += [*snippet.lines, *projections(layer), *formula(layer, keys)]
+    lines += [*snippet.lines, *projection_lines(layer), *formula_lines(layer, keys)]
     return snippet.about, layer, _program(lines + ([] if cell is None else _comparison(layer, cell)))
 
 
 def _functions(trace: Trace, snippet: Snippet) -> list[str]:
     """A function for each layer that is changed during the forward pass, without the overrides that affect the view only."""
-    layers = ((index, trace.layer(index).inner.turned(WhatIf())) for index in snippet.inside)
+    layers = ((index, trace.layer(index).wrapped.with_config(Override())) for index in snippet.patched_layers)
     return [line for index, layer in layers for line in _function(layer, f"layer_{index}")]
 
 
 def _function(layer: Layer, name: str) -> list[str]:
     """A function with this name that computes the patched outputs of all heads, [head query_pos d_v], from query, key and value."""
-    lines = formula(layer.without("w_o", "b_o", OUTPUT), "key_tokens")
+    lines = formula_lines(layer.without("w_o", "b_o", OUTPUT), "key_tokens")
     return [
         "",
         f"def {name}(query, key, value, bias, sinks, patched_weights, patched_head_output):  # the heads' outputs, as passed on",
@@ -141,7 +141,7 @@ def _drawing(layer: Layer) -> str:
         elif labels(tokens) == tokens:
             names += [variable]
         else:  # Plotly would read these as HTML, or they would be invisible
-            lines += literals.texts(variable.replace("tokens", "labels"), labels(tokens))
+            lines += literals.assign_texts(variable.replace("tokens", "labels"), labels(tokens))
             names += [variable.replace("tokens", "labels")]
     rows, columns = names
     lines += [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, overload
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.formula.steps.step import Steps
+    from attention.formula.steps.step import LayerView
 
 
 class TensorOf:
@@ -23,9 +23,9 @@ class TensorOf:
     def __get__(self, layer: None, owner: type) -> TensorOf: ...
 
     @overload
-    def __get__(self, layer: Steps, owner: type) -> Tensor | None: ...
+    def __get__(self, layer: LayerView, owner: type) -> Tensor | None: ...
 
-    def __get__(self, layer: Steps | None, owner: type) -> TensorOf | Tensor | None:
+    def __get__(self, layer: LayerView | None, owner: type) -> TensorOf | Tensor | None:
         if layer is None:
             return self
         return layer[self.name] if layer.has(self.name) else None

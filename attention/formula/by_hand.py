@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from attention.formula.names import HEAD_OUTPUT
 
-OTHER = "the other state"
-UNCHANGED = "the unchanged model"
+OTHER_STATE = "the other state"
+UNCHANGED_MODEL = "the unchanged model"
 
 
 class SetCell(NamedTuple):
@@ -32,43 +32,43 @@ class SetCell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ByHand:
+class HeadEdits:
     """Edits of a head that are not knobs of its formula; by default none.
 
     Attributes:
         cells: cells of scores (the input of the softmax) or weights that are set.
-        taken: patched steps, each with the run that they come from, such as ("value", "the other state").
-        silence: "zero" or "mean" ablation; empty: the head is not ablated.
+        patches: patched steps, each with the run that they come from, such as ("value", "the other state").
+        ablation: "zero" or "mean"; empty: the head is not ablated.
         strength: of the ablation, from 0 (no effect) to 1.
     """
 
     cells: tuple[SetCell, ...] = ()
-    taken: tuple[tuple[str, str], ...] = ()
-    silence: str = ""
+    patches: tuple[tuple[str, str], ...] = ()
+    ablation: str = ""
     strength: float = 1.0
 
     @property
-    def keeps(self) -> bool:
+    def patches_output(self) -> bool:
         """Whether the head's output is replaced before W_O."""
-        return bool(self.silence) or self.takes(HEAD_OUTPUT)
+        return bool(self.ablation) or self.is_patched(HEAD_OUTPUT)
 
     @property
-    def formula(self) -> str:
+    def output_formula(self) -> str:
         """The formula of the patched output, as plain text."""
-        z = f"Z of {dict(self.taken)[HEAD_OUTPUT]}" if self.takes(HEAD_OUTPUT) else "Z"
-        if not self.silence:
+        z = f"Z of {dict(self.patches)[HEAD_OUTPUT]}" if self.is_patched(HEAD_OUTPUT) else "Z"
+        if not self.ablation:
             return z
         rest = "" if self.strength == 1 else f"{1 - self.strength:.4g} {z}"
-        if self.silence == "zero":
+        if self.ablation == "zero":
             return rest or "0, the head is silenced"
         return " + ".join(
             term for term in (rest, f"{'' if self.strength == 1 else f'{self.strength:.4g} · '}mean of {z}") if term
         )
 
-    def takes(self, step: str) -> bool:
+    def is_patched(self, step: str) -> bool:
         """Whether a step is patched from another run."""
-        return step in dict(self.taken)
+        return step in dict(self.patches)
 
-    def taking(self, step: str, run: str) -> ByHand:
+    def with_patch(self, step: str, run: str) -> HeadEdits:
         """These edits, with a step patched from another run."""
-        return replace(self, taken=tuple({**dict(self.taken), step: run}.items()))
+        return replace(self, patches=tuple({**dict(self.patches), step: run}.items()))

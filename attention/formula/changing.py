@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from attention.formula.by_hand import UNCHANGED
+from attention.formula.by_hand import UNCHANGED_MODEL
 from attention.formula.formula import Formula
 from attention.formula.intervention import Intervention
 from attention.formula.names import WEIGHTS
 
 
-def reach(intervention: Intervention, n_heads: int, n_kv_heads: int) -> set[int]:
+def affected_heads(intervention: Intervention, n_heads: int, n_kv_heads: int) -> set[int]:
     """The heads that an intervention affects; patched keys or values affect all heads that share them."""
     if intervention.head is None:
         return set(range(n_heads))
-    shared = any(kind.reaches_group(intervention) for kind in intervention.kinds)
+    shared = any(kind.affects_kv_group(intervention) for kind in intervention.kinds)
     group = n_heads // n_kv_heads if shared else 1
     first = intervention.head // group * group
     return set(range(first, first + group))
 
 
-def changed(
+def apply(
     formula: Formula, n_heads: int, n_kv_heads: int, interventions: Iterable[Intervention], frozen: bool = False
 ) -> Formula:
     """A layer's formula with interventions; `frozen`: the other heads keep the weights of the unchanged model."""
     base, heads = formula, dict[int, Formula]()
     if frozen:
-        base = replace(base, by_hand=base.by_hand.taking(WEIGHTS, UNCHANGED))
+        base = replace(base, head_edits=base.head_edits.with_patch(WEIGHTS, UNCHANGED_MODEL))
     for intervention in interventions:
         if intervention.head is None:
             base = _with_intervention(base, intervention)
             heads = {head: _with_intervention(edited, intervention) for head, edited in heads.items()}
         else:
-            affected = reach(intervention, n_heads, n_kv_heads)
+            affected = affected_heads(intervention, n_heads, n_kv_heads)
             heads |= {head: _with_intervention(heads.get(head, base), intervention) for head in affected}
     if any(edited.divisor for edited in (base, *heads.values())):  # all heads then have the step of scaled scores
         base, heads = with_divisor(base), {head: with_divisor(edited) for head, edited in heads.items()}
@@ -43,11 +43,11 @@ def changed(
 def _with_intervention(formula: Formula, intervention: Intervention) -> Formula:
     """A head's formula with one intervention."""
     for kind in intervention.kinds:
-        if kind.unfreezes(intervention):  # a change of a head's weights overrides their freezing
-            edits = formula.by_hand
-            patches = tuple(pair for pair in edits.taken if pair != (WEIGHTS, UNCHANGED))
-            formula = replace(formula, by_hand=replace(edits, taken=patches))
-        formula = kind.turn(formula, intervention)
+        if kind.changes_weights(intervention):  # a change of a head's weights overrides their freezing
+            edits = formula.head_edits
+            patches = tuple(pair for pair in edits.patches if pair != (WEIGHTS, UNCHANGED_MODEL))
+            formula = replace(formula, head_edits=replace(edits, patches=patches))
+        formula = kind.edit_formula(formula, intervention)
     return formula
 
 

@@ -9,32 +9,32 @@ from typing import NamedTuple
 
 from attention.errors import ConfigError
 from attention.formula import positions
-from attention.formula.dropping import Dropping
+from attention.formula.dropping import Dropout
 from attention.formula.knobs import knob, knobs_of
 from attention.formula.mask import Mask
-from attention.formula.mask_rules import OFFERED
+from attention.formula.mask_rules import KNOB_RULES
 from attention.formula.positions import Positions
-from attention.formula.ranges import Choice, Real, Switch, Text, Whole
+from attention.formula.ranges import Choice, Integer, Real, Switch, Text
 from attention.formula.scores import SCORES, Score
-from attention.formula.shares import SHARES, Share
+from attention.formula.shares import SHARES, Normalizer
 
-MASKS = ("none", *OFFERED, "padding", "custom")
+MASKS = ("none", *KNOB_RULES, "padding", "custom")
 POSITIONS = tuple(positions.POSITIONS)
 INITS = ("scaled normal", "uniform", "normal", "linear", "identity")
 TEMPERATURE = Real(0.05, 100)  # offered by pages: lower or higher values look like 0 and infinity
-WIDEST = 4096  # columns of Q, K or V in all heads together, if d_model is smaller
+MAX_WIDTH = 4096  # columns of Q, K or V in all heads together, if d_model is smaller
 
 _RANDOM_WEIGHTS = ("typed text",)
 _COMPUTED = ("typed text", "matrices")  # sources whose steps the package computes
-BRING_THEIR_OWN = ("notebook", "model", "file", "trained")
+SOURCES_WITH_FORMULA = ("notebook", "model", "file", "trained")
 """Sources with a formula of their own; users override it with `attention.formula.what_if.WhatIf`."""
-_ALL_SOURCES = (*_COMPUTED, *BRING_THEIR_OWN)
+_ALL_SOURCES = (*_COMPUTED, *SOURCES_WITH_FORMULA)
 _MORE_KNOBS = "More knobs"
 # The others need a learned parameter.
 _NORMALIZERS_WITHOUT_PARAMETER = {name: normalizer for name, normalizer in SHARES.items() if not normalizer.parameter}
 
 
-def _choice_of(variants: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Share]) -> Choice:
+def _choice_of(variants: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Normalizer]) -> Choice:
     """A choice between variants, with their descriptions."""
     return Choice(tuple(variants), words=tuple(variant.words for variant in variants.values()))
 
@@ -82,60 +82,60 @@ class AttentionConfig:
 
     # fmt: off
     d_model: int = knob(
-        64, Whole(1, limit="d_model"), "d_model", "The width of a token's vector: how many numbers represent it.",
-        _RANDOM_WEIGHTS, held=True, place=60, usual=(16, 32, 64, 128))
+        64, Integer(1, limit="d_model"), "d_model", "The width of a token's vector: how many numbers represent it.",
+        _RANDOM_WEIGHTS, inline=True, order=60, suggestions=(16, 32, 64, 128))
     n_heads: int = knob(
-        4, Whole(1, limit="heads"), "Heads", "The number of heads. Only divisors of d_model are offered.", _RANDOM_WEIGHTS, key="heads", place=5)
+        4, Integer(1, limit="heads"), "Heads", "The number of heads. Only divisors of d_model are offered.", _RANDOM_WEIGHTS, key="heads", order=5)
     d_k: int | None = knob(
-        None, Whole(1, limit="d_model", optional=True), "d_k", "The width of a query or key in each head. Empty: d_model / heads.",
-        _RANDOM_WEIGHTS, fold=_MORE_KNOBS, place=30, empty="d_model / heads")
+        None, Integer(1, limit="d_model", optional=True), "d_k", "The width of a query or key in each head. Empty: d_model / heads.",
+        _RANDOM_WEIGHTS, section=_MORE_KNOBS, order=30, placeholder="d_model / heads")
     d_v: int | None = knob(
-        None, Whole(1, limit="d_model", optional=True), "d_v", "The width of a value in each head. Empty: d_model / heads.",
-        _RANDOM_WEIGHTS, fold=_MORE_KNOBS, place=40, empty="d_model / heads")
+        None, Integer(1, limit="d_model", optional=True), "d_v", "The width of a value in each head. Empty: d_model / heads.",
+        _RANDOM_WEIGHTS, section=_MORE_KNOBS, order=40, placeholder="d_model / heads")
     mask: str = knob(
         "none", Choice(MASKS), "Mask",
         "Which keys a query may attend to. Causal: its own position and earlier ones. Window: its neighbours. "
         "Prefix: causal, and every query sees the first keys. Custom: click the cells on the Masks page.",
-        _ALL_SOURCES, after=True, held=True, place=20)
+        _ALL_SOURCES, after_scores=True, inline=True, order=20)
     window: int = knob(
-        2, Whole(0, limit="tokens"), "±", "How many positions away a visible key may be.",
-        _ALL_SOURCES, after=True, held=True, place=21, when=("mask", ("window", "causal window")))
+        2, Integer(0, limit="tokens"), "±", "How many positions away a visible key may be.",
+        _ALL_SOURCES, after_scores=True, inline=True, order=21, applies_with=("mask", ("window", "causal window")))
     temperature: float = knob(
-        1.0, Real(0, means=("argmax", "uniform")), "Temperature",
+        1.0, Real(0, end_meanings=("argmax", "uniform")), "Temperature",
         "Divides the scores before the softmax. Low: the best key gets all the weight. High: all keys get the same weight.",
-        _ALL_SOURCES, after=True, held=True, place=10, offered=TEMPERATURE, advice="1 changes nothing")
+        _ALL_SOURCES, after_scores=True, inline=True, order=10, page_range=TEMPERATURE, advice="1 changes nothing")
     scaled: bool = knob(
         True, Switch(), "÷ √d_k", "Divides the scores by √d_k. Without it they grow with d_k, and the softmax puts nearly all the weight on one key.",
-        _ALL_SOURCES, after=True, held=True, place=30)
+        _ALL_SOURCES, after_scores=True, inline=True, order=30)
     positions: str = knob(
         "none", _choice_of(positions.POSITIONS), "Positions", "The positional encoding: how attention learns the order of the tokens.",
-        _RANDOM_WEIGHTS, fold=_MORE_KNOBS, place=20)
+        _RANDOM_WEIGHTS, section=_MORE_KNOBS, order=20)
     init: str = knob(
         "scaled normal", Choice(INITS), "Random weights",
         "How W_Q, W_K, W_V and W_O are initialized. Identity: no projections, Q = K = V = X, one head.",
-        _RANDOM_WEIGHTS, fold=_MORE_KNOBS, place=10)
+        _RANDOM_WEIGHTS, section=_MORE_KNOBS, order=10)
     seed: int = knob(
-        0, Whole(0, 2**32 - 1), "Seed", "Seed of the random weights: the same seed always gives the same weights.",
-        (*_RANDOM_WEIGHTS, "trained"), held=True, place=70)
+        0, Integer(0, 2**32 - 1), "Seed", "Seed of the random weights: the same seed always gives the same weights.",
+        (*_RANDOM_WEIGHTS, "trained"), inline=True, order=70)
     prefix: int = knob(
-        1, Whole(0, limit="tokens"), "first", "How many leading keys every query sees.",
-        _ALL_SOURCES, after=True, held=True, place=22, when=("mask", ("prefix",)))
-    cells: str = knob("", Text(), sources=_ALL_SOURCES, after=True, held=True, offered=Text(4000))
+        1, Integer(0, limit="tokens"), "first", "How many leading keys every query sees.",
+        _ALL_SOURCES, after_scores=True, inline=True, order=22, applies_with=("mask", ("prefix",)))
+    cells: str = knob("", Text(), sources=_ALL_SOURCES, after_scores=True, inline=True, page_range=Text(4000))
     dropout: float = knob(
         0.0, Real(0, 0.9), "Dropout", "The fraction of weights that is set to 0 after the softmax, as in training.",
-        _RANDOM_WEIGHTS, after=True, fold=_MORE_KNOBS, advice="0 drops nothing")
+        _RANDOM_WEIGHTS, after_scores=True, section=_MORE_KNOBS, advice="0 drops nothing")
     n_kv_heads: int | None = knob(
-        None, Whole(1, limit="heads", optional=True), "Heads of keys",
+        None, Integer(1, limit="heads", optional=True), "Heads of keys",
         "Several query heads may share a head of keys and values (GQA, as in Llama 3; with one such head MQA). A divisor of the heads. Empty: no sharing.",
-        _RANDOM_WEIGHTS, key="kv_heads", fold=_MORE_KNOBS, place=15, empty="heads")
+        _RANDOM_WEIGHTS, key="kv_heads", section=_MORE_KNOBS, order=15, placeholder="heads")
     score: str = knob(
-        "dot", _choice_of(SCORES), "Score", "The function that compares a query with a key.", _RANDOM_WEIGHTS, fold=_MORE_KNOBS, place=50)
+        "dot", _choice_of(SCORES), "Score", "The function that compares a query with a key.", _RANDOM_WEIGHTS, section=_MORE_KNOBS, order=50)
     cap: float | None = knob(
         None, Real(0.05, 1000, optional=True), "Cap", "Limits the scores: cap · tanh(score / cap), with cap 50 in Gemma 2. Empty: no cap.",
-        _COMPUTED, after=True, fold=_MORE_KNOBS, place=60, empty="no cap", advice="None caps nothing")
-    share: str = knob(
+        _COMPUTED, after_scores=True, section=_MORE_KNOBS, order=60, placeholder="no cap", advice="None caps nothing")
+    normalizer: str = knob(
         "softmax", _choice_of(_NORMALIZERS_WITHOUT_PARAMETER), "Weights by", "The function from scores to weights (normalizer).",
-        _COMPUTED, after=True, key="normalizer", fold=_MORE_KNOBS, place=70)
+        _COMPUTED, after_scores=True, key="normalizer", section=_MORE_KNOBS, order=70)
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -158,7 +158,7 @@ class AttentionConfig:
         self._check_variants()
 
     def _check_width(self, name: str, size: int) -> None:
-        largest = max(WIDEST, self.d_model)
+        largest = max(MAX_WIDTH, self.d_model)
         if self.n_heads * size > largest:
             raise ConfigError(
                 f"heads · {name} is at most {largest:,}; got {self.n_heads:,} · {size:,} = {self.n_heads * size:,}: "
@@ -182,20 +182,20 @@ class AttentionConfig:
         return 1 if self.init == "identity" else self.n_kv_heads or self.n_heads
 
     @property
-    def hiding(self) -> Mask:
+    def mask_rule(self) -> Mask:
         """The mask without padding, which depends on the text."""
         return Mask(self.mask, self.window, self.prefix, self.cells)
 
     @property
-    def dropping(self) -> Dropping:
+    def dropping(self) -> Dropout:
         """The dropout of the weights."""
-        return Dropping(**{field: getattr(self, knob) for field, knob in Dropping.knobs.items()})
+        return Dropout(**{field: getattr(self, knob) for field, knob in Dropout.knobs.items()})
 
     @property
-    def base(self) -> AttentionConfig:
+    def up_to_scores(self) -> AttentionConfig:
         """The config with defaults for the knobs after the scores. "padding" stays, since it lengthens shorter texts."""
         mask = "padding" if self.mask == "padding" else "none"
-        return replace(self, **{field.name: field.default for field in KNOBS if field.after} | {"mask": mask})
+        return replace(self, **{field.name: field.default for field in KNOBS if field.after_scores} | {"mask": mask})
 
     @property
     def sizes(self) -> HeadSizes:

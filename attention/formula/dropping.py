@@ -19,14 +19,14 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
 
 
 @dataclass(frozen=True)
-class Dropping:
+class Dropout:
     """Random dropout of weights; falsy when the rate is 0.
 
     Attributes:
         share: the dropout rate, from 0 to less than 1; surviving weights are scaled by 1 / (1 − share).
         seed: the seed of the random numbers.
         formula: plain text.
-        given: whether the source provides the dropout mask, so that no knob changes it.
+        is_provided: whether the source provides the dropout mask, so that no knob changes it.
         knobs: the knob of a layer for each field, by the field's name.
 
     Source: Srivastava et al. 2014, "Dropout"; on the weights as in `nn.MultiheadAttention`.
@@ -35,7 +35,7 @@ class Dropping:
     share: float = 0.0
     seed: int = 0
     formula: ClassVar[str] = "A with a fraction of weights set to 0, the others divided by 1 − dropout"
-    given: ClassVar[bool] = False
+    is_provided: ClassVar[bool] = False
     knobs: ClassVar[dict[str, str]] = {"share": "dropout", "seed": "seed"}
 
     def __bool__(self) -> bool:
@@ -92,21 +92,21 @@ class Dropping:
         formula, values = rf"\frac{{{symbol}}}{{1 - {rate.tex}}}", [weight, 1 - self.share]
         return Arithmetic(formula, [line], [short], words, values, "quotient")
 
-    def _drawn(self, layer: Tensors, head: int) -> Drawn:
+    def _drawn(self, layer: Tensors, head: int) -> RandomNumbers:
         """The random numbers of a head; each head continues the generator of the one before it."""
         from attention.formula import seeds
 
-        def draw() -> Drawn:
+        def draw() -> RandomNumbers:
             generator = seeds.generator(self.seed, "dropout")
             if head:
                 generator.set_state(self._drawn(layer, head - 1).state)
-            return Drawn.of(generator, layer.sizes["query_pos"], layer.sizes["key_pos"])
+            return RandomNumbers.of(generator, layer.sizes["query_pos"], layer.sizes["key_pos"])
 
-        return kept.matrix(layer.number, ("dropout", head), self.seed, draw)
+        return kept.memoize(layer.uid, ("dropout", head), self.seed, draw)
 
 
 @dataclass(frozen=True)
-class GivenDropping(Dropping):
+class ProvidedDropout(Dropout):
     """A provided dropout mask that multiplies the weights: 0 drops a weight; 1 or 1 / (1 − dropout) keeps it.
 
     Attributes:
@@ -115,7 +115,7 @@ class GivenDropping(Dropping):
 
     names: ClassVar[str] = "drop dropmask dropoutmask"
     formula: ClassVar[str] = "A · dropout_mask, cell by cell"
-    given: ClassVar[bool] = True
+    is_provided: ClassVar[bool] = True
 
     def __bool__(self) -> bool:
         return True
@@ -163,14 +163,14 @@ def drop_weights(weights: Weights, share: float, random: Weights) -> Weights:
     return torch.where(random >= share, weights / (1 - share), torch.zeros_like(weights))
 
 
-class Drawn(NamedTuple):
+class RandomNumbers(NamedTuple):
     """The random numbers of dropout in one head, [query_pos key_pos], and the state of the generator after them."""
 
     random: Tensor
     state: Tensor
 
     @classmethod
-    def of(cls, generator: torch.Generator, n_queries: int, n_keys: int) -> Drawn:
+    def of(cls, generator: torch.Generator, n_queries: int, n_keys: int) -> RandomNumbers:
         """The next random numbers of a generator."""
         import torch
 

@@ -11,42 +11,42 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Facts(NamedTuple):
+class StepStats(NamedTuple):
     """Statistics of a step over all heads: its range and, for a probability, the sums of its rows.
 
     Attributes:
         low: the smallest finite number; `high` the largest; both None if no number is finite.
-        least: the smallest nonzero sum of a row; `most` the largest; both None if no row has one.
-        empty: the number of rows that sum to 0.
+        min_row_sum: the smallest nonzero sum of a row; `max_row_sum` the largest; both None if no row has one.
+        zero_rows: the number of rows that sum to 0.
     """
 
     low: float | None = None
     high: float | None = None
-    least: float | None = None
-    most: float | None = None
-    empty: int = 0
+    min_row_sum: float | None = None
+    max_row_sum: float | None = None
+    zero_rows: int = 0
 
     @property
-    def ends(self) -> tuple[float, float] | None:
+    def finite_range(self) -> tuple[float, float] | None:
         """The smallest and the largest finite number; None if there is none."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
-    def and_(self, other: Facts) -> Facts:
+    def merge(self, other: StepStats) -> StepStats:
         """The statistics of two blocks combined."""
         pairs = ([value for value in pair if value is not None] for pair in zip(self[:4], other[:4], strict=True))
         lows, highs, smallest_sums, largest_sums = pairs
-        return Facts(
+        return StepStats(
             min(lows, default=None),
             max(highs, default=None),
             min(smallest_sums, default=None),
             max(largest_sums, default=None),
-            self.empty + other.empty,
+            self.zero_rows + other.zero_rows,
         )
 
     @classmethod
-    def of(cls, step: Step, tensor: Tensor) -> Facts:
+    def of(cls, step: Step, tensor: Tensor) -> StepStats:
         """The statistics of a tensor of a step."""
-        low, high = ends(tensor) or (None, None)
+        low, high = finite_range(tensor) or (None, None)
         if step.kind != "probability":
             return cls(low, high)
         sums = tensor.sum(dim=-1).flatten()
@@ -55,10 +55,10 @@ class Facts(NamedTuple):
         return cls(low, high, smallest, largest, len(sums) - len(nonzero))
 
 
-class Survey(NamedTuple):
+class LayerStats(NamedTuple):
     """One streaming pass over all heads: the statistics of every map by its name, and Z [head query_pos d_v]."""
 
-    facts: dict[str, Facts]
+    stats: dict[str, StepStats]
     head_output: Tensor
 
     @property
@@ -67,7 +67,7 @@ class Survey(NamedTuple):
         return self.head_output.nbytes
 
 
-def ends(tensor: Tensor) -> tuple[float, float] | None:
+def finite_range(tensor: Tensor) -> tuple[float, float] | None:
     """The smallest and the largest finite number of a tensor; None if it has none."""
     if not tensor.numel():
         return None

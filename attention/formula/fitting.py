@@ -6,21 +6,23 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from attention.errors import ConfigError
-from attention.formula.by_hand import UNCHANGED
-from attention.formula.intervening import Pass
+from attention.formula.by_hand import UNCHANGED_MODEL
+from attention.formula.intervening import PatchedForward
 from attention.formula.intervention import Intervention
 from attention.formula.names import WEIGHTS
-from attention.formula.patching import Extent, counts
+from attention.formula.patching import LayerSize, check_index
 
 if TYPE_CHECKING:
-    from attention.formula.intervening import Run
+    from attention.formula.intervening import RunOther
     from attention.formula.layer import Layer
 
 _LONGEST_SUGGESTION = 300  # characters, in an error
 T = TypeVar("T")
 
 
-def prepared(interventions: tuple[Intervention, ...], order: Sequence[int], unchanged: Run | None, other: Run) -> Pass:
+def prepare_pass(
+    interventions: tuple[Intervention, ...], order: Sequence[int], unchanged: RunOther | None, other: RunOther
+) -> PatchedForward:
     """The pass with these interventions and the activations that it needs from other runs.
 
     Args:
@@ -32,40 +34,40 @@ def prepared(interventions: tuple[Intervention, ...], order: Sequence[int], unch
     Raises:
         ConfigError: the other state does not have the activations to patch from.
     """
-    forward = Pass(interventions)
-    if unchanged is not None and (frozen := later(order, interventions)):
+    forward = PatchedForward(interventions)
+    if unchanged is not None and (frozen := layers_after_first(order, interventions)):
         forward.unchanged = unchanged(dict.fromkeys(frozen, True))
-    if requested := takes(order, interventions):
+    if requested := patched_layers(order, interventions):
         forward.other = other(requested)
     return forward
 
 
-def later(order: Sequence[int], interventions: Iterable[Intervention]) -> Sequence[int]:
+def layers_after_first(order: Sequence[int], interventions: Iterable[Intervention]) -> Sequence[int]:
     """The indices of the layers that run after the first changed layer."""
     starts = (0 if change.layer is None else order.index(change.layer) for change in interventions)
     return order[min(starts, default=len(order)) + 1 :]
 
 
-def touched(order: Sequence[int], interventions: Sequence[Intervention], frozen: bool) -> int:
+def count_layers(order: Sequence[int], interventions: Sequence[Intervention], frozen: bool) -> int:
     """The number of layers that are changed or frozen."""
     layers = {index for change in interventions for index in (order if change.layer is None else (change.layer,))}
-    return len(layers.union(later(order, interventions) if frozen else ()))
+    return len(layers.union(layers_after_first(order, interventions) if frozen else ()))
 
 
-def takes(order: Sequence[int], interventions: Iterable[Intervention]) -> dict[int, bool]:
+def patched_layers(order: Sequence[int], interventions: Iterable[Intervention]) -> dict[int, bool]:
     """The indices of the layers that are patched from the other state; True: they need its weights."""
     layers: dict[int, bool] = {}
-    for patch in (intervention for intervention in interventions if intervention.take):
+    for patch in (intervention for intervention in interventions if intervention.patch):
         for index in order if patch.layer is None else [patch.layer]:
-            layers[index] = layers.get(index, False) or patch.take == WEIGHTS
+            layers[index] = layers.get(index, False) or patch.patch == WEIGHTS
     return layers
 
 
-def words(interventions: Iterable[Intervention], layers: Sequence[Layer], frozen: bool) -> tuple[str, ...]:
+def describe(interventions: Iterable[Intervention], layers: Sequence[Layer], frozen: bool) -> tuple[str, ...]:
     """A sentence for each intervention, and one for frozen attention."""
     sentences = [intervention.words + _shared_heads(intervention, layers) for intervention in interventions]
     if sentences and frozen:
-        sentences.append(f"Later layers attend as in {UNCHANGED} (frozen attention): its A, the V of this run.")
+        sentences.append(f"Later layers attend as in {UNCHANGED_MODEL} (frozen attention): its A, the V of this run.")
     return tuple(sentences)
 
 
@@ -73,7 +75,7 @@ def _shared_heads(intervention: Intervention, layers: Sequence[Layer]) -> str:
     """A sentence about the heads that share the patched keys or values; empty if they share none."""
     layer = layers[intervention.layer or 0]
     group = layer.n_heads // layer.sizes.get("kv_head", layer.n_heads)
-    shared = any(kind.reaches_group(intervention) for kind in intervention.kinds)
+    shared = any(kind.affects_kv_group(intervention) for kind in intervention.kinds)
     if intervention.head is None or not shared or group == 1:
         return ""
     first = intervention.head // group * group
@@ -81,21 +83,21 @@ def _shared_heads(intervention: Intervention, layers: Sequence[Layer]) -> str:
     return f" Heads {', '.join(heads[:-1])} and {heads[-1]} share key head {first // group}, and change together."
 
 
-def check(interventions: Iterable[Intervention], layers: Sequence[Extent]) -> None:
+def check(interventions: Iterable[Intervention], layers: Sequence[LayerSize]) -> None:
     """Raises an error if the layers do not have the changed heads or cells; called before a run.
 
     Raises:
         ConfigError: there is no such layer, head or cell.
     """
     for intervention in interventions:
-        counts("layers", intervention.layer, len(layers))
+        check_index("layers", intervention.layer, len(layers))
         for layer in layers if intervention.layer is None else [layers[intervention.layer]]:
-            counts(f"heads of {layer.name}", intervention.head, layer.n_heads)
+            check_index(f"heads of {layer.name}", intervention.head, layer.n_heads)
             for kind in intervention.kinds:
                 kind.check(intervention, layer)
 
 
-def other_of(source: str, other: T | None, problem: str) -> T:
+def check_other_state(source: str, other: T | None, problem: str) -> T:
     """`other`, checked as the state to patch from.
 
     Args:
@@ -118,7 +120,7 @@ def other_of(source: str, other: T | None, problem: str) -> T:
     return other
 
 
-def as_many(lengths: Sequence[int], other_lengths: Sequence[int], suggest: Callable[[], str] = str) -> None:
+def check_lengths(lengths: Sequence[int], other_lengths: Sequence[int], suggest: Callable[[], str] = str) -> None:
     """Raises an error if the texts of the other state have another number of tokens.
 
     Args:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from attention.formula.by_hand import ByHand
-from attention.formula.dropping import Dropping
+from attention.formula.by_hand import HeadEdits
+from attention.formula.dropping import Dropout
 from attention.formula.mask import Mask
-from attention.formula.what_if import OWN, WhatIf
+from attention.formula.what_if import SOURCE_MASK, Override
 
 if TYPE_CHECKING:
     from attention.formula.config import AttentionConfig
@@ -31,7 +31,7 @@ class Formula:
         dropping: dropout of the weights.
         own_divisor: the source's divisor of scaled scores, if it is not √d_k.
         head_edits: edits of heads inside their model.
-        heads: (head, formula) of the heads with a formula of their own; `of` returns the formula of any head.
+        heads: (head, formula) of the heads with a formula of their own; `for_head` returns the formula of any head.
     """
 
     score: str = "dot"
@@ -40,39 +40,39 @@ class Formula:
     temperature: float = 1.0
     cap: float | None = None
     bias: str = ""
-    share: str = "softmax"
+    normalizer: str = "softmax"
     mask: Mask | None = None
-    dropping: Dropping = Dropping()
+    dropping: Dropout = Dropout()
     own_divisor: float | None = None
-    by_hand: ByHand = ByHand()
+    head_edits: HeadEdits = HeadEdits()
     heads: tuple[tuple[int, Formula], ...] = ()
 
-    def of(self, head: int) -> Formula:
+    def for_head(self, head: int) -> Formula:
         """The formula of one head."""
         return dict(self.heads).get(head) or (replace(self, heads=()) if self.heads else self)
 
     @property
-    def changed(self) -> bool:
+    def is_edited(self) -> bool:
         """Whether some head is edited, or has a formula of its own."""
-        return bool(self.heads) or self.by_hand != ByHand()
+        return bool(self.heads) or self.head_edits != HeadEdits()
 
     @property
-    def keeps(self) -> bool:
+    def patches_output(self) -> bool:
         """Whether any head's output is replaced before W_O."""
-        return any(formula.by_hand.keeps for formula in (self, *dict(self.heads).values()))
+        return any(formula.head_edits.patches_output for formula in (self, *dict(self.heads).values()))
 
     @property
     def settings(self) -> dict[str, float]:
         """The numbers of the formula, by their names in exported files."""
         return {"divisor": self.divisor or 1.0, "temperature": self.temperature, **self.dropping.settings}
 
-    def turned(self, config: AttentionConfig | WhatIf, d_k: int) -> Formula:
+    def with_config(self, config: AttentionConfig | Override, d_k: int) -> Formula:
         """The formula with the values of `config` for the knobs after the scores; padding stays hidden."""
         from attention.formula.scores import SCORES
 
-        if isinstance(config, WhatIf):
-            heads = tuple((head, formula.turned(config, d_k)) for head, formula in self.heads)
-            return replace(self, **self.what_if(config), heads=heads)
+        if isinstance(config, Override):
+            heads = tuple((head, formula.with_config(config, d_k)) for head, formula in self.heads)
+            return replace(self, **self.overridden_fields(config), heads=heads)
         real = None if self.mask is None else self.mask.real
         divisor = self.own_divisor or SCORES[self.score].divisor(d_k)
         return replace(
@@ -80,16 +80,16 @@ class Formula:
             divisor=self.divisor and (divisor if config.scaled else 1.0),
             temperature=float(config.temperature),
             cap=config.cap,
-            share=self.share and config.share,
-            mask=replace(config.hiding, real=real),
-            dropping=self.dropping if self.dropping.given else config.dropping,
+            normalizer=self.normalizer and config.normalizer,
+            mask=replace(config.mask_rule, real=real),
+            dropping=self.dropping if self.dropping.is_provided else config.dropping,
         )
 
-    def what_if(self, config: WhatIf) -> dict[str, Any]:
+    def overridden_fields(self, config: Override) -> dict[str, Any]:
         """The fields that the overrides of `config` change, with their new values; padding stays hidden."""
         changed: dict[str, Any] = {}
-        if config.mask != OWN:
-            changed["mask"] = replace(config.hiding, real=None if self.mask is None else self.mask.real)
+        if config.mask != SOURCE_MASK:
+            changed["mask"] = replace(config.mask_rule, real=None if self.mask is None else self.mask.real)
         if self.divisor is not None:
             changed["temperature"] = float(self.temperature * config.temperature)
             changed["divisor"] = self.divisor if config.scaled else 1.0

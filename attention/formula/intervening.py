@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from attention.errors import ConfigError
-from attention.formula.by_hand import OTHER, UNCHANGED, ByHand
-from attention.formula.changing import changed, reach, with_divisor
+from attention.formula.by_hand import OTHER_STATE, UNCHANGED_MODEL, HeadEdits
+from attention.formula.changing import affected_heads, apply, with_divisor
 from attention.formula.formula import Formula
 from attention.formula.intervention import Intervention
 from attention.formula.names import HEAD_OUTPUT, KEY, PATCHED_OUTPUT, QUERY, VALUE, WEIGHTS
@@ -29,7 +29,7 @@ _ATTENTION_INPUTS = (QUERY, KEY, VALUE)
 
 
 @dataclass(frozen=True, eq=False)
-class Attended:
+class AttentionCall:
     """Inputs and outputs of the attention of one layer of a model, without the batch axis.
 
     Attributes:
@@ -44,15 +44,15 @@ class Attended:
     value: Tensor
     weights: Tensor | None
     head_output: Tensor
-    again: Callable[[Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor]]
+    rerun: Callable[[Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor]]
 
 
 T = TypeVar("T")
-Call = TypeVar("Call", bound=Attended)
+Call = TypeVar("Call", bound=AttentionCall)
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Activations:
     """Activations of one layer of another run, to patch into this run.
 
     Attributes:
@@ -61,17 +61,17 @@ class Given:
         head_output: the patched head output in that run's trace, [head query_pos d_v].
     """
 
-    call: Attended
+    call: AttentionCall
     weights: Tensor | None
     head_output: Tensor
 
 
-Run = Callable[[Mapping[int, bool]], Mapping[int, Given]]
+RunOther = Callable[[Mapping[int, bool]], Mapping[int, Activations]]
 """Another run: maps requested layers (by index; True: with weights) to their activations."""
 
 
 @dataclass
-class Pass:
+class PatchedForward:
     """One forward pass with interventions, layer by layer.
 
     Attributes:
@@ -82,22 +82,24 @@ class Pass:
         captured: the activations of these layers.
     """
 
-    those: tuple[Intervention, ...] = ()
-    unchanged: Mapping[int, Given] = field(default_factory=dict)
-    other: Mapping[int, Given] = field(default_factory=dict)
-    wanted: Mapping[int, bool] = field(default_factory=dict)
-    gives: dict[int, Given] = field(default_factory=dict)
+    interventions: tuple[Intervention, ...] = ()
+    unchanged: Mapping[int, Activations] = field(default_factory=dict)
+    other: Mapping[int, Activations] = field(default_factory=dict)
+    requested: Mapping[int, bool] = field(default_factory=dict)
+    captured: dict[int, Activations] = field(default_factory=dict)
 
     @property
-    def with_weights(self) -> bool:
+    def needs_weights(self) -> bool:
         """Whether the pass may need the model's weights in any layer."""
-        return bool(self.those or self.unchanged or self.wanted)
+        return bool(self.interventions or self.unchanged or self.requested)
 
-    def touches(self, index: int) -> bool:
+    def affects(self, index: int) -> bool:
         """Whether the pass changes or freezes the layer with this index."""
-        return index in self.unchanged or any(intervention.layer in (None, index) for intervention in self.those)
+        return index in self.unchanged or any(
+            intervention.layer in (None, index) for intervention in self.interventions
+        )
 
-    def layer(self, index: int, call: Call, make_layer: Callable[[Call], Layer]) -> tuple[Layer, Tensor | None]:
+    def run_layer(self, index: int, call: Call, make_layer: Callable[[Call], Layer]) -> tuple[Layer, Tensor | None]:
         """The layer with this index, and the patched head output that enters W_O; None if the layer is unchanged.
 
         Args:
@@ -106,34 +108,37 @@ class Pass:
             make_layer: makes a layer of a call.
         """
         interventions = [
-            part for intervention in self.those if intervention.layer in (None, index) for part in intervention.parts
+            part
+            for intervention in self.interventions
+            if intervention.layer in (None, index)
+            for part in intervention.parts
         ]
         patched = None
         call = self._patch_inputs(index, call, interventions)
         layer = make_layer(call)
         if interventions or index in self.unchanged:
             layer, call, patched = self._apply(index, call, layer, interventions)
-        if index in self.wanted:
+        if index in self.requested:
             z = call.head_output if patched is None else patched
             traced_output = layer[PATCHED_OUTPUT if layer.has(PATCHED_OUTPUT) else HEAD_OUTPUT]
-            weights = layer.part(WEIGHTS)[0] if self.wanted[index] else None
-            self.gives[index] = Given(replace(call, head_output=z), weights, traced_output)
+            weights = layer.blocks(WEIGHTS)[0] if self.requested[index] else None
+            self.captured[index] = Activations(replace(call, head_output=z), weights, traced_output)
         return layer, patched
 
     def _patch_inputs(self, index: int, call: Call, interventions: Sequence[Intervention]) -> Call:
         """The call with queries, keys and values patched from the other state."""
-        patches = [intervention for intervention in interventions if intervention.take in _ATTENTION_INPUTS]
+        patches = [intervention for intervention in interventions if intervention.patch in _ATTENTION_INPUTS]
         if not patches:
             return call
         inputs = {name: _copy_with_strides(getattr(call, name)) for name in _ATTENTION_INPUTS}
         affected: set[int] = set()
         for patch in patches:
-            tensor, heads = inputs[patch.take], reach(patch, len(call.query), len(call.key))
+            tensor, heads = inputs[patch.patch], affected_heads(patch, len(call.query), len(call.key))
             group = len(call.query) // len(tensor)
             rows = sorted({head // group for head in heads})
-            tensor[rows] = getattr(self.other[index].call, patch.take)[rows]
+            tensor[rows] = getattr(self.other[index].call, patch.patch)[rows]
             affected |= heads
-        new_weights, new_output = call.again(*inputs.values())
+        new_weights, new_output = call.rerun(*inputs.values())
         replaced = sorted(affected)
         weights = None
         if call.weights is not None and new_weights is not None:
@@ -148,23 +153,23 @@ class Pass:
         """The layer and the call with the interventions, and the patched output of all heads [head query_pos d_v]."""
         base = layer.formula
         if base is None:
-            needs_formula = any(not kind.on_output(part) for part in interventions for kind in part.kinds)
+            needs_formula = any(not kind.only_output(part) for part in interventions for kind in part.kinds)
             if needs_formula or index in self.unchanged:
                 raise ConfigError(
                     f"{layer.name} allows only changes of head outputs, since its formula is not known here; "
                     "got another change: ablate its heads instead."
                 )
             base = Formula(divisor=None)
-        formula = changed(base, len(call.query), len(call.key), interventions, index in self.unchanged)
+        formula = apply(base, len(call.query), len(call.key), interventions, index in self.unchanged)
         tensors = self._patched_tensors(index, call, interventions)
-        layer = replace(layer.recording(**tensors), formula=formula if layer.formula else None)
+        layer = replace(layer.with_tensors(**tensors), formula=formula if layer.formula else None)
         changed_heads = [
             head
             for head in range(len(call.query))
-            if _formula_of_weights(formula.of(head)) != _formula_of_weights(base)
+            if _formula_of_weights(formula.for_head(head)) != _formula_of_weights(base)
         ]
         if changed_heads:
-            weights = layer.part(WEIGHTS)[0] if call.weights is None else call.weights.clone()
+            weights = layer.blocks(WEIGHTS)[0] if call.weights is None else call.weights.clone()
             for head in changed_heads:
                 weights[head] = self._head_weights(index, head, layer)
             value = call.value.repeat_interleave(len(call.query) // len(call.value), dim=0)
@@ -172,16 +177,18 @@ class Pass:
             mixed = torch.matmul(weights[None], value[None])[0]  # all heads at once, as eager attention does
             z[changed_heads] = mixed[changed_heads]
             call = replace(call, weights=weights, head_output=z)
-        takes_output = any(intervention.take == HEAD_OUTPUT for intervention in interventions)
+        takes_output = any(intervention.patch == HEAD_OUTPUT for intervention in interventions)
         other_output = self.other[index].call.head_output if takes_output else None
         patched = torch.stack(
             [
-                patched_output(formula.of(head).by_hand, z, None if other_output is None else other_output[head])
+                patched_output(
+                    formula.for_head(head).head_edits, z, None if other_output is None else other_output[head]
+                )
                 for head, z in enumerate(call.head_output)
             ]
         )
-        if layer.formula is None and formula.keeps:
-            layer = layer.recording(patched_output=patched)
+        if layer.formula is None and formula.patches_output:
+            layer = layer.with_tensors(patched_output=patched)
         return layer, call, patched
 
     def _patched_tensors(self, index: int, call: Call, interventions: Sequence[Intervention]) -> dict[str, Tensor]:
@@ -190,27 +197,27 @@ class Pass:
         if index in self.unchanged:
             tensors["patched_weights"] = _not_none(self.unchanged[index].weights)
         for intervention in interventions:
-            if intervention.take == WEIGHTS:
+            if intervention.patch == WEIGHTS:
                 weights = _not_none(self.other[index].weights)
-                heads = sorted(reach(intervention, len(call.query), len(call.key)))
+                heads = sorted(affected_heads(intervention, len(call.query), len(call.key)))
                 tensors["patched_weights"] = _replace_heads(tensors.get("patched_weights", weights), weights, heads)
-            if intervention.take == HEAD_OUTPUT:
+            if intervention.patch == HEAD_OUTPUT:
                 tensors["patched_head_output"] = self.other[index].head_output
         return tensors
 
     def _head_weights(self, index: int, head: int, layer: Layer) -> Tensor:
         """A changed head's weights: those of our formula, or bit for bit those of the other run."""
-        edits = _not_none(layer.formula).of(head).by_hand
-        run = {OTHER: self.other, UNCHANGED: self.unchanged}.get(dict(edits.taken).get(WEIGHTS, ""), {})
+        edits = _not_none(layer.formula).for_head(head).head_edits
+        run = {OTHER_STATE: self.other, UNCHANGED_MODEL: self.unchanged}.get(dict(edits.patches).get(WEIGHTS, ""), {})
         weights = run[index].call.weights if index in run and not edits.cells else None
-        return layer.part(WEIGHTS, heads=slice(head, head + 1))[0][0] if weights is None else weights[head]
+        return layer.blocks(WEIGHTS, heads=slice(head, head + 1))[0][0] if weights is None else weights[head]
 
 
 def _formula_of_weights(formula: Formula) -> Formula:
     """The part of a head's formula that determines its weights."""
-    edits = formula.by_hand
-    weight_edits = ByHand(edits.cells, tuple(pair for pair in edits.taken if pair[0] == WEIGHTS))
-    return replace(with_divisor(formula), by_hand=weight_edits, heads=())
+    edits = formula.head_edits
+    weight_edits = HeadEdits(edits.cells, tuple(pair for pair in edits.patches if pair[0] == WEIGHTS))
+    return replace(with_divisor(formula), head_edits=weight_edits, heads=())
 
 
 def _not_none(value: T | None) -> T:

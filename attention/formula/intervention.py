@@ -10,18 +10,38 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attention.errors import ConfigError
-from attention.formula.patching import KINDS, MASKS, SILENCES, TAKES, Change, Checks, Kind, SetCell
-from attention.formula.ranges import Coded, Whole
+from attention.formula.patching import (
+    KINDS,
+    MASKS,
+    SILENCES,
+    TAKES,
+    Checks,
+    InterventionFields,
+    InterventionKind,
+    SetCell,
+)
+from attention.formula.ranges import EncodedText, Integer
 
 __all__ = [
-    "KINDS", "MASKS", "MOST", "SILENCES", "TAKES", "Changes", "Intervention", "Kind", "SetCell", "mark", "read", "write",
+    "KINDS",
+    "MASKS",
+    "MAX_INTERVENTIONS",
+    "SILENCES",
+    "TAKES",
+    "Intervention",
+    "InterventionCodes",
+    "InterventionKind",
+    "SetCell",
+    "describe_head",
+    "format_codes",
+    "parse_codes",
 ]  # fmt: skip
 
-MOST = 100  # interventions at once
+MAX_INTERVENTIONS = 100  # interventions at once
 
 
 @dataclass(frozen=True)
-class Intervention(Change):
+class Intervention(InterventionFields):
     """One or more changes of one head, one layer, or all layers; the model recomputes everything after them.
 
     A head's output is Z, before W_O and its bias. If heads share keys and values, patching these affects all heads that
@@ -45,7 +65,7 @@ class Intervention(Change):
             )
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[InterventionKind, ...]:
         """The kinds of changes that it makes."""
         return tuple(kind for kind in KINDS if getattr(self, kind.fields[0]) not in ("", None, (), True))
 
@@ -66,50 +86,50 @@ class Intervention(Change):
         return f"{layers}, {heads}: {'; '.join(part.kinds[0].words(part) for part in self.parts)}."
 
     @property
-    def brief(self) -> str:
+    def summary(self) -> str:
         """A description in two or three words, such as “temperature 0.2”."""
         return "; ".join(part.kinds[0].words(part).partition(" (")[0] for part in self.parts)
 
     @property
-    def named(self) -> str:
+    def label(self) -> str:
         """The layer, the head and the short description, such as “L17 H3 temperature 0.2”."""
         heads = "" if self.head is None else f" H{self.head}"
-        return f"{'All layers' if self.layer is None else f'L{self.layer}'}{heads} {self.brief}"
+        return f"{'All layers' if self.layer is None else f'L{self.layer}'}{heads} {self.summary}"
 
     @property
-    def silences(self) -> tuple[int, int] | None:
+    def ablated_head(self) -> tuple[int, int] | None:
         """The single head that it fully ablates, as (layer, head); None otherwise."""
-        if not self.silence or self.strength != 1 or self.layer is None or self.head is None:
+        if not self.ablate or self.strength != 1 or self.layer is None or self.head is None:
             return None
         return self.layer, self.head
 
     @property
-    def short(self) -> str:
+    def code(self) -> str:
         """Its code in links, such as 17.3.zero; ";" separates several changes."""
         place = ".".join("*" if index is None else str(index) for index in (self.layer, self.head))
-        return ";".join(f"{place}.{part.kinds[0].write(part)}" for part in self.parts)
+        return ";".join(f"{place}.{part.kinds[0].format(part)}" for part in self.parts)
 
 
-_INDEX = Whole(0, 10**6)  # of a layer or a head
+_INDEX = Integer(0, 10**6)  # of a layer or a head
 _INDEX_CHECKS: Checks = dict.fromkeys(
-    ("layer", "head"), (replace(_INDEX, optional=True).takes, "a whole number from 0 on, or None for all")
+    ("layer", "head"), (replace(_INDEX, optional=True).accepts, "a whole number from 0 on, or None for all")
 )
 
 
-def write(interventions: tuple[Intervention, ...]) -> str:
+def format_codes(interventions: tuple[Intervention, ...]) -> str:
     """The code of several interventions in a link, such as 17.3.zero;5.*.t0.2."""
-    return ";".join(intervention.short for intervention in interventions)
+    return ";".join(intervention.code for intervention in interventions)
 
 
-def read(text: str) -> tuple[Intervention, ...]:
+def parse_codes(text: str) -> tuple[Intervention, ...]:
     """The interventions of a link's code, one per change.
 
     Raises:
         ConfigError: the code is invalid, or has more than `MOST` interventions.
     """
     interventions = tuple(_read_code(code.strip()) for code in text.split(";") if code.strip())
-    if len(interventions) > MOST:
-        raise ConfigError(f"At most {MOST} changes act at once; got {len(interventions):,}: remove some.")
+    if len(interventions) > MAX_INTERVENTIONS:
+        raise ConfigError(f"At most {MAX_INTERVENTIONS} changes act at once; got {len(interventions):,}: remove some.")
     return interventions
 
 
@@ -119,7 +139,7 @@ def _read_code(text: str) -> Intervention:
         for kind in KINDS:
             if match := re.fullmatch(kind.pattern, text[place.end() :], re.ASCII):
                 try:
-                    return Intervention(layer, head, **kind.read(match))
+                    return Intervention(layer, head, **kind.parse(match))
                 except ValueError:
                     break
     raise ConfigError(
@@ -127,13 +147,13 @@ def _read_code(text: str) -> Intervention:
     )
 
 
-def mark(interventions: tuple[Intervention, ...], layer: int, head: int) -> str:
+def describe_head(interventions: tuple[Intervention, ...], layer: int, head: int) -> str:
     """A sentence about the interventions that affect the view of one head; empty if the head is as in the unchanged model."""
     in_layer = [intervention for intervention in interventions if intervention.layer in (None, layer)]
-    if in_head := [intervention.brief for intervention in in_layer if intervention.head in (None, head)]:
+    if in_head := [intervention.summary for intervention in in_layer if intervention.head in (None, head)]:
         return f"Changed: L{layer} H{head} {', '.join(dict.fromkeys(in_head))}."
     if in_layer:
-        heads = dict.fromkeys(f"H{intervention.head} {intervention.brief}" for intervention in in_layer)
+        heads = dict.fromkeys(f"H{intervention.head} {intervention.summary}" for intervention in in_layer)
         return f"Changed in this layer: {', '.join(heads)}."
     indices = {intervention.layer for intervention in interventions}
     earlier = sorted(index for index in indices if index is not None and index < layer)
@@ -143,17 +163,17 @@ def mark(interventions: tuple[Intervention, ...], layer: int, head: int) -> str:
 
 
 @dataclass(frozen=True)
-class Changes(Coded):
+class InterventionCodes(EncodedText):
     """A text that `read` accepts: the code of interventions in a link."""
 
-    expected = f"changes such as 17.3.zero;5.*.t0.2, at most {MOST}"
-    instead = "nothing is changed"
+    expected = f"changes such as 17.3.zero;5.*.t0.2, at most {MAX_INTERVENTIONS}"
+    replacement_words = "nothing is changed"
 
-    def takes(self, value: object) -> bool:
+    def accepts(self, value: object) -> bool:
         """Whether `value` is a valid code."""
-        if not super().takes(value):
+        if not super().accepts(value):
             return False
         try:
-            return bool(read(str(value))) or not value
+            return bool(parse_codes(str(value))) or not value
         except ConfigError:
             return False

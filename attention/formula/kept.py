@@ -15,7 +15,7 @@ ENTRY_BYTES = 20_000  # of the smallest entry: a tensor as a Python object, and 
 LARGE_BYTES = 2**18  # 256 × 256 numbers; of larger matrices, the cache holds one per place (see `matrix`)
 
 
-def weight(value: Any) -> int:
+def entry_bytes(value: Any) -> int:
     """The bytes that a value counts in the cache."""
     return ENTRY_BYTES + int(getattr(value, "nbytes", 0))
 
@@ -25,16 +25,16 @@ class _Cache:
 
     def __init__(self, max_bytes: int) -> None:
         self.changed = Condition()  # notified when a value was stored, or could not be computed
-        self.hold(max_bytes)
+        self.reset(max_bytes)
 
-    def hold(self, max_bytes: int) -> None:
+    def reset(self, max_bytes: int) -> None:
         """Empties the cache and sets its size."""
-        self.cache: LRUCache[Hashable, Any] = LRUCache(max_bytes, getsizeof=weight)
+        self.cache: LRUCache[Hashable, Any] = LRUCache(max_bytes, getsizeof=entry_bytes)
         self._get_or_compute = cached(self.cache, key=lambda key, _: key, condition=self.changed)(
             lambda _, compute: compute()
         )
 
-    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+    def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The cached value of `key`, computed if it is missing."""
         return cast(T, self._get_or_compute(key, compute))
 
@@ -43,13 +43,13 @@ class _Cache:
         with self.changed:
             return self.cache.get(key)
 
-    def forget(self, matches: Callable[[Hashable], bool]) -> None:
+    def discard_keys(self, matches: Callable[[Hashable], bool]) -> None:
         """Removes the entries whose keys match."""
         with self.changed:
             for key in [key for key in self.cache if matches(key)]:
                 self.cache.pop(key, None)
 
-    def let_go(self, matches: Callable[[Any], bool]) -> None:
+    def discard_values(self, matches: Callable[[Any], bool]) -> None:
         """Removes the entries whose values match, such as values that reference an object to free."""
         with self.changed:
             for key in [key for key, value in self.cache.items() if matches(value)]:
@@ -69,11 +69,11 @@ class _Cache:
                 self.cache.popitem()
 
 
-KEPT = _Cache(2**28)
+CACHE = _Cache(2**28)
 _released_uids: deque[int] = deque()  # of collected tensors; a finalizer must not touch the cache, which may be locked
 
 
-def matrix(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T]) -> T:
+def memoize(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T]) -> T:
     """The cached value of (uid, place, knobs), computed if it is missing.
 
     Args:
@@ -87,14 +87,14 @@ def matrix(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T])
 
     def compute_and_evict() -> T:
         value = compute()
-        if weight(value) > LARGE_BYTES:
-            KEPT.forget(lambda other: isinstance(other, tuple) and other[:2] == key[:2])
+        if entry_bytes(value) > LARGE_BYTES:
+            CACHE.discard_keys(lambda other: isinstance(other, tuple) and other[:2] == key[:2])
         return value
 
-    return KEPT.once(key, compute_and_evict)
+    return CACHE.get_or_compute(key, compute_and_evict)
 
 
-def gone(uid: int) -> None:
+def mark_released(uid: int) -> None:
     """Marks the recorded tensors with this id as garbage collected; their entries are removed on the next call."""
     _released_uids.append(uid)
 
@@ -104,4 +104,4 @@ def _discard_released() -> None:
     while _released_uids:
         uids.add(_released_uids.popleft())
     if uids:
-        KEPT.forget(lambda key: isinstance(key, tuple) and key[0] in uids)
+        CACHE.discard_keys(lambda key: isinstance(key, tuple) and key[0] in uids)

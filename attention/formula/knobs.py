@@ -12,7 +12,7 @@ from typing import Any
 from attention.errors import ConfigError
 from attention.formula.ranges import Choice, Range
 
-LONGEST_SHOWN = 40  # characters of a link's value that an error quotes
+MAX_QUOTED = 40  # characters of a link's value that an error quotes
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class Knob:
         label: the label of its widget or control. An inline knob without a label is changed in the figure itself.
         help: a sentence that explains it.
         sources: the sources that have it, by their names in links; empty: all sources.
-        after: whether it only affects steps after the scores, so that the scores need not be recomputed.
-        held: whether it is inline: in the row above the maps, where maps update while the user drags. Otherwise it is a
+        after_scores: whether it only affects steps after the scores, so that the scores need not be recomputed.
+        inline: whether it is in the row above the maps, where maps update while the user drags. Otherwise it is a
             widget of the sidebar.
-        offered: the range that pages offer, if it is narrower.
-        place: its position among the knobs, in ascending order.
-        fold: the expander of the sidebar that contains it; empty: none.
-        when: another knob and the values of that knob for which this one applies; empty: it always applies.
-        usual: suggested values in a list, if the user may type any other value.
-        empty: the placeholder of an empty field.
+        page_range: the range that pages offer, if it is narrower.
+        order: its position among the knobs, in ascending order.
+        section: the expander of the sidebar that contains it; empty: none.
+        applies_with: another knob and the values of that knob for which this one applies; empty: it always applies.
+        suggestions: suggested values in a list, if the user may type any other value.
+        placeholder: the placeholder of an empty field.
         advice: the last words of the error about a refused value.
         name: the field of `AttentionConfig` that it declares; empty: none.
     """
@@ -45,24 +45,24 @@ class Knob:
     label: str = ""
     help: str = ""
     sources: tuple[str, ...] = ()
-    after: bool = False
-    held: bool = False
-    offered: Range | None = None
-    place: int = 100
-    fold: str = ""
-    when: tuple[str, tuple[Any, ...]] = ("", ())
-    usual: tuple[int, ...] = ()
-    empty: str = ""
+    after_scores: bool = False
+    inline: bool = False
+    page_range: Range | None = None
+    order: int = 100
+    section: str = ""
+    applies_with: tuple[str, tuple[Any, ...]] = ("", ())
+    suggestions: tuple[int, ...] = ()
+    placeholder: str = ""
     advice: str = ""
     name: str = ""
 
     def on_pages(self, limits: Mapping[str, int]) -> Range:
         """The accepted values on a page, with the operator's `limits`."""
-        return (self.offered or self.range).within(limits)
+        return (self.page_range or self.range).narrowed(limits)
 
     def check(self, value: object) -> None:
         """Raises ConfigError if the knob does not accept `value`."""
-        if not self.range.takes(value):
+        if not self.range.accepts(value):
             choice = "one of them" if isinstance(self.range, Choice) else "one"
             advice = f", {self.advice}" if self.advice else ""
             raise ConfigError(f"{self.name} is {self.range.expected}; got {value!r}: choose {choice}{advice}.")
@@ -72,8 +72,8 @@ class Knob:
         try:
             return within.read(text), ""
         except ValueError:
-            used, words = within.refused(text, default)
-        quoted = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+            used, words = within.replacement(text, default)
+        quoted = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
         return used, f"The link asks for {self.key} = “{quoted}”, but {self.key} is {words}."
 
 

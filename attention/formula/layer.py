@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attention.errors import MissingError, check_index
 from attention.formula import kept
 from attention.formula.attributes import Attributes
-from attention.formula.facts import Facts, Survey
+from attention.formula.facts import LayerStats, StepStats
 from attention.formula.formula import Formula
 from attention.formula.names import (
     HEAD_OUTPUT,
@@ -27,8 +27,18 @@ from attention.formula.names import (
     SCORES,
 )
 from attention.formula.sizes import axes_of, sizes_of
-from attention.formula.steps import DECLARED, HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step, knobs_of
-from attention.formula.what_if import WhatIf
+from attention.formula.steps import (
+    DECLARED,
+    HEAD_AXES,
+    MAP_AXES,
+    STEPS,
+    Factor,
+    Step,
+    declared,
+    field_values,
+    find_step,
+)
+from attention.formula.what_if import Override
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
     from torch import Tensor
@@ -46,8 +56,8 @@ class Recorded(dict[str, "Tensor"]):
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
-        self.number = next(_uids)
-        weakref.finalize(self, kept.gone, self.number)
+        self.uid = next(_uids)
+        weakref.finalize(self, kept.mark_released, self.uid)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,11 +89,11 @@ class Layer(Attributes):
     key_tokens: tuple[str, ...] = ()
     recorded: Mapping[str, Tensor] = field(default_factory=dict)
     formula: Formula | None = None
-    whole: bool = True
-    own: Formula | None = None
-    lent: frozenset[str] = frozenset()
-    told: Mapping[str, str] = field(default_factory=dict)
-    head_of: Layer | None = None
+    materialize_all_heads: bool = True
+    base_formula: Formula | None = None
+    shared_with_model: frozenset[str] = frozenset()
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    parent: Layer | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.recorded, Recorded):
@@ -132,7 +142,7 @@ class Layer(Attributes):
     def has(self, name: str) -> bool:
         """Whether the layer has a step or parameter; computes nothing."""
         formula = self.formula
-        if name in self.holds:
+        if name in self.available:
             return True
         if formula is None:
             return False
@@ -147,51 +157,62 @@ class Layer(Attributes):
             return self
         return replace(self, recorded={name: tensor for name, tensor in self.recorded.items() if name not in names})
 
-    def recording(self, **tensors: Tensor | None) -> Layer:
+    def with_tensors(self, **tensors: Tensor | None) -> Layer:
         """The layer with more recorded tensors; None removes a tensor."""
         recorded = {**self.recorded, **tensors}
         return replace(self, recorded={name: tensor for name, tensor in recorded.items() if tensor is not None})
 
-    def remade(self, formula: Formula) -> Layer:
+    def with_formula(self, formula: Formula) -> Layer:
         """The layer with the same recorded tensors and another formula."""
         return replace(self, formula=formula)
 
-    def turned(self, config: AttentionConfig | WhatIf) -> Layer:
+    def with_config(self, config: AttentionConfig | Override) -> Layer:
         """The layer with the values of `config` for the knobs after the scores; itself if it has no formula."""
-        source_formula = self.own or self.formula
+        source_formula = self.base_formula or self.formula
         if source_formula is None:
             return self
-        if isinstance(config, WhatIf):
-            config = config.only(self.turnable)
-        formula = source_formula.turned(config, self.sizes.get("d_k", 1))
-        base = source_formula if isinstance(config, WhatIf) and formula != source_formula else None
-        return self if (formula, base) == (self.formula, self.own) else replace(self, formula=formula, own=base)
+        if isinstance(config, Override):
+            config = config.restricted_to(self.overridable_knobs)
+        formula = source_formula.with_config(config, self.sizes.get("d_k", 1))
+        base = source_formula if isinstance(config, Override) and formula != source_formula else None
+        return (
+            self
+            if (formula, base) == (self.formula, self.base_formula)
+            else replace(self, formula=formula, base_formula=base)
+        )
 
     @property
-    def turnable(self) -> tuple[str, ...]:
+    def overridable_knobs(self) -> tuple[str, ...]:
         """Names of the fields of an `Override` that change a number of this layer; none without computed maps."""
-        layer = self.inner
-        formula = layer.own or layer.formula
+        layer = self.wrapped
+        formula = layer.base_formula or layer.formula
         if formula is None or not layer.has(SCORES) or any(name in layer.recorded for name in _STEPS_AFTER_SCORES):
             return ()
         # Provided scores without a divisor are never divided.
-        divides = formula.divisor or (formula.share and layer.has(QUERY))
+        divides = formula.divisor or (formula.normalizer and layer.has(QUERY))
         scale_knobs = ("temperature", *(["scaled"] if formula.divisor not in (None, 1) else [])) if divides else ()
-        mask_knobs = ("mask", "window", "prefix", "cells") if formula.share else ()
-        return tuple(knob.name for knob in fields(WhatIf) if knob.name in (*scale_knobs, *mask_knobs))
+        mask_knobs = ("mask", "window", "prefix", "cells") if formula.normalizer else ()
+        return tuple(knob.name for knob in fields(Override) if knob.name in (*scale_knobs, *mask_knobs))
 
-    def of(self, head: int) -> Layer:
+    def for_head(self, head: int) -> Layer:
         """The layer with the formula of one head; itself unless that head has a formula of its own."""
         if self.formula is None or head not in dict(self.formula.heads):
             return self
-        return replace(self, formula=self.formula.of(head), own=self.own or self.formula, head_of=self)
+        return replace(
+            self, formula=self.formula.for_head(head), base_formula=self.base_formula or self.formula, parent=self
+        )
 
     @cached_property
-    def holds(self) -> Mapping[str, Tensor]:
+    def available(self) -> Mapping[str, Tensor]:
         """Recorded tensors that are still valid under the current formula: a changed formula invalidates outputs, and maybe the mask."""
-        if self.own is None or self.formula is None:
+        if self.base_formula is None or self.formula is None:
             return self.recorded
-        stale = (HEAD_OUTPUT, PATCHED_OUTPUT, OUTPUT, *(["mask"] if self.formula.mask != self.own.mask else []))
+        stale = (
+            HEAD_OUTPUT,
+            PATCHED_OUTPUT,
+            OUTPUT,
+            *(["mask"] if self.formula.mask != self.base_formula.mask else []),
+        )
         return {name: tensor for name, tensor in self.recorded.items() if name not in stale}
 
     @cached_property
@@ -213,12 +234,12 @@ class Layer(Attributes):
             MissingError: as for ``layer[name]``.
         """
         self._check(name)
-        if name in self.holds:
-            return tuple(self.holds[name].shape)
+        if name in self.available:
+            return tuple(self.available[name].shape)
         return tuple(self.sizes[axis] for axis in axes_of(name))
 
     @property
-    def inner(self) -> Layer:
+    def wrapped(self) -> Layer:
         """The recorded layer: this layer, unless it is a view of another layer (subwords merged into words)."""
         return self
 
@@ -230,7 +251,9 @@ class Layer(Attributes):
     @property
     def nbytes(self) -> int:
         """Bytes of the recorded tensors; a storage that two tensors share counts once, and the model's tensors do not count."""
-        storages = (tensor.untyped_storage() for name, tensor in self.recorded.items() if name not in self.lent)
+        storages = (
+            tensor.untyped_storage() for name, tensor in self.recorded.items() if name not in self.shared_with_model
+        )
         return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
     def labels_of(self, axis: str) -> tuple[str, ...] | None:
@@ -247,18 +270,18 @@ class Layer(Attributes):
         Raises:
             MissingError: there is no such step or head.
         """
-        if self.head_of is not None and name not in _FORMULA_TENSORS:
-            return self.head_of.matrix(name, head)
+        if self.parent is not None and name not in _FORMULA_TENSORS:
+            return self.parent.matrix(name, head)
         self._check(name)
         axes = DECLARED[name].axes
         if axes[0] not in HEAD_AXES:
             return self._tensor(name)
         check_index("heads", head, self.n_heads)
-        if name in self.holds or self.whole or axes != MAP_AXES:
+        if name in self.available or self.materialize_all_heads or axes != MAP_AXES:
             return self._tensor(name)[head // (self.n_heads // self.sizes[axes[0]])]
         return self._compute(name, head)
 
-    def part(self, *names: str, heads: slice = slice(None), rows: slice = slice(None)) -> tuple[Tensor, ...]:
+    def blocks(self, *names: str, heads: slice = slice(None), rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Blocks of query × key matrices, each [head query_pos key_pos], computed without the cache (streaming access).
 
         Raises:
@@ -268,9 +291,9 @@ class Layer(Attributes):
 
         for name in names:
             self._check(name)
-        return making.part(self, names, heads, rows)
+        return making.compute_blocks(self, names, heads, rows)
 
-    def facts(self, name: str) -> Facts:
+    def stats(self, name: str) -> StepStats:
         """Statistics of a step over all heads: its range, and the row sums of a probability.
 
         Raises:
@@ -278,26 +301,26 @@ class Layer(Attributes):
         """
         self._check(name)
         step = find_step(name)
-        if self.whole or name in self.holds or step.axes != MAP_AXES:
-            return self._cached(("facts", name), step, lambda: Facts.of(step, self._tensor(name)))
-        return self._streamed_stats().facts[name]
+        if self.materialize_all_heads or name in self.available or step.axes != MAP_AXES:
+            return self._cached(("facts", name), step, lambda: StepStats.of(step, self._tensor(name)))
+        return self._streamed_stats().stats[name]
 
-    def ends(self, name: str) -> tuple[float, float] | None:
+    def finite_range(self, name: str) -> tuple[float, float] | None:
         """The smallest and the largest finite number of a step over all heads; None if it has none.
 
         Raises:
             MissingError: as for ``layer[name]``.
         """
-        return self.facts(name).ends
+        return self.stats(name).finite_range
 
     @cached_property
     def temperature(self) -> float:
         """The formula's temperature; 0 if it is so small that dividing the scores by it overflows."""
-        from attention.formula.making import overflows
+        from attention.formula.making import scaling_overflows
 
         if self.formula is None:
             return 1.0
-        return 0.0 if overflows(self, self.formula) else self.formula.temperature
+        return 0.0 if scaling_overflows(self, self.formula) else self.formula.temperature
 
     @property
     def divisor(self) -> float:
@@ -310,7 +333,7 @@ class Layer(Attributes):
         return (self.formula or Formula()).settings | {"temperature": self.temperature}
 
     @property
-    def hides(self) -> bool:
+    def hides_keys(self) -> bool:
         """Whether the mask hides any key."""
         return self.has("mask") and not bool(self["mask"].all())
 
@@ -322,10 +345,10 @@ class Layer(Attributes):
 
     def _tensor(self, name: str) -> Tensor:
         """The tensor of an available step or parameter, for all heads."""
-        if self.head_of is not None and name not in _FORMULA_TENSORS:
-            return self.head_of[name]
-        if name in self.holds:
-            return self.holds[name]
+        if self.parent is not None and name not in _FORMULA_TENSORS:
+            return self.parent[name]
+        if name in self.available:
+            return self.available[name]
         return self._compute(name, None)
 
     def _compute(self, name: str, head: int | None) -> Tensor:
@@ -335,29 +358,31 @@ class Layer(Attributes):
         assert self.formula is not None  # `has` is true only with a formula
         if name == "mask":  # shared by all layers with this mask
             sizes = self.sizes["query_pos"], self.sizes["key_pos"]
-            return kept.KEPT.once(("mask", self.formula.mask, sizes), lambda: making.made(self, name, head))
+            return kept.CACHE.get_or_compute(
+                ("mask", self.formula.mask, sizes), lambda: making.compute_step(self, name, head)
+            )
         if name in _FORMULA_TENSORS:
             knobs = getattr(self.formula, name)
-            return kept.matrix(self.number, (name, head), knobs, lambda: making.made(self, name, head))
+            return kept.memoize(self.uid, (name, head), knobs, lambda: making.compute_step(self, name, head))
         step = find_step(name)
-        if name == HEAD_OUTPUT and not self.whole:
+        if name == HEAD_OUTPUT and not self.materialize_all_heads:
             return self._streamed_stats().head_output
-        return self._cached((name, head), step, lambda: making.made(self, name, head))
+        return self._cached((name, head), step, lambda: making.compute_step(self, name, head))
 
-    def _streamed_stats(self) -> Survey:
+    def _streamed_stats(self) -> LayerStats:
         """Statistics of all maps and the outputs of all heads, computed in blocks of queries that are not cached."""
         from attention.formula import making
 
-        return self._cached("survey", find_step(HEAD_OUTPUT), lambda: making.survey(self))
+        return self._cached("survey", find_step(HEAD_OUTPUT), lambda: making.compute_stats(self))
 
     @property
-    def number(self) -> int:
+    def uid(self) -> int:
         """Unique id of the recorded tensors (a cache key)."""
         assert isinstance(self.recorded, Recorded)  # by __post_init__
-        return self.recorded.number
+        return self.recorded.uid
 
     def _cached(self, place: Any, step: Step, make: Callable[[], T]) -> T:
-        return kept.matrix(self.number, place, self.formula and knobs_of(self.formula, step), make)
+        return kept.memoize(self.uid, place, self.formula and field_values(self.formula, step), make)
 
     # -- factors and formula of a step ----------------------------------------------------------
 
@@ -369,7 +394,7 @@ class Layer(Attributes):
     def formula_of(self, step: Step) -> str:
         """The step's formula in this layer: D V with dropout, X₂ W_K in cross-attention, or the formula of another score."""
         not_computed = self.formula is None and step.by_formula and step.name in self.recorded
-        if not_computed or (step.name in self.told and not self.factors(step)):
+        if not_computed or (step.name in self.provenance and not self.factors(step)):
             return "as recorded"
         formula = step.formula_in(self.formula) if self.formula else step.formula
         for factor, present in self.factors(step):
@@ -377,4 +402,4 @@ class Layer(Attributes):
                 symbol = rf"(?<!\w){re.escape(find_step(name).symbol)}(?![A-Za-z0-9_′₂])"
                 formula = re.sub(symbol, find_step(present).symbol, formula)
         formula = f"{formula} + b_{step.symbol}" if step.bias and self.has(step.bias) else formula
-        return f"{formula}, and more, as recorded" if step.name in self.told else formula
+        return f"{formula}, and more, as recorded" if step.name in self.provenance else formula

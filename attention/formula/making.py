@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 
 from attention.formula.biases import BIASES
-from attention.formula.facts import Facts, Survey
+from attention.formula.facts import LayerStats, StepStats
 from attention.formula.formula import Formula
 from attention.formula.functions import mix_values, scale_scores
 from attention.formula.names import KEY, QUERY, SCORES, VALUE
-from attention.formula.scores import ROWS
+from attention.formula.scores import BLOCK_ROWS
 from attention.formula.steps import find_step
-from attention.formula.steps.maps import ALL, formula_of, known, maps_of, of_queries
+from attention.formula.steps.maps import ALL, formula_of, maps_of, repeat_kv, require_previous
 
 if TYPE_CHECKING:
     from attention.formula.axes import Scores
-    from attention.formula.steps.step import Steps
+    from attention.formula.steps.step import LayerView
 
 
-def made(layer: Steps, name: str, head: int | None) -> Tensor:
+def compute_step(layer: LayerView, name: str, head: int | None) -> Tensor:
     """A step, the mask or the bias, for one head [row column] or, with None, for all heads."""
     formula = formula_of(layer)
     if name == "mask":
@@ -33,43 +33,43 @@ def made(layer: Steps, name: str, head: int | None) -> Tensor:
     return find_step(name).compute(layer, head)
 
 
-def survey(layer: Steps) -> Survey:
+def compute_stats(layer: LayerView) -> LayerStats:
     """Statistics of all maps over all heads, and the head outputs; computed in blocks of queries that are not cached."""
     maps, value = maps_of(layer), layer[VALUE]
-    facts: dict[str, Facts] = {}
+    facts: dict[str, StepStats] = {}
     outputs = []
     for head in range(layer.n_heads):
         heads, rows = slice(head, head + 1), []
-        for start in range(0, layer.sizes["query_pos"], ROWS):
+        for start in range(0, layer.sizes["query_pos"], BLOCK_ROWS):
             block = None
             for step in maps:
-                block = step.block(layer, block, heads, slice(start, start + ROWS))
-                block_facts = Facts.of(step, block)
-                facts[step.name] = facts[step.name].and_(block_facts) if step.name in facts else block_facts
-            rows.append(mix_values(known(block), of_queries(layer, value, heads))[0])
+                block = step.resolve_block(layer, block, heads, slice(start, start + BLOCK_ROWS))
+                block_facts = StepStats.of(step, block)
+                facts[step.name] = facts[step.name].merge(block_facts) if step.name in facts else block_facts
+            rows.append(mix_values(require_previous(block), repeat_kv(layer, value, heads))[0])
         outputs.append(torch.cat(rows))
-    return Survey(facts, torch.stack(outputs))
+    return LayerStats(facts, torch.stack(outputs))
 
 
-def part(layer: Steps, names: tuple[str, ...], heads: slice, rows: slice) -> tuple[Scores, ...]:
+def compute_blocks(layer: LayerView, names: tuple[str, ...], heads: slice, rows: slice) -> tuple[Scores, ...]:
     """Blocks of maps for some heads and queries, each [head query_pos key_pos], computed without the cache."""
     blocks = {name: layer.recorded[name][heads, rows] for name in names if name in layer.recorded}
     block = None
     for step in maps_of(layer):
         if len(blocks) == len(names):
             break
-        block = step.block(layer, block, heads, rows)
+        block = step.resolve_block(layer, block, heads, rows)
         if step.name in names:
             blocks[step.name] = block
     return tuple(blocks[name] for name in names)
 
 
-def overflows(layer: Steps, formula: Formula) -> bool:
+def scaling_overflows(layer: LayerView, formula: Formula) -> bool:
     """Whether finite scores become infinite when the formula scales them."""
     divisor, temperature = formula.divisor or 1.0, formula.temperature
     if temperature == 0 or divisor * temperature >= 1:
         return False  # dividing by at least 1 cannot overflow
-    if layer.whole or not layer.has(QUERY):
+    if layer.materialize_all_heads or not layer.has(QUERY):
         scores = layer[SCORES]
     else:  # Cauchy-Schwarz: no score is larger than the product of the norms of its query and key
         scores = (layer[QUERY].norm(dim=-1).amax() * layer[KEY].norm(dim=-1).amax()).flatten()

@@ -57,19 +57,19 @@ class Mask:
         """Notes for pages: a sentence if a custom mask was made for another size."""
         from attention.formula import masks
 
-        if self.kind != "custom" or not self.cells or masks.size(self.cells) == (n_queries, n_keys):
+        if self.kind != "custom" or not self.cells or masks.encoded_size(self.cells) == (n_queries, n_keys):
             return ()
-        rows, columns = masks.size(self.cells)
+        rows, columns = masks.encoded_size(self.cells)
         return (
             f"The custom mask was made for {rows} × {columns} cells, the map is {n_queries} × {n_keys}: cells outside it are visible.",
         )
 
     @property
-    def hides(self) -> bool:
+    def may_hide(self) -> bool:
         """Whether the rule may hide a key."""
         return self.kind not in ("none", "padding") or self.real is not None
 
-    def in_page(self, n_queries: int, n_keys: int) -> dict[str, Any]:
+    def for_page(self, n_queries: int, n_keys: int) -> dict[str, Any]:
         """The rule in the format of kernel.js: {kind, window, prefix, real, bits}.
 
         `real` [key_pos] is 0 for padding; `bits` [query_pos key_pos] has the cells of a custom mask.

@@ -19,12 +19,12 @@ class Rule:
     Attributes:
         visible: the visible cells, from `query_pos` as a column, `key_pos` as a row, and the size.
         size: the field of `attention.formula.mask.Mask` that holds the size; empty for a rule without size.
-        offered: whether the Mask knob offers the rule; otherwise it is only for interventions.
+        in_knob: whether the Mask knob offers the rule; otherwise it is only for interventions.
     """
 
     visible: Callable[[Tensor, Tensor, int], Visible]
     size: str = ""
-    offered: bool = True
+    in_knob: bool = True
 
 
 def causal(query_pos: Tensor, key_pos: Tensor, size: int = 0) -> Visible:
@@ -58,8 +58,8 @@ RULES: dict[str, Rule] = {
     "window": Rule(window, "window"),
     "causal window": Rule(causal_window, "window"),
     "prefix": Rule(prefix, "prefix"),
-    "first": Rule(first, offered=False),
+    "first": Rule(first, in_knob=False),
 }
 """Every rule, by the kind of mask."""
 
-OFFERED = tuple(kind for kind, rule in RULES.items() if rule.offered)
+KNOB_RULES = tuple(kind for kind, rule in RULES.items() if rule.in_knob)

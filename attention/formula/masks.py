@@ -21,7 +21,7 @@ from attention.formula import mask_rules
 if TYPE_CHECKING:
     from attention.formula.axes import Visible
 
-MOST_POSITIONS = 4096  # rows or columns of a custom mask
+MAX_POSITIONS = 4096  # rows or columns of a custom mask
 
 
 def causal(n_queries: int, n_keys: int) -> Visible:
@@ -90,7 +90,7 @@ def all_visible(n_queries: int, n_keys: int) -> Visible:
     return torch.ones(n_queries, n_keys, dtype=torch.bool)
 
 
-def size(cells: str) -> tuple[int, int]:
+def encoded_size(cells: str) -> tuple[int, int]:
     """The numbers of queries and keys of an encoded mask.
 
     Raises:
@@ -105,7 +105,7 @@ def _decode(cells: str) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     try:
         size, _, packed = cells.partition(".")
         rows, columns = (int(n) for n in size.split("x"))
-        if not (1 <= rows <= MOST_POSITIONS and 1 <= columns <= MOST_POSITIONS):
+        if not (1 <= rows <= MAX_POSITIONS and 1 <= columns <= MAX_POSITIONS):
             raise ValueError(size)
         n_bytes = -(-rows * columns // 8)
         # Decompresses at most these bytes, against decompression bombs.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from attention.errors import TextError
 from attention.formula import kept
-from attention.formula.facts import Facts
+from attention.formula.facts import StepStats
 from attention.formula.layer import Layer
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step, find_step
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.formula.config import AttentionConfig
-    from attention.formula.what_if import WhatIf
+    from attention.formula.what_if import Override
 
 _BYTES = re.compile(r"(?:<0x[0-9A-F]{2}>)+")
-SPECIAL = ("show", "hide", "renormalise")
+SPECIAL_TOKEN_MODES = ("show", "hide", "renormalise")
 """Special tokens are shown; or hidden, so that rows sum to less than 1; or hidden, and each row is divided by its sum."""
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class TokenGroups:
     """Groups of adjacent pieces: words.
 
     Attributes:
@@ -40,7 +40,7 @@ class Groups:
     spans: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, tokens: Sequence[str], special: Sequence[bool], words: bool, hide: bool) -> Groups:
+    def of(cls, tokens: Sequence[str], special: Sequence[bool], words: bool, hide: bool) -> TokenGroups:
         """The groups of some tokens.
 
         Args:
@@ -58,7 +58,7 @@ class Groups:
             if hide and special[i]:
                 continue
             may_join = words and spans and spans[-1][1] == i and not special[i] and not special[i - 1]
-            if may_join and goes_on(tokens[i - 1], token, has_hashes):
+            if may_join and continues_word(tokens[i - 1], token, has_hashes):
                 spans[-1][1] = i + 1
             else:
                 spans.append([i, i + 1])
@@ -68,7 +68,7 @@ class Groups:
         return cls(tuple(names), tuple((start, stop) for start, stop in spans))
 
 
-def goes_on(previous: str, token: str, has_hashes: bool) -> bool:
+def continues_word(previous: str, token: str, has_hashes: bool) -> bool:
     """Whether a piece continues the word of the previous piece.
 
     With `has_hashes` (WordPiece), such a piece begins with ##; otherwise (BPE, SentencePiece) with no space.
@@ -86,66 +86,68 @@ class MergedLayer(Layer):
     At?", section 3 (word-level attention).
 
     Attributes:
-        origin: the layer with the original weights.
+        original: the layer with the original weights.
         queries: the groups of its queries; `keys` the groups of its keys.
         renormalised: whether each row is divided by its sum.
     """
 
-    origin: Layer = field(default_factory=Layer)
-    queries: Groups = Groups((), ())
-    keys: Groups = Groups((), ())
+    original: Layer = field(default_factory=Layer)
+    queries: TokenGroups = TokenGroups((), ())
+    keys: TokenGroups = TokenGroups((), ())
     renormalised: bool = False
 
     @property
-    def inner(self) -> Layer:
+    def wrapped(self) -> Layer:
         """The layer with the original weights."""
-        return self.origin
+        return self.original
 
     @cached_property
     def sizes(self) -> dict[str, int]:
         """The length of each axis."""
-        return {"query_pos": len(self.queries.names), "key_pos": len(self.keys.names), "head": self.origin.n_heads}
+        return {"query_pos": len(self.queries.names), "key_pos": len(self.keys.names), "head": self.original.n_heads}
 
     def has(self, name: str) -> bool:
         """Whether the layer has a step: only the weights, if the original layer has them."""
-        return name == WEIGHTS and self.origin.has(name)
+        return name == WEIGHTS and self.original.has(name)
 
-    def turned(self, config: AttentionConfig | WhatIf) -> MergedLayer:
+    def with_config(self, config: AttentionConfig | Override) -> MergedLayer:
         """The merged weights of the original layer with `config`."""
-        origin = self.origin.turned(config)
-        return self if origin is self.origin else replace(self, origin=origin)
+        origin = self.original.with_config(config)
+        return self if origin is self.original else replace(self, original=origin)
 
-    def part(self, *names: str, heads: slice = slice(None), rows: slice = slice(None)) -> tuple[Tensor, ...]:
+    def blocks(self, *names: str, heads: slice = slice(None), rows: slice = slice(None)) -> tuple[Tensor, ...]:
         """Blocks of the weights, each [head query_pos key_pos], computed without the cache."""
         for name in names:
             self._check(name)
         spans = self.queries.spans[rows]
-        weights = self.origin.part(WEIGHTS, heads=heads, rows=slice(spans[0][0], spans[-1][1]))[0] if spans else None
+        weights = (
+            self.original.blocks(WEIGHTS, heads=heads, rows=slice(spans[0][0], spans[-1][1]))[0] if spans else None
+        )
         assert weights is not None
         return (self._aggregate(weights, spans),) * len(names)
 
-    def facts(self, name: str) -> Facts:
+    def stats(self, name: str) -> StepStats:
         """Statistics of the weights over all heads."""
         self._check(name)
         step = find_step(name)
 
-        def compute() -> Facts:
-            blocks = (self.part(name, heads=slice(head, head + 1))[0] for head in range(self.n_heads))
-            return reduce(Facts.and_, (Facts.of(step, block) for block in blocks))
+        def compute() -> StepStats:
+            blocks = (self.blocks(name, heads=slice(head, head + 1))[0] for head in range(self.n_heads))
+            return reduce(StepStats.merge, (StepStats.of(step, block) for block in blocks))
 
-        return kept.matrix(self.number, ("facts", name), self.origin.formula, compute)
+        return kept.memoize(self.uid, ("facts", name), self.original.formula, compute)
 
     def formula_of(self, step: Step) -> str:
         """A description of the merging, for the figure."""
-        return self.told[step.name]
+        return self.provenance[step.name]
 
     def _compute(self, name: str, head: int | None) -> Tensor:
         def compute() -> Tensor:
-            weights = self.origin[name] if head is None else self.origin.matrix(name, head)
+            weights = self.original[name] if head is None else self.original.matrix(name, head)
             spans = self.queries.spans
             return self._aggregate(weights[..., spans[0][0] : spans[-1][1], :], spans)
 
-        return kept.matrix(self.number, (name, head), self.origin.formula, compute)
+        return kept.memoize(self.uid, (name, head), self.original.formula, compute)
 
     def _aggregate(self, weights: Tensor, spans: Sequence[tuple[int, int]]) -> Tensor:
         """Merged rows of weights [… query_pos key_pos]; the first row is the start of the first span."""
@@ -161,7 +163,7 @@ class MergedLayer(Layer):
         return torch.where(sums > 0, result / sums.clamp_min(torch.finfo(result.dtype).tiny), result)
 
 
-def merged(layer: Layer, special: Sequence[str], words: bool, mode: str) -> Layer:
+def merge_tokens(layer: Layer, special: Sequence[str], words: bool, mode: str) -> Layer:
     """A layer with pieces merged into words, and special tokens shown, hidden, or hidden with renormalized rows.
 
     Args:
@@ -176,7 +178,7 @@ def merged(layer: Layer, special: Sequence[str], words: bool, mode: str) -> Laye
     if not words and mode == "show":
         return layer
     queries, keys = (
-        Groups.of(tokens, [token in special for token in tokens], words, mode != "show")
+        TokenGroups.of(tokens, [token in special for token in tokens], words, mode != "show")
         for tokens in (layer.tokens, layer.key_tokens)
     )
     changes = ["pieces merged into words: A summed over keys, averaged over queries"] if words else []
@@ -184,8 +186,8 @@ def merged(layer: Layer, special: Sequence[str], words: bool, mode: str) -> Laye
     changes += ["each row divided by its sum"] if mode == "renormalise" else []
     provenance = ", ".join(changes)
     return MergedLayer(
-        layer.name, queries.names, keys.names, told={WEIGHTS: provenance[0].upper() + provenance[1:]}, whole=layer.whole,
-        origin=layer, queries=queries, keys=keys, renormalised=mode == "renormalise",
+        layer.name, queries.names, keys.names, provenance={WEIGHTS: provenance[0].upper() + provenance[1:]}, materialize_all_heads=layer.materialize_all_heads,
+        original=layer, queries=queries, keys=keys, renormalised=mode == "renormalise",
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ class Positions:
         paper: its source.
         rotary: the base of the angles by which queries and keys are rotated; None: they are not rotated.
         bias: the bias added to the scores, one of `attention.formula.biases.BIASES`; empty: none.
-        adds: whether it is added to the embeddings.
+        is_added: whether it is added to the embeddings.
     """
 
     name: str = "none"
@@ -33,14 +33,14 @@ class Positions:
     paper: str = ""
     rotary: float | None = None
     bias: str = ""
-    adds: bool = False
+    is_added: bool = False
 
-    def added(self, n_positions: int, d_model: int, seed: int) -> Rows | None:
+    def encoding(self, n_positions: int, d_model: int, seed: int) -> Rows | None:
         """The rows added to the embeddings, [pos d_model]; None if nothing is added."""
         return None
 
     def python(self, count: str, target: str) -> list[str]:
-        """Lines of Python that compute `added` for `count` positions into `target`; they need `d_model`, and for random rows `generator`."""
+        """Lines of Python that compute `encoding` for `count` positions into `target`; they need `d_model`, and for random rows `generator`."""
         raise NotImplementedError(f"{self.name} has no python: write the lines that compute its rows.")
 
 
@@ -48,7 +48,7 @@ class Positions:
 class Sinusoidal(Positions):
     """Sines and cosines of the position at decreasing frequencies."""
 
-    def added(self, n_positions: int, d_model: int, seed: int) -> Rows:
+    def encoding(self, n_positions: int, d_model: int, seed: int) -> Rows:
         """`sinusoidal`; independent of the seed."""
         return sinusoidal(n_positions, d_model)
 
@@ -61,7 +61,7 @@ class Sinusoidal(Positions):
 class Learned(Positions):
     """A row for each position, which models learn; here the rows are random, from the seed."""
 
-    def added(self, n_positions: int, d_model: int, seed: int) -> Rows:
+    def encoding(self, n_positions: int, d_model: int, seed: int) -> Rows:
         """Random rows, each from its own generator, so that a longer text begins with the rows of a shorter one."""
         import torch
 
@@ -84,13 +84,13 @@ POSITIONS: dict[str, Positions] = {
             "sinusoidal",
             "Sines and cosines of the position are added to each embedding, so that order matters. Used in the first transformer.",
             "Vaswani et al. 2017, Attention Is All You Need, section 3.5",
-            adds=True,
+            is_added=True,
         ),
         Learned(
             "learned",
             "A row for each position is added to the embedding. Models learn it; here it is random, from the seed. Used in BERT and GPT-2.",
             "Gehring et al. 2017, Convolutional Sequence to Sequence Learning, section 3.1",
-            adds=True,
+            is_added=True,
         ),
         Positions(
             "rope",
@@ -130,7 +130,7 @@ def sinusoidal(n_positions: int, d_model: int) -> Rows:
     return torch.where(columns % 2 == 0, angle.sin(), angle.cos()).float()
 
 
-def rotated(rows: HeadRows, base: float) -> HeadRows:
+def rotate(rows: HeadRows, base: float) -> HeadRows:
     """Queries or keys rotated by their positions: columns i and i + d_k/2 are a pair, rotated by pos / base^(2i/d_k).
 
     Source: Su et al. 2021, "RoFormer", equation 34, in the half-split layout of Llama.
@@ -144,6 +144,6 @@ def rotated(rows: HeadRows, base: float) -> HeadRows:
     return torch.cat(pair, dim=-1).to(rows.dtype)
 
 
-def partner(column: int, d_k: int) -> int:
+def paired_column(column: int, d_k: int) -> int:
     """The other column of a rotated pair."""
     return (column + d_k // 2) % d_k

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-LIKELIEST = 10
+TOP_K = 10
 """The number of likeliest tokens that a prediction lists."""
-MOST_GENERATED = 32
+MAX_NEW_TOKENS = 32
 """The maximal number of tokens that a model generates."""
 
 
@@ -22,40 +22,40 @@ class Prediction:
     Attributes:
         position: the position whose hidden state predicts: the one before the next token, or that of a mask token.
         before: the token at that position.
-        row: the logit of every token, [vocabulary].
+        all_logits: the logit of every token, [vocabulary].
         ids: ids of the likeliest tokens, the likeliest first.
         tokens: these tokens as text.
-        fills: whether the prediction fills this position, as in masked models; otherwise it is about the next position.
+        fills_mask: whether the prediction fills this position, as in masked models; otherwise it is about the next position.
     """
 
     position: int
     before: str
-    row: Tensor
+    all_logits: Tensor
     ids: tuple[int, ...]
     tokens: tuple[str, ...]
-    fills: bool = False
+    fills_mask: bool = False
 
     @cached_property
-    def log_row(self) -> Tensor:
+    def all_log_probabilities(self) -> Tensor:
         """The logarithm of every token's probability, [vocabulary], in double precision."""
-        return self.row.double().log_softmax(-1)
+        return self.all_logits.double().log_softmax(-1)
 
     @property
     def logits(self) -> tuple[float, ...]:
         """Logits of the likeliest tokens."""
-        return tuple(self.row[list(self.ids)].tolist())
+        return tuple(self.all_logits[list(self.ids)].tolist())
 
     @property
     def log_probabilities(self) -> tuple[float, ...]:
         """Natural logarithms of the probabilities of the likeliest tokens."""
-        return tuple(self.log_row[list(self.ids)].tolist())
+        return tuple(self.all_log_probabilities[list(self.ids)].tolist())
 
     @property
     def probabilities(self) -> tuple[float, ...]:
         """Probabilities of the likeliest tokens: the softmax is over the whole vocabulary."""
-        return tuple(self.log_row[list(self.ids)].exp().tolist())
+        return tuple(self.all_log_probabilities[list(self.ids)].exp().tolist())
 
     @property
     def nbytes(self) -> int:
         """Bytes of the logits, and of the log-probabilities that are computed on access."""
-        return int(self.row.nbytes) * 3
+        return int(self.all_logits.nbytes) * 3

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 
-def in_url(value: Any) -> str:
+def to_text(value: Any) -> str:
     """A knob's value as the text in a URL or a state file."""
     if value is None:
         return ""
@@ -27,7 +27,7 @@ class Range:
         """The accepted values, as words that follow "is"."""
         raise NotImplementedError
 
-    def takes(self, value: object) -> bool:
+    def accepts(self, value: object) -> bool:
         """Whether the range accepts `value`."""
         raise NotImplementedError
 
@@ -43,13 +43,13 @@ class Range:
         """The accepted value nearest to `value`; `value` itself if the range has no order."""
         return value
 
-    def within(self, limits: Mapping[str, int]) -> Range:
+    def narrowed(self, limits: Mapping[str, int]) -> Range:
         """The range narrowed by the operator's `limits`."""
         return self
 
-    def refused(self, text: str, default: Any) -> tuple[Any, str]:
+    def replacement(self, text: str, default: Any) -> tuple[Any, str]:
         """The value to use instead of a refused text, and words: the accepted values and the value used."""
-        return default, f"{self.expected}: {in_url(default) or 'the default'} is used"
+        return default, f"{self.expected}: {to_text(default) or 'the default'} is used"
 
 
 @dataclass(frozen=True)
@@ -59,24 +59,24 @@ class Choice(Range):
     Attributes:
         options: the values.
         names: their labels on pages; empty: the values themselves.
-        scale: whether a page shows a slider of the options.
+        is_slider: whether a page shows a slider of the options.
         words: a description of each option, which pages show for an option that is not the default.
     """
 
     options: tuple[Any, ...]
     names: tuple[str, ...] = ()
-    scale: bool = False
+    is_slider: bool = False
     words: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def expected(self) -> str:
-        return f"one of {', '.join(map(in_url, self.options))}"
+        return f"one of {', '.join(map(to_text, self.options))}"
 
-    def takes(self, value: object) -> bool:
+    def accepts(self, value: object) -> bool:
         return value in self.options
 
     def read(self, text: str) -> Any:
-        by_text = {in_url(option): option for option in self.options}
+        by_text = {to_text(option): option for option in self.options}
         if text not in by_text:
             raise ValueError(text)
         return by_text[text]
@@ -91,7 +91,7 @@ class Switch(Range):
 
     expected = "true or false"
 
-    def takes(self, value: object) -> bool:
+    def accepts(self, value: object) -> bool:
         return isinstance(value, bool)
 
     def read(self, text: str) -> bool:
@@ -111,21 +111,21 @@ class _Between(Range):
         """Whether there is an upper bound."""
         return self.high < math.inf
 
-    def takes(self, value: object) -> bool:
+    def accepts(self, value: object) -> bool:
         if value is None:
             return self.optional
         return isinstance(value, int | float) and not isinstance(value, bool) and self.low <= value <= self.high
 
     def read(self, text: str) -> Any:
         value = None if self.optional and not text else self._number(text)
-        if not self.takes(value):
+        if not self.accepts(value):
             raise ValueError(text)
         return value
 
     def nearest(self, value: Any) -> Any:
         return value if value is None else min(max(value, self.low), self.high)
 
-    def within(self, limits: Mapping[str, int]) -> Range:
+    def narrowed(self, limits: Mapping[str, int]) -> Range:
         return replace(self, high=min(self.high, limits[self.limit])) if self.limit else self
 
     def _number(self, text: str) -> float:
@@ -133,7 +133,7 @@ class _Between(Range):
 
 
 @dataclass(frozen=True)
-class Whole(_Between):
+class Integer(_Between):
     """A whole number; `step` is the increment of the spinner."""
 
     step: int = field(default=1, kw_only=True)
@@ -146,8 +146,8 @@ class Whole(_Between):
             f"of at least {self.low}" if not self.bounded else f"from {self.low} to {self.high}"
         )
 
-    def takes(self, value: object) -> bool:
-        return super().takes(value) and not isinstance(value, float)
+    def accepts(self, value: object) -> bool:
+        return super().accepts(value) and not isinstance(value, float)
 
     def _number(self, text: str) -> int:
         try:
@@ -161,69 +161,69 @@ class Whole(_Between):
 
 @dataclass(frozen=True)
 class Real(_Between):
-    """A number; `means` explains the two ends."""
+    """A number; `end_meanings` explains the two ends."""
 
-    means: tuple[str, str] = ("", "")
+    end_meanings: tuple[str, str] = ("", "")
 
     @property
     def expected(self) -> str:
         low, high = (f"{end:g}" if end < math.inf else "infinity" for end in (self.low, self.high))
-        first, last = (meaning and f" ({meaning})" for meaning in self.means)
+        first, last = (meaning and f" ({meaning})" for meaning in self.end_meanings)
         return f"a number from {low}{first} to {high}{last}"
 
 
 @dataclass(frozen=True)
 class Text(Range):
-    """A text of up to `longest` characters (None: any number), edited in a field of `lines`."""
+    """A text of up to `max_length` characters (None: any number), edited in a field of `lines`."""
 
-    longest: int | None = None
+    max_length: int | None = None
     lines: int = 1
 
     @property
     def expected(self) -> str:
-        return "a text" if self.longest is None else f"up to {self.longest:,} characters"
+        return "a text" if self.max_length is None else f"up to {self.max_length:,} characters"
 
-    def takes(self, value: object) -> bool:
-        return isinstance(value, str) and (self.longest is None or len(value) <= self.longest)
+    def accepts(self, value: object) -> bool:
+        return isinstance(value, str) and (self.max_length is None or len(value) <= self.max_length)
 
     def read(self, text: str) -> str:
-        if not self.takes(text):
+        if not self.accepts(text):
             raise ValueError(text)
         return text
 
     def nearest(self, value: Any) -> Any:
-        return value[: self.longest]
+        return value[: self.max_length]
 
-    def within(self, limits: Mapping[str, int]) -> Range:
-        return replace(self, longest=limits[self.limit]) if self.limit else self
+    def narrowed(self, limits: Mapping[str, int]) -> Range:
+        return replace(self, max_length=limits[self.limit]) if self.limit else self
 
-    def refused(self, text: str, default: Any) -> tuple[Any, str]:
+    def replacement(self, text: str, default: Any) -> tuple[Any, str]:
         """The beginning of the text, and words about the accepted length."""
-        return self.nearest(text), f"{self.expected}: the first {self.longest:,} are used"
+        return self.nearest(text), f"{self.expected}: the first {self.max_length:,} are used"
 
 
 @dataclass(frozen=True)
-class Coded(Text):
-    """A text that encodes a value. A text that cannot be decoded is replaced by the default; `instead` describes that."""
+class EncodedText(Text):
+    """A text that encodes a value. A text that cannot be decoded is replaced by the default; `replacement_words` describes that."""
 
-    instead: ClassVar[str]
+    replacement_words: ClassVar[str]
 
     def nearest(self, value: Any) -> Any:
-        return value if self.takes(value) else ""
+        return value if self.accepts(value) else ""
 
-    def refused(self, text: str, default: Any) -> tuple[Any, str]:
-        return default, f"{self.expected}: {self.instead}"
+    def replacement(self, text: str, default: Any) -> tuple[Any, str]:
+        return default, f"{self.expected}: {self.replacement_words}"
 
 
 @dataclass(frozen=True)
-class Places(Coded):
+class PositionList(EncodedText):
     """Positions, separated by dots, such as 5.12; an empty text is no position."""
 
     expected = "positions with dots between them, such as 5.12"
-    instead = "the default is used"
+    replacement_words = "the default is used"
 
-    def takes(self, value: object) -> bool:
-        return super().takes(value) and re.fullmatch(r"(\d{1,5}(\.\d{1,5})*)?", str(value), re.ASCII) is not None
+    def accepts(self, value: object) -> bool:
+        return super().accepts(value) and re.fullmatch(r"(\d{1,5}(\.\d{1,5})*)?", str(value), re.ASCII) is not None
 
     @staticmethod
     def of(text: str) -> tuple[int, ...]:
@@ -232,7 +232,7 @@ class Places(Coded):
 
 
 @dataclass(frozen=True)
-class Named(Text):
-    """A name: one of those in `there`, or another one that the user types."""
+class NameOrText(Text):
+    """A name: one of `options`, or another one that the user types."""
 
-    there: tuple[str, ...] = field(default=(), kw_only=True)
+    options: tuple[str, ...] = field(default=(), kw_only=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from attention.formula import names
 from attention.formula.inline import inlined
-from attention.formula.work import E_co, Work
-from attention.printed import Arithmetic, Printed, factor, number, product, quotient
+from attention.formula.work import E_co, ExplanationBuilding
+from attention.printed import Arithmetic, Printed, bracketed, number, product, quotient
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attention.formula.cell import Cell
 
 
-ROWS = 256  # rows per block of a large product: a block fits into the processor's cache
+BLOCK_ROWS = 256  # rows per block of a large product: a block fits into the processor's cache
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Score:
         words: its effect and the models that use it, in a sentence.
         paper: its source.
         formula: plain text; `scaled` is the formula of the scaled scores.
-        how: the kind of arithmetic of a cell.
-        told: the explanation of a cell, with {row} and {column}.
+        arithmetic: the kind of arithmetic of a cell.
+        cell_words: the explanation of a cell, with {row} and {column}.
         parameter: the layer's parameter that it needs beside Q and K; empty: none.
         in_page: whether kernel.js has it, under this name.
     """
@@ -42,8 +42,8 @@ class Score:
     paper: str = "Vaswani et al. 2017, Attention Is All You Need, equation 1"
     formula: str = "Q Kᵀ"
     scaled: str = "S / (√d_k · temperature)"
-    how: Literal["product", "cosine", "additive"] = "product"
-    told: str = "The dot product of query {row} and key {column}: how well they match."
+    arithmetic: Literal["product", "cosine", "additive"] = "product"
+    cell_words: str = "The dot product of query {row} and key {column}: how well they match."
     parameter: str = ""
     in_page: bool = True
 
@@ -60,7 +60,7 @@ class Score:
         product = f"{dot}({query}, {key}.mT)" if dot else f"{query} @ {key}.mT"
         return [f"{names.SCORES} = {product}  # [head query_pos key_pos]"]
 
-    def explain(self, work: Work[E_co], left: str, right: str) -> E_co:
+    def explain(self, work: ExplanationBuilding[E_co], left: str, right: str) -> E_co:
         """The arithmetic of a score of rows of the steps `left` and `right`, if it is not a dot product."""
         raise NotImplementedError(f"{self.name} has no explain: write the arithmetic of a cell.")
 
@@ -77,8 +77,8 @@ class Cosine(Score):
     paper: str = "Henry et al. 2020, Query-Key Normalization for Transformers, equation 2"
     formula: str = "Q Kᵀ / (|Q| |K|)"
     scaled: str = "S · √d_k / temperature"
-    how: Literal["product", "cosine", "additive"] = "cosine"
-    told: str = (
+    arithmetic: Literal["product", "cosine", "additive"] = "cosine"
+    cell_words: str = (
         "The cosine of the angle between query {row} and key {column}: their dot product, divided by both lengths."
     )
 
@@ -96,16 +96,16 @@ class Cosine(Score):
         """Lines that compute `scores`."""
         return inlined(Cosine.scores, names.SCORES, query=query, key=key, times="torch.matmul")
 
-    def explain(self, work: Work[E_co], left: str, right: str) -> E_co:
+    def explain(self, work: ExplanationBuilding[E_co], left: str, right: str) -> E_co:
         """The arithmetic of a cosine: the dot product, divided by both lengths."""
         row, column = work.cell.row, work.cell.column
-        words = self.told.format(row=row, column=column)
+        words = self.cell_words.format(row=row, column=column)
         query, key = work.row_of(left, row).double().tolist(), work.row_of(right, column).double().tolist()
         cells = work.cell_of(left, row, 0), work.cell_of(right, column, 0)
         dot = math.fsum(a * b for a, b in zip(query, key, strict=True))
         lengths = math.hypot(*query), math.hypot(*key)
         if not math.prod(lengths):
-            return work.stated(0.0, f"{words} One of them is a zero vector.", "one of them is a zero vector", cells)
+            return work.from_claim(0.0, f"{words} One of them is a zero vector.", "one of them is a zero vector", cells)
 
         def line(digits: int) -> Printed:
             return quotient(number(dot, digits), product(*lengths, digits))
@@ -114,10 +114,10 @@ class Cosine(Score):
             denominator = product(*lengths, digits)
             return quotient(number(dot, digits), Printed(denominator.tex, f"({denominator.text})", denominator.value))
 
-        numerator = rf"\sum_i {work.symbol(left, row, 'i')}\, {work.symbol(right, column, 'i')}"
+        numerator = rf"\sum_i {work.element_tex(left, row, 'i')}\, {work.element_tex(right, column, 'i')}"
         tex = rf"\frac{{{numerator}}}{{\lVert Q_{{{row}}} \rVert \, \lVert K_{{{column}}} \rVert}}"
         values = [dot, math.prod(lengths)]
-        return work.made(Arithmetic(tex, [line], [short], words, values, "quotient"), cells)
+        return work.from_arithmetic(Arithmetic(tex, [line], [short], words, values, "quotient"), cells)
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class Additive(Score):
     )
     formula: str = "w_S · tanh(Q + K)"
     scaled: str = "S / temperature"
-    how: Literal["product", "cosine", "additive"] = "additive"
-    told: str = "The sum over columns of tanh(query {row} + key {column}), weighted by w_S."
+    arithmetic: Literal["product", "cosine", "additive"] = "additive"
+    cell_words: str = "The sum over columns of tanh(query {row} + key {column}), weighted by w_S."
     parameter: str = "w_s"
 
     def divisor(self, d_k: int) -> float:
@@ -149,7 +149,7 @@ class Additive(Score):
         assert weights is not None
         scores = query.new_empty(*query.shape[:-1], key.shape[-2])
         # Blocks of query rows, column by column, need no tensor with a fourth axis.
-        block_rows = max(1, ROWS * ROWS // max(1, key.shape[-2]))
+        block_rows = max(1, BLOCK_ROWS * BLOCK_ROWS // max(1, key.shape[-2]))
         for start in range(0, query.shape[-2], block_rows):
             rows = query[:, start : start + block_rows].double()
             total = torch.zeros(*rows.shape[:-1], key.shape[-2], dtype=torch.float64)
@@ -159,7 +159,7 @@ class Additive(Score):
             scores[:, start : start + block_rows] = total
         return scores
 
-    def explain(self, work: Work[E_co], left: str, right: str) -> E_co:
+    def explain(self, work: ExplanationBuilding[E_co], left: str, right: str) -> E_co:
         """The arithmetic of an additive score: a weighted tanh for each column."""
         row, column = work.cell.row, work.cell.column
         query, key = work.row_of(left, row).double().tolist(), work.row_of(right, column).double().tolist()
@@ -167,16 +167,16 @@ class Additive(Score):
         sums = [a + b for a, b in zip(query, key, strict=True)]
 
         def piece(i: int, digits: int) -> Printed:
-            weight, inside = factor(weights[i], digits), number(sums[i], digits)
+            weight, inside = bracketed(weights[i], digits), number(sums[i], digits)
             value = weight.value * Decimal(math.tanh(float(inside.value)))
             return Printed(rf"{weight.tex} \cdot \tanh({inside.tex})", f"{weight.text}·tanh({inside.text})", value)
 
         def back(i: int) -> tuple[Cell, ...]:
             return work.cell_of(left, row, i), work.cell_of(right, column, i)
 
-        tex = rf"\sum_i w_{{S,i}} \tanh({work.symbol(left, row, 'i')} + {work.symbol(right, column, 'i')})"
+        tex = rf"\sum_i w_{{S,i}} \tanh({work.element_tex(left, row, 'i')} + {work.element_tex(right, column, 'i')})"
         values = [weight * math.tanh(total) for weight, total in zip(weights, sums, strict=True)]
-        return work.summed(values, piece, tex, self.told.format(row=row, column=column), back)
+        return work.from_sum(values, piece, tex, self.cell_words.format(row=row, column=column), back)
 
     def python(self, query: str, key: str, dot: str) -> list[str]:
         """Lines of Python that compute `scores` without blocks of rows."""
@@ -203,7 +203,7 @@ def times(left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
     """
     # Blocks of rows: the doubles of a large product would go through memory twice.
     result, right = left.new_empty(*left.shape[:-1], right.shape[-1]), right.double()
-    for start in range(0, left.shape[-2], ROWS):
-        rows = left[..., start : start + ROWS, :].double() @ right
-        result[..., start : start + ROWS, :] = rows if plus is None else rows + plus.double()
+    for start in range(0, left.shape[-2], BLOCK_ROWS):
+        rows = left[..., start : start + BLOCK_ROWS, :].double() @ right
+        result[..., start : start + BLOCK_ROWS, :] = rows if plus is None else rows + plus.double()
     return result

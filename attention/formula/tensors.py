@@ -21,7 +21,7 @@ class Tensors(Protocol):
         """The number of heads of the queries."""
 
     @property
-    def number(self) -> int:
+    def uid(self) -> int:
         """Unique id of the recorded tensors (a cache key)."""
 
     def __getitem__(self, name: str, /) -> Tensor:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from attention.formula.config import AttentionConfig
     from attention.formula.prediction import Prediction
-    from attention.formula.what_if import WhatIf
+    from attention.formula.what_if import Override
 
 _SHOWN_TEXT = 80  # characters of the text in a repr
 _SHOWN_LAYERS = 6
@@ -37,7 +37,7 @@ class Trace:
         input_tokens: the tokens that the model reads and predicts in: subword pieces, with special tokens.
         continuation: the tokens with which the model continues, if the text is shown without them.
         changes: a sentence for each intervention inside the model; empty without interventions.
-        about: a line to show beside the numbers, such as that the model is a 4-bit version.
+        caption: a line to show beside the numbers, such as that the model is a 4-bit version.
 
     Raises:
         ShapeError: the number of tokens differs from the number of rows, or that of key tokens from the columns.
@@ -49,12 +49,12 @@ class Trace:
     random: bool = False
     notes: tuple[str, ...] = ()
     predictions: tuple[Prediction, ...] = ()
-    unpredicted: str = ""
+    no_prediction_reason: str = ""
     vectors: Tensor | None = None
-    read: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
+    input_tokens: tuple[str, ...] = ()
+    continuation: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    about: str = ""
+    caption: str = ""
 
     def __post_init__(self) -> None:
         if not self.key_tokens:
@@ -74,7 +74,7 @@ class Trace:
     @property
     def generated(self) -> int:
         """The number of tokens at the end of the text that the model generated."""
-        return sum(isinstance(token, Generated) for token in self.read)
+        return sum(isinstance(token, Generated) for token in self.input_tokens)
 
     @property
     def nbytes(self) -> int:
@@ -96,8 +96,8 @@ class Trace:
         check_index("layers", index, len(self.layers))
         return self.layers[index]
 
-    def turned(self, config: AttentionConfig | WhatIf) -> Trace:
+    def with_config(self, config: AttentionConfig | Override) -> Trace:
         """The trace with the values of `config` for the knobs after the scores; its steps are recomputed on access."""
-        layers = tuple(layer.turned(config) for layer in self.layers)
-        notes = config.hiding.notes(len(self.tokens), len(self.key_tokens))
+        layers = tuple(layer.with_config(config) for layer in self.layers)
+        notes = config.mask_rule.notes(len(self.tokens), len(self.key_tokens))
         return replace(self, layers=layers, notes=(*self.notes, *notes))

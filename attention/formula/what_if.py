@@ -11,19 +11,19 @@ from attention.formula.knobs import knobs_of
 from attention.formula.mask import Mask
 from attention.formula.ranges import Choice
 
-OWN = "own"
+SOURCE_MASK = "own"
 """The value of `mask` that stands for the source's mask."""
 
 
 def _knob_of_config(name: str, **changes: Any) -> Any:
     """A field that repeats a knob of `AttentionConfig` for the sources with their own formula, with `changes`."""
     declaration = next(knob for knob in config.KNOBS if knob.name == name)
-    knob = replace(declaration, name="", sources=config.BRING_THEIR_OWN, **changes)
+    knob = replace(declaration, name="", sources=config.SOURCES_WITH_FORMULA, **changes)
     return field(default=knob.default, metadata={"knob": knob})
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class Override:
     """Overrides of a source's knobs after the scores (what if); with the defaults every number is the source's.
 
     Cap, bias, normalizer, sinks and dropout cannot be overridden.
@@ -42,7 +42,7 @@ class WhatIf:
     """
 
     mask: str = _knob_of_config(
-        "mask", default=OWN, range=Choice((OWN, *(mask for mask in config.MASKS if mask != "padding")))
+        "mask", default=SOURCE_MASK, range=Choice((SOURCE_MASK, *(mask for mask in config.MASKS if mask != "padding")))
     )
     window: int = _knob_of_config("window")
     prefix: int = _knob_of_config("prefix")
@@ -55,19 +55,19 @@ class WhatIf:
             knob.check(getattr(self, knob.name))
 
     @property
-    def hiding(self) -> Mask:
+    def mask_rule(self) -> Mask:
         """The mask with the sizes that its kind needs; "none" for the source's mask."""
         return Mask(
-            "none" if self.mask == OWN else self.mask,
+            "none" if self.mask == SOURCE_MASK else self.mask,
             self.window if "window" in self.mask else 0,
             self.prefix if self.mask == "prefix" else 0,
             self.cells if self.mask == "custom" else "",
         )
 
-    def only(self, names: Iterable[str]) -> WhatIf:
+    def restricted_to(self, names: Iterable[str]) -> Override:
         """The overrides of some knobs, the other knobs at their defaults."""
-        return WhatIf(**{name: getattr(self, name) for name in names})
+        return Override(**{name: getattr(self, name) for name in names})
 
 
-KNOBS = knobs_of(WhatIf)
+KNOBS = knobs_of(Override)
 """The knobs of `Override`, in the order of its fields."""

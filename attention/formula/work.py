@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 E_co = TypeVar("E_co", covariant=True)
 
 
-class Work(Protocol[E_co]):
+class ExplanationBuilding(Protocol[E_co]):
     """One cell of one step of a layer, its number, and functions that explain it.
 
     The result of an explanation is compared with the number; if they differ, the number is explained as recorded.
@@ -36,18 +36,18 @@ class Work(Protocol[E_co]):
     def as_recorded(self, words: str = "") -> E_co:
         """An explanation without arithmetic: the number was recorded."""
 
-    def stated(
+    def from_claim(
         self, claim: float, words: str, why: str = "", came_from: tuple[Cell, ...] = (), right_sides: Sequence[str] = ()
     ) -> E_co:
         """An explanation without arithmetic: why the number is `claim`."""
 
-    def copied(self, name: str, row: int, column: int, words: str, why: str) -> E_co:
+    def from_copy(self, name: str, row: int, column: int, words: str, why: str) -> E_co:
         """An explanation of a number that is copied from an earlier step or a parameter."""
 
-    def made(self, work: Arithmetic, came_from: tuple[Cell, ...] = ()) -> E_co:
+    def from_arithmetic(self, work: Arithmetic, came_from: tuple[Cell, ...] = ()) -> E_co:
         """An explanation by arithmetic; `came_from` are the cells of its operands."""
 
-    def summed(
+    def from_sum(
         self,
         values: list[float],
         piece: Callable[[int, int], Printed],
@@ -70,8 +70,8 @@ class Work(Protocol[E_co]):
     def cell_of(self, name: str, row: int, column: int, head: int | None = None) -> Cell:
         """The address of a number of another step; `head` None: the cell's head."""
 
-    def symbol(self, name: str, row: object, column: object) -> str:
+    def element_tex(self, name: str, row: object, column: object) -> str:
         """A number of a step or parameter as LaTeX."""
 
-    def at(self, row: object, column: object) -> str:
+    def indices_tex(self, row: object, column: object) -> str:
         """The indices of a cell of this step as LaTeX."""

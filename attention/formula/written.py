@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from attention.errors import ConfigError
 from attention.formula.biases import BIASES
 from attention.formula.config import KNOBS, MASKS
-from attention.formula.dropping import Dropping, GivenDropping
+from attention.formula.dropping import Dropout, ProvidedDropout
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
-from attention.formula.name_aliases import current_name, with_current_names
-from attention.formula.ranges import Choice, Switch, Whole
+from attention.formula.name_aliases import with_current_names
+from attention.formula.ranges import Choice, Integer, Switch
 from attention.formula.scores import SCORES
 from attention.formula.shares import SHARES
 
@@ -25,17 +25,17 @@ _LARGEST = 1e300
 _BITS = {True: "1", False: "0"}
 
 
-def written(formula: Formula) -> dict[str, Any]:
+def to_json(formula: Formula) -> dict[str, Any]:
     """The formula as JSON values; `mask.real` is a text of ones and zeros, and infinity is the text "inf"."""
     values = asdict(replace(formula, heads=()))
-    del values["heads"], values["by_hand"]  # the recorded numbers already include the edits
+    del values["heads"], values["head_edits"]  # the recorded numbers already include the edits
     if formula.mask is not None and formula.mask.real is not None:
         values["mask"]["real"] = "".join(map(_BITS.__getitem__, formula.mask.real))
-    values["dropping"]["given"] = formula.dropping.given
-    return {current_name(name): "inf" if value == math.inf else value for name, value in values.items()}
+    values["dropping"]["given"] = formula.dropping.is_provided
+    return {name: "inf" if value == math.inf else value for name, value in values.items()}
 
 
-def read(exported: object) -> Formula:
+def from_json(exported: object) -> Formula:
     """The formula of the values that `written` returned.
 
     Raises:
@@ -54,10 +54,9 @@ def read(exported: object) -> Formula:
         real = mask.get("real")
         values["mask"] = Mask(**{**mask, "real": None if real is None else tuple(bit == "1" for bit in real)})
     if dropping := values.pop("dropping", None):
-        kind = GivenDropping if dropping.get("given") else Dropping
+        kind = ProvidedDropout if dropping.get("given") else Dropout
         values["dropping"] = kind(**{name: value for name, value in dropping.items() if name != "given"})
-    attributes = {current_name(field.name): field.name for field in fields(Formula)}
-    return Formula(**{attributes[name]: value for name, value in values.items()})
+    return Formula(**values)
 
 
 def _positive(value: Any) -> bool:
@@ -70,7 +69,7 @@ def _bits(value: Any) -> bool:
 
 def _knob(name: str) -> Check:
     """The check of a knob."""
-    return next(knob.range.takes for knob in KNOBS if knob.name == name)
+    return next(knob.range.accepts for knob in KNOBS if knob.name == name)
 
 
 def _fields(**checks: Check) -> Check:
@@ -85,17 +84,21 @@ def _fields(**checks: Check) -> Check:
 
 
 _CHECKS: dict[str, Check] = {
-    "score": Choice(tuple(SCORES)).takes,
+    "score": Choice(tuple(SCORES)).accepts,
     "rotary": _positive,
     "divisor": _positive,
     "temperature": _knob("temperature"),
     "cap": _positive,
-    "bias": Choice(("", *BIASES)).takes,
-    "normalizer": Choice(("", *SHARES)).takes,
+    "bias": Choice(("", *BIASES)).accepts,
+    "normalizer": Choice(("", *SHARES)).accepts,
     "mask": _fields(
-        kind=Choice(MASKS).takes, window=Whole(0).takes, prefix=Whole(0).takes, cells=_knob("cells"), real=_bits
+        kind=Choice(MASKS).accepts,
+        window=Integer(0).accepts,
+        prefix=Integer(0).accepts,
+        cells=_knob("cells"),
+        real=_bits,
     ),
-    "dropping": _fields(given=Switch().takes, **{field: _knob(name) for field, name in Dropping.knobs.items()}),
+    "dropping": _fields(given=Switch().accepts, **{field: _knob(name) for field, name in Dropout.knobs.items()}),
     "own_divisor": _positive,
 }
 """The check of each field of a formula."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attention.errors import AttentionError, FileError, MissingError
 from attention.formula.name_aliases import current_name
 from attention.formula.steps import STEPS
-from attention.lessons.kinds import Guess
+from attention.lessons.kinds import Answer
 from attention.tokens import label
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LONGEST = 300  # characters of an expression
 
 
 @dataclass(frozen=True)
-class Seen:
+class QuestionContext:
     """The context of a question: the trace before and after the lesson's one change, and the layer and head of the state."""
 
     before: Trace
@@ -39,76 +39,86 @@ class Seen:
         return trace.layer(self.layer if layer is None else layer).matrix(step, self.head if head is None else head)
 
 
-def argmax_key(context: Seen, step: str, q: int, layer: int | None = None, head: int | None = None) -> int:
+def argmax_key(context: QuestionContext, step: str, q: int, layer: int | None = None, head: int | None = None) -> int:
     """The key with the largest value in a query's row."""
     return int(context.matrix(step, layer, head)[q].argmax())
 
 
-def value(context: Seen, step: str, q: int, k: int, layer: int | None = None, head: int | None = None) -> float:
+def value(
+    context: QuestionContext, step: str, q: int, k: int, layer: int | None = None, head: int | None = None
+) -> float:
     """The number in one cell."""
     return float(context.matrix(step, layer, head)[q, k])
 
 
-def row(context: Seen, step: str, q: int, layer: int | None = None, head: int | None = None) -> tuple[float, ...]:
+def row(
+    context: QuestionContext, step: str, q: int, layer: int | None = None, head: int | None = None
+) -> tuple[float, ...]:
     """All numbers of a query's row."""
     return tuple(map(float, context.matrix(step, layer, head)[q]))
 
 
-def order(context: Seen, step: str, q: int, layer: int | None = None, head: int | None = None) -> tuple[int, ...]:
+def order(
+    context: QuestionContext, step: str, q: int, layer: int | None = None, head: int | None = None
+) -> tuple[int, ...]:
     """The keys of a query by decreasing value."""
     return tuple(map(int, context.matrix(step, layer, head)[q].argsort(descending=True, stable=True)))
 
 
-def compare(context: Seen, step: str, q: int, k: int, layer: int | None = None, head: int | None = None) -> str:
+def compare(
+    context: QuestionContext, step: str, q: int, k: int, layer: int | None = None, head: int | None = None
+) -> str:
     """How the change affects one number: "more", "less" or "the same"."""
     before, after = (float(context.matrix(step, layer, head, after_change)[q, k]) for after_change in (False, True))
     return _direction(before, after)
 
 
 def compare_rows(
-    context: Seen, step: str, q: int, other: int, layer: int | None = None, head: int | None = None
+    context: QuestionContext, step: str, q: int, other: int, layer: int | None = None, head: int | None = None
 ) -> str:
     """Whether two queries have the same row: "the same" or "different"."""
     matrix = context.matrix(step, layer, head)
     return "the same" if float((matrix[q] - matrix[other]).abs().max()) < _SAME else "different"
 
 
-def compare_said(context: Seen, token: str) -> str:
+def compare_said(context: QuestionContext, token: str) -> str:
     """How the change affects the model's probability of a token: "more", "less" or "the same"."""
     before, after = (_probability(trace, token) for trace in (context.before, context.after))
     return _direction(before, after)
 
 
-def cell(context: Seen, query: str, key: str, layer: int | None = None) -> tuple[int, int]:
+def cell(context: QuestionContext, query: str, key: str, layer: int | None = None) -> tuple[int, int]:
     """The first cell with this query token and this key token."""
     target = context.after.layer(context.layer if layer is None else layer)
     return _position(target.tokens, query), _position(target.key_tokens, key)
 
 
-def argmax_cell(context: Seen, step: str, layer: int | None = None, head: int | None = None) -> tuple[int, int]:
+def argmax_cell(
+    context: QuestionContext, step: str, layer: int | None = None, head: int | None = None
+) -> tuple[int, int]:
     """The cell with the largest value of the matrix."""
     matrix = context.matrix(step, layer, head)
     query, key = divmod(int(matrix.argmax()), matrix.shape[1])
     return query, key
 
 
-def size(context: Seen, step: str, layer: int | None = None, head: int | None = None) -> int:
+def size(context: QuestionContext, step: str, layer: int | None = None, head: int | None = None) -> int:
     """The length of a row."""
     return int(context.matrix(step, layer, head).shape[1])
 
 
-def visible(context: Seen, q: int, layer: int | None = None) -> int:
+def visible(context: QuestionContext, q: int, layer: int | None = None) -> int:
     """The number of keys that are visible to a query."""
     target = context.after.layer(context.layer if layer is None else layer)
     return len(target.key_tokens) if target.mask is None else int(target.mask[q].sum())
 
 
-def given(_: Seen, first: Any, *more: Any) -> Guess:
+def given(_: QuestionContext, first: Any, *more: Any) -> Answer:
     """An answer fixed by the author: an option, a number, or the numbers of a cell, an order or a row."""
     return (first, *more) if more else first
 
 
-FUNCTIONS: Mapping[str, Callable[..., Guess]] = {
+FUNCTIONS: Mapping[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
         argmax_key, argmax_cell, value, row, order, compare, compare_rows, compare_said, cell, size, visible, given,
@@ -117,14 +127,14 @@ FUNCTIONS: Mapping[str, Callable[..., Guess]] = {
 """The functions that an answer may call, by name."""
 
 
-def worked_out(expression: str, context: Seen) -> Guess:
+def evaluate(expression: str, context: QuestionContext) -> Answer:
     """The value of an expression such as `argmax_key(weights, q=3)`.
 
     Raises:
         FileError: the expression is not allowed.
         AttentionError: the trace has no such step, layer, head or cell.
     """
-    evaluate = read(expression)
+    evaluate = parse(expression)
     try:
         return evaluate(context)
     except AttentionError:
@@ -140,7 +150,7 @@ def worked_out(expression: str, context: Seen) -> Guess:
         raise _not_allowed(expression) from None
 
 
-def read(expression: str) -> Callable[[Seen], Guess]:
+def parse(expression: str) -> Callable[[QuestionContext], Answer]:
     """The function that evaluates an expression: one call of the table, with steps, numbers and texts. Nothing else is executed.
 
     Raises:
@@ -205,4 +215,4 @@ def _probability(trace: Trace, token: str) -> float:
     likeliest = [candidate.strip("·Ġ ") for candidate in prediction.tokens]
     if token not in likeliest:
         raise MissingError(f"{token!r} is not among the likeliest tokens, {_some(likeliest)}: name one of these.")
-    return float(prediction.log_row.exp()[prediction.ids[likeliest.index(token)]])
+    return float(prediction.all_log_probabilities.exp()[prediction.ids[likeliest.index(token)]])

@@ -7,38 +7,38 @@ import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 from attention.errors import FileError
-from attention.lessons.files import several
+from attention.lessons.files import read_many
 from attention.lessons.lesson import Lesson
 
 KEY = "ask"
-LONGEST = 8_000
+MAX_CHARACTERS = 8_000
 """The longest value in a link, in characters."""
 
 _LARGEST = 64 * 2**10  # bytes after decompression
 
 
-def packed(file: str) -> str:
+def encode(file: str) -> str:
     """The file of one or several lessons, encoded for a link.
 
     Raises:
         FileError: the result is too long for a link.
     """
     text = urlsafe_b64encode(zlib.compress(file.encode(), 9)).decode().rstrip("=")
-    if len(text) > LONGEST:
+    if len(text) > MAX_CHARACTERS:
         raise FileError(
-            f"A question has at most {LONGEST:,} characters in a link; this one has {len(text):,}: shorten its text, or save it as a file."
+            f"A question has at most {MAX_CHARACTERS:,} characters in a link; this one has {len(text):,}: shorten its text, or save it as a file."
         )
     return text
 
 
-def unpacked(text: str) -> dict[str, Lesson]:
+def decode(text: str) -> dict[str, Lesson]:
     """The lessons in a link, by name.
 
     Raises:
         AttentionError: the text encodes no lesson.
     """
     try:
-        if len(text) > LONGEST:
+        if len(text) > MAX_CHARACTERS:
             raise ValueError(text)
         decompressor = zlib.decompressobj()
         file = decompressor.decompress(urlsafe_b64decode(text + "=" * (-len(text) % 4)), _LARGEST)
@@ -49,4 +49,4 @@ def unpacked(text: str) -> dict[str, Lesson]:
             f"A link with {KEY}= contains a question encoded by “Ask about this” in Share; got {text[:24]!r}, which is invalid or "
             "cut off: ask for the link again."
         ) from None
-    return several(file)
+    return read_many(file)

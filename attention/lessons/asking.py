@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import FileError, MissingError
 from attention.formula.cell import Cell
-from attention.lessons.answers import Seen, worked_out
-from attention.lessons.kinds import KINDS, Guess, reply_to
-from attention.lessons.lesson import SAID, Lesson, Part
-from attention.lessons.small_tables import said, table
-from attention.printed import shown
+from attention.lessons.answers import QuestionContext, evaluate
+from attention.lessons.kinds import KINDS, Answer, select_reply
+from attention.lessons.lesson import PREDICTION, Lesson, Part
+from attention.lessons.small_tables import prediction_table, step_table
+from attention.printed import format_number
 from attention.tokens import label
 
 if TYPE_CHECKING:
     from attention.formula.trace import Trace
 
-TRIES = 2
+MAX_ATTEMPTS = 2
 
 
-def accepted(lesson: Lesson, context: Seen, answer: object) -> Guess | None:
+def parse_answer(lesson: Lesson, context: QuestionContext, answer: object) -> Answer | None:
     """The browser's answer as a value of the lesson's kind; None if it is malformed or impossible."""
-    guess, options = KINDS[lesson.kind].reads(answer), len(_keys(lesson, context))
+    guess, options = KINDS[lesson.kind].parse(answer), len(_keys(lesson, context))
     match lesson.kind:
         case "choice":
             valid = guess in lesson.options
@@ -40,20 +40,20 @@ def accepted(lesson: Lesson, context: Seen, answer: object) -> Guess | None:
     return guess if valid else None
 
 
-def checked(lesson: Lesson, context: Seen, guesses: Sequence[Guess]) -> tuple[bool, ...]:
+def grade(lesson: Lesson, context: QuestionContext, guesses: Sequence[Answer]) -> tuple[bool, ...]:
     """Whether each of the answers is right."""
     truth = _truth(lesson, context)
-    return tuple(KINDS[lesson.kind].right(guess, truth, lesson.tolerance) for guess in guesses)
+    return tuple(KINDS[lesson.kind].is_right(guess, truth, lesson.tolerance) for guess in guesses)
 
 
-def _truth(lesson: Lesson, context: Seen) -> Guess:
+def _truth(lesson: Lesson, context: QuestionContext) -> Answer:
     """The right answer.
 
     Raises:
         AttentionError: the trace lacks a step or cell of the question, or the answer does not suit its kind.
     """
-    truth = worked_out(lesson.answer, context)
-    if accepted(lesson, context, truth) is None:
+    truth = evaluate(lesson.answer, context)
+    if parse_answer(lesson, context, truth) is None:
         raise FileError(
             f"The right answer must suit a question of the kind {lesson.kind}; {lesson.answer[:80]} gives {str(truth)[:40]!r}: "
             "choose another kind, or another answer."
@@ -61,7 +61,7 @@ def _truth(lesson: Lesson, context: Seen) -> Guess:
     return truth
 
 
-def told(lesson: Lesson, context: Seen, guesses: Sequence[Guess]) -> dict[str, Any]:
+def lesson_message(lesson: Lesson, context: QuestionContext, guesses: Sequence[Answer]) -> dict[str, Any]:
     """The message of a lesson after some answers: its maps, its question and the reply.
 
     It contains the right answer once an answer was right, or after `TRIES` answers.
@@ -69,18 +69,18 @@ def told(lesson: Lesson, context: Seen, guesses: Sequence[Guess]) -> dict[str, A
     Raises:
         AttentionError: the trace lacks a step or cell that the lesson shows or asks about.
     """
-    truth, right = _truth(lesson, context), checked(lesson, context, guesses)
-    done = any(right) or len(guesses) >= TRIES
+    truth, right = _truth(lesson, context), grade(lesson, context, guesses)
+    done = any(right) or len(guesses) >= MAX_ATTEMPTS
     message: dict[str, Any] = {
         "kind": lesson.kind, "question": lesson.question, "options": lesson.options, "keys": _keys(lesson, context),
         "stage": "done" if done else "again" if guesses else "ask", "right": any(right),
         "reply": "", "guess": guesses[-1] if guesses else None, "truth": None, "said": "", "figures": _figures(lesson, context, done),
     }  # fmt: skip
     if guesses:
-        message["reply"] = reply_to(lesson.kind, guesses[-1], truth, right[-1], lesson.replies)
+        message["reply"] = select_reply(lesson.kind, guesses[-1], truth, right[-1], lesson.replies)
     if done:
         if not right[-1]:
-            message["reply"] += f" {reply_to(lesson.kind, truth, truth, True, lesson.replies)}"
+            message["reply"] += f" {select_reply(lesson.kind, truth, truth, True, lesson.replies)}"
         names, last_figure = message["keys"], message["figures"][-1]
         message |= {
             "truth": truth, "said": _in_words(lesson, truth, names, last_figure), "guessed": _in_words(lesson, guesses[-1], names, last_figure),
@@ -93,7 +93,7 @@ def told(lesson: Lesson, context: Seen, guesses: Sequence[Guess]) -> dict[str, A
     return plain
 
 
-def cell_of(lesson: Lesson, context: Seen) -> Cell | None:
+def explained_cell(lesson: Lesson, context: QuestionContext) -> Cell | None:
     """The cell whose arithmetic is opened at the end, if the lesson names one."""
     part, truth = lesson.explain, _truth(lesson, context)
     if part is None:
@@ -102,20 +102,20 @@ def cell_of(lesson: Lesson, context: Seen) -> Cell | None:
     return Cell(context.layer, part.step, context.head, row, column)
 
 
-def _row_and_column(lesson: Lesson, part: Part, truth: Guess) -> tuple[int, int]:
+def _row_and_column(lesson: Lesson, part: Part, truth: Answer) -> tuple[int, int]:
     if lesson.kind == "cell" and isinstance(truth, tuple):
         return int(truth[0]), int(truth[1])
     column = truth if lesson.kind == "key" and part.column is None else part.column
     return part.row or 0, int(column or 0)  # type: ignore[arg-type]  # a key is a number
 
 
-def _figures(lesson: Lesson, context: Seen, done: bool) -> list[dict[str, Any]]:
+def _figures(lesson: Lesson, context: QuestionContext, done: bool) -> list[dict[str, Any]]:
     def tables(trace: Trace, hidden: Sequence[Part], caption: str = "") -> list[dict[str, Any]]:
         layer = trace.layer(context.layer)
         return [
-            said(trace, part, hidden, caption)
-            if part.step == SAID
-            else table(layer, context.head, part, hidden, caption)
+            prediction_table(trace, part, hidden, caption)
+            if part.step == PREDICTION
+            else step_table(layer, context.head, part, hidden, caption)
             for part in lesson.show
         ]
 
@@ -125,7 +125,7 @@ def _figures(lesson: Lesson, context: Seen, done: bool) -> list[dict[str, Any]]:
     return before + tables(context.after, (), lesson.turned) if done else before
 
 
-def _keys(lesson: Lesson, context: Seen) -> list[str]:
+def _keys(lesson: Lesson, context: QuestionContext) -> list[str]:
     """The names of the keys to pick, to order or to sketch; empty for other kinds."""
     if lesson.kind not in ("key", "order", "row"):
         return []
@@ -134,7 +134,7 @@ def _keys(lesson: Lesson, context: Seen) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{position} {name}" for position, name in enumerate(names)]
 
 
-def _marks(lesson: Lesson, step: str, truth: Guess, guess: Guess) -> list[list[Any]]:
+def _marks(lesson: Lesson, step: str, truth: Answer, guess: Answer) -> list[list[Any]]:
     """The cells that are framed at the end: [row, column, "guess" or "truth"]."""
     part = lesson.explain
     if part is None or part.step != step:
@@ -145,7 +145,7 @@ def _marks(lesson: Lesson, step: str, truth: Guess, guess: Guess) -> list[list[A
     return [*marks, [*_row_and_column(lesson, part, truth), "truth"]]
 
 
-def _in_words(lesson: Lesson, answer: Guess, names: Sequence[str], figure: Mapping[str, Any]) -> str:
+def _in_words(lesson: Lesson, answer: Answer, names: Sequence[str], figure: Mapping[str, Any]) -> str:
     """An answer in words; a cell belongs to the last map."""
     if isinstance(answer, str):
         return answer
@@ -153,7 +153,7 @@ def _in_words(lesson: Lesson, answer: Guess, names: Sequence[str], figure: Mappi
         if lesson.kind == "key":
             name = _name(names, int(answer))
             return f"“{name.removeprefix(f'{answer} ')}” (key {answer})"
-        return shown(answer)
+        return format_number(answer)
     if lesson.kind == "cell":
         (down, across), row, column = figure["sides"], int(answer[0]) - figure["first"], int(answer[1])
         place = f"{down} {answer[0]}, {across} {column}"

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.lessons.softmax import COLDEST, HOTTEST, TEMPERATURES
-from attention.pictures.charts import INK, axes, chart
-from attention.pictures.drawing import HIDDEN
+from attention.lessons.softmax import MAX_TEMPERATURE, MIN_TEMPERATURE, TEMPERATURES
+from attention.pictures.charts import POINT_COLOR, empty_chart, set_axes
+from attention.pictures.drawing import HIDDEN_COLOR
 from attention.pictures.layout import Spec, note
 
 if TYPE_CHECKING:
     from attention.lessons.softmax import Curve, Spread
 
-LINE = {"type": "scatter", "mode": "lines", "line": {"color": INK, "width": 3}, "showlegend": False}
+LINE = {"type": "scatter", "mode": "lines", "line": {"color": POINT_COLOR, "width": 3}, "showlegend": False}
 LEGEND = {
     "orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom", "title": {"text": "temperature "},
 }  # fmt: skip
@@ -28,7 +28,7 @@ COLD_TO_HOT = ("#2f6fb4", "#7db8dd", "#9a9da6", "#eda27c", "#cf3f45")  # a colou
 def softmax_curve(lesson: Curve) -> Spec:
     """The softmax curve over evenly spaced numbers."""
     low, high, top = float(lesson.x[0]), float(lesson.x[-1]), float(lesson.share[-1])
-    figure = chart(
+    figure = empty_chart(
         "softmax",
         f"{len(lesson.x)} numbers from {low:.1f} to {high:.1f}; the shares sum to 1",
         f"Line chart of the softmax of {len(lesson.x)} numbers from {low:.1f} to {high:.1f}: the share grows exponentially with "
@@ -37,13 +37,13 @@ def softmax_curve(lesson: Curve) -> Spec:
     figure["data"].append({
         **LINE, "x": lesson.x, "y": lesson.share, "hovertemplate": "number %{x:.1f}<br>share <b>%{y:.9g}</b><extra></extra>",
     })  # fmt: skip
-    axes(figure, "number", "its share")
+    set_axes(figure, "number", "its share")
     return figure
 
 
 def shares_by_temperature(lesson: Spread) -> Spec:
     """The shares of a row as bars: one group per number, one colour per temperature."""
-    figure = chart(
+    figure = empty_chart(
         "softmax(x / temperature)",
         "at five temperatures; the bars of one colour sum to 1",
         f"Bar chart of the softmax of {len(lesson.row)} numbers at the temperatures {', '.join(map(_format_temperature, TEMPERATURES))}: the largest "
@@ -61,7 +61,7 @@ def shares_by_temperature(lesson: Spread) -> Spec:
     figure["layout"]["margin"]["b"] = 92
     names = [f"{number:g}" for number in lesson.row]
     across = {"tickvals": positions, "ticktext": names, "range": [-0.6, len(names) - 0.4], "showgrid": False}
-    axes(figure, "number of the row", "its share", across, {"range": [0, 1.02]})
+    set_axes(figure, "number of the row", "its share", across, {"range": [0, 1.02]})
     return figure
 
 
@@ -81,7 +81,7 @@ def entropy_by_temperature(lesson: Spread) -> Spec:
 
 def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, limit: float, limit_label: str) -> Spec:
     marked = [int(np.flatnonzero(lesson.temperatures == t)[0]) for t in TEMPERATURES]
-    figure = chart(
+    figure = empty_chart(
         name,
         facts,
         f"Line chart of the {name} of the shares against temperature: "
@@ -89,7 +89,7 @@ def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, li
         + ".",
     )
     hover = f"temperature %{{x:.4g}}<br>{name} <b>%{{y:.9g}}</b><extra></extra>"
-    marker = {"color": COLD_TO_HOT, "size": 12, "line": {"color": INK, "width": 1}}
+    marker = {"color": COLD_TO_HOT, "size": 12, "line": {"color": POINT_COLOR, "width": 1}}
     figure["data"] += [
         {**LINE, "x": lesson.temperatures, "y": numbers, "hovertemplate": hover},
         {**LINE, "x": list(TEMPERATURES), "y": numbers[marked], "mode": "markers", "hovertemplate": hover, "cliponaxis": False, "marker": marker},
@@ -99,14 +99,14 @@ def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, li
     figure["layout"] |= {
         "annotations": [note(limit_label, xref="paper", y=limit, yanchor="bottom", **side)],
         "shapes": [{
-            "type": "line", "x0": 0, "x1": 1, "xref": "x domain", "y0": limit, "y1": limit, "yref": "y", "line": {"color": HIDDEN, "width": 1, "dash": "dot"},
+            "type": "line", "x0": 0, "x1": 1, "xref": "x domain", "y0": limit, "y1": limit, "yref": "y", "line": {"color": HIDDEN_COLOR, "width": 1, "dash": "dot"},
         }],
     }  # fmt: skip
     across = {
-        "type": "log", "tickvals": [COLDEST, *TEMPERATURES], "ticktext": list(map(_format_temperature, (COLDEST, *TEMPERATURES))),
-        "range": [math.log10(COLDEST), math.log10(HOTTEST)],
+        "type": "log", "tickvals": [MIN_TEMPERATURE, *TEMPERATURES], "ticktext": list(map(_format_temperature, (MIN_TEMPERATURE, *TEMPERATURES))),
+        "range": [math.log10(MIN_TEMPERATURE), math.log10(MAX_TEMPERATURE)],
     }  # fmt: skip
-    axes(figure, "temperature", name, across, {"range": [0, limit * 1.14]})
+    set_axes(figure, "temperature", name, across, {"range": [0, limit * 1.14]})
     return figure
 
 

@@ -10,13 +10,13 @@ from urllib.parse import urlencode
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
 from attention.formula.names import INPUT, MASKED_SCORES, SCALED_SCORES, WEIGHTS
-from attention.formula.ranges import in_url
+from attention.formula.ranges import to_text
 from attention.formula.steps import STEPS, Step, find_step, is_step
 from attention.formula.trace import Trace
 from attention.lessons.kinds import KINDS
 from attention.lessons.lesson import Lesson, Part
-from attention.lessons.small_tables import MOST
-from attention.printed import shown
+from attention.lessons.small_tables import MAX_SIDE
+from attention.printed import format_number
 from attention.sources import knobs
 from attention.tokens import label
 
@@ -25,7 +25,7 @@ _FEW = 8  # keys that a person can order or sketch
 _NEAR = 0.05  # the tolerance of a share, and the relative tolerance of a larger number
 
 
-class Turn(NamedTuple):
+class Change(NamedTuple):
     """One setting that a lesson changes.
 
     Attributes:
@@ -38,42 +38,42 @@ class Turn(NamedTuple):
 
     key: str
     value: str
-    first: str
-    if_it: str
+    first_step: str
+    condition: str
     turned: str
     why: str
 
 
-TURNS = (
-    Turn("temperature", "0.3", SCALED_SCORES, "the temperature is 0.3", "at temperature 0.3",
+CHANGES = (
+    Change("temperature", "0.3", SCALED_SCORES, "the temperature is 0.3", "at temperature 0.3",
          "Divided by 0.3, scores lie further apart, and the highest takes a larger share."),
-    Turn("temperature", "3.0", SCALED_SCORES, "the temperature is 3", "at temperature 3",
+    Change("temperature", "3.0", SCALED_SCORES, "the temperature is 3", "at temperature 3",
          "Divided by 3, scores lie closer together, and so do the shares."),
-    Turn("mask", "causal", MASKED_SCORES, "a causal mask hides later tokens", "with a causal mask",
+    Change("mask", "causal", MASKED_SCORES, "a causal mask hides later tokens", "with a causal mask",
          "The mask hides later keys, and the remaining keys share the total of 1."),
-    Turn("mask", "none", MASKED_SCORES, "there is no mask", "without a mask",
+    Change("mask", "none", MASKED_SCORES, "there is no mask", "without a mask",
          "Without a mask every key takes part, and all of them share the total of 1."),
-    Turn("scaled", "false", SCALED_SCORES, "scores are not divided by √d_k", "without √d_k",
+    Change("scaled", "false", SCALED_SCORES, "scores are not divided by √d_k", "without √d_k",
          "Without the division, scores lie further apart, and the highest takes a larger share."),
-    Turn("positions", "sinusoidal", INPUT, "positions are added", "with positions",
+    Change("positions", "sinusoidal", INPUT, "positions are added", "with positions",
          "A position pattern is added to each row of the input, so queries, keys and their products change."),
 )  # fmt: skip
 """Every change for a question "more, less or the same, if …"; those that the current source supports are offered."""
 
-_ABLATION = Turn(
-    knobs.DO.key, "{}.*.zero", INPUT, "layer {} is ablated (silenced)", "layer {} ablated",
+_ABLATION = Change(
+    knobs.INTERVENTIONS.key, "{}.*.zero", INPUT, "layer {} is ablated (silenced)", "layer {} ablated",
     "The input of this layer was written by the layers before it, so its queries and keys may change.",
 )  # fmt: skip
 
 
-class Draft(NamedTuple):
+class Template(NamedTuple):
     """A template: the label by which a teacher picks it, and the lesson, in which the teacher fills the empty fields."""
 
     label: str
     lesson: Lesson
 
 
-def drafts(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Draft, ...]:
+def templates(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Template, ...]:
     """Every template for a cell.
 
     Args:
@@ -86,14 +86,14 @@ def drafts(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Draft, .
         **state,
     }  # explicit, so that a changed default does not alter the lesson
     layer = trace.layer(cell.layer)
-    about = _About(layer, cell, state)
+    about = _CellTopic(layer, cell, state)
     about_row = about if about.step.column_axis == "key_pos" or not layer.has(WEIGHTS) else about.in_the_weights()
     has_keys = about_row.step.column_axis == "key_pos"
     first = [about_row.key()] if has_keys else []
-    more: list[Draft] = []
-    if layer.shape(cell.step)[-1] <= MOST:
+    more: list[Template] = []
+    if layer.shape(cell.step)[-1] <= MAX_SIDE:
         first.append(about.number())
-        more = [about.click(), *about.turned()]
+        more = [about.click(), *about.change_questions()]
     else:
         about = about_row  # a step too wide for a small map is replaced by the weights
     if has_keys and len(layer.key_tokens) <= _FEW:
@@ -101,7 +101,7 @@ def drafts(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Draft, .
     return (*first, about.blank("choice"), about.blank("number"), *more)
 
 
-class _About(NamedTuple):
+class _CellTopic(NamedTuple):
     """The common parts of all lessons about one cell."""
 
     layer: Layer
@@ -112,7 +112,7 @@ class _About(NamedTuple):
     def step(self) -> Step:
         return find_step(self.cell.step)
 
-    def in_the_weights(self) -> _About:
+    def in_the_weights(self) -> _CellTopic:
         """The same for the weights of the query with the nearest position."""
         row = min(self.cell.row, len(self.layer.tokens) - 1)
         return self._replace(cell=replace(self.cell, step=WEIGHTS, row=row, column=0))
@@ -166,28 +166,28 @@ class _About(NamedTuple):
         row = Part(self.step.name, self.cell.row)
         return self.lesson(kind, question, answer, hide=(row,), **more)
 
-    def key(self) -> Draft:
+    def key(self) -> Template:
         by = "" if self.step.name == WEIGHTS else f", by its {self.noun}s"
         question = f"Which key does {self.row_name} look at most{by}?"
         part = Part(self.step.name, self.cell.row)
         lesson = self.lesson_about_row("key", question, self.call("argmax_key"), explain=part)
-        return Draft("Which key has the largest number?", lesson)
+        return Template("Which key has the largest number?", lesson)
 
-    def order(self) -> Draft:
+    def order(self) -> Template:
         question = f"Put the keys in the order of the {self.noun}s of {self.row_name}."
-        return Draft("Put the keys in order", self.lesson_about_row("order", question, self.call("order")))
+        return Template("Put the keys in order", self.lesson_about_row("order", question, self.call("order")))
 
-    def row(self) -> Draft:
+    def row(self) -> Template:
         question = f"Sketch the {self.noun}s of {self.row_name}."
-        return Draft("Sketch the row", self.lesson_about_row("row", question, self.call("row"), tolerance=0.1))
+        return Template("Sketch the row", self.lesson_about_row("row", question, self.call("row"), tolerance=0.1))
 
-    def number(self) -> Draft:
+    def number(self) -> Template:
         """The value of the cell, with the steps that it is computed from."""
         indices = {"row": self.cell.row, "column": self.cell.column}
         inputs = tuple(
             Part(name, indices.get(factor.row))
             for factor, name in self.layer.factors(self.step)
-            if is_step(name) and not factor.side_by_side and max(self.layer.shape(name)[-2:]) <= MOST
+            if is_step(name) and not factor.concatenated and max(self.layer.shape(name)[-2:]) <= MAX_SIDE
         )
         size = abs(float(self.layer.matrix(self.step.name, self.cell.head)[self.cell.row, self.cell.column]))
         near = float(f"{_NEAR * size:.1g}") if 1 < size < float("inf") else _NEAR
@@ -195,41 +195,41 @@ class _About(NamedTuple):
             "number", f"What is {self.cell_name}?", f"value({self.step.name}, q={self.cell.row}, k={self.cell.column})",
             show=(*inputs, self.visible_part()), hide=(self.cell_part,), explain=self.cell_part, tolerance=near,
         )  # fmt: skip
-        return Draft("What is the chosen number?", lesson)
+        return Template("What is the chosen number?", lesson)
 
-    def turned(self) -> Iterator[Draft]:
+    def change_questions(self) -> Iterator[Template]:
         """More, less or the same: a question for each setting that the source has and that would change."""
         source = self.state[knobs.SOURCE.key]
-        settings = {knob.key: knob for knob in knobs.layer_of(source)}
-        current = {key: self.state.get(key, in_url(knob.default)) for key, knob in settings.items()}
-        turns = [turn for turn in TURNS if current.get(turn.key, turn.value) != turn.value]
-        if source in knobs.DO.sources and self.cell.layer and not self.state.get(knobs.DO.key):
-            turns.append(Turn(*(words.format(self.cell.layer - 1) for words in _ABLATION)))
+        settings = {knob.key: knob for knob in knobs.layer_knobs(source)}
+        current = {key: self.state.get(key, to_text(knob.default)) for key, knob in settings.items()}
+        turns = [turn for turn in CHANGES if current.get(turn.key, turn.value) != turn.value]
+        if source in knobs.INTERVENTIONS.sources and self.cell.layer and not self.state.get(knobs.INTERVENTIONS.key):
+            turns.append(Change(*(words.format(self.cell.layer - 1) for words in _ABLATION)))
         if self.layer.mask is not None and not self.layer.mask.triu(1).any():
             turns = [turn for turn in turns if turn.value != "causal"]  # the mask is causal already
-        value = shown(float(self.layer.matrix(self.step.name, self.cell.head)[self.cell.row, self.cell.column]))
+        value = format_number(float(self.layer.matrix(self.step.name, self.cell.head)[self.cell.row, self.cell.column]))
         order = [step.name for step in STEPS]
         for turn in turns:
-            early = order.index(self.step.name) < order.index(turn.first)
+            early = order.index(self.step.name) < order.index(turn.first_step)
             why = f"The {self.step.name.replace('_', ' ')} are computed before that." if early else turn.why
             lesson = self.lesson(
-                "choice", f"If {turn.if_it}, what becomes of {self.cell_name}, now {value}?",
+                "choice", f"If {turn.condition}, what becomes of {self.cell_name}, now {value}?",
                 f"compare({self.step.name}, q={self.cell.row}, k={self.cell.column})",
                 turn=urlencode({turn.key: turn.value}), turned=turn.turned, explain=self.cell_part,
                 replies=(("right", why),),
             )  # fmt: skip
-            yield Draft(f"More or less, if {turn.if_it}?", lesson)
+            yield Template(f"More or less, if {turn.condition}?", lesson)
 
-    def click(self) -> Draft:
+    def click(self) -> Template:
         answer = f"given({self.cell.row}, {self.cell.column})"
         lesson = self.lesson("cell", "", answer, explain=Part(self.step.name))
-        return Draft("My own question: click the chosen cell", lesson)
+        return Template("My own question: click the chosen cell", lesson)
 
-    def blank(self, kind: str) -> Draft:
+    def blank(self, kind: str) -> Template:
         answer_form = {"choice": "with options", "number": "with a number"}
-        return Draft(f"My own question, {answer_form[kind]}", self.lesson(kind, "", "", options=()))
+        return Template(f"My own question, {answer_form[kind]}", self.lesson(kind, "", "", options=()))
 
 
-def decided(lesson: Lesson, right: str | float) -> Lesson:
+def with_answer(lesson: Lesson, right: str | float) -> Lesson:
     """The lesson with an answer fixed by its author."""
     return replace(lesson, answer=f"given({right!r})")

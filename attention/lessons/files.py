@@ -18,17 +18,17 @@ from pathlib import Path
 from attention.errors import AttentionError, FileError
 from attention.lessons import answers
 from attention.lessons.kinds import KINDS
-from attention.lessons.lesson import MOST_WORDS, Lesson, Part
+from attention.lessons.lesson import MAX_WORDS, Lesson, Part
 
-MOST_KB = 256
+MAX_KB = 256
 """The largest file, in KB."""
-MOST = 60
+MAX_LESSONS = 60
 """The most lessons in a file."""
-LONGEST = 400
+MAX_LINE = 400
 """The longest line, except for a state, in characters."""
-OPTIONS = 8
+MAX_OPTIONS = 8
 """The most options of a question; each has at most `LONGEST_OPTION` characters."""
-LONGEST_OPTION = 100
+MAX_OPTION = 100
 
 _LONGEST_STATE = 24_000  # characters: the longest text of a page with all settings
 _LONGEST_TEXT = 1_000
@@ -42,7 +42,7 @@ _INVISIBLE = ("Cc", "Cs", "Co", "Cn")  # categories of removed characters
 _OVERRIDES = "\u202d\u202e"  # they override the reading direction of the text after them
 
 
-def read(name: str, text: str) -> Lesson:
+def from_markdown(name: str, text: str) -> Lesson:
     """The lesson in a Markdown file.
 
     Raises:
@@ -63,14 +63,14 @@ def read(name: str, text: str) -> Lesson:
     lines = [line.strip() for line in body.splitlines()]
     replies = tuple(_reply(name, line, options) for line in lines if line.startswith("- "))
     words = " ".join(line for line in lines if line and not line.startswith("- "))
-    if len(words.split()) > MOST_WORDS or len(words) > _LONGEST_TEXT:
+    if len(words.split()) > MAX_WORDS or len(words) > _LONGEST_TEXT:
         raise FileError(
-            f"The text of the lesson {name!r} has at most {MOST_WORDS} words; got {len(words.split())}: shorten it."
+            f"The text of the lesson {name!r} has at most {MAX_WORDS} words; got {len(words.split())}: shorten it."
         )
     if len(replies) > _REPLIES:
         raise FileError(f"The lesson {name!r} has at most {_REPLIES} replies; got {len(replies)}: remove some.")
     try:
-        answers.read(fields["answer"])
+        answers.parse(fields["answer"])
         show, hide, explain = (_parts(fields.get(key, "")) for key in ("show", "hide", "explain"))
     except AttentionError as error:
         raise type(error)(f"The lesson {name!r}: {error}") from None
@@ -83,22 +83,22 @@ def read(name: str, text: str) -> Lesson:
     )  # fmt: skip
 
 
-def written(lesson: Lesson) -> str:
+def to_markdown(lesson: Lesson) -> str:
     """The Markdown file of a lesson, the inverse of `read`."""
     has_own_options = lesson.options != KINDS[lesson.kind].options
     fields = {
         "title": lesson.title, "state": lesson.state, "turn": lesson.turn, "turned": lesson.turned,
-        "show": "; ".join(part.written for part in lesson.show), "hide": "; ".join(part.written for part in lesson.hide),
+        "show": "; ".join(part.text for part in lesson.show), "hide": "; ".join(part.text for part in lesson.hide),
         "kind": lesson.kind, "options": " | ".join(lesson.options) if has_own_options else "", "question": lesson.question,
         "answer": lesson.answer, "tolerance": repr(lesson.tolerance) if lesson.tolerance else "",
-        "explain": lesson.explain.written if lesson.explain else "", "next": lesson.next,
+        "explain": lesson.explain.text if lesson.explain else "", "next": lesson.next,
     }  # fmt: skip
     front = "".join(f"{key}: {value}\n" for key, value in fields.items() if value)
     replies = "".join(f"- {to}: {words}\n" for to, words in lesson.replies)
     return f"---\n{front}---\n{lesson.text}\n\n{replies}"
 
 
-def several(content: bytes) -> dict[str, Lesson]:
+def read_many(content: bytes) -> dict[str, Lesson]:
     """The lessons of an uploaded file, by name and in order; their `next` fields are ignored.
 
     The names begin with a digest of the file, so that the progress in one file never counts for another.
@@ -106,8 +106,8 @@ def several(content: bytes) -> dict[str, Lesson]:
     Raises:
         AttentionError: the file is malformed, or contains an invalid lesson.
     """
-    if len(content) > MOST_KB * 2**10:
-        raise FileError(f"A file of lessons has at most {MOST_KB} KB; got {len(content):,} bytes: split it.")
+    if len(content) > MAX_KB * 2**10:
+        raise FileError(f"A file of lessons has at most {MAX_KB} KB; got {len(content):,} bytes: split it.")
     try:
         text = _clean(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -118,15 +118,15 @@ def several(content: bytes) -> dict[str, Lesson]:
             "A file of lessons is Markdown, in which each lesson begins with lines such as “title: One score” between two lines of "
             "---; got something else: save one with “Ask about this” in Share and compare."
         )
-    if len(parts) > 2 * MOST:
-        raise FileError(f"A file has at most {MOST} lessons; got {len(parts) // 2}: split it.")
+    if len(parts) > 2 * MAX_LESSONS:
+        raise FileError(f"A file has at most {MAX_LESSONS} lessons; got {len(parts) // 2}: split it.")
     pairs = zip(parts[::2], parts[1::2], strict=True)
-    lessons = [read(str(number), f"---\n{front}---\n{body}") for number, (front, body) in enumerate(pairs, 1)]
+    lessons = [from_markdown(str(number), f"---\n{front}---\n{body}") for number, (front, body) in enumerate(pairs, 1)]
     digest = blake2b(content, digest_size=4).hexdigest()
     return {(name := f"{digest}-{lesson.name}"): replace(lesson, name=name, next="") for lesson in lessons}
 
 
-def is_own(name: str) -> bool:
+def is_uploaded(name: str) -> bool:
     """Whether the name belongs to a lesson of an uploaded file."""
     return _OWN_NAME.fullmatch(name) is not None
 
@@ -153,10 +153,10 @@ def in_order(lessons: Iterable[Lesson]) -> tuple[Lesson, ...]:
 
 
 @cache
-def path() -> dict[str, Lesson]:
+def builtin_lessons() -> dict[str, Lesson]:
     """The built-in lessons, from one row of scores to a head of a real model, by name and in order."""
     files = sorted(_FOLDER.glob("*.md"))
-    lessons = in_order(read(file.stem.partition("-")[2], file.read_text(encoding="utf-8")) for file in files)
+    lessons = in_order(from_markdown(file.stem.partition("-")[2], file.read_text(encoding="utf-8")) for file in files)
     return {lesson.name: lesson for lesson in lessons}
 
 
@@ -177,7 +177,7 @@ def _field(name: str, line: str) -> tuple[str, str]:
         raise FileError(
             f"A line of the lesson {name!r} is one of {', '.join(_KNOWN)}, a colon and a value; got {line[:80]!r}."
         )
-    _check_length(f"{key} of the lesson {name!r}", value, _LONGEST_STATE if key in ("state", "turn") else LONGEST)
+    _check_length(f"{key} of the lesson {name!r}", value, _LONGEST_STATE if key in ("state", "turn") else MAX_LINE)
     return key, value
 
 
@@ -190,15 +190,15 @@ def _reply(name: str, line: str, options: tuple[str, ...]) -> tuple[str, str]:
         words = reply[len(to) + 1 :]
     if not colon or not words.strip():
         raise FileError(f"A reply of the lesson {name!r} is a condition, a colon and a sentence; got {line[:80]!r}.")
-    _check_length(f"a reply of the lesson {name!r}", reply, LONGEST)
+    _check_length(f"a reply of the lesson {name!r}", reply, MAX_LINE)
     return to.strip(), words.strip()
 
 
 def _check_options(name: str, options: tuple[str, ...], answered: set[str]) -> None:
     """Checks that there are a few distinct options, with a reply to each wrong one; which one is right is not yet known."""
-    if not 2 <= len(options) <= OPTIONS or len(set(options)) < len(options) or max(map(len, options)) > LONGEST_OPTION:
+    if not 2 <= len(options) <= MAX_OPTIONS or len(set(options)) < len(options) or max(map(len, options)) > MAX_OPTION:
         raise FileError(
-            f"The lesson {name!r} has 2 to {OPTIONS} different options of up to {LONGEST_OPTION} characters, separated by |; got "
+            f"The lesson {name!r} has 2 to {MAX_OPTIONS} different options of up to {MAX_OPTION} characters, separated by |; got "
             f"{' | '.join(options)[:80]!r}: correct them."
         )
     if "right" in options:
@@ -231,7 +231,7 @@ def _parts(text: str) -> tuple[Part, ...]:
     items = _split(text, ";")
     if len(items) > _PARTS:
         raise FileError(f"There are at most {_PARTS} parts; got {len(items)}: show fewer.")
-    return tuple(Part.read(item) for item in items)
+    return tuple(Part.parse(item) for item in items)
 
 
 def _split(text: str, separator: str) -> tuple[str, ...]:

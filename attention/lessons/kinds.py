@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-Guess: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
+Answer: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
 """A key, a number, an option, a cell or an order, a row."""
 
 Replies: TypeAlias = Sequence[tuple[str, str]]
@@ -30,11 +30,11 @@ class Kind:
         usual: default replies, so that no wrong answer is left without a hint.
     """
 
-    reads: Callable[[Any], Guess | None]
-    right: Callable[[Any, Any, float], bool]
-    wrong: Mapping[str, Callable[[Any, Any], bool]] = field(default_factory=dict)
+    parse: Callable[[Any], Answer | None]
+    is_right: Callable[[Any, Any, float], bool]
+    mistakes: Mapping[str, Callable[[Any, Any], bool]] = field(default_factory=dict)
     options: tuple[str, ...] = ()
-    usual: Replies = ()
+    default_replies: Replies = ()
 
 
 def _natural(sent: Any) -> int | None:
@@ -78,7 +78,7 @@ KINDS: dict[str, Kind] = {
         "row": lambda guess, truth: guess[0] == truth[0],
         "column": lambda guess, truth: guess[1] == truth[1],
         "elsewhere": _always,
-    }, usual=(
+    }, default_replies=(
         ("swapped", "Row and column are swapped: rows are queries (attend), columns are keys (are attended to)."),
         ("row", "The row is right. Now look for the column."),
         ("column", "The column is right. Now look for the row."),
@@ -87,11 +87,11 @@ KINDS: dict[str, Kind] = {
     "key": Kind(_natural, _same, {
         "before": lambda guess, truth: guess < truth,
         "after": lambda guess, truth: guess > truth,
-    }, usual=(
+    }, default_replies=(
         ("before", "The right key comes later in the text."),
         ("after", "The right key comes earlier in the text."),
     )),
-    "choice": Kind(_text, _same, options=("more", "less", "the same"), usual=(
+    "choice": Kind(_text, _same, options=("more", "less", "the same"), default_replies=(
         ("more", "It does not increase: think of the numbers that it depends on, and of the others in its row."),
         ("less", "It does not decrease: think of the numbers that it depends on, and of the others in its row."),
         ("the same", "Something that it depends on changes: follow the formula step by step."),
@@ -100,7 +100,7 @@ KINDS: dict[str, Kind] = {
         "backwards": lambda guess, truth: guess == truth[::-1],
         "first": lambda guess, truth: guess[0] != truth[0],
         "later": _always,
-    }, usual=(
+    }, default_replies=(
         ("backwards", "This order begins with the smallest. The largest comes first."),
         ("first", "Another key has the largest number."),
         ("later", "The first is right. Continue downwards from there."),
@@ -108,7 +108,7 @@ KINDS: dict[str, Kind] = {
     "number": Kind(_number, lambda guess, truth, far: abs(guess - truth) <= far + 1e-9, {
         "too small": lambda guess, truth: guess < truth,
         "too large": lambda guess, truth: guess > truth,
-    }, usual=(
+    }, default_replies=(
         ("too small", "The right number is larger."),
         ("too large", "The right number is smaller."),
     )),
@@ -122,7 +122,7 @@ KINDS: dict[str, Kind] = {
             "peak": lambda guess, truth: len(guess) != len(truth) or _peak(guess) != _peak(truth),
             "elsewhere": _always,
         },
-        usual=(
+        default_replies=(
             ("not one", "The numbers of this row must sum to 1; the sum of yours is below the bars."),
             ("flat", "This sketch gives every key the same."),
             ("peak", "Another key has the largest number."),
@@ -136,10 +136,10 @@ A reply to a wrong key may also name its position, and a reply to a wrong number
 """
 
 
-def reply_to(kind: str, guess: Guess, truth: Guess, right: bool, replies: Replies) -> str:
+def select_reply(kind: str, guess: Answer, truth: Answer, right: bool, replies: Replies) -> str:
     """The reply to an answer: the first match in the lesson's replies, or else the default reply; empty if none matches."""
-    predicates, guess_text = KINDS[kind].wrong, f"{guess:g}" if isinstance(guess, float) else str(guess)
-    for condition, words in (*replies, *KINDS[kind].usual):
+    predicates, guess_text = KINDS[kind].mistakes, f"{guess:g}" if isinstance(guess, float) else str(guess)
+    for condition, words in (*replies, *KINDS[kind].default_replies):
         if condition == "right" or right:
             matches = right and condition == "right"
         else:

@@ -11,10 +11,10 @@ from attention.formula.name_aliases import current_name
 from attention.formula.steps import find_step
 from attention.sources.link_aliases import with_current_keys
 
-MOST_WORDS = 60
+MAX_WORDS = 60
 """The most words in a lesson's text: enough for one idea."""
 
-SAID = "said"
+PREDICTION = "said"
 """The name of a model's prediction, where a part names a step."""
 
 
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     column: int | None = None
 
     @classmethod
-    def read(cls, text: str) -> Part:
+    def parse(cls, text: str) -> Part:
         """A part from "weights", "weights 3" or "weights 3 2".
 
         Raises:
@@ -34,7 +34,7 @@ class Part(NamedTuple):
         """
         step, *indices = text.split()
         step = current_name(step)
-        if step != SAID:
+        if step != PREDICTION:
             find_step(step)
         if len(indices) > 2 or not all(_is_index(index) for index in indices):
             raise FileError(
@@ -43,7 +43,7 @@ class Part(NamedTuple):
         return cls(step, *map(int, indices))
 
     @property
-    def written(self) -> str:
+    def text(self) -> str:
         """The part as text, the inverse of `read`."""
         return " ".join(str(item) for item in self if item is not None)
 
@@ -87,23 +87,23 @@ class Lesson:
     next: str = ""
 
     @property
-    def link(self) -> dict[str, str]:
+    def query_before(self) -> dict[str, str]:
         """The state by key, before the change."""
         return _texts(self.state)
 
     @property
-    def link_turned(self) -> dict[str, str]:
+    def query_after(self) -> dict[str, str]:
         """The state by key, after the change."""
-        return self.link | _texts(self.turn)
+        return self.query_before | _texts(self.turn)
 
     @property
-    def place(self) -> tuple[int, int]:
+    def layer_and_head(self) -> tuple[int, int]:
         """The layer and the head of the state.
 
         Raises:
             FileError: the state's layer or head is no valid index.
         """
-        layer, head = (self.link.get(key, "0") for key in ("layer", "head"))
+        layer, head = (self.query_before.get(key, "0") for key in ("layer", "head"))
         if not (_is_index(layer) and _is_index(head)):
             raise FileError(f"A state's layer and head are whole numbers; got {layer[:20]!r} and {head[:20]!r}.")
         return int(layer), int(head)

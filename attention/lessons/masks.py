@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SCORES = (SCALED_SCORES, SCORES, MASKED_SCORES)
 
 
-def toggled(visible: Tensor, query_pos: int, key_pos: int) -> str:
+def toggle_cell(visible: Tensor, query_pos: int, key_pos: int) -> str:
     """The mask with one cell toggled, in the encoding of `attention.formula.masks.encode`."""
     changed = visible.clone()
     changed[query_pos, key_pos] = ~visible[query_pos, key_pos]
@@ -42,7 +42,7 @@ def hide_query(visible: Tensor, query_pos: int) -> str:
 
 def visible_cells(trace: Trace, layer: int = 0, head: int = 0) -> Tensor:
     """The visible cells of a head, boolean [query_pos key_pos]; all of them if there is no mask."""
-    source = trace.layer(layer).of(head)
+    source = trace.layer(layer).for_head(head)
     mask = source.mask
     return torch.ones(len(source.tokens), len(source.key_tokens), dtype=torch.bool) if mask is None else mask
 
@@ -63,12 +63,12 @@ def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int
     """
     source = trace.layer(layer)
     steps = [step for step in (MASKED_SCORES, WEIGHTS) if source.has(step)]
-    rows = tables.long(trace, steps or [SCORES], layer, (head,), start, stop).drop(columns="head")
+    rows = tables.long_frame(trace, steps or [SCORES], layer, (head,), start, stop).drop(columns="head")
     rows.insert(2, "may attend", visible_cells(trace, layer, head).flatten().numpy()[start:][: len(rows)])
     return rows
 
 
-def cells_of(ticks: pd.DataFrame) -> str:
+def encode_table(ticks: pd.DataFrame) -> str:
     """The mask of a table of checkboxes, in the encoding of `attention.formula.masks.encode`."""
     return masks.encode(torch.tensor(ticks.to_numpy(dtype=bool)))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
 
     from attention.sources.typed_text import TypedText
 
-MOST_TOKENS = 32  # in a small map, so that every cell is visible
+MAX_TOKENS = 32  # in a small map, so that every cell is visible
 DIVISORS = ("√d_k", "√d_model", "nothing")
 
 WHY_SCALE = r"""
@@ -28,7 +28,7 @@ $\text{Var}(q \cdot k) = d_k$: a typical score has the size $\sqrt{d_k}$. In a w
 and almost no gradient remains. Dividing by $\sqrt{d_k}$ restores a variance of 1. The divisor belongs to the head: $\sqrt{d_{model}}$ is a common mistake.
 """
 # The effect of each initialization with all settings at their defaults.
-LOOKS = {
+EFFECT_OF_INIT = {
     "scaled normal": "the spread of the scores grows like √d_k. Divided by √d_k it is near 1 for every d_k: some "
     "keys get more than others, and none takes all. √d_model divides too much: the weights are nearly flat. No division leaves too large a spread.",
     "uniform": "all entries of W are positive, so a query or key is little more than the sum of its token's row: every query picks "
@@ -76,7 +76,7 @@ class Scaling:
         return table
 
 
-def measured(source: TypedText) -> Scaling:
+def measure(source: TypedText) -> Scaling:
     """The same text with all five initializations and three divisors; √d_model is included because it is a common mistake.
 
     All other settings are those of the source. A long text is cut to `MOST_TOKENS`.
@@ -85,7 +85,7 @@ def measured(source: TypedText) -> Scaling:
         AttentionError: the source cannot make a trace.
     """
     weights, entropies, spreads = [], [], []
-    short = replace(source, max_tokens=min(source.max_tokens, MOST_TOKENS))
+    short = replace(source, max_tokens=min(source.max_tokens, MAX_TOKENS))
     for init in INITS:
         sizes: dict[str, Any] = {"d_k": None, "d_v": None} if init == "identity" else {}
         variant = replace(short, config=replace(source.config, init=init, **sizes))

@@ -11,10 +11,10 @@ from attention.formula.names import WEIGHTS
 from attention.formula.steps import find_step
 from attention.lessons.scaling import DIVISORS
 from attention.pictures import scales
-from attention.pictures.charts import chart
-from attention.pictures.drawing import ground
-from attention.pictures.layout import PLAIN, Spec, middles, named
-from attention.pictures.mosaic import blank, tiles
+from attention.pictures.charts import empty_chart
+from attention.pictures.drawing import make_hidden_trace
+from attention.pictures.layout import PLAIN_AXIS, Spec, panel_label, panel_ticks
+from attention.pictures.mosaic import filled_canvas, tile_panels
 from attention.tokens import label
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ def scaling_maps(lesson: Scaling) -> Spec:
     """The weights for five initializations (down) and three divisors (across), in one figure with one scale; each map shows its entropy."""
     n_inits, n_divisors, rows, columns = lesson.weights.shape
     gutters = max(1, round(rows * 0.22)), max(1, round(columns * 0.08))
-    panels = tiles(n_inits * n_divisors, n_divisors, rows, columns, gutters)
-    weights, hidden = (blank(panels, np.float32(np.nan)) for _ in range(2))
+    panels = tile_panels(n_inits * n_divisors, n_divisors, rows, columns, gutters)
+    weights, hidden = (filled_canvas(panels, np.float32(np.nan)) for _ in range(2))
     for panel, matrix in zip(panels, lesson.weights.reshape(-1, rows, columns), strict=True):
-        weights[panel.place], hidden[panel.place] = matrix, np.where(lesson.visible, np.nan, 1)
-    figure = chart(
+        weights[panel.area], hidden[panel.area] = matrix, np.where(lesson.visible, np.nan, 1)
+    figure = empty_chart(
         "weights of head 0",
         f"H: mean entropy of a row, from 0 to ln {columns} = {math.log(columns):.2f}",
         "Heatmap of the weights of head 0 (query (attends from) by key (attends to)) for five random initializations and three divisors. "
@@ -45,13 +45,15 @@ def scaling_maps(lesson: Scaling) -> Spec:
         + ".",
     )
     hover = "%{y}<br>%{x}<br>"
-    heat, _ = scales.painted(find_step(WEIGHTS), 0, 1, "fixed")
+    heat, _ = scales.color_keys(find_step(WEIGHTS), 0, 1, "fixed")
     heat["colorbar"] |= {"len": 0.4, "y": 0, "yanchor": "top", "ypad": 10}
     template = f"{hover}<b>%{{z:.9g}}</b><extra></extra>"
     figure["data"].append({"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hovertemplate": template})
     if not lesson.visible.all():
-        figure["data"].append(ground(hover, "0") | {"z": hidden})
-    notes = [named(f"H {entropy:.2f}", panel) for panel, entropy in zip(panels, lesson.entropy.flatten(), strict=True)]
+        figure["data"].append(make_hidden_trace(hover, "0") | {"z": hidden})
+    notes = [
+        panel_label(f"H {entropy:.2f}", panel) for panel, entropy in zip(panels, lesson.entropy.flatten(), strict=True)
+    ]
     across, down = panels[:n_divisors], panels[::n_divisors]
     x = _axis(
         [(panel.x, columns, f"÷ {d}") for panel, d in zip(across, DIVISORS, strict=True)], lesson.key_tokens, "key"
@@ -73,4 +75,4 @@ def _axis(spans: Sequence[tuple[int, int, str]], tokens: tuple[str, ...], what: 
         for start, size, name in spans
         for index in range(size)
     }
-    return {**PLAIN, **middles(spans), "labelalias": aliases, "tickfont": {"size": 13}}
+    return {**PLAIN_AXIS, **panel_ticks(spans), "labelalias": aliases, "tickfont": {"size": 13}}

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from attention.errors import MissingError, PictureError
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step, find_step
-from attention.lessons.lesson import SAID, Part
-from attention.pictures.drawing import HIDDEN
-from attention.pictures.layout import short
-from attention.pictures.scales import ramp, range_of
-from attention.printed import shown
+from attention.lessons.lesson import PREDICTION, Part
+from attention.pictures.drawing import HIDDEN_COLOR
+from attention.pictures.layout import short_axis_name
+from attention.pictures.scales import color_at, scale_range
+from attention.printed import format_number
 from attention.tokens import label
 
 if TYPE_CHECKING:
     from attention.formula.layer import Layer
     from attention.formula.trace import Trace
 
-MOST = 32
+MAX_SIDE = 32
 """The most rows and columns of a small map; a phone shows no more."""
 
 _LONGEST = 10  # characters of a name
@@ -28,7 +28,7 @@ _SAID = 5  # predicted tokens
 _DARK = 140  # of 255: on a darker background, text is white
 
 
-def table(layer: Layer, head: int, part: Part, withheld: Collection[Part], caption: str = "") -> dict[str, Any]:
+def step_table(layer: Layer, head: int, part: Part, withheld: Collection[Part], caption: str = "") -> dict[str, Any]:
     """A part of a step as rows of cells, each [text, exact number, background, text colour], or None if withheld.
 
     The colour range covers the visible cells only, so that the colours reveal nothing about the rest.
@@ -42,9 +42,9 @@ def table(layer: Layer, head: int, part: Part, withheld: Collection[Part], capti
     if part.row is not None and part.row >= matrix.shape[0]:
         raise MissingError(f"{part.step} has rows 0 to {matrix.shape[0] - 1}; got {part.row}: choose one of these.")
     rows = range(matrix.shape[0]) if part.row is None else range(part.row, part.row + 1)
-    if max(len(rows), matrix.shape[1]) > MOST:
+    if max(len(rows), matrix.shape[1]) > MAX_SIDE:
         raise PictureError(
-            f"A lesson's map has at most {MOST} rows and columns; {part.step} has {len(rows)} × {matrix.shape[1]}: "
+            f"A lesson's map has at most {MAX_SIDE} rows and columns; {part.step} has {len(rows)} × {matrix.shape[1]}: "
             "shorten the text, show one row, or choose another step."
         )
     hidden = layer.mask if step.masked else None
@@ -55,21 +55,21 @@ def table(layer: Layer, head: int, part: Part, withheld: Collection[Part], capti
         if not any(_within(q, k, step, hidden_part) for hidden_part in withheld)
     }
     finite = [number for number in open_cells.values() if math.isfinite(number)]
-    ends = range_of(step, (min(finite), max(finite)) if finite else None, "fixed")
+    ends = scale_range(step, (min(finite), max(finite)) if finite else None, "fixed")
 
     def cell(q: int, k: int) -> tuple[str, str, str, str] | None:
         if (q, k) not in open_cells:
             return None
         number = open_cells[q, k]
         if hidden is not None and not hidden[q, k]:
-            return ("−∞" if number else "0", "hidden by the mask", HIDDEN, "#000000")
-        background = ramp(step, (number - ends[0]) / ((ends[1] - ends[0]) or 1))
-        return (_short(number, step), shown(number), background, _text_color(background))
+            return ("−∞" if number else "0", "hidden by the mask", HIDDEN_COLOR, "#000000")
+        background = color_at(step, (number - ends[0]) / ((ends[1] - ends[0]) or 1))
+        return (_short(number, step), format_number(number), background, _text_color(background))
 
     return {
         "title": f"{step.symbol}  {part.step}{', ' if caption else ''}{caption}",
         "step": part.step,
-        "sides": (short(step.row_axis), short(step.column_axis)),
+        "sides": (short_axis_name(step.row_axis), short_axis_name(step.column_axis)),
         "first": rows[0],
         "rows": _names(layer, step.row_axis, rows),
         "columns": _names(layer, step.column_axis, range(matrix.shape[1])),
@@ -77,7 +77,7 @@ def table(layer: Layer, head: int, part: Part, withheld: Collection[Part], capti
     }
 
 
-def said(trace: Trace, part: Part, withheld: Collection[Part], caption: str = "") -> dict[str, Any]:
+def prediction_table(trace: Trace, part: Part, withheld: Collection[Part], caption: str = "") -> dict[str, Any]:
     """The model's prediction as a row: the likeliest tokens with their probabilities, both withheld together.
 
     The prediction is the one at the row of the part, or the last one.
@@ -88,7 +88,7 @@ def said(trace: Trace, part: Part, withheld: Collection[Part], caption: str = ""
     if not trace.predictions:
         raise MissingError("The state asks the model for no prediction: put predict= into the state.")
     by_position = {prediction.position: prediction for prediction in trace.predictions}
-    is_withheld = any(hidden_part.step == SAID for hidden_part in withheld)
+    is_withheld = any(hidden_part.step == PREDICTION for hidden_part in withheld)
     prediction = by_position.get(max(by_position) if part.row is None else part.row)
     if prediction is None:
         raise MissingError(
@@ -97,12 +97,12 @@ def said(trace: Trace, part: Part, withheld: Collection[Part], caption: str = ""
     step = find_step(WEIGHTS)  # a probability, in the same colours
 
     def cell(probability: float) -> tuple[str, str, str, str]:
-        background = ramp(step, probability)
-        return (_short(probability, step), shown(probability), background, _text_color(background))
+        background = color_at(step, probability)
+        return (_short(probability, step), format_number(probability), background, _text_color(background))
 
     return {
         "title": f"prediction{', ' if caption else ''}{caption}",
-        "step": SAID,
+        "step": PREDICTION,
         "sides": ("token position", "token"),
         "first": prediction.position,
         "rows": [label(prediction.before, _LONGEST, escape=False)],

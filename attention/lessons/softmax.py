@@ -22,10 +22,10 @@ if TYPE_CHECKING:  # torch takes more than a second to import; a page must open 
 Row = tuple[float, ...]
 
 TEMPERATURES = (0.125, 0.5, 1.0, 2.0, 8.0)
-COLDEST, HOTTEST = 0.05, 10.0  # the ends of the curves; beyond them little changes
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 10.0  # the ends of the curves; beyond them little changes
 FACTORS = (1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
-MOST_NUMBERS = 32
-LARGEST_NUMBER = 10_000
+MAX_NUMBERS = 32
+MAX_ABSOLUTE = 10_000
 WHY_SOFTMAX = """
 - Every share is **positive**, and the shares sum to **1**: a query's output is a weighted average of values.
 - The order is preserved, and only **differences** matter: a number larger by 1 gets *e* ≈ 2.72 times the share; adding 5 to all numbers changes nothing.
@@ -39,10 +39,10 @@ def parse_row(text: str) -> Row:
     Raises:
         NumbersError: a part is no number, is not finite or too large, or there are too few or too many numbers.
     """
-    expected = f"A row is 2 to {MOST_NUMBERS} numbers from −{LARGEST_NUMBER:,} to {LARGEST_NUMBER:,}"
+    expected = f"A row is 2 to {MAX_NUMBERS} numbers from −{MAX_ABSOLUTE:,} to {MAX_ABSOLUTE:,}"
     advice = "type them separated by commas, such as 0.1, -0.2, -0.3, 0.5."
     parts = [part for part in regex.split(r"[\s,;\[\]()]+", text.replace("−", "-")) if part]
-    if len(parts) > MOST_NUMBERS:
+    if len(parts) > MAX_NUMBERS:
         raise NumbersError(f"{expected}; got {len(parts):,}: {advice}")
     numbers = []
     for part in parts:
@@ -50,7 +50,7 @@ def parse_row(text: str) -> Row:
             number = float(part)
         except ValueError:
             number = math.nan
-        if not abs(number) <= LARGEST_NUMBER:  # also rejects nan
+        if not abs(number) <= MAX_ABSOLUTE:  # also rejects nan
             raise NumbersError(f"{expected}; got “{label(part, 40, escape=False)}”: {advice}")
         numbers.append(number)
     if len(numbers) < 2:
@@ -108,7 +108,7 @@ class Spread:
 def spread(row: Row) -> Spread:
     """The softmax of a row at several temperatures, in double precision."""
     x = np.array(row)
-    fine = np.unique(np.concatenate([np.geomspace(COLDEST, HOTTEST, 101), TEMPERATURES]))
+    fine = np.unique(np.concatenate([np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 101), TEMPERATURES]))
     shares = {t: _softmax(x / t) for t in fine.tolist()}
     return Spread(
         row,

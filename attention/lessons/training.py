@@ -10,11 +10,11 @@ import numpy as np
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import find_step
 from attention.pictures import scales
-from attention.pictures.charts import GRID, INK
+from attention.pictures.charts import GRID_COLOR, POINT_COLOR
 from attention.pictures.heatmap import heatmap_json
-from attention.pictures.layout import CHOSEN, NO_TEMPLATE, PLAIN, Spec, middles, named, outline
-from attention.pictures.mosaic import blank, tiles
-from attention.sources.trained_trace import shown
+from attention.pictures.layout import CHOSEN_COLOR, NO_TEMPLATE, PLAIN_AXIS, Spec, outline, panel_label, panel_ticks
+from attention.pictures.mosaic import filled_canvas, tile_panels
+from attention.sources.trained_trace import build_trace
 
 if TYPE_CHECKING:
     from attention.training.learning import Snapshot
@@ -25,22 +25,22 @@ SEEDS = 20
 _ACROSS = 5
 _HEIGHT = 400  # pixels, for curves beside maps
 _LINES = (
-    ("accuracy", INK, "solid", "right answers"),
-    ("score", CHOSEN, "solid", "weight on the cells that matter"),
+    ("accuracy", POINT_COLOR, "solid", "right answers"),
+    ("score", CHOSEN_COLOR, "solid", "weight on the cells that matter"),
 )
 _LOSS = "#9a9da6"
 
 
-class Answer(NamedTuple):
+class PositionAnswer(NamedTuple):
     """A model's answer at one position, with its probability; `right` is None where the task asks nothing."""
 
     token: str
-    said: str
+    answer: str
     right: bool | None
     probability: float
 
 
-def answers(plan: Plan, snapshot: Snapshot, example: Example) -> tuple[Answer, ...]:
+def answers(plan: Plan, snapshot: Snapshot, example: Example) -> tuple[PositionAnswer, ...]:
     """The model's answer at each position of an example."""
     import torch
 
@@ -51,7 +51,7 @@ def answers(plan: Plan, snapshot: Snapshot, example: Example) -> tuple[Answer, .
         probabilities, best = forward(snapshot.parameters, plan.design, batch)[0][0].softmax(-1).max(-1)
     columns = zip(example.tokens, best.tolist(), batch.answers[0].tolist(), probabilities.tolist(), strict=True)
     return tuple(
-        Answer(token, example.answers[answer], None if truth < 0 else answer == truth, probability)
+        PositionAnswer(token, example.answers[answer], None if truth < 0 else answer == truth, probability)
         for token, answer, truth, probability in columns
     )
 
@@ -66,7 +66,7 @@ def maps(plan: Plan, snapshot: Snapshot, example: Example, name: str = "", moves
         name: a heading that distinguishes these maps from others beside them.
         moves: whether this is a frame of a film: then only the numbers change, and the page repaints the cells alone.
     """
-    trace = shown(plan, snapshot, example)
+    trace = build_trace(plan, snapshot, example)
     figures = [heatmap_json(trace, WEIGHTS, number) for number in range(len(trace.layers))]
     gold = plan.task.posed(example.ids, plan.design).gold[0]
     shapes = [{**outline(column, row, 1, 1, 1), "opacity": 0.8} for row, column in gold.nonzero().tolist()]
@@ -127,7 +127,7 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
         "step": "",
         "panels": [],
     }
-    plain = {"gridcolor": GRID, "zeroline": False, "showline": False, "ticks": ""}
+    plain = {"gridcolor": GRID_COLOR, "zeroline": False, "showline": False, "ticks": ""}
     return {
         "data": data,
         "layout": {
@@ -149,14 +149,18 @@ def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
 def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) -> Spec:
     """The weights of the last layer for many seeds, in one figure with one scale, with the scores of each."""
     matrices = [
-        shown(plan, last, example).layers[-1].matrix(WEIGHTS).numpy() for plan, last in zip(plans, lasts, strict=True)
+        build_trace(plan, last, example).layers[-1].matrix(WEIGHTS).numpy()
+        for plan, last in zip(plans, lasts, strict=True)
     ]
     rows, columns = matrices[0].shape
-    panels = tiles(SEEDS, _ACROSS, rows, columns, (max(2, round(rows * 0.24)), max(1, round(columns * 0.1))))
-    weights = blank(panels, np.float32(np.nan))
+    panels = tile_panels(SEEDS, _ACROSS, rows, columns, (max(2, round(rows * 0.24)), max(1, round(columns * 0.1))))
+    weights = filled_canvas(panels, np.float32(np.nan))
     for panel, matrix in zip(panels, matrices, strict=False):
-        weights[panel.place] = matrix
-    heat = {**scales.painted(find_step(WEIGHTS), 0, 1, "fixed")[0], "showscale": False}  # the maps above show the scale
+        weights[panel.area] = matrix
+    heat = {
+        **scales.color_keys(find_step(WEIGHTS), 0, 1, "fixed")[0],
+        "showscale": False,
+    }  # the maps above show the scale
     used_panels = panels[: len(matrices)]
     captions = [
         f"seed {plan.seed} · {last.accuracy:.2f} · {last.score:.2f}" for plan, last in zip(plans, lasts, strict=True)
@@ -173,8 +177,8 @@ def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) ->
         },
         "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": {"l": 12, "r": 12, "t": 90, "b": 12},
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": "seeds", "meta": meta,
-        "xaxis": {**PLAIN, **middles(()), "range": [-0.5, n_columns - 0.5]}, "yaxis": {**PLAIN, **middles(()), "range": [n_rows - 0.5, -0.5]},
-        "annotations": [named(text, panel, borderpad=0, font={"size": 10}) for text, panel in zip(captions, used_panels, strict=True)],
+        "xaxis": {**PLAIN_AXIS, **panel_ticks(()), "range": [-0.5, n_columns - 0.5]}, "yaxis": {**PLAIN_AXIS, **panel_ticks(()), "range": [n_rows - 0.5, -0.5]},
+        "annotations": [panel_label(text, panel, borderpad=0, font={"size": 10}) for text, panel in zip(captions, used_panels, strict=True)],
     }  # fmt: skip
     return {
         "data": [{"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hoverinfo": "none"}],

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from attention.formula.intervening import Pass
+from attention.formula.intervening import PatchedForward
 from attention.models import predicting, recording, running
 from attention.models.passing import patched_head_output
-from attention.models.silencing import Asked
+from attention.models.silencing import Measurement
 from attention.models.sites import parents
 
 if TYPE_CHECKING:
-    from attention.models.loaded import Loaded
+    from attention.models.loaded import LoadedModel
 
 Linear: TypeAlias = Callable[[Tensor], Tensor]
 """A linear map of rows, [… d_model]."""
@@ -33,30 +33,33 @@ _NOT_ADDITIVE = "a layer of this model does more than add the outputs of its hea
 _UNKNOWN_END = "it is not known here what this model computes between its last layer and its logits."
 
 
-def direct(
-    loaded: Loaded, model_inputs: Mapping[str, Tensor], measurement: Asked, forward: Pass | None = None
+def direct_effects(
+    loaded: LoadedModel,
+    model_inputs: Mapping[str, Tensor],
+    measurement: Measurement,
+    forward: PatchedForward | None = None,
 ) -> tuple[dict[int, Tensor], float] | str:
     """What each head adds to the logit, or to the logit difference: [head] for each layer, and the remainder.
 
     Every norm on the way, and a softcap of the logits, is frozen at its factor in this run. The remainder comes from the embedding,
     the MLPs and all biases; everything together is the logit. If the model is not additive in this way, the reason in a sentence.
     """
-    head, forward = loaded.model.get_output_embeddings(), forward or Pass()
+    head, forward = loaded.model.get_output_embeddings(), forward or PatchedForward()
     if measurement.target is None or measurement.position is None or head is None:
         return _NO_LOGITS
-    if predicting.fills(loaded):
+    if predicting.is_masked_lm(loaded):
         return _FILLS_MASKS
     position = measurement.position
     calls, activations = list[recording.Call](), _Activations(loaded, position)
 
     def on_call(call: recording.Call) -> Tensor | None:
-        patched = patched_head_output(forward, loaded.order[len(calls)], call, loaded.sites[len(calls)])
+        patched = patched_head_output(forward, loaded.layer_indices[len(calls)], call, loaded.sites[len(calls)])
         calls.append(call if patched is None else replace(call, head_output=patched))
         return patched
 
-    recorded = recording.recording(on_call, weights=forward.with_weights)
+    recorded = recording.recording(on_call, weights=forward.needs_weights)
     # The hooks are part of the model, so no other thread may run it now.
-    with loaded.lock.hold(), activations.record(), recorded, predicting.asked((position,)):
+    with loaded.lock.hold(), activations.record(), recorded, predicting.logits_at((position,)):
         model_output = running.run(loaded, dict(model_inputs))
     all_logits = predicting.logits_of(model_output)
     if activations.last_norm is None or activations.head_input is None or all_logits is None:
@@ -78,7 +81,7 @@ def direct(
     if frozen_norm is None:
         return _UNKNOWN_END
     effects: dict[int, Tensor] = {}
-    for call, site, layer in zip(calls, loaded.sites, loaded.order, strict=True):
+    for call, site, layer in zip(calls, loaded.sites, loaded.layer_indices, strict=True):
         to_residual = activations.map_to_residual(call)
         if to_residual is None or "w_o" not in site.parameters:
             return _NOT_ADDITIVE
@@ -123,7 +126,7 @@ class _Activations:
         rows: input and output rows [d_model] by the id of the module.
     """
 
-    def __init__(self, loaded: Loaded, position: int) -> None:
+    def __init__(self, loaded: LoadedModel, position: int) -> None:
         self.model = loaded.model
         self.position = position
         self.parents = parents(loaded.model)

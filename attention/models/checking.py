@@ -43,7 +43,7 @@ class Folder:
         return self.nbytes + _TOKENIZER_FACTOR * self.other_bytes
 
 
-def checked(path: Path, name: str, most_mb: int) -> Folder:
+def check_folder(path: Path, name: str, most_mb: int) -> Folder:
     """The folder, if it has a model that may be loaded here.
 
     Raises:

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from attention.errors import ModelError
-from attention.formula.kept import KEPT
+from attention.formula.kept import CACHE
 from attention.models.fair_lock import FairLock
-from attention.models.loaded import Loaded
-from attention.models.running import hush
-from attention.progress import telling
+from attention.models.loaded import LoadedModel
+from attention.models.running import silence_warnings
+from attention.progress import current_callback
 
 
-def continued(
-    loaded: Loaded,
+def generate(
+    loaded: LoadedModel,
     model_inputs: Mapping[str, Tensor],
     max_new_tokens: int,
     temperature: float = 0,
@@ -50,7 +50,7 @@ def continued(
     sampler = _GumbelSampler(temperature, seed) if temperature else None
 
     def generate() -> Tensor:
-        hush()
+        silence_warnings()
         processors: list[Any] = [_PauseBetweenTokens(loaded.lock, max_new_tokens), *([sampler] if sampler else [])]
         with torch.no_grad(), loaded.lock.hold():
             output_ids: Tensor = loaded.model.generate(
@@ -71,7 +71,7 @@ def continued(
                 break
         return extended[name]
 
-    return {**model_inputs, name: KEPT.once(key, generate_patched if patched else generate)}
+    return {**model_inputs, name: CACHE.get_or_compute(key, generate_patched if patched else generate)}
 
 
 class _PauseBetweenTokens:
@@ -89,7 +89,7 @@ class _PauseBetweenTokens:
 
 def _report(count: int, max_new_tokens: int) -> None:
     """Forward progress to the current callback; it raises if nobody waits any more, which stops the generation."""
-    if callback := telling():
+    if callback := current_callback():
         callback("Generating tokens …", count / max_new_tokens)
 
 

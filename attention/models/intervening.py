@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 from attention.errors import ConfigError
 from attention.formula import fitting
 from attention.formula.intervention import Intervention
-from attention.formula.patching import Extent
+from attention.formula.patching import LayerSize
 
 if TYPE_CHECKING:
-    from attention.models.loaded import Loaded
+    from attention.models.loaded import LoadedModel
 
 _PUNCTUATION = ".,;:!?…"
 
 
-def numbers(loaded: Loaded, interventions: tuple[Intervention, ...], frozen: bool, length: int) -> int:
+def count_numbers(loaded: LoadedModel, interventions: tuple[Intervention, ...], frozen: bool, length: int) -> int:
     """How many numbers of the unchanged model and of the other state are stored besides those of this state."""
-    order, sites = loaded.order, loaded.layers
+    order, sites = loaded.layer_indices, loaded.sites_by_layer
     valid = [item for item in interventions if item.layer is None or item.layer < len(sites)]  # `check` refuses others
-    n_maps = sum(sites[layer].n_heads for layer in fitting.later(order, valid)) if frozen else 0
-    patched = fitting.takes(order, valid).items()
+    n_maps = sum(sites[layer].n_heads for layer in fitting.layers_after_first(order, valid)) if frozen else 0
+    patched = fitting.patched_layers(order, valid).items()
     n_maps += sum(sites[layer].n_heads for layer, with_weights in patched if with_weights)
     return 2 * n_maps * length * length + sum(sites[layer].width for layer, _ in patched) * length
 
 
-def check(loaded: Loaded, interventions: tuple[Intervention, ...], lengths: Sequence[int]) -> None:
+def check_interventions(loaded: LoadedModel, interventions: tuple[Intervention, ...], lengths: Sequence[int]) -> None:
     """Check, before it runs, that the model has the layers, heads and cells of the interventions.
 
     Args:
@@ -44,19 +44,19 @@ def check(loaded: Loaded, interventions: tuple[Intervention, ...], lengths: Sequ
             f"The attention of {loaded.name} cannot be changed from outside: choose a model of another family."
         )
     extents, lengths = [], lengths or (0,)
-    for site in loaded.layers:
+    for site in loaded.sites_by_layer:
         n_queries = lengths[-1 if site.name.startswith(("decoder", "cross")) else 0]
         n_keys = lengths[-1 if site.name.startswith("decoder") else 0]
-        extents.append(Extent(site.name, site.n_heads, n_queries, n_keys))
+        extents.append(LayerSize(site.name, site.n_heads, n_queries, n_keys))
     fitting.check(interventions, extents)
 
 
-def of_length(loaded: Loaded, text: str, like: str, length: int) -> str:
+def match_length(loaded: LoadedModel, text: str, like: str, length: int) -> str:
     """A text of exactly `length` tokens: `text` shortened, or extended with the words of `like`; empty if none is found."""
-    from attention.models.running import inputs
+    from attention.models.running import tokenize_inputs
 
     def count_tokens(candidate: str) -> int:
-        return next(iter(inputs(loaded, candidate, "", 2**20)[0].values())).shape[-1]
+        return next(iter(tokenize_inputs(loaded, candidate, "", 2**20)[0].values())).shape[-1]
 
     # A full stop in the middle, or at the end, can be one token too many.
     for start, rest in product((text.rstrip(_PUNCTUATION), text), (like, like.rstrip(_PUNCTUATION))):

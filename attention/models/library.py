@@ -13,19 +13,19 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from attention.errors import ModelError
-from attention.formula.kept import KEPT
+from attention.formula.kept import CACHE
 from attention.formula.trace import Trace
 from attention.models import imports
 
 if TYPE_CHECKING:
     from attention.models.checking import Folder
-    from attention.models.loaded import Loaded
+    from attention.models.loaded import LoadedModel
 
-ABOUT = "lab.json"
+ABOUT_FILE = "lab.json"
 """A file in a model's folder, {"about": a note that is shown with the model}."""
 
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-BROUGHT = {"all-MiniLM-L6-v2": "make models", "SmolLM2-135M-Instruct": "make models ALL=1"}
+FETCH_COMMANDS = {"all-MiniLM-L6-v2": "make models", "SmolLM2-135M-Instruct": "make models ALL=1"}
 """The models that `.ci/get_models.py` fetches, and the command for each."""
 
 # transformers 5.23 patches torch.nn.init and its own classes while it loads; two loads at once would leave the patches in place.
@@ -66,7 +66,7 @@ class Library:
         """Drop all loaded models, and use these settings from now on."""
         with self._guard:
             self.settings = settings
-            self._loaded: OrderedDict[str, Loaded] = OrderedDict()
+            self._loaded: OrderedDict[str, LoadedModel] = OrderedDict()
             self._loading: dict[str, Lock] = {}
 
     @property
@@ -92,7 +92,7 @@ class Library:
         if not (self.settings.paths or name in self.names() or on_hub):
             raise self._unknown(name)
 
-    def get(self, name: str) -> Loaded:
+    def get(self, name: str) -> LoadedModel:
         """The model of this name, loaded once while it stays in memory.
 
         Raises:
@@ -125,7 +125,7 @@ class Library:
     def _drop_oldest(self) -> None:
         _, dropped = self._loaded.popitem(last=False)
         # Cached traces have views of its projections, which would keep its storage in memory, uncounted.
-        KEPT.let_go(
+        CACHE.discard_values(
             partial(_shares_storage, {tensor.untyped_storage().data_ptr() for tensor in dropped.model.parameters()})
         )
 
@@ -147,13 +147,13 @@ class Library:
                 "choose a smaller model, come back in a minute, or give the server more memory (LAB_MEMORY_MB, or its container's)."
             )
 
-    def _load(self, name: str) -> Loaded:
-        from attention.models.checking import checked
+    def _load(self, name: str) -> LoadedModel:
+        from attention.models.checking import check_folder
         from attention.models.loading import load
 
         try:
             path = self._path(name)
-            folder = checked(path, name, self.settings.most_mb)
+            folder = check_folder(path, name, self.settings.most_mb)
         except (OSError, RuntimeError) as error:  # too long a name, no permission, or an unknown home directory
             raise ModelError(
                 f"A model is a folder that this server may read; it may not read {name[:80]!r}: check its name."
@@ -188,7 +188,7 @@ class Library:
     def _unknown(self, name: str) -> ModelError:
         available = ", ".join(self.names()) or "none; “make models” fetches one"
         folder = "a folder of this machine, or " if self.settings.paths else ""
-        advice = f"fetch it with `{BROUGHT[name]}`" if name in BROUGHT else "put it there"
+        advice = f"fetch it with `{FETCH_COMMANDS[name]}`" if name in FETCH_COMMANDS else "put it there"
         return ModelError(
             f"A model is {folder}one of those installed here ({available}); there is no {name[:80]}: choose another, or {advice}."
         )
@@ -203,7 +203,9 @@ def _shares_storage(addresses: set[int], cached: Any) -> bool:
     """Whether a cached object is a trace with tensors in one of these storages of a model."""
     layers = cached.layers if isinstance(cached, Trace) else ()
     return any(
-        layer.recorded[name].untyped_storage().data_ptr() in addresses for layer in layers for name in layer.lent
+        layer.recorded[name].untyped_storage().data_ptr() in addresses
+        for layer in layers
+        for name in layer.shared_with_model
     )
 
 
@@ -257,7 +259,7 @@ def _about(path: Path, name: str) -> str:
     if path.parent.name == "snapshots":  # in the Hugging Face cache, each revision has a folder
         return f"{name} at revision {path.name[:12]}."
     try:
-        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))["about"]
+        about = json.loads((path / ABOUT_FILE).read_text(encoding="utf-8"))["about"]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return str(about)[:300]

@@ -36,7 +36,7 @@ class Site:
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class LoadedModel:
     """A model in memory, ready to be recorded.
 
     Attributes:
@@ -56,20 +56,20 @@ class Loaded:
     model: Any
     tokenizer: Any
     sites: tuple[Site, ...]
-    two_texts: bool
-    limit: int | None
+    is_encoder_decoder: bool
+    max_length: int | None
     nbytes: int
-    maps: int = 0
+    n_maps: int = 0
     about: str = ""
     lock: FairLock = field(default_factory=FairLock)
 
     @cached_property
-    def order(self) -> tuple[int, ...]:
+    def layer_indices(self) -> tuple[int, ...]:
         """For each of the `sites`, in call order, its index in `trace.layers`."""
         call_indices = sorted(range(len(self.sites)), key=lambda i: _KINDS.index(self.sites[i].name.split()[0]))
         return tuple(call_indices.index(i) for i in range(len(call_indices)))
 
     @property
-    def layers(self) -> tuple[Site, ...]:
+    def sites_by_layer(self) -> tuple[Site, ...]:
         """The sites in the order of `trace.layers`."""
-        return tuple(self.sites[self.order.index(layer)] for layer in range(len(self.sites)))
+        return tuple(self.sites[self.layer_indices.index(layer)] for layer in range(len(self.sites)))

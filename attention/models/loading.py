@@ -10,38 +10,38 @@ import torch
 from attention.errors import ModelError
 from attention.models import predicting, progress, recording
 from attention.models.checking import Folder
-from attention.models.loaded import Loaded
-from attention.models.running import hush, inputs, run, weights
-from attention.models.sites import PROBE, sites
+from attention.models.loaded import LoadedModel
+from attention.models.running import attention_weights, run, silence_warnings, tokenize_inputs
+from attention.models.sites import PROBE, find_sites
 
 _SIZE_FACTOR, _EXTRA_BYTES = 2, 2**26  # a model may be larger than its file, such as by a head that is not saved
 _NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
 
 
-def load(folder: Folder, name: str, about: str = "") -> Loaded:
+def load(folder: Folder, name: str, about: str = "") -> LoadedModel:
     """The model of a folder, after one trial run.
 
     Raises:
         ModelError: it cannot be loaded, has no tokenizer, or returns no attention.
     """
     recording.register()
-    progress.follow()
-    hush()
+    progress.report_loading()
+    silence_warnings()
     _check_size(folder, name)
     tokenizer = _tokenizer(folder, name)
     model = _model(folder, name, recording.IMPLEMENTATION) or _model(folder, name, "eager")
     limit, two_texts = _limit(model, tokenizer), bool(model.config.is_encoder_decoder)
-    loaded = Loaded(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about)
-    attention_sites = sites(loaded)
+    loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about)
+    attention_sites = find_sites(loaded)
     if attention_sites:
-        predicting.watch(model)
+        predicting.limit_logits(model)
         return replace(loaded, sites=attention_sites)
     # Its family does not call the recorder: use its own attention, and read the weights that it returns.
     loaded = replace(loaded, model=_model(folder, name, "eager"))
-    predicting.watch(loaded.model)
-    probe, _ = inputs(loaded, PROBE, PROBE, 8)
+    predicting.limit_logits(loaded.model)
+    probe, _ = tokenize_inputs(loaded, PROBE, PROBE, 8)
     model_output = run(loaded, probe, output_attentions=True)
-    return replace(loaded, maps=sum(len(heads) for _, heads in weights(model_output, probe)))
+    return replace(loaded, n_maps=sum(len(heads) for _, heads in attention_weights(model_output, probe)))
 
 
 def _tokenizer(folder: Folder, name: str) -> Any:

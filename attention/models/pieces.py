@@ -9,7 +9,7 @@ from typing import Any
 _SENTENCEPIECE_BLANK = "▁"
 
 
-def readable(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+def readable_tokens(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
     """Each token in readable form: ·the with a leading blank, ##ing, ⏎ for a new line, <0xE6> for a byte that is not a character.
 
     Args:

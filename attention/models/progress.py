@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
-from attention.progress import Tell, telling
+from attention.progress import ProgressCallback, current_callback
 
 _REPORTS = 20  # about as many for each model
 
 
-def follow() -> None:
+def report_loading() -> None:
     """Forward the loading progress of transformers to the current callback, and disable its progress bars; idempotent."""
     from transformers.utils import logging
 
@@ -21,7 +21,7 @@ def follow() -> None:
 class _ReportingIterable:
     """The steps of a loading model; iterating reports progress."""
 
-    def __init__(self, steps: Iterable[Any], report: Tell) -> None:
+    def __init__(self, steps: Iterable[Any], report: ProgressCallback) -> None:
         self.steps, self.report = steps, report
 
     def __iter__(self) -> Iterator[Any]:
@@ -33,7 +33,7 @@ class _ReportingIterable:
 
 
 def _replace_bar(make_bar: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    report = telling()
+    report = current_callback()
     if report and args and kwargs.get("desc") == "Loading weights":
         return _ReportingIterable(args[0], report)
     return make_bar(*args, **kwargs)

@@ -15,9 +15,9 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from attention.formula.intervening import Attended
+from attention.formula.intervening import AttentionCall
 from attention.formula.mask import Mask
-from attention.formula.scores import ROWS
+from attention.formula.scores import BLOCK_ROWS
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -43,7 +43,7 @@ _ROW_BLOCK_MODULES: WeakSet[Module] = WeakSet()  # modules whose attention can b
 
 
 @dataclass(frozen=True, eq=False)
-class Call(Attended):
+class Call(AttentionCall):
     """One call of attention, without the batch axis.
 
     Attributes:
@@ -119,10 +119,10 @@ def patching_outputs(patch: OutputPatcher) -> Iterator[None]:
         _PATCHER.reset(token)
 
 
-def rows_at_once(site: Site, longest: int, whole: bool) -> int:
+def rows_at_once(site: Site, longest: int, keep_weights: bool) -> int:
     """The number of queries whose weights a site computes at a time; all of them if the weights are kept (`whole`)."""
-    in_blocks = site.supports_row_blocks and not whole and _is_large(site.n_heads, longest, longest)
-    return min(ROWS, longest) if in_blocks else longest
+    in_blocks = site.supports_row_blocks and not keep_weights and _is_large(site.n_heads, longest, longest)
+    return min(BLOCK_ROWS, longest) if in_blocks else longest
 
 
 def allow_row_blocks(module: Module) -> None:
@@ -182,8 +182,8 @@ def _run_eager(
     if module not in _ROW_BLOCK_MODULES or not _is_large(n_heads, n_queries, n_keys):
         return _eager_attention(module)(module, *qkv, *args, **kwargs)
     output_blocks, weight_blocks = [], []
-    for start in range(0, n_queries, ROWS):
-        output, weights = _run_eager_rows(module, qkv, args, kwargs, slice(start, start + ROWS))
+    for start in range(0, n_queries, BLOCK_ROWS):
+        output, weights = _run_eager_rows(module, qkv, args, kwargs, slice(start, start + BLOCK_ROWS))
         output_blocks.append(output)
         if keep_weights and weights is not None:
             weight_blocks.append(weights)
@@ -249,7 +249,7 @@ def _build_call(
         value=value,
         weights=None if weights is None else weights[0].detach(),
         head_output=output[0].detach().transpose(0, 1),
-        again=attend_again,
+        rerun=attend_again,
         module=module,
         mask=mask,
         bias=bias,

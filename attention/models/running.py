@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attention.errors import AttentionError, ModelError
-from attention.models.loaded import Loaded
+from attention.models.loaded import LoadedModel
 
 ATTENTIONS = {
     "layer": "attentions",
@@ -20,13 +20,15 @@ ATTENTIONS = {
 """The output field of transformers with the weights of each kind of layer."""
 
 
-def inputs(loaded: Loaded, text: str, text2: str, most: int) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
+def tokenize_inputs(
+    loaded: LoadedModel, text: str, text2: str, max_tokens: int
+) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
     """The input ids [1 pos] of a forward pass by argument name, at most `most` of each text; and the truncated texts.
 
     A truncated text is its name ("text", "second text") with its full length. In an encoder-decoder model the second text begins
     with the token that starts the decoder.
     """
-    texts = {"input_ids": text} | ({"decoder_input_ids": text2} if loaded.two_texts else {})
+    texts = {"input_ids": text} | ({"decoder_input_ids": text2} if loaded.is_encoder_decoder else {})
     model_inputs: dict[str, Tensor] = {}
     truncated: list[tuple[str, int]] = []
     for name, content in texts.items():
@@ -34,15 +36,15 @@ def inputs(loaded: Loaded, text: str, text2: str, most: int) -> tuple[dict[str, 
         start = torch.tensor([[_start_id(loaded.model)]]) if name == "decoder_input_ids" else ids[:, :0]
         if not content.strip():
             ids = ids[:, :0]
-        elif ids.shape[1] + start.shape[1] > most:
+        elif ids.shape[1] + start.shape[1] > max_tokens:
             truncated.append(("second text" if model_inputs else "text", ids.shape[1] + start.shape[1]))
-            max_length = most - start.shape[1]
+            max_length = max_tokens - start.shape[1]
             ids = loaded.tokenizer(content, return_tensors="pt", truncation=True, max_length=max_length)["input_ids"]
         model_inputs[name] = torch.cat([start, ids], dim=1)
     return model_inputs, truncated
 
 
-def weights(model_output: Any, model_inputs: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
+def attention_weights(model_output: Any, model_inputs: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
     """The attention weights [head query_pos key_pos] in the output of a forward pass, each with the name of its layer.
 
     Empty if the model returns none, or weights of another shape, such as blocks.
@@ -56,9 +58,9 @@ def weights(model_output: Any, model_inputs: dict[str, Tensor]) -> list[tuple[st
     return named
 
 
-def run(loaded: Loaded, model_inputs: dict[str, Tensor], **kwargs: Any) -> Any:
+def run(loaded: LoadedModel, model_inputs: dict[str, Tensor], **kwargs: Any) -> Any:
     """The output of one forward pass, without gradients and key-value cache; a model runs one pass at a time."""
-    hush()
+    silence_warnings()
     with torch.no_grad(), loaded.lock.hold():
         if hasattr(loaded.model.config, "use_cache"):
             kwargs["use_cache"] = False
@@ -73,7 +75,7 @@ def run(loaded: Loaded, model_inputs: dict[str, Tensor], **kwargs: Any) -> Any:
             ) from error
 
 
-def hush() -> None:
+def silence_warnings() -> None:
     """Silence the warnings of transformers; permanently, since the warning filters are shared by all threads."""
     from transformers.utils import logging
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from attention.errors import ConfigError
-from attention.formula.intervening import Pass
+from attention.formula.intervening import PatchedForward
 from attention.models import predicting, recording, running, work
 from attention.models.passing import patched_head_output
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from attention.models.loaded import Loaded
+    from attention.models.loaded import LoadedModel
     from attention.models.recording import Call
 
 Heads = tuple[tuple[int, int], ...]
 """Heads that are ablated together, each as (layer, head)."""
 
-TOKENS = 512  # in all texts of a batch: a fraction of a second, so that other threads wait only briefly
-BYTES = 2**26  # of the attention weights of a batch in one layer
-MOST_SECONDS = 110.0  # of all runs together
+BATCH_TOKENS = 512  # in all texts of a batch: a fraction of a second, so that other threads wait only briefly
+BATCH_WEIGHT_BYTES = 2**26  # of the attention weights of a batch in one layer
+MAX_SECONDS = 110.0  # of all runs together
 _BYTES_PER_NUMBER = 4
 
 
 @dataclass(frozen=True)
-class Asked:
+class Measurement:
     """What a run measures.
 
     Attributes:
@@ -50,29 +50,34 @@ class Asked:
         return () if self.target is None or self.position is None else (self.position,)
 
 
-def seconds(loaded: Loaded, model_inputs: Mapping[str, Tensor], n_runs: int, n_patched_layers: int = 0) -> float:
+def estimate_seconds(
+    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], n_runs: int, n_patched_layers: int = 0
+) -> float:
     """The estimated seconds for this number of runs, in each of which this number of layers is patched anyway.
 
     Raises:
         ConfigError: they take too long.
     """
     n_tokens = sum(ids.shape[-1] for ids in model_inputs.values())
-    needed = (work.numbers(loaded) * n_tokens / work.A_SECOND + work.A_LAYER * n_patched_layers) * n_runs
-    if needed > MOST_SECONDS:
+    needed = (
+        work.count_parameters(loaded) * n_tokens / work.PARAMETER_TOKENS_PER_SECOND
+        + work.SECONDS_PER_LAYER * n_patched_layers
+    ) * n_runs
+    if needed > MAX_SECONDS:
         raise ConfigError(
             f"Ablating (silencing) {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most "
-            f"{MOST_SECONDS:,.0f} s are allowed: choose a shorter text, or a smaller model."
+            f"{MAX_SECONDS:,.0f} s are allowed: choose a shorter text, or a smaller model."
         )
     return needed
 
 
-def runs(
-    loaded: Loaded,
+def ablation_runs(
+    loaded: LoadedModel,
     model_inputs: Mapping[str, Tensor],
     groups: Sequence[Heads],
-    measurement: Asked,
+    measurement: Measurement,
     ablation: str = "zero",
-    forward: Pass | None = None,
+    forward: PatchedForward | None = None,
 ) -> Iterator[list[tuple[float, float]]]:
     """For each group of heads, the measured value without and with their ablation; yielded batch by batch.
 
@@ -86,19 +91,19 @@ def runs(
         ablation: "zero", or "mean": replace a head's output by its mean over positions.
         forward: patches that apply in all runs, before the heads are ablated.
     """
-    forward = forward or Pass()
+    forward = forward or PatchedForward()
     length = max(ids.shape[-1] for ids in model_inputs.values())
     weight_bytes = max(site.n_heads for site in loaded.sites) * length * length * _BYTES_PER_NUMBER
-    batch_size = max(1, min(TOKENS // length, BYTES // weight_bytes) - 1)
+    batch_size = max(1, min(BATCH_TOKENS // length, BATCH_WEIGHT_BYTES // weight_bytes) - 1)
     for start in range(0, len(groups), batch_size):
         batch = ((), *groups[start : start + batch_size])
         n_calls = 0
 
         def patch(output: Tensor, call_of: Callable[[int], Call], batch: tuple[Heads, ...] = batch) -> Tensor:
             nonlocal n_calls
-            layer, site = loaded.order[n_calls], loaded.sites[n_calls]
+            layer, site = loaded.layer_indices[n_calls], loaded.sites[n_calls]
             n_calls += 1
-            if forward.touches(layer):
+            if forward.affects(layer):
                 patched = (patched_head_output(forward, layer, call_of(i), site) for i in range(len(output)))
                 output = torch.stack([z.transpose(0, 1) for z in patched if z is not None])
             ablated = [(i, head) for i, heads in enumerate(batch) for index, head in heads if index == layer]
@@ -113,13 +118,13 @@ def runs(
             return output
 
         batch_inputs = {name: ids.expand(len(batch), -1) for name, ids in model_inputs.items()}
-        with recording.patching_outputs(patch), predicting.asked(measurement.logit_positions):
+        with recording.patching_outputs(patch), predicting.logits_at(measurement.logit_positions):
             values = _measure(running.run(loaded, batch_inputs), measurement)
         before, *after = values.tolist()
         yield [(before, value) for value in after]
 
 
-def _measure(model_output: Any, measurement: Asked) -> Tensor:
+def _measure(model_output: Any, measurement: Measurement) -> Tensor:
     """For every text of a batch a log-probability, a logit difference, or the cosine with the vectors of the first text."""
     if measurement.target is None:
         last = model_output["last_hidden_state"].double()

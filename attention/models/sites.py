@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from attention.models import recording
-from attention.models.loaded import Loaded, Site
+from attention.models.loaded import LoadedModel, Site
 from attention.models.parameters import makes_output, output_module, parameters, pure_projections
-from attention.models.running import inputs, run
+from attention.models.running import run, tokenize_inputs
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -20,10 +20,10 @@ PROBE = "a b c d"  # the text that every model is tried with: several words, sin
 _TOLERANCE = 1e-4
 
 
-def sites(loaded: Loaded) -> tuple[Site, ...]:
+def find_sites(loaded: LoadedModel) -> tuple[Site, ...]:
     """The attention sites of a model, in call order; empty if its family does not call the recorder."""
     calls: list[recording.Call] = []
-    model_inputs, _ = inputs(loaded, PROBE, PROBE, 8)
+    model_inputs, _ = tokenize_inputs(loaded, PROBE, PROBE, 8)
     with recording.recording(calls.append):
         run(loaded, model_inputs)
     modules = {id(call.module): call.module for call in calls}
@@ -76,7 +76,7 @@ def _supports_row_blocks(call: recording.Call) -> bool:
     return torch.allclose(torch.cat(rows, dim=1), call.head_output, rtol=_TOLERANCE, atol=_TOLERANCE)
 
 
-def _names(loaded: Loaded, calls: list[recording.Call], paths: dict[int, str]) -> list[str]:
+def _names(loaded: LoadedModel, calls: list[recording.Call], paths: dict[int, str]) -> list[str]:
     """The name of each call: its kind, and its number among the calls of that kind."""
     names: list[str] = []
     numbers: dict[str, dict[int, int]] = {}
@@ -85,7 +85,7 @@ def _names(loaded: Loaded, calls: list[recording.Call], paths: dict[int, str]) -
         kind = "layer"
         if call.memory is not None or re.search(r"encoder_attn|EncDecAttention|crossattention", path):
             kind = "cross"
-        elif loaded.two_texts:
+        elif loaded.is_encoder_decoder:
             kind = "decoder" if re.search(r"\bdecoder\b", path) else "encoder"
         of_kind = numbers.setdefault(kind, {})
         name = f"{kind} {of_kind.setdefault(id(call.module), len(of_kind))}"

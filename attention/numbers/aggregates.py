@@ -13,10 +13,10 @@ from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step
 from attention.formula.trace import Trace
 from attention.numbers.arithmetic import Explanation
-from attention.numbers.patterns import blocks, is_crossed
-from attention.numbers.readings import Reading
-from attention.numbers.working import Working
-from attention.printed import Arithmetic, Parts, Printed, factor, number, product, quotient, shown, total
+from attention.numbers.patterns import is_cross_attention, iterate_blocks
+from attention.numbers.readings import DerivedMap
+from attention.numbers.working import ExplanationBuilder
+from attention.printed import Arithmetic, Printed, Summands, bracketed, format_number, number, product, quotient, sum_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,8 +42,8 @@ def _over_heads(trace: Trace, layer: int, name: str) -> Tensor:
         n_heads, *shape = source.shape(WEIGHTS)
         result = torch.zeros(*shape, dtype=torch.float64)
         dtype = torch.float32
-        for heads, rows in blocks(n_heads, *shape):
-            (weights,) = source.part(WEIGHTS, heads=heads, rows=rows)
+        for heads, rows in iterate_blocks(n_heads, *shape):
+            (weights,) = source.blocks(WEIGHTS, heads=heads, rows=rows)
             dtype = weights.dtype
             if name == "mean":
                 result[rows] += weights.sum(dim=0, dtype=torch.float64)
@@ -51,13 +51,13 @@ def _over_heads(trace: Trace, layer: int, name: str) -> Tensor:
                 result[rows] = torch.maximum(result[rows], weights.amax(dim=0).double())
         return (result / n_heads if name == "mean" else result).to(dtype)
 
-    return kept.matrix(source.number, ("aggregate", name), source.formula, make)
+    return kept.memoize(source.uid, ("aggregate", name), source.formula, make)
 
 
 def _path(trace: Trace, layer: int) -> tuple[int, ...]:
     """The layers that a rollout multiplies: self-attention layers over the same text, up to and including this one."""
     target = trace.layer(layer)
-    if not target.has(WEIGHTS) or is_crossed(target):
+    if not target.has(WEIGHTS) or is_cross_attention(target):
         raise ShapeError(
             f"Rollout follows one text through layers of self-attention; {target.name or f'layer {layer}'} attends from one text "
             "to another: choose mean or max, or another layer."
@@ -66,7 +66,7 @@ def _path(trace: Trace, layer: int) -> tuple[int, ...]:
         (i, candidate) for i, candidate in enumerate(trace.layers[: layer + 1]) if candidate.has(WEIGHTS)
     )
     return tuple(
-        i for i, candidate in weighted_layers if not is_crossed(candidate) and candidate.tokens == target.tokens
+        i for i, candidate in weighted_layers if not is_cross_attention(candidate) and candidate.tokens == target.tokens
     )
 
 
@@ -81,14 +81,14 @@ def _mixed(trace: Trace, layer: int) -> Tensor:
 
 def _rollout(trace: Trace, layer: int, _: int = 0) -> Tensor:
     path = _path(trace, layer)
-    key = "rollout", tuple(trace.layer(i).number for i in path)
+    key = "rollout", tuple(trace.layer(i).uid for i in path)
 
     def make() -> Tensor:
         mixed = _mixed(trace, layer)
         return mixed if len(path) == 1 else mixed @ _rollout(trace, path[-2])
 
     formulas = tuple(trace.layer(i).formula for i in path)
-    return kept.matrix(trace.layer(layer).number, key, formulas, make)
+    return kept.memoize(trace.layer(layer).uid, key, formulas, make)
 
 
 def _warning(trace: Trace, layer: int) -> str:
@@ -100,15 +100,19 @@ def _warning(trace: Trace, layer: int) -> str:
     return "No query looks at a later key here, so every path leads back: the first tokens gain with each layer, whatever the heads do."
 
 
-def _explain_mean(work: Working, _: Trace) -> Explanation:
+def _explain_mean(work: ExplanationBuilder, _: Trace) -> Explanation:
     values = _head_weights(work)
     row, column, n_heads = work.cell.row, work.cell.column, len(values)
-    parts, sum_of_all, count = Parts(values), math.fsum(values), Printed(f"{n_heads}", f"{n_heads}", Decimal(n_heads))
+    parts, sum_of_all, count = (
+        Summands(values),
+        math.fsum(values),
+        Printed(f"{n_heads}", f"{n_heads}", Decimal(n_heads)),
+    )
 
     def full(digits: int) -> Printed:
-        sum_of_weights = total(parts.printed(lambda i: factor(values[i], digits), digits))
+        sum_of_weights = sum_of(parts.printed(lambda i: bracketed(values[i], digits), digits))
         if n_heads <= 4:
-            return quotient(total(sum_of_weights.parts, per_line=99), count)
+            return quotient(sum_of(sum_of_weights.parts, per_line=99), count)
         return Printed(
             rf"\big({sum_of_weights.tex}\big) \;\big/\; {n_heads}",
             "",
@@ -124,20 +128,20 @@ def _explain_mean(work: Working, _: Trace) -> Explanation:
     )
     tex = rf"\frac{{1}}{{{n_heads}}} \sum_h A^{{(h)}}_{{{row},{column}}}"
     arithmetic = Arithmetic(tex, [full, short], [short], words, [sum_of_all, float(n_heads)], "quotient")
-    return work.made(arithmetic, (_largest_head(work, values),))
+    return work.from_arithmetic(arithmetic, (_largest_head(work, values),))
 
 
-def _explain_max(work: Working, _: Trace) -> Explanation:
+def _explain_max(work: ExplanationBuilder, _: Trace) -> Explanation:
     values = _head_weights(work)
     cell = _largest_head(work, values)
     others = sorted((value for head, value in enumerate(values) if head != cell.head), reverse=True)
     words = f"The largest of {len(values)} numbers: head {cell.head} of layer {cell.layer} gives key {work.cell.column} this weight"
-    words += f"; the next largest is {shown(others[0])}." if others else "."
+    words += f"; the next largest is {format_number(others[0])}." if others else "."
     tex = rf"\max_h A^{{(h)}}_{{{work.cell.row},{work.cell.column}}}", number(work.value).tex
-    return work.stated(values[cell.head], words, f"the largest of {len(values)}, head {cell.head}", (cell,), tex)
+    return work.from_claim(values[cell.head], words, f"the largest of {len(values)}, head {cell.head}", (cell,), tex)
 
 
-def _explain_rollout(work: Working, trace: Trace) -> Explanation:
+def _explain_rollout(work: ExplanationBuilder, trace: Trace) -> Explanation:
     layer, row, column = work.cell.layer, work.cell.row, work.cell.column
     path = _path(trace, layer)
     if len(path) == 1:
@@ -145,7 +149,7 @@ def _explain_rollout(work: Working, trace: Trace) -> Explanation:
         weight, row_sum = float(mean[column]), float(mean.sum()) + 1
 
         def line(digits: int) -> Printed:
-            numerator = total([number(weight, digits), number(identity, digits)], per_line=99)
+            numerator = sum_of([number(weight, digits), number(identity, digits)], per_line=99)
             bracketed = Printed(numerator.tex, f"({numerator.text})", numerator.value, numerator.parts)
             return quotient(bracketed, number(row_sum, digits))
 
@@ -155,7 +159,7 @@ def _explain_rollout(work: Working, trace: Trace) -> Explanation:
         tex = (
             rf"\frac{{\bar A_{{{row},{column}}} + I_{{{row},{column}}}}}{{\sum_m (\bar A_{{{row},m}} + I_{{{row},m}})}}"
         )
-        return work.made(Arithmetic(tex, [line], [line], words, [weight + identity, row_sum], "quotient"))
+        return work.from_arithmetic(Arithmetic(tex, [line], [line], words, [weight + identity, row_sum], "quotient"))
     mixing, previous = (
         _mixed(trace, layer)[row].double().tolist(),
         _rollout(trace, path[-2])[:, column].double().tolist(),
@@ -166,33 +170,33 @@ def _explain_rollout(work: Working, trace: Trace) -> Explanation:
         f"at each position after layer {path[-2]}."
     )
     tex = rf"\sum_m \tfrac12 (\bar A + I)_{{{row},m}} \, R^{{({path[-2]})}}_{{m,{column}}}"
-    return work.summed(
+    return work.from_sum(
         [a * b for a, b in pairs], lambda i, digits: product(*pairs[i], digits), tex, words, lambda _: ()
     )
 
 
-def _head_weights(work: Working) -> list[float]:
-    (weights,) = work.layer.part(WEIGHTS, rows=slice(work.cell.row, work.cell.row + 1))
+def _head_weights(work: ExplanationBuilder) -> list[float]:
+    (weights,) = work.layer.blocks(WEIGHTS, rows=slice(work.cell.row, work.cell.row + 1))
     values: list[float] = weights[:, 0, work.cell.column].double().tolist()
     return values
 
 
-def _largest_head(work: Working, values: list[float]) -> Cell:
+def _largest_head(work: ExplanationBuilder, values: list[float]) -> Cell:
     head = max(range(len(values)), key=lambda i: values[i])
     return Cell(work.cell.layer, WEIGHTS, head, work.cell.row, work.cell.column)
 
 
 # fmt: off
-AGGREGATES: tuple[Reading, ...] = (
-    Reading(
+AGGREGATES: tuple[DerivedMap, ...] = (
+    DerivedMap(
         Step("mean", "Ā", r"\bar A", _AXES, "mean of A over the heads", "probability", masked=True),
         "The mean over all heads of the layer. Heads with opposite patterns cancel out, so no single head need look like this.",
         "", _mean, _explain_mean),
-    Reading(
+    DerivedMap(
         Step("max", "max A", r"\max_h A", _AXES, "largest of A over the heads", "probability", masked=True),
         "The largest weight over all heads of the layer. Each cell may come from another head, so rows may sum to more than 1.",
         "", _max, _explain_max),
-    Reading(
+    DerivedMap(
         Step("rollout", "R", "R", _AXES, "product of ½ (Ā + I) over the layers, rows divided by their sums", "probability"),
         "How much of each token would reach each position if every layer passed on half of its input and half of its mean attention. "
         "It ignores values, MLPs and LayerNorm, the factor ½ is a convention, and it overstates what attention does.",
@@ -202,7 +206,7 @@ AGGREGATES: tuple[Reading, ...] = (
 """Every aggregate, in the order of the menu."""
 
 
-def find(name: str) -> Reading:
+def find_aggregate(name: str) -> DerivedMap:
     """The aggregate of this name.
 
     Raises:

@@ -23,12 +23,12 @@ class Group(NamedTuple):
     b: tuple[int, int]
 
     @property
-    def partners(self) -> bool:
+    def has_partners(self) -> bool:
         """Whether both sides have tokens."""
         return self.a[0] < self.a[1] and self.b[0] < self.b[1]
 
     @property
-    def single(self) -> bool:
+    def is_one_to_one(self) -> bool:
         """Whether it is one token on each side."""
         return self.a[1] - self.a[0] == 1 == self.b[1] - self.b[0]
 
@@ -43,30 +43,30 @@ class Alignment:
     """
 
     groups: tuple[Group, ...]
-    how: str = ""
+    description: str = ""
 
     @classmethod
-    def numbered(cls, size: int) -> Alignment:
+    def identity(cls, size: int) -> Alignment:
         """The alignment of an axis without tokens, such as d_k: each column with the column of the same index."""
         return cls(tuple(Group((i, i + 1), (i, i + 1)) for i in range(size)))
 
     @cached_property
-    def plain(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether every position corresponds to the same position of the other side."""
-        return all(group.a == group.b and group.single for group in self.groups)
+        return all(group.a == group.b and group.is_one_to_one for group in self.groups)
 
     @cached_property
-    def reversed(self) -> Alignment:
+    def swapped(self) -> Alignment:
         """The alignment with A and B exchanged."""
-        return Alignment(tuple(Group(group.b, group.a) for group in self.groups), self.how)
+        return Alignment(tuple(Group(group.b, group.a) for group in self.groups), self.description)
 
-    def place(self, side: str, at: int) -> int:
+    def group_index(self, side: str, at: int) -> int:
         """The index of the group that contains the token `at` of a side, "a" or "b"."""
         return next(i for i, group in enumerate(self.groups) if getattr(group, side)[0] <= at < getattr(group, side)[1])
 
 
 @lru_cache(maxsize=64)
-def aligned(a: tuple[str, ...], b: tuple[str, ...]) -> Alignment:
+def align(a: tuple[str, ...], b: tuple[str, ...]) -> Alignment:
     """The alignment of the tokens of A and B.
 
     Equal lists are aligned one to one. Two tokenizations of one text are aligned by characters: one token of A may correspond
@@ -74,9 +74,9 @@ def aligned(a: tuple[str, ...], b: tuple[str, ...]) -> Alignment:
     Case, accents, spaces and subword markers (##, ·) are ignored.
     """
     if a == b:
-        return Alignment.numbered(len(a))
+        return Alignment.identity(len(a))
     if b < a:  # difflib depends on the direction, but B − A must be the negative of A − B
-        return aligned(b, a).reversed
+        return align(b, a).swapped
     tokens_a, tokens_b = tuple(map(_bare, a)), tuple(map(_bare, b))
     one_text = "".join(map(_text, tokens_a)) == "".join(map(_text, tokens_b))
     groups: list[Group] = []
@@ -88,7 +88,7 @@ def aligned(a: tuple[str, ...], b: tuple[str, ...]) -> Alignment:
                 groups += (Group((a0 + i, a0 + i + 1), (b0 + i, b0 + i + 1)) for i in range(a1 - a0))
             else:
                 groups += _between(tokens_a[a0:a1], tokens_b[b0:b1], a0, b0)
-    pieces = any(group.partners and not group.single for group in groups)
+    pieces = any(group.has_partners and not group.is_one_to_one for group in groups)
     how = "tokens of one text, by their characters" if one_text else "different texts, by the tokens they share"
     return Alignment(tuple(groups), f"{how}; pieces are put together" if pieces else how)
 
@@ -161,7 +161,7 @@ def _text(bare: str) -> str:
     return "" if _SPECIAL.fullmatch(bare) or not _MARKS.sub("", bare) else bare
 
 
-def ranges(places: Sequence[int]) -> list[tuple[int, int]]:
+def consecutive_ranges(places: Sequence[int]) -> list[tuple[int, int]]:
     """Consecutive positions as ranges [start, stop)."""
     runs = groupby(enumerate(places), key=lambda pair: pair[1] - pair[0])
     return [(run[0][1], run[-1][1] + 1) for run in (list(group) for _, group in runs)]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from attention.formula.cell import Cell
 from attention.formula.steps import Step
-from attention.printed import shown
+from attention.printed import format_number
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-NEAR = 1e-4
+TOLERANCE = 1e-4
 """The tolerance of arithmetic in double precision against the tensor's number, relative to the summands."""
 _SAME = 1e-6  # the relative tolerance of equality in single precision
 _OVERFLOW = 65504.0  # the largest number in half precision; beyond that a dtype may give infinity
@@ -64,10 +64,10 @@ class Explanation:
     came_from: tuple[Cell, ...] = ()
     short: str = ""
     sign: Literal["=", "≈"] = "="
-    near: float = field(default=NEAR, repr=False)
+    tolerance: float = field(default=TOLERANCE, repr=False)
 
     def __post_init__(self) -> None:
-        if not makes([term.value for term in self.terms], self.operation, self.value, self.near):
+        if not matches_value([term.value for term in self.terms], self.operation, self.value, self.tolerance):
             raise ValueError(
                 f"the terms of an explanation make its value, {self.value}; got {self.result}: state it as recorded, without terms."
             )
@@ -80,7 +80,7 @@ class Explanation:
     @property
     def shown(self) -> str:
         """The value as a heading says it, with 4 significant digits: "0.055", "−1.2", "1.235e−7", "−∞"; −0 is "0"."""
-        return shown(self.value)
+        return format_number(self.value)
 
     @property
     def result(self) -> float:
@@ -91,7 +91,9 @@ class Explanation:
         return _result([term.value for term in self.terms], self.operation)
 
 
-def makes(values: Sequence[float], operation: Literal["sum", "quotient"], value: float, near: float = NEAR) -> bool:
+def matches_value(
+    values: Sequence[float], operation: Literal["sum", "quotient"], value: float, near: float = TOLERANCE
+) -> bool:
     """Whether the sum or quotient of `values` equals the tensor's `value` within the relative tolerance `near`.
 
     A number outside the range of the tensor's dtype is infinite there.
@@ -123,18 +125,18 @@ def _sum(values: Sequence[float]) -> float:
         return sum(values)
 
 
-def same(number: float, other: float) -> bool:
+def nearly_equal(number: float, other: float) -> bool:
     """Whether two numbers are equal in single precision."""
     return number == other or math.isclose(number, other, rel_tol=_SAME) or (math.isnan(number) and math.isnan(other))
 
 
-def itself(value: float, tex: str) -> tuple[Term, ...]:
+def single_term(value: float, tex: str) -> tuple[Term, ...]:
     """A number as its own only term; no term for 0."""
     return (Term(tex, value),) if value else ()
 
 
-def near_of(tensor: Tensor) -> float:
+def tolerance_of(tensor: Tensor) -> float:
     """The tolerance of the arithmetic against a number of this tensor, relative to the summands."""
     import torch
 
-    return max(NEAR, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else NEAR
+    return max(TOLERANCE, 16 * torch.finfo(tensor.dtype).eps) if tensor.dtype.is_floating_point else TOLERANCE

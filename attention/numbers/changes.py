@@ -9,15 +9,15 @@ from dataclasses import replace
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
 from attention.numbers.alignment import Alignment, Group
-from attention.numbers.arithmetic import Explanation, Term, near_of
-from attention.numbers.compare import Change, Difference
-from attention.printed import Printed, factor, fitting, number, shown
+from attention.numbers.arithmetic import Explanation, Term, tolerance_of
+from attention.numbers.compare import CellChange, Difference
+from attention.printed import Printed, bracketed, format_number, number, with_fewest_digits
 from attention.tokens import label
 
-MOST_NAMED = 24  # tokens without a partner that are listed by name
+MAX_NAMED = 24  # tokens without a partner that are listed by name
 
 
-def words(difference: Difference, a: Layer, b: Layer, change: Change) -> str:
+def describe_change(difference: Difference, a: Layer, b: Layer, change: CellChange) -> str:
     """A change in words: "`it` → `animal` +0.21"; a column without a token is named by its index, a repeated token with its position."""
     sides = (
         _named(a, b, axis, alignment, index)
@@ -30,9 +30,9 @@ def words(difference: Difference, a: Layer, b: Layer, change: Change) -> str:
     return f"{row} → {column} {sign}{_short(change.value)}"
 
 
-def alone(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def unmatched_tokens(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """The tokens of A and of B without a partner, with their positions: "3 cat"."""
-    lone = [group for group in alignment.groups if not group.partners]
+    lone = [group for group in alignment.groups if not group.has_partners]
     positions_a, positions_b = (
         ([position for span in spans for position in range(*span)] for spans in zip(*lone, strict=True))
         if lone
@@ -41,9 +41,9 @@ def alone(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple
     return _placed(positions_a, a), _placed(positions_b, b)
 
 
-def told(difference: Difference, cell: Cell) -> Explanation | None:
+def explain_difference(difference: Difference, cell: Cell) -> Explanation | None:
     """The difference at a cell of A: the number of B minus that of A; None if there is none."""
-    row, column = difference.rows.place("a", cell.row), difference.columns.place("a", cell.column)
+    row, column = difference.rows.group_index("a", cell.row), difference.columns.group_index("a", cell.column)
     value, value_b, value_a = (
         float(matrix[row, column]) + 0.0 for matrix in (difference.matrix, difference.b, difference.a)
     )
@@ -51,12 +51,12 @@ def told(difference: Difference, cell: Cell) -> Explanation | None:
         return None
 
     def subtraction(digits: int) -> Printed:
-        minuend, subtrahend = number(value_b, digits), factor(value_a, digits)
+        minuend, subtrahend = number(value_b, digits), bracketed(value_a, digits)
         return Printed(
             f"{minuend.tex} - {subtrahend.tex}", f"{minuend.text} − {subtrahend.text}", minuend.value - subtrahend.value
         )
 
-    fitted, name = fitting(subtraction, value, 3), f"{difference.step.name}, B − A"
+    fitted, name = with_fewest_digits(subtraction, value, 3), f"{difference.step.name}, B − A"
     several = [
         f"{word} of {', '.join(sizes)} pieces"
         for word, axis, index in (("mean", difference.rows, row), ("sum", difference.columns, column))
@@ -75,7 +75,7 @@ def told(difference: Difference, cell: Cell) -> Explanation | None:
         words,
         short=fitted.printed.text,
         sign="=" if fitted.agrees else "≈",
-        near=near_of(difference.matrix),
+        tolerance=tolerance_of(difference.matrix),
     )
 
 
@@ -84,11 +84,13 @@ def _sizes(group: Group) -> list[str]:
     return [f"{stop - first} in {name}" for name, (first, stop) in zip("AB", group, strict=True) if stop - first > 1]
 
 
-def places(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...], escape: bool = True) -> tuple[str, ...]:
+def position_labels(
+    alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...], escape: bool = True
+) -> tuple[str, ...]:
     """Each position of an axis with its index and name: "3 cat"; where A and B differ, with both indices: "3 cat · A 3 B 4"."""
-    named = zip(alignment.groups, names(alignment, a, b), strict=True)
+    named = zip(alignment.groups, position_names(alignment, a, b), strict=True)
     return tuple(
-        f"{i} {label(token, 40, escape)}{'' if alignment.plain else f' · {_at(group)}'}"
+        f"{i} {label(token, 40, escape)}{'' if alignment.is_identity else f' · {_at(group)}'}"
         for i, (group, token) in enumerate(named)
     )
 
@@ -101,26 +103,28 @@ def _at(group: Group) -> str:
     )
 
 
-def without_partners(difference: Difference, a: Layer, b: Layer) -> list[str]:
+def alignment_notes(difference: Difference, a: Layer, b: Layer) -> list[str]:
     """Sentences on how the two axes were aligned, and which tokens have no partner."""
     sentences = []
     axes = zip(difference.step.axes[-2:], (difference.rows, difference.columns), strict=True)
     for name, (axis, alignment) in zip(("Rows", "Columns"), axes, strict=True):
         tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
-        if not alignment.how or tokens_a is None or tokens_b is None:
+        if not alignment.description or tokens_a is None or tokens_b is None:
             continue
-        lone = zip("AB", alone(alignment, tokens_a, tokens_b), strict=True)
+        lone = zip("AB", unmatched_tokens(alignment, tokens_a, tokens_b), strict=True)
         parts = [
-            f"{', '.join(tokens[:MOST_NAMED])}{f' and {len(tokens) - MOST_NAMED} more' if len(tokens) > MOST_NAMED else ''} in {state}"
+            f"{', '.join(tokens[:MAX_NAMED])}{f' and {len(tokens) - MAX_NAMED} more' if len(tokens) > MAX_NAMED else ''} in {state}"
             for state, tokens in lone
             if tokens
         ]
-        sentences.append(f"{name}: {alignment.how}." + (f" Without a partner: {'; '.join(parts)}." if parts else ""))
+        sentences.append(
+            f"{name}: {alignment.description}." + (f" Without a partner: {'; '.join(parts)}." if parts else "")
+        )
     same = len(sentences) == 2 and sentences[0].removeprefix("Rows") == sentences[1].removeprefix("Columns")
     return [f"Rows and columns{sentences[0].removeprefix('Rows')}"] if same else sentences
 
 
-def names(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
+def position_names(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
     """The name of each position of an axis: its token in A, or that in B if A has none, or if A splits it into subwords."""
     return tuple(
         "".join(a[slice(*group.a)])
@@ -134,19 +138,19 @@ def _named(a: Layer, b: Layer, axis: str, alignment: Alignment, index: int) -> s
     tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
     if tokens_a is None or tokens_b is None:
         return f"{axis} {index}"
-    all_names = names(alignment, tokens_a, tokens_b)
+    all_names = position_names(alignment, tokens_a, tokens_b)
     token = label(all_names[index], 40, escape=False)
     code = f"`{token}`" if "`" not in token else f"`` {token} ``"
     return (
         code
         if all_names.count(all_names[index]) == 1
-        else f"{code} ({alignment.groups[index].a[0] if alignment.plain else _at(alignment.groups[index])})"
+        else f"{code} ({alignment.groups[index].a[0] if alignment.is_identity else _at(alignment.groups[index])})"
     )
 
 
 def _short(value: float) -> str:
     """A number with two decimals, or with as many digits as a smaller one needs."""
-    return f"{value:.2f}".replace("-", "−") if abs(value) >= 0.005 else shown(value)
+    return f"{value:.2f}".replace("-", "−") if abs(value) >= 0.005 else format_number(value)
 
 
 def _placed(positions: Iterable[int], tokens: tuple[str, ...]) -> list[str]:

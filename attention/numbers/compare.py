@@ -15,13 +15,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from attention.errors import MissingError, ShapeError
-from attention.formula.facts import ends
+from attention.formula.facts import finite_range
 from attention.formula.layer import Layer
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
-from attention.numbers.alignment import Alignment, aligned
-from attention.numbers.grouping import Side, grouped
+from attention.numbers.alignment import Alignment, align
+from attention.numbers.grouping import Side, pool_aligned
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 ROUNDING = 32 * 2.0**-23
 """The tolerance, relative to the largest number, within which two numbers count as equal: the noise of single precision."""
 
-MOST_CELLS = 2**23  # cells of one difference; two texts without shared tokens have four times the cells of each
+MAX_CELLS = 2**23  # cells of one difference; two texts without shared tokens have four times the cells of each
 
 
-class Place(NamedTuple):
+class HeadIndex(NamedTuple):
     """The layer and head of a matrix."""
 
     layer: int = 0
     head: int = 0
 
 
-FIRST = Place()
+FIRST_HEAD = HeadIndex()
 
 
-class Change(NamedTuple):
+class CellChange(NamedTuple):
     """One cell of a difference: its row and column in the difference, and B − A."""
 
     row: int
@@ -78,38 +78,40 @@ class Difference:
     @cached_property
     def largest(self) -> float:
         """The largest absolute difference; 0 if there is none."""
-        return largest_of(self.matrix)
+        return largest_absolute(self.matrix)
 
     @cached_property
-    def rounding(self) -> float:
+    def tolerance(self) -> float:
         """The largest difference that rounding may explain."""
-        extremes = [end for part in (self.a, self.b) for end in ends(part) or ()]
+        extremes = [end for part in (self.a, self.b) for end in finite_range(part) or ()]
         return ROUNDING * max(map(abs, extremes), default=0.0)
 
     @property
-    def identical(self) -> bool:
+    def is_identical(self) -> bool:
         """Whether A and B are equal up to rounding."""
-        return self.largest <= self.rounding
+        return self.largest <= self.tolerance
 
     @property
-    def said(self) -> str:
+    def identity_words(self) -> str:
         """A sentence if nothing differs; empty otherwise."""
         if not self.matrix.isfinite().any():
             return "no cell of A has a partner in B"
         size = re.sub(r"e-0*", "e-", f"{self.largest:.0e}") if self.largest else "0"
-        return f"identical to rounding (largest difference {size})" if self.identical else ""
+        return f"identical to rounding (largest difference {size})" if self.is_identical else ""
 
-    def changes(self, most: int = 5) -> list[Change]:
+    def largest_changes(self, most: int = 5) -> list[CellChange]:
         """The cells that differ most, by decreasing size; none if A and B are identical."""
-        if self.identical:
+        if self.is_identical:
             return []
         flat = self.matrix.nan_to_num(nan=0.0).flatten()
         largest = flat.abs().topk(min(most, len(flat))).indices.tolist()
         width = self.matrix.shape[1]
-        return [Change(index // width, index % width, value) for index in largest if (value := float(flat[index]))]
+        return [CellChange(index // width, index % width, value) for index in largest if (value := float(flat[index]))]
 
 
-def compare(a: Trace, b: Trace, step: str = WEIGHTS, at: Place = FIRST, other: Place | None = None) -> Difference:
+def compare(
+    a: Trace, b: Trace, step: str = WEIGHTS, at: HeadIndex = FIRST_HEAD, other: HeadIndex | None = None
+) -> Difference:
     """B − A of a step: layer and head `at` in A, and `other` in B (by default the same).
 
     Raises:
@@ -123,18 +125,18 @@ def compare(a: Trace, b: Trace, step: str = WEIGHTS, at: Place = FIRST, other: P
             raise MissingError(
                 f"{name} has no {step}, so there is no difference: choose another step, or another source."
             )
-    rows, columns = axes(layer_a, layer_b, definition)
-    matrix_a = grouped(layer_a.matrix(step, at.head), rows, columns, "a", definition)
-    matrix_b = grouped(layer_b.matrix(step, other.head), rows, columns, "b", definition)
+    rows, columns = align_axes(layer_a, layer_b, definition)
+    matrix_a = pool_aligned(layer_a.matrix(step, at.head), rows, columns, "a", definition)
+    matrix_b = pool_aligned(layer_b.matrix(step, other.head), rows, columns, "b", definition)
     hidden = _combine_hidden(
-        _hidden(layer_a.of(at.head), definition, rows, columns, "a"),
-        _hidden(layer_b.of(other.head), definition, rows, columns, "b"),
+        _hidden(layer_a.for_head(at.head), definition, rows, columns, "a"),
+        _hidden(layer_b.for_head(other.head), definition, rows, columns, "b"),
         definition,
     )
     return Difference(definition, rows, columns, matrix_a, matrix_b, hidden)
 
 
-def axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
+def align_axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
     """The alignment of the rows and of the columns of a step in two layers.
 
     Raises:
@@ -144,7 +146,7 @@ def axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
     for side, axis in enumerate(step.axes[-2:]):
         tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
         if tokens_a is not None and tokens_b is not None:
-            alignments.append(aligned(tokens_a, tokens_b))
+            alignments.append(align(tokens_a, tokens_b))
             continue
         sizes = [layer.shape(step.name)[-2 + side] for layer in (a, b)]
         if sizes[0] != sizes[1]:
@@ -152,18 +154,18 @@ def axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
                 f"{step.name} has {sizes[0]} columns ({axis}) in A and {sizes[1]} in B: axes of different sizes have no "
                 "partners, so there is no difference. Choose the same size, or a step from query to key."
             )
-        alignments.append(Alignment.numbered(sizes[0]))
+        alignments.append(Alignment.identity(sizes[0]))
     rows, columns = alignments
-    if (size := len(rows.groups) * len(columns.groups)) > MOST_CELLS:
+    if (size := len(rows.groups) * len(columns.groups)) > MAX_CELLS:
         raise ShapeError(
-            f"B − A has at most {MOST_CELLS:,} cells, counting the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
+            f"B − A has at most {MAX_CELLS:,} cells, counting the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
         )
     return rows, columns
 
 
-def largest_of(difference: Tensor) -> float:
+def largest_absolute(difference: Tensor) -> float:
     """The largest absolute value of the finite numbers; 0 if there are none."""
-    low, high = ends(difference) or (0.0, 0.0)
+    low, high = finite_range(difference) or (0.0, 0.0)
     return max(-low, high, 0.0)
 
 
@@ -172,7 +174,9 @@ def _hidden(layer: Layer, step: Step, rows: Alignment, columns: Alignment, side:
     if not layer.has("mask") or not step.masked:
         return None
     hidden = ~layer["mask"]
-    return hidden if rows.plain and columns.plain else grouped(hidden.float(), rows, columns, side) == 1
+    return (
+        hidden if rows.is_identity and columns.is_identity else pool_aligned(hidden.float(), rows, columns, side) == 1
+    )
 
 
 def _combine_hidden(a: Tensor | None, b: Tensor | None, step: Step) -> Tensor | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from attention.errors import check_index
 from attention.formula.cell import Cell
-from attention.formula.patching import explained
+from attention.formula.patching import explain_edit
 from attention.formula.steps import find_step
 from attention.formula.trace import Trace
 from attention.numbers.arithmetic import Explanation
 from attention.numbers.together import explain_merged
-from attention.numbers.working import Working
+from attention.numbers.working import ExplanationBuilder
 
 
 def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, k: int = 0) -> Explanation:
@@ -27,13 +27,15 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
     for axis, index, size in ((definition.row_axis, q, matrix.shape[0]), (definition.column_axis, k, matrix.shape[1])):
         check_index(f"{axis} of {step}", index, size, "counts")
     value = float(matrix[q, k]) + 0.0  # −0 is 0
-    work = Working(source.of(head) if definition.per_head else source, definition, Cell(layer, step, head, q, k), value)
-    if source.inner is not source:
+    work = ExplanationBuilder(
+        source.for_head(head) if definition.per_head else source, definition, Cell(layer, step, head, q, k), value
+    )
+    if source.wrapped is not source:
         return explain_merged(work)
     if source.formula is None and definition.by_formula:
         return work.as_recorded()
-    if source.formula is not None and (explanation := explained(work)) is not None:
+    if source.formula is not None and (explanation := explain_edit(work)) is not None:
         return explanation
-    if step in source.told:  # the source changed the step further, which not all of its numbers reveal
+    if step in source.provenance:  # the source changed the step further, which not all of its numbers reveal
         return work.as_recorded()
     return definition.explain(work)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from attention.formula.layer import Layer
-from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Names, Parameter, Step
+from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, OtherNames, Parameter, Step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +16,7 @@ _NOTEBOOK = "notebook "
 KINDS = {"signed": "signed: lies around 0", "probability": "probability: 0 … 1, rows sum to 1"}
 
 
-def matching(query: str) -> tuple[Step | Parameter, ...]:
+def search(query: str) -> tuple[Step | Parameter, ...]:
     """The steps and parameters that match a name, a library's name or a word of a formula; all steps for an empty query.
 
     Steps come before parameters. A part of a name matches, and case is ignored; a single letter must be the
@@ -29,19 +29,19 @@ def matching(query: str) -> tuple[Step | Parameter, ...]:
     return tuple(entry for entry in entries if any(_means(pattern, name) for name in _names_of(entry)))
 
 
-def libraries(entry: Step | Parameter) -> Names:
+def library_names(entry: Step | Parameter) -> OtherNames:
     """The names of a step or parameter in the libraries."""
     return tuple((library, name) for library, name in entry.elsewhere if not library.startswith(_NOTEBOOK))
 
 
-def notebooks(entry: Step | Parameter) -> Names:
+def notebook_names(entry: Step | Parameter) -> OtherNames:
     """The names of a step or parameter in the five notebooks, by the number of the notebook."""
     return tuple(
         (notebook.removeprefix(_NOTEBOOK), name) for notebook, name in entry.elsewhere if notebook.startswith(_NOTEBOOK)
     )
 
 
-def shape(entry: Step | Parameter, layer: Layer) -> str:
+def shape_text(entry: Step | Parameter, layer: Layer) -> str:
     """The axes of a step or parameter with their sizes in this layer: "head 4 · query_pos 9 · d_k 16"."""
     present = layer.has(entry.name)  # its rows may have another width than the sizes tell: W_O
     sizes = layer.shape(entry.name) if present else [layer.sizes.get(axis, "?") for axis in entry.axes]
@@ -73,7 +73,7 @@ def axes(layer: Layer) -> pd.DataFrame:
 
 
 def _symbol_and_axes(entry: Step | Parameter, layer: Layer) -> dict[str, str]:
-    return {"symbol": entry.symbol, "axes": shape(entry, layer)}
+    return {"symbol": entry.symbol, "axes": shape_text(entry, layer)}
 
 
 def _table(rows: Iterable[tuple[Entry, Iterable[Entry], dict[str, str]]]) -> pd.DataFrame:

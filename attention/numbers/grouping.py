@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 Side = Literal["a", "b"]
 
 
-def grouped(matrix: Tensor, rows: Alignment, columns: Alignment, side: Side, step: Step | None = None) -> Tensor:
+def pool_aligned(matrix: Tensor, rows: Alignment, columns: Alignment, side: Side, step: Step | None = None) -> Tensor:
     """A matrix [row column] on axes aligned between two states: nan in gaps, and where several cells cannot be pooled.
 
     Weights are summed over keys and averaged over queries; other steps with query rows are averaged over them. Nothing else
     is pooled: a sum of scores, or of rows of K, has no meaning. Without a `step` the matrix is a mask and is averaged.
     """
-    if rows.plain and columns.plain:
+    if rows.is_identity and columns.is_identity:
         return matrix
     means = step is None
     adds = step is not None and step.axes == MAP_AXES and step.kind == "probability"
@@ -32,7 +32,7 @@ def _along(matrix: Tensor, alignment: Alignment, side: Side, summed: bool, singl
     """The columns of a matrix [other column] pooled by group; with `single_only` groups of several tokens become nan."""
     import torch
 
-    if alignment.plain:
+    if alignment.is_identity:
         return matrix
     spans = [group.a if side == "a" else group.b for group in alignment.groups]
     starts = torch.tensor([first for first, _ in spans])
@@ -44,6 +44,6 @@ def _along(matrix: Tensor, alignment: Alignment, side: Side, summed: bool, singl
         part = matrix[:, slice(*spans[index])]
         if not single_only:
             pooled[:, index] = part.sum(dim=1) if summed else part.mean(dim=1)
-    several = torch.tensor([single_only and not group.single for group in alignment.groups])
+    several = torch.tensor([single_only and not group.is_one_to_one for group in alignment.groups])
     pooled[:, several] = float("nan")
     return pooled

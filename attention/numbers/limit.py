@@ -12,45 +12,45 @@ from attention.formula import kept
 from attention.formula.layer import Layer
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
-from attention.numbers.compare import Place, axes, compare, largest_of
-from attention.numbers.grouping import grouped
+from attention.numbers.compare import HeadIndex, align_axes, compare, largest_absolute
+from attention.numbers.grouping import pool_aligned
 
-MOST_IN_LIMIT = 2**22  # numbers in all layers; beyond that, the range covers the displayed matrix only
+MAX_NUMBERS = 2**22  # numbers in all layers; beyond that, the range covers the displayed matrix only
 
 
-class Largest(NamedTuple):
+class LargestDifference(NamedTuple):
     """The largest difference of a step, whether it covers all layers (`of_all`), and the layer and head `at` which it occurs."""
 
     value: float
-    of_all: bool
-    at: Place
+    covers_all_layers: bool
+    at: HeadIndex
 
 
-def limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> Largest:
+def color_limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) -> LargestDifference:
     """The largest difference of a step over all pairs of layers and heads.
 
     A pair has the same layer and head in both states. If different layers are compared, or there are too many numbers,
     only the displayed pair counts.
     """
-    uids = tuple(tuple(layer.number for layer in trace.layers) for trace in (a, b))
+    uids = tuple(tuple(layer.uid for layer in trace.layers) for trace in (a, b))
     key = ("largest difference", step, at, other, uids)
     formulas = tuple(trace.layer(place.layer).formula for trace, place in ((a, at), (b, other)))
-    return kept.matrix(a.layer(at.layer).number, key, formulas, lambda: _limit(a, b, step, at, other))
+    return kept.memoize(a.layer(at.layer).uid, key, formulas, lambda: _limit(a, b, step, at, other))
 
 
-def _limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> Largest:
+def _limit(a: Trace, b: Trace, step: str, at: HeadIndex, other: HeadIndex) -> LargestDifference:
     layers = [
         (index, *pair)
         for index, pair in enumerate(zip(a.layers, b.layers, strict=False))
         if all(layer.has(step) for layer in pair)
     ]
     size = sum(math.prod(layer.shape(step)) for _, layer, _ in layers)
-    all_materialized = all(layer.whole for _, *pair in layers for layer in pair)
-    if at.layer != other.layer or size > MOST_IN_LIMIT or not all_materialized:
-        return Largest(compare(a, b, step, at, other).largest, False, at)
+    all_materialized = all(layer.materialize_all_heads for _, *pair in layers for layer in pair)
+    if at.layer != other.layer or size > MAX_NUMBERS or not all_materialized:
+        return LargestDifference(compare(a, b, step, at, other).largest, False, at)
     return max(
         (
-            Largest(value, True, Place(index, head))
+            LargestDifference(value, True, HeadIndex(index, head))
             for index, layer_a, layer_b in layers
             for value, head in _largest_by_head(layer_a, layer_b, find_step(step), at.head, other.head)
         ),
@@ -61,18 +61,18 @@ def _limit(a: Trace, b: Trace, step: str, at: Place, other: Place) -> Largest:
 def _largest_by_head(a: Layer, b: Layer, step: Step, at: int, other: int) -> Iterator[tuple[float, int]]:
     """The largest difference of each head, with its index; for a step that heads share, or for different heads, of this pair."""
     with suppress(ShapeError):
-        rows, columns = axes(a, b, step)
+        rows, columns = align_axes(a, b, step)
         same = (at == other and a.n_heads == b.n_heads) or not step.per_head
-        if same and rows.plain and columns.plain and a.shape(step.name) == b.shape(step.name):
+        if same and rows.is_identity and columns.is_identity and a.shape(step.name) == b.shape(step.name):
             change = b[step.name] - a[step.name]
             if step.per_head:
-                yield from ((largest_of(matrix), head) for head, matrix in enumerate(change))
+                yield from ((largest_absolute(matrix), head) for head, matrix in enumerate(change))
             else:
-                yield largest_of(change), at
+                yield largest_absolute(change), at
             return
         pairs = ((head, head) for head in range(a.n_heads)) if same and step.per_head else ((at, other),)
         for head_a, head_b in pairs:
             if head_a < a.n_heads and head_b < b.n_heads:
-                matrix_a = grouped(a.matrix(step.name, head_a), rows, columns, "a", step)
-                matrix_b = grouped(b.matrix(step.name, head_b), rows, columns, "b", step)
-                yield largest_of(matrix_b - matrix_a), head_a
+                matrix_a = pool_aligned(a.matrix(step.name, head_a), rows, columns, "a", step)
+                matrix_b = pool_aligned(b.matrix(step.name, head_b), rows, columns, "b", step)
+                yield largest_absolute(matrix_b - matrix_a), head_a

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.printed import number, shown
+from attention.printed import format_number, number
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
-MOST_NAMED = 3  # interventions listed by name; more are only counted
+MAX_NAMED = 3  # interventions listed by name; more are only counted
 CAVEAT = "A small change does not mean that the head does nothing: other heads may compensate (backup heads)."
 
 
@@ -29,7 +29,7 @@ def signed(change: float) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Matters:
+class AblationSweep:
     """The effect of ablating each head in turn, as a map [layer head]; NaN where a layer has fewer heads.
 
     Attributes:
@@ -44,15 +44,15 @@ class Matters:
         unknown: why the direct effects are unknown, in a sentence; empty if they are known.
     """
 
-    what: str
-    silence: str
-    before: float
+    quantity: str
+    ablation: str
+    baseline: float
     change: NDArray[np.float64]
     direct: NDArray[np.float64]
     remainder: float
-    changes: tuple[str, ...]
+    interventions: tuple[str, ...]
     n_heads: tuple[int, ...]
-    unknown: str = ""
+    no_direct_reason: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -72,28 +72,35 @@ class Matters:
         return float(np.nanmax(np.abs(self.change), initial=0.0))
 
     @property
-    def known(self) -> bool:
+    def has_direct_effects(self) -> bool:
         """Whether the direct effects are known."""
-        return not self.unknown
+        return not self.no_direct_reason
 
     @property
-    def changed(self) -> str:
+    def interventions_words(self) -> str:
         """The active interventions, as words that follow "with"; empty if there are none."""
-        return ", ".join(self.changes) if len(self.changes) <= MOST_NAMED else f"{len(self.changes)} changes"
+        return (
+            ", ".join(self.interventions)
+            if len(self.interventions) <= MAX_NAMED
+            else f"{len(self.interventions)} changes"
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The column headings of a table of heads."""
-        how = "ablated" if self.silence == "zero" else "replaced by its mean"
-        how += f" with {self.changed}" if self.changes else ""
-        return (f"change of {self.what}, {how}", *(["direct effect on the logit"] if self.known else []))
+        how = "ablated" if self.ablation == "zero" else "replaced by its mean"
+        how += f" with {self.interventions_words}" if self.interventions else ""
+        return (
+            f"change of {self.quantity}, {how}",
+            *(["direct effect on the logit"] if self.has_direct_effects else []),
+        )
 
-    def numbers(self, layer: int, head: int) -> tuple[float, ...]:
+    def row(self, layer: int, head: int) -> tuple[float, ...]:
         """The numbers of one head, one for each of `columns`."""
         cells = float(self.change[layer, head]), float(self.direct[layer, head])
         return cells[: len(self.columns)]
 
-    def others(self, layer: int, head: int) -> str:
+    def other_heads_words(self, layer: int, head: int) -> str:
         """The median change over the other heads of the layer, ablated one at a time, in words; empty if there are no other heads."""
         import numpy as np
 
@@ -102,7 +109,7 @@ class Matters:
             f"Another head of its layer: {signed(float(np.median(rest)))} (median of {len(rest)})." if len(rest) else ""
         )
 
-    def sorted(self) -> tuple[tuple[int, int], ...]:
+    def by_effect(self) -> tuple[tuple[int, int], ...]:
         """All heads, by decreasing size of their change."""
         return tuple(sorted(self.heads, key=lambda pair: -abs(float(self.change[pair]))))
 
@@ -110,23 +117,23 @@ class Matters:
         """A row for each head in this order (by default that of `sorted`): layer, head, `columns`."""
         import pandas as pd
 
-        order = order or self.sorted()
-        rows = [(*pair, *self.numbers(*pair)) for pair in order]
+        order = order or self.by_effect()
+        rows = [(*pair, *self.row(*pair)) for pair in order]
         return pd.DataFrame(rows, columns=["layer", "head", *self.columns])
 
-    def said(self, layer: int, head: int) -> str:
+    def describe(self, layer: int, head: int) -> str:
         """The change without one head, and its direct effect, in words."""
         change = float(self.change[layer, head])
         direct = (
             f"; it adds {signed(float(self.direct[layer, head]))} directly to the logit (direct effect)"
-            if self.known
+            if self.has_direct_effects
             else ""
         )
-        return f"Without L{layer} H{head}: {self.what} {shown(self.before)} → {shown(self.before + change)} ({signed(change)}){direct}."
+        return f"Without L{layer} H{head}: {self.quantity} {format_number(self.baseline)} → {format_number(self.baseline + change)} ({signed(change)}){direct}."
 
 
 @dataclass(frozen=True)
-class Together:
+class GroupAblation:
     """The effect of ablating several heads together, compared with random heads of the same layers.
 
     Attributes:
@@ -138,40 +145,38 @@ class Together:
     """
 
     heads: tuple[tuple[int, int], ...]
-    what: str
-    before: float
-    after: float
-    alone: tuple[float, ...]
-    random: tuple[float, ...]
+    quantity: str
+    baseline: float
+    ablated: float
+    individual_changes: tuple[float, ...]
+    random_changes: tuple[float, ...]
 
     @property
     def change(self) -> float:
         """The change with all of them ablated."""
-        return self.after - self.before
+        return self.ablated - self.baseline
 
     @property
-    def median(self) -> float:
+    def random_median(self) -> float:
         """The median change over the random heads; NaN if there are no other heads to draw."""
         from statistics import median
 
-        return median(self.random) if self.random else math.nan
+        return median(self.random_changes) if self.random_changes else math.nan
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """The result in words."""
         names = ", ".join(f"L{layer} H{head}" for layer, head in self.heads)
         control = (
-            f"; the same number of random heads of the same layers: {signed(self.median)} (median of {len(self.random)})"
-            if self.random
+            f"; the same number of random heads of the same layers: {signed(self.random_median)} (median of {len(self.random_changes)})"
+            if self.random_changes
             else ""
         )
-        return (
-            f"Without {names}: {self.what} {shown(self.before)} → {shown(self.after)} ({signed(self.change)}){control}."
-        )
+        return f"Without {names}: {self.quantity} {format_number(self.baseline)} → {format_number(self.ablated)} ({signed(self.change)}){control}."
 
 
 @dataclass(frozen=True)
-class Progress:
+class SweepProgress:
     """The progress of a sweep.
 
     Attributes:
@@ -183,4 +188,4 @@ class Progress:
     done: int
     total: int
     seconds: float
-    found: Matters | None = None
+    result: AblationSweep | None = None

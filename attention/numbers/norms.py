@@ -12,15 +12,15 @@ from attention.formula.names import VALUE, WEIGHTS
 from attention.formula.steps import Step
 from attention.formula.trace import Trace
 from attention.numbers.arithmetic import Explanation
-from attention.numbers.readings import Reading
-from attention.numbers.working import Working
+from attention.numbers.readings import DerivedMap
+from attention.numbers.working import ExplanationBuilder
 from attention.printed import Arithmetic, Printed, product
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def reach(layer: Layer) -> Tensor | None:
+def contribution_lengths(layer: Layer) -> Tensor | None:
     """The length ‖f(x_j)‖ of the vector that each key contributes at weight 1, [head key_pos]; None if V or W_O is unknown.
 
     f(x_j) = (x_j W_V + b_V) W_O with the head's rows of W_O: the value of the key, as projected to the output.
@@ -36,29 +36,29 @@ def reach(layer: Layer) -> Tensor | None:
         group = len(w_o) // len(value)  # query heads per key-value head
         return torch.stack([(value[head // group] @ w_o[head]).norm(dim=-1) for head in range(len(w_o))])
 
-    return kept.matrix(layer.number, "reach", None, make)
+    return kept.memoize(layer.uid, "reach", None, make)
 
 
-def has(layer: Layer) -> bool:
+def is_available(layer: Layer) -> bool:
     """Whether a layer has everything that the norm-weighted view needs; computes nothing."""
     return all(layer.has(name) for name in (WEIGHTS, VALUE, "w_o"))
 
 
 def _norms(trace: Trace, layer: int, head: int) -> Tensor:
     source = trace.layer(layer)
-    lengths = reach(source)
+    lengths = contribution_lengths(source)
     if lengths is None:
         raise MissingError(
             "The norm-weighted view needs values and W_O, which this layer does not have: choose another layer or source."
         )
     head_lengths = lengths[head]
-    return kept.matrix(
-        source.number, ("norms", head), source.formula, lambda: source.matrix(WEIGHTS, head) * head_lengths
+    return kept.memoize(
+        source.uid, ("norms", head), source.formula, lambda: source.matrix(WEIGHTS, head) * head_lengths
     )
 
 
-def _explain(work: Working, _: Trace) -> Explanation:
-    cell, lengths = work.cell, reach(work.layer)
+def _explain(work: ExplanationBuilder, _: Trace) -> Explanation:
+    cell, lengths = work.cell, contribution_lengths(work.layer)
     assert lengths is not None  # the map exists
     weight, length = work.number_at(WEIGHTS, cell.row, cell.column), float(lengths[cell.head, cell.column])
 
@@ -72,10 +72,10 @@ def _explain(work: Working, _: Trace) -> Explanation:
     at = f"{cell.row},{cell.column}"
     tex = rf"\lVert A_{{{at}}} f(x_{{{cell.column}}}) \rVert = A_{{{at}}} \, \lVert f(x_{{{cell.column}}}) \rVert"
     back = Cell(cell.layer, WEIGHTS, cell.head, cell.row, cell.column)
-    return work.made(Arithmetic(tex, [line], [line], words, [weight * length]), (back,))
+    return work.from_arithmetic(Arithmetic(tex, [line], [line], words, [weight * length]), (back,))
 
 
-NORMS = Reading(
+NORMS = DerivedMap(
     Step("norm-weighted", "‖A f(x)‖", r"\lVert A f \rVert", ("head", "query_pos", "key_pos"), "A ‖f(x)‖, f(x) = (x W_V + b_V) W_O",
          "probability", masked=True),  # a length has no sign: it is drawn like a probability, scaled to the largest value
     "The length of the vector that a query receives from each key. A large weight on a key with a short value has little effect.",

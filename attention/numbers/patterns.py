@@ -14,9 +14,9 @@ from attention.formula.names import MASKED_SCORES, MEMORY, WEIGHTS
 if TYPE_CHECKING:
     from torch import Tensor
 
-CELLS = 2**20  # weights per block; temporary copies of this size stay in the processor's cache
+BLOCK_CELLS = 2**20  # weights per block; temporary copies of this size stay in the processor's cache
 
-CELLS_A_SECOND = 20_000_000  # weights computed and measured per second; measured on one thread
+CELLS_PER_SECOND = 20_000_000  # weights computed and measured per second; measured on one thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,64 +36,68 @@ class Pattern:
     weights: Tensor
     visible: Tensor
     queries: Tensor
-    words: tuple[Tensor, Tensor]
-    counted: Tensor
-    crossed: bool
-    reach: Tensor | None = None
+    token_ids: tuple[Tensor, Tensor]
+    is_token: Tensor
+    is_cross_attention: bool
+    contribution_lengths: Tensor | None = None
 
     @cached_property
-    def total(self) -> Tensor:
+    def row_sums(self) -> Tensor:
         """The sum of each row, [head query_pos 1]."""
         import torch
 
         return self.weights.sum(dim=-1, keepdim=True, dtype=torch.float64)
 
     @cached_property
-    def shares(self) -> Tensor:
+    def probabilities(self) -> Tensor:
         """The rows divided by their sums (usually 1): [head query_pos key_pos]."""
-        return self.weights / self.total.to(self.weights.dtype)
+        return self.weights / self.row_sums.to(self.weights.dtype)
 
     @cached_property
     def n_visible(self) -> Tensor:
         """The number of keys visible to each query, [head query_pos]."""
         return self.visible.sum(dim=-1)
 
-    def where(self, defined: Tensor | bool, numbers: Tensor) -> Tensor:
+    def nan_unless(self, defined: Tensor | bool, numbers: Tensor) -> Tensor:
         """A number for each head and query, [head query_pos]: NaN where it is undefined, or the row is padding or empty."""
-        usable = self.counted & (self.total[..., 0] > 0) & defined
+        usable = self.is_token & (self.row_sums[..., 0] > 0) & defined
         return numbers.double().masked_fill(~usable, math.nan)
 
-    def at(self, offset: int) -> Tensor:
+    def weight_at_offset(self, offset: int) -> Tensor:
         """The weight of the key at this offset from its query, defined where that key exists and is visible."""
-        if self.crossed:
-            return self.where(False, self.total[..., 0])
+        if self.is_cross_attention:
+            return self.nan_unless(False, self.row_sums[..., 0])
         position = self.queries + offset
         exists = (position >= 0) & (position < self.weights.shape[-1])
         column = position.clamp(0, self.weights.shape[-1] - 1)[None, :, None]
         visible = self.visible.gather(-1, column.expand(len(self.visible), -1, 1))[..., 0]
-        return self.where(exists & visible, self.weights.gather(-1, column.expand(len(self.weights), -1, 1))[..., 0])
+        return self.nan_unless(
+            exists & visible, self.weights.gather(-1, column.expand(len(self.weights), -1, 1))[..., 0]
+        )
 
-    def on(self, keys: Tensor) -> Tensor:
+    def weight_on(self, keys: Tensor) -> Tensor:
         """The total weight of some `keys` [query_pos key_pos], defined where any of them is visible."""
         import torch
 
-        if self.crossed or not bool(keys.any()):
-            return self.where(False, self.total[..., 0])
+        if self.is_cross_attention or not bool(keys.any()):
+            return self.nan_unless(False, self.row_sums[..., 0])
         any_visible = (keys & self.visible).any(dim=-1)
-        return self.where(any_visible, torch.linalg.vecdot(self.weights, keys.to(self.weights.dtype)))
+        return self.nan_unless(any_visible, torch.linalg.vecdot(self.weights, keys.to(self.weights.dtype)))
 
     @cached_property
-    def same_word(self) -> Tensor:
+    def is_earlier_occurrence(self) -> Tensor:
         """Whether each key is an earlier occurrence of the query's token: [query_pos key_pos]."""
         import torch
 
-        rows, keys = self.words
+        rows, keys = self.token_ids
         return (rows[:, None] == keys) & (torch.arange(len(keys)) < self.queries[:, None])
 
     @cached_property
-    def word_after(self) -> Tensor:
+    def follows_earlier_occurrence(self) -> Tensor:
         """Whether each key directly follows an earlier occurrence of the query's token: [query_pos key_pos]."""
-        return self.same_word.roll(1, dims=-1)  # the last key never precedes its query, so nothing wraps around
+        return self.is_earlier_occurrence.roll(
+            1, dims=-1
+        )  # the last key never precedes its query, so nothing wraps around
 
     @cached_property
     def distances(self) -> Tensor:
@@ -103,27 +107,30 @@ class Pattern:
         return (torch.arange(self.weights.shape[-1]) - self.queries[:, None]).abs().to(self.weights.dtype)
 
     @property
-    def uniform(self) -> Pattern:
+    def under_uniform_attention(self) -> Pattern:
         """The same rows of the first head under uniform attention: all visible keys have the same weight."""
         visible = self.visible[:1].to(self.weights.dtype)
         return replace(
-            self, weights=visible / visible.sum(-1, keepdim=True).clamp_min(1), visible=self.visible[:1], reach=None
+            self,
+            weights=visible / visible.sum(-1, keepdim=True).clamp_min(1),
+            visible=self.visible[:1],
+            contribution_lengths=None,
         )
 
 
-def patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
+def iterate_patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
     """The layer in blocks: the slice of heads, the slice of queries, and their pattern.
 
     A layer without weights yields nothing.
     """
     import torch
 
-    from attention.numbers.norms import reach
+    from attention.numbers.norms import contribution_lengths
 
     if not layer.has(WEIGHTS):
         return
     n_heads, n_queries, n_keys = layer.shape(WEIGHTS)
-    crossed, lengths = is_crossed(layer), reach(layer)
+    crossed, lengths = is_cross_attention(layer), contribution_lengths(layer)
     numbers: dict[str, int] = {}
     rows_of, keys_of = (
         torch.tensor([numbers.setdefault(token, len(numbers)) for token in tokens] or range(size))
@@ -131,13 +138,13 @@ def patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
     )
     counted = torch.tensor(_real(layer, crossed, n_queries))
     causal = not layer.has(MASKED_SCORES) and not layer.has("mask") and not crossed and _looks_back(layer)
-    for heads, rows in blocks(n_heads, n_queries, n_keys):
+    for heads, rows in iterate_blocks(n_heads, n_queries, n_keys):
         positions = torch.arange(n_queries)[rows]
         if layer.has(MASKED_SCORES):
-            weights, masked = layer.part(WEIGHTS, MASKED_SCORES, heads=heads, rows=rows)
+            weights, masked = layer.blocks(WEIGHTS, MASKED_SCORES, heads=heads, rows=rows)
             visible = masked != -math.inf
         else:
-            (weights,) = layer.part(WEIGHTS, heads=heads, rows=rows)
+            (weights,) = layer.blocks(WEIGHTS, heads=heads, rows=rows)
             mask = layer.mask
             visible = torch.ones(1, len(positions), n_keys, dtype=torch.bool) if mask is None else mask[None, rows]
             if causal:
@@ -150,16 +157,16 @@ def patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
         )
 
 
-def blocks(n_heads: int, n_queries: int, n_keys: int) -> Iterator[tuple[slice, slice]]:
+def iterate_blocks(n_heads: int, n_queries: int, n_keys: int) -> Iterator[tuple[slice, slice]]:
     """Slices of heads and rows with at most `CELLS` cells each: several heads of a short text, or some rows of a long one."""
-    n_block_heads = max(1, CELLS // (n_queries * n_keys))
-    n_block_rows = n_queries if n_queries * n_keys <= CELLS else max(1, CELLS // n_keys)
+    n_block_heads = max(1, BLOCK_CELLS // (n_queries * n_keys))
+    n_block_rows = n_queries if n_queries * n_keys <= BLOCK_CELLS else max(1, BLOCK_CELLS // n_keys)
     for head in range(0, n_heads, n_block_heads):
         for row in range(0, n_queries, n_block_rows):
             yield slice(head, min(n_heads, head + n_block_heads)), slice(row, min(n_queries, row + n_block_rows))
 
 
-def is_crossed(layer: Layer) -> bool:
+def is_cross_attention(layer: Layer) -> bool:
     """Whether queries and keys belong to two texts."""
     _, n_queries, n_keys = layer.shape(WEIGHTS)
     return layer.has(MEMORY) or layer.tokens != layer.key_tokens or n_queries != n_keys
@@ -176,8 +183,8 @@ def _real(layer: Layer, crossed: bool, n_queries: int) -> list[bool]:
 def _looks_back(layer: Layer) -> bool:
     """Whether no head gives any weight to a later key: a causal mask, inferred from weights alone."""
     n_heads, n_queries, n_keys = layer.shape(WEIGHTS)
-    for heads, rows in blocks(n_heads, n_queries, n_keys):
-        (weights,) = layer.part(WEIGHTS, heads=heads, rows=rows)
+    for heads, rows in iterate_blocks(n_heads, n_queries, n_keys):
+        (weights,) = layer.blocks(WEIGHTS, heads=heads, rows=rows)
         if bool(weights.triu(rows.start + 1).any()):
             return False
     return True

@@ -11,8 +11,8 @@ from attention.formula.cell import Cell
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step
 from attention.formula.trace import Trace
-from attention.numbers.arithmetic import NEAR, Explanation
-from attention.numbers.working import Working
+from attention.numbers.arithmetic import TOLERANCE, Explanation
+from attention.numbers.working import ExplanationBuilder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ def _nothing(_: Trace, __: int) -> str:
 
 
 @dataclass(frozen=True)
-class Reading:
+class DerivedMap:
     """A map [query_pos key_pos] derived from a layer's weights.
 
     Attributes:
@@ -41,7 +41,7 @@ class Reading:
     words: str
     paper: str
     compute: Callable[[Trace, int, int], Tensor]
-    explain_cell: Callable[[Working, Trace], Explanation]
+    explain_cell: Callable[[ExplanationBuilder, Trace], Explanation]
     layers: Callable[[Trace, int], tuple[int, ...]] = lambda _, layer: (layer,)
     warning: Callable[[Trace, int], str] = _nothing
     per_head: bool = False
@@ -79,9 +79,9 @@ class Reading:
         return self.explain_cell(work, trace)
 
 
-class _Working(Working):
+class _Working(ExplanationBuilder):
     """The working of a number that is no step of the layer."""
 
     @property
     def _tolerance(self) -> float:
-        return NEAR
+        return TOLERANCE

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attention.formula.cell import Cell
-from attention.formula.facts import Facts
+from attention.formula.facts import StepStats
 from attention.formula.layer import Layer
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
 from attention.numbers import changes
 from attention.numbers.alignment import Alignment
 from attention.numbers.compare import Difference
-from attention.numbers.readings import Reading
+from attention.numbers.readings import DerivedMap
 from attention.tokens import label
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROUNDING = 1e-4  # the single-precision error of a sum of 4096 weights
-LONGEST_NAME = 40  # characters of a token label; a long table repeats it in every row
-SPREADSHEET_ROWS = 2**20 - 1  # the most rows that Excel reads, without the heading
+MAX_NAME_CHARACTERS = 40  # characters of a token label; a long table repeats it in every row
+MAX_SPREADSHEET_ROWS = 2**20 - 1  # the most rows that Excel reads, without the heading
 _CHUNK = 2**14  # numbers per chunk of a CSV file
 _LONG_CHUNK = 2**15  # rows per chunk of a long table
 
@@ -43,17 +43,17 @@ def csv(trace: Trace, step: str, layer: int = 0, head: int = 0) -> Iterator[str]
     return _csv_chunks(frame(trace, step, layer, head))
 
 
-def read_off(trace: Trace, reading: Reading, layer: int = 0, head: int = 0) -> pd.DataFrame:
+def derived_frame(trace: Trace, reading: DerivedMap, layer: int = 0, head: int = 0) -> pd.DataFrame:
     """A derived map as a table, in the form of `frame`."""
     return _labelled(trace.layer(layer), reading.step, reading.matrix(trace, layer, head))
 
 
-def read_off_csv(trace: Trace, reading: Reading, layer: int = 0, head: int = 0) -> Iterator[str]:
+def derived_csv(trace: Trace, reading: DerivedMap, layer: int = 0, head: int = 0) -> Iterator[str]:
     """The same table as CSV."""
-    return _csv_chunks(read_off(trace, reading, layer, head))
+    return _csv_chunks(derived_frame(trace, reading, layer, head))
 
 
-def difference(compared: Difference, a: Layer, b: Layer) -> pd.DataFrame:
+def difference_frame(compared: Difference, a: Layer, b: Layer) -> pd.DataFrame:
     """B − A as a table with the rows of its map; empty where a row or column has no partner, or is hidden."""
     import pandas as pd
 
@@ -64,14 +64,14 @@ def difference(compared: Difference, a: Layer, b: Layer) -> pd.DataFrame:
 
 def difference_csv(compared: Difference, a: Layer, b: Layer) -> Iterator[str]:
     """The same table as CSV."""
-    return _csv_chunks(difference(compared, a, b))
+    return _csv_chunks(difference_frame(compared, a, b))
 
 
 def _places(axis: str, alignment: Alignment, a: Layer, b: Layer) -> list[str]:
     tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
     if tokens_a is None or tokens_b is None:
         return [str(i) for i in range(len(alignment.groups))]
-    return list(changes.places(alignment, tokens_a, tokens_b, escape=False))
+    return list(changes.position_labels(alignment, tokens_a, tokens_b, escape=False))
 
 
 def _labelled(layer: Layer, step: Step, matrix: Tensor) -> pd.DataFrame:
@@ -93,7 +93,7 @@ def _csv_chunks(table: pd.DataFrame) -> Iterator[str]:
         yield table[start : start + rows].to_csv(header=start == 0)
 
 
-def long(
+def long_frame(
     trace: Trace,
     steps: Sequence[str],
     layer: int = 0,
@@ -133,23 +133,23 @@ def long(
 
 def long_csv(rows: Callable[[int, int], pd.DataFrame], n_rows: int) -> Iterator[str]:
     """A long table as CSV in chunks of rows, each made by `rows(start, stop)`; it stops at the row limit of spreadsheets."""
-    stop = min(n_rows, SPREADSHEET_ROWS)
+    stop = min(n_rows, MAX_SPREADSHEET_ROWS)
     for start in range(0, stop, _LONG_CHUNK):
         yield rows(start, min(stop, start + _LONG_CHUNK)).to_csv(index=False, header=start == 0)
 
 
-def row_sums(facts: Facts) -> str:
+def row_sums(facts: StepStats) -> str:
     """The sums of the rows of a probability, in a few words: "Σ = 1 ✓", "Σ = 1, 0 in 3 rows", "Σ = 0.82 … 1"."""
-    if facts.least is None or facts.most is None:
+    if facts.min_row_sum is None or facts.max_row_sum is None:
         return "Σ = 0"
-    normalized = abs(facts.least - 1) < ROUNDING and abs(facts.most - 1) < ROUNDING
-    text = "Σ = 1" if normalized else f"Σ = {facts.least:.2f} … {facts.most:.2f}"
-    if facts.empty:
-        return f"{text}, 0 in {facts.empty} {'row' if facts.empty == 1 else 'rows'}"
+    normalized = abs(facts.min_row_sum - 1) < ROUNDING and abs(facts.max_row_sum - 1) < ROUNDING
+    text = "Σ = 1" if normalized else f"Σ = {facts.min_row_sum:.2f} … {facts.max_row_sum:.2f}"
+    if facts.zero_rows:
+        return f"{text}, 0 in {facts.zero_rows} {'row' if facts.zero_rows == 1 else 'rows'}"
     return f"{text} ✓" if normalized else text
 
 
-def names(layer: Layer, cell: Cell) -> tuple[tuple[str, str], tuple[str, str]]:
+def cell_names(layer: Layer, cell: Cell) -> tuple[tuple[str, str], tuple[str, str]]:
     """The names of a cell's row and column, as axis and token: ("query", "sat"), ("d_k", "")."""
     step = find_step(cell.step)
     labels = [layer.labels_of(axis) for axis in (step.row_axis, step.column_axis)]
@@ -162,4 +162,6 @@ def names(layer: Layer, cell: Cell) -> tuple[tuple[str, str], tuple[str, str]]:
 
 def _names(layer: Layer, axis: str, size: int) -> list[str]:
     tokens = layer.labels_of(axis)
-    return [str(i) if tokens is None else f"{i} {label(tokens[i], LONGEST_NAME, escape=False)}" for i in range(size)]
+    return [
+        str(i) if tokens is None else f"{i} {label(tokens[i], MAX_NAME_CHARACTERS, escape=False)}" for i in range(size)
+    ]

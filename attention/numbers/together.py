@@ -7,27 +7,27 @@ import math
 from attention.formula.merging import MergedLayer
 from attention.formula.names import WEIGHTS
 from attention.numbers.arithmetic import Explanation
-from attention.numbers.working import Working
-from attention.printed import Arithmetic, Parts, Printed, factor, number, quotient, total
+from attention.numbers.working import ExplanationBuilder
+from attention.printed import Arithmetic, Printed, Summands, bracketed, number, quotient, sum_of
 
 
-def explain_merged(work: Working) -> Explanation:
+def explain_merged(work: ExplanationBuilder) -> Explanation:
     """The subword weights, summed over the key's tokens and averaged over the query's, or divided by their total."""
     layer, cell = work.layer, work.cell
     assert isinstance(layer, MergedLayer)
     rows, columns = layer.queries.spans[cell.row], layer.keys.spans[cell.column]
-    (pieces,) = layer.origin.part(WEIGHTS, heads=slice(cell.head, cell.head + 1), rows=slice(*rows))
+    (pieces,) = layer.original.blocks(WEIGHTS, heads=slice(cell.head, cell.head + 1), rows=slice(*rows))
     values = pieces[0, :, slice(*columns)].double().flatten().tolist()
     left = math.fsum(float(pieces[0, :, slice(*span)].double().sum()) for span in layer.keys.spans)
     if layer.renormalised and not left:
         words = "These queries give no weight to any visible token, so there is nothing to normalize."
-        return work.stated(0.0, words, "no visible token gets any weight")
+        return work.from_claim(0.0, words, "no visible token gets any weight")
     below = left if layer.renormalised else float(rows[1] - rows[0])
-    parts, above = Parts(values), math.fsum(values)
+    parts, above = Summands(values), math.fsum(values)
 
     def line(digits: int) -> Printed:
-        summands = parts.printed(lambda i: factor(values[i], digits), digits)
-        return quotient(total(summands, per_line=99), number(below, digits))
+        summands = parts.printed(lambda i: bracketed(values[i], digits), digits)
+        return quotient(sum_of(summands, per_line=99), number(below, digits))
 
     def short(digits: int) -> Printed:
         return quotient(number(above, digits), number(below, digits))
@@ -39,7 +39,7 @@ def explain_merged(work: Working) -> Explanation:
         else ", and averaged over the query."
     )
     tex = r"\frac{\sum_{i,j} A_{ij}}{" + (r"\sum_{i,l} A_{il}" if layer.renormalised else "n") + "}"
-    return work.made(Arithmetic(tex, [line, short], [short], words, [above, below], "quotient"))
+    return work.from_arithmetic(Arithmetic(tex, [line, short], [short], words, [above, below], "quotient"))
 
 
 def _count(span: tuple[int, int]) -> str:

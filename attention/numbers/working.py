@@ -12,8 +12,8 @@ from attention.formula.cell import Cell
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.steps import HEAD_AXES, Parameter, Step, declared, find_step, is_step
-from attention.numbers.arithmetic import Explanation, Term, itself, makes, near_of, same
-from attention.printed import SHOWN_TERMS, Arithmetic, Line, Parts, Printed, fitting, number, shown
+from attention.numbers.arithmetic import Explanation, Term, matches_value, nearly_equal, single_term, tolerance_of
+from attention.printed import MAX_TERMS, Arithmetic, Line, Printed, Summands, format_number, number, with_fewest_digits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ _PRINTED = 1e-2  # the tolerance of a printed line of at most nine digits, relat
 
 
 @dataclass(frozen=True)
-class Working:
+class ExplanationBuilder:
     """One cell of one step of a layer, with its value; builds the cell's `Explanation`."""
 
     layer: Layer
@@ -42,48 +42,48 @@ class Working:
 
     def as_recorded(self, words: str = "") -> Explanation:
         """The number alone, without a derivation."""
-        words = self.layer.told.get(self.step.name, "") or words or self._unknown_origin()
-        return self._build(itself(self.value, number(self.value).tex), [number(self.value).tex], words)
+        words = self.layer.provenance.get(self.step.name, "") or words or self._unknown_origin()
+        return self._build(single_term(self.value, number(self.value).tex), [number(self.value).tex], words)
 
-    def stated(
+    def from_claim(
         self, claim: float, words: str, why: str = "", came_from: tuple[Cell, ...] = (), right_sides: Sequence[str] = ()
     ) -> Explanation:
         """A number that needs no arithmetic, with a reason in words for its `claim`: 0 since the mask hides the key.
 
         If the tensor's number differs from the claim, it is given as recorded.
         """
-        if not same(claim, self.value):
+        if not nearly_equal(claim, self.value):
             return self.as_recorded()
         sides = right_sides or [number(self.value).tex]
-        short = f"{shown(self.value)}: {why}" if why else ""
-        return self._build(itself(claim, sides[-1]), sides, words, came_from=came_from, short=short)
+        short = f"{format_number(self.value)}: {why}" if why else ""
+        return self._build(single_term(claim, sides[-1]), sides, words, came_from=came_from, short=short)
 
-    def copied(self, name: str, row: int, column: int, words: str, why: str) -> Explanation:
+    def from_copy(self, name: str, row: int, column: int, words: str, why: str) -> Explanation:
         """A number copied from an earlier step or a parameter; if the two differ, it is given as recorded."""
         came_from = (self.cell_of(name, row, column),) if is_step(name) else ()
-        sides = self.symbol(name, row, column), number(self.value).tex
-        return self.stated(self.number_at(name, row, column), words, why, came_from, sides)
+        sides = self.element_tex(name, row, column), number(self.value).tex
+        return self.from_claim(self.number_at(name, row, column), words, why, came_from, sides)
 
-    def made(self, work: Arithmetic, came_from: tuple[Cell, ...] = ()) -> Explanation:
+    def from_arithmetic(self, work: Arithmetic, came_from: tuple[Cell, ...] = ()) -> Explanation:
         """A number and its arithmetic, each line with as many digits as it needs.
 
         If the arithmetic does not give the tensor's number, the number is given as recorded.
         """
         words = work.words.format(row=self.cell.row, column=self.cell.column)
         if work.reason and not work.lines:
-            return self.stated(0.0, words, work.reason, came_from)
-        if not makes(work.values, work.operation, self.value, self._tolerance) or (work.reason and self.value):
+            return self.from_claim(0.0, words, work.reason, came_from)
+        if not matches_value(work.values, work.operation, self.value, self._tolerance) or (work.reason and self.value):
             return self.as_recorded()
-        fitted = [fitting(line, self.value) for line in work.lines]
+        fitted = [with_fewest_digits(line, self.value) for line in work.lines]
         right_sides = [("=", work.formula)] if work.formula else []
         exact = True
         for fitted_line in fitted:  # "≈" precedes and follows a line that is not exact
             right_sides.append(("=" if exact and fitted_line.agrees else r"\approx", fitted_line.printed.tex))
             exact = fitted_line.agrees
         right_sides.append(("=" if exact else r"\approx", number(self.value).tex))
-        candidates = [short for short in work.shorts if len(short(_FEWEST).text) <= _SHORT] or [work.shorts[-1]]
+        candidates = [short for short in work.one_liners if len(short(_FEWEST).text) <= _SHORT] or [work.one_liners[-1]]
         for make in candidates:
-            short = fitting(make, self.value, _FEWEST)
+            short = with_fewest_digits(make, self.value, _FEWEST)
             if len(short.printed.text) <= _SHORT:
                 break
         if not all(self._agrees(float(fitted_line.printed.value), work) for fitted_line in (*fitted, short)):
@@ -93,7 +93,7 @@ class Working:
             right_sides,
             words,
             work.operation,
-            _terms(fitted[0].printed.parts[1], work.below) if work.below else (),
+            _terms(fitted[0].printed.parts[1], work.denominator_terms) if work.denominator_terms else (),
             came_from,
             f"0: {work.reason}" if work.reason else short.printed.text,
             "=" if short.agrees or work.reason else "≈",
@@ -132,11 +132,11 @@ class Working:
         missing = len(self.layer.factors(self.step)) < len(self.step.of) or not self.step.of
         if missing and self.step.unknown:
             return self.step.unknown
-        if self.step.name in self.layer.inner.holds:
+        if self.step.name in self.layer.wrapped.available:
             return f"The {self.step.name} as the source recorded it; what made it is not known."
         return f"The {self.step.name} as it was computed: rounding or overflow obscures its inputs."
 
-    def summed(
+    def from_sum(
         self,
         values: list[float],
         piece: Callable[[int, int], Printed],
@@ -147,23 +147,23 @@ class Working:
     ) -> Explanation:
         """A sum of many `values`, of which the largest are printed; `piece(i, digits)` prints one, `plus` is a last summand."""
 
-        def line(parts: Parts) -> Line:
+        def line(parts: Summands) -> Line:
             def total(digits: int) -> Printed:
-                bias = [] if plus is None else [printed.factor(plus, digits)]
-                return printed.total([*parts.printed(lambda i: piece(i, digits), digits), *bias])
+                bias = [] if plus is None else [printed.bracketed(plus, digits)]
+                return printed.sum_of([*parts.printed(lambda i: piece(i, digits), digits), *bias])
 
             return total
 
-        parts, n_nonzero = Parts(values), sum(value != 0 for value in values)
+        parts, n_nonzero = Summands(values), sum(value != 0 for value in values)
         # One line shows as many terms as fit, and no zero terms if the rest mentions them.
         n_most = n_nonzero if 0 < n_nonzero < len(values) - 1 else len(values)
-        counts = [count for count in range(min(n_most, SHOWN_TERMS), 0, -1) if len(values) - count != 1]
+        counts = [count for count in range(min(n_most, MAX_TERMS), 0, -1) if len(values) - count != 1]
         bias = [] if plus is None else [plus]
-        shorts = [line(Parts(values, count)) for count in counts]
+        shorts = [line(Summands(values, count)) for count in counts]
         work = Arithmetic(formula, [line(parts)], shorts, words, [*parts.values, *bias])
-        return self.made(work, back(max(range(len(values)), key=lambda i: abs(values[i]))))
+        return self.from_arithmetic(work, back(max(range(len(values)), key=lambda i: abs(values[i]))))
 
-    def declared(self, name: str) -> Step | Parameter:
+    def find_declared(self, name: str) -> Step | Parameter:
         """The step or parameter called `name`."""
         return declared(name)
 
@@ -186,7 +186,7 @@ class Working:
         index = self.cell.head if head is None else head
         return Cell(self.cell.layer, name, index if find_step(name).per_head else 0, row, column)
 
-    def symbol(self, name: str, row: object, column: object) -> str:
+    def element_tex(self, name: str, row: object, column: object) -> str:
         """A number of a step or parameter as LaTeX, with its head if it has one: A^{(0)}_{3,2}, W^{Q(0)}_{i,2}."""
         declaration = declared(name)
         base_symbol, _, index = declaration.symbol.partition("_")
@@ -195,7 +195,7 @@ class Working:
         superscript = f"^{{{index}{head}}}" if index or head else ""
         return f"{tex}{superscript}_{{{row},{column}}}" if row != "" else f"{tex}{superscript}_{{{column}}}"
 
-    def at(self, row: object, column: object) -> str:
+    def indices_tex(self, row: object, column: object) -> str:
         """The indices of a cell of this step."""
         head = f"^{{({self._head_index(self.step.axes)})}}" if self.step.per_head else ""
         return f"{head}_{{{row},{column}}}"
@@ -216,11 +216,11 @@ class Working:
 
     @property
     def _tolerance(self) -> float:
-        return near_of(self.layer.matrix(self.step.name, self.cell.head))
+        return tolerance_of(self.layer.matrix(self.step.name, self.cell.head))
 
     def _align(self, right_sides: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         """Lines of LaTeX, the first with the symbol of the number in front."""
-        symbol = self.step.tex + self.at(self.cell.row, self.cell.column)
+        symbol = self.step.tex + self.indices_tex(self.cell.row, self.cell.column)
         return tuple(f"{'' if i else symbol + ' '}&{relation} {side}" for i, (relation, side) in enumerate(right_sides))
 
 

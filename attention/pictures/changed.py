@@ -8,10 +8,10 @@ from typing import Any, ParamSpec
 
 import plotly.graph_objects as go
 
-from attention.pictures.layout import CHOSEN, Spec
+from attention.pictures.layout import CHOSEN_COLOR, Spec
 
 
-def drawn(spec: Spec) -> go.Figure:
+def to_plotly(spec: Spec) -> go.Figure:
     """Returns a specification as a Plotly figure, which copies everything; pages send the JSON itself.
 
     Validating every key takes ten times as long as everything else; a test does it instead.
@@ -24,16 +24,16 @@ P = ParamSpec("P")
 
 def plotly_variant(make: Callable[P, Spec]) -> Callable[P, go.Figure]:
     """Returns a function that returns a Plotly figure where `make` returns its JSON, with the same arguments."""
-    return wraps(make)(lambda *args, **kwargs: drawn(make(*args, **kwargs)))
+    return wraps(make)(lambda *args, **kwargs: to_plotly(make(*args, **kwargs)))
 
 
-def unmarked(figure: go.Figure) -> go.Figure:
+def without_outlines(figure: go.Figure) -> go.Figure:
     """Returns the figure without the outlines of the chosen cell, its row and its column."""
     layout = figure.layout.to_plotly_json()
-    layout["shapes"] = [shape for shape in layout.get("shapes", ()) if shape["line"].get("color") != CHOSEN]
+    layout["shapes"] = [shape for shape in layout.get("shapes", ()) if shape["line"].get("color") != CHOSEN_COLOR]
     if "file" in layout["meta"]:
         layout["meta"] = {**layout["meta"], "file": layout["meta"]["file"][:2]}  # without the chosen cell
-    return drawn({"data": figure.data, "layout": layout})
+    return to_plotly({"data": figure.data, "layout": layout})
 
 
 _PIXEL_KEYS = ("size", "standoff", "thickness", "xshift", "yshift", "ypad")

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from attention.numbers.metrics import NAMES, Table, find
+from attention.numbers.metrics import NAMES, MetricsTable, find
 from attention.pictures import scales
 from attention.pictures.contract import Meta
-from attention.pictures.layout import CHOSEN, NO_TEMPLATE, Spec
+from attention.pictures.layout import CHOSEN_COLOR, NO_TEMPLATE, Spec
 
 LAYER = "layer"
 """The x-axis of a metric drawn against the layer."""
 
 AXES = (LAYER, *NAMES)
-INK = "#3d8bc9"  # readable on white and on black
-GRID = "rgba(128,128,140,0.28)"
+POINT_COLOR = "#3d8bc9"  # readable on white and on black
+GRID_COLOR = "rgba(128,128,140,0.28)"
 _SPREAD = 0.6  # the fraction of a layer's width over which its heads are spread
 
 
-def heads_of(table: Table, across: str, up: str, chosen: tuple[int, int] | None = None) -> Spec:
+def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[int, int] | None = None) -> Spec:
     """Returns a chart with a point for every head: the metric `up` against another metric or the layer `across`; undefined values are left out.
 
     Against the layer, a line shows uniform attention. The `chosen` head is marked.
@@ -34,7 +34,7 @@ def heads_of(table: Table, across: str, up: str, chosen: tuple[int, int] | None 
     xs = _spread_positions(layers, heads, table.n_heads) if across == LAYER else table.column(find(across).name)
     defined = ~(np.isnan(xs) | np.isnan(ys))
     names = [f"L{layer} H{head}" for layer, head in table.heads]
-    marker: dict[str, Any] = {"size": 9, "color": INK, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}}
+    marker: dict[str, Any] = {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}}
     data: list[dict[str, Any]] = []
     if len(table.n_heads) > 1 and across != LAYER:
         marker["color"], colorbar_trace = _layer_colors(layers[defined], len(table.n_heads))
@@ -49,7 +49,7 @@ def heads_of(table: Table, across: str, up: str, chosen: tuple[int, int] | None 
     data.append(points)
     chosen_index = None if chosen not in table.heads else table.heads.index(chosen)
     if chosen_index is not None and defined[chosen_index]:
-        ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN}}
+        ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
         data.append({
             "type": "scatter", "mode": "markers", "x": xs[[chosen_index]], "y": ys[[chosen_index]], "marker": ring, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False,
         })  # fmt: skip
@@ -60,7 +60,7 @@ def heads_of(table: Table, across: str, up: str, chosen: tuple[int, int] | None 
     if across == LAYER:
         coordinates[1] = np.append(coordinates[1], table.uniform[:, NAMES.index(up)])
     largest = (float(np.nanmax(coordinates[0], initial=0)), float(np.nanmax(coordinates[1], initial=0)))
-    figure = chart(
+    figure = empty_chart(
         f"{up} and {across}",
         subtitle,
         f"Scatter chart of the heads, {up} against {across}, {subtitle}. {_extremes(names, ys, defined, up)}".rstrip(),
@@ -68,7 +68,7 @@ def heads_of(table: Table, across: str, up: str, chosen: tuple[int, int] | None 
     )
     figure["data"], figure["layout"]["hovermode"] = data, "closest"
     x = _layer_axis(len(table.n_heads)) if across == LAYER else {"range": _padded_range(largest[0])}
-    axes(figure, across, up, x, {"range": _padded_range(largest[1])})
+    set_axes(figure, across, up, x, {"range": _padded_range(largest[1])})
     return figure
 
 
@@ -98,7 +98,7 @@ def _layer_colors(layers: Any, n_layers: int) -> tuple[list[str], dict[str, Any]
     }  # fmt: skip
 
 
-def _uniform(table: Table, up: str) -> dict[str, Any]:
+def _uniform(table: MetricsTable, up: str) -> dict[str, Any]:
     """Returns a short line for each layer at the value of uniform attention."""
     numbers = table.uniform[:, NAMES.index(up)]
     xs, ys = [], []
@@ -126,7 +126,7 @@ def _padded_range(largest: float) -> list[float]:
     return [-0.04 * top, 1.06 * top]
 
 
-def chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
+def empty_chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
     """Returns an empty chart with title, background and margins; its colours suit both themes, and clicks do nothing."""
     meta: Meta = {"alt": f"{alt} The table has the numbers.", "step": "", "panels": []}
     layout = {
@@ -140,8 +140,8 @@ def chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
     return {"data": [], "layout": layout}
 
 
-def axes(figure: Spec, x_title: str, y_title: str, x: Spec | None = None, y: Spec | None = None) -> None:
+def set_axes(figure: Spec, x_title: str, y_title: str, x: Spec | None = None, y: Spec | None = None) -> None:
     """Adds axes with these titles to a chart; `x` and `y` have further keys."""
-    common = {"gridcolor": GRID, "zeroline": False, "showline": False, "ticks": ""}
+    common = {"gridcolor": GRID_COLOR, "zeroline": False, "showline": False, "ticks": ""}
     for axis, title, extra in (("xaxis", x_title, x), ("yaxis", y_title, y)):
         figure["layout"][axis] = {**common, "title": {"text": title, "standoff": 8}, **(extra or {})}

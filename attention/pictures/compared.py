@@ -7,7 +7,7 @@ from dataclasses import replace
 from attention.errors import AttentionError
 from attention.formula.cell import Cell
 from attention.formula.trace import Trace
-from attention.numbers.compare import Difference, Place, compare
+from attention.numbers.compare import Difference, HeadIndex, compare
 from attention.pictures.difference import difference_map
 from attention.pictures.heatmap import heatmap_json
 from attention.pictures.layout import Spec
@@ -18,8 +18,8 @@ def b_map_name(step: str) -> str:
     return f"{step} of B"
 
 
-def compared_maps(
-    a: Trace, b: Trace, cell: Cell, other: Place, colors: str = "fixed", fit: bool = False
+def comparison_maps(
+    a: Trace, b: Trace, cell: Cell, other: HeadIndex, colors: str = "fixed", fit: bool = False
 ) -> tuple[list[Spec], Difference | None, str]:
     """Returns the maps of A, B and B − A, the difference, and a message where there is no difference.
 
@@ -38,43 +38,43 @@ def compared_maps(
     if not layers[1].has(step):
         available = ", ".join(step.name for step in layers[1].steps)
         return (
-            only_a(a, cell, colors),
+            map_of_a(a, cell, colors),
             None,
             f"B has no {step}, so there is no difference; it has {available}: choose one of these.",
         )
-    spans = [span for layer in layers if (span := layer.ends(step))]
+    spans = [span for layer in layers if (span := layer.finite_range(step))]
     span = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
     first = _titled(heatmap_json(a, step, cell.layer, cell.head, cell, colors, span), "A", step)
     try:
-        difference = compare(a, b, step, Place(cell.layer, cell.head), other)
+        difference = compare(a, b, step, HeadIndex(cell.layer, cell.head), other)
     except AttentionError as error:
         second = heatmap_json(b, step, other.layer, other.head, None, colors, span)
         return [first, _titled(second, "B", b_map_name(step))], None, str(error)
-    second = heatmap_json(b, step, other.layer, other.head, cell_of_b(difference, cell, other), colors, span)
+    second = heatmap_json(b, step, other.layer, other.head, aligned_cell_of_b(difference, cell, other), colors, span)
     maps = [first, _titled(second, "B", b_map_name(step))]
     return _align_margins([*maps, difference_map(a, b, difference, cell, other, fit)]), difference, ""
 
 
-def only_a(a: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
+def map_of_a(a: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     """Returns only the map of A, where there is no other state."""
     return [_titled(heatmap_json(a, cell.step, cell.layer, cell.head, cell, colors), "A", cell.step)]
 
 
-def cell_of_b(difference: Difference, cell: Cell, other: Place) -> Cell | None:
+def aligned_cell_of_b(difference: Difference, cell: Cell, other: HeadIndex) -> Cell | None:
     """Returns the cell of B that is aligned with a cell of A, the first of several pieces; None where it has no partner."""
-    row = difference.rows.groups[difference.rows.place("a", cell.row)]
-    column = difference.columns.groups[difference.columns.place("a", cell.column)]
-    if not (row.partners and column.partners):
+    row = difference.rows.groups[difference.rows.group_index("a", cell.row)]
+    column = difference.columns.groups[difference.columns.group_index("a", cell.column)]
+    if not (row.has_partners and column.has_partners):
         return None
     return Cell(other.layer, cell.step, other.head, row.b[0], column.b[0])
 
 
-def clicked(difference: Difference | None, cell: Cell, name: str, row: int, column: int) -> Cell | None:
+def cell_of_click(difference: Difference | None, cell: Cell, name: str, row: int, column: int) -> Cell | None:
     """Returns the cell of A at a click on the map called `name`; None where A has no such cell."""
     if difference is None or name == cell.step:
         return replace(cell, row=row, column=column) if name == cell.step else None
     if name == b_map_name(cell.step):
-        row, column = difference.rows.place("b", row), difference.columns.place("b", column)
+        row, column = difference.rows.group_index("b", row), difference.columns.group_index("b", column)
     groups = difference.rows.groups[row], difference.columns.groups[column]
     if any(group.a[0] == group.a[1] for group in groups):
         return None

@@ -11,15 +11,15 @@ from attention.formula.cell import Cell
 from attention.formula.layer import Layer
 from attention.formula.trace import Trace
 from attention.numbers import changes
-from attention.numbers.compare import Difference, Place
-from attention.numbers.limit import limit
+from attention.numbers.compare import Difference, HeadIndex
+from attention.numbers.limit import color_limit
 from attention.pictures import scales
 from attention.pictures.contract import Meta
-from attention.pictures.drawing import HIDDEN, HIDDEN_TRACE, layer_label
+from attention.pictures.drawing import HIDDEN_COLOR, HIDDEN_TRACE, layer_label
 from attention.pictures.hatches import UNMATCHED_COLOR, hatch_lines
-from attention.pictures.heatmap import cell_outlines, numbers_in_cells, placed
-from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short
-from attention.printed import shown
+from attention.pictures.heatmap import cell_outlines, numbers_in_cells, with_chosen_cell
+from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
+from attention.printed import format_number
 
 
 def difference_name(step: str) -> str:
@@ -27,21 +27,21 @@ def difference_name(step: str) -> str:
     return f"{step}, B − A"
 
 
-def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other: Place, fit: bool = False) -> Spec:
+def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other: HeadIndex, fit: bool = False) -> Spec:
     """Returns B − A as a map: 0 is white, hidden cells have a neutral background, and rows and columns without a partner are hatched."""
-    step, place_of_a = difference.step, Place(cell.layer, cell.head)
+    step, place_of_a = difference.step, HeadIndex(cell.layer, cell.head)
     largest, shared_range, _ = (
-        (difference.largest, False, place_of_a) if fit else limit(a, b, step.name, place_of_a, other)
+        (difference.largest, False, place_of_a) if fit else color_limit(a, b, step.name, place_of_a, other)
     )
-    high = largest if largest > difference.rounding else 1.0
+    high = largest if largest > difference.tolerance else 1.0
     matrix = difference.matrix.numpy()
     rows, columns = matrix.shape
     row, column = (
-        alignment.place("a", index)
+        alignment.group_index("a", index)
         for alignment, index in ((difference.rows, cell.row), (difference.columns, cell.column))
     )
     unmatched = [
-        [i for i, group in enumerate(axis.groups) if not group.partners]
+        [i for i, group in enumerate(axis.groups) if not group.has_partners]
         for axis in (difference.rows, difference.columns)
     ]
 
@@ -52,13 +52,13 @@ def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other
     ]
     facts = [" → ".join(dict.fromkeys(where)), f"{rows} × {columns}"]
     # Nothing that changes while a knob moves, or the whole map would be drawn again.
-    facts += [difference.said] if difference.said else []
+    facts += [difference.identity_words] if difference.identity_words else []
     if any(unmatched):
         facts.append(f"{_count(unmatched[0], 'row')} and {_count(unmatched[1], 'column')} without a partner")
     facts += [] if shared_range or fit or len(a.layers) == 1 else ["colours of this layer"]
     alt = (
-        f"Heatmap of {step.name}, B − A, {', '.join(facts)}, largest {shown(difference.largest)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
-        f"colours from {shown(-high)} to {shown(high)}, 0 in white."
+        f"Heatmap of {step.name}, B − A, {', '.join(facts)}, largest {format_number(difference.largest)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
+        f"colours from {format_number(-high)} to {format_number(high)}, 0 in white."
     )
     panel = Panel(cell.head, 0, 0, rows, columns)
     meta: Meta = {
@@ -66,7 +66,7 @@ def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other
         "step": difference_name(step.name),
         "layer": cell.layer,
         "panels": [asdict(panel) | {"layer": cell.layer}],
-        "axes": [short(step.row_axis), short(step.column_axis)],
+        "axes": [short_axis_name(step.row_axis), short_axis_name(step.column_axis)],
         "file": [f"{step.name}-B-minus-A", f"L{cell.layer}-H{cell.head}"],
     }
     heading = f"<b>B − A</b>  {step.name}"
@@ -77,7 +77,7 @@ def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other
         *hatch_lines(unmatched[0], unmatched[1], rows, columns),
         *cell_outlines(rows, columns, row, column),
     ]
-    return placed({"data": _data(difference, matrix, unmatched, high), "layout": layout}, row, column)
+    return with_chosen_cell({"data": _data(difference, matrix, unmatched, high), "layout": layout}, row, column)
 
 
 def _count(indices: list[int], noun: str) -> str:
@@ -86,8 +86,8 @@ def _count(indices: list[int], noun: str) -> str:
 
 def _data(difference: Difference, matrix: Any, unmatched: list[list[int]], high: float) -> list[dict[str, Any]]:
     step = difference.step
-    hover = f"{step.name}, B − A<br>{short(step.row_axis)} %{{y}}<br>{short(step.column_axis)} %{{x}}<br>"
-    color_keys, _ = scales.painted(replace(step, kind="signed"), -high, high, "fixed")
+    hover = f"{step.name}, B − A<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
+    color_keys, _ = scales.color_keys(replace(step, kind="signed"), -high, high, "fixed")
     heat = {
         "type": "heatmap",
         "z": matrix,
@@ -105,7 +105,7 @@ def _data(difference: Difference, matrix: Any, unmatched: list[list[int]], high:
         hidden = np.zeros_like(gaps) if difference.hidden is None else difference.hidden.numpy() & ~unmatched_cells
         # A token that is several pieces in the other state has no number where these cannot be merged.
         for reason, cells, color in (
-            ("hidden by the mask", hidden, HIDDEN),
+            ("hidden by the mask", hidden, HIDDEN_COLOR),
             ("no partner", gaps & ~hidden, UNMATCHED_COLOR),
         ):
             background = {
@@ -131,9 +131,9 @@ class _AxisLabels:
             a_labels, b_labels = a.labels_of(axis), b.labels_of(axis)
             if a_labels is None or b_labels is None:
                 continue
-            tokens[axis] = changes.names(alignment, a_labels, b_labels)
-            if not alignment.plain:
-                texts = changes.places(alignment, a_labels, b_labels)
+            tokens[axis] = changes.position_names(alignment, a_labels, b_labels)
+            if not alignment.is_identity:
+                texts = changes.position_labels(alignment, a_labels, b_labels)
                 self._texts[f"{side}axis"] = {str(i): text for i, text in enumerate(texts)}
         queries, keys = (tokens.get(axis, ()) for axis in ("query_pos", "key_pos"))
         self.layer = Layer(tokens=queries or keys, key_tokens=keys or queries)

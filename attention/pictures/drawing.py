@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.formula.facts import Facts, ends
+from attention.formula.facts import StepStats, finite_range
 from attention.formula.layer import Layer
 from attention.formula.steps import MAP_AXES, Step
 from attention.formula.trace import Trace
 from attention.pictures import scales
 from attention.pictures.contract import Meta
-from attention.pictures.layout import Panel, Spec, axis_title, map_layout, note, short
-from attention.printed import shown
+from attention.pictures.layout import Panel, Spec, axis_title, map_layout, note, short_axis_name
+from attention.printed import format_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
 MAX_LAYER_NAME = 14  # characters of a layer's name beside its index
-HIDDEN = "#9a9da6"
-ALLOWED = "#2a9d8f"
+HIDDEN_COLOR = "#9a9da6"
+ALLOWED_COLOR = "#2a9d8f"
 
 
 def build_map(
@@ -46,11 +46,11 @@ def build_map(
     parameter; pass `span`, the range of the colours, if it exceeds that of the matrix.
     """
     finite, drawn_layer = np.isfinite(matrix), trace.layer(layer)
-    value_range = drawn_layer.ends(step.name) if tensor is None else ends(tensor)
-    low, high = scales.range_of(step, span or value_range, colors)
+    value_range = drawn_layer.finite_range(step.name) if tensor is None else finite_range(tensor)
+    low, high = scales.scale_range(step, span or value_range, colors)
     shape = " × ".join(map(str, (drawn_layer.shape(step.name) if tensor is None else tensor.shape)[-2:]))
     where = f"{layer_label(drawn_layer, layer)}{_heads(drawn_layer, step, panels)}"
-    panel_layer = drawn_layer.of(panels[0].head) if len(panels) == 1 else drawn_layer
+    panel_layer = drawn_layer.for_head(panels[0].head) if len(panels) == 1 else drawn_layer
     formula = panel_layer.formula_of(step)
     facts = [formula, where, shape]
     if panels[0].block > 1:
@@ -67,10 +67,10 @@ def build_map(
     if many:
         head_data["customdata"] = head_of_cell = np.zeros((rows, columns), dtype=np.uint16)
         for panel in panels:
-            head_of_cell[panel.place] = panel.head
+            head_of_cell[panel.area] = panel.head
     head = f" H{'%{customdata}' if many else panels[0].head}" if step.per_head else ""
-    hover = f"{step.name} L{layer}{head}<br>{short(step.row_axis)} %{{y}}<br>{short(step.column_axis)} %{{x}}<br>"
-    color_keys, extra_traces = scales.painted(step, low, high, colors, many)
+    hover = f"{step.name} L{layer}{head}<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
+    color_keys, extra_traces = scales.color_keys(step, low, high, colors, many)
     heatmap: dict[str, Any] = {
         "type": "heatmap",
         "z": matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype),
@@ -81,19 +81,19 @@ def build_map(
         **(heat or {}),
     }
     data = [heatmap]
-    hidden_trace = ground(hover, "0" if step.kind == "probability" else "−∞")
+    hidden_trace = make_hidden_trace(hover, "0" if step.kind == "probability" else "−∞")
     if hidden is not None and hidden.any():
         data.append({**hidden_trace, "z": np.where(hidden, np.float32(1), np.float32(np.nan)), **head_data})
     data += extra_traces
-    color_text = scales.said(step, low, high, colors)
-    sums = drawn_layer.facts(step.name) if tensor is None and step.kind == "probability" else None
+    color_text = scales.describe_colors(step, low, high, colors)
+    sums = drawn_layer.stats(step.name) if tensor is None and step.kind == "probability" else None
     file_heads = "-heads" if many else f"-H{panels[0].head}" if step.per_head else ""
     meta: Meta = {
         "alt": _alt(step, formula, sums, where, shape, n_blind, value_range, color_text),
         "step": step.name,
         "layer": layer,
         "panels": [asdict(panel) | {"layer": layer} for panel in panels],
-        "axes": [short(step.row_axis), short(step.column_axis)],
+        "axes": [short_axis_name(step.row_axis), short_axis_name(step.column_axis)],
         "file": [step.name, f"L{layer}{file_heads}"],
     }
     if step.axes == MAP_AXES:
@@ -109,11 +109,16 @@ def build_map(
     return {"data": data, "layout": base | layout}
 
 
-HIDDEN_TRACE = {"type": "heatmap", "colorscale": [[0, HIDDEN], [1, HIDDEN]], "showscale": False, "hoverongaps": False}
+HIDDEN_TRACE = {
+    "type": "heatmap",
+    "colorscale": [[0, HIDDEN_COLOR], [1, HIDDEN_COLOR]],
+    "showscale": False,
+    "hoverongaps": False,
+}
 """A heatmap trace for hidden cells, without their positions."""
 
 
-def ground(hover: str, number: str) -> dict[str, Any]:
+def make_hidden_trace(hover: str, number: str) -> dict[str, Any]:
     """Returns the trace of hidden cells, whose hover text shows `number`."""
     return {**HIDDEN_TRACE, "hovertemplate": f"{hover}<b>{number}</b>, hidden by the mask<extra></extra>"}
 
@@ -125,7 +130,7 @@ def hidden_cells(trace: Trace, step: Step, layer: int, head: int | None = None) 
     drawn_layer = trace.layer(layer)
     same_formula = drawn_layer.formula is None or not drawn_layer.formula.heads
     heads = [head or 0] if same_formula or head is not None else range(drawn_layer.n_heads)
-    masks = [drawn_layer.of(index).mask for index in heads]
+    masks = [drawn_layer.for_head(index).mask for index in heads]
     hidden_by_head = [np.logical_not(mask.numpy()) for mask in masks if mask is not None]
     hidden: NDArray[np.bool_] | None = (
         np.logical_and.reduce(hidden_by_head) if hidden_by_head and len(hidden_by_head) == len(masks) else None
@@ -136,7 +141,7 @@ def hidden_cells(trace: Trace, step: Step, layer: int, head: int | None = None) 
 def _alt(
     step: Step,
     formula: str,
-    facts: Facts | None,
+    facts: StepStats | None,
     where: str,
     shape: str,
     blind: int,
@@ -146,7 +151,12 @@ def _alt(
     """Returns the alternative text of the map for screen readers."""
     parts = [axis_title(step.row_axis) + " by " + axis_title(step.column_axis), describe_range(span)]
     parts += describe_blind_queries(blind, "row sees", "rows see")
-    if not blind and facts is not None and 0.999 < (facts.least or 0) <= (facts.most or 0) < 1.001 and not facts.empty:
+    if (
+        not blind
+        and facts is not None
+        and 0.999 < (facts.min_row_sum or 0) <= (facts.max_row_sum or 0) < 1.001
+        and not facts.zero_rows
+    ):
         parts.append("every row sums to 1")
     parts += filter(None, [colors])
     return f"Heatmap of {step.name} ({step.symbol} = {formula}), {where}, {shape}: {', '.join(parts)}."
@@ -154,7 +164,7 @@ def _alt(
 
 def describe_range(span: tuple[float, float] | None) -> str:
     """Returns the range of a map's numbers in words."""
-    return f"numbers from {shown(span[0])} to {shown(span[1])}" if span else "every number hidden"
+    return f"numbers from {format_number(span[0])} to {format_number(span[1])}" if span else "every number hidden"
 
 
 def describe_blind_queries(count: int, singular: str = "query sees", plural: str = "queries see") -> list[str]:

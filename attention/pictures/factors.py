@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
 from attention.formula.names import HEAD_OUTPUT, WEIGHTS
-from attention.formula.positions import partner
+from attention.formula.positions import paired_column
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
 from attention.formula.trace import Trace
 from attention.pictures.drawing import build_map
-from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, placed
+from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import Panel, Spec
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     return [*maps, result]
 
 
-def clicked(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cell:
+def cell_of_click(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cell:
     """Returns the cell that a click on a map chooses, while the factors of `chosen` are shown.
 
     On a step, it is the clicked cell. Parameters and the mask are not computed: a click there chooses the cell of the
@@ -67,18 +67,18 @@ def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Sp
     if name == "mask":
         return mask_map_json(trace, layer, Cell(layer, WEIGHTS, cell.head, cell.row, cell.column))
     step, tensor = _declared(trace.layer(layer), name, factor)
-    matrix = tensor if factor.side_by_side else trace.layer(layer).matrix(name, cell.head)
+    matrix = tensor if factor.concatenated else trace.layer(layer).matrix(name, cell.head)
     rows, columns = matrix.shape
-    if is_step(name) and not factor.side_by_side:
+    if is_step(name) and not factor.concatenated:
         spec = heatmap_json(trace, name, layer, cell.head, None, colors)
     else:
         panel = Panel(cell.head, 0, 0, rows, columns)
         heat = numbers_in_cells(rows, columns)
         spec = build_map(trace, step, layer, matrix.numpy(), None, [panel], colors, heat, tensor)
-    pair = [partner(cell.column, columns)] if factor.column == "pair" else []
+    pair = [paired_column(cell.column, columns)] if factor.column == "pair" else []
     spec["layout"]["shapes"] = cell_outlines(rows, columns, row, column, *pair)
     spec["layout"]["meta"]["file"] = spec["layout"]["meta"]["file"][:2]
-    return placed(spec, row, column)
+    return with_chosen_cell(spec, row, column)
 
 
 def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
@@ -89,8 +89,8 @@ def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
         if isinstance(declaration, Step)
         else Step(name, declaration.symbol, declaration.symbol, declaration.axes, declaration.meaning, "signed")
     )
-    if not factor.side_by_side:
-        return step, layer[name] if layer.whole or step.axes != MAP_AXES else layer.matrix(name)
+    if not factor.concatenated:
+        return step, layer[name] if layer.materialize_all_heads or step.axes != MAP_AXES else layer.matrix(name)
     tensor = layer[name]
     if step.row_axis == "query_pos":  # concat(Z): the columns of all heads side by side
         axes, tensor, symbol = ("query_pos", "head · d_v"), tensor.transpose(0, 1).flatten(1), f"concat({step.symbol})"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attention.numbers.alignment import ranges
+from attention.numbers.alignment import consecutive_ranges
 
 UNMATCHED_COLOR, HATCH_COLOR = "#d5d7dc", "#8d919b"  # the background of unmatched cells, and the lines over it
 MAX_HATCH_LINES = 240  # per map: more would be slow to draw
@@ -18,8 +18,8 @@ def hatch_lines(
     unmatched_rows: list[int], unmatched_columns: list[int], rows: int, columns: int
 ) -> list[dict[str, Any]]:
     """Returns the lines of hatches over the unmatched rows and columns of a map [rows columns]; where two hatches cross, their lines coincide."""
-    bands = [(-0.5, columns - 0.5, low - 0.5, high - 0.5) for low, high in ranges(unmatched_rows)]
-    bands += [(low - 0.5, high - 0.5, -0.5, rows - 0.5) for low, high in ranges(unmatched_columns)]
+    bands = [(-0.5, columns - 0.5, low - 0.5, high - 0.5) for low, high in consecutive_ranges(unmatched_rows)]
+    bands += [(low - 0.5, high - 0.5, -0.5, rows - 0.5) for low, high in consecutive_ranges(unmatched_columns)]
     if not bands:
         return []
     spacing = max(

@@ -17,7 +17,7 @@ from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
 from attention.pictures.changed import plotly_variant
 from attention.pictures.contract import Meta
-from attention.pictures.drawing import ALLOWED, HIDDEN, build_map, describe_blind_queries, hidden_cells
+from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR, build_map, describe_blind_queries, hidden_cells
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec, map_layout, note, outline
 from attention.pictures.mosaic import cell_at, heads, heads_json
 from attention.pictures.scales import COLORS, color_range
@@ -51,7 +51,7 @@ def heatmap_json(
     matrix = trace.layer(layer).matrix(step, head)
     rows, columns = matrix.shape
     panel, hidden = Panel(head, 0, 0, rows, columns), hidden_cells(trace, declaration, layer, head)
-    row, column = place_of(declaration, chosen)
+    row, column = chosen_position(declaration, chosen)
     options: dict[str, Any] = {"shapes": cell_outlines(rows, columns, row, column)}
     options["heat"] = numbers_in_cells(rows, columns)
     if declaration.kind == "probability" and rows <= MAX_SIDE_WITH_NUMBERS:
@@ -63,10 +63,10 @@ def heatmap_json(
         header = note("Σ", y=-0.5, yanchor="bottom", **position)
         options["annotations"] = [header, *(note(text, y=row, **position) for row, text in enumerate(sums))]
     figure = build_map(trace, declaration, layer, matrix.numpy(), hidden, [panel], colors, span=span, **options)
-    return placed(figure, row, column)
+    return with_chosen_cell(figure, row, column)
 
 
-def placed(figure: Spec, row: int | None, column: int | None) -> Spec:
+def with_chosen_cell(figure: Spec, row: int | None, column: int | None) -> Spec:
     """Returns the figure with the chosen cell in its metadata: the start of keyboard navigation, and a part of the file name such as q3-k2."""
     meta: Meta = figure["layout"]["meta"]
     meta["chosen"] = None if row is None or column is None else [row, column]
@@ -88,7 +88,7 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
         MissingError: the trace has no such layer.
     """
     drawn_layer = trace.layer(layer)
-    head_layer = drawn_layer.of(chosen.head if chosen else 0)
+    head_layer = drawn_layer.for_head(chosen.head if chosen else 0)
     mask, rows, columns = head_layer.mask, len(drawn_layer.tokens), len(drawn_layer.key_tokens)
     visible = np.ones((rows, columns), dtype=bool) if mask is None else mask.numpy()
     gap = 1 if max(rows, columns) <= MAX_SIDE_WITH_NUMBERS else 0
@@ -97,7 +97,7 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
         "z": visible.astype(np.float32),
         "zmin": 0,
         "zmax": 1,
-        "colorscale": [[0, HIDDEN], [0.5, HIDDEN], [0.5, ALLOWED], [1, ALLOWED]],
+        "colorscale": [[0, HIDDEN_COLOR], [0.5, HIDDEN_COLOR], [0.5, ALLOWED_COLOR], [1, ALLOWED_COLOR]],
         "showscale": False,
         "xgap": gap,
         "ygap": gap,
@@ -113,16 +113,16 @@ def mask_map_json(trace: Trace, layer: int = 0, chosen: Cell | None = None) -> S
     heading = "<b>mask</b>  may attend"
     layout = map_layout(drawn_layer, ("query_pos", "key_pos"), [panel], heading, facts, meta, (rows, columns))
     layout["title"]["pad"]["b"] = 60  # level with neighbouring maps, whose colour bar needs space
-    row, column = place_of(find_step(WEIGHTS), chosen)
+    row, column = chosen_position(find_step(WEIGHTS), chosen)
     layout["shapes"] = cell_outlines(rows, columns, row, column)
-    return placed({"data": [heat], "layout": layout}, row, column)
+    return with_chosen_cell({"data": [heat], "layout": layout}, row, column)
 
 
 heatmap, mask_map = plotly_variant(heatmap_json), plotly_variant(mask_map_json)
 """`heatmap_json` and `mask_map_json` as Plotly figures."""
 
 
-def way_json(trace: Trace, name: str) -> Spec:
+def averaging_json(trace: Trace, name: str) -> Spec:
     """Returns the map of `output` titled with the method that computed it, for a comparison of several methods."""
     figure = heatmap_json(trace, OUTPUT)
     layout, meta = figure["layout"], figure["layout"]["meta"]
@@ -141,7 +141,7 @@ def cell_outlines(rows: int, columns: int, row: int | None, *outlined_columns: i
     return [*across, *down, *(outline(column, row, 1, 1, 3) for column in present if row is not None)]
 
 
-def place_of(step: Step, chosen: Cell | None) -> tuple[int | None, int | None]:
+def chosen_position(step: Step, chosen: Cell | None) -> tuple[int | None, int | None]:
     """Returns the row and the column of a step's map that belong to the chosen cell, or share its query or key."""
     if chosen is None:
         return None, None

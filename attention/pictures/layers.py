@@ -12,13 +12,22 @@ import numpy as np
 
 from attention.errors import MissingError
 from attention.formula.cell import Cell
-from attention.formula.facts import Facts
+from attention.formula.facts import StepStats
 from attention.formula.steps import Step, find_step
 from attention.formula.trace import Trace
 from attention.pictures import scales
 from attention.pictures.contract import Meta
 from attention.pictures.drawing import HIDDEN_TRACE, describe_range, hidden_cells, layer_label
-from attention.pictures.layout import AXIS_TITLES, Panel, Spec, base_layout, middles, named, names_of, outline
+from attention.pictures.layout import (
+    AXIS_TITLES,
+    Panel,
+    Spec,
+    base_layout,
+    hover_labels,
+    outline,
+    panel_label,
+    panel_ticks,
+)
 from attention.pictures.mosaic import MOSAIC_CELLS, Canvas, is_pooling_cached, is_streamed, pool_heads
 
 HeadOrder = Sequence[tuple[int, int]]
@@ -81,19 +90,19 @@ def layers_json(
     hidden = {i: hidden_cells(trace, declaration, i) for i in present}
     for panel in panels:
         canvas.put(panel, pooled[panel.layer], hidden[panel.layer])
-    facts = reduce(Facts.and_, (heads.facts for heads in pooled.values()))
+    facts = reduce(StepStats.merge, (heads.facts for heads in pooled.values()))
     n_heads_text = f"{len(present)} {'layer' if len(present) == 1 else 'layers'}, {len(panels)} heads"
     shape_text = " × ".join(map(str, shapes[present[0]])) if len(set(shapes.values())) == 1 else "of several sizes"
     subtitle = [trace.layers[present[0]].formula_of(declaration), n_heads_text, shape_text]
     subtitle += [f"each cell the largest of {block} × {block}"] * (block > 1)
     subtitle += [f"sorted by {by}, the largest first"] * bool(order)
-    low, high = scales.range_of(declaration, facts.ends, colors)
-    color_keys, extra_traces = scales.painted(declaration, low, high, colors, many=True)
+    low, high = scales.scale_range(declaration, facts.finite_range, colors)
+    color_keys, extra_traces = scales.color_keys(declaration, low, high, colors, many=True)
     same_axes = len({(trace.layers[i].tokens, trace.layers[i].key_tokens, shapes[i]) for i in present}) == 1
     axes = declaration.row_axis, declaration.column_axis
-    names = [names_of(trace.layers[present[0]], axis) if same_axes else {} for axis in axes]
+    names = [hover_labels(trace.layers[present[0]], axis) if same_axes else {} for axis in axes]
     meta: Meta = {
-        "alt": _alt(declaration, subtitle, facts, scales.said(declaration, low, high, colors)),
+        "alt": _alt(declaration, subtitle, facts, scales.describe_colors(declaration, low, high, colors)),
         "step": step,
         "panels": [asdict(panel) for panel in panels],
         "axes": [axis.removesuffix("_pos") for axis in axes],
@@ -105,8 +114,8 @@ def layers_json(
     }
     layout = base_layout(canvas.numbers.shape, f"<b>{declaration.symbol}</b>  {step}", subtitle, meta)
     layout |= {"margin": {"l": 48, "r": 12, "t": 96, "b": 12}, "uirevision": f"all heads of {layout['uirevision']}"}
-    layout["xaxis"] |= {**middles(()), "side": "top"}
-    layout["yaxis"] |= middles(())
+    layout["xaxis"] |= {**panel_ticks(()), "side": "top"}
+    layout["yaxis"] |= panel_ticks(())
     layout["height"] = round(
         130
         + panels_down
@@ -121,11 +130,13 @@ def layers_json(
     ]
     if order:
         label_style = {"borderpad": 0, "font": {"size": 10 if panels_across > 8 else 11}}
-        layout["annotations"] = [named(f"L{panel.layer} H{panel.head}", panel, **label_style) for panel in panels]
+        layout["annotations"] = [panel_label(f"L{panel.layer} H{panel.head}", panel, **label_style) for panel in panels]
         layout["margin"]["l"] = 12
     else:
-        layout["xaxis"] |= middles([(column * panel_width, columns, f"H{column}") for column in range(panels_across)])
-        layout["yaxis"] |= middles(
+        layout["xaxis"] |= panel_ticks(
+            [(column * panel_width, columns, f"H{column}") for column in range(panels_across)]
+        )
+        layout["yaxis"] |= panel_ticks(
             [(index * panel_height, rows, layer_label(trace.layers[i], i)) for index, i in enumerate(present)]
         )
         layout["margin"]["l"] = 16 + 7 * max(len(text) for text in layout["yaxis"]["ticktext"])
@@ -141,7 +152,7 @@ def _cells(canvas: Canvas, color_keys: dict[str, Any]) -> list[dict[str, Any]]:
     return [cells, {**HIDDEN_TRACE, "z": hidden, "hoverinfo": "none"}] if canvas.hidden.any() else [cells]
 
 
-def seconds(trace: Trace, step: str, cells: int = MOSAIC_CELLS) -> float:
+def estimate_seconds(trace: Trace, step: str, cells: int = MOSAIC_CELLS) -> float:
     """Returns an estimate of the seconds that `layers_json` takes on one thread; cached heads take none."""
     block = _block(trace, step, cells)
     uncached = (
@@ -168,8 +179,8 @@ def _panel_pixels(across: int, rows: int, columns: int) -> float:
     return min(highest, max(lowest, _USUAL_WIDTH / across * min(2.0, max(0.5, rows / columns))))
 
 
-def _alt(step: Step, facts: Sequence[str], numbers: Facts, colors: str) -> str:
+def _alt(step: Step, facts: Sequence[str], numbers: StepStats, colors: str) -> str:
     """Returns the alternative text of the map for screen readers."""
     axes = (AXIS_TITLES.get(axis, axis) for axis in (step.row_axis, step.column_axis))
-    facts_text = ", ".join(filter(None, [describe_range(numbers.ends), colors]))
+    facts_text = ", ".join(filter(None, [describe_range(numbers.finite_range), colors]))
     return f"Heatmaps of {step.name} ({step.symbol} = {', '.join(facts)}): each {' by '.join(axes)}, {facts_text}."

@@ -14,7 +14,7 @@ from attention.formula.layer import Layer
 from attention.pictures.contract import Meta
 from attention.tokens import Generated, label
 
-CHOSEN = "#ff3ec9"  # a colour of neither scale
+CHOSEN_COLOR = "#ff3ec9"  # a colour of neither scale
 
 NO_TEMPLATE = {
     "data": {"scatter": [{"type": "scatter"}]}
@@ -27,7 +27,7 @@ MAX_LABELS = 32  # tokens along an axis; above this, every n-th
 MAX_LABEL_LENGTH = 12  # characters
 HEIGHT = 400  # pixels
 
-PLAIN = {
+PLAIN_AXIS = {
     "showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickmode": "array", "tickangle": 0,
     "ticklabeloverflow": "allow", "hoverformat": "d",
 }  # fmt: skip
@@ -49,7 +49,7 @@ class Panel:
     layer: int = 0
 
     @property
-    def place(self) -> tuple[slice, slice]:
+    def area(self) -> tuple[slice, slice]:
         """The part of the map that it covers, as an index into an array [row column]."""
         return np.s_[self.y : self.y + self.rows, self.x : self.x + self.columns]
 
@@ -92,12 +92,12 @@ def base_layout(shape: tuple[int, ...], heading: str, facts: Sequence[str], meta
         "plot_bgcolor": "rgba(0,0,0,0)",
         "uirevision": f"{meta['step']} {rows} {columns}",  # the zoom survives a changed knob, not another shape
         "meta": meta,
-        "xaxis": {**PLAIN, "range": [-0.5, columns - 0.5]},
-        "yaxis": {**PLAIN, "range": [rows - 0.5, -0.5]},
+        "xaxis": {**PLAIN_AXIS, "range": [-0.5, columns - 0.5]},
+        "yaxis": {**PLAIN_AXIS, "range": [rows - 0.5, -0.5]},
     }  # fmt: skip
 
 
-def middles(spans: Sequence[tuple[int, int, str]]) -> dict[str, Any]:
+def panel_ticks(spans: Sequence[tuple[int, int, str]]) -> dict[str, Any]:
     """Returns a tick at the middle of each panel along an axis; `spans` has the start, the size and the label of each."""
     centers = [start + (size - 1) / 2 for start, size, _ in spans]
     return {"tickvals": centers, "ticktext": [text for _, _, text in spans]}
@@ -108,7 +108,7 @@ def outline(x: int, y: int, columns: int, rows: int, width: int) -> dict[str, An
 
     Set all shapes and notes of a map at once: Plotly's `add_shape` copies the existing ones each time.
     """
-    line = {"color": CHOSEN, "width": width}
+    line = {"color": CHOSEN_COLOR, "width": width}
     return {"type": "rect", "x0": x - 0.5, "x1": x + columns - 0.5, "y0": y - 0.5, "y1": y + rows - 0.5, "line": line}
 
 
@@ -117,7 +117,7 @@ def note(text: str, **place: Any) -> dict[str, Any]:
     return {"text": text, "showarrow": False, "font": {"size": 11}, **place}
 
 
-def named(text: str, panel: Panel, **more: Any) -> dict[str, Any]:
+def panel_label(text: str, panel: Panel, **more: Any) -> dict[str, Any]:
     """Returns a label above the left edge of a panel."""
     return note(text, x=panel.x - 0.5, y=panel.y - 0.5, xanchor="left", yanchor="bottom", **more)
 
@@ -128,7 +128,7 @@ def _axis_labels(layer: Layer, axis: str, spans: set[tuple[int, int, int]]) -> d
     return _ticks(tokens, tuple(sorted(spans)), sum(isinstance(token, Generated) for token in tokens or ()))
 
 
-def names_of(layer: Layer, axis: str) -> dict[str, str]:
+def hover_labels(layer: Layer, axis: str) -> dict[str, str]:
     """Returns the hover label of every position of an axis."""
     names: dict[str, str] = _axis_labels(layer, axis, {(0, layer.sizes[axis], 1)})["labelalias"]
     return names
@@ -188,6 +188,6 @@ def axis_title(axis: str) -> str:
     return AXIS_TITLES.get(axis, f"column of {axis}")
 
 
-def short(axis: str) -> str:
+def short_axis_name(axis: str) -> str:
     """Returns the short name of an axis for hover texts: query, key, d_k."""
     return axis.removesuffix("_pos")

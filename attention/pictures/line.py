@@ -21,7 +21,7 @@ def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) 
     """
     explanation = explanation or explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
     rows, columns = trace.layer(cell.layer).shape(cell.step)[-2:]
-    names = tables.names(trace.layer(cell.layer), cell)
+    names = tables.cell_names(trace.layer(cell.layer), cell)
     sides = zip(("q", "k"), names, (cell.row, cell.column), (rows, columns), strict=True)
     return {
         "step": explanation.cell.step,

@@ -40,7 +40,7 @@ HEAD_STEPS = tuple(step.name for step in STEPS if step.in_page == "head")
 LIVE_STEPS = tuple(step.name for step in STEPS if step.in_page)
 
 
-def live(layer: Layer, head: int) -> Live | None:
+def live_inputs(layer: Layer, head: int) -> Live | None:
     """Returns the data from which a page computes steps; None where its arithmetic does not support this formula.
 
     Each matrix is sent as rows, as distinct rows with an index, or as input times projection.
@@ -63,7 +63,7 @@ def live(layer: Layer, head: int) -> Live | None:
         "inputs": inputs,
         "w_o": w_o,
         "score": formula.score,
-        "normalizer": formula.share,
+        "normalizer": formula.normalizer,
         "cap": formula.cap,
         "divisor": layer.divisor,
         "temperature": layer.temperature,
@@ -81,33 +81,33 @@ def is_computable_in_page(layer: Layer) -> bool:
     formula = layer.formula
     if formula is None or not all(map(layer.has, (SCORES, WEIGHTS, VALUE))):
         return False
-    if any(name in layer.holds for name in HEAD_STEPS):
+    if any(name in layer.available for name in HEAD_STEPS):
         return False  # recorded values may differ from what the page would compute
     map_steps = [step for step in layer.steps if step.axes == MAP_AXES]
     steps_supported = all(step.in_page for step in map_steps[: [step.name for step in map_steps].index(WEIGHTS)])
     formula_supported = (
         SCORE_FUNCTIONS[formula.score].in_page
-        and SHARES[formula.share].in_page
+        and SHARES[formula.normalizer].in_page
         and steps_supported
-        and not formula.changed
+        and not formula.is_edited
     )
     # Only Python computes the other limits at temperature 0.
-    unsupported_limit = layer.temperature == 0 and (formula.share != "softmax" or formula.cap)
+    unsupported_limit = layer.temperature == 0 and (formula.normalizer != "softmax" or formula.cap)
     return bool(formula_supported and formula.divisor and not unsupported_limit)
 
 
 def _recorded(layer: Layer, name: str) -> bool:
     """Whether a step, or the step that it is computed from, is recorded and may differ from what the page would compute."""
-    return name in layer.holds or (name == OUTPUT and HEAD_OUTPUT in layer.holds)
+    return name in layer.available or (name == OUTPUT and HEAD_OUTPUT in layer.available)
 
 
 def mask_rule(layer: Layer) -> dict[str, Any]:
     """Returns the mask of a layer as a rule for the page, see `attention.formula.mask.Mask.in_page`."""
     shape = layer.sizes["query_pos"], layer.sizes["key_pos"]
     if layer.formula is not None and layer.formula.mask is not None:
-        return layer.formula.mask.in_page(*shape)
-    rule = Mask().in_page(*shape)
-    return rule | ({"kind": "custom", "bits": layer["mask"].numpy().astype(np.uint8)} if layer.hides else {})
+        return layer.formula.mask.for_page(*shape)
+    rule = Mask().for_page(*shape)
+    return rule | ({"kind": "custom", "bits": layer["mask"].numpy().astype(np.uint8)} if layer.hides_keys else {})
 
 
 def _matrices(layer: Layer, heads: list[int], names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,12 +12,12 @@ from typing import Any
 from attention.pictures.changed import enlarge
 from attention.pictures.contract import Control, Line, Live, Message, OverrideNote, StepTab
 from attention.pictures.layout import Spec
-from attention.pictures.pooling import MOST_CELLS
+from attention.pictures.pooling import MAX_SIDE
 from attention.pictures.screen import MAX_SENT_BLOCKS, keep_only_gaps, pool_for_screen
 
-SCRIPTS = Path(__file__).parent / "figure"
+SCRIPTS_DIR = Path(__file__).parent / "figure"
 """The folder of the scripts that draw a message, their styles (``figure.css``) and Plotly's script (``vendor/``)."""
-FRAME = "<div class='strip'></div><div class='hand'></div><div class='own'></div><div class='figures'></div><div class='answer'></div>"
+CONTAINERS_HTML = "<div class='strip'></div><div class='hand'></div><div class='own'></div><div class='figures'></div><div class='answer'></div>"
 """The elements that these scripts draw into."""
 
 MAX_SENT_CELLS = 112 * 112  # three maps of this size are 150 kB
@@ -25,7 +25,7 @@ _ARRAY_BYTES = 125_000  # the maximum for arrays; with labels, titles, axes and 
 
 
 @dataclass(frozen=True)
-class Around:
+class Surroundings:
     """What one component draws around its figures.
 
     Attributes:
@@ -41,7 +41,7 @@ class Around:
 
     live: Live | None = None
     controls: Sequence[Control] = ()
-    own: OverrideNote | None = None
+    override: OverrideNote | None = None
     strip: Sequence[StepTab] | None = None
     line: Line | None = None
     defaults: Mapping[str, str] | None = None
@@ -54,13 +54,13 @@ PROJECTION_SCALE = 1.3
 
 def pack(
     figures: Sequence[Spec],
-    around: Around | None = None,
+    surroundings: Surroundings | None = None,
     windows: Mapping[str, Sequence[int] | None] | None = None,
-    rest: bool = False,
-    act: int = 0,
+    defer_rest: bool = False,
+    film_frame: int = 0,
     session: str = "",
     key: str = "",
-    number: int | None = None,
+    act_number: int | None = None,
 ) -> bytes:
     """Returns the figures as one message: the length of the header, the header (JSON), the arrays as raw bytes.
 
@@ -76,8 +76,8 @@ def pack(
         key: the key of the component, which its user actions carry.
         number: the number of the last user action that this answers; None where no action is possible.
     """
-    around = around or Around()
-    live = around.live
+    surroundings = surroundings or Surroundings()
+    live = surroundings.live
     arrays: list[bytes] = []
     names: list[dict[str, str]] = []
     size = 0
@@ -126,24 +126,24 @@ def pack(
     max_blocks = max(MAX_SENT_BLOCKS // 4, min(MAX_SENT_BLOCKS, (_ARRAY_BYTES - size) // 5 // max(1, n_server_maps)))
     sent = [_sent(figure, computable, windows or {}, max_blocks) for figure in figures]
     specs = [
-        enlarge(spec, PROJECTION_SCALE) if around.large else spec
+        enlarge(spec, PROJECTION_SCALE) if surroundings.large else spec
         for spec in (*sent[:2], *(keep_only_gaps(spec, sent) for spec in sent[2:]))
     ]
     message: Message = {
         "figures": [{**spec, "layout": index_labels(spec["layout"])} for spec in specs],
         "names": [_compact_labels(alias) for alias in names],
         "live": sent_live,
-        "controls": around.controls,
-        "override": around.own,
-        "strip": around.strip,
-        "line": around.line,
-        "defaults": None if around.defaults is None else dict(around.defaults),
-        "defer_rest": rest,
-        "large": around.large,
-        "film_frame": act,
+        "controls": surroundings.controls,
+        "override": surroundings.override,
+        "strip": surroundings.strip,
+        "line": surroundings.line,
+        "defaults": None if surroundings.defaults is None else dict(surroundings.defaults),
+        "defer_rest": defer_rest,
+        "large": surroundings.large,
+        "film_frame": film_frame,
         "session": session,
         "key": key,
-        "act_number": number,
+        "act_number": act_number,
     }
     text = json.dumps(message, default=append_array, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     header = text.encode(errors="replace")
@@ -160,7 +160,7 @@ def _sent(
         data[0]["live"] = step
         panel = layout["meta"]["panels"][0]
         # The page pools these itself: its blocks are squares, those of `pool_for_screen` need not be.
-        if panel["rows"] * panel["columns"] > MAX_SENT_CELLS or max(panel["rows"], panel["columns"]) > MOST_CELLS:
+        if panel["rows"] * panel["columns"] > MAX_SENT_CELLS or max(panel["rows"], panel["columns"]) > MAX_SIDE:
             data[1:] = [trace for trace in data[1:] if trace["type"] != "heatmap"]
             del data[0]["z"]
     return pool_for_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")), max_blocks)

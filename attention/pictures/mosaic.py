@@ -12,23 +12,23 @@ import plotly.graph_objects as go
 from attention.formula import kept
 from attention.formula.cell import Cell
 from attention.formula.config import divisors
-from attention.formula.facts import Facts
+from attention.formula.facts import StepStats
 from attention.formula.layer import Layer
 from attention.formula.steps import MAP_AXES, find_step
 from attention.formula.trace import Trace
-from attention.numbers.patterns import CELLS
+from attention.numbers.patterns import BLOCK_CELLS
 from attention.pictures.changed import plotly_variant
 from attention.pictures.contract import Meta
 from attention.pictures.drawing import build_map, hidden_cells
-from attention.pictures.layout import Panel, Spec, named, names_of, outline
-from attention.pictures.pooling import MOST_CELLS, block_offsets, pooled
+from attention.pictures.layout import Panel, Spec, hover_labels, outline, panel_label
+from attention.pictures.pooling import MAX_SIDE, block_offsets, pool_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
 MOSAIC_CELLS = 1_000_000  # more cannot be told apart in a picture
-SCREEN_CELLS = MOST_CELLS**2  # the maximum number of cells of a map on the screen
+SCREEN_CELLS = MAX_SIDE**2  # the maximum number of cells of a map on the screen
 
 
 def heads_json(
@@ -55,7 +55,7 @@ def heads_json(
     rows, columns = -(-rows // block), -(-columns // block)
     panels_across = _panels_across(n_heads, rows, columns)
     panels_down = n_heads // panels_across
-    panels = tiles(n_heads, panels_across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
+    panels = tile_panels(n_heads, panels_across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
     hidden = hidden_cells(trace, declaration, layer)
     canvas = Canvas(panels)
     pooled_heads = pool_heads(drawn_layer, step, block)
@@ -65,7 +65,7 @@ def heads_json(
     labels, frames = [], []
     for panel in panels:
         if declaration.per_head:
-            labels.append(named(f"L{layer} H{panel.head}", panel))
+            labels.append(panel_label(f"L{layer} H{panel.head}", panel))
         if chosen is not None and panel.head == chosen.head and declaration.per_head:
             frames.append(outline(panel.x, panel.y, columns, rows, 3))
         if chosen is not None and chosen.step == step:
@@ -87,8 +87,8 @@ def heads_json(
     if block > 1:
         meta: Meta = figure["layout"]["meta"]
         meta["offsets"] = canvas.offsets.astype(np.min_scalar_type(block * block - 1))
-        meta["rows"] = {"labelalias": names_of(drawn_layer, declaration.row_axis)}
-        meta["columns"] = {"labelalias": names_of(drawn_layer, declaration.column_axis)}
+        meta["rows"] = {"labelalias": hover_labels(drawn_layer, declaration.row_axis)}
+        meta["columns"] = {"labelalias": hover_labels(drawn_layer, declaration.column_axis)}
     return figure
 
 
@@ -96,13 +96,15 @@ heads = plotly_variant(heads_json)
 """`heads_json` as a Plotly figure."""
 
 
-def tiles(count: int, across: int, rows: int, columns: int, gutters: tuple[int, int], block: int = 1) -> list[Panel]:
+def tile_panels(
+    count: int, across: int, rows: int, columns: int, gutters: tuple[int, int], block: int = 1
+) -> list[Panel]:
     """Returns `count` panels of one size in lines of `across` panels, with `gutters` (below, beside) between them."""
     panel_height, panel_width = rows + gutters[0], columns + gutters[1]
     return [Panel(i, i % across * panel_width, i // across * panel_height, rows, columns, block) for i in range(count)]
 
 
-def blank(panels: list[Panel], number: np.generic) -> NDArray[Any]:
+def filled_canvas(panels: list[Panel], number: np.generic) -> NDArray[Any]:
     """Returns a matrix large enough for all panels, filled with `number`, in its type."""
     shape = max(panel.y + panel.rows for panel in panels), max(panel.x + panel.columns for panel in panels)
     return np.full(shape, number, dtype=number.dtype)
@@ -124,17 +126,17 @@ class Canvas:
     """The area of all panels [row column]: the numbers, the offset of each in its block, and which cells are hidden."""
 
     def __init__(self, panels: list[Panel]) -> None:
-        self.numbers = blank(panels, np.float16(np.nan))
-        self.offsets, self.hidden = blank(panels, np.uint32(0)), blank(panels, np.bool_(False))
+        self.numbers = filled_canvas(panels, np.float16(np.nan))
+        self.offsets, self.hidden = filled_canvas(panels, np.uint32(0)), filled_canvas(panels, np.bool_(False))
 
     def put(self, panel: Panel, heads: PooledHeads, hidden: NDArray[np.bool_] | None) -> None:
         """Writes the numbers of the panel's head, and which of its cells are `hidden` [query_pos key_pos], into the area of the panel."""
         if self.numbers.dtype != np.promote_types(self.numbers.dtype, heads.numbers.dtype):
             self.numbers = self.numbers.astype(heads.numbers.dtype)  # the first panel decides
-        self.numbers[panel.place] = heads.numbers[panel.head]
-        self.offsets[panel.place] = heads.offsets[panel.head]
+        self.numbers[panel.area] = heads.numbers[panel.head]
+        self.offsets[panel.area] = heads.offsets[panel.head]
         if hidden is not None:
-            self.hidden[panel.place] = ~pooled(~hidden, panel.block, panel.block)
+            self.hidden[panel.area] = ~pool_blocks(~hidden, panel.block, panel.block)
 
 
 class PooledHeads(NamedTuple):
@@ -148,7 +150,7 @@ class PooledHeads(NamedTuple):
 
     numbers: NDArray[Any]
     offsets: NDArray[np.uint32]
-    facts: Facts
+    facts: StepStats
 
     @property
     def nbytes(self) -> int:
@@ -164,28 +166,28 @@ def pool_heads(layer: Layer, step: str, block: int) -> PooledHeads:
         n_heads = layer.n_heads if declaration.per_head else 1
         shape = n_heads, *(-(-side // block) for side in layer.shape(step)[-2:])
         # Allocate the results first: small arrays that stay between large temporary ones would keep all their memory from being returned.
-        numbers, offsets, facts = np.empty(shape), np.zeros(shape, dtype=np.uint32), Facts()
+        numbers, offsets, facts = np.empty(shape), np.zeros(shape, dtype=np.uint32), StepStats()
         dtype = numbers.dtype
         for head, matrix in enumerate(head_matrices(layer, step)):
-            facts, full = facts.and_(Facts.of(declaration, matrix)), matrix.numpy()
-            numbers[head], dtype = pooled(full, block, block), full.dtype
+            facts, full = facts.merge(StepStats.of(declaration, matrix)), matrix.numpy()
+            numbers[head], dtype = pool_blocks(full, block, block), full.dtype
             if block > 1:
                 offsets[head] = block_offsets(full, block, block)
         return PooledHeads(numbers.astype(dtype), offsets, facts)
 
     if not is_streamed(layer, step):
         return compute()
-    return kept.matrix(layer.number, ("small", step, block), layer.formula, compute)
+    return kept.memoize(layer.uid, ("small", step, block), layer.formula, compute)
 
 
 def is_pooling_cached(layer: Layer, step: str, block: int) -> bool:
     """Whether the result of `pool_heads` is cached."""
-    return kept.KEPT.get((layer.number, ("small", step, block), layer.formula)) is not None
+    return kept.CACHE.get((layer.uid, ("small", step, block), layer.formula)) is not None
 
 
 def is_streamed(layer: Layer, step: str) -> bool:
     """Whether the heads of a step are computed one by one on access, and not cached."""
-    return not layer.whole and step not in layer.recorded and find_step(step).axes == MAP_AXES
+    return not layer.materialize_all_heads and step not in layer.recorded and find_step(step).axes == MAP_AXES
 
 
 def head_matrices(layer: Layer, step: str) -> Iterator[Tensor]:
@@ -195,9 +197,9 @@ def head_matrices(layer: Layer, step: str) -> Iterator[Tensor]:
         yield from (layer.matrix(step, head) for head in range(layer.n_heads if declaration.per_head else 1))
         return
     n_heads, rows, columns = layer.shape(step)
-    n_heads_at_once = max(1, CELLS // (rows * columns))
+    n_heads_at_once = max(1, BLOCK_CELLS // (rows * columns))
     for head in range(0, n_heads, n_heads_at_once):
-        (matrices,) = layer.part(step, heads=slice(head, min(n_heads, head + n_heads_at_once)))
+        (matrices,) = layer.blocks(step, heads=slice(head, min(n_heads, head + n_heads_at_once)))
         yield from matrices
 
 

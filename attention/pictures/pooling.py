@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-MOST_CELLS = 256  # rows or columns of a map on the screen
+MAX_SIDE = 256  # rows or columns of a map on the screen
 
 
-def pooled(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
+def pool_blocks(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
     """Returns the number of largest magnitude in each block of `down` rows and `across` columns; for booleans, whether any is True.
 
     A block without a finite number has none in the result. Blocks at the right and lower edge may be smaller.

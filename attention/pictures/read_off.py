@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from attention.formula.cell import Cell
 from attention.formula.trace import Trace
-from attention.numbers.readings import Reading
+from attention.numbers.readings import DerivedMap
 from attention.pictures.drawing import build_map, hidden_cells
-from attention.pictures.heatmap import cell_outlines, numbers_in_cells, placed
+from attention.pictures.heatmap import cell_outlines, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import Panel, Spec
 
 
-def reading_json(trace: Trace, reading: Reading, cell: Cell, colors: str = "fixed") -> Spec:
+def derived_map_json(trace: Trace, reading: DerivedMap, cell: Cell, colors: str = "fixed") -> Spec:
     """Returns the map of a derived quantity for the cell's layer (and its head, where each head has its own), with the cell outlined.
 
     An unbounded quantity, such as a norm, uses a colour range up to its largest value.
@@ -33,4 +33,4 @@ def reading_json(trace: Trace, reading: Reading, cell: Cell, colors: str = "fixe
     row, column = cell.row, cell.column
     in_range = row < rows and column < columns
     layout["shapes"] = cell_outlines(rows, columns, row if in_range else None, column if in_range else None)
-    return placed(figure, row if in_range else None, column if in_range else None)
+    return with_chosen_cell(figure, row if in_range else None, column if in_range else None)

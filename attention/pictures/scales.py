@@ -40,10 +40,10 @@ def color_range(trace: Trace, step: str, layer: int = 0, colors: str = "fixed") 
     Raises:
         ConfigError: `colors` is not one of `COLORS`.
     """
-    return range_of(find_step(step), trace.layer(layer).ends(step), colors)
+    return scale_range(find_step(step), trace.layer(layer).finite_range(step), colors)
 
 
-def range_of(step: Step, span: tuple[float, float] | None, colors: str) -> tuple[float, float]:
+def scale_range(step: Step, span: tuple[float, float] | None, colors: str) -> tuple[float, float]:
     """Returns both ends of the colour scale for numbers within `span`."""
     if colors not in COLORS:
         raise ConfigError(f"Colours are {', '.join(COLORS[:-1])} or {COLORS[-1]}; got {colors!r}: choose one of these.")
@@ -55,7 +55,7 @@ def range_of(step: Step, span: tuple[float, float] | None, colors: str) -> tuple
     return (-largest, largest) if largest else (-1.0, 1.0)
 
 
-def said(step: Step, low: float, high: float, colors: str) -> str:
+def describe_colors(step: Step, low: float, high: float, colors: str) -> str:
     """Returns a description of the colour scale for screen readers; empty for the default scale."""
     if step.kind != "probability" or colors == "fixed":
         return ""
@@ -64,7 +64,7 @@ def said(step: Step, low: float, high: float, colors: str) -> str:
     return f"colours stretched to {low:g} … {high:.3g}"
 
 
-def painted(
+def color_keys(
     step: Step, low: float, high: float, colors: str, many: bool = False
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the keys of a heatmap for its colours, and additional traces where the colour bar needs one.
@@ -85,7 +85,7 @@ def painted(
     places = [low, (low + high) / 2, high]
     bar |= {"tickvals": places, "ticktext": [f"{place:.3g}" for place in places]}
     heat = {"colorscale": scale, "zmin": low, "zmax": high, "colorbar": bar}
-    return heat | ({"meta": {"colors": colors}} if said(step, low, high, colors) else {}), []
+    return heat | ({"meta": {"colors": colors}} if describe_colors(step, low, high, colors) else {}), []
 
 
 def log_colorscale(high: float) -> list[list[Any]]:
@@ -105,7 +105,7 @@ def interpolate_colors(fractions: Any) -> list[str]:
     return ["#" + "".join(f"{round(channel):02x}" for channel in color) for color in colors]
 
 
-def ramp(step: Step, share: float) -> str:
+def color_at(step: Step, share: float) -> str:
     """Returns the colour of a step's numbers at a fraction `share` of its scale, as #rrggbb."""
     stops = PROBABILITY if step.kind == "probability" else SIGNED
     positions = np.array([position for position, _ in stops], dtype=float)

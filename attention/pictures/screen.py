@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.pictures.contract import Meta
-from attention.pictures.pooling import MOST_CELLS, block_offsets, pooled
+from attention.pictures.pooling import MAX_SIDE, block_offsets, pool_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def pool_for_screen(
     heat, layout = figure["data"][0], figure["layout"]
     matrix = heat.get("z")
     panels = layout["meta"].get("panels", [])
-    if matrix is None or len(panels) != 1 or max(matrix.shape) <= MOST_CELLS:
+    if matrix is None or len(panels) != 1 or max(matrix.shape) <= MAX_SIDE:
         return figure
     rows, columns = matrix.shape
     top, bottom, left, right = window or (0, rows, 0, columns)
@@ -41,16 +41,16 @@ def pool_for_screen(
     top, left, (rows, columns) = part[0].start, part[1].start, matrix[part].shape
     if not rows * columns:
         return pool_for_screen(figure, None, max_blocks)
-    across = -(-columns // MOST_CELLS)
+    across = -(-columns // MAX_SIDE)
     blocks_across = -(-columns // across)
-    down = max(-(-rows // MOST_CELLS), -(-rows * blocks_across // max_blocks) if rows > MOST_CELLS else 1)
+    down = max(-(-rows // MAX_SIDE), -(-rows * blocks_across // max_blocks) if rows > MAX_SIDE else 1)
     position = {"x0": left + (across - 1) / 2, "dx": across, "y0": top + (down - 1) / 2, "dy": down}
-    data = [{**heat, **position, "z": _gaps(pooled(matrix[part], down, across))}]
+    data = [{**heat, **position, "z": _gaps(pool_blocks(matrix[part], down, across))}]
     for trace in figure["data"][1:]:
         if trace["type"] != "heatmap":  # the trace of the colour bar
             data.append(trace)
             continue
-        hidden_blocks = ~pooled(np.isnan(trace["z"][part]), down, across)
+        hidden_blocks = ~pool_blocks(np.isnan(trace["z"][part]), down, across)
         data.append({**trace, **position, "z": np.where(hidden_blocks, np.float32(1), np.float32(np.nan))})
     meta: Meta = layout["meta"].copy()
     sent_window = [top, top + rows, left, left + columns]

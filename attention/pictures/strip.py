@@ -13,7 +13,7 @@ from attention.pictures.view import STEP, VIEWS
 def step_strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) -> list[StepTab]:
     """Returns a tab for each step of a layer with its symbol and shape, after a tab for the `overview` of the most important steps, if any."""
     is_overview = view == VIEWS[0] and chosen in overview
-    is_norms = bool(overview) and view == VIEWS[2] and chosen == WEIGHTS and norms.has(layer)
+    is_norms = bool(overview) and view == VIEWS[2] and chosen == WEIGHTS and norms.is_available(layer)
     tabs: list[StepTab] = []
     if overview:
         symbols = " ".join(step.symbol for step in layer.steps if step.name in overview)
@@ -29,9 +29,9 @@ def step_strip(layer: Layer, chosen: str, view: str, overview: tuple[str, ...]) 
             "chosen": step.name == chosen and not is_overview and not is_norms,
         }  # fmt: skip
         if step.kind == "probability":
-            tab["sums"] = tables.row_sums(layer.facts(step.name))
+            tab["sums"] = tables.row_sums(layer.stats(step.name))
         tabs.append({**tab, "view": VIEWS[1]} if overview else tab)
-    if overview and norms.has(layer):  # not a step of the formula, therefore last
+    if overview and norms.is_available(layer):  # not a step of the formula, therefore last
         tabs.append({
             "name": NORMS.name, "symbol": NORMS.step.symbol, "shape": "lengths", "help": "A ‖f(x)‖",
             "chosen": is_norms, "view": VIEWS[2], "step": WEIGHTS,

@@ -10,7 +10,7 @@ from attention.formula.cell import Cell
 from attention.formula.knobs import Knob
 from attention.formula.layer import Layer
 from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS
-from attention.formula.ranges import Choice, Range, Whole
+from attention.formula.ranges import Choice, Integer, Range
 from attention.formula.steps import STEPS
 from attention.formula.trace import Trace
 
@@ -20,15 +20,15 @@ OVERVIEW_STEPS = (SCORES, WEIGHTS, OUTPUT)
 """The steps of the first view; `overview` returns those that a layer has."""
 
 # With a trace, each knob gets the range of its layers, heads, steps, rows or columns.
-LAYER = Knob("layer", 0, Whole(0), "Layer", "From zero.", held=True, place=40)
-HEAD = Knob("head", 0, Whole(0), "Head", "From zero.", held=True, place=50)
-STEP = Knob("step", WEIGHTS, Choice(tuple(step.name for step in STEPS)), held=True)
-QUERY = Knob("q", 0, Whole(0), held=True)
-KEY = Knob("k", 0, Whole(0), held=True)
-VIEW = Knob("view", VIEWS[0], Choice(VIEWS), held=True)
+LAYER = Knob("layer", 0, Integer(0), "Layer", "From zero.", inline=True, order=40)
+HEAD = Knob("head", 0, Integer(0), "Head", "From zero.", inline=True, order=50)
+STEP = Knob("step", WEIGHTS, Choice(tuple(step.name for step in STEPS)), inline=True)
+QUERY = Knob("q", 0, Integer(0), inline=True)
+KEY = Knob("k", 0, Integer(0), inline=True)
+VIEW = Knob("view", VIEWS[0], Choice(VIEWS), inline=True)
 
 
-def overview(steps: tuple[str, ...]) -> tuple[str, ...]:
+def overview_steps(steps: tuple[str, ...]) -> tuple[str, ...]:
     """Returns which of a layer's `steps` the overview shows side by side; `head_output` replaces the output of a source without W_O."""
     shown_steps = [step for step in OVERVIEW_STEPS if step in steps] or list(steps[-1:])
     if shown_steps[-1] != OUTPUT and HEAD_OUTPUT in steps:
@@ -41,16 +41,16 @@ def read_cell(value: Callable[[Knob, Range], Any], trace: Trace) -> Cell:
 
     If a layer lacks the default step, its last step is the default.
     """
-    index = int(value(LAYER, Whole(0, len(trace.layers) - 1)))
+    index = int(value(LAYER, Integer(0, len(trace.layers) - 1)))
     layer = trace.layers[index]
     names = tuple(step.name for step in layer.steps)
     step = value(STEP if STEP.default in names else replace(STEP, default=names[-1]), Choice(names))
     rows, columns = layer.shape(step)[-2:]
     sizes = ((HEAD, layer.n_heads), (QUERY, rows), (KEY, columns))
-    return Cell(index, step, *(value(knob, Whole(0, size - 1)) for knob, size in sizes))
+    return Cell(index, step, *(value(knob, Integer(0, size - 1)) for knob, size in sizes))
 
 
-def clamped(cell: Cell, layer: Layer) -> Cell:
+def clamp_cell(cell: Cell, layer: Layer) -> Cell:
     """Returns the cell with row and column limited to the shape of its step."""
     rows, columns = layer.shape(cell.step)[-2:]
     return replace(cell, row=min(cell.row, rows - 1), column=min(cell.column, columns - 1))

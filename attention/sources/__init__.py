@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from attention.formula.config import AttentionConfig
     from attention.formula.intervention import Intervention
     from attention.formula.trace import Trace
-    from attention.formula.what_if import WhatIf
+    from attention.formula.what_if import Override
 
 
 class Snippet(NamedTuple):
@@ -27,8 +27,8 @@ class Snippet(NamedTuple):
 
     about: str
     lines: tuple[str, ...]
-    without: tuple[str, ...] = ()
-    inside: tuple[int, ...] = ()
+    omitted: tuple[str, ...] = ()
+    patched_layers: tuple[int, ...] = ()
 
 
 class Source(Protocol):
@@ -44,27 +44,27 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Turnable(Source, Protocol):
+class Configurable(Source, Protocol):
     """A source with knobs after the scores; its recorded steps do not depend on them.
 
     Its `config` is an `AttentionConfig` if the source has no formula of its own, otherwise a `WhatIf`.
     """
 
-    config: AttentionConfig | WhatIf
+    config: AttentionConfig | Override
 
     @property
-    def base(self) -> Turnable:
+    def base(self) -> Configurable:
         """The source with default knobs after the scores: the trace of this source is the trace of the base, with `config` applied."""
         ...
 
     @property
-    def needs(self) -> int:
+    def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance; raises like `trace` if they exceed the limit."""
         ...
 
 
 @runtime_checkable
-class Preparable(Turnable, Protocol):
+class Preparable(Configurable, Protocol):
     """A source with its own queue, so that several of its traces can be requested at once."""
 
     def prepare(self) -> None:
@@ -73,33 +73,33 @@ class Preparable(Turnable, Protocol):
 
 
 @runtime_checkable
-class Changeable(Source, Protocol):
+class Intervenable(Source, Protocol):
     """A source that makes predictions, and whose heads can be patched or ablated inside the model."""
 
     interventions: tuple[Intervention, ...]
 
     @property
-    def unchanged(self) -> Source:
+    def without_interventions(self) -> Source:
         """The same source without interventions."""
         ...
 
-    def token(self, text: str) -> tuple[int, str]:
+    def find_token(self, text: str) -> tuple[int, str]:
         """The id of the token that a text stands for, and its readable form; raises TextError if it is no token, or several."""
         ...
 
 
 @runtime_checkable
-class Patchable(Changeable, Protocol):
+class Patchable(Intervenable, Protocol):
     """A source with frozen attention, whose heads can be patched from another run."""
 
     frozen: bool
     other: Source | None
 
     @property
-    def reads(self) -> str:
+    def input_text(self) -> str:
         """The input text, in a form that can be typed."""
         ...
 
-    def beside(self, other: object) -> Patchable:
+    def with_other_run(self, other: object) -> Patchable:
         """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
         ...

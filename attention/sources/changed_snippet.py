@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.formula.by_hand import OTHER
+from attention.formula.by_hand import OTHER_STATE
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ class PatchedSnippet:
     def patched_layers(self) -> tuple[int, ...]:
         """The patched layers that run before the layer of the program."""
         before = self.order[: self.order.index(self.index)]
-        formulas = {layer: self.trace.layer(layer).inner.formula for layer in before}
+        formulas = {layer: self.trace.layer(layer).wrapped.formula for layer in before}
         return tuple(
             layer
             for layer, formula in formulas.items()
-            if formula is not None and (formula.changed or self._interventions_in(layer))
+            if formula is not None and (formula.is_edited or self._interventions_in(layer))
         )
 
     def patch_inputs(self) -> list[str]:
@@ -59,15 +59,15 @@ class PatchedSnippet:
                 part
                 for intervention in self._interventions_in(layer_index)
                 for part in intervention.parts
-                if part.take in _INPUTS
+                if part.patch in _INPUTS
             ):
-                layer = self.trace.layer(layer_index).inner
-                kv_heads = layer.sizes.get("kv_head", layer.n_heads) if part.take != QUERY else layer.n_heads
+                layer = self.trace.layer(layer_index).wrapped
+                kv_heads = layer.sizes.get("kv_head", layer.n_heads) if part.patch != QUERY else layer.n_heads
                 heads = ":" if part.head is None else str([part.head * kv_heads // layer.n_heads])
                 lines += [
                     f"    if {self.layer_condition(layer_index)}:",
-                    f"        {part.take} = {part.take}.clone()",
-                    f"        {part.take}[0, {heads}] = {self.step_expression('other', layer_index, part.take)}[{heads}]",
+                    f"        {part.patch} = {part.patch}.clone()",
+                    f"        {part.patch}[0, {heads}] = {self.step_expression('other', layer_index, part.patch)}[{heads}]",
                 ]
         return lines
 
@@ -81,15 +81,15 @@ class PatchedSnippet:
 
     def patch_layer(self, layer_index: int, indent: str = "") -> list[str]:
         """Lines that fetch the weights and outputs of other runs for one layer."""
-        layer, lines = self.trace.layer(layer_index).inner, list[str]()
+        layer, lines = self.trace.layer(layer_index).wrapped, list[str]()
         formula = layer.formula
         if formula is None:
             return []
         for head in range(layer.n_heads):
-            for step, run in formula.of(head).by_hand.taken:
+            for step, run in formula.for_head(head).head_edits.patches:
                 if step in _INPUTS:
                     continue
-                expression = self.step_expression("other" if run == OTHER else "unchanged", layer_index, step)
+                expression = self.step_expression("other" if run == OTHER_STATE else "unchanged", layer_index, step)
                 name = _PATCHED[step]
                 if not any(name in line for line in lines):
                     lines += [f"{name} = {expression}.clone()"]
@@ -100,7 +100,7 @@ class PatchedSnippet:
     def needs_run(self, run: str) -> bool:
         """Whether a step of another run is used up to the layer of the program."""
         if run == "other":
-            return any(intervention.take for intervention in self.interventions)
+            return any(intervention.patch for intervention in self.interventions)
         return any(
             "unchanged[" in line for layer in (*self.patched_layers, self.index) for line in self.patch_layer(layer)
         )

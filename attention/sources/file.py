@@ -13,8 +13,8 @@ from attention.formula.layer import Layer
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import MAP_AXES, declared
 from attention.formula.trace import Trace
-from attention.formula.what_if import WhatIf
-from attention.sources.archive import Archive, beside, open_archive, quoted
+from attention.formula.what_if import Override
+from attention.sources.archive import Archive, beside, open_archive, quote
 from attention.sources.archive.layers import Layout, StoredLayer, read_layout
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from attention.sources import Snippet
 
-MOST_HEADS = 1024
+MAX_HEADS = 1024
 _MAX_NOTES = 20  # of an export
 _SIDES = ("query_pos", "key_pos")
 
@@ -49,7 +49,7 @@ class File:
     max_bytes: int = 2**33
     max_tokens: int = 4096
     content: bytes = field(default=b"", compare=False, repr=False)
-    config: WhatIf = field(default_factory=WhatIf)
+    config: Override = field(default_factory=Override)
 
     @classmethod
     def open(cls, path: str | Path, max_bytes: int = 2**33, max_tokens: int = 4096) -> File:
@@ -62,12 +62,12 @@ class File:
         try:
             if file_path.stat().st_size > max_bytes:
                 raise FileError(
-                    f"{quoted(file_path.name)} has {file_path.stat().st_size:,} bytes; at most {max_bytes:,} are read: save a part of it."
+                    f"{quote(file_path.name)} has {file_path.stat().st_size:,} bytes; at most {max_bytes:,} are read: save a part of it."
                 )
             return cls.of(file_path.name, file_path.read_bytes(), max_bytes, max_tokens)
         except OSError as error:
             raise FileError(
-                f"{quoted(file_path.name)} cannot be opened ({error.strerror}): give the path of a file."
+                f"{quote(file_path.name)} cannot be opened ({error.strerror}): give the path of a file."
             ) from None
 
     @classmethod
@@ -78,10 +78,10 @@ class File:
     @property
     def base(self) -> File:
         """The file without overrides: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=WhatIf())
+        return replace(self, config=Override())
 
     @property
-    def needs(self) -> int:
+    def memory_bytes(self) -> int:
         """The bytes that the trace takes while it is computed, counted in advance.
 
         Raises:
@@ -127,7 +127,9 @@ class File:
         ]
         notes += _row_sum_notes(file_layout, layers, archive)
         random = archive.metadata.get("random") is True and file_layout.exported
-        return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, random, tuple(notes)).turned(self.config)
+        return Trace(layers[0].tokens, tuple(layers), layers[0].key_tokens, random, tuple(notes)).with_config(
+            self.config
+        )
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes a layer of the trace: it loads the file."""
@@ -140,7 +142,7 @@ class File:
     def _archive(self) -> Archive:
         if not self.content:
             raise FileError(
-                f"{quoted(self.name)} has no content, only its digest {self.digest[:8]}…: open it with File.open(path)."
+                f"{quote(self.name)} has no content, only its digest {self.digest[:8]}…: open it with File.open(path)."
             )
         return open_archive(self.name, self.content)
 
@@ -155,7 +157,7 @@ class File:
         total_bytes = sum(archive.arrays[key].nbytes * (1 + (place.layer is not None)) for key, place in places.items())
         if total_bytes > self.max_bytes:
             raise FileError(
-                f"{quoted(self.name)} would take {total_bytes / 2**20:,.0f} MB in memory; at most {self.max_bytes / 2**20:,.0f} MB are read: "
+                f"{quote(self.name)} would take {total_bytes / 2**20:,.0f} MB in memory; at most {self.max_bytes / 2**20:,.0f} MB are read: "
                 "save fewer layers, heads or tokens."
             )
         for key, step in {
@@ -164,10 +166,10 @@ class File:
             axes, shape = declared(step).axes, archive.arrays[key].shape
             axis_sizes = dict(zip(reversed(axes), reversed(shape), strict=False))
             longest = max((axis_sizes.get(axis, 0) for axis in _SIDES), default=0)
-            if longest > self.max_tokens or axis_sizes.get("head", 0) > MOST_HEADS:
+            if longest > self.max_tokens or axis_sizes.get("head", 0) > MAX_HEADS:
                 raise FileError(
-                    f"{step} in {quoted(self.name)} has {longest:,} positions and {axis_sizes.get('head', 1):,} heads; at most {self.max_tokens:,} and "
-                    f"{MOST_HEADS:,} are shown: save a part of it."
+                    f"{step} in {quote(self.name)} has {longest:,} positions and {axis_sizes.get('head', 1):,} heads; at most {self.max_tokens:,} and "
+                    f"{MAX_HEADS:,} are shown: save a part of it."
                 )
         return total_bytes
 
@@ -201,7 +203,7 @@ class File:
         layer, note = build_layer(recorded, formula, self.max_bytes, bool(own_metadata.get("formula")), **texts)
         if not any(step.axes == MAP_AXES for step in layer.steps):
             why = problem or note or "save key beside query, or weights"
-            raise FileError(f"{quoted(self.name)} has no weights and no scores{where}: {why}")
+            raise FileError(f"{quote(self.name)} has no weights and no scores{where}: {why}")
         return layer, problem or note
 
 
@@ -214,11 +216,11 @@ def _file_notes(name: str, archive: Archive, file_layout: Layout) -> list[str]:
         else []
     )
     if file_layout.unused:
-        listed = ", ".join(map(quoted, file_layout.unused[:6])) + (", …" if len(file_layout.unused) > 6 else "")
-        notes.append(f"These arrays of {quoted(name)} are not used: {listed}.")
+        listed = ", ".join(map(quote, file_layout.unused[:6])) + (", …" if len(file_layout.unused) > 6 else "")
+        notes.append(f"These arrays of {quote(name)} are not used: {listed}.")
     places = file_layout.layers[0].places
     if not file_layout.exported and places.keys() == {WEIGHTS} and places[WEIGHTS].entry != WEIGHTS:
-        notes.append(f"The one array of {quoted(name)} is read as weights.")
+        notes.append(f"The one array of {quote(name)} is read as weights.")
     return notes
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from attention.formula.trace import Trace
 
 
-class Carried(NamedTuple):
+class LayerMatrices(NamedTuple):
     """A layer as arguments of `Matrices`.
 
     Attributes:
@@ -40,10 +40,10 @@ class Carried(NamedTuple):
 
     matrices: dict[str, Matrix | Stack]
     knobs: dict[str, Any]
-    lost: tuple[str, ...]
+    omissions: tuple[str, ...]
 
 
-def carried(trace: Trace, layer: int) -> Carried | None:
+def matrices_of_layer(trace: Trace, layer: int) -> LayerMatrices | None:
     """A layer of a trace as matrices that reproduce its digits; None if the layer has no scores and values."""
     source_layer, lost = trace.layer(layer), []
     matrices = _matrices(source_layer)
@@ -54,7 +54,7 @@ def carried(trace: Trace, layer: int) -> Carried | None:
     if source_layer.weights is None:
         lost.append("The layer has no softmax. Your own matrices always use one, so the steps after the scores differ.")
     formula = source_layer.formula
-    normalizer = (formula and formula.share) or "softmax"
+    normalizer = (formula and formula.normalizer) or "softmax"
     if SHARES[normalizer].parameter:
         lost.append(f"Its {SHARES[normalizer].parameter} are left out, and softmax is used instead.")
         normalizer = "softmax"
@@ -69,10 +69,10 @@ def carried(trace: Trace, layer: int) -> Carried | None:
         "normalizer": normalizer,
         **_mask_knobs(source_layer),
     }
-    return Carried(matrices, knobs, tuple(lost))
+    return LayerMatrices(matrices, knobs, tuple(lost))
 
 
-def fitted(matrices: Mapping[str, Matrix | Stack]) -> Mapping[str, Matrix | Stack]:
+def resize_to_fit(matrices: Mapping[str, Matrix | Stack]) -> Mapping[str, Matrix | Stack]:
     """The matrices resized to fit the first of them, X or Q: existing numbers keep their place, new cells are 0.
 
     A matrix that fits already, and an absent one, stay unchanged. W_O keeps its width; biases [head column] and maps stay unchanged.
@@ -100,7 +100,7 @@ def fitted(matrices: Mapping[str, Matrix | Stack]) -> Mapping[str, Matrix | Stac
     }
 
 
-def said(matrices: Mapping[str, Matrix | Stack]) -> str:
+def describe_sizes(matrices: Mapping[str, Matrix | Stack]) -> str:
     """The sizes of the matrices, such as X 4 × 3 · W_Q 3 × 3, with line breaks allowed only between matrices."""
     sizes = (f"{SYMBOLS[name]} {Shape.of(matrix)}" for name, matrix in matrices.items() if matrix)
     return " · ".join(size.replace(" ", "\xa0") for size in sizes)
@@ -151,11 +151,11 @@ def _mask_knobs(layer: Layer) -> dict[str, Any]:
 
     mask = layer.formula.mask if layer.formula else None
     if mask is None or mask.real is not None or mask.kind == "custom":
-        return {"mask": "custom", "cells": masks.encode(layer["mask"])} if layer.hides else {"mask": "none"}
+        return {"mask": "custom", "cells": masks.encode(layer["mask"])} if layer.hides_keys else {"mask": "none"}
     size = (
         {"prefix": mask.prefix} if mask.kind == "prefix" else {"window": mask.window} if "window" in mask.kind else {}
     )
-    return {"mask": mask.kind if mask.hides else "none", **size}
+    return {"mask": mask.kind if mask.may_hide else "none", **size}
 
 
 def _to_tuples(tensor: Tensor, as_stack: bool) -> Matrix | Stack:

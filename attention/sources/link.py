@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from attention.errors import AwaitedError, MatrixError
 from attention.formula.config import AttentionConfig
-from attention.formula.intervention import read
+from attention.formula.intervention import parse_codes
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Places, Range, Whole
-from attention.formula.what_if import WhatIf
+from attention.formula.ranges import Choice, Integer, PositionList, Range
+from attention.formula.what_if import Override
 from attention.sources import Source, knobs
-from attention.sources.archive import ENDINGS, quoted
+from attention.sources.archive import EXTENSIONS, quote
 from attention.sources.cutting import SYMBOLS
 from attention.sources.divisors import Divisors
 from attention.sources.file import File
@@ -24,8 +24,8 @@ from attention.sources.link_aliases import with_current_keys
 from attention.sources.matrices import Matrices
 from attention.sources.model import Model
 from attention.sources.notebooks import Notebook
-from attention.sources.reading.matrix import Matrix, Stack, of_heads
-from attention.sources.reading.text import parse
+from attention.sources.reading.matrix import Matrix, Stack, as_stack
+from attention.sources.reading.text import parse_matrix
 from attention.sources.trained import Trained
 from attention.sources.typed_text import TypedText
 from attention.training.plan import Plan
@@ -51,7 +51,7 @@ class Limits:
     trace_mb: int
 
 
-class Asked(Protocol):
+class ParameterReader(Protocol):
     """Returns the value of every knob: from a link, or from the widgets of a page."""
 
     limits: Limits
@@ -66,7 +66,7 @@ class Asked(Protocol):
         """
         ...
 
-    def standing(self, knob: Knob) -> str:
+    def raw_value(self, knob: Knob) -> str:
         """The raw text of the knob, as in a link; empty where it is not set."""
         ...
 
@@ -91,7 +91,7 @@ class Asked(Protocol):
         ...
 
 
-def source(reader: Asked) -> Source:
+def read_source(reader: ParameterReader) -> Source:
     """The source that the knobs describe. Only the knobs of that source are read.
 
     Raises:
@@ -105,15 +105,19 @@ def source(reader: Asked) -> Source:
     if source_name == "model":
         from attention.models.library import LIBRARY
 
-        name, text, text2 = reader.knob(knobs.MODEL, knobs.models()), reader.knob(knobs.TEXT), reader.knob(knobs.TEXT2)
+        name, text, text2 = (
+            reader.knob(knobs.MODEL, knobs.model_range()),
+            reader.knob(knobs.TEXT),
+            reader.knob(knobs.TEXT2),
+        )
         merge_words, special = reader.knob(knobs.WORDS), reader.knob(knobs.SPECIAL)
         LIBRARY.allow(name)
         other_text = reader.knob(knobs.OTHER)
         return Model(
             name, text, text2, _override(reader, source_name), merge_words, special, reader.limits.tokens, max_bytes,
             generate=reader.knob(knobs.GENERATE), generate_temperature=reader.knob(knobs.GENERATE_TEMPERATURE),
-            generate_seed=reader.knob(knobs.GENERATE_SEED), said=reader.knob(knobs.SAID), predict=Places.of(reader.knob(knobs.PREDICT)),
-            interventions=read(reader.knob(knobs.DO)), frozen=reader.knob(knobs.FROZEN),
+            generate_seed=reader.knob(knobs.GENERATE_SEED), prefix_len=reader.knob(knobs.PREFIX_LEN), predict=PositionList.of(reader.knob(knobs.PREDICT)),
+            interventions=parse_codes(reader.knob(knobs.INTERVENTIONS)), frozen=reader.knob(knobs.FROZEN),
             other=Model(name, other_text, text2, max_tokens=reader.limits.tokens, max_bytes=max_bytes) if other_text.strip() else None,
         )  # fmt: skip
     if source_name == "trained":
@@ -121,13 +125,13 @@ def source(reader: Asked) -> Source:
     if source_name == "file":
         return replace(reader.file(knobs.FILE), config=_override(reader, source_name))
     if source_name == "matrices":
-        kind = reader.knob(knobs.GIVES)
+        kind = reader.knob(knobs.MATRIX_KIND)
         labels = reader.knob(knobs.LABELS)
         config = _config(reader, source_name)
-        n_heads, divisor, valid = (reader.knob(knob) for knob in (knobs.GIVEN_HEADS, knobs.DIVISOR, knobs.VALID))
-        matrices = reader.matrices((*knobs.GIVEN[kind], *knobs.MORE[kind]))
+        n_heads, divisor, valid = (reader.knob(knob) for knob in (knobs.MATRIX_HEADS, knobs.DIVISOR, knobs.VALID_KEYS))
+        matrices = reader.matrices((*knobs.MATRIX_FIELDS[kind], *knobs.OPTIONAL_MATRIX_FIELDS[kind]))
         tokens = tuple(labels.split())
-        stack_size = max((len(of_heads(matrix)) for matrix in matrices.values() if matrix), default=1)
+        stack_size = max((len(as_stack(matrix)) for matrix in matrices.values() if matrix), default=1)
         if stack_size > reader.limits.heads:
             raise MatrixError(
                 f"This server allows at most {reader.limits.heads} heads; got a stack of {stack_size}: provide fewer matrices."
@@ -142,33 +146,35 @@ def source(reader: Asked) -> Source:
     return TypedText(text, config, text2, lowercase, reader.limits.tokens, sequence, pad, max_bytes)
 
 
-def _trained(reader: Asked, source_name: str) -> Trained:
+def _trained(reader: ParameterReader, source_name: str) -> Trained:
     """A tiny model. Its task and its number of steps decide which controls and sliders exist, and the range of `at`."""
     task = TASKS[reader.knob(knobs.TASK)]
-    text = reader.knob(replace(knobs.OWN_TEXT, help=f"It reads {task.hint}. Empty: an example.", empty=task.hint))
+    text = reader.knob(
+        replace(knobs.TASK_INPUT, help=f"It reads {task.hint}. Empty: an example.", placeholder=task.hint)
+    )
     seed = reader.knob(knobs.SEED)
-    steps = reader.knob(replace(knobs.LEARNING_STEPS, empty=str(task.steps)))
+    steps = reader.knob(replace(knobs.TRAINING_STEPS, placeholder=str(task.steps)))
     plan = Plan(task.name, steps=steps or 0)  # for the range and the increment of `at`
-    at = reader.knob(knobs.AT, Whole(0, plan.steps, optional=True, step=plan.every))
-    control = reader.knob(knobs.CONTROL, knobs.controls_of(task))
-    sliders = {key: reader.knob(*knobs.slider_of(task, key)) for key in knobs.SLIDERS}
+    at = reader.knob(knobs.AT_STEP, Integer(0, plan.steps, optional=True, step=plan.every))
+    control = reader.knob(knobs.CONTROL, knobs.control_range(task))
+    sliders = {key: reader.knob(*knobs.slider_for_task(task, key)) for key in knobs.SLIDERS}
     available = {key: value for key, value in sliders.items() if key in {slider.key for slider in task.sliders}}
     trained = Trained(task.name, seed, steps, at, text, control=control, **available)
-    interventions, other = read(reader.knob(knobs.DO)), reader.knob(knobs.OTHER)
-    _ = reader.knob(knobs.SAID)  # only the page uses it
+    interventions, other = parse_codes(reader.knob(knobs.INTERVENTIONS)), reader.knob(knobs.OTHER)
+    _ = reader.knob(knobs.PREFIX_LEN)  # only the page uses it
     return replace(
         trained, config=_override(reader, source_name), interventions=interventions, frozen=reader.knob(knobs.FROZEN),
         other=replace(trained, text=other) if other.strip() else None,
     )  # fmt: skip
 
 
-def _config(reader: Asked, source_name: str) -> AttentionConfig:
+def _config(reader: ParameterReader, source_name: str) -> AttentionConfig:
     """The config of the layer knobs of a source. Knobs on the page come before those in the sidebar, since heads must divide d_model."""
     values: dict[str, Any] = {}
-    declared = {knob.name: knob for knob in knobs.layer_of(source_name)}
-    identity = "init" in declared and reader.standing(declared["init"]) == "identity"
+    declared = {knob.name: knob for knob in knobs.layer_knobs(source_name)}
+    identity = "init" in declared and reader.raw_value(declared["init"]) == "identity"
     fixed_values = {"n_heads": "1", "n_kv_heads": "1", "d_k": "d_model", "d_v": "d_model"} if identity else {}
-    for knob in sorted(declared.values(), key=lambda knob: (not knob.held, knob.place)):
+    for knob in sorted(declared.values(), key=lambda knob: (not knob.inline, knob.order)):
         fixed_value = fixed_values.get(knob.name, "")
         if knob.name == "n_heads":
             values[knob.name] = reader.divisor(
@@ -181,12 +187,12 @@ def _config(reader: Asked, source_name: str) -> AttentionConfig:
     return AttentionConfig(**{**values, **({"d_k": None, "d_v": None} if identity else {})})
 
 
-def _override(reader: Asked, source_name: str) -> WhatIf:
+def _override(reader: ParameterReader, source_name: str) -> Override:
     """The override of the formula that comes with the source."""
-    return WhatIf(**{knob.name: reader.knob(knob) for knob in knobs.layer_of(source_name)})
+    return Override(**{knob.name: reader.knob(knob) for knob in knobs.layer_knobs(source_name)})
 
 
-class Link:
+class LinkReader:
     """Reads the knobs from a link or a state file; `notes` collects a sentence for each value that was replaced."""
 
     def __init__(self, texts: Mapping[str, str], limits: Limits) -> None:
@@ -196,7 +202,7 @@ class Link:
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
         """The value in the link; the default where the link has none, or one outside the range."""
-        within = within or on_pages(knob, self.limits)
+        within = within or page_range(knob, self.limits)
         default = within.nearest(knob.default)
         if knob.key not in self._texts:
             return default
@@ -205,14 +211,14 @@ class Link:
             self.notes.append(note)
         return value
 
-    def standing(self, knob: Knob) -> str:
+    def raw_value(self, knob: Knob) -> str:
         """The raw text in the link."""
         return self._texts.get(knob.key, "")
 
     def divisor(self, knob: Knob, within: Divisors, fixed: str) -> int | None:
         """A number of heads; a default that does not divide is replaced by the next smaller divisor."""
-        if not self.standing(knob) and within.nearest(knob.default) != knob.default and not fixed:
-            self.notes.append(within.settled(knob.default))
+        if not self.raw_value(knob) and within.nearest(knob.default) != knob.default and not fixed:
+            self.notes.append(within.adjusted_note(knob.default))
         divisor: int | None = self.knob(knob, within)
         return divisor
 
@@ -220,7 +226,7 @@ class Link:
         """The index of the sequence in the link."""
         if len(names) > 1:
             return int(self.knob(knobs.SEQUENCE, Choice(tuple(range(len(names))))))
-        self.notes += only_one(self._texts.get(knobs.SEQUENCE.key))
+        self.notes += single_sequence_notes(self._texts.get(knobs.SEQUENCE.key))
         return 0
 
     def matrices(self, names: Sequence[str]) -> dict[str, Matrix | Stack]:
@@ -231,10 +237,12 @@ class Link:
         """
         defaults = {knob.key: knob.default for knob in knobs.MATRICES}
         texts = {name: self._texts.get(name, defaults[name]) for name in names}
-        missing = sizes(self._texts.get(knobs.UPLOADED, ""))
+        missing = uploaded_sizes(self._texts.get(knobs.UPLOADED, ""))
         for name in (name for name in names if name in missing and name not in self._texts):
-            raise too_long(name, missing[name])
-        return {name: parse(texts[name], SYMBOLS[name]) for name in names if texts[name].strip() or defaults[name]}
+            raise matrix_too_long_error(name, missing[name])
+        return {
+            name: parse_matrix(texts[name], SYMBOLS[name]) for name in names if texts[name].strip() or defaults[name]
+        }
 
     def file(self, knob: Knob) -> File:
         """Always raises: a link has the name and the digest of a file, never its content.
@@ -242,7 +250,7 @@ class Link:
         Raises:
             AwaitedError: always.
         """
-        raise not_here(self.knob(knob))
+        raise missing_file_error(self.knob(knob))
 
 
 def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[str, ...]]:
@@ -255,29 +263,29 @@ def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[s
     Raises:
         AttentionError: the knobs contradict each other, or a matrix cannot be read.
     """
-    link = Link(texts, limits)
-    return source(link), tuple(link.notes)
+    link = LinkReader(texts, limits)
+    return read_source(link), tuple(link.notes)
 
 
-def on_pages(knob: Knob, limits: Limits) -> Range:
+def page_range(knob: Knob, limits: Limits) -> Range:
     """The range of a knob under these limits."""
     return knob.on_pages(asdict(limits))
 
 
-def only_one(index: str | None) -> tuple[str, ...]:
+def single_sequence_notes(index: str | None) -> tuple[str, ...]:
     """The note for a link that names another sequence where there is only one."""
     if index in (None, "0"):
         return ()
     return (f"The link asks for sequence “{index}”; there is only sequence 0, which is shown.",)
 
 
-def sizes(uploaded: str) -> dict[str, str]:
+def uploaded_sizes(uploaded: str) -> dict[str, str]:
     """The sizes of the matrices that are too long for a link, by name, from the value of `uploaded`."""
     entries = (entry.partition(":") for entry in uploaded.split(","))
     return {name: size[:20] for name, _, size in entries if name in SYMBOLS}
 
 
-def too_long(name: str, size: str) -> MatrixError:
+def matrix_too_long_error(name: str, size: str) -> MatrixError:
     """The error for a matrix of which a link has only the size."""
     return MatrixError(
         f"{SYMBOLS[name]} ({size.replace('x', ' × ')}) is too long for a link, and this server does not have it: "
@@ -285,11 +293,13 @@ def too_long(name: str, size: str) -> MatrixError:
     )
 
 
-def not_here(file: str) -> AwaitedError:
+def missing_file_error(file: str) -> AwaitedError:
     """The error for a `file` (name:digest, or empty) that has not been uploaded."""
     name, _, digest = file.rpartition(":")
     if not name:
-        return AwaitedError(f"A file with saved attention ({', '.join(ENDINGS)}): upload it, and every page shows it.")
+        return AwaitedError(
+            f"A file with saved attention ({', '.join(EXTENSIONS)}): upload it, and every page shows it."
+        )
     return AwaitedError(
-        f"The link shows the file {quoted(name)} (digest {digest[:8]}…), which is not on this server: upload it to open the link."
+        f"The link shows the file {quote(name)} (digest {digest[:8]}…), which is not on this server: upload it to open the link."
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 WIDTH = 100  # characters in a line, where it can be broken
-LONGEST_PICTURE = 64  # rows and columns of a mask that is written as a picture
+MAX_PICTURE_SIDE = 64  # rows and columns of a mask that is written as a picture
 
 
 def text(value: str) -> str:
@@ -19,13 +19,13 @@ def text(value: str) -> str:
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in literal else literal
 
 
-def texts(name: str, values: Sequence[str]) -> list[str]:
+def assign_texts(name: str, values: Sequence[str]) -> list[str]:
     """Lines that assign the texts as a list to `name`, as `"the cat".split()` if that is equal and fits."""
     joined = " ".join(values)
     short = f"{name} = {text(joined)}.split()"
     if joined.split() == list(values) and len(short) <= WIDTH:
         return [short]
-    return filled(f"{name} = [", map(text, values), "]")
+    return wrap_items(f"{name} = [", map(text, values), "]")
 
 
 def number(value: float) -> str:
@@ -37,19 +37,19 @@ def number(value: float) -> str:
     return literal.removesuffix(".0") if is_whole else literal
 
 
-def matrix(name: str, rows: Sequence[Sequence[float]], suffix: str = "") -> list[str]:
+def assign_matrix(name: str, rows: Sequence[Sequence[float]], suffix: str = "") -> list[str]:
     """Lines that assign the rows as a float64 tensor to `name`; one line per row if one line is too short."""
     start, end = f"{name} = torch.tensor([", f"], dtype=torch.float64){suffix}"
     cells = [list(map(number, row)) for row in rows]
     short = start + ", ".join(f"[{', '.join(row)}]" for row in cells) + end
     if len(short) <= WIDTH:
         return [short]
-    return [start, *(f"    {line}" for row in cells for line in filled("[", row, "],", WIDTH - 4)), end]
+    return [start, *(f"    {line}" for row in cells for line in wrap_items("[", row, "],", WIDTH - 4)), end]
 
 
-def mask(visible: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[str]:
+def assign_mask(visible: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[str]:
     """Lines that assign the mask [query_pos key_pos] to `mask`: as a picture, or as packed bits if it is large."""
-    if max(visible.shape) <= LONGEST_PICTURE:
+    if max(visible.shape) <= MAX_PICTURE_SIDE:
         return [
             "picture = [  # a row for every query: 1 = may attend, . = hidden",
             *('    "' + "".join("1" if cell else "." for cell in row) + '",' for row in visible),
@@ -68,7 +68,7 @@ def mask(visible: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[str]:
     ]
 
 
-def filled(start: str, items: Iterable[str], end: str, width: int = WIDTH) -> list[str]:
+def wrap_items(start: str, items: Iterable[str], end: str, width: int = WIDTH) -> list[str]:
     """The items, separated by commas, on one line or on as many indented lines as necessary.
 
     An item is never broken: one that is longer than a line has a line of its own.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attention.errors import MatrixError, ShapeError
 from attention.formula.config import AttentionConfig, HeadSizes
 from attention.formula.cost import Cost
-from attention.formula.dropping import Dropping, GivenDropping
+from attention.formula.dropping import Dropout, ProvidedDropout
 from attention.formula.formula import Formula
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
@@ -81,16 +81,16 @@ class Matrices:
     @property
     def base(self) -> Matrices:
         """The matrices with default knobs after the scores: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=self.config.base)
+        return replace(self, config=self.config.up_to_scores)
 
     @property
-    def needs(self) -> int:
+    def memory_bytes(self) -> int:
         """The bytes that the trace takes while it is computed, counted in advance.
 
         Raises:
             ConfigError: more than `max_bytes`.
         """
-        return self._cost().within(self.max_bytes)
+        return self._cost().check(self.max_bytes)
 
     def trace(self) -> Trace:
         """Every step that can be computed from the matrices, in float64, so that typed numbers keep their digits.
@@ -112,7 +112,7 @@ class Matrices:
             raise ShapeError(
                 f"valid is the number of real keys, from 1 to {n_keys}; got {self.valid}: choose one of these."
             )
-        _ = self.needs
+        _ = self.memory_bytes
         if "x" in recorded:
             keys = recorded.get(MEMORY, recorded["x"])
             for name, rows in ((QUERY, recorded["x"]), (KEY, keys), (VALUE, keys)):
@@ -127,10 +127,10 @@ class Matrices:
             mask=Mask(real=is_real_key),
             bias="given" if self.bias else "",
             own_divisor=self.divisor,
-            dropping=GivenDropping() if self.dropout_mask else Dropping(),
+            dropping=ProvidedDropout() if self.dropout_mask else Dropout(),
         )
         layer = Layer(tokens=tokens, key_tokens=key_tokens, recorded=recorded, formula=formula)
-        trace = Trace(tokens, (layer,), key_tokens).turned(self.config)
+        trace = Trace(tokens, (layer,), key_tokens).with_config(self.config)
         _check_drawable(trace.layers[0])
         return trace
 

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 from attention.errors import ConfigError
 from attention.formula import kept
-from attention.numbers.mattering import Matters, Progress, Together
+from attention.numbers.mattering import AblationSweep, GroupAblation, SweepProgress
 from attention.sources.model import Model
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.models.loaded import Loaded
-    from attention.models.silencing import Asked
+    from attention.models.loaded import LoadedModel
+    from attention.models.silencing import Measurement
 
-RANDOM = 16
+N_RANDOM_GROUPS = 16
 """The number of random groups of heads for comparison."""
 
 
-def seconds(model: Model) -> float:
+def estimated_seconds(model: Model) -> float:
     """The estimated seconds of `which`, without running it.
 
     Raises:
@@ -34,14 +34,14 @@ def seconds(model: Model) -> float:
     return _estimate(model, loaded, inputs, sum(site.n_heads for site in loaded.sites))
 
 
-def which(
+def ablate_each_head(
     model: Model,
     position: int | None = None,
     target: int | None = None,
     distractor: int | None = None,
     silence: str = "zero",
     unchanged: bool = False,
-) -> Iterator[Progress]:
+) -> Iterator[SweepProgress]:
     """Ablates each head in turn and measures the change of a prediction; stop iterating to cancel between two batches.
 
     Each ablation is applied on top of the model's interventions.
@@ -66,47 +66,47 @@ def which(
     from attention.models import attributing, silencing
 
     loaded, inputs = _load(model)
-    model = model.unchanged if unchanged else model
-    n_heads = tuple(site.n_heads for site in loaded.layers)
+    model = model.without_interventions if unchanged else model
+    n_heads = tuple(site.n_heads for site in loaded.sites_by_layer)
     heads = [(layer, head) for layer, count in enumerate(n_heads) for head in range(count)]
     expected_seconds = _estimate(model, loaded, inputs, len(heads))
     metric, description = _resolve_metric(loaded, inputs, position, target, distractor)
     key = ("matters", *_cache_key(model, loaded, inputs), metric, silence)
-    if (result := kept.KEPT.get(key)) is not None:
-        yield Progress(len(heads), len(heads), 0, result)
+    if (result := kept.CACHE.get(key)) is not None:
+        yield SweepProgress(len(heads), len(heads), 0, result)
         return
     forward = model.patched_forward(loaded, inputs)
     change = np.full((len(n_heads), max(n_heads)), np.nan)
     direct_effect, remainder = change.copy(), math.nan
     started, done, baseline = time.monotonic(), 0, math.nan
-    yield Progress(0, len(heads), expected_seconds)
-    for batch in silencing.runs(loaded, inputs, [(head,) for head in heads], metric, silence, forward):
+    yield SweepProgress(0, len(heads), expected_seconds)
+    for batch in silencing.ablation_runs(loaded, inputs, [(head,) for head in heads], metric, silence, forward):
         for baseline, ablated in batch:
             change[heads[done]] = ablated - baseline
             done += 1
         remaining = (time.monotonic() - started) / done * (len(heads) - done)
-        yield Progress(done, len(heads), remaining)
-    direct = attributing.direct(loaded, inputs, metric, forward)
+        yield SweepProgress(done, len(heads), remaining)
+    direct = attributing.direct_effects(loaded, inputs, metric, forward)
     if not isinstance(direct, str):
         for layer, parts in direct[0].items():
             direct_effect[layer, : len(parts)] = parts.numpy()
         remainder = direct[1]
-    changes = tuple(intervention.named for intervention in model.interventions)
+    changes = tuple(intervention.label for intervention in model.interventions)
     no_direct_reason = direct if isinstance(direct, str) else ""
-    result = Matters(
+    result = AblationSweep(
         description, silence, baseline, change, direct_effect, remainder, changes, n_heads, no_direct_reason
     )
-    yield Progress(len(heads), len(heads), 0, kept.KEPT.once(key, lambda: result))
+    yield SweepProgress(len(heads), len(heads), 0, kept.CACHE.get_or_compute(key, lambda: result))
 
 
-def together(
+def ablate_group(
     model: Model,
     heads: tuple[tuple[int, int], ...],
     position: int | None = None,
     target: int | None = None,
     distractor: int | None = None,
     silence: str = "zero",
-) -> Together:
+) -> GroupAblation:
     """The effect of ablating several heads at once, of each alone, and of random groups of other heads in the same layers.
 
     Everything is applied on top of the model's other interventions; the heads need not be ablated in the model.
@@ -118,80 +118,86 @@ def together(
     from attention.models import intervening, silencing
 
     loaded, inputs = _load(model)
-    intervening.check(loaded, tuple(Intervention(*head, silence="zero") for head in heads), ())
+    intervening.check_interventions(loaded, tuple(Intervention(*head, ablate="zero") for head in heads), ())
     model = replace(
         model,
-        interventions=tuple(intervention for intervention in model.interventions if intervention.silences not in heads),
+        interventions=tuple(
+            intervention for intervention in model.interventions if intervention.ablated_head not in heads
+        ),
     )
     metric, description = _resolve_metric(loaded, inputs, position, target, distractor)
     key = ("together", *_cache_key(model, loaded, inputs), metric, heads, silence)
-    if (cached := kept.KEPT.get(key)) is not None:
-        result: Together = cached
+    if (cached := kept.CACHE.get(key)) is not None:
+        result: GroupAblation = cached
         return result
-    random_groups = _random_groups(heads, {layer: loaded.layers[layer].n_heads for layer, _ in heads})
+    random_groups = _random_groups(heads, {layer: loaded.sites_by_layer[layer].n_heads for layer, _ in heads})
     groups = [heads, *((head,) for head in heads), *random_groups]
     _ = _estimate(model, loaded, inputs, len(groups))
     forward = model.patched_forward(loaded, inputs)
-    pairs = [pair for batch in silencing.runs(loaded, inputs, groups, metric, silence, forward) for pair in batch]
+    pairs = [
+        pair for batch in silencing.ablation_runs(loaded, inputs, groups, metric, silence, forward) for pair in batch
+    ]
     changes = [ablated - baseline for baseline, ablated in pairs]
     single_changes, random_changes = changes[1 : 1 + len(heads)], sorted(changes[1 + len(heads) :])
-    return kept.KEPT.once(
-        key, lambda: Together(heads, description, *pairs[0], tuple(single_changes), tuple(random_changes))
+    return kept.CACHE.get_or_compute(
+        key, lambda: GroupAblation(heads, description, *pairs[0], tuple(single_changes), tuple(random_changes))
     )
 
 
-def _load(model: Model) -> tuple[Loaded, dict[str, Tensor]]:
+def _load(model: Model) -> tuple[LoadedModel, dict[str, Tensor]]:
     loaded, inputs = model.load_inputs()
     if not loaded.sites:
         raise ConfigError(f"The heads of {loaded.name} cannot be ablated: choose a model of another family.")
     return loaded, inputs
 
 
-def _estimate(model: Model, loaded: Loaded, inputs: dict[str, Tensor], n_runs: int) -> float:
-    from attention.formula.fitting import touched
+def _estimate(model: Model, loaded: LoadedModel, inputs: dict[str, Tensor], n_runs: int) -> float:
+    from attention.formula.fitting import count_layers
     from attention.models import silencing
 
-    return silencing.seconds(loaded, inputs, n_runs, touched(loaded.order, model.interventions, model.frozen))
+    return silencing.estimate_seconds(
+        loaded, inputs, n_runs, count_layers(loaded.layer_indices, model.interventions, model.frozen)
+    )
 
 
-def _cache_key(model: Model, loaded: Loaded, inputs: dict[str, Tensor]) -> tuple[object, ...]:
+def _cache_key(model: Model, loaded: LoadedModel, inputs: dict[str, Tensor]) -> tuple[object, ...]:
     """Everything that a sweep depends on: the model, its input, and its interventions."""
     ids = tuple(tuple(tensor[0].tolist()) for tensor in inputs.values())
     return id(loaded), loaded.name, ids, model.interventions, model.frozen, model.other
 
 
 def _resolve_metric(
-    loaded: Loaded, inputs: dict[str, Tensor], position: int | None, target: int | None, distractor: int | None
-) -> tuple[Asked, str]:
+    loaded: LoadedModel, inputs: dict[str, Tensor], position: int | None, target: int | None, distractor: int | None
+) -> tuple[Measurement, str]:
     """The metric, and its description."""
     from attention.models import predicting, running, silencing
-    from attention.models.pieces import readable
+    from attention.models.pieces import readable_tokens
 
     requested = () if position is None else (position,)
-    if not predicting.vocabulary(loaded):
+    if not predicting.vocabulary_size(loaded):
         length = next(iter(inputs.values())).shape[-1]
         if position is not None and not 0 <= position < length:
             raise ConfigError(f"Positions range from 0 to {length - 1}; got {position}: choose one of these.")
         subject = "tokens' vectors (mean)" if position is None else f"vector of token {position}"
-        return silencing.Asked(position), f"cosine of {subject} with no head ablated"
-    positions = predicting.positions(loaded, inputs, requested)
+        return silencing.Measurement(position), f"cosine of {subject} with no head ablated"
+    positions = predicting.prediction_positions(loaded, inputs, requested)
     if not positions:
-        raise ConfigError(predicting.why_not(loaded, positions))
+        raise ConfigError(predicting.no_prediction_reason(loaded, positions))
     if target is None:
-        with predicting.asked(positions[-1:]):
+        with predicting.logits_at(positions[-1:]):
             outputs = running.run(loaded, inputs)
-        target = predicting.predictions(loaded, inputs, outputs, positions[-1:])[0].ids[0]
-    size = predicting.vocabulary(loaded)
+        target = predicting.read_predictions(loaded, inputs, outputs, positions[-1:])[0].ids[0]
+    size = predicting.vocabulary_size(loaded)
     for token in (target, distractor):
         if token is not None and not 0 <= token < size:
             raise ConfigError(
                 f"Token ids of {loaded.name} range from 0 to {size - 1:,}; got {token}: choose one of these."
             )
-    names = [readable(loaded.tokenizer, [token])[0] for token in (target, distractor) if token is not None]
+    names = [readable_tokens(loaded.tokenizer, [token])[0] for token in (target, distractor) if token is not None]
     description = (
         f"log-probability of {names[0]}" if distractor is None else f"logit of {names[0]} minus logit of {names[1]}"
     )
-    return silencing.Asked(positions[-1], target, distractor), description
+    return silencing.Measurement(positions[-1], target, distractor), description
 
 
 def _random_groups(heads: tuple[tuple[int, int], ...], n_heads: dict[int, int]) -> list[tuple[tuple[int, int], ...]]:
@@ -204,7 +210,7 @@ def _random_groups(heads: tuple[tuple[int, int], ...], n_heads: dict[int, int]) 
     if any(len(others[layer]) < n_wanted[layer] for layer in others):
         return []
     groups = []
-    for _ in range(RANDOM):
+    for _ in range(N_RANDOM_GROUPS):
         group: list[tuple[int, int]] = []
         for layer, candidates in others.items():
             order = torch.randperm(len(candidates), generator=generator)[: n_wanted[layer]].tolist()

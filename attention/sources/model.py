@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from attention.errors import TextError
 from attention.formula.layer import Layer
-from attention.formula.merging import merged
+from attention.formula.merging import merge_tokens
 from attention.formula.trace import Trace
-from attention.formula.what_if import WhatIf
+from attention.formula.what_if import Override
 from attention.sources.model_options import ModelOptions
 from attention.tokens import Generated
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from attention.formula.intervening import Given, Pass
-    from attention.models.loaded import Loaded
+    from attention.formula.intervening import Activations, PatchedForward
+    from attention.models.loaded import LoadedModel
     from attention.sources import Snippet
     from attention.sources.model_texts import ModelInputs
 
@@ -58,94 +58,98 @@ class Model(ModelOptions):
         """
         self._texts(self._loaded(), [])
         if self.interventions:
-            self.unchanged.prepare()
+            self.without_interventions.prepare()
 
-    def _trace(self, loaded: Loaded, texts: ModelInputs, forward: Pass, notes: list[str]) -> Trace:
+    def _trace(self, loaded: LoadedModel, texts: ModelInputs, forward: PatchedForward, notes: list[str]) -> Trace:
         from attention.formula import fitting
         from attention.models import passing, predicting
-        from attention.models.pieces import readable
+        from attention.models.pieces import readable_tokens
 
         inputs, prefix_len = texts.inputs, texts.prefix_len
-        positions = predicting.positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
+        positions = predicting.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
         if loaded.sites:
-            layers, outputs = passing.layers(loaded, inputs, forward, positions, prefix_len)
+            layers, outputs = passing.run_recorded(loaded, inputs, forward, positions, prefix_len)
             if any(layer.formula is None for layer in layers):
                 notes.append(
                     "The formula of some layers is unknown: their weights are shown as the model computed them."
                 )
         else:
-            layers, outputs = passing.weights_alone(loaded, inputs, positions, prefix_len)
+            layers, outputs = passing.run_weights_only(loaded, inputs, positions, prefix_len)
             notes.append(
                 "The attention of this model family cannot be recorded: only its weights are shown; Q, K, V and the scores are unknown."
             )
         return replace(
             self._merged_trace(loaded, layers, notes),
-            predictions=predicting.predictions(loaded, inputs, outputs, positions),
-            read=passing.Tokens(loaded, inputs, prefix_len).read[-1],
-            later=tuple(map(Generated, readable(loaded.tokenizer, texts.continuation))),
-            unpredicted=predicting.why_not(loaded, positions),
-            vectors=None if predicting.vocabulary(loaded) else predicting.vectors(outputs),
-            changes=fitting.words(self.interventions, layers, self.frozen),
+            predictions=predicting.read_predictions(loaded, inputs, outputs, positions),
+            input_tokens=passing.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
+            continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation))),
+            no_prediction_reason=predicting.no_prediction_reason(loaded, positions),
+            vectors=None if predicting.vocabulary_size(loaded) else predicting.last_vectors(outputs),
+            changes=fitting.describe(self.interventions, layers, self.frozen),
         )
 
-    def patched_forward(self, loaded: Loaded, inputs: dict[str, Tensor]) -> Pass:
+    def patched_forward(self, loaded: LoadedModel, inputs: dict[str, Tensor]) -> PatchedForward:
         """The patched forward pass, with the activations of the unchanged model and of the other run that it needs.
 
         Raises:
             ConfigError: the model, or the other run, does not have a head or layer that an intervention names.
         """
         from attention.formula import fitting
-        from attention.formula.intervening import Pass
+        from attention.formula.intervening import PatchedForward
         from attention.models import intervening, passing
 
         lengths = [ids.shape[-1] for ids in inputs.values()]
-        intervening.check(loaded, self.interventions, lengths)
+        intervening.check_interventions(loaded, self.interventions, lengths)
 
-        def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
-            forward = Pass(wanted=wanted)
-            passing.layers(loaded, inputs, forward)
-            return forward.gives
+        def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
+            forward = PatchedForward(requested=wanted)
+            passing.run_recorded(loaded, inputs, forward)
+            return forward.captured
 
-        def patched_from_other(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
+        def patched_from_other(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             other = self._other()
             other_inputs = other._texts(loaded, []).inputs
-            fitting.as_many(
+            fitting.check_lengths(
                 lengths,
                 [ids.shape[-1] for ids in other_inputs.values()],
-                lambda: intervening.of_length(loaded, other.text, self.text, lengths[0]),
+                lambda: intervening.match_length(loaded, other.text, self.text, lengths[0]),
             )
             forward = other.patched_forward(loaded, other_inputs)
-            forward.wanted = wanted
-            passing.layers(loaded, other_inputs, forward)
-            return forward.gives
+            forward.requested = wanted
+            passing.run_recorded(loaded, other_inputs, forward)
+            return forward.captured
 
-        return fitting.prepared(
-            self.interventions, loaded.order, unchanged if self.frozen else None, patched_from_other
+        return fitting.prepare_pass(
+            self.interventions, loaded.layer_indices, unchanged if self.frozen else None, patched_from_other
         )
 
     def _other(self) -> Model:
-        from attention.formula.fitting import other_of
+        from attention.formula.fitting import check_other_state
 
         problem = ""
         if self.other is not None and (self.other.name != self.name or self.other.other is not None):
             problem = "takes from a third" if self.other.other is not None else f"is of {self.other.name}"
-        return other_of("Model", self.other, problem)
+        return check_other_state("Model", self.other, problem)
 
-    def _merged_trace(self, loaded: Loaded, layers: list[Layer], notes: list[str]) -> Trace:
+    def _merged_trace(self, loaded: LoadedModel, layers: list[Layer], notes: list[str]) -> Trace:
         """The trace of the layers, with subwords merged, special tokens hidden and the config applied as requested."""
         special = loaded.tokenizer.all_special_tokens
-        merged_layers = tuple(merged(layer, special, self.words, self.special) for layer in layers)
+        merged_layers = tuple(merge_tokens(layer, special, self.words, self.special) for layer in layers)
         trace = Trace(
-            merged_layers[0].tokens, merged_layers, merged_layers[0].key_tokens, notes=tuple(notes), about=loaded.about
+            merged_layers[0].tokens,
+            merged_layers,
+            merged_layers[0].key_tokens,
+            notes=tuple(notes),
+            caption=loaded.about,
         )
-        return trace.turned(self.config)
+        return trace.with_config(self.config)
 
     @property
-    def unchanged(self) -> Model:
+    def without_interventions(self) -> Model:
         """The same source without interventions."""
         return replace(self, interventions=(), frozen=False, other=None)
 
-    def token(self, text: str) -> tuple[int, str]:
+    def find_token(self, text: str) -> tuple[int, str]:
         """The id of the one token that a text stands for, and its readable form.
 
         Raises:
@@ -153,27 +157,27 @@ class Model(ModelOptions):
         """
         from attention.models import predicting
 
-        return predicting.token(self._loaded(), text)
+        return predicting.parse_token(self._loaded(), text)
 
     @property
-    def reads(self) -> str:
+    def input_text(self) -> str:
         """The input text."""
         return self.text
 
-    def beside(self, other: object) -> Model:
+    def with_other_run(self, other: object) -> Model:
         """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
         if (
             self.other is not None
             or not isinstance(other, Model)
-            or not any(intervention.take for intervention in self.interventions)
+            or not any(intervention.patch for intervention in self.interventions)
         ):
             return self
-        return replace(self, other=replace(other, config=WhatIf(), other=None))
+        return replace(self, other=replace(other, config=Override(), other=None))
 
     @property
     def base(self) -> Model:
         """The model without overrides: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=WhatIf())
+        return replace(self, config=Override())
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes the trace: it loads the model with transformers and records the inputs of its attention."""
@@ -182,14 +186,14 @@ class Model(ModelOptions):
         return model_snippet.model(self, trace, layer)
 
     @property
-    def needs(self) -> int:
+    def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance; loads the model."""
         from attention.sources import model_texts
 
         loaded = self._loaded()
         return model_texts.count_bytes(self, loaded, model_texts.tokenize_texts(self, loaded, []))
 
-    def load_inputs(self) -> tuple[Loaded, dict[str, Tensor]]:
+    def load_inputs(self) -> tuple[LoadedModel, dict[str, Tensor]]:
         """The loaded model and its token ids.
 
         Raises:
@@ -198,12 +202,12 @@ class Model(ModelOptions):
         loaded = self._loaded()
         return loaded, self._texts(loaded, []).inputs
 
-    def _texts(self, loaded: Loaded, notes: list[str]) -> ModelInputs:
+    def _texts(self, loaded: LoadedModel, notes: list[str]) -> ModelInputs:
         from attention.sources import model_texts
 
         return model_texts.prepare_texts(self, loaded, notes, lambda inputs: self.patched_forward(loaded, inputs))
 
-    def _loaded(self) -> Loaded:
+    def _loaded(self) -> LoadedModel:
         from attention.models.library import LIBRARY
 
         if not self.text.strip():

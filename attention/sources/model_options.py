@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attention.formula.intervention import Intervention
-from attention.formula.what_if import WhatIf
+from attention.formula.what_if import Override
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ModelOptions:
     name: str
     text: str
     text2: str = ""
-    config: WhatIf = WhatIf()
+    config: Override = Override()
     words: bool = False
     special: str = "show"
     max_tokens: int = 2048
@@ -44,7 +44,7 @@ class ModelOptions:
     generate: int = 0
     generate_temperature: float = 0.0
     generate_seed: int = 0
-    said: int | None = None
+    prefix_len: int | None = None
     predict: tuple[int, ...] = ()
     interventions: tuple[Intervention, ...] = ()
     frozen: bool = False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from attention.formula.intervention import Intervention
     from attention.formula.trace import Trace
-    from attention.models.loaded import Loaded
+    from attention.models.loaded import LoadedModel
 
 
 class State(Protocol):
@@ -33,7 +33,7 @@ class State(Protocol):
     def other(self) -> State | None:
         """The other run, from which interventions patch."""
 
-    def load_inputs(self) -> tuple[Loaded, dict[str, Tensor]]:
+    def load_inputs(self) -> tuple[LoadedModel, dict[str, Tensor]]:
         """The loaded model and its token ids."""
 
 
@@ -50,7 +50,7 @@ _RECORDED = {
 
 def model(source: State, trace: Trace, index: int) -> Snippet:
     """The beginning for one layer of a model: its Q, K and V as they enter their product."""
-    layer = trace.layer(index).inner
+    layer = trace.layer(index).wrapped
     loaded, inputs = source.load_inputs()
     model_class = type(loaded.model)
     names = [site.name for site in loaded.sites]
@@ -60,7 +60,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
             "a real model that returns only its weights",
             tuple(_weights_alone(model_class, folder, _id_arguments(inputs), layer.name)),
         )
-    layer_order = loaded.order
+    layer_order = loaded.layer_indices
     patches = PatchedSnippet(
         source.interventions,
         trace,

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from attention.errors import ConfigError
 from attention.formula.cost import ALLOW_MORE
-from attention.formula.prediction import MOST_GENERATED
+from attention.formula.prediction import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from attention.formula.intervening import Pass
-    from attention.models.loaded import Loaded
-    from attention.models.work import Changed
+    from attention.formula.intervening import PatchedForward
+    from attention.models.loaded import LoadedModel
+    from attention.models.work import PassInterventions
     from attention.sources.model_options import ModelOptions
 
 
@@ -36,7 +36,10 @@ class ModelInputs:
 
 
 def prepare_texts(
-    model: ModelOptions, loaded: Loaded, notes: list[str], build_forward: Callable[[dict[str, Tensor]], Pass]
+    model: ModelOptions,
+    loaded: LoadedModel,
+    notes: list[str],
+    build_forward: Callable[[dict[str, Tensor]], PatchedForward],
 ) -> ModelInputs:
     """The texts of a model, with the tokens that it generates.
 
@@ -54,50 +57,53 @@ def prepare_texts(
     extended = _generate(model, loaded, prompt, notes, build_forward)
     name = [*extended][-1]
     prompt_len, total_len = prompt[name].shape[-1], extended[name].shape[-1]
-    prefix_len = total_len - prompt_len if model.said is None else max(0, min(model.said, total_len - prompt_len))
+    prefix_len = (
+        total_len - prompt_len if model.prefix_len is None else max(0, min(model.prefix_len, total_len - prompt_len))
+    )
     inputs = {**extended, name: extended[name][:, : prompt_len + prefix_len]}
     return ModelInputs(inputs, prefix_len, tuple(extended[name][0, prompt_len + prefix_len :].tolist()))
 
 
-def tokenize_texts(model: ModelOptions, loaded: Loaded, notes: list[str]) -> dict[str, Tensor]:
+def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -> dict[str, Tensor]:
     """The token ids of the texts, cut to the limits of the model and of the operator."""
     from attention.models import running
 
-    limit = min(model.max_tokens, loaded.limit or model.max_tokens)
-    inputs, truncated = running.inputs(loaded, model.text, model.text2, limit)
-    whose = "the model's limit" if limit == loaded.limit else "the limit of this server"
+    limit = min(model.max_tokens, loaded.max_length or model.max_tokens)
+    inputs, truncated = running.tokenize_inputs(loaded, model.text, model.text2, limit)
+    whose = "the model's limit" if limit == loaded.max_length else "the limit of this server"
     notes += [
         f"The {name} has {length:,} tokens; the first {limit:,} are read, {whose}: shorten it to see all of it."
         for name, length in truncated
     ]
-    if model.text2.strip() and not loaded.two_texts:
+    if model.text2.strip() and not loaded.is_encoder_decoder:
         notes.append("This model reads one text: the second text has no effect.")
     return inputs
 
 
-def count_bytes(model: ModelOptions, loaded: Loaded, inputs: dict[str, Tensor]) -> int:
+def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
     """The bytes of everything that is recorded, and of the largest layer while it is computed.
 
     Raises:
         ConfigError: more than `max_bytes`, or the interventions and generated tokens would take too long.
     """
     from attention.models import intervening, predicting, recording, work
-    from attention.models.layers import MAPS, NUMBER
+    from attention.models.layers import BYTES_PER_NUMBER, MAPS_PER_HEAD
 
     n_generated = _count_generated(model, loaded, inputs)
-    work.check(loaded, sum(ids.shape[-1] for ids in inputs.values()), n_generated, _patches_of_passes(model))
-    longest = max(*(ids.shape[-1] for ids in inputs.values()), len(predicting.read_text(inputs)) + n_generated)
+    work.check_time(loaded, sum(ids.shape[-1] for ids in inputs.values()), n_generated, _patches_of_passes(model))
+    longest = max(*(ids.shape[-1] for ids in inputs.values()), len(predicting.predicted_text_ids(inputs)) + n_generated)
     recorded = sum(site.width for site in loaded.sites) * longest
-    recorded += intervening.numbers(loaded, model.interventions, model.frozen, longest)
+    recorded += intervening.count_numbers(loaded, model.interventions, model.frozen, longest)
     # The maps of one head and the mask. A few rows of all heads are computed at a time, unless there are interventions.
     rows = {
-        site.n_heads * recording.rows_at_once(site, longest, whole=bool(model.interventions)) for site in loaded.sites
+        site.n_heads * recording.rows_at_once(site, longest, keep_weights=bool(model.interventions))
+        for site in loaded.sites
     }
-    temporary = MAPS * (max(rows, default=loaded.maps * longest) + longest) * longest
+    temporary = MAPS_PER_HEAD * (max(rows, default=loaded.n_maps * longest) + longest) * longest
     if not loaded.sites:
-        recorded = loaded.maps * longest * longest
-    recorded += predicting.numbers(loaded, inputs, model.predict, n_generated)
-    nbytes = (recorded + temporary) * NUMBER
+        recorded = loaded.n_maps * longest * longest
+    recorded += predicting.count_numbers(loaded, inputs, model.predict, n_generated)
+    nbytes = (recorded + temporary) * BYTES_PER_NUMBER
     if nbytes > model.max_bytes:
         raise ConfigError(
             f"All steps may take at most {model.max_bytes / 2**20:,.0f} MB; {longest:,} tokens in {len(loaded.sites)} layers "
@@ -106,34 +112,36 @@ def count_bytes(model: ModelOptions, loaded: Loaded, inputs: dict[str, Tensor]) 
     return nbytes
 
 
-def _patches_of_passes(model: ModelOptions) -> list[Changed]:
+def _patches_of_passes(model: ModelOptions) -> list[PassInterventions]:
     """The interventions of each forward pass that a text takes: its own, that of the unchanged model, and those of the other run."""
-    from attention.models.work import Changed
+    from attention.models.work import PassInterventions
 
-    passes = [Changed(model.interventions, model.frozen)] + [Changed()] * (model.frozen and bool(model.interventions))
-    if model.other is not None and any(intervention.take for intervention in model.interventions):
+    passes = [PassInterventions(model.interventions, model.frozen)] + [PassInterventions()] * (
+        model.frozen and bool(model.interventions)
+    )
+    if model.other is not None and any(intervention.patch for intervention in model.interventions):
         passes += _patches_of_passes(model.other)
     return passes
 
 
-def _count_generated(model: ModelOptions, loaded: Loaded, inputs: dict[str, Tensor]) -> int:
+def _count_generated(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
     """How many tokens the model generates: the requested number, as far as they fit."""
     from attention.models import predicting
 
-    decodes_alone = loaded.two_texts and not model.text2.strip()
-    wanted = model.generate or (MOST_GENERATED - 1 if decodes_alone else 0)
-    if not decodes_alone and (not predicting.vocabulary(loaded) or predicting.fills(loaded)):
+    decodes_alone = loaded.is_encoder_decoder and not model.text2.strip()
+    wanted = model.generate or (MAX_NEW_TOKENS - 1 if decodes_alone else 0)
+    if not decodes_alone and (not predicting.vocabulary_size(loaded) or predicting.is_masked_lm(loaded)):
         return 0
-    room = min(model.max_tokens, loaded.limit or model.max_tokens) - len(predicting.read_text(inputs))
-    return max(0, min(wanted, room, MOST_GENERATED))
+    room = min(model.max_tokens, loaded.max_length or model.max_tokens) - len(predicting.predicted_text_ids(inputs))
+    return max(0, min(wanted, room, MAX_NEW_TOKENS))
 
 
 def _generate(
     model: ModelOptions,
-    loaded: Loaded,
+    loaded: LoadedModel,
     inputs: dict[str, Tensor],
     notes: list[str],
-    build_forward: Callable[[dict[str, Tensor]], Pass],
+    build_forward: Callable[[dict[str, Tensor]], PatchedForward],
 ) -> dict[str, Tensor]:
     """The ids with the generated ones appended."""
     from attention.models import generating, passing, predicting
@@ -148,15 +156,15 @@ def _generate(
     how = "always the most likely token"
     if model.generate_temperature:
         how = f"sampled with temperature {model.generate_temperature:g} and seed {model.generate_seed}"
-    if loaded.two_texts and not model.text2.strip():
+    if loaded.is_encoder_decoder and not model.text2.strip():
         notes.append(f"The decoder reads its own generated tokens ({how}): type a second text to replace them.")
 
     def patched_logits(ids: dict[str, Tensor]) -> Tensor:
-        last = len(predicting.read_text(ids)) - 1
-        logits = predicting.logits_of(passing.changed(loaded, ids, build_forward(ids), (last,)))
+        last = len(predicting.predicted_text_ids(ids)) - 1
+        logits = predicting.logits_of(passing.run_patched(loaded, ids, build_forward(ids), (last,)))
         assert logits is not None
         return logits[-1]
 
     key = (model.interventions, model.frozen, model.other)
     patched = (key, patched_logits) if model.interventions and loaded.sites else None
-    return generating.continued(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)
+    return generating.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)

@@ -17,23 +17,25 @@ from attention.sources import knobs
 from attention.sources.link_aliases import query, with_current_keys
 
 KEY = "compare"
-SHOWN = ("layer", "head")
+TRACE_KEYS = ("layer", "head")
 """The compared keys that belong to the trace; the other compared keys are the source knobs, `knobs.KNOBS`."""
-LONGEST = 24_000  # characters: the longest text of a page, and the other knobs
+MAX_CHARACTERS = 24_000  # characters: the longest text of a page, and the other knobs
 
 
 @dataclass(frozen=True)
 class _Query(Text):
     """A query string; one that is too long is discarded, since a part of it would be another state."""
 
-    def refused(self, text: str, default: Any) -> tuple[Any, str]:
+    def replacement(self, text: str, default: Any) -> tuple[Any, str]:
         return default, f"{self.expected} of knobs: B is the same as A"
 
 
-SECOND = Knob(KEY, "", _Query(LONGEST), help="The differences of the second state, as a query string.", held=True)
+SECOND = Knob(
+    KEY, "", _Query(MAX_CHARACTERS), help="The differences of the second state, as a query string.", inline=True
+)
 
 
-def second(state: Mapping[str, str], b: str) -> dict[str, str]:
+def second_state(state: Mapping[str, str], b: str) -> dict[str, str]:
     """The second state: the first one with the values in `b` replaced.
 
     Args:
@@ -44,29 +46,29 @@ def second(state: Mapping[str, str], b: str) -> dict[str, str]:
     return {key: text for key, text in merged.items() if text and key != KEY}
 
 
-def differing(state: Mapping[str, str], other: Mapping[str, str]) -> str:
+def differences(state: Mapping[str, str], other: Mapping[str, str]) -> str:
     """The query string that turns `state` into `other`; empty if no compared key differs."""
     keys = (key for key in _compared_keys() if state.get(key, "") != other.get(key, ""))
     return query({key: other.get(key, "") for key in keys})
 
 
-def turned(before: Mapping[str, str], after: Mapping[str, str], b: str, both: bool = False) -> str:
+def rebase_differences(before: Mapping[str, str], after: Mapping[str, str], b: str, both: bool = False) -> str:
     """The query string after the first state changed from `before` to `after`.
 
     The second state stays the same; with `both` it changes, too.
     """
-    other = second(before, b)
+    other = second_state(before, b)
     if both:
         other |= {key: after.get(key, "") for key in _compared_keys() if before.get(key, "") != after.get(key, "")}
-    return differing(after, other)
+    return differences(after, other)
 
 
-def compared(state: Mapping[str, str]) -> dict[str, str]:
+def compared_state(state: Mapping[str, str]) -> dict[str, str]:
     """The compared part of a state."""
     return {key: state[key] for key in _compared_keys() if state.get(key)}
 
 
-def wrong(b: str) -> tuple[str, ...]:
+def unknown_key_notes(b: str) -> tuple[str, ...]:
     """A note for each key in `b` that is not compared."""
     return tuple(
         f"The link sets “{key[:40]}” in the second state, where it cannot differ: it is ignored."
@@ -75,7 +77,7 @@ def wrong(b: str) -> tuple[str, ...]:
 
 
 def _parse_entries(b: str) -> tuple[dict[str, str], list[str]]:
-    if len(b) > LONGEST:
+    if len(b) > MAX_CHARACTERS:
         return {}, []
     entries = with_current_keys(dict(parse_qsl(b, keep_blank_values=True, max_num_fields=None))).texts
     known = _compared_keys()
@@ -83,4 +85,4 @@ def _parse_entries(b: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _compared_keys() -> tuple[str, ...]:
-    return (*(knob.key for knob in knobs.KNOBS), *SHOWN)
+    return (*(knob.key for knob in knobs.KNOBS), *TRACE_KEYS)

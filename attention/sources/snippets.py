@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attention.formula.layer import Layer
     from attention.formula.trace import Trace
 
-MOST_NUMBERS = 2000
+MAX_INLINE_NUMBERS = 2000
 """The program reads more numbers than this from the exported file instead of listing them."""
 
 GENERATOR = (
@@ -58,7 +58,7 @@ def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
 def matrices(layer: Layer, fields: tuple[str, ...]) -> Snippet:
     """The beginning for the user's matrices: the numbers or, if there are many, the exported file."""
     steps = {name: INPUT if name == "x" else name for name in fields}
-    is_large = sum(layer[step].numel() for step in steps.values()) > MOST_NUMBERS
+    is_large = sum(layer[step].numel() for step in steps.values()) > MAX_INLINE_NUMBERS
     lines = ['exported = np.load("attention.npz")  # all steps, exported with this program'] * is_large
     for name, step in steps.items():
         variable, comment = "x2" if name == MEMORY else name, f"  # [{' '.join(declared(step).axes)}]"
@@ -66,7 +66,7 @@ def matrices(layer: Layer, fields: tuple[str, ...]) -> Snippet:
             lines += [f'{variable} = torch.from_numpy(exported["L0.{step}"]){comment}']
         else:
             rows, split = _joined_heads(name, layer[step])
-            lines += literals.matrix(variable, rows.tolist(), split + comment)
+            lines += literals.assign_matrix(variable, rows.tolist(), split + comment)
     if fields[0] == "x" and "w_q" not in fields and MEMORY in fields:
         lines += ["query = x[None]  # [head query_pos d_k]: no projections", "key = value = x2[None]"]
     elif fields[0] == "x" and "w_q" not in fields:
@@ -102,11 +102,11 @@ def _input_lines(config: AttentionConfig, is_cross: bool) -> list[str]:
     positions = POSITIONS[config.positions]
     if not is_cross:
         lines = [
-            f"embedding ={'' if positions.adds else ' x ='} torch.stack(  # [query_pos d_model], a row for every token",
+            f"embedding ={'' if positions.is_added else ' x ='} torch.stack(  # [query_pos d_model], a row for every token",
             f"    {rows.format('token', 'tokens')}",
             ")",
         ]
-        if not positions.adds:
+        if not positions.is_added:
             return lines
         return [*lines, *positions.python("len(tokens)", POSITION), "x = embedding + position"]
     lines = [
@@ -115,7 +115,7 @@ def _input_lines(config: AttentionConfig, is_cross: bool) -> list[str]:
         "    return torch.stack(rows)",
         "",
     ]
-    if not positions.adds:
+    if not positions.is_added:
         return [
             *lines,
             "embedding = x = embed(tokens)  # [query_pos d_model]",

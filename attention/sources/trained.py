@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attention.errors import ConfigError, TextError
 from attention.formula.intervention import Intervention
 from attention.formula.trace import Trace
-from attention.formula.what_if import WhatIf
+from attention.formula.what_if import Override
 from attention.sources import trained_trace
 from attention.training.plan import Plan
 from attention.training.tasks import SLIDER_KEYS
@@ -16,8 +16,8 @@ from attention.training.tasks import SLIDER_KEYS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attention.formula.intervening import Given, Pass
-    from attention.formula.patching import Extent
+    from attention.formula.intervening import Activations, PatchedForward
+    from attention.formula.patching import LayerSize
     from attention.sources import Snippet
     from attention.training.learning import Snapshot
     from attention.training.tasks.task import Example
@@ -52,7 +52,7 @@ class Trained:
     steps: int | None = None
     at: int | None = None
     text: str = ""
-    config: WhatIf = WhatIf()
+    config: Override = Override()
     control: str = ""
     length: int | None = None
     offset: int | None = None
@@ -90,14 +90,14 @@ class Trained:
         Raises:
             ConfigError: the step does not exist, or the training was not finished.
         """
-        from attention.training.films import film_of, untrained
+        from attention.training.films import get_film, untrained
 
         plan, step = self.plan, self.step
         if not 0 <= step <= plan.steps:
             raise ConfigError(f"at is a training step from 0 to {plan.steps}; got {step!r}: choose one of these.")
         if step == 0:
             return untrained(plan)
-        snapshots = film_of(plan, step).wait()
+        snapshots = get_film(plan, step).wait()
         return next(snapshot for snapshot in snapshots if snapshot.step == step)
 
     def prepare(self) -> None:
@@ -116,85 +116,91 @@ class Trained:
             TextError: as for `example`.
         """
         forward = self._patched_forward()
-        return trained_trace.shown(self.plan, self.snapshot(), self.example, forward, self.frozen).turned(self.config)
+        return trained_trace.build_trace(self.plan, self.snapshot(), self.example, forward, self.frozen).with_config(
+            self.config
+        )
 
-    def _patched_forward(self) -> Pass:
+    def _patched_forward(self) -> PatchedForward:
         """The patched forward pass, with the activations of the unchanged model and of the other run that it needs.
 
         Raises:
             ConfigError: the model, or the other run, does not have a head or layer that an intervention names.
         """
         from attention.formula import fitting
-        from attention.formula.intervening import Pass
+        from attention.formula.intervening import PatchedForward
 
         fitting.check(self.interventions, self._extents)
 
-        def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
-            return self.unchanged._captured(Pass(wanted=wanted))
+        def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
+            return self.without_interventions._captured(PatchedForward(requested=wanted))
 
-        def patched_from_other(wanted: Mapping[int, bool]) -> Mapping[int, Given]:
+        def patched_from_other(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             other = self._other()
             forward = other._patched_forward()
-            forward.wanted = wanted
+            forward.requested = wanted
             return other._captured(forward)
 
         order = range(len(self._extents))
-        return fitting.prepared(self.interventions, order, unchanged if self.frozen else None, patched_from_other)
+        return fitting.prepare_pass(self.interventions, order, unchanged if self.frozen else None, patched_from_other)
 
-    def _captured(self, forward: Pass) -> Mapping[int, Given]:
+    def _captured(self, forward: PatchedForward) -> Mapping[int, Activations]:
         """The activations of this model that another run needs."""
         trained_trace.forward_pass(self.plan, self.snapshot(), self.example, forward)
-        return forward.gives
+        return forward.captured
 
     @property
-    def _extents(self) -> tuple[Extent, ...]:
+    def _extents(self) -> tuple[LayerSize, ...]:
         """The layers, with their sizes."""
-        from attention.formula.patching import Extent
+        from attention.formula.patching import LayerSize
 
         example, design = self.example, self.plan.design
         queries, memory = len(example.tokens), len(example.memory)
         return tuple(
-            Extent(name, design.heads_of(name), memory if name.startswith("encoder") else queries, memory or queries)
-            for name in design.names
+            LayerSize(name, design.heads_of(name), memory if name.startswith("encoder") else queries, memory or queries)
+            for name in design.attention_layers
         )
 
     def _other(self) -> Trained:
-        from attention.formula.fitting import as_many, other_of
+        from attention.formula.fitting import check_lengths, check_other_state
 
         problem = ""
         if self.other is not None:
             names = [[extent[:2] for extent in state._extents] for state in (self, self.other)]
-            problem = "" if names[0] == names[1] else f"has other layers ({', '.join(self.other.plan.design.names)})"
+            problem = (
+                ""
+                if names[0] == names[1]
+                else f"has other layers ({', '.join(self.other.plan.design.attention_layers)})"
+            )
             problem = "takes from a third" if self.other.other is not None else problem
-        other = other_of("Trained", self.other, problem)
+        other = check_other_state("Trained", self.other, problem)
         own_lengths, other_lengths = (
             [len(tokens) for tokens in (state.example.memory, state.example.tokens) if tokens]
             for state in (self, other)
         )
-        as_many(own_lengths, other_lengths)
+        check_lengths(own_lengths, other_lengths)
         return other
 
     @property
-    def reads(self) -> str:
+    def input_text(self) -> str:
         """The input text: the example of the task if `text` is empty."""
         return self.text if self.text.strip() else self.plan.task.sample(self.plan.design)
 
-    def beside(self, other: object) -> Trained:
+    def with_other_run(self, other: object) -> Trained:
         """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
         if (
             self.other is not None
             or not isinstance(other, Trained)
-            or not any(intervention.take for intervention in self.interventions)
+            or not any(intervention.patch for intervention in self.interventions)
         ):
             return self
-        return replace(self, other=replace(other, config=WhatIf(), other=None))
+        return replace(self, other=replace(other, config=Override(), other=None))
 
     @property
-    def unchanged(self) -> Trained:
+    def without_interventions(self) -> Trained:
         """The same source without interventions."""
         return replace(self, interventions=(), frozen=False, other=None)
 
-    def token(self, text: str) -> tuple[int, str]:
+    def find_token(self, text: str) -> tuple[int, str]:
         """The id of the answer that a text stands for, and its readable form.
 
         Raises:
@@ -208,10 +214,10 @@ class Trained:
     @property
     def base(self) -> Trained:
         """The model without overrides: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=WhatIf())
+        return replace(self, config=Override())
 
     @property
-    def needs(self) -> int:
+    def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance."""
         return 2**20
 

@@ -56,7 +56,7 @@ def trained(source: State, trace: Trace, index: int) -> Snippet:
     """The beginning for one layer of a trained model: its training, and the inputs of its attention."""
     from attention.training import design, learning, network
 
-    layer, names = trace.layer(index).inner, source.plan.design.names
+    layer, names = trace.layer(index).wrapped, source.plan.design.attention_layers
     patches = PatchedSnippet(
         source.interventions,
         trace,
@@ -69,7 +69,13 @@ def trained(source: State, trace: Trace, index: int) -> Snippet:
     states = (source, source.other) if source.other and patches.needs_run("other") else (source,)
     for state in states:
         roots += [state.plan.task.ids, state.plan.task.posed]
-    roots += [network.initial, network.named, network.bias_of, network.forward, learning.learn]
+    roots += [
+        network.initial_parameters,
+        network.named_parameters,
+        network.position_bias,
+        network.forward,
+        learning.learn,
+    ]
     lines = [
         *_HEAD,
         "",

@@ -12,13 +12,13 @@ from attention.formula.intervention import Intervention
 from attention.formula.layer import Layer
 from attention.formula.mask import Mask
 from attention.formula.names import INPUT, KEY, MEMORY, QUERY, VALUE, WEIGHTS
-from attention.formula.prediction import LIKELIEST, Prediction
+from attention.formula.prediction import TOP_K, Prediction
 from attention.formula.trace import Trace
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.formula.intervening import Pass
+    from attention.formula.intervening import PatchedForward
     from attention.training.learning import Snapshot
     from attention.training.plan import Plan
     from attention.training.tasks.task import Example
@@ -33,38 +33,42 @@ _KEY_PROVENANCE = (
 )
 
 
-def shown(plan: Plan, snapshot: Snapshot, example: Example, forward: Pass | None = None, frozen: bool = False) -> Trace:
+def build_trace(
+    plan: Plan, snapshot: Snapshot, example: Example, forward: PatchedForward | None = None, frozen: bool = False
+) -> Trace:
     """The trace of a model, at one training step, on one example, with interventions.
 
     Raises:
         ConfigError: the model does not have a layer or head that an intervention names.
     """
-    from attention.formula.fitting import words
-    from attention.formula.intervening import Pass
+    from attention.formula.fitting import describe
+    from attention.formula.intervening import PatchedForward
 
-    forward = forward or Pass()
+    forward = forward or PatchedForward()
     layers, logits = forward_pass(plan, snapshot, example, forward)
     predictions = tuple(_prediction(plan, example, position, logits_row) for position, logits_row in enumerate(logits))
-    interventions, first_layer = forward.those, layers[0]
+    interventions, first_layer = forward.interventions, layers[0]
     about = " ".join((_describe_accuracy(plan, snapshot, interventions, frozen), *example.notes))
     return Trace(
         first_layer.tokens,
         tuple(layers),
         first_layer.key_tokens,
         predictions=predictions,
-        changes=words(interventions, layers, frozen),
-        about=about,
+        changes=describe(interventions, layers, frozen),
+        caption=about,
     )
 
 
-def forward_pass(plan: Plan, snapshot: Snapshot, example: Example, patched_forward: Pass) -> tuple[list[Layer], Tensor]:
+def forward_pass(
+    plan: Plan, snapshot: Snapshot, example: Example, patched_forward: PatchedForward
+) -> tuple[list[Layer], Tensor]:
     """One forward pass: its layers, and the logits [query_pos answer]."""
     import torch
 
-    from attention.formula.intervening import Attended
+    from attention.formula.intervening import AttentionCall
     from attention.training.network import attend, forward
 
-    design, parameters, names = plan.design, snapshot.parameters, plan.design.names
+    design, parameters, names = plan.design, snapshot.parameters, plan.design.attention_layers
     layers: list[Layer] = []
 
     def attend_layer(
@@ -74,7 +78,7 @@ def forward_pass(plan: Plan, snapshot: Snapshot, example: Example, patched_forwa
             output, steps = attend(name, query[None], key[None], value[None], bias, visible)
             return steps[WEIGHTS][0], output[0]
 
-        def layer(call: Attended) -> Layer:
+        def layer(call: AttentionCall) -> Layer:
             divisor = math.sqrt(call.query.shape[-1])
             mask = Mask("causal") if design.causal else Mask()
             formula = Formula(divisor=divisor, own_divisor=divisor, bias="" if bias is None else "given", mask=mask)
@@ -85,14 +89,14 @@ def forward_pass(plan: Plan, snapshot: Snapshot, example: Example, patched_forwa
 
         projections = query[0], key[0], value[0]
         weights, output = attend_single(*projections)
-        recorded_layer, patched_output = patched_forward.layer(
-            names.index(name), Attended(*projections, weights, output, attend_single), layer
+        recorded_layer, patched_output = patched_forward.run_layer(
+            names.index(name), AttentionCall(*projections, weights, output, attend_single), layer
         )
         layers.append(recorded_layer)
         return (output if patched_output is None else patched_output)[None], {}
 
     with torch.no_grad():
-        logits, entered = forward(parameters, design, plan.task.posed(example.ids, design), how=attend_layer)
+        logits, entered = forward(parameters, design, plan.task.posed(example.ids, design), attention=attend_layer)
     return [
         _with_parameters(layer, parameters, entered[layer.name], design.heads_of(layer.name)) for layer in layers
     ], logits[0]
@@ -102,23 +106,23 @@ def _with_parameters(
     layer: Layer, parameters: Mapping[str, Tensor], inputs: Mapping[str, Tensor], n_heads: int
 ) -> Layer:
     """A layer with its parameters and inputs."""
-    from attention.training.network import cut
+    from attention.training.network import split_heads
 
     name, provenance = layer.name, dict(_PROVENANCE)
     w_o = parameters[f"{name} w_o"]
-    tensors = {w: cut(parameters[f"{name} {w}"], n_heads) for w in ("w_q", "w_k", "w_v")}
+    tensors = {w: split_heads(parameters[f"{name} {w}"], n_heads) for w in ("w_q", "w_k", "w_v")}
     tensors |= {INPUT: inputs[INPUT][0], "w_o": w_o.view(n_heads, -1, w_o.shape[-1])}
     if inputs["values"] is not inputs[INPUT]:
         tensors[MEMORY] = inputs["values"][0]
     if inputs["keys"] is not inputs["values"]:
         provenance[KEY] = _KEY_PROVENANCE
-    return replace(layer.recording(**tensors), told=provenance)
+    return replace(layer.with_tensors(**tensors), provenance=provenance)
 
 
 def ablated_heads(plan: Plan, interventions: Sequence[Intervention]) -> set[tuple[str, int]] | None:
     """The heads that are ablated, as (layer's name, head); None if there are other interventions."""
     if any(
-        intervention.silence != "zero" or intervention.strength != 1 or len(intervention.parts) > 1
+        intervention.ablate != "zero" or intervention.strength != 1 or len(intervention.parts) > 1
         for intervention in interventions
     ):
         return None
@@ -126,7 +130,9 @@ def ablated_heads(plan: Plan, interventions: Sequence[Intervention]) -> set[tupl
     return {
         (name, head)
         for intervention in interventions
-        for name in (design.names if intervention.layer is None else [design.names[intervention.layer]])
+        for name in (
+            design.attention_layers if intervention.layer is None else [design.attention_layers[intervention.layer]]
+        )
         for head in (range(design.heads_of(name)) if intervention.head is None else [intervention.head])
     }
 
@@ -134,16 +140,16 @@ def ablated_heads(plan: Plan, interventions: Sequence[Intervention]) -> set[tupl
 def _describe_accuracy(plan: Plan, snapshot: Snapshot, interventions: Sequence[Intervention], frozen: bool) -> str:
     """The accuracy of the model, and its accuracy with the ablated heads."""
     from attention.formula.seeds import generator
-    from attention.training.learning import PROBES, measured
+    from attention.training.learning import PROBES, measure
 
     sentence = f"After {snapshot.step} of {plan.steps} steps {snapshot.accuracy:.0%} of its answers are correct"
     if (heads := ablated_heads(plan, interventions)) and not frozen:
         probes = plan.task.draw(PROBES, generator(plan.seed, "probes"), plan.design)
-        sentence += f", and {measured(snapshot.row, plan.design, probes, heads).accuracy:.0%} with the ablated heads"
+        sentence += f", and {measure(snapshot.row, plan.design, probes, heads).accuracy:.0%} with the ablated heads"
     return f"{sentence} (on {PROBES} other sequences)."
 
 
 def _prediction(plan: Plan, example: Example, position: int, row: Tensor) -> Prediction:
-    ids = row.topk(min(LIKELIEST, len(row))).indices.tolist()
+    ids = row.topk(min(TOP_K, len(row))).indices.tolist()
     names = tuple(example.answers[id_] for id_ in ids)
-    return Prediction(position, example.tokens[position], row, tuple(ids), names, fills=not plan.task.next)
+    return Prediction(position, example.tokens[position], row, tuple(ids), names, fills_mask=not plan.task.next)

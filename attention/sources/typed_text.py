@@ -70,13 +70,13 @@ class TypedText:
         return tuple(_lines(self.text)) or (self.text,)
 
     @property
-    def needs(self) -> int:
+    def memory_bytes(self) -> int:
         """The bytes that the trace takes while it is computed, counted in advance.
 
         Raises:
             TextError, ConfigError: as for `trace`.
         """
-        return self._cost(*self._lengths()).within(self.max_bytes)
+        return self._cost(*self._lengths()).check(self.max_bytes)
 
     def trace(self) -> Trace:
         """Every step from embedding to output, in float32.
@@ -96,7 +96,7 @@ class TypedText:
         is_cross = bool(self.text2.strip())
         key_tokens = self._tokens(self.text2, "second text", notes) if is_cross else tokens
         cost = self._cost(len(tokens), len(key_tokens))
-        _ = cost.within(self.max_bytes)
+        _ = cost.check(self.max_bytes)
 
         config, (n_heads, d_k, d_v) = self.config, self.config.sizes
         embedding, position, x = self._input(tokens)
@@ -122,14 +122,18 @@ class TypedText:
         formula = Formula(score=config.score, rotary=positions.rotary, bias=positions.bias, mask=Mask(real=is_real_key))
         present = {name: tensor for name, tensor in recorded.items() if tensor is not None}
         layer = Layer(
-            tokens=tokens, key_tokens=key_tokens, recorded=present, formula=formula, whole=cost.kept == n_heads
+            tokens=tokens,
+            key_tokens=key_tokens,
+            recorded=present,
+            formula=formula,
+            materialize_all_heads=cost.cached_heads == n_heads,
         )
-        return Trace(tokens, (layer,), key_tokens, random=True, notes=tuple(notes)).turned(config)
+        return Trace(tokens, (layer,), key_tokens, random=True, notes=tuple(notes)).with_config(config)
 
     @property
     def base(self) -> TypedText:
         """The text with default knobs after the scores: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=self.config.base)
+        return replace(self, config=self.config.up_to_scores)
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes the trace: the same draws from the same seeds."""
@@ -145,7 +149,7 @@ class TypedText:
     def _cost(self, n_queries: int, n_keys: int) -> Cost:
         """The cost of all heads or, if that is too much, of one head at a time."""
         config, is_cross = self.config, bool(self.text2.strip())
-        has_positions = POSITIONS[config.positions].adds
+        has_positions = POSITIONS[config.positions].is_added
         n_inputs = 3 if has_positions else 1  # E, P and X, or X alone
         n_maps = 3 + sum(map(bool, (config.mask != "none" or self.pad, config.dropping, config.cap)))
         cost = Cost(
@@ -159,13 +163,13 @@ class TypedText:
             n_inputs * is_cross,
             projected=config.init != "identity",
             maps=n_maps + 2 * bool(POSITIONS[config.positions].bias),
-            drawn=bool(config.dropping),
+            has_dropout=bool(config.dropping),
             rotary=bool(POSITIONS[config.positions].rotary),
             additive=config.score == "additive",
         )
-        if max(n_queries, n_keys) <= MAX_TOKENS_ALL_HEADS and cost.bytes <= self.max_bytes:
+        if max(n_queries, n_keys) <= MAX_TOKENS_ALL_HEADS and cost.nbytes <= self.max_bytes:
             return cost
-        return replace(cost, kept=1)
+        return replace(cost, cached_heads=1)
 
     def _tokens(self, text: str, name: str, notes: list[str]) -> tuple[str, ...]:
         """The tokens of the chosen line, padded if requested."""
@@ -206,7 +210,7 @@ class TypedText:
             token: torch.randn(d_model, generator=generator(seed, EMBEDDING, token, d_model)) for token in set(tokens)
         }
         embedding = torch.stack([rows[token] for token in tokens])
-        position = POSITIONS[self.config.positions].added(len(tokens), d_model, seed)
+        position = POSITIONS[self.config.positions].encoding(len(tokens), d_model, seed)
         return embedding, position, embedding if position is None else embedding + position
 
     def _draw_projection(self, name: str, n_heads: int, size: int) -> Tensor:

@@ -42,16 +42,18 @@ class Design:
     mlp: bool = False
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def attention_layers(self) -> tuple[str, ...]:
         """The names of its attention layers, in the order in which they run."""
         if not self.memory:
             return tuple(f"layer {i}" for i in range(self.layers))
         return ("encoder 0", "cross 0") if self.encoder else ("cross 0",)
 
     @property
-    def relative(self) -> tuple[str, ...]:
+    def relative_layers(self) -> tuple[str, ...]:
         """The layers with relative position biases; the encoder always has them."""
-        return tuple(name for name in self.names if self.positions == "relative" or name.startswith("encoder"))
+        return tuple(
+            name for name in self.attention_layers if self.positions == "relative" or name.startswith("encoder")
+        )
 
     def heads_of(self, name: str) -> int:
         """The number of heads of a layer."""

@@ -10,9 +10,9 @@ from threading import Condition
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import BusyError, ConfigError
-from attention.formula.kept import KEPT
-from attention.progress import telling
-from attention.training.watching import Watcher, current
+from attention.formula.kept import CACHE
+from attention.progress import current_callback
+from attention.training.watching import Watcher, current_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _BEAT = 1.0  # seconds after which a waiting thread renews its watch
 PATIENCE = 10.0  # seconds without a watcher, after which a training stops
-MOST_AT_ONCE = 40  # running trainings with a watcher; they take turns
-MOST_OF_A_GROUP = 30  # of these for one group; a class has one address
-MOST_OF_ONE = 3  # of these for one user: a model, a control, and another seed
+MAX_TRAININGS = 40  # running trainings with a watcher; they take turns
+MAX_PER_GROUP = 30  # of these for one group; a class has one address
+MAX_PER_USER = 3  # of these for one user: a model, a control, and another seed
 
 
-class Wanted(NamedTuple):
+class FilmKey(NamedTuple):
     """A plan and its snapshots: those of a film and at the step `also`, or only the first and the last."""
 
     plan: Plan
@@ -42,7 +42,7 @@ def _run_directly(work: Callable[[], Any]) -> Any:
 class Film:
     """A running training and its snapshots so far; it runs while somebody watches."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: FilmKey) -> None:
         from attention.training.learning import snapshots
 
         self.wanted, self.snapshots = wanted, list["Snapshot"]()
@@ -59,9 +59,9 @@ class Film:
         if self._evicted:
             return []
         since = time.monotonic() - PATIENCE
-        return [watcher for watcher, looked in [*self._watchers.values()] if looked >= since and watcher.present()]
+        return [watcher for watcher, looked in [*self._watchers.values()] if looked >= since and watcher.is_connected()]
 
-    def looked(self, watcher: Watcher) -> float | None:
+    def last_look(self, watcher: Watcher) -> float | None:
         """The time at which this watcher looked last; None if they do not watch this training."""
         return self._watchers[watcher.key][1] if watcher.key in self._watchers else None
 
@@ -69,7 +69,7 @@ class Film:
         """Remove a watcher."""
         self._watchers.pop(watcher.key, None)
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """End the training before its next piece, so that another group can train. The caller holds `_CHANGE`."""
         self._evicted = True
         self._forget()
@@ -90,16 +90,16 @@ class Film:
         return bool(self.snapshots) and self.snapshots[-1].step == self.wanted.plan.steps
 
     @property
-    def share(self) -> float:
+    def fraction_done(self) -> float:
         """The fraction of its steps that is done, from 0 to 1."""
         return self.snapshots[-1].step / self.wanted.plan.steps if self.snapshots else 0.0
 
     def watch(self) -> None:
         """Note that the watcher of this thread looks now."""
         if not self._ended:
-            self._watchers[current().key] = current(), time.monotonic()
+            self._watchers[current_watcher().key] = current_watcher(), time.monotonic()
 
-    def look(self) -> tuple[Snapshot, ...]:
+    def snapshots_so_far(self) -> tuple[Snapshot, ...]:
         """The snapshots so far; waits for the first.
 
         Raises:
@@ -124,14 +124,14 @@ class Film:
         Raises:
             ConfigError: the training was not finished.
         """
-        report = telling()
+        report = current_callback()
         while not self._ended:
             with self._changed:
                 self._changed.wait(timeout=0 if self._ended else _BEAT)
-            self.look()
+            self.snapshots_so_far()
             if report is not None:
-                report("Training the model …", self.share)
-        return self.look()
+                report("Training the model …", self.fraction_done)
+        return self.snapshots_so_far()
 
     @property
     def group(self) -> Hashable:
@@ -177,17 +177,17 @@ class Film:
             with _CHANGE:
                 self._forget()
                 if self.finished:
-                    KEPT.once(self.wanted, lambda: self)
+                    CACHE.get_or_compute(self.wanted, lambda: self)
             self._ended = True
             self._watchers.clear()
             self._changed.notify_all()
 
 
 _CHANGE = Condition()
-_RUNNING: dict[Wanted, Film] = {}
+_RUNNING: dict[FilmKey, Film] = {}
 
 
-def film_of(plan: Plan, also: int = 0, film: bool = True) -> Film:
+def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
     """The training of a plan: cached, running, or new. The watcher of this thread watches it.
 
     A user who starts one training too many leaves the one that they looked at longest ago.
@@ -200,16 +200,19 @@ def film_of(plan: Plan, also: int = 0, film: bool = True) -> Film:
     Raises:
         ConfigError: too many trainings are running.
     """
-    from attention.training.threads import WORKER
+    from attention.training.threads import TRAINING_WORKER
 
-    wanted, watcher = Wanted(plan, also if film and also % plan.every and also != plan.steps else 0, film), current()
+    wanted, watcher = (
+        FilmKey(plan, also if film and also % plan.every and also != plan.steps else 0, film),
+        current_watcher(),
+    )
     with _CHANGE:
-        training: Film | None = KEPT.get(wanted) or _RUNNING.get(wanted)
+        training: Film | None = CACHE.get(wanted) or _RUNNING.get(wanted)
         if training is None:
             _make_room(watcher)
             training = _RUNNING[wanted] = Film(wanted)
             training.watch()
-            WORKER.add(training)
+            TRAINING_WORKER.add(training)
         training.watch()
         return training
 
@@ -221,23 +224,23 @@ def _make_room(watcher: Watcher) -> None:
         BusyError: too many trainings are running.
     """
     if watcher.key is not None:
-        watched = [(looked, film) for film in _RUNNING.values() if (looked := film.looked(watcher)) is not None]
-        for _, film in sorted(watched, key=lambda pair: pair[0])[: max(0, len(watched) + 1 - MOST_OF_ONE)]:
+        watched = [(looked, film) for film in _RUNNING.values() if (looked := film.last_look(watcher)) is not None]
+        for _, film in sorted(watched, key=lambda pair: pair[0])[: max(0, len(watched) + 1 - MAX_PER_USER)]:
             film.leave(watcher)
     groups = {film: {watcher.group for watcher in film.watchers} for film in _RUNNING.values()}
     counts = Counter(itertools.chain.from_iterable(groups.values()))
     own_count = counts[watcher.group]
-    if watcher.group is not None and own_count >= MOST_OF_A_GROUP:
+    if watcher.group is not None and own_count >= MAX_PER_GROUP:
         raise BusyError(
-            f"At most {MOST_OF_A_GROUP} models are trained at once for one address; {own_count} are running: try again in a moment."
+            f"At most {MAX_PER_GROUP} models are trained at once for one address; {own_count} are running: try again in a moment."
         )
-    if sum(map(bool, groups.values())) < MOST_AT_ONCE:
+    if sum(map(bool, groups.values())) < MAX_TRAININGS:
         return
     largest_group, largest_count = next(iter(counts.most_common(1)), (None, 0))
     candidates = [film for film, watching in groups.items() if watching == {largest_group}]
     if not candidates or largest_count <= own_count + 1:
-        raise BusyError(f"{MOST_AT_ONCE} models are being trained here, which is the limit: try again in a moment.")
-    min(candidates, key=lambda film: film.share).give_way()
+        raise BusyError(f"{MAX_TRAININGS} models are being trained here, which is the limit: try again in a moment.")
+    min(candidates, key=lambda film: film.fraction_done).evict()
 
 
 def untrained(plan: Plan) -> Snapshot:
@@ -248,5 +251,5 @@ def untrained(plan: Plan) -> Snapshot:
         with closing(snapshots(plan)) as training:
             return next(training)
 
-    snapshot: Snapshot = KEPT.once(("untrained", plan), make)
+    snapshot: Snapshot = CACHE.get_or_compute(("untrained", plan), make)
     return snapshot

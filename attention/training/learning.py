@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from attention.formula.seeds import generator
-from attention.training.network import Batch, forward, initial, loss_of, named
-from attention.training.threads import in_turn
+from attention.training.network import Batch, cross_entropy_loss, forward, initial_parameters, named_parameters
+from attention.training.threads import run_in_turn
 
 if TYPE_CHECKING:
     from attention.training.design import Design
@@ -22,12 +22,12 @@ PROBES = 128  # held-out sequences for the measurements
 SECONDS = 60.0  # limit of one training
 
 
-class Measured(NamedTuple):
+class Quality(NamedTuple):
     """The quality of a model: mean loss in nats; fractions from 0 to 1 of right answers, of fully right sequences, and of weight on gold cells."""
 
     loss: float
     accuracy: float
-    whole: float
+    sequence_accuracy: float
     score: float
 
 
@@ -63,7 +63,7 @@ class Snapshot:
     @property
     def parameters(self) -> Mapping[str, Tensor]:
         """The parameters by name, as views of `row`."""
-        return named(self.row, self.design)
+        return named_parameters(self.row, self.design)
 
 
 def learn(
@@ -87,7 +87,7 @@ def learn(
         sequences = draw(batch, batch_generator)
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(
-                loss_of(forward(named(leaf, design), design, sequences)[0], sequences), leaf
+                cross_entropy_loss(forward(named_parameters(leaf, design), design, sequences)[0], sequences), leaf
             )
         mean.lerp_(gradient, 0.1)
         square.lerp_(gradient * gradient, 0.02)
@@ -97,21 +97,21 @@ def learn(
     yield steps
 
 
-def measured(row: Tensor, design: Design, probes: Batch, silent: Collection[tuple[str, int]] = ()) -> Measured:
+def measure(row: Tensor, design: Design, probes: Batch, silent: Collection[tuple[str, int]] = ()) -> Quality:
     """The quality of a model on these sequences; `silent` heads, as (layer name, head), are ablated to zero."""
     with torch.no_grad():
-        logits, activations = forward(named(row, design), design, probes, silent)
+        logits, activations = forward(named_parameters(row, design), design, probes, silent)
         has_answer, right = probes.answers >= 0, logits.argmax(-1) == probes.answers
         whole = (right | ~has_answer).all(-1)
-        return Measured(
-            float(loss_of(logits, probes)),
+        return Quality(
+            float(cross_entropy_loss(logits, probes)),
             float(right[has_answer].float().mean()),
             float(whole.float().mean()),
-            score(activations[design.names[-1]]["weights"], probes.gold),
+            measure_gold_weight(activations[design.attention_layers[-1]]["weights"], probes.gold),
         )
 
 
-def score(weights: Tensor, gold: Tensor) -> float:
+def measure_gold_weight(weights: Tensor, gold: Tensor) -> float:
     """The weight on the gold cells, mean over heads and over the rows with gold cells.
 
     Args:
@@ -127,7 +127,7 @@ def snapshots(
     every: int = 0,
     also: Collection[int] = (),
     seconds: float | None = None,
-    run: Callable[[Callable[[], Any]], Any] = in_turn,
+    run: Callable[[Callable[[], Any]], Any] = run_in_turn,
 ) -> Generator[Snapshot]:
     """Snapshots of a model in training; closing the generator stops it.
 
@@ -144,7 +144,10 @@ def snapshots(
     limit = SECONDS if seconds is None else seconds
 
     def begin() -> tuple[Tensor, Iterator[int], Batch]:
-        row, probes = initial(design, plan.seed), plan.task.draw(PROBES, generator(plan.seed, "probes"), design)
+        row, probes = (
+            initial_parameters(design, plan.seed),
+            plan.task.draw(PROBES, generator(plan.seed, "probes"), design),
+        )
 
         def draw(count: int, batch_generator: torch.Generator) -> Batch:
             return plan.task.draw(count, batch_generator, design)
@@ -156,7 +159,7 @@ def snapshots(
         for step in steps:
             elapsed = spent + time.monotonic() - start
             if step % every == 0 or step == plan.steps or step in also:
-                quality = measured(row, design, probes)
+                quality = measure(row, design, probes)
                 return Snapshot(step, spent + time.monotonic() - start, *quality, row=row.clone(), design=design)
             if elapsed > limit:
                 break

@@ -12,7 +12,7 @@ from torch import Tensor
 from attention.formula.seeds import generator
 from attention.training.design import Design
 
-SHARPER = 10.0  # scales the biases: they change by about the learning rate per step, too little in 200 steps
+BIAS_SCALE = 10.0  # scales the biases: they change by about the learning rate per step, too little in 200 steps
 
 
 class Batch(NamedTuple):
@@ -33,19 +33,19 @@ def shapes(design: Design) -> dict[str, tuple[int, ...]]:
         result["position"] = (design.length, width)
     for i, kinds in enumerate(design.memory):
         result[f"memory {i}"] = (kinds, width)
-    norms = [*design.names, *(["keys"] if design.encoder else []), *(["mlp"] if design.mlp else []), "end"]
+    norms = [*design.attention_layers, *(["keys"] if design.encoder else []), *(["mlp"] if design.mlp else []), "end"]
     for name in norms:
         result |= {f"{name} scale": (width,), f"{name} shift": (width,)}
-    for name in design.names:
+    for name in design.attention_layers:
         result |= {f"{name} {matrix}": (width, width) for matrix in ("w_q", "w_k", "w_v", "w_o")}
-    for name in design.relative:
+    for name in design.relative_layers:
         result[f"{name} distances"] = (design.heads_of(name), 2 * design.length - 1)
     if design.mlp:
         result |= {"mlp in": (width, 4 * width), "mlp out": (4 * width, width)}
     return result | {"answer": (width, design.answers)}
 
 
-def initial(design: Design, seed: int) -> Tensor:
+def initial_parameters(design: Design, seed: int) -> Tensor:
     """All initial parameters in one row, as in torch: token rows normal, projections uniform in +-1/sqrt(rows). Each has its own generator."""
     drawn = []
     for name, shape in shapes(design).items():
@@ -59,7 +59,7 @@ def initial(design: Design, seed: int) -> Tensor:
     return torch.cat([parameter.flatten() for parameter in drawn])
 
 
-def named(row: Tensor, design: Design) -> dict[str, Tensor]:
+def named_parameters(row: Tensor, design: Design) -> dict[str, Tensor]:
     """The parameters by name, as views of the row."""
     shape_of = shapes(design)
     parts = torch.split(row, [math.prod(shape) for shape in shape_of.values()])
@@ -71,14 +71,14 @@ def norm(p: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
     return torch.nn.functional.layer_norm(x, x.shape[-1:], p[f"{name} scale"], p[f"{name} shift"])
 
 
-def bias_of(p: Mapping[str, Tensor], name: str, n_queries: int, n_keys: int) -> Tensor:
+def position_bias(p: Mapping[str, Tensor], name: str, n_queries: int, n_keys: int) -> Tensor:
     """The relative position bias of a layer, [head query_pos key_pos]."""
     table = p[f"{name} distances"]
     distance = torch.arange(n_keys) - torch.arange(n_queries)[:, None]
-    return SHARPER * table[:, distance + table.shape[1] // 2]
+    return BIAS_SCALE * table[:, distance + table.shape[1] // 2]
 
 
-def cut(rows: Tensor, heads: int) -> Tensor:
+def split_heads(rows: Tensor, heads: int) -> Tensor:
     """Rows split into heads: [... pos d_model] as [... head pos d_k]."""
     return rows.view(*rows.shape[:-1], heads, -1).transpose(-3, -2)
 
@@ -101,8 +101,8 @@ def forward(
     p: Mapping[str, Tensor],
     design: Design,
     batch: Batch,
-    silent: Collection[tuple[str, int]] = (),
-    how: Callable[..., tuple[Tensor, dict[str, Tensor]]] = attend,
+    ablated: Collection[tuple[str, int]] = (),
+    attention: Callable[..., tuple[Tensor, dict[str, Tensor]]] = attend,
 ) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
     """The logits [sequence query_pos answer], and the activations of each attention layer by name.
 
@@ -122,19 +122,19 @@ def forward(
 
     def layer(name: str, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         heads, sides = design.heads_of(name), ((x, "w_q"), (keys, "w_k"), (values, "w_v"))
-        bias = bias_of(p, name, x.shape[1], keys.shape[1]) if f"{name} distances" in p else None
-        output, heads_activations = how(
-            name, *(cut(rows @ p[f"{name} {w}"], heads) for rows, w in sides), bias, visible
+        bias = position_bias(p, name, x.shape[1], keys.shape[1]) if f"{name} distances" in p else None
+        output, heads_activations = attention(
+            name, *(split_heads(rows @ p[f"{name} {w}"], heads) for rows, w in sides), bias, visible
         )
         activations[name] = {"input": x, "keys": keys, "values": values, **heads_activations}
-        if silent:
-            output = output * torch.tensor([(name, head) not in silent for head in range(heads)])[:, None, None]
+        if ablated:
+            output = output * torch.tensor([(name, head) not in ablated for head in range(heads)])[:, None, None]
         return output.transpose(1, 2).flatten(2) @ p[f"{name} w_o"]
 
     if design.encoder:
-        normed = norm(p, design.names[0], bare)
-        keys = norm(p, "keys", bare + layer(design.names[0], normed, normed, normed))
-    for name in design.names[1 if design.encoder else 0 :]:
+        normed = norm(p, design.attention_layers[0], bare)
+        keys = norm(p, "keys", bare + layer(design.attention_layers[0], normed, normed, normed))
+    for name in design.attention_layers[1 if design.encoder else 0 :]:
         normed = norm(p, name, x)
         sides = (normed, normed)
         if batch.memory:
@@ -145,6 +145,6 @@ def forward(
     return norm(p, "end", x) @ p["answer"], activations
 
 
-def loss_of(logits: Tensor, batch: Batch) -> Tensor:
+def cross_entropy_loss(logits: Tensor, batch: Batch) -> Tensor:
     """Mean cross-entropy in nats of the positions with an answer."""
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.answers.flatten(), ignore_index=-1)

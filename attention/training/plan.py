@@ -50,7 +50,7 @@ class Plan:
         object.__setattr__(self, "steps", self.steps or self.task.steps)
         sliders = {slider.key: slider for slider in self.task.sliders}
         for key, value in self.turned:
-            if key not in sliders or not sliders[key].range.takes(value):
+            if key not in sliders or not sliders[key].range.accepts(value):
                 expected = (
                     "; ".join(f"{slider.key} is {slider.range.expected}" for slider in sliders.values())
                     or "nothing can be changed"

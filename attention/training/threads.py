@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 
 from attention.errors import ConfigError
-from attention.training.watching import current
+from attention.training.watching import current_watcher
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class _SinglePiece(Generic[T]):
     """A job of one piece, with a future for its result."""
 
     def __init__(self, work: Callable[[], T]) -> None:
-        self.work, self.future, self.group = work, Future[T](), current().group
+        self.work, self.future, self.group = work, Future[T](), current_watcher().group
 
     def step(self) -> bool:
         try:
@@ -138,14 +138,14 @@ def _use_one_thread() -> None:
     restore.join()
 
 
-WORKER = _Worker()
+TRAINING_WORKER = _Worker()
 
 
-def in_turn(work: Callable[[], T]) -> T:
+def run_in_turn(work: Callable[[], T]) -> T:
     """The result of `work`, run in the training thread with one thread of torch, after the jobs that came before.
 
     Several threads of torch are slow on a busy machine and sum in another order. Other threads keep their number.
     """
     job = _SinglePiece(work)
-    WORKER.add(job)
+    TRAINING_WORKER.add(job)
     return job.future.result()

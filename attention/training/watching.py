@@ -24,7 +24,7 @@ class Watcher:
 
     key: Hashable = None
     group: Hashable = None
-    present: Callable[[], bool] = _always_present
+    is_connected: Callable[[], bool] = _always_present
 
 
 _WATCHER: ContextVar[Watcher] = ContextVar("watcher", default=Watcher())  # noqa: B039  # it is immutable
@@ -40,6 +40,6 @@ def watching(watcher: Watcher) -> Iterator[None]:
         _WATCHER.reset(token)
 
 
-def current() -> Watcher:
+def current_watcher() -> Watcher:
     """The watcher of this thread."""
     return _WATCHER.get()

@@ -9,11 +9,11 @@ import streamlit as st
 
 from attention import AttentionError, Cell, Intervention, Source, Trace, find_step
 from attention.formula import intervention
-from attention.formula.intervention import KINDS, MASKS, MOST, Kind, SetCell
+from attention.formula.intervention import KINDS, MASKS, MAX_INTERVENTIONS, InterventionKind, SetCell
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS
 from attention.formula.steps import MAP_AXES
-from attention.sources import Changeable, Patchable
-from attention.sources.knobs import DO
+from attention.sources import Intervenable, Patchable
+from attention.sources.knobs import INTERVENTIONS
 from pages.ui.headline import headline
 from pages.ui.knobs import second
 from pages.ui.knobs.session import session
@@ -27,9 +27,9 @@ def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | No
     Draws nothing if the source is not a model.
     """
     interventions = _interventions()
-    codes = [change.short for change in interventions]
+    codes = [change.code for change in interventions]
     listed = list(dict.fromkeys([*codes, *session().switched_off]))
-    if not isinstance(source, Changeable) or (is_locked() and not interventions):
+    if not isinstance(source, Intervenable) or (is_locked() and not interventions):
         return
     line: dict[str, Any] = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
     with st.container(key="changed", **line):
@@ -48,34 +48,34 @@ def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | No
 
 def mark(cell: Cell) -> str:
     """A sentence about the interventions on the shown head; empty if there are none."""
-    return intervention.mark(_interventions(), cell.layer, cell.head)
+    return intervention.describe_head(_interventions(), cell.layer, cell.head)
 
 
 def _interventions() -> tuple[Intervention, ...]:
     try:
-        return intervention.read(second.current_value(DO.key) or "")
+        return intervention.parse_codes(second.current_value(INTERVENTIONS.key) or "")
     except AttentionError:  # the knob itself reports the error
         return ()
 
 
 def _switch(code: str, on: bool) -> None:
     """Draws the check box that switches one intervention off and on."""
-    (change,) = intervention.read(code)
+    (change,) = intervention.parse_codes(code)
     key = f"do_{code}"
     st.session_state[key] = on
-    st.checkbox(plain(change.named), key=key, on_change=_toggle, args=(code,), help=plain(change.words), disabled=is_locked(), width="content")  # fmt: skip
+    st.checkbox(plain(change.label), key=key, on_change=_toggle, args=(code,), help=plain(change.words), disabled=is_locked(), width="content")  # fmt: skip
 
 
 def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
     """Draws a button for the most frequent intervention, and popovers for all others."""
-    zero = Intervention(layer=cell.layer, head=cell.head, silence="zero")
+    zero = Intervention(layer=cell.layer, head=cell.head, ablate="zero")
     st.button(
-        f"Ablate (silence) L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.short in codes,
+        f"Ablate (silence) L{cell.layer} H{cell.head}", key="silence", on_click=_add, args=(zero,), disabled=zero.code in codes,
         help="Zero ablation: the head's output becomes 0 before W_O, and the rest of the model is computed again.",
     )  # fmt: skip
     layer = trace.layers[cell.layer]
-    is_settable = layer.inner is layer and find_step(cell.step).axes == MAP_AXES
-    kinds = [kind for kind in KINDS if isinstance(source, Patchable) or "take" not in kind.fields]
+    is_settable = layer.wrapped is layer and find_step(cell.step).axes == MAP_AXES
+    kinds = [kind for kind in KINDS if isinstance(source, Patchable) or "patch" not in kind.fields]
     cells = [kind for kind in kinds if "cells" in kind.fields]
     _choose(
         f"Set cell [{cell.row}, {cell.column}]" if is_settable else "Set a cell", "setting", cells, cell, source, disabled=not is_settable,
@@ -85,7 +85,7 @@ def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
     _choose("Other interventions", "changing", [kind for kind in kinds if kind not in cells], cell, source)
 
 
-def _choose(label: str, key: str, kinds: list[Kind], cell: Cell, source: Source, **more: Any) -> None:
+def _choose(label: str, key: str, kinds: list[InterventionKind], cell: Cell, source: Source, **more: Any) -> None:
     """Draws the popover in which the user chooses an intervention of one of these kinds, and where it acts."""
     with st.popover(label, key=key, on_change="rerun", **more) as opened:
         if not opened.open:
@@ -93,12 +93,14 @@ def _choose(label: str, key: str, kinds: list[Kind], cell: Cell, source: Source,
         this_head = f"Head {cell.head} of layer {cell.layer}"
         places = {this_head: (cell.layer, cell.head), f"All heads of layer {cell.layer}": (cell.layer, None), "All heads of all layers": (None, None)}  # fmt: skip
         labels = {f"{kind.name} ({kind.term})": kind for kind in kinds}
-        kind: Kind = labels[st.selectbox("What", tuple(labels), key=f"{key}_what")] if len(kinds) > 1 else kinds[0]
+        kind: InterventionKind = (
+            labels[st.selectbox("What", tuple(labels), key=f"{key}_what")] if len(kinds) > 1 else kinds[0]
+        )
         fields = _FORMS[kind.fields[0]](cell)
         layer, head = places[st.radio("Where", tuple(places), key=f"{key}_where")]
         change = Intervention(layer=layer, head=head, **fields)
         st.caption(plain(change.words))
-        other_text = (_other_text(source),) if change.take and isinstance(source, Patchable) else ()
+        other_text = (_other_text(source),) if change.patch and isinstance(source, Patchable) else ()
         st.button("Apply", key=f"{key}_do", type="primary", on_click=_add, args=(change, *other_text))
 
 
@@ -106,7 +108,7 @@ def _ablation_form(_: Cell) -> dict[str, Any]:
     ways = {"0 (zero ablation)": "zero", "its average over positions (mean ablation)": "mean"}
     way = st.radio("Its output becomes", tuple(ways), key="changing_silence")
     return {
-        "silence": ways[way],
+        "ablate": ways[way],
         "strength": st.slider("Strength, from 0 (no effect) to 1", 0.0, 1.0, 1.0, 0.05, key="changing_strength"),
     }
 
@@ -143,18 +145,18 @@ def _cell_form(cell: Cell) -> dict[str, Any]:
 
 def _patch_form(_: Cell) -> dict[str, Any]:
     labels = {HEAD_OUTPUT: "its output (Z)", WEIGHTS: "its weights (A)", QUERY: "its queries (Q)", KEY: "its keys (K)", VALUE: "its values (V)"}  # fmt: skip
-    return {"take": st.selectbox("What to patch (copy)", tuple(labels), format_func=labels.__getitem__, key="changing_take")}  # fmt: skip
+    return {"patch": st.selectbox("What to patch (copy)", tuple(labels), format_func=labels.__getitem__, key="changing_take")}  # fmt: skip
 
 
 _FORMS: dict[str, Callable[[Cell], dict[str, Any]]] = {
-    "silence": _ablation_form, "temperature": _temperature_form, "scaled": _unscaled_form, "mask": _mask_form, "cells": _cell_form, "take": _patch_form,
+    "ablate": _ablation_form, "temperature": _temperature_form, "scaled": _unscaled_form, "mask": _mask_form, "cells": _cell_form, "patch": _patch_form,
 }  # fmt: skip
 """The form of each kind of intervention, by the kind's first field."""
 
 
 def _other_text(source: Patchable) -> str:
     return st.text_area(
-        "From the same model run on this text", str(second.current_value("other") or source.reads), key="changing_other",
+        "From the same model run on this text", str(second.current_value("other") or source.input_text), key="changing_other",
         help="Another text with the same number of tokens. If it is empty on the Compare page, the patch comes from the first state.",
     )  # fmt: skip
 
@@ -177,23 +179,23 @@ def _add(new: Intervention, other: str = "") -> None:
         return change.layer, change.head, change.kinds, [cell[:3] for cell in change.cells]
 
     remaining = [old for old in _interventions() if target(old) != target(new)]
-    if len(remaining) >= MOST:
-        show_later(f"At most {MOST} interventions can act at once: remove some first.")
+    if len(remaining) >= MAX_INTERVENTIONS:
+        show_later(f"At most {MAX_INTERVENTIONS} interventions can act at once: remove some first.")
         return
     _set_interventions([*remaining, new])
 
 
 def _toggle(code: str) -> None:
     """Switches one intervention off, or on again."""
-    codes, off = [change.short for change in _interventions()], session().switched_off
+    codes, off = [change.code for change in _interventions()], session().switched_off
     if code in codes:
         off.append(code)
         codes.remove(code)
     else:
         codes.append(code)
-    second.apply_controls({DO.key: ";".join(codes)})
+    second.apply_controls({INTERVENTIONS.key: ";".join(codes)})
 
 
 def _set_interventions(interventions: list[Intervention]) -> None:
     session().switched_off = [] if not interventions else session().switched_off
-    second.apply_controls({DO.key: intervention.write(tuple(interventions))})
+    second.apply_controls({INTERVENTIONS.key: intervention.format_codes(tuple(interventions))})

@@ -11,11 +11,11 @@ import streamlit as st
 
 from attention import AttentionError
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Whole
+from attention.formula.ranges import Integer
 from attention.lessons import training
-from attention.sources.knobs import OWN_TEXT, SLIDERS, TASK
+from attention.sources.knobs import SLIDERS, TASK, TASK_INPUT
 from attention.training import Plan
-from attention.training.films import film_of, untrained
+from attention.training.films import get_film, untrained
 from attention.training.plan import MOST_STEPS
 from attention.training.watching import watching
 from pages.ui import address, show
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TICK = 0.08  # seconds; the minimum time of a picture
 TITLE = "Training"
 UPDATE_SECONDS = 0.5  # seconds between two updates while many seeds are trained
-AT = Knob("train_at", None, Whole(0, MOST_STEPS, optional=True), held=True)
+AT = Knob("train_at", None, Integer(0, MOST_STEPS, optional=True), inline=True)
 _FILM = "training_film"
 _SCRUB = "train_scrub"
 _MOVES = "train_moves"
@@ -45,7 +45,7 @@ def link(state: Mapping[str, str]) -> str:
     if state.get("source") != "trained":
         return ""
     task = state.get("task", TASK.default)
-    task_values = {f"train_{task}_{key}": state[key] for key in (OWN_TEXT.key, *SLIDERS) if key in state}
+    task_values = {f"train_{task}_{key}": state[key] for key in (TASK_INPUT.key, *SLIDERS) if key in state}
     return f"./training?{urlencode({'train_task': task, 'train_seed': state.get('seed', '0')} | task_values)}"
 
 
@@ -55,7 +55,7 @@ def watched(plan: Plan, knobs: Knobs) -> FilmState:
     if film is not None and film.plan != plan:  # the earlier film belongs to another model
         st.session_state[AT.key] = None
     by_address = AT.key in session().requested
-    step = knobs.value(AT, Whole(0, plan.steps, optional=True))
+    step = knobs.value(AT, Integer(0, plan.steps, optional=True))
     if film is None or film.plan != plan:
         film = session().film = FilmState(plan, step, opening=step is not None)
     elif by_address and step != film.step:  # for example by Back
@@ -156,8 +156,8 @@ class Player:
         if self.watched.step is None:
             return {name: (untrained(plan),) for name, plan in self.plans.items()}
         extra_step = self.watched.step if self.watched.step % self.watched.plan.every else 0
-        films = {name: film_of(plan, extra_step) for name, plan in self.plans.items()}
-        return {name: film.look() for name, film in films.items()}
+        films = {name: get_film(plan, extra_step) for name, plan in self.plans.items()}
+        return {name: film.snapshots_so_far() for name, film in films.items()}
 
     def _scrubber(self, at: int, steps: Sequence[int]) -> None:
         """Draws the slider over the training steps. Steps already trained are shown without new training."""
@@ -183,7 +183,7 @@ class Player:
         """Draws the answers of a model; wrong ones are marked."""
         answers = [answer for answer in training.answers(plan, snapshot, self.example) if answer.right is not None]
         words = " ".join(
-            plain(answer.said) if answer.right else f":red-background[{plain(answer.said)}]" for answer in answers
+            plain(answer.answer) if answer.right else f":red-background[{plain(answer.answer)}]" for answer in answers
         )
         n_right = sum(bool(answer.right) for answer in answers)
         st.markdown(f"**{plain(name)}:** {words} · {n_right} of {len(answers)} correct")
@@ -196,8 +196,8 @@ def seeds(plan: Plan, example: Example) -> None:
     try:
         with turns.without_turn(), watching(watcher()):
             for seed_plan in plans:
-                training_run = film_of(seed_plan, film=False)
-                last = training_run.look()[-1]
+                training_run = get_film(seed_plan, film=False)
+                last = training_run.snapshots_so_far()[-1]
                 if not training_run.finished:
                     break
                 done.append(last)

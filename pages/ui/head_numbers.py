@@ -9,7 +9,7 @@ import streamlit as st
 from attention import metrics
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice
-from attention.numbers.mattering import Matters
+from attention.numbers.mattering import AblationSweep
 from attention.numbers.metrics import alike, frames
 from attention.pictures import charts
 from pages.ui import show
@@ -28,9 +28,9 @@ ACROSS = Knob("heads_x", charts.LAYER, Choice(charts.AXES), "Horizontal axis", "
 UP = Knob("heads_y", "entropy", Choice(metrics.NAMES), "Vertical axis", "The metric on the vertical axis of the chart.")
 
 
-def table_of(page: Page, key: str) -> metrics.Table | None:
+def table_of(page: Page, key: str) -> metrics.MetricsTable | None:
     """The metrics of all heads; None, with a button, if they take long and the user has not requested them."""
-    seconds = metrics.seconds(page.trace)
+    seconds = metrics.estimated_seconds(page.trace)
     if seconds > METRIC_SECONDS:
         n_heads = sum(layer.n_heads for layer in page.trace.layers)
         if not st.button(f"Compute the metrics of {n_heads} heads (about {seconds:.0f} s)", key=f"heads_ask_{key}"):
@@ -42,11 +42,11 @@ def table_of(page: Page, key: str) -> metrics.Table | None:
 
 def numbers(
     page: Page,
-    table: metrics.Table,
+    table: metrics.MetricsTable,
     knobs: Knobs,
     by: str,
     open_head: Callable[[int, int], None],
-    matters: Matters | None = None,
+    matters: AblationSweep | None = None,
 ) -> None:
     """Draws the table of metrics, with the effects of the ablation sweep if there is one, and the scatter chart."""
     layer, head = page.cell.layer, page.cell.head
@@ -55,16 +55,16 @@ def numbers(
     rows = frames.frame(page.trace, table, order, by)
     if matters is not None:
         rows = rows.join(matters.frame(order)[list(matters.columns)])
-    helps = {frames.heading(metric): frames.about(metric, table) for metric in metrics.METRICS}
+    helps = {frames.heading(metric): frames.describe_metric(metric, table) for metric in metrics.METRICS}
     st.caption("Click a row to open its head in the Lab. None means that the metric is not defined on this text.")
     show.clickable_table(rows, "heads_table", helps, lambda row: open_head(*order[row]))
-    st.caption(frames.said(table, layer, head, by))
+    st.caption(frames.describe_head(table, layer, head, by))
     show.csv("heads-metrics.csv", "heads_csv")
     points, others = st.columns([3, 2])
     with points:
         with st.container(horizontal=True):
             across, up = knobs.value(ACROSS), knobs.value(UP)
-        show.figures([charts.heads_of(table, across, up, (layer, head))], "heads_chart")
+        show.figures([charts.head_scatter_json(table, across, up, (layer, head))], "heads_chart")
     with others:
         _similar_heads(page, open_head)
 
@@ -72,15 +72,17 @@ def numbers(
 def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
     """Draws the heads most similar to the chosen one."""
     layer, head = page.cell.layer, page.cell.head
-    st.markdown(f"**Heads similar to L{layer} H{head}**, {frames.HERE}: smallest Jensen–Shannon distance between rows")
-    seconds = alike.seconds(page.trace, layer, head)
+    st.markdown(
+        f"**Heads similar to L{layer} H{head}**, {frames.ON_THIS_TEXT}: smallest Jensen–Shannon distance between rows"
+    )
+    seconds = alike.estimated_seconds(page.trace, layer, head)
     if seconds > METRIC_SECONDS and not st.button(f"Compare all heads (about {seconds:.0f} s)", key="heads_compare"):
         return
     with turns.without_turn():
-        nearest = metrics.differences(page.trace, layer, head)[:MOST_SIMILAR]
+        nearest = metrics.similar_heads(page.trace, layer, head)[:MOST_SIMILAR]
     if not nearest:
         st.caption("No other head has the same queries and keys.")
         return
     show.clickable_table(
-        frames.alike(nearest), "heads_alike", {}, lambda row: open_head(nearest[row][0], nearest[row][1])
+        frames.similarity_frame(nearest), "heads_alike", {}, lambda row: open_head(nearest[row][0], nearest[row][1])
     )

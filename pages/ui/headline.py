@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attention import Prediction, Source, Trace
 from attention.numbers import predictions
-from attention.sources.knobs import SAID
+from attention.sources.knobs import PREFIX_LEN
 from pages.ui.knobs import inputs, second
 from pages.ui.knobs.table import QUERY
 from pages.ui.server.traces import unchanged_predictions
@@ -16,10 +16,10 @@ def headline(source: Source, trace: Trace) -> str:
     if before is None:
         return ""
     if not trace.predictions:
-        moved = predictions.moved(before, trace)
-        return predictions.moved_briefly(moved) if moved else ""
+        moved = predictions.vector_shifts(before, trace)
+        return predictions.summarize_shifts(moved) if moved else ""
     prediction = shown_prediction(trace)
-    return next(iter(predictions.summed_up(prediction, predictions.before_of(prediction, trace, before))), "")
+    return next(iter(predictions.summarize(prediction, predictions.matching_prediction(prediction, trace, before))), "")
 
 
 def shown_prediction(trace: Trace) -> Prediction:
@@ -27,7 +27,7 @@ def shown_prediction(trace: Trace) -> Prediction:
 
     Without a choice it is the prediction at the chosen query, or the first.
     """
-    predicted, chosen, row = trace.predictions, second.current_value(SAID.key), inputs.current_value(QUERY.key)
+    predicted, chosen, row = trace.predictions, second.current_value(PREFIX_LEN.key), inputs.current_value(QUERY.key)
     if continues_text(trace):
         return predicted[-1]
     if chosen is None:
@@ -37,4 +37,4 @@ def shown_prediction(trace: Trace) -> Prediction:
 
 def continues_text(trace: Trace) -> bool:
     """Whether the model continues the text."""
-    return bool(trace.generated or trace.later)
+    return bool(trace.generated or trace.continuation)

@@ -8,13 +8,13 @@ from attention.numbers import norms
 from attention.numbers.norms import NORMS
 from attention.pictures import factors, heatmap
 from attention.pictures.layout import Spec
-from attention.pictures.read_off import reading_json
-from attention.pictures.view import overview
+from attention.pictures.read_off import derived_map_json
+from attention.pictures.view import overview_steps
 
 
 def shows_norms(layer: Layer, cell: Cell, view: str) -> bool:
     """Whether the Lab shows the weights next to the norms of the weighted values."""
-    return view == "norms" and cell.step == WEIGHTS and norms.has(layer)
+    return view == "norms" and cell.step == WEIGHTS and norms.is_available(layer)
 
 
 def lab_maps(trace: Trace, cell: Cell, view: str, colors: str) -> list[Spec]:
@@ -24,10 +24,10 @@ def lab_maps(trace: Trace, cell: Cell, view: str, colors: str) -> list[Spec]:
         AttentionError: the trace does not have the cell, or the colours do not exist.
     """
     layer = trace.layers[cell.layer]
-    overview_steps = overview(tuple(step.name for step in layer.steps))
-    if view == "overview" and cell.step in overview_steps:
-        return [heatmap.heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in overview_steps]
+    steps = overview_steps(tuple(step.name for step in layer.steps))
+    if view == "overview" and cell.step in steps:
+        return [heatmap.heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in steps]
     if shows_norms(layer, cell, view):
         weights = heatmap.heatmap_json(trace, WEIGHTS, cell.layer, cell.head, cell, colors)
-        return [weights, reading_json(trace, NORMS, cell, colors)]
+        return [weights, derived_map_json(trace, NORMS, cell, colors)]
     return factors.factor_maps(trace, cell, colors)

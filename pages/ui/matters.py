@@ -11,9 +11,9 @@ from streamlit.delta_generator import DeltaGenerator
 from attention import AttentionError, Model
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice
-from attention.numbers.mattering import CAVEAT, Matters, Progress, Together
+from attention.numbers.mattering import CAVEAT, AblationSweep, GroupAblation, SweepProgress
 from attention.pictures import mattering as pictures
-from attention.printed import shown
+from attention.printed import format_number
 from attention.sources import mattering
 from pages.ui import show
 from pages.ui.headline import shown_prediction
@@ -45,30 +45,32 @@ class SweepRequest:
     distractor: int | None
     silence: str
 
-    def run(self, unchanged: bool = False) -> Iterator[Progress]:
+    def run(self, unchanged: bool = False) -> Iterator[SweepProgress]:
         """Ablates each head in turn, in the model with its interventions, or `unchanged`."""
-        return mattering.which(self.model, self.position, self.target, self.distractor, self.silence, unchanged)
+        return mattering.ablate_each_head(
+            self.model, self.position, self.target, self.distractor, self.silence, unchanged
+        )
 
-    def run_together(self, heads: tuple[tuple[int, int], ...]) -> Together:
+    def run_together(self, heads: tuple[tuple[int, int], ...]) -> GroupAblation:
         """Ablates several heads at the same time."""
-        return mattering.together(self.model, heads, self.position, self.target, self.distractor, self.silence)
+        return mattering.ablate_group(self.model, heads, self.position, self.target, self.distractor, self.silence)
 
 
-def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> Matters | None:
+def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> AblationSweep | None:
     """The ablation sweep, once the user has requested it; None before, or if the source is not a model."""
     if not isinstance(page.source, Model):
         return None
     st.markdown("### Which heads matter for the prediction?")
     interventions = page.source.interventions
-    labels = plain(", ".join(change.named for change in interventions))
+    labels = plain(", ".join(change.label for change in interventions))
     existing = f" The current interventions stay active ({labels})." if interventions else ""
     st.caption(f"Each head is ablated (silenced) in turn, and the model predicts again.{existing} {CAVEAT}")
     try:
         with st.container(horizontal=True, width=840, vertical_alignment="bottom"):
             request = _request(page, knobs, knobs.value(HOW))
-        seconds = mattering.seconds(request.model)
+        seconds = mattering.estimated_seconds(request.model)
         if interventions:
-            seconds += mattering.seconds(request.model.unchanged)
+            seconds += mattering.estimated_seconds(request.model.without_interventions)
         place = st.empty()
         if session().sweep_request != request:
             n_heads = sum(layer.n_heads for layer in page.trace.layers)
@@ -113,15 +115,15 @@ def _stop() -> None:
     session().sweep_request = None
 
 
-def _finish(place: DeltaGenerator, steps: Iterator[Progress], label: str) -> Matters | None:
+def _finish(place: DeltaGenerator, steps: Iterator[SweepProgress], label: str) -> AblationSweep | None:
     """Runs the sweep to its end with a progress bar and a stop button; other scripts have their turns meanwhile."""
     bar = None
     while True:
         with turns.without_turn():
             progress = next(steps, None)
-        if progress is None or progress.found is not None:
+        if progress is None or progress.result is not None:
             place.empty()
-            return None if progress is None else progress.found
+            return None if progress is None else progress.result
         text = f"{label}: {progress.done} of {progress.total} heads, about {progress.seconds:.0f} s left."
         if bar is None:
             turns.release_exclusive()  # the sweep does not need the trace
@@ -132,7 +134,11 @@ def _finish(place: DeltaGenerator, steps: Iterator[Progress], label: str) -> Mat
 
 
 def _draw(
-    page: Page, request: SweepRequest, sweep: Matters, unchanged: Matters | None, open_head: Callable[[int, int], None]
+    page: Page,
+    request: SweepRequest,
+    sweep: AblationSweep,
+    unchanged: AblationSweep | None,
+    open_head: Callable[[int, int], None],
 ) -> None:
     chosen = (page.cell.layer, page.cell.head)
 
@@ -140,21 +146,21 @@ def _draw(
         if (y, x) in sweep.heads:
             open_head(y, x)
 
-    for head in dict.fromkeys((sweep.sorted()[0], chosen)):
-        st.markdown(plain(f"{sweep.said(*head)} {sweep.others(*head)}"))
-    maps = [pictures.map_json(sweep, chosen)]
-    if sweep.known:
-        maps.append(pictures.map_json(sweep, chosen, direct=True))
+    for head in dict.fromkeys((sweep.by_effect()[0], chosen)):
+        st.markdown(plain(f"{sweep.describe(*head)} {sweep.other_heads_words(*head)}"))
+    maps = [pictures.head_effect_map_json(sweep, chosen)]
+    if sweep.has_direct_effects:
+        maps.append(pictures.head_effect_map_json(sweep, chosen, direct=True))
     show.figures(maps, "heads_matter", click)
-    if sweep.known:
-        st.caption(f"Direct effect: the head's contribution to the logit through W_O and the later norms, which are frozen at their values in this run. Everything else in the model contributes {shown(sweep.remainder)}.")  # fmt: skip
+    if sweep.has_direct_effects:
+        st.caption(f"Direct effect: the head's contribution to the logit through W_O and the later norms, which are frozen at their values in this run. Everything else in the model contributes {format_number(sweep.remainder)}.")  # fmt: skip
     else:
-        st.caption(f"Direct effects are not available: {sweep.unknown}")
-    ablated = tuple(dict.fromkeys(change.silences for change in request.model.interventions if change.silences))
+        st.caption(f"Direct effects are not available: {sweep.no_direct_reason}")
+    ablated = tuple(dict.fromkeys(change.ablated_head for change in request.model.interventions if change.ablated_head))
     if ablated:
         with turns.without_turn():
             joint = request.run_together(ablated)
-        st.markdown(f"**Ablated at the same time.** {plain(joint.said)}")
+        st.markdown(f"**Ablated at the same time.** {plain(joint.description)}")
     if unchanged is not None:
-        show.figures([pictures.scatter_json(unchanged, sweep, chosen)], "heads_step_in")
+        show.figures([pictures.head_effect_scatter_json(unchanged, sweep, chosen)], "heads_step_in")
     show.chart_table(sweep.frame(), "heads-that-matter")

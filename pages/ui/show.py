@@ -14,9 +14,9 @@ import streamlit as st
 from attention import Explanation, Step
 from attention.formula.steps import Parameter
 from attention.numbers import glossary
-from attention.numbers.tables import SPREADSHEET_ROWS
+from attention.numbers.tables import MAX_SPREADSHEET_ROWS
 from attention.pictures.layout import Spec
-from attention.pictures.message import Around, pack
+from attention.pictures.message import Surroundings, pack
 from attention.printed import DIGITS
 from pages.ui import figure
 from pages.ui.exports.links import Link, download_links, small_download
@@ -45,7 +45,7 @@ def figures(
     drawn: Sequence[Spec],
     key: str,
     on_click: Callable[[str, int, int], None] | None = None,
-    around: Around | None = None,
+    around: Surroundings | None = None,
     on_turn: Callable[[dict[str, Any]], None] | None = None,
     files: Callable[[], Sequence[Spec]] | None = None,
     rest: bool = False,
@@ -90,7 +90,7 @@ def figures(
         save_menu(files or (lambda: drawn), key, export)
 
 
-def _reserved_height(drawn: Sequence[Spec], around: Around | None) -> int | Literal["content"]:
+def _reserved_height(drawn: Sequence[Spec], around: Surroundings | None) -> int | Literal["content"]:
     """The height in pixels to reserve for the figures, so that the page below does not jump when they are drawn."""
     if not drawn:
         return "content"
@@ -99,7 +99,7 @@ def _reserved_height(drawn: Sequence[Spec], around: Around | None) -> int | Lite
     return above + max(int(spec["layout"]["height"] or 0) for spec in drawn)
 
 
-def controls(around: Around) -> None:
+def controls(around: Surroundings) -> None:
     """Draws the row of controls without a map, if there are any controls."""
     if around.controls:
         figures([], "controls_alone", around=around, on_turn=inputs.apply_controls)
@@ -140,9 +140,9 @@ def card(entry: Step | Parameter, shape: str) -> None:
     """Draws the glossary card of a step or parameter: names, formula or meaning, axes and kind of number."""
     other_names = "".join(
         f"<dt>{html.escape(library)}</dt><dd><code>{html.escape(name)}</code></dd>"
-        for library, name in glossary.libraries(entry)
+        for library, name in glossary.library_names(entry)
     )
-    if notebook_names := glossary.notebooks(entry):
+    if notebook_names := glossary.notebook_names(entry):
         names = " ".join(
             f"<span><small>{number}:</small> <code>{html.escape(name)}</code></span>" for number, name in notebook_names
         )
@@ -191,9 +191,14 @@ def csv(name: str, key: str) -> None:
 
 def softmax_slider(row: tuple[float, ...], key: str) -> None:
     """Draws a row of numbers and its softmax, with a temperature slider that works in the browser."""
-    from attention.lessons.softmax import COLDEST, HOTTEST  # imports pandas, which is slow and needed only here
+    from attention.lessons.softmax import (  # imports pandas, which is slow and needed only here
+        MAX_TEMPERATURE,
+        MIN_TEMPERATURE,
+    )
 
-    shares_figure.component()(key=key, data={"row": row, "low": COLDEST, "high": HOTTEST}, height="content")
+    shares_figure.component()(
+        key=key, data={"row": row, "low": MIN_TEMPERATURE, "high": MAX_TEMPERATURE}, height="content"
+    )
 
 
 def problem(text: str) -> None:
@@ -232,7 +237,9 @@ def long_table(rows: Callable[[int, int], pd.DataFrame], n_rows: int, name: str)
             return
         frame = rows(0, min(n_rows, LONG_TABLE_ROWS))
         if n_rows > LONG_TABLE_ROWS:
-            more = "all" if n_rows <= SPREADSHEET_ROWS else f"{SPREADSHEET_ROWS:,}, as many as a spreadsheet holds"
+            more = (
+                "all" if n_rows <= MAX_SPREADSHEET_ROWS else f"{MAX_SPREADSHEET_ROWS:,}, as many as a spreadsheet holds"
+            )
             st.caption(f"The first {LONG_TABLE_ROWS:,} of {n_rows:,} numbers; the CSV file has {more}.")
         st.dataframe(frame, hide_index=True, width="stretch", column_config=_digits(frame))
         csv(name, "long_table_csv")

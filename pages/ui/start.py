@@ -17,10 +17,10 @@ from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 from attention import AttentionError, Cell, Layer, Source, Trace, find_step, progress
 from attention.formula.knobs import Knob
 from attention.pictures.line import cell_line
-from attention.pictures.live import live
-from attention.pictures.message import Around
+from attention.pictures.live import live_inputs
+from attention.pictures.message import Surroundings
 from attention.pictures.strip import step_strip
-from attention.sources import Turnable
+from attention.sources import Configurable
 from pages.ui import address, changed, figure, show
 from pages.ui.knobs import acts, controls, inputs, sidebar
 from pages.ui.knobs.session import session
@@ -70,7 +70,7 @@ class Page:
         overview: tuple[str, ...] = (),
         follow: bool = False,
         only: tuple[str, ...] | None = None,
-    ) -> Around:
+    ) -> Surroundings:
         """The parts around the maps.
 
         Args:
@@ -83,10 +83,10 @@ class Page:
         layer, cell = self.layer, self.cell
         # Overrides act within a head: later layers are not computed again.
         scope = "this head only" if line and find_step(cell.step).per_head else "each head by itself"
-        return Around(
-            live=live(layer, cell.head) if follow else None,
+        return Surroundings(
+            live=live_inputs(layer, cell.head) if follow else None,
             controls=controls.control_row(layer, self.trace.layers, cell, only),
-            own=controls.override_line(layer, scope if len(self.trace.layers) > 1 else "", changed.mark(cell)),
+            override=controls.override_line(layer, scope if len(self.trace.layers) > 1 else "", changed.mark(cell)),
             strip=step_strip(layer, cell.step, inputs.current_value("view"), overview) if steps else None,
             line=cell_line(self.trace, cell) if line else None,
             defaults=controls.defaults(),
@@ -100,7 +100,7 @@ class Page:
             AttentionError: the changes need a full run, in which the sidebar adjusts another knob.
         """
         source = self.source
-        if isinstance(source, Turnable):
+        if isinstance(source, Configurable):
             source = replace(source, config=inputs.current_config(source.config))  # type: ignore[type-var]  # it is a dataclass
         trace = trace_of(source)
         cell = inputs.current_cell(trace)
@@ -163,7 +163,7 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
     trace = None if own else _computed(source, notes, about)
     if source is None or (trace is None and not own):
         changed.intervention_bar(source, None, None)
-        show.controls(Around(controls=controls.control_row(None), defaults=controls.defaults()))
+        show.controls(Surroundings(controls=controls.control_row(None), defaults=controls.defaults()))
         _draw_menu(menu, embedded)
         with tools:
             link.mount_without_buttons(title)
@@ -217,8 +217,8 @@ def _about(trace: Trace, place: DeltaGenerator) -> None:
     """Describes the trace in the line under the title."""
     if trace.random:
         place.caption("**Random weights:** this shows the mechanism, not language.", width="content")
-    if trace.about:
-        place.caption(plain(trace.about), width="content")
+    if trace.caption:
+        place.caption(plain(trace.caption), width="content")
 
 
 def _edits_second(more: Sequence[Knob]) -> bool:
@@ -253,7 +253,7 @@ def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Tra
         bars[:] = [bars[0].progress(fraction, text) if bars else place.progress(fraction, text)]
 
     try:
-        with place, spinner, progress.told(on_progress):
+        with place, spinner, progress.report_progress_to(on_progress):
             return trace_of(source) if source else None
     except AttentionError as error:
         notes.error(str(error))

@@ -11,10 +11,10 @@ from attention.formula.knobs import Knob
 from attention.formula.names import WEIGHTS
 from attention.formula.ranges import Choice
 from attention.numbers import aggregates, tables
-from attention.numbers.readings import Reading
+from attention.numbers.readings import DerivedMap
 from attention.pictures.line import cell_line
-from attention.pictures.message import Around
-from attention.pictures.read_off import reading_json
+from attention.pictures.message import Surroundings
+from attention.pictures.read_off import derived_map_json
 from pages.ui import show
 from pages.ui.knobs import inputs
 from pages.ui.knobs.widgets import Knobs
@@ -37,12 +37,12 @@ def together(page: Page, knobs: Knobs) -> None:
     if name == NONE:
         return
     try:
-        derived_map(page, aggregates.find(name), "heads_together")
+        derived_map(page, aggregates.find_aggregate(name), "heads_together")
     except AttentionError as error:
         show.problem(str(error))
 
 
-def derived_map(page: Page, derived: Reading, key: str) -> None:
+def derived_map(page: Page, derived: DerivedMap, key: str) -> None:
     """Draws a derived map of the weights with its definition, the chosen cell, and all of its numbers.
 
     Raises:
@@ -61,15 +61,15 @@ def derived_map(page: Page, derived: Reading, key: str) -> None:
         inputs.choose_cell(replace(cell, row=y, column=x))
 
     explanation = derived.explain(page.trace, cell)
-    around = Around(line=cell_line(page.trace, cell, explanation))
-    figure = reading_json(page.trace, derived, cell, inputs.current_value("colors"))
+    around = Surroundings(line=cell_line(page.trace, cell, explanation))
+    figure = derived_map_json(page.trace, derived, cell, inputs.current_value("colors"))
     picture, words = st.columns([3, 2], vertical_alignment="center")
     with picture:
         show.figures([figure], key, choose, around, inputs.apply_controls)
     with words:
         show.arithmetic(explanation)
     show.table(
-        lambda: tables.read_off(page.trace, derived, layer, cell.head),
+        lambda: tables.derived_frame(page.trace, derived, layer, cell.head),
         weights[1] * weights[2],
         f"{derived.name}.csv",
     )

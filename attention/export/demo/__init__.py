@@ -14,11 +14,11 @@ from pathlib import Path
 
 from attention.errors import AttentionError, ModelError
 from attention.export.demo import bundling
-from attention.export.demo.film import packed_film
-from attention.export.demo.packing import packed
+from attention.export.demo.film import pack_film
+from attention.export.demo.packing import pack_state
 from attention.export.demo.pool import as_script
 from attention.export.demo.states import STATES, State
-from attention.pictures.message import SCRIPTS
+from attention.pictures.message import SCRIPTS_DIR
 
 PLOTLY = "plotly.js"
 _LICENSES = "LICENSES.txt"
@@ -43,7 +43,7 @@ def write(
     packed_states = []
     for state in states:
         try:
-            content = packed_film(state) if state.film else packed(state)
+            content = pack_film(state) if state.film else pack_state(state)
         except ModelError as error:
             tell(f"The demo is written without “{state.title}”: {error}")
             continue
@@ -58,8 +58,8 @@ def write(
         "states": [{"name": state.name, "title": state.title, "sentence": state.sentence} for state in packed_states],
     }
     written["index.html"] = bundling.page(json.dumps(about, ensure_ascii=False))
-    written[PLOTLY] = (SCRIPTS / "vendor" / "plotly-cartesian.min.js").read_bytes()
-    written[_LICENSES] = _MODELS.encode() + (SCRIPTS / "vendor" / "LICENSE").read_bytes()
+    written[PLOTLY] = (SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js").read_bytes()
+    written[_LICENSES] = _MODELS.encode() + (SCRIPTS_DIR / "vendor" / "LICENSE").read_bytes()
     for name, content in written.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)

@@ -8,7 +8,7 @@ from base64 import b64encode
 from pathlib import Path
 
 from attention.errors import AttentionError
-from attention.pictures.message import FRAME, SCRIPTS
+from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 
 _PAGE = Path(__file__).parent / "page"
 _IMPORT = re.compile(
@@ -28,9 +28,9 @@ def page(about: str, start: str = "demo") -> bytes:
     safe = about.replace("<", "\\u003c")
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
-        "FRAME": FRAME,
+        "FRAME": CONTAINERS_HTML,
         "STYLE": (_PAGE / "demo.css").read_text(encoding="utf-8")
-        + (SCRIPTS / "figure.css").read_text(encoding="utf-8"),
+        + (SCRIPTS_DIR / "figure.css").read_text(encoding="utf-8"),
         "ABOUT": safe,
         "SCRIPT": script,
         "HASH": digest,
@@ -66,7 +66,7 @@ def bundle(start: str) -> str:
 
 
 def _module(name: str) -> str:
-    for folder in (_PAGE, SCRIPTS):
+    for folder in (_PAGE, SCRIPTS_DIR):
         if (path := folder / f"{name}.js").exists():
             return path.read_text(encoding="utf-8")
     raise AttentionError(f"The page imports {name}.js, which is neither among its own scripts nor among the figure's.")

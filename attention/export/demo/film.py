@@ -8,21 +8,21 @@ import numpy as np
 
 from attention.errors import AttentionError
 from attention.export.demo.packing import source_and_trace
-from attention.export.demo.pool import Pool
+from attention.export.demo.pool import ArrayPool
 from attention.export.demo.states import State
 from attention.formula.cell import Cell
 from attention.formula.layer import Layer
 from attention.formula.names import MASKED_SCORES, WEIGHTS
 from attention.lessons import training
 from attention.numbers import tables
-from attention.pictures.layout import CHOSEN
+from attention.pictures.layout import CHOSEN_COLOR
 from attention.pictures.message import pack
 from attention.sources.trained import Trained
-from attention.sources.trained_trace import shown
-from attention.training.films import film_of
+from attention.sources.trained_trace import build_trace
+from attention.training.films import get_film
 
 
-def packed_film(state: State) -> bytes:
+def pack_film(state: State) -> bytes:
     """The training of a state's model, frame by frame.
 
     Raises:
@@ -33,12 +33,12 @@ def packed_film(state: State) -> bytes:
         raise AttentionError(
             f"A film shows a trained model; “{state.title}” has source {state.link.get('source')!r}: leave film out."
         )
-    plan, example, pool = source.plan, source.example, Pool()
-    snapshots = film_of(plan).wait()
+    plan, example, pool = source.plan, source.example, ArrayPool()
+    snapshots = get_film(plan).wait()
     frames = []
     for index, snapshot in enumerate(snapshots):
         maps = training.maps(plan, snapshot, example, moves=True)
-        layers = shown(plan, snapshot, example).layers
+        layers = build_trace(plan, snapshot, example).layers
         for figure, layer in zip(maps, layers, strict=True):
             figure["layout"]["meta"]["step"] = _weights_name(layer)
         curves = training.curves({state.title: snapshots[: index + 1]}, plan.steps, snapshot.step)
@@ -46,18 +46,20 @@ def packed_film(state: State) -> bytes:
         frames.append({
             "step": snapshot.step,
             "message": pool.header(pack([*maps, curves])),
-            "answers": [[answer.said, bool(answer.right)] for answer in answers],
+            "answers": [[answer.answer, bool(answer.right)] for answer in answers],
             "numbers": {_weights_name(layer): {name: pool.add(_with_gaps(layer, name)) for name in (MASKED_SCORES, WEIGHTS)} for layer in layers},
         })  # fmt: skip
-    sides = [{"axis": names[0], "tokens": []} for names in tables.names(trace.layers[0], Cell(0, WEIGHTS, 0, 0, 0))]
+    sides = [
+        {"axis": names[0], "tokens": []} for names in tables.cell_names(trace.layers[0], Cell(0, WEIGHTS, 0, 0, 0))
+    ]
     for side, tokens in zip(sides, (example.tokens, example.memory or example.tokens), strict=True):
         side["tokens"] = [*tokens]
     header = {
-        "film": frames, "sides": sides, "link": dict(state.link), "outline": CHOSEN,
+        "film": frames, "sides": sides, "link": dict(state.link), "outline": CHOSEN_COLOR,
         "about": " ".join(example.notes), "layers": [_weights_name(layer) for layer in trace.layers],
         "first": {"at": str(plan.steps), "step": _weights_name(trace.layers[-1]), "q": str(state.q), "k": str(state.k)},
     }  # fmt: skip
-    return pool.packed(header)
+    return pool.pack(header)
 
 
 def _weights_name(layer: Layer) -> str:

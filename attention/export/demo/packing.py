@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from attention.errors import AttentionError
-from attention.export.demo.pool import Pool
+from attention.export.demo.pool import ArrayPool
 from attention.export.demo.states import LIMITS, State
 from attention.formula.cell import Cell
-from attention.formula.config import BRING_THEIR_OWN
+from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.formula.layer import Layer
-from attention.formula.mask_rules import OFFERED
+from attention.formula.mask_rules import KNOB_RULES
 from attention.formula.names import MASKED_SCORES, OUTPUT, SCALED_SCORES, SCORES, WEIGHTS
 from attention.formula.ranges import Choice
 from attention.formula.steps import HEAD_AXES, Step, declared, find_step, is_step
@@ -21,22 +21,22 @@ from attention.formula.trace import Trace
 from attention.numbers import tables
 from attention.numbers.explain import explain
 from attention.pictures.contract import Control
-from attention.pictures.controls import control
+from attention.pictures.controls import describe_control
 from attention.pictures.factors import factor_maps
-from attention.pictures.heatmap import heatmap_json, place_of
-from attention.pictures.layout import CHOSEN, Spec
-from attention.pictures.live import live
-from attention.pictures.message import Around, pack
-from attention.pictures.pooling import MOST_CELLS
+from attention.pictures.heatmap import chosen_position, heatmap_json
+from attention.pictures.layout import CHOSEN_COLOR, Spec
+from attention.pictures.live import live_inputs
+from attention.pictures.message import Surroundings, pack
+from attention.pictures.pooling import MAX_SIDE
 from attention.pictures.strip import step_strip
-from attention.pictures.view import HEAD, VIEWS, overview
+from attention.pictures.view import HEAD, VIEWS, overview_steps
 from attention.sources import Source
-from attention.sources.knobs import CALLED, above
-from attention.sources.link import on_pages, source_of
+from attention.sources.knobs import SOURCE_LABELS, inline_knobs
+from attention.sources.link import page_range, source_of
 
 _EXPLAINED = (SCALED_SCORES, MASKED_SCORES, WEIGHTS, OUTPUT)
 """The steps whose lines the page computes itself (page/explain.js), apart from products; the lines of all others are packed."""
-_MASKS = ("none", *OFFERED)
+_MASKS = ("none", *KNOB_RULES)
 HEADS = "heads"
 """The view with the weights of several heads side by side."""
 
@@ -53,7 +53,7 @@ def source_and_trace(state: State) -> tuple[Source, Trace]:
     return source, source.trace()
 
 
-def packed(state: State) -> bytes:
+def pack_state(state: State) -> bytes:
     """A state with all its views.
 
     Raises:
@@ -64,14 +64,14 @@ def packed(state: State) -> bytes:
 
 class _Packing:
     def __init__(self, state: State) -> None:
-        self.state, self.pool = state, Pool()
+        self.state, self.pool = state, ArrayPool()
         _, self.trace = source_and_trace(state)
         self.layer: Layer = self.trace.layers[state.layer]
         self.heads = state.heads or tuple(range(self.layer.n_heads))
         self.steps = tuple(step for step in self.layer.steps if step.name not in state.skip)
         self.names = tuple(step.name for step in self.steps)
-        self.overview = overview(self.names)
-        self.live = {head: live(self.layer, head) for head in self.heads}
+        self.overview = overview_steps(self.names)
+        self.live = {head: live_inputs(self.layer, head) for head in self.heads}
         self.factors = {step.name: self._factors(step) for step in self.steps if self._multiplied(step)}
         self.explained = tuple(name for name in self.names if name in (*_EXPLAINED, *self.factors))
         self._check()
@@ -108,7 +108,7 @@ class _Packing:
         formula = {
             "divisor": layer.divisor,
             "temperature": layer.temperature,
-            "share": layer.formula.share if layer.formula else "",
+            "share": layer.formula.normalizer if layer.formula else "",
         }
         before = (
             [name for _, name in layer.factors(find_step(MASKED_SCORES)) if is_step(name)]
@@ -121,13 +121,13 @@ class _Packing:
             "lines": {step.name: self._lines(step) for step in self.steps if step.name not in self.explained},
             "numbers": numbers, "factors": self.factors, "formula": formula,
             "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": (before or [""])[0],
-            "whose": _whose(state), "link": dict(state.link), "about": self._about_trace(), "outline": CHOSEN,
+            "whose": _whose(state), "link": dict(state.link), "about": self._about_trace(), "outline": CHOSEN_COLOR,
             "first": {
                 "view": state.view, "step": state.step, "layer": str(state.layer), "head": str(state.head),
                 "q": str(state.q), "k": str(state.k),
             },
         }  # fmt: skip
-        return self.pool.packed(header)
+        return self.pool.pack(header)
 
     def _factors(self, step: Step) -> list[str]:
         return [name for _, name in self.layer.factors(step)]
@@ -141,19 +141,19 @@ class _Packing:
         return (
             is_plain
             and is_dot
-            and step.name not in layer.told
-            and max(max(layer.shape(name)[-2:]) for name in names) <= MOST_CELLS
+            and step.name not in layer.provenance
+            and max(max(layer.shape(name)[-2:]) for name in names) <= MAX_SIDE
         )
 
     def _about_trace(self) -> str:
         sentences = ["Random weights: this shows the mechanism, not language."] if self.trace.random else []
-        return " ".join([*sentences, *([self.trace.about] if self.trace.about else []), *self.trace.notes])
+        return " ".join([*sentences, *([self.trace.caption] if self.trace.caption else []), *self.trace.notes])
 
     def _about(self, step: Step) -> dict[str, Any]:
         """What the page needs to write the line of a cell: the size of the step, and the names of its rows and columns."""
         rows, columns = self.layer.shape(step.name)[-2:]
-        row_names = [tables.names(self.layer, Cell(0, step.name, 0, i, 0))[0] for i in range(rows)]
-        column_names = [tables.names(self.layer, Cell(0, step.name, 0, 0, i))[1] for i in range(columns)]
+        row_names = [tables.cell_names(self.layer, Cell(0, step.name, 0, i, 0))[0] for i in range(rows)]
+        column_names = [tables.cell_names(self.layer, Cell(0, step.name, 0, 0, i))[1] for i in range(columns)]
         sides = [{"axis": names[0][0], "tokens": [token for _, token in names]} for names in (row_names, column_names)]
         return {"rows": rows, "columns": columns, "per_head": step.per_head, "sides": sides}
 
@@ -189,7 +189,7 @@ class _Packing:
                 else [(step, head) for step in self.overview]
             )
             figures = [heatmap_json(self.trace, step, cell.layer, map_head, cell) for step, map_head in drawn]
-            marked = [place_of(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in drawn]
+            marked = [chosen_position(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in drawn]
             if view == HEADS:
                 _name_heads(figures, self.heads)
         for figure in figures:
@@ -197,14 +197,14 @@ class _Packing:
         strip = [
             tab for tab in step_strip(layer, name, view, self.overview) if tab["name"] in ("overview", *self.names)
         ]
-        around = Around(live=self.live[head], controls=self._controls(head, view), strip=strip)
+        around = Surroundings(live=self.live[head], controls=self._controls(head, view), strip=strip)
         return {"message": self.pool.header(pack(figures, around)), "marked": marked}
 
     def _controls(self, head: int, view: str) -> list[Control]:
         """The available controls: the settings that the page follows, and the packed heads."""
         state, layer = self.state, self.layer
-        known = {knob.key: knob for knob in above(state.link.get("source", "typed text"))}
-        offered = [(known[key], on_pages(known[key], LIMITS)) for key in state.knobs]
+        known = {knob.key: knob for knob in inline_knobs(state.link.get("source", "typed text"))}
+        offered = [(known[key], page_range(known[key], LIMITS)) for key in state.knobs]
         offered = [(knob, Choice(_MASKS) if knob.key == "mask" else allowed) for knob, allowed in offered]
         values = {
             knob.key: knob.read(state.link[knob.key], allowed, knob.default)[0]
@@ -215,7 +215,7 @@ class _Packing:
         if len(self.heads) > 1 and view != HEADS:
             offered.append((HEAD, Choice(self.heads)))
             values["head"] = head
-        return [control(knob, allowed, values[knob.key], layer) for knob, allowed in offered]
+        return [describe_control(knob, allowed, values[knob.key], layer) for knob, allowed in offered]
 
 
 def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
@@ -229,7 +229,7 @@ def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
 def _whose(state: State) -> str:
     """What fixes the formula, in a word; empty if the controls do."""
     source = state.link.get("source", "typed text")
-    return CALLED.get(source, source) if source in BRING_THEIR_OWN else ""
+    return SOURCE_LABELS.get(source, source) if source in SOURCES_WITH_FORMULA else ""
 
 
 def _line(trace: Trace, cell: Cell) -> list[Any]:

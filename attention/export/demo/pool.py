@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Pool:
+class ArrayPool:
     """The arrays of a state, each stored once, however many messages refer to it."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Pool:
             self.raw += raw + b"\0" * (-len(raw) % 8)
         return {"array": {"dtype": dtype, "at": self._known[key], "shape": list(shape)}}
 
-    def packed(self, header: Any) -> bytes:
+    def pack(self, header: Any) -> bytes:
         """A header and the arrays, in the layout of `message.pack`."""
         text = json.dumps(header, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
         text += b" " * (-(4 + len(text)) % 8)

@@ -48,10 +48,10 @@ def picture(figures: go.Figure | Sequence[go.Figure], kind: str, width: float = 
     with _LOCK:
         import matplotlib as mpl
 
-        from attention.export.paper.layout import laid_out
+        from attention.export.paper.layout import lay_out
         from attention.export.paper.page import SETTINGS
 
         with mpl.rc_context(SETTINGS):
-            page = laid_out(figures, width, kind, title)
+            page = lay_out(figures, width, kind, title)
             names = " · ".join(plain(figure.layout.title.text) for figure in figures)
-            return page.saved(names, " ".join((figure.layout.meta or {}).get("alt", "") for figure in figures))
+            return page.render(names, " ".join((figure.layout.meta or {}).get("alt", "") for figure in figures))

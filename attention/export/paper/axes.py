@@ -95,7 +95,7 @@ def read(figure: go.Figure, letter: str) -> Axis:
     return axis
 
 
-def across(page: Page, axis: Axis, length: float) -> Labels:
+def labels_below(page: Page, axis: Axis, length: float) -> Labels:
     """The labels under a plot of this width: horizontal if they fit, otherwise upright."""
     ticks = sorted(axis.ticks, key=lambda tick: tick.at)
     positions = [tick.at * length for tick in ticks]
@@ -107,7 +107,7 @@ def across(page: Page, axis: Axis, length: float) -> Labels:
     return _apart(page, ticks, axis.size, length, True)
 
 
-def down(page: Page, axis: Axis, length: float) -> Labels:
+def labels_beside(page: Page, axis: Axis, length: float) -> Labels:
     """The labels beside a plot of this height."""
     return _apart(page, sorted(axis.ticks, key=lambda tick: 1 - tick.at), axis.size, length, False)
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.export.paper.markup import color
-from attention.pictures.pooling import pooled
+from attention.pictures.pooling import pool_blocks
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
     from numpy.typing import NDArray
 
-MOST_CELLS = 256  # along one side of a matrix
-MOST_IN_ALL = 4 * MOST_CELLS**2  # in one picture: a PDF reader still opens this many at once
+MAX_CELLS_PER_SIDE = 256  # along one side of a matrix
+MAX_CELLS = 4 * MAX_CELLS_PER_SIDE**2  # in one picture: a PDF reader still opens this many at once
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Cells:
     number_size: float
 
 
-def visible(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
+def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
     """The cells of each heatmap that no later heatmap covers, and the number of rows and columns per drawn cell.
 
     A matrix of more than `MOST_CELLS` rows or columns is drawn as block maxima. A block is a gap, or covered, only
@@ -47,7 +47,7 @@ def visible(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
         return [], (1, 1)
     layers = [np.asarray(trace.z, dtype=np.float64) for trace in maps]
     panels = _panels(figure, layers[0].shape)
-    down, across = block(max(p[2] for p in panels), max(p[3] for p in panels), len(panels))
+    down, across = block_size(max(p[2] for p in panels), max(p[3] for p in panels), len(panels))
     boxes: list[list[NDArray[np.float64]]] = [[] for _ in maps]
     numbers: list[list[NDArray[np.float64]]] = [[] for _ in maps]
     for x, y, rows, columns in panels:
@@ -57,9 +57,9 @@ def visible(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
         uncovered = np.ones((len(lower) - 1, len(right) - 1), dtype=bool)
         for i in reversed(range(len(maps))):
             matrix = layers[i][region]
-            block_maxima = pooled(matrix, down, across)
+            block_maxima = pool_blocks(matrix, down, across)
             is_visible = uncovered & (
-                np.isfinite(block_maxima) if i == 0 else ~pooled(~np.isfinite(matrix), down, across)
+                np.isfinite(block_maxima) if i == 0 else ~pool_blocks(~np.isfinite(matrix), down, across)
             )
             uncovered &= ~is_visible
             row, column = np.nonzero(is_visible)
@@ -72,10 +72,10 @@ def visible(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
     return cells, (down, across)
 
 
-def block(rows: int, columns: int, panels: int) -> tuple[int, int]:
+def block_size(rows: int, columns: int, panels: int) -> tuple[int, int]:
     """The number of rows and columns per drawn cell that keeps the picture within its limits."""
-    down, across = -(-rows // MOST_CELLS), -(-columns // MOST_CELLS)
-    excess = math.sqrt(panels * -(-rows // down) * -(-columns // across) / MOST_IN_ALL)
+    down, across = -(-rows // MAX_CELLS_PER_SIDE), -(-columns // MAX_CELLS_PER_SIDE)
+    excess = math.sqrt(panels * -(-rows // down) * -(-columns // across) / MAX_CELLS)
     if excess > 1:
         down, across = min(rows, math.ceil(down * excess)), min(columns, math.ceil(across * excess))
     return down, across
@@ -90,7 +90,7 @@ def colors_of(numbers: NDArray[np.float64], scale: Any, low: float, high: float)
     return np.array([f"#{r:02x}{g:02x}{b:02x}" for r, g, b in mixed.reshape(-1, 3)], dtype="<U7")
 
 
-def ink_on(background: str) -> str:
+def text_color_on(background: str) -> str:
     """White or near-black, whichever has more contrast with the background."""
     return max("#ffffff", "#111111", key=lambda ink: contrast(ink, background))
 

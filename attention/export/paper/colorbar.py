@@ -21,14 +21,14 @@ _SLICES = 128
 
 
 @dataclass(frozen=True)
-class Bar:
+class ColorBar:
     """A colour bar: Plotly's settings, the colour scale, its range, and the words beside it."""
 
     settings: Any
     scale: Any
     low: float
     high: float
-    words: str
+    caption: str
 
     @property
     def below(self) -> bool:
@@ -41,19 +41,19 @@ class Bar:
         return float((self.settings.thickness or 8) + LINE * (self.settings.tickfont.size or 10) + 4)
 
 
-def read(figure: go.Figure) -> Bar | None:
+def read(figure: go.Figure) -> ColorBar | None:
     """The colour bar of a figure, taken from its heatmap or from the trace that carries it."""
     words = next((note.text for note in figure.layout.annotations if note.name == "colors"), "")
     for trace in figure.data:
         if trace.type == "heatmap" and trace.showscale is not False:
-            return Bar(trace.colorbar, trace.colorscale, trace.zmin, trace.zmax, words)
+            return ColorBar(trace.colorbar, trace.colorscale, trace.zmin, trace.zmax, words)
         if trace.type == "scatter" and trace.marker.showscale:
             marker = trace.marker
-            return Bar(marker.colorbar, marker.colorscale, marker.cmin, marker.cmax, words)
+            return ColorBar(marker.colorbar, marker.colorscale, marker.cmin, marker.cmax, words)
     return None
 
 
-def draw(page: Page, bar: Bar, area: Area, top: float) -> None:
+def draw(page: Page, bar: ColorBar, area: Area, top: float) -> None:
     """Draws a horizontal colour bar at the right end of the plot, with its upper edge at `top` and its numbers below."""
     settings = bar.settings
     size = settings.tickfont.size or 10
@@ -67,10 +67,10 @@ def draw(page: Page, bar: Bar, area: Area, top: float) -> None:
     left = area.right - length
     edges = np.linspace(left, area.right, _SLICES + 1)
     thickness = settings.thickness or 8
-    if bar.words:
+    if bar.caption:
         room = max(1.0, left - size / 2)
-        fitted = min(size, size * room / page.width_of(bar.words, size))
-        page.write(left - fitted / 2, top + thickness, bar.words, fitted, "right")
+        fitted = min(size, size * room / page.width_of(bar.caption, size))
+        page.write(left - fitted / 2, top + thickness, bar.caption, fitted, "right")
     rows = [np.full(_SLICES, top), edges[1:], np.full(_SLICES, top + thickness)]
     middles = (np.arange(_SLICES) + 0.5) / _SLICES * (bar.high - bar.low) + bar.low
     colors = colors_of(middles, bar.scale, bar.low, bar.high)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attention.errors import PictureError
 from attention.export.paper import axes, colorbar, marks, markup, notes
-from attention.export.paper.cells import Cells, visible
+from attention.export.paper.cells import Cells, visible_cells
 from attention.export.paper.notes import MIDDLE, Area
 from attention.export.paper.page import Page
 from attention.export.paper.screen import ratio
@@ -23,7 +23,7 @@ _DRAWN = ("heatmap", "scatter", "bar")
 _POOLED = re.compile(r"each cell the largest of \d+ × \d+")
 
 
-def laid_out(figures: Sequence[go.Figure], width: float, kind: str, title: bool) -> Page:
+def lay_out(figures: Sequence[go.Figure], width: float, kind: str, title: bool) -> Page:
     """The page with the figures side by side, `width` centimetres wide in total.
 
     Raises:
@@ -36,7 +36,7 @@ def laid_out(figures: Sequence[go.Figure], width: float, kind: str, title: bool)
     page = Page(width, kind, len(figures))
     plans = [_planned(part, figure, title) for part, figure in zip(page.parts, figures, strict=True)]
     # All plots begin and end at the same height, so that the row of a query runs straight across them.
-    top, high = max(plan.top for plan in plans), max(plan.high for plan in plans)
+    top, high = max(plan.top for plan in plans), max(plan.height for plan in plans)
     page.height = max(_draw(plan, top, high) for plan in plans)
     return page
 
@@ -53,18 +53,18 @@ class _Plan:
     notes: list[notes.Note]
     rows: axes.Labels
     columns: axes.Labels
-    bar: colorbar.Bar | None
+    bar: colorbar.ColorBar | None
     bar_top: float
     left: float
     top: float
-    wide: float
-    high: float
+    width: float
+    height: float
 
 
 def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
     """Writes the heading of a figure and measures everything else."""
     x, y = axes.read(figure, "x"), axes.read(figure, "y")
-    cells, block = visible(figure)
+    cells, block = visible_cells(figure)
     annotations = notes.read(figure, x, y)
     bar = colorbar.read(figure)
     bar_above = None if bar is None or bar.below else bar
@@ -76,7 +76,7 @@ def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
 
     top, bar_top = _write_head(page, figure, _pooling_words(figure, block), title, bar_above)
     trial_area = Area(left, 0, wide, high)
-    annotations = notes.fitted(page, annotations, trial_area, free * high)
+    annotations = notes.fit_notes(page, annotations, trial_area, free * high)
     top += max([0.0, *(-note.box(page, trial_area)[1] for note in annotations)])
     if x.opposite:
         top += columns.reach + _GAP + x.standoff + (axes.LINE * x.title_size if x.title else 0)
@@ -88,7 +88,7 @@ def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
 def _draw(plan: _Plan, top: float, high: float) -> float:
     """Draws a figure whose plot begins at `top` with the height `high`; returns the lower end of the figure."""
     page, figure, bar = plan.page, plan.figure, plan.bar
-    area = Area(plan.left, top, plan.wide, high)
+    area = Area(plan.left, top, plan.width, high)
     _draw_inside(page, figure, plan.cells, plan.x, plan.y, area)
     for note in plan.notes:
         notes.write(page, note, area)
@@ -111,9 +111,9 @@ def _fitted_across(
     """
     label_room = (_GAP + axes.LINE * y.title_size) * bool(y.title) + _GAP + y.standoff
     least_width = (
-        page.width - _EDGE - label_room - axes.down(page, y, 1e6).reach - _right(page, annotations, page.width)
+        page.width - _EDGE - label_room - axes.labels_beside(page, y, 1e6).reach - _right(page, annotations, page.width)
     )
-    rows, columns = axes.down(page, y, least_width * high), axes.across(page, x, least_width)
+    rows, columns = axes.labels_beside(page, y, least_width * high), axes.labels_below(page, x, least_width)
     left_overhang, right_overhang = _overhang(page, columns, least_width)
     left = max(_EDGE + label_room + rows.reach, left_overhang)
     right = max(_right(page, annotations, least_width), right_overhang)
@@ -139,7 +139,7 @@ def _pooling_words(figure: go.Figure, block: tuple[int, int]) -> str:
 
 
 def _write_head(
-    page: Page, figure: go.Figure, pooled: str, title: bool, bar: colorbar.Bar | None
+    page: Page, figure: go.Figure, pooled: str, title: bool, bar: colorbar.ColorBar | None
 ) -> tuple[float, float]:
     """Writes the title and subtitle, or at least the note on pooling; returns where the plot may begin, and the top of the bar."""
     top = float(_EDGE)
@@ -158,7 +158,7 @@ def _write_head(
 
 def _write_wrapped(page: Page, text: str, size: float, top: float) -> float:
     room = page.width - 2 * _EDGE
-    for line in notes.wrapped(page, text, size, room):
+    for line in notes.wrap(page, text, size, room):
         fitted = size * min(1, room / notes.width_of(page, line, size))  # a single word may be wider than the page
         top += axes.LINE * size
         notes.write_line(page, _EDGE, top - (axes.LINE / 2 - MIDDLE) * size, line, fitted)

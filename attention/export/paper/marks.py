@@ -9,7 +9,7 @@ import numpy as np
 
 from attention.export.paper import markup
 from attention.export.paper.axes import LINE, Axis
-from attention.export.paper.cells import Cells, ink_on
+from attention.export.paper.cells import Cells, text_color_on
 from attention.export.paper.notes import MIDDLE, Area
 from attention.export.paper.page import INK
 
@@ -115,7 +115,7 @@ def _write_numbers(page: Page, cells: Cells, boxes: Any) -> None:
         return
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     for text, (x, y), color in zip(texts, middles, cells.colors, strict=True):
-        page.write(x, y + MIDDLE * size, text, size, "center", color=ink_on(str(color)))
+        page.write(x, y + MIDDLE * size, text, size, "center", color=text_color_on(str(color)))
 
 
 def _format(number: float, pattern: str) -> str:

@@ -91,7 +91,7 @@ def read(figure: go.Figure, x: Axis, y: Axis) -> list[Note]:
     ]
 
 
-def fitted(page: Page, notes: list[Note], area: Area, room: float) -> list[Note]:
+def fit_notes(page: Page, notes: list[Note], area: Area, room: float) -> list[Note]:
     """The notes at the largest size at which none overlaps another or is higher than `room`."""
     scale = min([1.0, *(room / (LINE * note.size * len(note.lines)) for note in notes)])
     while True:
@@ -139,7 +139,7 @@ def width_of(page: Page, line: list[markup.Run], size: float) -> float:
     return sum(page.width_of(run.text, size, run.bold) for run in line)
 
 
-def wrapped(page: Page, text: str, size: float, room: float) -> list[list[markup.Run]]:
+def wrap(page: Page, text: str, size: float, room: float) -> list[list[markup.Run]]:
     """A text in as few lines as fit into `room`, of similar length, broken at " · " where possible."""
     lines = _break_lines(page, text, size, room)
     while len(lines) > 1 and len(narrower := _break_lines(page, text, size, room := 0.97 * room)) == len(lines):

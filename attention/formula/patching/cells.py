@@ -7,19 +7,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from attention.formula.by_hand import ByHand, SetCell
+from attention.formula.by_hand import HeadEdits, SetCell
 from attention.formula.names import MASKED_SCORES, SCORES, WEIGHTS
-from attention.formula.patching.kind import NUMBER, Change, Checks, Extent, Kind, counts, number
-from attention.formula.ranges import Real, Whole
-from attention.printed import Arithmetic, Printed, product, total
+from attention.formula.patching.kind import (
+    NUMBER_PATTERN,
+    Checks,
+    InterventionFields,
+    InterventionKind,
+    LayerSize,
+    check_index,
+    format_number,
+)
+from attention.formula.ranges import Integer, Real
+from attention.printed import Arithmetic, Printed, product, sum_of
 
 if TYPE_CHECKING:
     from attention.formula.axes import Scores
     from attention.formula.formula import Formula
-    from attention.formula.steps.step import Steps, StepWork
+    from attention.formula.steps.step import LayerView, StepContext
     from attention.formula.work import E_co
 
-_POSITION = Whole(0, 10**6)
+_POSITION = Integer(0, 10**6)
 _SETTABLE = {MASKED_SCORES: (SCORES, "before the softmax"), WEIGHTS: (WEIGHTS, "after the softmax")}
 """For each map with editable cells: the step of a `SetCell`, and the place in words."""
 
@@ -31,7 +39,7 @@ def _are_cells(value: object) -> bool:
 
 def _is_cell(step: object, query: object, key: object, value: object, rescaled: object = False) -> bool:
     allowed = Real(0, 1) if step == WEIGHTS else Real(-1e30, 1e30)
-    fits = _POSITION.takes(query) and _POSITION.takes(key) and allowed.takes(value) and isinstance(rescaled, bool)
+    fits = _POSITION.accepts(query) and _POSITION.accepts(key) and allowed.accepts(value) and isinstance(rescaled, bool)
     return step in (SCORES, WEIGHTS) and fits
 
 
@@ -41,27 +49,27 @@ _CHECKS: Checks = {
 
 
 @dataclass(frozen=True)
-class Cells(Kind):
+class CellEdits(InterventionKind):
     """Sets a score before the normalizer, or a weight after it."""
 
     name: str = "Set a cell"
     term: str = "attention knockout"
     fields: tuple[str, ...] = ("cells",)
-    pattern: str = rf"([sw])(\d{{1,6}}),(\d{{1,6}})=({NUMBER})(r?)"
+    pattern: str = rf"([sw])(\d{{1,6}}),(\d{{1,6}})=({NUMBER_PATTERN})(r?)"
     examples: tuple[str, ...] = ("s2,1=2", "s1,0=-3", "w3,0=0.75r", "w2,1=0.25")
     checks: Checks = field(default_factory=lambda: _CHECKS, compare=False)
 
-    def read(self, match: re.Match[str]) -> dict[str, Any]:
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
         """The cell."""
         step = SCORES if match[1] == "s" else WEIGHTS
         return {"cells": (SetCell(step, int(match[2]), int(match[3]), float(match[4]), bool(match[5])),)}
 
-    def write(self, change: Change) -> str:
+    def format(self, change: InterventionFields) -> str:
         """The code, such as w3,0=0.75r."""
         (cell,) = change.cells
-        return f"{cell.step[0]}{cell.query},{cell.key}={number(cell.value)}{'r' * cell.rescaled}"
+        return f"{cell.step[0]}{cell.query},{cell.key}={format_number(cell.value)}{'r' * cell.rescaled}"
 
-    def words(self, change: Change) -> str:
+    def words(self, change: InterventionFields) -> str:
         """The cell and its new value in words."""
         (cell,) = change.cells
         cell_words = f"of query {cell.query} for key {cell.key} set to {cell.value:g}"
@@ -70,18 +78,20 @@ class Cells(Kind):
         rest = "the rest of its row is" if cell.rescaled else "its row is not"
         return f"the weight {cell_words}, after the softmax; {rest} rescaled"
 
-    def check(self, change: Change, layer: Extent) -> None:
+    def check(self, change: InterventionFields, layer: LayerSize) -> None:
         """Raise ConfigError if the layer does not have these queries and keys."""
         for cell in change.cells:
-            counts(f"queries of {layer.name}", cell.query, layer.queries)
-            counts(f"keys of {layer.name}", cell.key, layer.keys)
+            check_index(f"queries of {layer.name}", cell.query, layer.n_queries)
+            check_index(f"keys of {layer.name}", cell.key, layer.n_keys)
 
-    def turn(self, formula: Formula, change: Change) -> Formula:
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
         """The formula with these cells after the existing ones."""
-        return replace(formula, by_hand=replace(formula.by_hand, cells=(*formula.by_hand.cells, *change.cells)))
+        return replace(
+            formula, head_edits=replace(formula.head_edits, cells=(*formula.head_edits.cells, *change.cells))
+        )
 
     def compute(
-        self, edits: ByHand, layer: Steps, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
+        self, edits: HeadEdits, layer: LayerView, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
     ) -> Scores:
         """The block with its cells set; the rest of a row is rescaled if one of its cells asks for it."""
         block, first = make(), rows.start or 0
@@ -101,17 +111,19 @@ class Cells(Kind):
                 row[..., cell.key] = cell.value
         return block
 
-    def explain(self, work: StepWork[E_co]) -> E_co | None:
+    def explain(self, work: StepContext[E_co]) -> E_co | None:
         """The explanation of a set cell, or of a rescaled weight in its row."""
-        cells = [cell for cell in _cells_of(work.formula.by_hand, work.cell.step) if cell.query == work.cell.row]
+        cells = [cell for cell in _cells_of(work.formula.head_edits, work.cell.step) if cell.query == work.cell.row]
         values = {cell.key: cell.value for cell in cells}
         if work.cell.column in values:
-            return work.stated(values[work.cell.column], f"Set by hand, {_SETTABLE[work.cell.step][1]}.", "set by hand")
+            return work.from_claim(
+                values[work.cell.column], f"Set by hand, {_SETTABLE[work.cell.step][1]}.", "set by hand"
+            )
         if work.cell.step == WEIGHTS and any(cell.rescaled for cell in cells):
             return _explain_rescaled(work, values)
         return None
 
-    def python(self, edits: ByHand, step: str, lines: list[str]) -> list[str]:
+    def python(self, edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
         """Lines that set the cells."""
         edited = _cells_of(edits, step)
         lines = [*lines, f"{step} = {step}.clone()"] if edited else lines
@@ -128,24 +140,24 @@ class Cells(Kind):
         return lines
 
 
-def _cells_of(edits: ByHand, step: str) -> list[SetCell]:
+def _cells_of(edits: HeadEdits, step: str) -> list[SetCell]:
     """The edited cells of a step."""
     return [cell for cell in edits.cells if step in _SETTABLE and cell.step == _SETTABLE[step][0]]
 
 
-def _explain_rescaled(work: StepWork[E_co], values: dict[int, float]) -> E_co:
+def _explain_rescaled(work: StepContext[E_co], values: dict[int, float]) -> E_co:
     """The explanation of a rescaled weight: the weight before the edit, times the factor of the rest of its row."""
-    row, column, edits = work.cell.row, work.cell.column, work.formula.by_hand
+    row, column, edits = work.cell.row, work.cell.column, work.formula.head_edits
     score_cells = tuple(cell for cell in edits.cells if cell.step != WEIGHTS)
-    before = work.layer.remade(replace(work.formula, by_hand=replace(edits, cells=score_cells)))
+    before = work.layer.with_formula(replace(work.formula, head_edits=replace(edits, cells=score_cells)))
     head = slice(work.cell.head, work.cell.head + 1)
-    weights = before.part(WEIGHTS, heads=head, rows=slice(row, row + 1))[0][0, 0].double()
+    weights = before.blocks(WEIGHTS, heads=head, rows=slice(row, row + 1))[0][0, 0].double()
     other_sum = sum(float(weight) for key, weight in enumerate(weights) if key not in values)
     factors = float(weights[column]), max(0.0, float(weights.sum()) - sum(values.values())) / max(other_sum, 1e-30)
 
     def line(digits: int) -> Printed:
-        return total([product(*factors, digits)])
+        return sum_of([product(*factors, digits)])
 
     words = "Another weight of this row was set by hand: the computed weight, times the factor that rescales the rest of the row."
     came_from = (work.cell_of(MASKED_SCORES, row, column),)
-    return work.made(Arithmetic("", [line], [line], words, [factors[0] * factors[1]]), came_from)
+    return work.from_arithmetic(Arithmetic("", [line], [line], words, [factors[0] * factors[1]]), came_from)

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.formula.axes import Scores
-    from attention.formula.by_hand import ByHand, SetCell
+    from attention.formula.by_hand import HeadEdits, SetCell
     from attention.formula.formula import Formula
-    from attention.formula.steps.step import Steps, StepWork
+    from attention.formula.steps.step import LayerView, StepContext
     from attention.formula.work import E_co
 
-NUMBER = r"-?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|inf)"
+NUMBER_PATTERN = r"-?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|inf)"
 Checks = Mapping[str, tuple[Callable[[Any], bool], str]]
 """For each field a function that checks a value, and the expected values in words."""
 
 
 @dataclass(frozen=True)
-class Change:
+class InterventionFields:
     """An intervention and the heads that it applies to: the fields of an `attention.formula.intervention.Intervention`.
 
     Attributes:
@@ -44,7 +44,7 @@ class Change:
 
     layer: int | None = None
     head: int | None = None
-    silence: str = ""
+    ablate: str = ""
     strength: float = 1.0
     temperature: float | None = None
     scaled: bool | None = None
@@ -53,20 +53,20 @@ class Change:
     prefix: int = 1
     hidden: str = ""
     cells: tuple[SetCell, ...] = ()
-    take: str = ""
+    patch: str = ""
 
 
-class Extent(NamedTuple):
+class LayerSize(NamedTuple):
     """The name of a layer and its numbers of heads, queries and keys."""
 
     name: str
     n_heads: int
-    queries: int
-    keys: int
+    n_queries: int
+    n_keys: int
 
 
 @dataclass(frozen=True)
-class Kind:
+class InterventionKind:
     """One kind of intervention.
 
     A kind that changes the formula (temperature, mask) defines only `turn`: numbers, explanation and program follow from the formula.
@@ -89,66 +89,66 @@ class Kind:
     examples: tuple[str, ...] = ()
     checks: Checks = field(default_factory=dict, compare=False)
 
-    def read(self, match: re.Match[str]) -> dict[str, Any]:
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
         """The fields from a match of the pattern; raises ValueError if they are not valid."""
         raise NotImplementedError(f"{self.name} has no read: define how its code is parsed.")
 
-    def write(self, change: Change) -> str:
+    def format(self, change: InterventionFields) -> str:
         """The code in links."""
         raise NotImplementedError(f"{self.name} has no write: define its code.")
 
-    def words(self, change: Change) -> str:
+    def words(self, change: InterventionFields) -> str:
         """The effect in plain words, with the term of the field in brackets."""
         raise NotImplementedError(f"{self.name} has no words: describe its effect.")
 
-    def turn(self, formula: Formula, change: Change) -> Formula:
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
         """The formula of a head with the intervention."""
         raise NotImplementedError(f"{self.name} has no turn: define how it changes the formula of a head.")
 
-    def unfreezes(self, change: Change) -> bool:
+    def changes_weights(self, change: InterventionFields) -> bool:
         """Whether it changes the weights, which are then not frozen in a later layer."""
         return False
 
-    def reaches_group(self, change: Change) -> bool:
+    def affects_kv_group(self, change: InterventionFields) -> bool:
         """Whether it affects all heads that share keys and values."""
         return False
 
-    def on_output(self, change: Change) -> bool:
+    def only_output(self, change: InterventionFields) -> bool:
         """Whether it changes only head outputs, so that the layer needs no formula."""
         return False
 
-    def check(self, change: Change, layer: Extent) -> None:
+    def check(self, change: InterventionFields, layer: LayerSize) -> None:
         """Raise ConfigError if the layer does not have the changed cells."""
 
     def compute(
-        self, edits: ByHand, layer: Steps, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
+        self, edits: HeadEdits, layer: LayerView, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
     ) -> Scores:
         """A block of a map with the intervention; `make` computes the block without it."""
         return make()
 
-    def output(self, edits: ByHand, z: Tensor, other: Tensor | None) -> Tensor:
+    def output(self, edits: HeadEdits, z: Tensor, other: Tensor | None) -> Tensor:
         """The patched output [query_pos d_v] of a head; `other` is its output in another run."""
         return z
 
-    def explain(self, work: StepWork[E_co]) -> E_co | None:
+    def explain(self, work: StepContext[E_co]) -> E_co | None:
         """The explanation of a number that the intervention changed; None for other numbers."""
         return None
 
-    def python(self, edits: ByHand, step: str, lines: list[str]) -> list[str]:
+    def python(self, edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
         """Lines that compute a map with the intervention; `lines` compute it without."""
         return lines
 
-    def output_python(self, edits: ByHand, z: str) -> str:
+    def output_python(self, edits: HeadEdits, z: str) -> str:
         """An expression of plain torch for the patched output, from the expression `z` of the output."""
         return z
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """A number as in links, without a trailing .0."""
     return repr(float(value)).removesuffix(".0")
 
 
-def counts(noun: str, index: int | None, size: int) -> None:
+def check_index(noun: str, index: int | None, size: int) -> None:
     """Raise ConfigError if the index is not below the size; `noun` is the plural for the message."""
     if index is not None and index >= size:
         raise ConfigError(f"{noun} count from 0 to {size - 1}; got {index}: choose one of these.")

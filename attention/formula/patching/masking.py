@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from attention.formula.mask import Mask
 from attention.formula.mask_rules import RULES
-from attention.formula.patching.kind import Change, Checks, Extent, Kind
-from attention.formula.ranges import Whole
+from attention.formula.patching.kind import Checks, InterventionFields, InterventionKind, LayerSize
+from attention.formula.ranges import Integer
 
 if TYPE_CHECKING:
     from attention.formula.formula import Formula
@@ -18,13 +18,13 @@ MASKS = ("none", *RULES, "custom")
 _SIZES = {kind: rule.size for kind, rule in RULES.items() if rule.size} | {"custom": "hidden"}
 _CHECKS: Checks = {
     "mask": (lambda value: value in ("", *MASKS), f"one of {', '.join(MASKS)}, or empty"),
-    **dict.fromkeys(("window", "prefix"), (Whole(0, 10**6).takes, "a whole number from 0 on")),
+    **dict.fromkeys(("window", "prefix"), (Integer(0, 10**6).accepts, "a whole number from 0 on")),
     "hidden": (lambda value: isinstance(value, str), "a text that encodes a custom mask"),
 }
 
 
 @dataclass(frozen=True)
-class OtherMask(Kind):
+class MaskOverride(InterventionKind):
     """Another mask instead of the model's; padding stays hidden."""
 
     name: str = "Override the mask"
@@ -34,7 +34,7 @@ class OtherMask(Kind):
     examples: tuple[str, ...] = ("nomask", "causal", "window1", "causal-window1", "prefix2", "first")
     checks: Checks = field(default_factory=lambda: _CHECKS, compare=False)
 
-    def read(self, match: re.Match[str]) -> dict[str, Any]:
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
         """The mask, and its size if it has one."""
         kind, size = match[1].replace("-", " ").replace("nomask", "none"), match[2]
         name = _SIZES.get(kind)
@@ -42,27 +42,27 @@ class OtherMask(Kind):
             raise ValueError(size)
         return {"mask": kind} | ({name: size if name == "hidden" else int(size)} if name else {})
 
-    def write(self, change: Change) -> str:
+    def format(self, change: InterventionFields) -> str:
         """The code, such as nomask or causal-window2."""
         size = getattr(change, _SIZES[change.mask]) if change.mask in _SIZES else ""
         return f"{'nomask' if change.mask == 'none' else change.mask.replace(' ', '-')}{size}"
 
-    def words(self, change: Change) -> str:
+    def words(self, change: InterventionFields) -> str:
         """The name and size of the mask."""
         if change.mask in ("first", "none"):
             return "every query attends to the first token alone" if change.mask == "first" else "no mask"
         size = f" {getattr(change, _SIZES[change.mask])}" if change.mask in _SIZES and change.mask != "custom" else ""
         return f"another mask, {change.mask}{size}"
 
-    def unfreezes(self, change: Change) -> bool:
+    def changes_weights(self, change: InterventionFields) -> bool:
         """True: the weights change."""
         return True
 
-    def check(self, change: Change, layer: Extent) -> None:
+    def check(self, change: InterventionFields, layer: LayerSize) -> None:
         """Check that a custom mask can be decoded."""
         _ = Mask("custom", cells=change.hidden).build(1, 1)
 
-    def turn(self, formula: Formula, change: Change) -> Formula:
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
         """The formula with the mask; only the size that its kind needs is set."""
         mask = Mask(
             change.mask,

@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Share(ABC):
+class Normalizer(ABC):
     """One way to turn scores into weights.
 
     Attributes:
@@ -72,13 +72,13 @@ class Share(ABC):
     def weights(self, scores: Scores) -> Weights:
         """The weights of masked scores; keys at −∞ get 0, also in a row with no visible key."""
 
-    def knowing(self, own: PerHead) -> Share:
+    def bind(self, own: PerHead) -> Normalizer:
         """The normalizer with the parameter of a layer."""
         raise NotImplementedError(f"{self.name} has no parameter")
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
         """The weights at temperature 0: the scores without bias decide, and the `bias` only among the largest."""
-        return self.weights(winners(scores, bias))
+        return self.weights(largest_only(scores, bias))
 
     def python(self, scores: str) -> list[str]:
         """Lines of plain torch that compute `weights` from the variable `scores`: the body of the function `weights`."""
@@ -86,14 +86,14 @@ class Share(ABC):
 
     def limit_python(self, scores: str, bias: str) -> list[str]:
         """Lines that compute `limit` from variables of these names."""
-        return [*inlined(winners, "winners", scores=scores, bias=bias), *self.python("winners")]
+        return [*inlined(largest_only, "winners", scores=scores, bias=bias), *self.python("winners")]
 
     @abstractmethod
     def arithmetic(self, row: Row) -> Arithmetic:
         """The arithmetic of the weight of the row's column; the row has at least one visible key."""
 
 
-def winners(scores: Scores, bias: Scores) -> Scores:
+def largest_only(scores: Scores, bias: Scores) -> Scores:
     """The bias at the largest scores of each row, −∞ elsewhere."""
     largest = scores.amax(dim=-1, keepdim=True)
     return bias.masked_fill((scores != largest) | (scores == -math.inf), -math.inf)

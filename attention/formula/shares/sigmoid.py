@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from attention import printed
 from attention.formula.inline import inlined
 from attention.formula.names import WEIGHTS
-from attention.formula.shares.share import Row, Share
+from attention.formula.shares.share import Normalizer, Row
 from attention.printed import Arithmetic, Printed, number
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sigmoid(Share):
+class Sigmoid(Normalizer):
     """σ(s − log n) with n keys: rows sum to anything between 0 and n."""
 
     name: str = "sigmoid"
@@ -65,7 +65,7 @@ class Sigmoid(Share):
         return Arithmetic(
             formula=rf"\frac{{1}}{{1 + n\, e^{{-M{row.at}}}}}, \quad n = {n}",
             lines=[line, divided],
-            shorts=[line],
+            one_liners=[line],
             words=f"The weight of key {row.column} is independent of the other {n - 1}; the row of query {{row}} need not sum to 1.",
             values=[1.0, denominator],
             operation="quotient",

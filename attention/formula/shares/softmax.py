@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Literal
 from attention import printed
 from attention.formula.inline import inlined
 from attention.formula.names import WEIGHTS
-from attention.formula.shares.share import Row, Share
-from attention.printed import Arithmetic, Parts, Printed, number, quotient
+from attention.formula.shares.share import Normalizer, Row
+from attention.printed import Arithmetic, Printed, Summands, number, quotient
 
 if TYPE_CHECKING:
     from attention.formula.axes import Scores, Weights
 
 
 @dataclass(frozen=True)
-class Softmax(Share):
+class Softmax(Normalizer):
     """Rows sum to 1, and every visible key has a positive weight."""
 
     name: str = "softmax"
@@ -55,7 +55,7 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
     """e^(score − shift) over `added` plus the sum of all of them."""
     visible, column, scores = row.visible, row.column, row.scores
     power = {j: math.exp(scores[j] - shift) for j in visible}
-    numerator, total, terms = power.get(column, 0.0), math.fsum(power.values()) + added, Parts([*power.values()])
+    numerator, total, terms = power.get(column, 0.0), math.fsum(power.values()) + added, Summands([*power.values()])
 
     def sink_term(digits: int) -> list[Printed]:
         if not added:
@@ -63,16 +63,16 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
         return [number(1.0, digits) if shift == row.own else printed.power(row.own, shift, digits)]
 
     def printed_terms(digits: int) -> list[Printed]:
-        powers = terms.printed(lambda i: printed.powered(scores[visible[i]], shift, digits), digits)
+        powers = terms.printed(lambda i: printed.power_of_difference(scores[visible[i]], shift, digits), digits)
         return [*sink_term(digits), *powers]
 
     def printed_power(digits: int) -> Printed:
         return printed.power(scores[column], shift, digits)
 
     def full_line(digits: int) -> Printed:
-        if len(terms.few) <= 4:
-            return quotient(printed_power(digits), printed.total(printed_terms(digits), per_line=99))
-        power_of_key, total_of_row = printed_power(digits), printed.total(printed_terms(digits))
+        if len(terms.printed_indices) <= 4:
+            return quotient(printed_power(digits), printed.sum_of(printed_terms(digits), per_line=99))
+        power_of_key, total_of_row = printed_power(digits), printed.sum_of(printed_terms(digits))
         tex = rf"{power_of_key.tex} \;\big/\; \big({total_of_row.tex}\big)"
         return Printed(tex, "", power_of_key.value / total_of_row.value, (power_of_key, total_of_row))
 
@@ -88,9 +88,9 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
     return Arithmetic(
         formula=rf"\frac{{e^{{M{row.at} - m}}}}{{{first}\sum_j e^{{M{row.any_at} - m}}}}, \quad m = {largest_of} = {printed.exponent(shift).tex}",
         lines=[full_line, divided],
-        shorts=[short],
+        one_liners=[short],
         words=f"The share of key {column} in everything query {{row}} can see ({row.keys}).",
         values=[numerator, total],
         operation="quotient",
-        below=[*[added] * bool(added), *terms.values],
+        denominator_terms=[*[added] * bool(added), *terms.values],
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from attention.formula.inline import inlined
 from attention.formula.names import WEIGHTS
-from attention.formula.shares.share import Row, Share, winners
+from attention.formula.shares.share import Normalizer, Row, largest_only
 from attention.formula.shares.softmax import exponentials
 from attention.printed import Arithmetic
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Softmax1(Share):
+class Softmax1(Normalizer):
     """e^s / (1 + Σ e^s): rows sum to less than 1."""
 
     name: str = "softmax1"
@@ -38,7 +38,7 @@ class Softmax1(Share):
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
         """The largest scores take all above 0, share with the sink at 0, and get nothing below."""
-        largest = winners(scores, bias)
+        largest = largest_only(scores, bias)
         return with_sign(scores, largest, self.weights(largest))
 
     def python(self, scores: str) -> list[str]:
@@ -72,15 +72,15 @@ class Sinks(Softmax1):
     formula: str = "e^M / (e^sink + Σ e^M) over key_pos"
     in_page: bool = False
     parameter: str = "sinks"
-    own: PerHead | None = None
+    sinks: PerHead | None = None
 
-    def knowing(self, own: PerHead) -> Sinks:
+    def bind(self, own: PerHead) -> Sinks:
         """The normalizer with the sinks of a layer."""
-        return replace(self, own=own)
+        return replace(self, sinks=own)
 
     def _sink(self, scores: Tensor) -> Tensor:
         """The sinks, [head 1 1]."""
-        return super()._sink(scores) if self.own is None else self.own[:, None, None].to(scores.dtype)
+        return super()._sink(scores) if self.sinks is None else self.sinks[:, None, None].to(scores.dtype)
 
     def python(self, scores: str) -> list[str]:
         """Lines of the softmax with `sinks` [head]."""

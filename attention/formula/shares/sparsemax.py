@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from attention.formula.shares.share import Row, Share
-from attention.printed import Arithmetic, Printed, factor, number
+from attention.formula.shares.share import Normalizer, Row
+from attention.printed import Arithmetic, Printed, bracketed, number
 
 if TYPE_CHECKING:
     from attention.formula.axes import Scores, Weights
 
 
 @dataclass(frozen=True)
-class Sparsemax(Share):
+class Sparsemax(Normalizer):
     """max(s − τ, 0), with the τ that makes the row sum to 1."""
 
     name: str = "sparsemax"
@@ -58,7 +58,7 @@ class Sparsemax(Share):
             return Arithmetic.zero(words, f"not above the threshold τ = {number(threshold).text}")
 
         def line(digits: int) -> Printed:
-            minuend, subtrahend = number(score, digits), factor(threshold, digits)
+            minuend, subtrahend = number(score, digits), bracketed(threshold, digits)
             parts = (minuend, Printed(f"-{subtrahend.tex}", "", -subtrahend.value))
             tex, text = f"{minuend.tex} - {subtrahend.tex}", f"{minuend.text} − {subtrahend.text}"
             return Printed(tex, text, minuend.value - subtrahend.value, parts)
@@ -66,7 +66,7 @@ class Sparsemax(Share):
         return Arithmetic(
             formula=rf"M{row.at} - \tau",
             lines=[line],
-            shorts=[line],
+            one_liners=[line],
             words=f"Key {row.column} gets what its score has above the threshold. {threshold_words}",
             values=[score, -threshold],
             operation="sum",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attention.errors import MissingError
-from attention.formula.steps.axis import AXES, HEAD_AXES, MAP_AXES, Axis, Names
+from attention.formula.steps.axis import AXES, HEAD_AXES, MAP_AXES, Axis, OtherNames
 from attention.formula.steps.biased import BIASED_SCORES
 from attention.formula.steps.capped import CAPPED_SCORES
 from attention.formula.steps.dropped import DROPPED_WEIGHTS
@@ -29,8 +29,21 @@ if TYPE_CHECKING:
     from attention.formula.formula import Formula
 
 __all__ = [
-    "AXES", "DECLARED", "HEAD_AXES", "MAP_AXES", "PARAMETERS", "STEPS",
-    "Axis", "Factor", "Names", "Parameter", "Step", "declared", "find_step", "is_step", "knobs_of",
+    "AXES",
+    "DECLARED",
+    "HEAD_AXES",
+    "MAP_AXES",
+    "PARAMETERS",
+    "STEPS",
+    "Axis",
+    "Factor",
+    "OtherNames",
+    "Parameter",
+    "Step",
+    "declared",
+    "field_values",
+    "find_step",
+    "is_step",
 ]  # fmt: skip
 
 STEPS: tuple[Step, ...] = (
@@ -71,8 +84,8 @@ def declared(name: str) -> Step | Parameter:
     return DECLARED.get(name) or find_step(name)
 
 
-def knobs_of(formula: Formula, step: Step) -> tuple[object, ...]:
+def field_values(formula: Formula, step: Step) -> tuple[object, ...]:
     """The values of the fields of a formula on which a step depends, directly or through the steps before it."""
     steps = STEPS[: STEPS.index(step) + 1]
     values = tuple(getattr(formula, name) for earlier in steps for name in earlier.knobs)
-    return (*values, formula.by_hand, formula.heads) if formula.changed else values
+    return (*values, formula.head_edits, formula.heads) if formula.is_edited else values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-Names = tuple[tuple[str, str], ...]  # (library, its name), such as ("TransformerLens", "hook_z")
+OtherNames = tuple[tuple[str, str], ...]  # (library, its name), such as ("TransformerLens", "hook_z")
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Axis:
 
     name: str
     meaning: str
-    elsewhere: Names = ()
+    elsewhere: OtherNames = ()
 
 
 # fmt: off

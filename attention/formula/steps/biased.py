@@ -10,8 +10,8 @@ from attention.formula.biases import BIASES
 from attention.formula.functions import add_bias
 from attention.formula.inline import inlined
 from attention.formula.steps.axis import MAP_AXES
-from attention.formula.steps.maps import Map, formula_of, known
-from attention.formula.steps.step import Steps, StepWork, Writer, called, cells_of, recorded
+from attention.formula.steps.maps import MapStep, formula_of, require_previous
+from attention.formula.steps.step import LayerView, ProgramWriter, StepContext, called, cells_of, recorded
 from attention.formula.steps.sums import added
 from attention.formula.work import E_co
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class BiasedScores(Map):
+class BiasedScores(MapStep):
     """The scores plus the bias, which is an entry of `attention.formula.biases.BIASES`."""
 
-    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+    def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """Scores plus bias."""
-        return add_bias(known(previous), BIASES[formula_of(layer).bias].bias(layer, heads, rows))
+        return add_bias(require_previous(previous), BIASES[formula_of(layer).bias].bias(layer, heads, rows))
 
-    def explain(self, work: StepWork[E_co]) -> E_co:
+    def explain(self, work: StepContext[E_co]) -> E_co:
         """The sum of the score and the bias."""
         bias = BIASES.get(work.formula.bias)
         words = f"{self.words} The bias is {bias.words}." if bias else self.words
         return added(self, work, words, {}, frozenset(("bias",)))
 
-    def python(self, writer: Writer) -> list[str]:
+    def python(self, writer: ProgramWriter) -> list[str]:
         """Lines that compute the bias and add it."""
         lines = BIASES[writer.formula.bias].python(writer.layer.n_heads)
-        return [*lines, *inlined(add_bias, self.name, scores=writer.before, bias="bias")]
+        return [*lines, *inlined(add_bias, self.name, scores=writer.previous, bias="bias")]
 
 
 BIASED_SCORES = BiasedScores(

@@ -11,33 +11,37 @@ from attention.formula import names
 from attention.formula.functions import cap_scores, cap_signs
 from attention.formula.inline import inlined
 from attention.formula.steps.axis import MAP_AXES
-from attention.formula.steps.maps import Map, formula_of, known
-from attention.formula.steps.step import Steps, StepWork, Writer, called, cells_of, recorded
+from attention.formula.steps.maps import MapStep, formula_of, require_previous
+from attention.formula.steps.step import LayerView, ProgramWriter, StepContext, called, cells_of, recorded
 from attention.formula.work import E_co
-from attention.printed import Arithmetic, Printed, number, quotient, shown
+from attention.printed import Arithmetic, Printed, format_number, number, quotient
 
 if TYPE_CHECKING:
     from attention.formula.axes import Scores
 
 
 @dataclass(frozen=True, repr=False)
-class CappedScores(Map):
+class CappedScores(MapStep):
     """Step C: cap · tanh(S′ / cap)."""
 
-    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+    def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """The capped scores; at temperature 0 each is −cap, 0 or cap."""
         cap = formula_of(layer).cap or 1.0
-        return cap_scores(known(previous), cap) if layer.temperature else cap_signs(known(previous), cap)
+        return (
+            cap_scores(require_previous(previous), cap)
+            if layer.temperature
+            else cap_signs(require_previous(previous), cap)
+        )
 
-    def explain(self, work: StepWork[E_co]) -> E_co:
+    def explain(self, work: StepContext[E_co]) -> E_co:
         """The cap times the tanh of a score."""
         row, column = work.cell.row, work.cell.column
         (_, previous), cap = work.layer.factors(self)[0], work.formula.cap or 1.0
         score = work.number_at(previous, row, column)
         came_from = (work.cell_of(previous, row, column),)
         if work.layer.temperature == 0:
-            words = f"At temperature 0 every score that is not 0 becomes the cap, {shown(cap)}, with its sign."
-            return work.stated(
+            words = f"At temperature 0 every score that is not 0 becomes the cap, {format_number(cap)}, with its sign."
+            return work.from_claim(
                 cap * ((score > 0) - (score < 0)), words, "the cap with the sign of the score", came_from
             )
 
@@ -47,14 +51,16 @@ class CappedScores(Map):
             tex = rf"{bound.tex} \cdot \tanh\left({inside.tex}\right)"
             return Printed(tex, f"{bound.text}·tanh({inside.text})", value)
 
-        words = f"The score, smoothly bounded between −{shown(cap)} and {shown(cap)}; small scores hardly change."
-        formula = rf"\text{{cap}} \cdot \tanh({work.symbol(previous, row, column)} / \text{{cap}})"
-        return work.made(Arithmetic(formula, [line], [line], words, [cap * math.tanh(score / cap)]), came_from)
+        words = f"The score, smoothly bounded between −{format_number(cap)} and {format_number(cap)}; small scores hardly change."
+        formula = rf"\text{{cap}} \cdot \tanh({work.element_tex(previous, row, column)} / \text{{cap}})"
+        return work.from_arithmetic(
+            Arithmetic(formula, [line], [line], words, [cap * math.tanh(score / cap)]), came_from
+        )
 
-    def python(self, writer: Writer) -> list[str]:
+    def python(self, writer: ProgramWriter) -> list[str]:
         """The line that caps the scores."""
         function = cap_scores if writer.layer.temperature else cap_signs
-        return inlined(function, self.name, scores=writer.before, cap=repr(writer.formula.cap))
+        return inlined(function, self.name, scores=writer.previous, cap=repr(writer.formula.cap))
 
 
 CAPPED_SCORES = CappedScores(

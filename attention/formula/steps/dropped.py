@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attention.formula import names
-from attention.formula.dropping import Dropping
+from attention.formula.dropping import Dropout
 from attention.formula.steps.axis import MAP_AXES
-from attention.formula.steps.maps import Map, formula_of, known
+from attention.formula.steps.maps import MapStep, formula_of, require_previous
 from attention.formula.steps.masked import hides
-from attention.formula.steps.step import Steps, StepWork, Writer, called, cells_of, recorded
+from attention.formula.steps.step import LayerView, ProgramWriter, StepContext, called, cells_of, recorded
 from attention.formula.work import E_co
 
 if TYPE_CHECKING:
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class DroppedWeights(Map):
+class DroppedWeights(MapStep):
     """Step D: the weights after the dropout of the formula's `attention.formula.dropping.Dropping`."""
 
     def formula_in(self, formula: Formula) -> str:
         """The formula of the dropout."""
         return formula.dropping.formula
 
-    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+    def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """The weights after dropout."""
-        return formula_of(layer).dropping.weights(layer, known(previous), heads, rows)
+        return formula_of(layer).dropping.weights(layer, require_previous(previous), heads, rows)
 
-    def explain(self, work: StepWork[E_co]) -> E_co:
+    def explain(self, work: StepContext[E_co]) -> E_co:
         """A weight that was dropped, or kept and scaled."""
         row, column, dropping = work.cell.row, work.cell.column, work.formula.dropping
-        weight, symbol = work.number_at(names.WEIGHTS, row, column), work.symbol(names.WEIGHTS, row, column)
+        weight, symbol = work.number_at(names.WEIGHTS, row, column), work.element_tex(names.WEIGHTS, row, column)
         ones = work.row_of(names.WEIGHTS, row).new_ones(1, 1, work.layer.sizes["key_pos"])
         head, rows = slice(work.cell.head, work.cell.head + 1), slice(row, row + 1)
         multiplier = float(dropping.weights(work.layer, ones, head, rows)[0, 0, column])
         arithmetic = dropping.arithmetic(symbol, weight, row, column, hides(work, column), multiplier)
-        return work.made(arithmetic, (work.cell_of(names.WEIGHTS, row, column),))
+        return work.from_arithmetic(arithmetic, (work.cell_of(names.WEIGHTS, row, column),))
 
-    def python(self, writer: Writer) -> list[str]:
+    def python(self, writer: ProgramWriter) -> list[str]:
         """Lines that apply dropout."""
-        return writer.formula.dropping.python(writer.before)
+        return writer.formula.dropping.python(writer.previous)
 
 
 DROPPED_WEIGHTS = DroppedWeights(
     names.DROPPED_WEIGHTS, "D", "D", MAP_AXES, "A, a share of it dropped, the rest divided by 1 − dropout", "probability",
     equation=r"D_{ij} = \begin{cases} 0 & \text{dropped} \\ A_{ij} / (1 - \text{dropout}) & \text{kept} \end{cases}",
-    unknown=recorded(names.DROPPED_WEIGHTS), when="dropping", knobs=("dropping",), example=(("dropping", Dropping(0.3)),), of=(cells_of(names.WEIGHTS),),
+    unknown=recorded(names.DROPPED_WEIGHTS), when="dropping", knobs=("dropping",), example=(("dropping", Dropout(0.3)),), of=(cells_of(names.WEIGHTS),),
     masked=True,
     elsewhere=called(transformers="attn_weights", torch="attn_output_weights", n4="dropout(attn_probs)"),
 )  # fmt: skip

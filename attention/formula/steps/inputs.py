@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from attention.formula import names
 from attention.formula.positions import BASE
-from attention.formula.steps.step import Step, StepWork, called, cells_of, recorded
+from attention.formula.steps.step import Step, StepContext, called, cells_of, recorded
 from attention.formula.steps.sums import added
 from attention.formula.work import E_co
 from attention.printed import Arithmetic, Printed, number
@@ -24,7 +24,7 @@ _SINGLE_TERM = {
 class Position(Step):
     """The positional encoding: recorded, and explained as a sine or cosine."""
 
-    def explain(self, work: StepWork[E_co]) -> E_co:
+    def explain(self, work: StepContext[E_co]) -> E_co:
         """A sine or cosine of the position; if the recorded number differs, that it comes from a table."""
         row, column = work.cell.row, work.cell.column
         d_model = work.layer[self.name].shape[1]
@@ -42,14 +42,14 @@ class Position(Step):
 
         words = f"Position {row} in column {column}: {'a sine' if even else 'a cosine'} of the position, slower in later columns."
         formula = rf"\{wave}\left({row} \,/\, 10000^{{{rate}}}\right)"
-        return work.made(Arithmetic(formula, [line], [short], words, [function(angle)]))
+        return work.from_arithmetic(Arithmetic(formula, [line], [short], words, [function(angle)]))
 
 
 @dataclass(frozen=True, repr=False)
 class Input(Step):
     """The input rows of the tokens: recorded, and explained as a sum."""
 
-    def explain(self, work: StepWork[E_co]) -> E_co:
+    def explain(self, work: StepContext[E_co]) -> E_co:
         """The sum of embedding and position."""
         return added(self, work, self.words, _SINGLE_TERM, frozenset())
 

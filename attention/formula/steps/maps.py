@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attention.formula import names, patching
 from attention.formula.steps.axis import MAP_AXES
-from attention.formula.steps.step import Step, Steps
+from attention.formula.steps.step import LayerView, Step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,59 +19,61 @@ ALL = slice(None)
 
 
 @dataclass(frozen=True, repr=False)
-class Map(Step):
+class MapStep(Step):
     """A map [head query_pos key_pos]; `make` computes it from the previous map."""
 
-    def available(self, layer: Steps) -> bool:
+    def available(self, layer: LayerView) -> bool:
         """Whether the layer has scores."""
         return layer.has(names.SCORES)
 
-    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+    def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """This map for some heads and queries, from the same block of the previous map; None for the first map."""
         raise NotImplementedError(f"{self.name} has no make: define how it is computed.")
 
-    def changed(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+    def patched_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """The block of `make` with the interventions on this step."""
-        edits = formula_of(layer).by_hand
-        return patching.computed(edits, layer, self.name, heads, rows, lambda: self.make(layer, previous, heads, rows))
+        edits = formula_of(layer).head_edits
+        return patching.patched_block(
+            edits, layer, self.name, heads, rows, lambda: self.compute_block(layer, previous, heads, rows)
+        )
 
-    def block(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+    def resolve_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """The block of this map: recorded, or computed with the formula of each head."""
         if self.name in layer.recorded:
             return layer.recorded[self.name][heads, rows]
-        block = self.changed(layer, previous, heads, rows)
+        block = self.patched_block(layer, previous, heads, rows)
         selected = range(*heads.indices(layer.n_heads))
         patched_heads = [head for head, _ in formula_of(layer).heads if head in selected]
         block = block.clone() if patched_heads else block  # it may be the previous step, or recorded
         for head in patched_heads:
             i = slice(selected.index(head), selected.index(head) + 1)
             previous_of_head = None if previous is None else previous[i]
-            block[i] = self.block(layer.of(head), previous_of_head, slice(head, head + 1), rows)
+            block[i] = self.resolve_block(layer.for_head(head), previous_of_head, slice(head, head + 1), rows)
         return block
 
-    def compute(self, layer: Steps, head: int | None) -> Tensor:
+    def compute(self, layer: LayerView, head: int | None) -> Tensor:
         """The map of all heads or of one, from the previous map as it is cached."""
         heads = ALL if head is None else slice(head, head + 1)
         previous, maps = None, maps_of(layer)
         if index := maps.index(self):
             name = maps[index - 1].name
             previous = layer[name] if head is None else layer.matrix(name, head)[None]
-        block = self.block(layer, previous, heads, ALL)
+        block = self.resolve_block(layer, previous, heads, ALL)
         return block if head is None else block[0]
 
 
-def maps_of(layer: Steps) -> list[Map]:
+def maps_of(layer: LayerView) -> list[MapStep]:
     """The maps of a layer in order, each computed from the previous one; the last multiplies the values."""
-    return [step for step in layer.steps if isinstance(step, Map)]
+    return [step for step in layer.steps if isinstance(step, MapStep)]
 
 
-def formula_of(layer: Steps) -> Formula:
+def formula_of(layer: LayerView) -> Formula:
     """The formula of a layer that has one."""
     assert layer.formula is not None  # checked by the layer
     return layer.formula
 
 
-def of_queries(layer: Steps, tensor: Tensor, heads: slice) -> Tensor:
+def repeat_kv(layer: LayerView, tensor: Tensor, heads: slice) -> Tensor:
     """Keys or values [kv_head …] repeated for these query heads, [head …] (repeat_kv)."""
     import torch
 
@@ -79,10 +81,10 @@ def of_queries(layer: Steps, tensor: Tensor, heads: slice) -> Tensor:
     return tensor[heads] if group == 1 else tensor[torch.arange(layer.n_heads)[heads] // group]
 
 
-def known(previous: Scores | None) -> Scores:
+def require_previous(previous: Scores | None) -> Scores:
     """The previous map of a map that is not the first."""
     assert previous is not None
     return previous
 
 
-__all__ = ["ALL", "MAP_AXES", "Map", "formula_of", "known", "maps_of", "of_queries"]
+__all__ = ["ALL", "MAP_AXES", "MapStep", "formula_of", "maps_of", "repeat_kv", "require_previous"]

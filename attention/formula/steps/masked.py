@@ -11,8 +11,8 @@ from attention.formula.functions import hide_scores, mask_scores
 from attention.formula.inline import inlined
 from attention.formula.mask import Mask
 from attention.formula.steps.axis import MAP_AXES
-from attention.formula.steps.maps import Map, known
-from attention.formula.steps.step import Step, Steps, StepWork, Writer, called, cells_of, recorded
+from attention.formula.steps.maps import MapStep, require_previous
+from attention.formula.steps.step import LayerView, ProgramWriter, Step, StepContext, called, cells_of, recorded
 from attention.formula.work import E_co
 
 if TYPE_CHECKING:
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class MaskedScores(Map):
+class MaskedScores(MapStep):
     """Step M: the scores as they enter the normalizer."""
 
-    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+    def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """The scores, −∞ where the mask hides a key."""
-        return mask_scores(known(previous), layer["mask"][rows] if layer.hides else None)
+        return mask_scores(require_previous(previous), layer["mask"][rows] if layer.hides_keys else None)
 
-    def explain(self, work: StepWork[E_co]) -> E_co:
+    def explain(self, work: StepContext[E_co]) -> E_co:
         """A score that stays as it is, or becomes −∞."""
         row, column = work.cell.row, work.cell.column
         factors = (name for _, name in work.layer.factors(self))
-        previous = next((name for name in factors if isinstance(work.declared(name), Step)), "")
+        previous = next((name for name in factors if isinstance(work.find_declared(name), Step)), "")
         if not previous:
             return work.as_recorded("The masked score as the source recorded it; what made it is not known.")
         hider = hider_of(work, column)
@@ -40,7 +40,9 @@ class MaskedScores(Map):
                 f"The mask hides key {column} from query {row}: its score becomes −∞, so its weight will be exactly 0."
             )
             came_from = (work.cell_of(previous, row, column),)
-            return work.stated(-math.inf, words, "hidden by the mask", came_from, (r"-\infty \quad \text{(hidden)}",))
+            return work.from_claim(
+                -math.inf, words, "hidden by the mask", came_from, (r"-\infty \quad \text{(hidden)}",)
+            )
         words = f"Nothing hides key {column} from query {row}: its score stays as it is."
         if work.value == -math.inf:
             words = f"The score is −∞ already, and stays −∞: key {column} is hidden from query {row}."
@@ -49,33 +51,33 @@ class MaskedScores(Map):
         elif work.layer.has("mask"):
             words = f"The mask lets query {row} see key {column}: its score stays as it is."
         reason = "stays as it is, the key is visible" if work.value > -math.inf else "stays as it is"
-        return work.copied(previous, row, column, words, reason)
+        return work.from_copy(previous, row, column, words, reason)
 
-    def python(self, writer: Writer) -> list[str]:
+    def python(self, writer: ProgramWriter) -> list[str]:
         """Lines that compute the mask and apply it."""
-        if not writer.layer.hides:
-            return [f"{self.name} = {writer.before}  # nothing is hidden"]
-        return [*_mask(writer), *inlined(hide_scores, self.name, scores=writer.before, mask="mask")]
+        if not writer.layer.hides_keys:
+            return [f"{self.name} = {writer.previous}  # nothing is hidden"]
+        return [*_mask(writer), *inlined(hide_scores, self.name, scores=writer.previous, mask="mask")]
 
 
-def _mask(writer: Writer) -> list[str]:
+def _mask(writer: ProgramWriter) -> list[str]:
     """Lines that compute the mask: by its rule, or cell by cell."""
     mask = writer.formula.mask
     rule = mask.python() if mask is not None else ""
     if mask is None or not rule:
-        return writer.picture()
+        return writer.mask_lines()
     lines = [f"mask = {rule}  # True = may attend"]
-    return [*writer.padding(mask.real), *lines] if mask.real is not None else lines
+    return [*writer.padding_lines(mask.real), *lines] if mask.real is not None else lines
 
 
-def hider_of(work: StepWork[E_co], key: int) -> str:
+def hider_of(work: StepContext[E_co], key: int) -> str:
     """What hides a key from the query: "mask", or "bias" for a bias of −∞; empty if neither does."""
     if hides(work, key):
         return "mask"
     return "bias" if work.layer.has("bias") and work.number_at("bias", work.cell.row, key) == -math.inf else ""
 
 
-def hides(work: StepWork[E_co], key: int) -> bool:
+def hides(work: StepContext[E_co], key: int) -> bool:
     """Whether the mask hides a key from the query."""
     return work.layer.has("mask") and not bool(work.layer["mask"][work.cell.row, key])
 
@@ -83,7 +85,7 @@ def hides(work: StepWork[E_co], key: int) -> bool:
 MASKED_SCORES = MaskedScores(
     names.MASKED_SCORES, "M", "M", MAP_AXES, "B, and −∞ where the mask hides a key", "signed",
     equation=r"M_{ij} = \begin{cases} B_{ij} & \text{visible} \\ -\infty & \text{hidden} \end{cases}",
-    unknown=recorded(names.MASKED_SCORES), when="share", knobs=("mask",), example=(("mask", Mask("causal")),), masked=True, in_page="head",
+    unknown=recorded(names.MASKED_SCORES), when="normalizer", knobs=("mask",), example=(("mask", Mask("causal")),), masked=True, in_page="head",
     of=(cells_of(names.BIASED_SCORES, names.CAPPED_SCORES, names.SCALED_SCORES, names.SCORES), cells_of("mask")),
     elsewhere=called(lens="hook_attn_scores", transformers="attn_weights", jax="padded_logits", n2="weights", n4="scaled_dot_prod"),
 )  # fmt: skip

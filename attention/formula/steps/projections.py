@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from attention.formula import names
 from attention.formula.steps.products import Product
-from attention.formula.steps.step import Factor, Step, StepWork, called, columns_of, rows_of
+from attention.formula.steps.step import Factor, Step, StepContext, called, columns_of, rows_of
 from attention.formula.work import E_co
 
 
@@ -14,17 +14,17 @@ from attention.formula.work import E_co
 class Projection(Product):
     """The input times a matrix of each head."""
 
-    def incomplete(self, work: StepWork[E_co], factors: list[tuple[Factor, str]]) -> E_co:
+    def explain_incomplete(self, work: StepContext[E_co], factors: list[tuple[Factor, str]]) -> E_co:
         """The explanation of a cell without a known projection; a step that equals the input is explained as a copy."""
         row, column = work.cell.row, work.cell.column
         source = factors[0][1] if factors else ""
-        if not source or not isinstance(declared := work.declared(source), Step):
+        if not source or not isinstance(declared := work.find_declared(source), Step):
             return work.as_recorded()
         x = work.layer[source]
         if column >= x.shape[1] or float(x[row, column]) != work.value:
             return work.as_recorded(f"The {self.name} as the source recorded it; its projection is not known.")
         words = f"No projection: {self.symbol} is {declared.symbol} itself."
-        return work.copied(source, row, column, words, f"{declared.symbol} itself, no projection")
+        return work.from_copy(source, row, column, words, f"{declared.symbol} itself, no projection")
 
 
 # fmt: off

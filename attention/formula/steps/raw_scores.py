@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from attention.formula import names
 from attention.formula.scores import SCORES as SCORE_FUNCTIONS
 from attention.formula.steps.axis import MAP_AXES
-from attention.formula.steps.maps import Map, formula_of, of_queries
+from attention.formula.steps.maps import MapStep, formula_of, repeat_kv
 from attention.formula.steps.products import Product
-from attention.formula.steps.step import Factor, Steps, StepWork, Writer, called, rows_of
+from attention.formula.steps.step import Factor, LayerView, ProgramWriter, StepContext, called, rows_of
 from attention.formula.work import E_co
 
 if TYPE_CHECKING:
@@ -19,41 +19,45 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class RawScores(Product, Map):
+class RawScores(Product, MapStep):
     """Step S: the scores before scaling; the score function is an entry of `attention.formula.scores.SCORES`."""
 
     def formula_in(self, formula: Formula) -> str:
         """The formula of the score function."""
         return SCORE_FUNCTIONS[formula.score].formula
 
-    def available(self, layer: Steps) -> bool:
+    def available(self, layer: LayerView) -> bool:
         """Whether the layer has queries and keys."""
-        return names.QUERY in layer.holds and names.KEY in layer.holds
+        return names.QUERY in layer.available and names.KEY in layer.available
 
-    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+    def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """The scores of the formula's score function."""
         formula = formula_of(layer)
         sides = (names.ROTATED_QUERY, names.ROTATED_KEY) if formula.rotary else (names.QUERY, names.KEY)
         query, key = (layer[name] for name in sides)
         score = SCORE_FUNCTIONS[formula.score]
         parameter = layer[score.parameter][heads] if score.parameter else None
-        return score.scores(query[heads, rows], of_queries(layer, key, heads), parameter)
+        return score.scores(query[heads, rows], repeat_kv(layer, key, heads), parameter)
 
-    def words_of(self, work: StepWork[E_co], left: str) -> str:
+    def describe(self, work: StepContext[E_co], left: str) -> str:
         """How the score function computes the cell."""
-        return SCORE_FUNCTIONS[work.formula.score].told.format(row=work.cell.row, column=work.cell.column)
+        return SCORE_FUNCTIONS[work.formula.score].cell_words.format(row=work.cell.row, column=work.cell.column)
 
-    def multiplied(self, work: StepWork[E_co], factors: list[tuple[Factor, str]]) -> E_co:
+    def explain_product(self, work: StepContext[E_co], factors: list[tuple[Factor, str]]) -> E_co:
         """The score of a row of Q and a row of K."""
         score = SCORE_FUNCTIONS[work.formula.score]
-        if score.how == "product":
-            return super().multiplied(work, factors)
+        if score.arithmetic == "product":
+            return super().explain_product(work, factors)
         return score.explain(work, factors[0][1], factors[1][1])
 
-    def python(self, writer: Writer) -> list[str]:
+    def python(self, writer: ProgramWriter) -> list[str]:
         """Lines of the score function."""
         query, key = (names.ROTATED_QUERY, names.ROTATED_KEY) if writer.formula.rotary else (names.QUERY, names.KEY)
-        return list(SCORE_FUNCTIONS[writer.formula.score].python(query, writer.shared(key), writer.product()))
+        return list(
+            SCORE_FUNCTIONS[writer.formula.score].python(
+                query, writer.repeated_for_groups(key), writer.product_function()
+            )
+        )
 
 
 SCORES = RawScores(

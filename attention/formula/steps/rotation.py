@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from attention.formula import names
 from attention.formula.inline import defined
-from attention.formula.positions import BASE, partner, rotated
-from attention.formula.steps.step import Step, Steps, StepWork, Writer, called, pairs_of
+from attention.formula.positions import BASE, paired_column, rotate
+from attention.formula.steps.step import LayerView, ProgramWriter, Step, StepContext, called, pairs_of
 from attention.formula.work import E_co
-from attention.printed import product, shown
+from attention.printed import format_number, product
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,43 +33,46 @@ class Rotation(Step):
         """True."""
         return True
 
-    def available(self, layer: Steps) -> bool:
+    def available(self, layer: LayerView) -> bool:
         """Whether the layer has the step that is rotated."""
-        return self.rotated_step in layer.holds
+        return self.rotated_step in layer.available
 
-    def compute(self, layer: Steps, head: int | None) -> Tensor:
+    def compute(self, layer: LayerView, head: int | None) -> Tensor:
         """The rotated step of all heads or of one."""
         assert layer.formula is not None
-        result = rotated(layer[self.rotated_step], layer.formula.rotary or BASE)
+        result = rotate(layer[self.rotated_step], layer.formula.rotary or BASE)
         return result if head is None else result[head]
 
-    def explain(self, work: StepWork[E_co]) -> E_co:
+    def explain(self, work: StepContext[E_co]) -> E_co:
         """The rotation of two columns of a row."""
         row, column = work.cell.row, work.cell.column
         vector = work.row_of(self.rotated_step, row).double().tolist()
         half, base = len(vector) // 2, work.formula.rotary or BASE
         pair, first = column % half, column < half
         angle = row * base ** (-2 * pair / len(vector))
-        other_column = partner(column, len(vector))
+        other_column = paired_column(column, len(vector))
         factors = [
             (vector[column], math.cos(angle)),
             (vector[other_column], -math.sin(angle) if first else math.sin(angle)),
         ]
         sign = "-" if first else "+"
-        symbols = work.symbol(self.rotated_step, row, column), work.symbol(self.rotated_step, row, other_column)
+        symbols = (
+            work.element_tex(self.rotated_step, row, column),
+            work.element_tex(self.rotated_step, row, other_column),
+        )
         formula = rf"{symbols[0]} \cos({row}\,\theta_{{{pair}}}) {sign} {symbols[1]} \sin({row}\,\theta_{{{pair}}})"
-        return work.summed(
+        return work.from_sum(
             [a * b for a, b in factors],
             lambda i, digits: product(*factors[i], digits),
             formula,
-            f"Columns {pair} and {pair + half} are a pair, rotated by position {row} times θ = {shown(base ** (-2 * pair / len(vector)))}: "
-            f"by {shown(angle)} radians. Scores then depend on the distance of two positions.",
+            f"Columns {pair} and {pair + half} are a pair, rotated by position {row} times θ = {format_number(base ** (-2 * pair / len(vector)))}: "
+            f"by {format_number(angle)} radians. Scores then depend on the distance of two positions.",
             lambda i: (work.cell_of(self.rotated_step, row, (column, other_column)[i]),),
         )
 
-    def python(self, writer: Writer) -> list[str]:
+    def python(self, writer: ProgramWriter) -> list[str]:
         """A call of the rotation; the first one defines the function."""
-        lines = defined(rotated) if self.rotated_step == names.QUERY else []
+        lines = defined(rotate) if self.rotated_step == names.QUERY else []
         return [*lines, f"{self.name} = rotated({self.rotated_step}, {writer.formula.rotary!r})"]
 
 

@@ -12,8 +12,8 @@ from attention.formula.functions import divide_scores, scale_scores
 from attention.formula.inline import inlined
 from attention.formula.scores import SCORES as SCORE_FUNCTIONS
 from attention.formula.steps.axis import MAP_AXES
-from attention.formula.steps.maps import Map, formula_of, known
-from attention.formula.steps.step import Steps, StepWork, Writer, called, cells_of, recorded
+from attention.formula.steps.maps import MapStep, formula_of, require_previous
+from attention.formula.steps.step import LayerView, ProgramWriter, StepContext, called, cells_of, recorded
 from attention.formula.work import E_co
 from attention.printed import Arithmetic, Printed, number, quotient
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class ScaledScores(Map):
+class ScaledScores(MapStep):
     """Step S′: the scores over divisor · temperature."""
 
     def formula_in(self, formula: Formula) -> str:
@@ -31,11 +31,11 @@ class ScaledScores(Map):
         custom = formula.divisor == formula.own_divisor and f"S / ({formula.divisor:g} · temperature)"
         return "S / temperature" if formula.divisor == 1 else custom or SCORE_FUNCTIONS[formula.score].scaled
 
-    def make(self, layer: Steps, previous: Scores | None, heads: slice, rows: slice) -> Scores:
+    def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """The scores over divisor · temperature; at temperature 0 over the divisor alone."""
-        return scale_scores(known(previous), formula_of(layer).divisor or 1.0, layer.temperature)
+        return scale_scores(require_previous(previous), formula_of(layer).divisor or 1.0, layer.temperature)
 
-    def explain(self, work: StepWork[E_co]) -> E_co:
+    def explain(self, work: StepContext[E_co]) -> E_co:
         """A score divided by √d_k and the temperature; factors of 1 are left out."""
         row, column = work.cell.row, work.cell.column
         score, divisor = work.number_at(names.SCORES, row, column), work.formula.divisor or 1.0
@@ -52,7 +52,7 @@ class ScaledScores(Map):
             words = f"The score is not divided by √d_k: {reason}"
         else:
             below, texts, words = [number(divisor).tex], [number(divisor).text], "The score divided by its divisor"
-        came_from, symbol = (work.cell_of(names.SCORES, row, column),), work.symbol(names.SCORES, row, column)
+        came_from, symbol = (work.cell_of(names.SCORES, row, column),), work.element_tex(names.SCORES, row, column)
         if temperature == 0:
             words += "; the division by temperature 0 is left out, and the weights are its limit."
         elif temperature == 1:
@@ -61,7 +61,7 @@ class ScaledScores(Map):
             words += ", and by the temperature." if texts else "; it is divided by the temperature."
             below, texts = [*below, printed_temperature.tex], [*texts, printed_temperature.text]
         if not texts:
-            return work.copied(names.SCORES, row, column, words, f"the score itself, {reason}")
+            return work.from_copy(names.SCORES, row, column, words, f"the score itself, {reason}")
         denominator, has_root, denominator_tex = divisor * (temperature or 1.0), "√" in texts[0], r" \cdot ".join(below)
 
         def line(digits: int) -> Printed:
@@ -76,9 +76,9 @@ class ScaledScores(Map):
             return Printed("", text, numerator.value / (exact * (printed_temperature.value or 1)))
 
         tex, values = rf"\frac{{{symbol}}}{{{denominator_tex}}}", [score, denominator]
-        return work.made(Arithmetic(tex, [line], [short], words, values, "quotient"), came_from)
+        return work.from_arithmetic(Arithmetic(tex, [line], [short], words, values, "quotient"), came_from)
 
-    def python(self, writer: Writer) -> list[str]:
+    def python(self, writer: ProgramWriter) -> list[str]:
         """Lines that divide by √d_k and the temperature; factors of 1 are left out."""
         layer, divisor = writer.layer, writer.formula.divisor
         lines, factors = list[str](), list[str]()
@@ -92,8 +92,8 @@ class ScaledScores(Map):
             ]
             factors += ["temperature"]
         if not factors:
-            return [f"{self.name} = {writer.before}  # not scaled"]
-        return [*lines, *inlined(divide_scores, self.name, scores=writer.before, divisor=" * ".join(factors))]
+            return [f"{self.name} = {writer.previous}  # not scaled"]
+        return [*lines, *inlined(divide_scores, self.name, scores=writer.previous, divisor=" * ".join(factors))]
 
 
 SCALED_SCORES = ScaledScores(

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from attention.formula.steps.axis import HEAD_AXES, MAP_AXES, Names
+from attention.formula.steps.axis import HEAD_AXES, MAP_AXES, OtherNames
 from attention.formula.tensors import Tensors
-from attention.formula.work import E_co, Work
+from attention.formula.work import E_co, ExplanationBuilding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ class Factor:
     names: tuple[str, ...]
     row: Literal["row", "column", ""] = ""
     column: Literal["row", "column", "pair", ""] = ""
-    side_by_side: bool = False
+    concatenated: bool = False
 
 
 def rows_of(*names: str) -> Factor:
@@ -55,7 +55,7 @@ def pairs_of(*names: str) -> Factor:
     return Factor(names, row="row", column="pair")
 
 
-class Steps(Tensors, Protocol):
+class LayerView(Tensors, Protocol):
     """The interface of a layer that steps use; a `Layer` implements it."""
 
     @property
@@ -63,7 +63,7 @@ class Steps(Tensors, Protocol):
         """The recorded tensors by the name of their step or parameter."""
 
     @property
-    def holds(self) -> Mapping[str, Tensor]:
+    def available(self) -> Mapping[str, Tensor]:
         """The recorded tensors that are still valid under the current formula."""
 
     @property
@@ -71,7 +71,7 @@ class Steps(Tensors, Protocol):
         """The formula of the steps that are not recorded."""
 
     @property
-    def whole(self) -> bool:
+    def materialize_all_heads(self) -> bool:
         """Whether the query × key matrices are computed for all heads at once."""
 
     @property
@@ -83,7 +83,7 @@ class Steps(Tensors, Protocol):
         """The formula's temperature; 0 if a quotient would overflow."""
 
     @property
-    def hides(self) -> bool:
+    def hides_keys(self) -> bool:
         """Whether the mask hides any key."""
 
     def has(self, name: str, /) -> bool:
@@ -92,45 +92,45 @@ class Steps(Tensors, Protocol):
     def matrix(self, name: str, head: int = 0, /) -> Tensor:
         """One head's matrix of a step or parameter."""
 
-    def part(self, *names: str, heads: slice = ..., rows: slice = ...) -> tuple[Tensor, ...]:
+    def blocks(self, *names: str, heads: slice = ..., rows: slice = ...) -> tuple[Tensor, ...]:
         """Query × key matrices of these steps for some heads and queries."""
 
     def shape(self, name: str, /) -> tuple[int, ...]:
         """The shape of a step or parameter."""
 
-    def of(self, head: int, /) -> Steps:
+    def for_head(self, head: int, /) -> LayerView:
         """The layer with the formula of one head."""
 
-    def without(self, *names: str) -> Steps:
+    def without(self, *names: str) -> LayerView:
         """The layer without these recorded tensors."""
 
-    def remade(self, formula: Formula, /) -> Steps:
+    def with_formula(self, formula: Formula, /) -> LayerView:
         """The layer with another formula."""
 
     def factors(self, step: Step, /) -> list[tuple[Factor, str]]:
         """The available factors of a step, each with the name of its step or parameter."""
 
 
-class StepWork(Work[E_co], Protocol[E_co]):
+class StepContext(ExplanationBuilding[E_co], Protocol[E_co]):
     """The context in which a step explains a cell."""
 
     @property
-    def layer(self) -> Steps:
+    def layer(self) -> LayerView:
         """The layer with the formula of the cell's head."""
 
     @property
     def formula(self) -> Formula:
         """The formula that computed the number."""
 
-    def declared(self, name: str, /) -> Step | Parameter:
+    def find_declared(self, name: str, /) -> Step | Parameter:
         """The step or parameter with this name."""
 
 
-class Writer(Protocol):
+class ProgramWriter(Protocol):
     """The context in which a step writes its Python; implemented in `attention.export.formula`."""
 
     @property
-    def layer(self) -> Steps:
+    def layer(self) -> LayerView:
         """The layer that the program computes."""
 
     @property
@@ -138,23 +138,23 @@ class Writer(Protocol):
         """The formula of the layer."""
 
     @property
-    def before(self) -> str:
+    def previous(self) -> str:
         """The name of the variable with the previous map."""
 
     @property
     def keys(self) -> str:
         """The name of the variable with the key tokens."""
 
-    def shared(self, name: str, /) -> str:
+    def repeated_for_groups(self, name: str, /) -> str:
         """An expression of keys or values, repeated for all query heads."""
 
-    def product(self) -> str:
+    def product_function(self) -> str:
         """The name of the matrix product that the trace uses; empty for the plain product."""
 
-    def picture(self) -> list[str]:
+    def mask_lines(self) -> list[str]:
         """Lines that define `mask` cell by cell."""
 
-    def padding(self, real: tuple[bool, ...], /) -> list[str]:
+    def padding_lines(self, real: tuple[bool, ...], /) -> list[str]:
         """Lines that define `real`: which keys are not padding."""
 
 
@@ -199,7 +199,7 @@ class Step:
     when: str = ""
     knobs: tuple[str, ...] = ()
     example: tuple[tuple[str, object], ...] = ()
-    elsewhere: Names = ()
+    elsewhere: OtherNames = ()
     of: tuple[Factor, ...] = ()
     bias: str = ""
     masked: bool = False
@@ -236,19 +236,19 @@ class Step:
         """How a formula computes this step, plain text."""
         return self.formula
 
-    def available(self, layer: Steps) -> bool:
+    def available(self, layer: LayerView) -> bool:
         """Whether a layer whose formula has this step can compute it, if it is not recorded."""
         return False
 
-    def compute(self, layer: Steps, head: int | None) -> Tensor:
+    def compute(self, layer: LayerView, head: int | None) -> Tensor:
         """The step of one head [row column], or of all heads."""
         raise NotImplementedError(f"{self.name} cannot be computed: a source records it.")
 
-    def explain(self, work: StepWork[E_co]) -> E_co:
+    def explain(self, work: StepContext[E_co]) -> E_co:
         """The arithmetic of one cell."""
         return work.as_recorded(f"Looked up, not computed: {self.formula}.")
 
-    def python(self, writer: Writer) -> list[str]:
+    def python(self, writer: ProgramWriter) -> list[str]:
         """Lines of plain torch that assign the step to a variable of its name."""
         raise NotImplementedError(f"{self.name} is written by the source that records it.")
 
@@ -261,10 +261,10 @@ class Parameter:
     symbol: str
     axes: tuple[str, ...]
     meaning: str
-    elsewhere: Names = ()
+    elsewhere: OtherNames = ()
 
 
-def called(**elsewhere: str) -> Names:
+def called(**elsewhere: str) -> OtherNames:
     """The keyword arguments as (library, name) pairs: ``lens`` is TransformerLens, ``n4`` is notebook 4."""
     libraries = {"lens": "TransformerLens", "jax": "JAX", **{f"n{i}": f"notebook {i}" for i in range(1, 6)}}
     return tuple((libraries.get(key, key), name) for key, name in elsewhere.items())

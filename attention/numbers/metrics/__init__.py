@@ -16,18 +16,29 @@ from attention.formula import kept
 from attention.formula.layer import Layer
 from attention.formula.names import WEIGHTS
 from attention.formula.trace import Trace
-from attention.numbers.metrics.alike import differences
+from attention.numbers.metrics.alike import similar_heads
 from attention.numbers.metrics.metric import METRICS, NAMES, Metric, find
-from attention.numbers.metrics.table import Table
-from attention.numbers.patterns import CELLS_A_SECOND, Pattern, patterns
+from attention.numbers.metrics.table import MetricsTable
+from attention.numbers.patterns import CELLS_PER_SECOND, Pattern, iterate_patterns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["METRICS", "NAMES", "Metric", "Table", "differences", "find", "known", "of", "of_layer", "seconds"]
+__all__ = [
+    "METRICS",
+    "NAMES",
+    "Metric",
+    "MetricsTable",
+    "estimated_seconds",
+    "find",
+    "is_cached",
+    "of",
+    "of_layer",
+    "similar_heads",
+]
 
 
-def of(trace: Trace) -> Table:
+def of(trace: Trace) -> MetricsTable:
     """Every metric of every head on this text, [layer head metric]; each layer is computed once and cached.
 
     The weights are computed a few heads at a time and not stored.
@@ -40,23 +51,23 @@ def of(trace: Trace) -> Table:
     table = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64), np.full((len(layers), len(METRICS)), np.nan)
     for i, (values, counts, uniform) in enumerate(layers):
         table[0][i, : len(values)], table[1][i, : len(values)], table[2][i] = values, counts, uniform
-    return Table(*table, n_heads)
+    return MetricsTable(*table, n_heads)
 
 
 def of_layer(layer: Layer) -> tuple[Any, Any, Any]:
     """The metrics of one layer: values and counts [head metric], and the values under uniform attention [metric]."""
-    return kept.matrix(layer.number, "metrics", layer.formula, lambda: _of_layer(layer))
+    return kept.memoize(layer.uid, "metrics", layer.formula, lambda: _of_layer(layer))
 
 
-def known(layer: Layer) -> bool:
+def is_cached(layer: Layer) -> bool:
     """Whether the metrics of a layer are cached."""
-    return kept.KEPT.get((layer.number, "metrics", layer.formula)) is not None
+    return kept.CACHE.get((layer.uid, "metrics", layer.formula)) is not None
 
 
-def seconds(trace: Trace) -> float:
+def estimated_seconds(trace: Trace) -> float:
     """The estimated time of `of` on one thread, without the cached layers."""
-    cells = (math.prod(layer.shape(WEIGHTS)) for layer in trace.layers if layer.has(WEIGHTS) and not known(layer))
-    return sum(cells) / CELLS_A_SECOND
+    cells = (math.prod(layer.shape(WEIGHTS)) for layer in trace.layers if layer.has(WEIGHTS) and not is_cached(layer))
+    return sum(cells) / CELLS_PER_SECOND
 
 
 def _of_layer(layer: Layer) -> tuple[Any, Any, Any]:
@@ -64,10 +75,10 @@ def _of_layer(layer: Layer) -> tuple[Any, Any, Any]:
 
     n_heads = layer.n_heads
     sums, counts = np.zeros((n_heads + 1, len(METRICS))), np.zeros((n_heads + 1, len(METRICS)), dtype=np.int64)
-    for heads, _, pattern in patterns(layer):
+    for heads, _, pattern in iterate_patterns(layer):
         _add(sums[:-1][heads], counts[:-1][heads], pattern)
         if heads.start == 0:
-            _add(sums[-1:], counts[-1:], pattern.uniform)
+            _add(sums[-1:], counts[-1:], pattern.under_uniform_attention)
     values = np.full(sums.shape, np.nan)
     np.divide(sums, counts, out=values, where=counts > 0)
     return values[:-1], counts[:-1], values[-1]
@@ -76,6 +87,6 @@ def _of_layer(layer: Layer) -> tuple[Any, Any, Any]:
 def _add(sums: NDArray[Any], counts: NDArray[Any], pattern: Pattern) -> None:
     """Adds the sums and counts over the queries of a pattern, both [head metric]."""
     for index, metric in enumerate(METRICS):
-        rows = metric.of(pattern)
+        rows = metric.compute(pattern)
         sums[:, index] += rows.nansum(dim=-1).numpy()
         counts[:, index] += (~rows.isnan()).sum(dim=-1).numpy()

@@ -10,13 +10,13 @@ from attention.formula import kept
 from attention.formula.layer import Layer
 from attention.formula.names import WEIGHTS
 from attention.formula.trace import Trace
-from attention.numbers.patterns import CELLS_A_SECOND, patterns
+from attention.numbers.patterns import CELLS_PER_SECOND, iterate_patterns
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def differences(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int, float, int]]:
+def similar_heads(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int, float, int]]:
     """Every other head with its divergence from this one: (layer, head, divergence, number of queries), most similar first.
 
     The Jensen–Shannon divergence between two rows of weights, in bits, averaged over the queries: 0 means identical, 1 means
@@ -25,18 +25,18 @@ def differences(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int,
     Source: Lin 1991; Clark et al. 2019, "What Does BERT Look At?", section 6.
     """
     uid, key, formulas = _cache_key(trace, layer, head)
-    return kept.matrix(uid, key, formulas, lambda: _differences(trace, layer, head))
+    return kept.memoize(uid, key, formulas, lambda: _differences(trace, layer, head))
 
 
-def seconds(trace: Trace, layer: int, head: int) -> float:
+def estimated_seconds(trace: Trace, layer: int, head: int) -> float:
     """The estimated time of `differences` on one thread; 0 if the result is cached."""
-    if kept.KEPT.get(_cache_key(trace, layer, head)) is not None:
+    if kept.CACHE.get(_cache_key(trace, layer, head)) is not None:
         return 0.0
-    return sum(math.prod(each.shape(WEIGHTS)) for each in trace.layers if each.has(WEIGHTS)) / CELLS_A_SECOND
+    return sum(math.prod(each.shape(WEIGHTS)) for each in trace.layers if each.has(WEIGHTS)) / CELLS_PER_SECOND
 
 
 def _cache_key(trace: Trace, layer: int, head: int) -> tuple[int, Hashable, Hashable]:
-    return trace.layer(layer).number, ("alike", head), tuple((each.number, each.formula) for each in trace.layers)
+    return trace.layer(layer).uid, ("alike", head), tuple((each.uid, each.formula) for each in trace.layers)
 
 
 def _differences(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, int, float, int]]:
@@ -64,13 +64,13 @@ def _divergences(reference: Layer, head: int, other: Layer) -> list[tuple[float,
         return bits
 
     sums, counts = np.zeros(other.n_heads), np.zeros(other.n_heads, dtype=np.int64)
-    for heads, rows, pattern in patterns(other):
-        (weights,) = reference.part(WEIGHTS, heads=slice(head, head + 1), rows=rows)
+    for heads, rows, pattern in iterate_patterns(other):
+        (weights,) = reference.blocks(WEIGHTS, heads=slice(head, head + 1), rows=rows)
         total = weights.sum(dim=-1, keepdim=True)
         probabilities = weights / total
-        mixture = (probabilities + pattern.shares) / 2
-        divergence = entropy(mixture) - (entropy(probabilities) + entropy(pattern.shares)) / 2
-        divergence = pattern.where(total[..., 0] > 0, divergence.clamp_min(0))
+        mixture = (probabilities + pattern.probabilities) / 2
+        divergence = entropy(mixture) - (entropy(probabilities) + entropy(pattern.probabilities)) / 2
+        divergence = pattern.nan_unless(total[..., 0] > 0, divergence.clamp_min(0))
         sums[heads] += divergence.nansum(dim=-1).numpy()
         counts[heads] += (~divergence.isnan()).sum(dim=-1).numpy()
     return [(float(value) / max(1, int(count)), int(count)) for value, count in zip(sums, counts, strict=True)]

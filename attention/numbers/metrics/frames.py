@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 from attention.formula.trace import Trace
 from attention.numbers.metrics.metric import METRICS, Metric
-from attention.numbers.metrics.table import Table
+from attention.numbers.metrics.table import MetricsTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HERE = "on this text"
+ON_THIS_TEXT = "on this text"
 
 
 def heading(metric: Metric) -> str:
     """The column heading of a metric."""
-    return f"{metric.name}, {HERE}"
+    return f"{metric.name}, {ON_THIS_TEXT}"
 
 
-def about(metric: Metric, table: Table) -> str:
+def describe_metric(metric: Metric, table: MetricsTable) -> str:
     """What a metric measures, and how many queries its numbers average here."""
     fewest, most = table.count(metric.name)
     queries = f"{most}" if fewest == most else f"{fewest} to {most}"
     where = (
-        f"a mean over {queries} queries of this text ({metric.over})"
+        f"a mean over {queries} queries of this text ({metric.averaged_over})"
         if most
-        else f"not defined on this text: no {metric.over}"
+        else f"not defined on this text: no {metric.averaged_over}"
     )
-    return f"{metric.words} {metric.formula}; {metric.range}; {where}. {metric.paper}."
+    return f"{metric.meaning} {metric.formula}; {metric.range}; {where}. {metric.paper}."
 
 
 def frame(
-    trace: Trace, table: Table, order: Sequence[tuple[int, int]], by: str = "", counts: bool = False
+    trace: Trace, table: MetricsTable, order: Sequence[tuple[int, int]], by: str = "", counts: bool = False
 ) -> pd.DataFrame:
     """A row for each head in this order: layer, head, and every metric, the metric `by` first.
 
@@ -53,30 +53,30 @@ def frame(
     return pd.DataFrame(columns)
 
 
-def said(table: Table, layer: int, head: int, by: str = "") -> str:
+def describe_head(table: MetricsTable, layer: int, head: int, by: str = "") -> str:
     """One head in words: its rank by a metric, and every metric with its number of queries."""
     numbers = [
         f"{metric.name} {number:.2f} ({count})" if count else f"{metric.name} not defined"
         for metric, number, count in zip(METRICS, table.values[layer, head], table.counts[layer, head], strict=True)
     ]
-    place = placed(table, layer, head, by)
+    place = rank_words(table, layer, head, by)
     return f"L{layer} H{head}{', ' if place else ''}{place}: {', '.join(numbers)}; in brackets the number of queries behind each."
 
 
-def placed(table: Table, layer: int, head: int, by: str) -> str:
+def rank_words(table: MetricsTable, layer: int, head: int, by: str) -> str:
     """The rank of a head by a metric, such as "3rd of 72 by previous, on this text"; empty if undefined."""
     place = table.rank(by, layer, head) if by else None
-    return f"{_ordinal(place[0])} of {place[1]} by {by}, {HERE}" if place else ""
+    return f"{_ordinal(place[0])} of {place[1]} by {by}, {ON_THIS_TEXT}" if place else ""
 
 
-def alike(similar: Sequence[tuple[int, int, float, int]]) -> pd.DataFrame:
+def similarity_frame(similar: Sequence[tuple[int, int, float, int]]) -> pd.DataFrame:
     """The result of `differences` as a table."""
     import pandas as pd
 
     return pd.DataFrame({
         "layer": [entry[0] for entry in similar],
         "head": [entry[1] for entry in similar],
-        f"distance, {HERE}": [math.sqrt(entry[2]) for entry in similar],
+        f"distance, {ON_THIS_TEXT}": [math.sqrt(entry[2]) for entry in similar],
         "divergence in bits": [entry[2] for entry in similar],
         "queries": [entry[3] for entry in similar],
     })  # fmt: skip

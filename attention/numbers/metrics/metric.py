@@ -28,47 +28,49 @@ class Metric:
     """
 
     name: str
-    words: str
+    meaning: str
     formula: str
-    over: str
+    averaged_over: str
     paper: str
-    of: Callable[[Pattern], Tensor]
-    high: str = "1"
+    compute: Callable[[Pattern], Tensor]
+    maximum: str = "1"
 
     @property
     def range(self) -> str:
         """The range of its values, plain text."""
-        return f"0 … {self.high}"
+        return f"0 … {self.maximum}"
 
 
 def _entropy(pattern: Pattern) -> Tensor:
     import torch
 
     n_visible = pattern.n_visible
-    entropy = torch.special.entr(pattern.shares).sum(dim=-1).double()
-    return pattern.where(n_visible > 1, entropy / n_visible.clamp_min(2).double().log())
+    entropy = torch.special.entr(pattern.probabilities).sum(dim=-1).double()
+    return pattern.nan_unless(n_visible > 1, entropy / n_visible.clamp_min(2).double().log())
 
 
 def _distance(pattern: Pattern) -> Tensor:
     import torch
 
-    return pattern.where(not pattern.crossed, torch.linalg.vecdot(pattern.shares, pattern.distances))
+    return pattern.nan_unless(
+        not pattern.is_cross_attention, torch.linalg.vecdot(pattern.probabilities, pattern.distances)
+    )
 
 
 def _first(pattern: Pattern) -> Tensor:
-    later = (pattern.queries > 0) | pattern.crossed
-    return pattern.where(later & pattern.visible[..., 0], pattern.weights[..., 0])
+    later = (pattern.queries > 0) | pattern.is_cross_attention
+    return pattern.nan_unless(later & pattern.visible[..., 0], pattern.weights[..., 0])
 
 
 def _norm_first(pattern: Pattern) -> Tensor:
     import torch
 
-    if pattern.reach is None:
-        return pattern.where(False, pattern.total[..., 0])
-    norms = pattern.weights * pattern.reach[:, None]
+    if pattern.contribution_lengths is None:
+        return pattern.nan_unless(False, pattern.row_sums[..., 0])
+    norms = pattern.weights * pattern.contribution_lengths[:, None]
     total = norms.sum(dim=-1, dtype=torch.float64)
-    later = (pattern.queries > 0) | pattern.crossed
-    return pattern.where(later & pattern.visible[..., 0] & (total > 0), norms[..., 0] / total)
+    later = (pattern.queries > 0) | pattern.is_cross_attention
+    return pattern.nan_unless(later & pattern.visible[..., 0] & (total > 0), norms[..., 0] / total)
 
 
 _VOITA = "Voita et al. 2019, Analyzing Multi-Head Self-Attention"
@@ -81,22 +83,22 @@ METRICS: tuple[Metric, ...] = (
         "Σ_j p_ij |i − j|", "all queries, within one text", "Vig and Belinkov 2019, Analyzing the Structure of Attention", _distance,
         "keys − 1"),
     Metric("previous", "The weight of the preceding token.", "a_i,i−1", "queries for which the preceding token is visible",
-        _VOITA, lambda pattern: pattern.at(-1)),
+        _VOITA, lambda pattern: pattern.weight_at_offset(-1)),
     Metric("next", "The weight of the following token.", "a_i,i+1", "queries for which the following token is visible",
-        _VOITA, lambda pattern: pattern.at(1)),
+        _VOITA, lambda pattern: pattern.weight_at_offset(1)),
     Metric("first token", "The weight of the first token, where idle heads often look (an attention sink). A large weight need not be a large effect.",
         "a_i,0", "queries after the first for which it is visible",
         "Vig and Belinkov 2019; Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks", _first),
     Metric("self", "The weight of the token itself.", "a_i,i", "all queries, within one text",
-        _VOITA, lambda pattern: pattern.at(0)),
+        _VOITA, lambda pattern: pattern.weight_at_offset(0)),
     Metric("duplicate token", "The total weight of earlier occurrences of the same token.",
         "Σ a_ij over j < i with x_j = x_i", "queries whose token occurs earlier in the text",
-        "Wang et al. 2022, Interpretability in the Wild; TransformerLens, head_detector", lambda pattern: pattern.on(pattern.same_word)),
+        "Wang et al. 2022, Interpretability in the Wild; TransformerLens, head_detector", lambda pattern: pattern.weight_on(pattern.is_earlier_occurrence)),
     Metric("induction", "The total weight of the tokens that followed earlier occurrences of the same token. It shows where a head looks, not what it copies.",
         "Σ a_ij over j ≤ i with x_j−1 = x_i", "queries whose token occurs earlier in the text",
-        "Olsson et al. 2022, In-context Learning and Induction Heads", lambda pattern: pattern.on(pattern.word_after)),
+        "Olsson et al. 2022, In-context Learning and Induction Heads", lambda pattern: pattern.weight_on(pattern.follows_earlier_occurrence)),
     Metric("largest weight", "How concentrated a head is: the largest weight of a query. Looking at a sink counts, too.",
-        "max_j a_ij", "all queries", _VOITA, lambda pattern: pattern.where(True, pattern.weights.amax(dim=-1))),
+        "max_j a_ij", "all queries", _VOITA, lambda pattern: pattern.nan_unless(True, pattern.weights.amax(dim=-1))),
     Metric("norm-weighted first token", "The first token's share of the vector lengths that a query receives: usually far below its weight.",
         "‖a_i0 f(x_0)‖ / Σ_j ‖a_ij f(x_j)‖, f(x) = (x W_V + b_V) W_O", "queries after the first for which it is visible, if V and W_O are known",
         "Kobayashi et al. 2020, Attention is Not Only a Weight", _norm_first),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Table:
+class MetricsTable:
     """The metrics of every head on one text.
 
     Attributes:

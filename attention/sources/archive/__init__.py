@@ -18,10 +18,10 @@ from attention.formula.steps import DECLARED
 if TYPE_CHECKING:
     from torch import Tensor
 
-ENDINGS = (".npz", ".npy", ".safetensors", ".json")
-MOST_AXES = 6
-MOST_ARRAYS = 2**13  # a model of 200 layers has fewer
-MOST_TEXT = 2**20  # bytes of the tokens, and of a header
+EXTENSIONS = (".npz", ".npy", ".safetensors", ".json")
+MAX_AXES = 6
+MAX_ARRAYS = 2**13  # a model of 200 layers has fewer
+MAX_TEXT_BYTES = 2**20  # bytes of the tokens, and of a header
 
 
 class Kind(NamedTuple):
@@ -80,11 +80,11 @@ def open_archive(name: str, content: bytes) -> Archive:
 
     ending = PurePath(name).suffix.lower()
     readers = (numpy_file.npz, numpy_file.npy, safetensors_file.safetensors, json_file.json)
-    if ending not in ENDINGS:
+    if ending not in EXTENSIONS:
         raise FileError(
-            f"A file with attention ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}; got {quoted(name)}: save it as one of these."
+            f"A file with attention ends in {', '.join(EXTENSIONS[:-1])} or {EXTENSIONS[-1]}; got {quote(name)}: save it as one of these."
         )
-    found = readers[ENDINGS.index(ending)](quoted(name), content)
+    found = readers[EXTENSIONS.index(ending)](quote(name), content)
     return replace(
         found, arrays=with_current_names(found.arrays, DECLARED), refused=with_current_names(found.refused, DECLARED)
     )
@@ -95,7 +95,7 @@ def damaged_error(name: str, kind: str, why: str) -> FileError:
     return FileError(f"{name} is not a valid {kind}: {why}; save it again, and use the complete file.")
 
 
-def quoted(text: str, longest: int = 60) -> str:
+def quote(text: str, longest: int = 60) -> str:
     """A name in quotation marks for a sentence: shortened, without invisible characters."""
     text = "".join(character if character.isprintable() else "�" for character in text)
     return f"“{text if len(text) <= longest else text[: longest - 1] + '…'}”"
@@ -103,9 +103,9 @@ def quoted(text: str, longest: int = 60) -> str:
 
 def shape_problem(label: str, shape: tuple[int, ...], advice: str = "save a part of it") -> str:
     """The sentence about an array with too many axes, or without a number."""
-    return f"{label} needs 2 to {MOST_AXES} axes and a number in each; got {format_shape(shape) or 'none'}: {advice}."
+    return f"{label} needs 2 to {MAX_AXES} axes and a number in each; got {format_shape(shape) or 'none'}: {advice}."
 
 
 def format_shape(shape: tuple[int, ...]) -> str:
     """A shape as readable text."""
-    return " × ".join(f"{size:,}" for size in shape[:MOST_AXES]) + (" × …" if len(shape) > MOST_AXES else "")
+    return " × ".join(f"{size:,}" for size in shape[:MAX_AXES]) + (" × …" if len(shape) > MAX_AXES else "")

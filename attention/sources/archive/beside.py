@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from attention.errors import AttentionError, FileError
 from attention.formula import written
-from attention.formula.dropping import Dropping
+from attention.formula.dropping import Dropout
 from attention.formula.formula import Formula
 from attention.formula.names import KEY, QUERY, SCORES
-from attention.sources.archive import Archive, quoted
-from attention.sources.archive.layers import MOST_LAYERS, StoredLayer
+from attention.sources.archive import Archive, quote
+from attention.sources.archive.layers import MAX_LAYERS, StoredLayer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-LONGEST_TOKEN = 1000  # characters
+MAX_TOKEN_CHARACTERS = 1000  # characters
 _NAME = re.compile(r"[\w ,.:()-]{1,60}")
 
 
@@ -43,10 +43,10 @@ def layer_formula(
     """
     if layer_metadata.get("formula") is not None:
         try:
-            saved_formula = written.read(layer_metadata["formula"])
+            saved_formula = written.from_json(layer_metadata["formula"])
             if stored.head is not None:
                 # A file of one head records its part of tensors that are drawn or computed for all heads at once.
-                dropping = saved_formula.dropping if saved_formula.dropping.given else Dropping()
+                dropping = saved_formula.dropping if saved_formula.dropping.is_provided else Dropout()
                 bias = "given" if saved_formula.bias and "bias" in recorded else saved_formula.bias
                 saved_formula = replace(saved_formula, dropping=dropping, bias=bias)
             return saved_formula, ""
@@ -74,7 +74,7 @@ def _number(archive: Archive, key: str, layer: int) -> float | None:
     """
     entry = archive.arrays.get(key)
     value: Any = archive.metadata.get(key)
-    if entry is not None and prod(entry.shape) <= MOST_LAYERS:
+    if entry is not None and prod(entry.shape) <= MAX_LAYERS:
         numbers = entry.load().flatten().tolist()
         value = numbers[layer] if layer < len(numbers) else numbers[0] if len(numbers) == 1 else numbers
     if value is None:
@@ -83,7 +83,7 @@ def _number(archive: Archive, key: str, layer: int) -> float | None:
         return math.inf
     if type(value) not in (int, float) or not 0 < value < math.inf:
         raise FileError(
-            f"{key} needs a positive number, or one for each layer; got {quoted(str(value))}: save such a number, or leave it out."
+            f"{key} needs a positive number, or one for each layer; got {quote(str(value))}: save such a number, or leave it out."
         )
     return float(value)
 
@@ -106,12 +106,12 @@ def layer_tokens(
             labels.append(tuple(f"{letter}{position}" for position in range(size)))
             continue
         is_valid = isinstance(saved, list) and all(
-            isinstance(text, str) and len(text) <= LONGEST_TOKEN for text in saved
+            isinstance(text, str) and len(text) <= MAX_TOKEN_CHARACTERS for text in saved
         )
         if not is_valid or len(saved) != size:
-            got = f"{len(saved):,} texts" if is_valid else f"{quoted(str(saved))}"
+            got = f"{len(saved):,} texts" if is_valid else f"{quote(str(saved))}"
             raise FileError(
-                f"{key} in {quoted(name)} needs a list of {size:,} texts of at most {LONGEST_TOKEN:,} characters, one for each {axis.removesuffix('_pos')}; "
+                f"{key} in {quote(name)} needs a list of {size:,} texts of at most {MAX_TOKEN_CHARACTERS:,} characters, one for each {axis.removesuffix('_pos')}; "
                 f"got {got}: save a list of this length, or none."
             )
         # A lone surrogate cannot be sent to a browser.

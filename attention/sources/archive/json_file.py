@@ -10,20 +10,20 @@ from attention.errors import FileError
 from attention.sources.archive import (
     BOOL,
     DOUBLE,
-    MOST_AXES,
+    MAX_AXES,
     Archive,
     Entry,
     damaged_error,
     format_shape,
-    quoted,
+    quote,
     shape_problem,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_NUMBERS = 2**21  # a Python list takes ten times the bytes of the file
-MOST_LISTS = 2**18
+MAX_NUMBERS = 2**21  # a Python list takes ten times the bytes of the file
+MAX_LISTS = 2**18
 
 
 def json(name: str, content: bytes) -> Archive:
@@ -33,9 +33,9 @@ def json(name: str, content: bytes) -> Archive:
         FileError: the file is not valid JSON, or has too many numbers or lists.
     """
     numbers, lists = content.count(b",") + 1, content.count(b"[") + content.count(b"{")
-    if numbers > MOST_NUMBERS or lists > MOST_LISTS:
+    if numbers > MAX_NUMBERS or lists > MAX_LISTS:
         raise FileError(
-            f"{name} has {numbers:,} numbers and texts in {lists:,} lists; a .json file may have {MOST_NUMBERS:,} in {MOST_LISTS:,} lists: "
+            f"{name} has {numbers:,} numbers and texts in {lists:,} lists; a .json file may have {MAX_NUMBERS:,} in {MAX_LISTS:,} lists: "
             "save it as .npz or .safetensors."
         )
     try:
@@ -46,11 +46,11 @@ def json(name: str, content: bytes) -> Archive:
     metadata: dict[str, Any] = {}
     refused: dict[str, str] = {}
     for key, value in (document if isinstance(document, dict) else {"": document}).items():
-        label = f"{quoted(key)} in {name}" if key else name
+        label = f"{quote(key)} in {name}" if key else name
         shape, first = _shape(value)
         if not isinstance(value, list) or isinstance(first, str):
             metadata[key] = value
-        elif 0 in shape or len(shape) > MOST_AXES or not isinstance(first, int | float):
+        elif 0 in shape or len(shape) > MAX_AXES or not isinstance(first, int | float):
             refused[key] = shape_problem(label, shape, "save numbers")
         else:
             kind = BOOL if isinstance(first, bool) else DOUBLE

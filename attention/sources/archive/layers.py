@@ -10,12 +10,12 @@ from attention.errors import FileError, MissingError
 from attention.formula.formula import Formula
 from attention.formula.names import MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import HEAD_AXES, Parameter, Step, declared
-from attention.sources.archive import Archive, Entry, format_shape, quoted
+from attention.sources.archive import Archive, Entry, format_shape, quote
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_LAYERS = 1024
+MAX_LAYERS = 1024
 _EXPORTED_KEY = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
 _SHARED_BY_LAYERS = ("mask", "bias", "bias_table")  # all layers may share these
 _SLICED_BY_HEAD = (
@@ -83,16 +83,16 @@ def read_layout(name: str, archive: Archive) -> Layout:
         key: match for key in archive.arrays if (match := _EXPORTED_KEY.fullmatch(key)) and _find_declaration(match[3])
     }
     file_layout = _exported_layout(name, archive, exported) if exported else _plain_layout(name, archive)
-    if len(file_layout.layers) > MOST_LAYERS:
+    if len(file_layout.layers) > MAX_LAYERS:
         raise FileError(
-            f"{quoted(name)} has {len(file_layout.layers):,} layers; at most {MOST_LAYERS:,} are shown: save some of them."
+            f"{quote(name)} has {len(file_layout.layers):,} layers; at most {MAX_LAYERS:,} are shown: save some of them."
         )
     if not all(any(step in layer.places for step in _REQUIRED) for layer in file_layout.layers):
         if archive.refused and not archive.arrays:
             raise FileError(next(iter(archive.refused.values())))
-        present = ", ".join(map(quoted, [*archive.arrays, *archive.refused][:6])) or "no array"
+        present = ", ".join(map(quote, [*archive.arrays, *archive.refused][:6])) or "no array"
         raise FileError(
-            f"{quoted(name)} needs weights, or query, key and value, or scores; it has {present}: save one of these under this name."
+            f"{quote(name)} needs weights, or query, key and value, or scores; it has {present}: save one of these under this name."
         )
     return file_layout
 
@@ -160,7 +160,7 @@ def _stacked_layers(name: str, known: Mapping[str, tuple[str, Entry]]) -> tuple[
     if len(set(sizes.values())) > 1 or (sizes and single):
         counts_text = ", ".join(f"{step} {counts[step] or 'none'}" for step in (*sizes, *single))
         raise FileError(
-            f"{quoted(name)} needs the same number of layers in each array; got {counts_text}: save all layers of each."
+            f"{quote(name)} needs the same number of layers in each array; got {counts_text}: save all layers of each."
         )
     n_layers = next(iter(sizes.values()), None)
 
@@ -169,11 +169,11 @@ def _stacked_layers(name: str, known: Mapping[str, tuple[str, Entry]]) -> tuple[
             step: Place(key, number if step in sizes else None, lacks_head[step]) for step, (key, _) in known.items()
         }
 
-    return tuple(StoredLayer(number, None, places(number)) for number in range(min(n_layers or 1, MOST_LAYERS + 1)))
+    return tuple(StoredLayer(number, None, places(number)) for number in range(min(n_layers or 1, MAX_LAYERS + 1)))
 
 
 def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> FileError:
-    label = f"{quoted(key)} in {quoted(name)}" if key else quoted(name)
+    label = f"{quote(key)} in {quote(name)}" if key else quote(name)
     return FileError(
         f"{label} needs the axes [{' '.join(axes)}], optionally with an axis of layers first; got {format_shape(entry.shape) or 'a number'}: "
         "save one sequence of a batch, such as weights[0]."

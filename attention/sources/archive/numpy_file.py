@@ -15,15 +15,15 @@ from attention.sources.archive import (
     DOUBLE,
     FLOAT,
     HALF,
-    MOST_ARRAYS,
-    MOST_AXES,
-    MOST_TEXT,
+    MAX_ARRAYS,
+    MAX_AXES,
+    MAX_TEXT_BYTES,
     Archive,
     Entry,
     Kind,
     damaged_error,
     format_shape,
-    quoted,
+    quote,
     shape_problem,
 )
 from attention.sources.archive.about import parse_about
@@ -56,9 +56,9 @@ def npz(name: str, content: bytes) -> Archive:
         FileError: the file is damaged.
     """
     # zipfile makes an object of a thousand bytes from each entry of fifty bytes.
-    if content.count(_ENTRY_SIGNATURE) > MOST_ARRAYS:
+    if content.count(_ENTRY_SIGNATURE) > MAX_ARRAYS:
         raise FileError(
-            f"{name} lists more than {MOST_ARRAYS:,} arrays, which is the limit: save only those of attention."
+            f"{name} lists more than {MAX_ARRAYS:,} arrays, which is the limit: save only those of attention."
         )
     try:
         archive = zipfile.ZipFile(BytesIO(content))
@@ -87,7 +87,7 @@ def _read_archive(name: str, files: dict[str, ReadPrefix]) -> Archive:
     metadata: dict[str, Any] = {}
     refused: dict[str, str] = {}
     for key, read in files.items():
-        label = f"{quoted(key)} in {name}" if key else name
+        label = f"{quote(key)} in {name}" if key else name
         try:
             header = read_npy_header(read(_MAX_HEADER), label)
         except MatrixError:
@@ -99,14 +99,14 @@ def _read_archive(name: str, files: dict[str, ReadPrefix]) -> Archive:
                 damaged_error(label, ".npy array as numpy.save writes it", "its header has no valid shape")
             )
             continue
-        if header.dtype.kind in "US" and len(shape) <= 1 and prod(shape) * header.dtype.itemsize <= MOST_TEXT:
+        if header.dtype.kind in "US" and len(shape) <= 1 and prod(shape) * header.dtype.itemsize <= MAX_TEXT_BYTES:
             metadata[key] = _load_texts(label, header, read)
         elif kind is None:
             refused[key] = (
-                f"{label} needs numbers of at most 64 bits; got an array of {quoted(str(header.dtype))}: "
+                f"{label} needs numbers of at most 64 bits; got an array of {quote(str(header.dtype))}: "
                 "save it again with .astype(float), or a list of texts with numpy.array(tokens, dtype=str)."
             )
-        elif len(shape) > MOST_AXES or not prod(shape):
+        elif len(shape) > MAX_AXES or not prod(shape):
             refused[key] = shape_problem(label, shape)
         else:
             arrays[key] = Entry(shape, kind, partial(_load, label, header, kind, read))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from attention.errors import AttentionError, FileError, ShapeError
-from attention.formula.cost import MOST_TANHS
+from attention.formula.cost import MAX_TANHS
 from attention.formula.formula import Formula
 from attention.formula.functions import project
 from attention.formula.layer import Layer
@@ -100,18 +100,18 @@ def build_layer(
         ShapeError: two tensors do not fit together.
     """
     recorded = _drop_unrelated_projections(recorded)
-    recorded_layer = Layer(recorded=recorded, told=_input_provenance(recorded), **layer_fields)
+    recorded_layer = Layer(recorded=recorded, provenance=_input_provenance(recorded), **layer_fields)
     if formula is None:
         return CheckedLayer(recorded_layer)
     inputs = {name: tensor for name, tensor in recorded.items() if not _is_computed(name, formula)}
     if SCORES in recorded and not {QUERY, KEY} <= inputs.keys():
         inputs[SCORES] = recorded[SCORES]
     try:
-        computed_layer = Layer(recorded=inputs, formula=formula, told=recorded_layer.told, **layer_fields)
+        computed_layer = Layer(recorded=inputs, formula=formula, provenance=recorded_layer.provenance, **layer_fields)
         if not computed_layer.has(SCORES):
             return CheckedLayer(recorded_layer)
         head_bytes = _map_bytes(computed_layer)
-        computed_layer = replace(computed_layer, whole=head_bytes * computed_layer.n_heads <= max_bytes)
+        computed_layer = replace(computed_layer, materialize_all_heads=head_bytes * computed_layer.n_heads <= max_bytes)
         if head_bytes > max_bytes:
             raise FileError(
                 f"The maps of one head would take {head_bytes / 2**20:,.0f} MB; at most {max_bytes / 2**20:,.0f} MB are computed: save fewer tokens."
@@ -144,10 +144,10 @@ def _map_bytes(layer: Layer) -> int:
     """
     size, formula = layer.sizes, layer.formula
     cells = size["query_pos"] * size["key_pos"]
-    if formula is not None and WAYS[formula.score].how == "additive":
+    if formula is not None and WAYS[formula.score].arithmetic == "additive":
         n_tanh = layer.n_heads * size.get("d_k", 1) * cells
-        if n_tanh > MOST_TANHS:
-            raise FileError(f"additive scores may take at most {MOST_TANHS:,} tanh; got {n_tanh:,}")
+        if n_tanh > MAX_TANHS:
+            raise FileError(f"additive scores may take at most {MAX_TANHS:,} tanh; got {n_tanh:,}")
     maps = [step for step in layer.steps if step.axes == MAP_AXES]
     return len(maps) * cells * max(tensor.element_size() for tensor in layer.recorded.values())
 
@@ -156,7 +156,7 @@ def _compare(computed: Layer, recorded: dict[str, Tensor], recorded_layer: Layer
     """The computed layer, with recorded tensors where they differ in a bit; the recorded layer if they differ by more than the tolerance."""
     for name, tensor in recorded.items():
         if not computed.has(name):
-            computed = computed.recording(**{name: tensor})
+            computed = computed.with_tensors(**{name: tensor})
             continue
         is_equal, max_difference, max_recorded = True, 0.0, 0.0
         for computed_matrix, recorded_matrix in _matrix_pairs(computed, name, tensor):
@@ -175,7 +175,7 @@ def _compare(computed: Layer, recorded: dict[str, Tensor], recorded_layer: Layer
                 "Save the divisor, mask or bias to let the steps be computed.",
             )
         if not is_equal:
-            computed = computed.recording(**{name: tensor})
+            computed = computed.with_tensors(**{name: tensor})
     return CheckedLayer(computed)
 
 

@@ -13,15 +13,15 @@ from attention.sources.archive import (
     DOUBLE,
     FLOAT,
     HALF,
-    MOST_ARRAYS,
-    MOST_AXES,
-    MOST_TEXT,
+    MAX_ARRAYS,
+    MAX_AXES,
+    MAX_TEXT_BYTES,
     Archive,
     Entry,
     Kind,
     damaged_error,
     format_shape,
-    quoted,
+    quote,
     shape_problem,
 )
 from attention.sources.archive.about import parse_about, parse_json_or_text
@@ -56,9 +56,9 @@ def safetensors(name: str, content: bytes) -> Archive:
     """
     length = int.from_bytes(content[:_LENGTH_BYTES], "little")
     data_offset = _LENGTH_BYTES + length
-    if length > MOST_TEXT:
+    if length > MAX_TEXT_BYTES:
         raise FileError(
-            f"{name} claims a header of {length:,} bytes; at most {MOST_TEXT:,} are read: save fewer tensors."
+            f"{name} claims a header of {length:,} bytes; at most {MAX_TEXT_BYTES:,} are read: save fewer tensors."
         )
     if len(content) < data_offset:
         raise damaged_error(name, _KIND, f"its header of {length:,} bytes is incomplete")
@@ -68,15 +68,15 @@ def safetensors(name: str, content: bytes) -> Archive:
         assert all(isinstance(entry, dict) for entry in (*header.values(), metadata))
     except (ValueError, RecursionError, AttributeError, TypeError, AssertionError):
         raise damaged_error(name, _KIND, "its header is not a list of tensors") from None
-    if len(header) > MOST_ARRAYS:
+    if len(header) > MAX_ARRAYS:
         raise FileError(
-            f"{name} has {len(header):,} tensors; at most {MOST_ARRAYS:,} are read: save only those of attention."
+            f"{name} has {len(header):,} tensors; at most {MAX_ARRAYS:,} are read: save only those of attention."
         )
     arrays: dict[str, Entry] = {}
     refused: dict[str, str] = {}
     tensors = memoryview(content)[data_offset:]
     for key, entry in header.items():
-        result = _read_entry(f"{quoted(key)} in {name}", entry, tensors)
+        result = _read_entry(f"{quote(key)} in {name}", entry, tensors)
         if isinstance(result, str):
             refused[key] = result
         else:
@@ -90,8 +90,8 @@ def _read_entry(label: str, entry: dict[str, Any], tensors: memoryview) -> Entry
     if shape is None or offsets is None or len(offsets) != 2 or not isinstance(entry.get("dtype"), str):
         return str(damaged_error(label, "tensor", "its header has no valid shape and position"))
     if entry["dtype"] not in _KINDS:
-        return f"{label} needs numbers of a type such as F32 or BF16; got {quoted(entry['dtype'])}: save it again with .float()."
-    if len(shape) > MOST_AXES or not prod(shape):
+        return f"{label} needs numbers of a type such as F32 or BF16; got {quote(entry['dtype'])}: save it again with .float()."
+    if len(shape) > MAX_AXES or not prod(shape):
         return shape_problem(label, shape)
     torch_dtype, itemsize, kind = _KINDS[entry["dtype"]]
     start, end = offsets

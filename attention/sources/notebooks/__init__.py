@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import ConfigError
-from attention.formula.ranges import Whole
+from attention.formula.ranges import Integer
 from attention.formula.trace import Trace
-from attention.formula.what_if import WhatIf
+from attention.formula.what_if import Override
 
 if TYPE_CHECKING:
     from attention.sources import Snippet
@@ -116,12 +116,12 @@ class Notebook:
 
     name: str
     sequence: int = 0
-    config: WhatIf = WhatIf()
+    config: Override = Override()
 
     def __post_init__(self) -> None:
         if self.name not in NOTEBOOKS:
             raise ConfigError(f"A notebook is one of {', '.join(NOTEBOOKS)}; got {self.name!r}: choose one of them.")
-        if not Whole(0, self.n_sequences - 1).takes(self.sequence):
+        if not Integer(0, self.n_sequences - 1).accepts(self.sequence):
             available = f"the sequences 0 to {self.n_sequences - 1}" if self.n_sequences > 1 else "only sequence 0"
             raise ConfigError(f"{self.name} has {available}; got {self.sequence!r}: choose one of these.")
 
@@ -148,15 +148,15 @@ class Notebook:
 
         entry = _ENTRIES[self.name]
         tokens, layer = RECIPES[self.name](self.sequence)
-        return Trace(tokens, (layer,), random=entry.random, notes=entry.notes).turned(self.config)
+        return Trace(tokens, (layer,), random=entry.random, notes=entry.notes).with_config(self.config)
 
     @property
     def base(self) -> Notebook:
         """The notebook as published: this trace is the trace of the base, with `config` applied."""
-        return replace(self, config=WhatIf())
+        return replace(self, config=Override())
 
     @property
-    def needs(self) -> int:
+    def memory_bytes(self) -> int:
         """0: the sizes of a notebook are fixed and small."""
         return 0
 

@@ -36,25 +36,25 @@ def _heatmaps_unscaled(_: int) -> tuple[tuple[str, ...], Layer]:
     words, x, _rest = _oceanic()
     single_head = x[None]  # without projections there is one head, and Q = K = V = X
     recorded = {EMBEDDING: x, INPUT: x, QUERY: single_head, KEY: single_head, VALUE: single_head}
-    return words, Layer(recorded=recorded, formula=Formula(divisor=None, share=""))
+    return words, Layer(recorded=recorded, formula=Formula(divisor=None, normalizer=""))
 
 
 def _heatmaps_scaled(_: int) -> tuple[tuple[str, ...], Layer]:
     words, x, _rest = _oceanic()
-    return words, attend(x[None], x[None], x[None]).recording(embedding=x, input=x)
+    return words, attend(x[None], x[None], x[None]).with_tensors(embedding=x, input=x)
 
 
 def _heatmaps_self_attention(_: int) -> tuple[tuple[str, ...], Layer]:
     words, x, generator = _oceanic()
     w_q, w_k, w_v = (torch.rand(64, size, generator=generator)[None] for size in (32, 32, 48))
-    return words, _self_attention(x, w_q, w_k, w_v).recording(embedding=x)
+    return words, _self_attention(x, w_q, w_k, w_v).with_tensors(embedding=x)
 
 
 def _heatmaps_multi_head(_: int) -> tuple[tuple[str, ...], Layer]:
     words, x, generator = _oceanic()
     torch.rand(64, 32 + 32 + 48, generator=generator)  # the notebook draws its single head before these four
     w_q, w_k, w_v = (torch.rand(4, size, 64, generator=generator).transpose(1, 2) for size in (32, 32, 48))
-    return words, _self_attention(x, w_q, w_k, w_v).recording(embedding=x)
+    return words, _self_attention(x, w_q, w_k, w_v).with_tensors(embedding=x)
 
 
 def _oceanic() -> tuple[tuple[str, ...], Tensor, Generator]:
@@ -88,7 +88,7 @@ def _numpy(_: int) -> tuple[tuple[str, ...], Layer]:
     w_q, w_k, w_v = (torch.from_numpy(rng.randint(3, size=(1, 3, 3))).double() for _ in range(3))
     x = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.float64)
     words = tuple(f"word {i}" for i in range(1, 5))
-    return words, _self_attention(x, w_q, w_k, w_v).recording(embedding=x)
+    return words, _self_attention(x, w_q, w_k, w_v).with_tensors(embedding=x)
 
 
 # -- 4: multi-head, after https://medium.com/@hunter-j-phillips/multi-head-attention-7924371d477a --
@@ -103,7 +103,7 @@ def _multi_head(sequence: int) -> tuple[tuple[str, ...], Layer]:
     w_q, w_k, w_v = (_linear(8, 8, generator).reshape(8, 4, 2).transpose(0, 1) for _ in range(3))
     w_o = _linear(8, 8, generator).reshape(4, 2, 8)
     layer = _self_attention(embedding + position, w_q, w_k, w_v, w_o=w_o)
-    return tokens, layer.recording(embedding=embedding, position=position)
+    return tokens, layer.with_tensors(embedding=embedding, position=position)
 
 
 # -- 5: a self-attention class --------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _self_attention(
     """Attention over the rows of `x`, with its projections recorded."""
     formula = Formula(divisor=math.sqrt(w_q.shape[-1]), mask=mask)
     layer = attend(project(x, w_q), project(x, w_k), project(x, w_v), w_o=w_o, formula=formula)
-    return layer.recording(input=x, w_q=w_q, w_k=w_k, w_v=w_v)
+    return layer.with_tensors(input=x, w_q=w_q, w_k=w_k, w_v=w_v)
 
 
 def _row_labels(n: int) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ def snippet(name: str, sequence: int, trace: Trace) -> Snippet:
     from attention.sources.notebooks import SENTENCES, Notebook
 
     cleaned = [literals.text(sentence.lower().rstrip("!.?")) for sentence in SENTENCES]
-    sentences = "\n".join(literals.filled("sentences = [", cleaned, "]"))
+    sentences = "\n".join(literals.wrap_items("sentences = [", cleaned, "]"))
     lines = "\n".join(_LINES[name]).format(sequence=sequence, sentences=sentences).split("\n")
     title = Notebook(name).title.replace("ᵀ", "^T")  # the program is ASCII only
     about = f'the notebook "{title}"' + (f", sequence {sequence}" if sequence else "")

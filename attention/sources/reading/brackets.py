@@ -10,7 +10,7 @@ from attention.errors import MatrixError
 from attention.sources.reading.around import parse_prefix, strip_suffix
 from attention.sources.reading.cells import MAX_PIECES, cell_error, detect_separator, parse_numbers, strip_rows
 from attention.sources.reading.matrix import MAX_SIDE, excerpt, too_large_error
-from attention.sources.reading.reading import Reading, batch_reading, combine
+from attention.sources.reading.reading import ParsedText, batch_reading, combine
 
 Nested = str | list["Nested"]  # a row is a text, higher levels are lists
 
@@ -29,7 +29,7 @@ class _BracketList(NamedTuple):
     row: int
 
 
-def parse_brackets(text: str, name: str) -> Reading:
+def parse_brackets(text: str, name: str) -> ParsedText:
     """The matrices in a text with brackets: one matrix, a batch, or several with their names.
 
     Raises:
@@ -74,7 +74,7 @@ def parse_brackets(text: str, name: str) -> Reading:
     return reading.with_notes(f"The text around the numbers was ignored: {excerpt(ignored[0], 40)}{more_lines}.")
 
 
-def _read(nested: Nested, name: str, label: str) -> Reading:
+def _read(nested: Nested, name: str, label: str) -> ParsedText:
     """The numbers of a list, at least two levels deep, as a matrix or a batch."""
     shape = _shape(nested, name)
     # At most the pieces that show that a row is too long: a number may be followed by a separate comma.

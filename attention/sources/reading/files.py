@@ -9,7 +9,7 @@ from attention.sources.reading.matrix import excerpt, too_large_error
 from attention.sources.reading.npy import format_npy
 from attention.sources.reading.text import MAX_CHARACTERS
 
-ENDINGS = (".csv", ".tsv", ".txt", ".npy")
+EXTENSIONS = (".csv", ".tsv", ".txt", ".npy")
 
 
 def file_text(data: bytes, file_name: str, name: str = "matrix") -> str:
@@ -19,7 +19,7 @@ def file_text(data: bytes, file_name: str, name: str = "matrix") -> str:
         MatrixError: another extension, too many bytes, or a damaged .npy file.
     """
     ending = PurePath(file_name).suffix.lower()
-    if ending not in ENDINGS:
+    if ending not in EXTENSIONS:
         raise MatrixError(
             f"{name} needs a file that ends in .csv, .tsv, .txt or .npy; got {excerpt(file_name)}: save it as one of these."
         )

@@ -8,7 +8,7 @@ from attention.errors import MatrixError
 from attention.sources.reading.around import label_in
 from attention.sources.reading.cells import MAX_PIECES, parse_numbers, split_cells, strip_rows
 from attention.sources.reading.matrix import MAX_SIDE, excerpt, too_large_error, validate_matrix
-from attention.sources.reading.reading import Reading, combine
+from attention.sources.reading.reading import ParsedText, combine
 from attention.sources.reading.table import parse_table
 
 _BEGIN = re.compile(r"\\begin\{([bpBvV]?(?:small)?matrix\*?|array|tabular)\}(?:\[\w*\])?(?:\{[|lcrS@{} ]{0,200}\})?")
@@ -28,13 +28,13 @@ _AFTER_MATRIX = re.compile(r"(?:\\(?:right|[bB]ig+r?|quad|qquad|[,;! ])|\\?[\])|
 _MAX_CONTEXT = 500
 
 
-def parse_latex(text: str, name: str) -> Reading:
+def parse_latex(text: str, name: str) -> ParsedText:
     r"""The matrices of a LaTeX formula; a question if there are several.
 
     Raises:
         MatrixError: an environment without its end, arithmetic beside the only matrix, or no numbers.
     """
-    readings: list[Reading] = []
+    readings: list[ParsedText] = []
     position = 0
     is_short = text.count(r"\begin{", 0, 20 * _MAX_CONTEXT) < 3
     for begin in _BEGIN.finditer(text):
@@ -72,7 +72,7 @@ def parse_latex(text: str, name: str) -> Reading:
     return combine(readings, name)
 
 
-def _parse_environment(body: str, is_table: bool, name: str, label: str) -> Reading:
+def _parse_environment(body: str, is_table: bool, name: str, label: str) -> ParsedText:
     if dots := _DOTS.search(body):
         raise MatrixError(f"{name} has {dots[0]} in place of numbers: write out all of them.")
     body = _RULES.sub("", body).replace("{,}", ".")
@@ -83,7 +83,7 @@ def _parse_environment(body: str, is_table: bool, name: str, label: str) -> Read
     if is_table:
         return parse_table(rows, name, label)
     rows_of_numbers = parse_numbers(strip_rows(rows), name, "&", any("," in row for row in rows))
-    return Reading(
+    return ParsedText(
         {label: validate_matrix(rows_of_numbers, name)},
         "",
         (),

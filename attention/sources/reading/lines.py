@@ -11,7 +11,7 @@ from attention.errors import MatrixError
 from attention.sources.reading.around import label_in
 from attention.sources.reading.cells import MAX_PIECES, detect_separator, parse_numbers, strip_rows
 from attention.sources.reading.matrix import MAX_SIDE, excerpt, too_large_error, validate_matrix
-from attention.sources.reading.reading import Reading, combine
+from attention.sources.reading.reading import ParsedText, combine
 from attention.sources.reading.table import decimal_column, parse_table
 
 _LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")  # a lazy str.splitlines
@@ -37,7 +37,7 @@ class _Block:
     rules: list[int] = field(default_factory=list)  # the number of rows above each horizontal rule
 
 
-def parse_lines(text: str, name: str) -> Reading:
+def parse_lines(text: str, name: str) -> ParsedText:
     """The matrices in the lines of a text: rows of one matrix, or several with their names.
 
     Raises:
@@ -97,7 +97,7 @@ def _is_rule(line: str) -> bool:
     return _RULE.fullmatch(line) is not None and any(dash in line for dash in _DASHES)
 
 
-def _parse_block(block: _Block, name: str) -> Reading:
+def _parse_block(block: _Block, name: str) -> ParsedText:
     sections = [section for section in block.sections if section]
     if len(sections) > 1:
         readings = [parse_table(section, name, block.label) for section in sections]
@@ -108,7 +108,7 @@ def _parse_block(block: _Block, name: str) -> Reading:
                     f"{name} needs the same number of rows in all parts of a table; part {i} has {len(part)}, part 0 has {len(parts[0])}: paste the complete table."
                 )
         rows = validate_matrix([sum(pieces, ()) for pieces in zip(*parts, strict=True)], name)
-        return Reading({block.label: rows}, "", readings[0].notes, block.label, (len(rows), len(rows[0])))
+        return ParsedText({block.label: rows}, "", readings[0].notes, block.label, (len(rows), len(rows[0])))
     lines = sections[0]
     if len(lines) > 1:
         return parse_table(lines, name, block.label, [rule for rule in block.rules if 0 < rule < len(lines)] == [1])
@@ -117,7 +117,7 @@ def _parse_block(block: _Block, name: str) -> Reading:
     return _parse_single_line(lines, name, block.label)
 
 
-def _parse_single_line(rows: list[str], name: str, label: str) -> Reading:
+def _parse_single_line(rows: list[str], name: str, label: str) -> ParsedText:
     if len(rows) > MAX_SIDE:
         raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
     rows = strip_rows(rows)
@@ -127,8 +127,8 @@ def _parse_single_line(rows: list[str], name: str, label: str) -> Reading:
     shape = len(matrix), len(matrix[0])
     if (column := decimal_column(rows)) is not None:
         choices = {"one column, with decimal commas": column, "two columns": matrix}
-        return Reading(choices, "Are its commas decimal commas?", (), label, shape)
+        return ParsedText(choices, "Are its commas decimal commas?", (), label, shape)
     notes: tuple[str, ...] = ()
     if len(rows) > 1 and shape[1] == 2 and all(row.lstrip("+-").startswith("0,") for row in rows):
         notes = ("Its commas are read as column separators; write decimals with a point.",)
-    return Reading({label: matrix}, "", notes, label, shape)
+    return ParsedText({label: matrix}, "", notes, label, shape)

@@ -52,7 +52,7 @@ def allows_stack(name: str) -> bool:
     return name in ("W_Q", "W_K", "W_V", "W_O", "Q", "K", "V", "S", "bias", "dropout_mask")
 
 
-def of_heads(matrix: Matrix | Stack) -> Stack:
+def as_stack(matrix: Matrix | Stack) -> Stack:
     """The matrices of a stack; a single matrix as a stack of one."""
     first: object = matrix[0][0] if matrix else 0.0
     return matrix if isinstance(first, tuple) else (matrix,)  # type: ignore[return-value]  # checked above

@@ -13,9 +13,9 @@ from attention.sources.reading.matrix import (
     Matrix,
     Stack,
     allows_stack,
+    as_stack,
     check_size,
     excerpt,
-    of_heads,
     too_large_error,
     validate_matrix,
 )
@@ -24,7 +24,7 @@ _SAMPLE_SIZE = 2000  # numbers that are inspected for rounding
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedText:
     """The matrices that a text may mean.
 
     Attributes:
@@ -43,9 +43,9 @@ class Reading:
     label: str = ""
     shape: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
-    parts: tuple[Reading, ...] = ()
+    parts: tuple[ParsedText, ...] = ()
 
-    def with_notes(self, *notes: str) -> Reading:
+    def with_notes(self, *notes: str) -> ParsedText:
         """The reading with further notes."""
         return replace(self, notes=(*self.notes, *notes))
 
@@ -68,7 +68,7 @@ class Reading:
         raise MatrixError(f"{name} needs an answer to “{question}”; {got}: choose one of {offered}.")
 
 
-def batch_reading(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name: str, label: str) -> Reading:
+def batch_reading(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name: str, label: str) -> ParsedText:
     """The rows as one matrix, or as a batch with leading axes, with a question for the matrix that is meant.
 
     If a field may hold one matrix for each head, the batch itself is a choice, too.
@@ -83,7 +83,7 @@ def batch_reading(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name:
     check_size(height, width, name)
     if prod(leading) == 1:
         notes = (f"It was written as {shape_text}, a batch of one matrix; that matrix is used.",) if leading else ()
-        return Reading({label: validate_matrix(rows, name)}, "", notes, label, shape)
+        return ParsedText({label: validate_matrix(rows, name)}, "", notes, label, shape)
     choices: dict[str, Matrix | Stack] = {}
     for i in range(prod(leading)):
         indices, remainder = [], i
@@ -94,19 +94,19 @@ def batch_reading(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name:
         choices[key] = validate_matrix(rows[i * height : (i + 1) * height], f"{name}{key.removeprefix(label)}")
     if allows_stack(name) and prod(leading[:-1]) == 1:
         heads = f"{label}, {len(choices)} heads" if label else f"{len(choices)} heads"
-        matrices: Stack = tuple(of_heads(matrix)[0] for matrix in choices.values())
+        matrices: Stack = tuple(as_stack(matrix)[0] for matrix in choices.values())
         question = f"Are these {len(choices)} matrices ({shape_text}) the heads, or is one of them meant?"
-        return Reading({heads: matrices, **choices}, question, (), label, shape)
-    return Reading(choices, f"Which of the {len(choices)} matrices in this batch ({shape_text})?", (), label, shape)
+        return ParsedText({heads: matrices, **choices}, question, (), label, shape)
+    return ParsedText(choices, f"Which of the {len(choices)} matrices in this batch ({shape_text})?", (), label, shape)
 
 
-def combine(readings: Sequence[Reading], name: str) -> Reading:
+def combine(readings: Sequence[ParsedText], name: str) -> ParsedText:
     """One reading of all matrices in a text; with a question if there are several."""
     if len(readings) == 1:
         return readings[0]
     choices: dict[str, Matrix | Stack] = {}
     unambiguous = [next(iter(reading.choices.values())) for reading in readings if len(reading.choices) == 1]
-    first_matrices = [of_heads(rows)[0] for rows in unambiguous]
+    first_matrices = [as_stack(rows)[0] for rows in unambiguous]
     if len(unambiguous) == len(readings) and all(
         len(rows) == 1 and len(rows[0]) == len(first_matrices[0][0]) for rows in first_matrices
     ):
@@ -124,13 +124,13 @@ def combine(readings: Sequence[Reading], name: str) -> Reading:
         raise too_large_error(name, f"{len(choices):,} matrices")
     notes = dict.fromkeys(note for reading in readings for note in reading.notes)
     question = "Which of these matrices is it?" if len(choices) > 1 else ""
-    return Reading(choices, question, tuple(notes), parts=tuple(readings))
+    return ParsedText(choices, question, tuple(notes), parts=tuple(readings))
 
 
-def decimals(matrix: Matrix | Stack) -> int | None:
+def rounded_decimals(matrix: Matrix | Stack) -> int | None:
     """The number of decimals, 3 to 8, to which the numbers appear to be rounded; None if they do not."""
     counts = []
-    for number in islice((number for rows in of_heads(matrix) for row in rows for number in row), _SAMPLE_SIZE):
+    for number in islice((number for rows in as_stack(matrix) for row in rows for number in row), _SAMPLE_SIZE):
         digits, _, power = repr(number).partition("e")
         fraction = digits.partition(".")[2].rstrip("0")
         counts.append(len(fraction) - int(power or 0) if fraction and not power else len(fraction))
@@ -146,9 +146,9 @@ def decimals(matrix: Matrix | Stack) -> int | None:
     )
 
 
-def rounding(matrix: Matrix | Stack) -> str:
+def rounding_note(matrix: Matrix | Stack) -> str:
     """A note on numbers that appear to be rounded; "" otherwise."""
-    if (digits := decimals(matrix)) is None:
+    if (digits := rounded_decimals(matrix)) is None:
         return ""
     source = {4: ", as torch prints them", 8: ", as NumPy prints them"}.get(digits, "")
     return f"The numbers have {digits} digits after the point{source}: if they were rounded, the last digits of later steps may differ."

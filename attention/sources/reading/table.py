@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from attention.sources.reading.cells import detect_separator, is_number, parse_numbers, split_cells, strip_rows
 from attention.sources.reading.matrix import MAX_SIDE, Matrix, check_size, excerpt, too_large_error, validate_matrix
-from attention.sources.reading.reading import Reading
+from attention.sources.reading.reading import ParsedText
 
 _NAME = re.compile(r"(?=.*[^\W\d_])[^()\[\]{}=*/+^\\]{1,60}")
 _NOT_NAMES = {"nan", "inf", "-inf", "infinity", "-infinity", "none", "null", "na", "true", "false"}
@@ -16,7 +16,7 @@ _INTEGER = re.compile(r"\d{1,9}", re.ASCII)
 _DECIMAL = re.compile(r"([+-]?\d+),(\d+)", re.ASCII)
 
 
-def parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool = False) -> Reading:
+def parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool = False) -> ParsedText:
     """The numbers of a table. Whether a first row or column of 0, 1, 2, … is an index or belongs to the matrix may be a question.
 
     Args:
@@ -44,7 +44,7 @@ def parse_table(lines: Sequence[str], name: str, label: str = "", ruled: bool = 
         data_rows, matrix, separator, ruled, had_heading=len(data_rows) < len(rows), had_index=data_rows[-1] != rows[-1]
     )
     labelled_choices = {", ".join(filter(None, (label, key))): matrix for key, matrix in choices.items()}
-    return Reading(labelled_choices, question, (*notes, *more_notes), label, (len(matrix), len(matrix[0])), names)
+    return ParsedText(labelled_choices, question, (*notes, *more_notes), label, (len(matrix), len(matrix[0])), names)
 
 
 def _strip_headings(rows: list[str], separator: str | None) -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:

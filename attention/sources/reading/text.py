@@ -27,10 +27,10 @@ from attention.sources.reading.matrix import (
     Stack,
     allows_minus_inf,
     allows_stack,
-    of_heads,
+    as_stack,
     too_large_error,
 )
-from attention.sources.reading.reading import Reading, rounding
+from attention.sources.reading.reading import ParsedText, rounding_note
 
 MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 characters per number
 
@@ -43,18 +43,18 @@ _HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # the prefix of a stack in `wri
 _BROKEN = re.compile(r"(?<![\w.])[+-]?\d+\.\d*(?![\w.])")
 
 
-def _size(reading: Reading) -> int:
-    counts = (len(rows) * len(rows[0]) for matrix in reading.choices.values() for rows in of_heads(matrix))
+def _size(reading: ParsedText) -> int:
+    counts = (len(rows) * len(rows[0]) for matrix in reading.choices.values() for rows in as_stack(matrix))
     return 1000 + sum(100 + 32 * count for count in counts)
 
 
 # Cached readings: a page reads its matrices again at every change of a knob. The same tuples are returned each time;
 # otherwise the tuples of every run would stay in memory until the next garbage collection.
-_CACHE: LRUCache[bytes, Reading] = LRUCache(2**26, getsizeof=_size)
+_CACHE: LRUCache[bytes, ParsedText] = LRUCache(2**26, getsizeof=_size)
 _LOCK = Lock()
 
 
-def look(text: str, name: str = "matrix") -> Reading:
+def parse_text(text: str, name: str = "matrix") -> ParsedText:
     """The matrix in a pasted text, or a question with the matrices to choose from.
 
     Reads CSV, spreadsheet cells, lists, the output of NumPy, torch, JAX, TensorFlow, pandas and R, LaTeX, Markdown, and complete
@@ -69,7 +69,7 @@ def look(text: str, name: str = "matrix") -> Reading:
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     key = bytes([allows_minus_inf(name) + 2 * allows_stack(name)]) + digest
     with _LOCK:
-        cached: Reading | None = _CACHE.get(key)
+        cached: ParsedText | None = _CACHE.get(key)
     if cached is not None:
         return cached
     reading = _parse_text(text, name)
@@ -79,19 +79,19 @@ def look(text: str, name: str = "matrix") -> Reading:
     return reading
 
 
-def parse(text: str, name: str = "matrix", pick: str | int | None = None) -> Matrix | Stack:
+def parse_matrix(text: str, name: str = "matrix", pick: str | int | None = None) -> Matrix | Stack:
     """The rows of a pasted matrix, or a matrix for each head; `pick` selects one of several by label or index.
 
     Raises:
         MatrixError: `look` refuses the text, or it is ambiguous.
     """
-    return look(text, name).choose(pick, name)
+    return parse_text(text, name).choose(pick, name)
 
 
-def write(matrix: Matrix | Stack | Sequence[Sequence[float]]) -> str:
+def format_matrix(matrix: Matrix | Stack | Sequence[Sequence[float]]) -> str:
     """The matrix in one line, "1,0;0,0.5", or "2 heads: 1,0 / 0,1": short enough for a link. `parse` restores it exactly."""
     if len(matrix) and not isinstance(matrix[0][0], float | int):
-        return f"{len(matrix)} head{'s' * (len(matrix) > 1)}: {' / '.join(map(write, matrix))}"  # type: ignore[arg-type]  # checked above
+        return f"{len(matrix)} head{'s' * (len(matrix) > 1)}: {' / '.join(map(format_matrix, matrix))}"  # type: ignore[arg-type]  # checked above
     return ";".join(",".join(map(_format_number, row)) for row in matrix)  # type: ignore[arg-type]  # as above
 
 
@@ -101,14 +101,16 @@ def _format_number(value: float) -> str:
     return f"{mantissa}e{int(exponent)}" if exponent else mantissa.removesuffix(".0")
 
 
-def _parse_text(text: str, name: str) -> Reading:
+def _parse_text(text: str, name: str) -> ParsedText:
     if not text.isascii():
         text = text.removeprefix("\ufeff").translate(_SIGNS)
     if header := _HEADS.match(text):
         heads = text[header.end() :].split("/", MAX_SIDE + 1)
         if len(heads) > MAX_SIDE:
             raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
-        return Reading({"": tuple(of_heads(_parse_text(head_text, name).choose(None, name))[0] for head_text in heads)})
+        return ParsedText(
+            {"": tuple(as_stack(_parse_text(head_text, name).choose(None, name))[0] for head_text in heads)}
+        )
     if "\\begin{" in text:
         reading = parse_latex(text, name)
     else:
@@ -116,7 +118,7 @@ def _parse_text(text: str, name: str) -> Reading:
         if "[" not in text and _TUPLE.match(text):
             text = text.translate({ord("("): "[", ord(")"): "]", ord("{"): "[", ord("}"): "]"})
         reading = parse_brackets(text.strip(), name) if "[" in text else parse_lines(text, name)
-    note = rounding(next(iter(reading.choices.values())))
+    note = rounding_note(next(iter(reading.choices.values())))
     return reading.with_notes(note) if note else reading
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Whole
+from attention.formula.ranges import Integer
 from attention.training.design import Design
 from attention.training.tasks import dates, induction, letters, lookup
 from attention.training.tasks.task import Control, Task
@@ -18,7 +18,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (
         Design(26, 26, 12, positions="learned"), letters.letters, letters.reversed_letters, letters.read_letters,
         lambda design: letters.sample("transformers", design), "12 letters", 100, 5e-3, (1.0, 0.999),
         controls={"no positions": Control("Without positions the model cannot know the position of a letter: it cannot learn to reverse.", _NO_POSITIONS)},
-        sliders=(Knob("length", 12, Whole(4, 48), "Letters", "How many letters are reversed."),),
+        sliders=(Knob("length", 12, Integer(4, 48), "Letters", "How many letters are reversed."),),
         reads="abcdefghijkl", refuses=("abc", "4 12")),
     Task(
         "copy", "Copy from k places back",
@@ -26,21 +26,21 @@ TASKS: dict[str, Task] = {task.name: task for task in (
         Design(26, 26, 16, offset=1, positions="learned", causal=True), letters.letters, letters.copied_letters, letters.read_letters,
         lambda design: letters.sample("attentionlooking", design), "16 letters", 100, 5e-3, (1.0, 0.997),
         controls={"no positions": Control("Without positions the model cannot know which letter is k positions offset.", _NO_POSITIONS)},
-        sliders=(Knob("offset", 1, Whole(1, 8), "k", "The distance to the copied letter, in positions."),),
+        sliders=(Knob("offset", 1, Integer(1, 8), "k", "The distance to the copied letter, in positions."),),
         reads="abcdefghijklmnop", refuses=("abc",)),
     Task(
         "lookup", "Look up in a dictionary",
         "Each query asks for the value of a key, as in Python's {key: value}. Q and K learn to match, V brings the value.",
         Design(26, 10, 10, memory=(26, 10)), lookup.entries, lookup.looked_up, lookup.read_entries,
         lookup.sample, "10 entries such as a:3", 100, 5e-3, (1.0, 0.987),
-        sliders=(Knob("length", 10, Whole(5, 20), "Entries", "How many entries the dictionary has."),),
+        sliders=(Knob("length", 10, Integer(5, 20), "Entries", "How many entries the dictionary has."),),
         reads="a:1 b:2 c:3 d:4 e:5 f:6 g:7 h:8 i:9 j:0", refuses=("a:1 a:2", "x")),
     Task(
         "sort", "Sort 10 letters",
         "Write the letters in the order of the alphabet. Each query is the last letter written, and must find the next one.",
         Design(27, 26, 10, memory=(26,)), letters.distinct_letters, letters.sorted_letters, letters.read_distinct,
         lambda design: letters.sample("qwertyuiopasdfghjklzxcvbnm", design), "10 distinct letters", 300, 5e-3, (0.974, 0.77),
-        sliders=(Knob("length", 10, Whole(5, 12), "Letters", "How many letters are sorted."),), next=True,
+        sliders=(Knob("length", 10, Integer(5, 12), "Letters", "How many letters are sorted."),), next=True,
         reads="zyxwvutsrq", refuses=("aabcdefghi", "abc")),
     Task(
         "induction", "An induction head",
@@ -51,7 +51,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (
             "one layer": Control("With one layer no key can know its previous word: the model cannot learn this.", {"layers": 1}),
             "no positions": Control("Without positions the first layer cannot find the previous word.", _NO_POSITIONS),
         },
-        sliders=(Knob("length", 32, Whole(16, 64), "Positions", "How many tokens the model sees at once."),), next=True,
+        sliders=(Knob("length", 32, Integer(16, 64), "Positions", "How many tokens the model sees at once."),), next=True,
         reads="to be or not to be", refuses=("word", " ".join(f"w{i}" for i in range(17)))),
     Task(
         "dates", "Dates into ISO 8601",
@@ -70,7 +70,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (
 CONTROLS = tuple(dict.fromkeys(control for task in TASKS.values() for control in task.controls))
 """The names of all controls."""
 
-LONGEST_OWN = 300  # characters of a typed text
+MAX_TEXT_LENGTH = 300  # characters of a typed text
 
 SLIDER_KEYS = tuple(dict.fromkeys(knob.key for task in TASKS.values() for knob in task.sliders))
 """The fields of a design that the sliders of any task can change."""

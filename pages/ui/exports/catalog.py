@@ -11,13 +11,13 @@ from attention.errors import SizeError
 from attention.export import arrays, program
 from attention.formula.knobs import Knob
 from attention.formula.name_aliases import current_name
-from attention.formula.ranges import Choice, Whole
+from attention.formula.ranges import Choice, Integer
 from attention.formula.steps import STEPS, find_step, is_step
 from attention.numbers import aggregates, metrics, tables
-from attention.numbers.compare import Place, compare
+from attention.numbers.compare import HeadIndex, compare
 from attention.numbers.metrics import frames
 from attention.numbers.norms import NORMS
-from attention.numbers.readings import Reading
+from attention.numbers.readings import DerivedMap
 from attention.pictures import heatmap
 from attention.pictures.layout import Spec
 from attention.pictures.view import HEAD, LAYER
@@ -89,21 +89,22 @@ def _table_of_heads(request: Request) -> ExportFile:
     heads = range(layer.n_heads) if find_step(cell.step).per_head else range(1)
     rows, columns = layer.shape(cell.step)[-2:]
     pieces = tables.long_csv(
-        lambda start, stop: tables.long(trace, [cell.step], cell.layer, heads, start, stop), len(heads) * rows * columns
+        lambda start, stop: tables.long_frame(trace, [cell.step], cell.layer, heads, start, stop),
+        len(heads) * rows * columns,
     )
     return ExportFile(f"{cell.step}-L{cell.layer}-heads.csv", pieces, _csv_bytes(2**17))
 
 
 def _difference(request: Request) -> ExportFile:
     first = request.source
-    texts = second.second(second.compared(request.texts), request.texts.get(second.KEY, ""))
+    texts = second.second_state(second.compared_state(request.texts), request.texts.get(second.KEY, ""))
     other = Request(texts, request.tab)
-    source = other.source.beside(first) if isinstance(other.source, Patchable) else other.source
+    source = other.source.with_other_run(first) if isinstance(other.source, Patchable) else other.source
     a, b = traces_of_both(first, source)
     cell = request.cell(a)
-    layer = other.value(LAYER, Whole(0, len(b.layers) - 1))
-    at = Place(layer, other.value(HEAD, Whole(0, b.layers[layer].n_heads - 1)))
-    difference = compare(a, b, cell.step, Place(cell.layer, cell.head), at)
+    layer = other.value(LAYER, Integer(0, len(b.layers) - 1))
+    at = HeadIndex(layer, other.value(HEAD, Integer(0, b.layers[layer].n_heads - 1)))
+    difference = compare(a, b, cell.step, HeadIndex(cell.layer, cell.head), at)
     pieces = tables.difference_csv(difference, a.layers[cell.layer], b.layers[layer])
     return ExportFile(f"{cell.step}-B-minus-A.csv", pieces, _csv_bytes(difference.matrix.numel()))
 
@@ -122,7 +123,7 @@ def _mask_cells(request: Request) -> ExportFile:
 
 def _metrics(request: Request) -> ExportFile:
     trace = request.trace
-    if (seconds := metrics.seconds(trace)) > METRIC_SECONDS_OF_FILE:
+    if (seconds := metrics.estimated_seconds(trace)) > METRIC_SECONDS_OF_FILE:
         raise SizeError(
             f"A file may take at most {METRIC_SECONDS_OF_FILE} s; the metrics of all heads take about {seconds:.0f} s: choose a shorter text."
         )
@@ -134,19 +135,19 @@ def _metrics(request: Request) -> ExportFile:
     return ExportFile("heads-metrics.csv", [rows.to_csv(index=False)])
 
 
-def _derived_map(derived: Reading, request: Request) -> ExportFile:
+def _derived_map(derived: DerivedMap, request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     name = f"{derived.name}-L{cell.layer}" + f"-H{cell.head}" * derived.per_head
     cells = derived.matrix(trace, cell.layer, cell.head).numel()
-    return ExportFile(f"{name}.csv", tables.read_off_csv(trace, derived, cell.layer, cell.head), _csv_bytes(cells))
+    return ExportFile(f"{name}.csv", tables.derived_csv(trace, derived, cell.layer, cell.head), _csv_bytes(cells))
 
 
 def _arrays(write: Callable[..., bytes], request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     only_layer = request.value(PART) == "layer"
-    head, layers = arrays.part_within(trace, cell.layer, cell.head, EXPORT_MB * 2**20, only_layer)
+    head, layers = arrays.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, only_layer)
     name = f"attention.{request.kind}"
     return ExportFile(name, _once(partial(write, trace, head, layers)), 3 * arrays.size(trace, head, layers))
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 import attention
 from attention import ConfigError
 from attention.sources.knobs import UPLOADED
-from attention.sources.link import sizes
+from attention.sources.link import uploaded_sizes
 from attention.sources.link_aliases import with_current_keys
 from pages.ui.exports import catalog, tokens
 from pages.ui.exports.production import ExportFile
@@ -62,7 +62,7 @@ def find(name: str, query: bytes) -> RequestedFile:
         offer = tab.offers[name]
         return RequestedFile(name, offer.media_type, lambda: ExportFile(offer.file_name, [offer.make()]), tab=tab)
     export, step = catalog.find(name)
-    missing = [matrix for matrix in sizes(texts.get(UPLOADED, "")) if matrix not in texts]
+    missing = [matrix for matrix in uploaded_sizes(texts.get(UPLOADED, "")) if matrix not in texts]
     requester = None
     try:
         requester = tokens.find(token) if token else None

@@ -12,8 +12,8 @@ from attention import PictureError
 from attention.export import paper
 from attention.formula.knobs import Knob
 from attention.formula.ranges import Real, Switch, Text
-from attention.pictures.changed import drawn as as_plotly
-from attention.pictures.changed import unmarked
+from attention.pictures.changed import to_plotly as as_plotly
+from attention.pictures.changed import without_outlines
 from attention.pictures.layout import Spec
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Picture:
                 f"figure must be one of {', '.join(names)}; got “{figure}”: choose one, or omit it for all."
             )
         figures = [as_plotly(spec) for spec, name in zip(specs, names, strict=True) if figure in ("", name)]
-        return cls(figures if cross else list(map(unmarked, figures)), width, titles)
+        return cls(figures if cross else list(map(without_outlines, figures)), width, titles)
 
     def content(self, kind: str) -> bytes:
         """The content of the file of a kind: png, svg, pdf or html.

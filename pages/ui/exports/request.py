@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from attention import Cell, ConfigError, File, Source, Trace
-from attention.formula.knobs import LONGEST_SHOWN, Knob
-from attention.formula.ranges import Coded, Named, Range, Text
+from attention.formula.knobs import MAX_QUOTED, Knob
+from attention.formula.ranges import EncodedText, NameOrText, Range, Text
 from attention.pictures import view
 from attention.sources import link
 from pages.ui.exports.tokens import Tab
@@ -21,7 +21,7 @@ from pages.ui.knobs.table import LIMITS, knobs_of
 from pages.ui.server.traces import compute_head, trace_of
 
 
-class StrictReader(link.Link):
+class StrictReader(link.LinkReader):
     """A knob reader that raises an error for bad values of a query. The uploaded file is that of the requesting tab."""
 
     def __init__(self, texts: Mapping[str, str], tab: Tab | None = None) -> None:
@@ -34,14 +34,14 @@ class StrictReader(link.Link):
         Raises:
             ConfigError: the value is not allowed.
         """
-        within = within or link.on_pages(knob, self.limits)
+        within = within or link.page_range(knob, self.limits)
         text = self._texts.get(knob.key)
-        is_truncated = isinstance(within, Text) and not isinstance(within, Coded | Named)
+        is_truncated = isinstance(within, Text) and not isinstance(within, EncodedText | NameOrText)
         if text is not None and not is_truncated:
             try:
                 within.read(text)
             except ValueError:
-                shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
+                shown = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
                 raise ConfigError(
                     f"{knob.key} is {within.expected}; got “{shown}”: change it in the address."
                 ) from None
@@ -56,7 +56,7 @@ class StrictReader(link.Link):
         index = super().sequence(names)
         if len(names) < 2 and (requested := self._texts.get("sequence", "0")) != "0":
             raise ConfigError(
-                f"sequence must be 0, the only sequence; got “{requested[:LONGEST_SHOWN]}”: change it in the address."
+                f"sequence must be 0, the only sequence; got “{requested[:MAX_QUOTED]}”: change it in the address."
             )
         return index
 
@@ -69,7 +69,7 @@ class StrictReader(link.Link):
         requested = self.knob(knob)
         file = self._tab.file if self._tab else None
         if file is None or requested != f"{file.name}:{file.digest}":
-            raise link.not_here(requested)
+            raise link.missing_file_error(requested)
         return file
 
 
@@ -101,7 +101,7 @@ class Request:
         Raises:
             AttentionError: the state is invalid.
         """
-        return link.source(self.knobs)
+        return link.read_source(self.knobs)
 
     @property
     def trace(self) -> Trace:
@@ -126,6 +126,6 @@ class Request:
         cell = view.read_cell(self.knobs.knob, trace)
         layer = trace.layers[cell.layer]
         if self.step:
-            cell = view.clamped(replace(cell, step=self.step), layer)
+            cell = view.clamp_cell(replace(cell, step=self.step), layer)
         compute_head(layer, cell.head)
         return cell

@@ -142,7 +142,7 @@ async def _make(wanted: RequestedFile, file: Production, scope: Scope, headers: 
         await _preparing.acquire(key, most)
         try:
             with _released_on_error(_preparing):
-                preparation_watcher = replace(watcher, present=lambda: not preparation.cancelled.is_set())
+                preparation_watcher = replace(watcher, is_connected=lambda: not preparation.cancelled.is_set())
                 preparation.begin(request.prepare, preparation_watcher, _preparing.release)
             await preparation.until_finished()
         finally:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from attention.pictures.message import FRAME, SCRIPTS
+from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 from pages.ui.server import served
 
 
 def component() -> Any:
     """Returns the function that mounts the component."""
-    return served.component("lab_figure", "attention_figure", FRAME, (SCRIPTS / "figure.css").read_text())
+    return served.component("lab_figure", "attention_figure", CONTAINERS_HTML, (SCRIPTS_DIR / "figure.css").read_text())
 
 
 def warm() -> None:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import Notebook
-from attention.sources.given import carried
-from attention.sources.knobs import DIVISOR, GIVEN, GIVEN_HEADS, GIVES, MORE, VALID
-from attention.sources.reading.text import write
+from attention.sources.given import matrices_of_layer
+from attention.sources.knobs import (
+    DIVISOR,
+    MATRIX_FIELDS,
+    MATRIX_HEADS,
+    MATRIX_KIND,
+    OPTIONAL_MATRIX_FIELDS,
+    VALID_KEYS,
+)
+from attention.sources.reading.text import format_matrix
 from pages.ui.knobs.matrices import EDITOR
 from pages.ui.knobs.session import count_action, session
 from pages.ui.knobs.texts import store
@@ -27,20 +34,26 @@ def copy_button(source: Notebook) -> None:
 
 
 def _copy(source: Notebook) -> None:
-    result = carried(trace_of(source), 0)
+    result = matrices_of_layer(trace_of(source), 0)
     if result is None:
         show_later("This notebook has no scores and values, so its numbers cannot be copied.")
         return
-    optional = [name for names in MORE.values() for name in names]  # cleared, so that no earlier matrix remains
-    texts = {name: write(result.matrices.get(name, ())) for name in ("w_o", *optional, *result.matrices)}
+    optional = [
+        name for names in OPTIONAL_MATRIX_FIELDS.values() for name in names
+    ]  # cleared, so that no earlier matrix remains
+    texts = {name: format_matrix(result.matrices.get(name, ())) for name in ("w_o", *optional, *result.matrices)}
     for name, text in texts.items():
         store(name, text)
-    matrix_kind = next(kind for kind, names in GIVEN.items() if result.matrices.keys() <= {*names, *MORE[kind]})
-    defaults = {knob.key: knob.default for knob in (GIVEN_HEADS, DIVISOR, VALID)}
-    knobs = {"source": "matrices", GIVES.key: matrix_kind, **defaults, **result.knobs}
+    matrix_kind = next(
+        kind
+        for kind, names in MATRIX_FIELDS.items()
+        if result.matrices.keys() <= {*names, *OPTIONAL_MATRIX_FIELDS[kind]}
+    )
+    defaults = {knob.key: knob.default for knob in (MATRIX_HEADS, DIVISOR, VALID_KEYS)}
+    knobs = {"source": "matrices", MATRIX_KIND.key: matrix_kind, **defaults, **result.knobs}
     st.session_state.update(knobs)
     session().source = "matrices"  # so that no stashed knobs overwrite these
     st.session_state[EDITOR] = False
     count_action()
-    for sentence in result.lost:
+    for sentence in result.omissions:
         show_later(sentence)

@@ -7,22 +7,22 @@ from typing import Any, NamedTuple
 
 from attention import Cell, Layer
 from attention.formula import turned_knobs, what_if
-from attention.formula.config import BRING_THEIR_OWN
+from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.formula.knobs import Knob
 from attention.formula.names import WEIGHTS
-from attention.formula.ranges import Choice, in_url
+from attention.formula.ranges import Choice, to_text
 from attention.pictures.contract import Control, OverrideNote
-from attention.pictures.controls import control
+from attention.pictures.controls import describe_control
 from attention.pictures.view import HEAD, LAYER
-from attention.sources.knobs import CALLED
+from attention.sources.knobs import SOURCE_LABELS
 from pages.ui.knobs.inputs import brings_own_formula, current_value, inline_knobs_of_source
 from pages.ui.knobs.table import COLORS, COMPARE_KEYS, HELD, KNOBS, allowed_range, knobs_above_maps
 from pages.ui.knobs.widgets import current_knobs, open_knobs, standing
 
 CONTROL_NAMES = tuple(
     knob.key
-    for knob in sorted(KNOBS.values(), key=lambda knob: knob.place)
-    if knob.held and knob.label and not knob.when[0] and knob.key not in COMPARE_KEYS
+    for knob in sorted(KNOBS.values(), key=lambda knob: knob.order)
+    if knob.inline and knob.label and not knob.applies_with[0] and knob.key not in COMPARE_KEYS
 )
 """The names of the controls. A control that depends on another one, such as the size of a mask, belongs to that name. Pages may add more."""
 
@@ -54,8 +54,8 @@ def control_row(
     """
     of = of or ControlState(standing("source"), current_value)
     drawn = [(knob, allowed_range(knob), of.value(knob.key)) for knob in knobs_above_maps(of.source)]
-    if layer is not None and of.source in BRING_THEIR_OWN:
-        fixed = {knob.key for knob in what_if.KNOBS if knob.name not in layer.turnable}
+    if layer is not None and of.source in SOURCES_WITH_FORMULA:
+        fixed = {knob.key for knob in what_if.KNOBS if knob.name not in layer.overridable_knobs}
         drawn = [entry for entry in drawn if entry[0].key not in fixed]
     if len(layers) > 1:
         names = tuple(layer.name.removeprefix("layer ") or str(i) for i, layer in enumerate(layers))
@@ -67,9 +67,9 @@ def control_row(
     drawn += [(knob, allowed_range(knob), current_value(knob.key)) for knob in more]
     allowed = [names for names in (open_knobs(), only) if names is not None]
     return [
-        control(knob, within, value, layer)
-        for knob, within, value in sorted(drawn, key=lambda entry: entry[0].place)
-        if all((knob.when[0] or knob.key) in names for names in allowed)
+        describe_control(knob, within, value, layer)
+        for knob, within, value in sorted(drawn, key=lambda entry: entry[0].order)
+        if all((knob.applies_with[0] or knob.key) in names for names in allowed)
     ]
 
 
@@ -81,9 +81,9 @@ def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideN
         where: the part of the source in which the knobs act, such as "this head only"; empty for all of it.
         changed: the sentence about interventions inside the model, which comes first.
     """
-    is_overridden = bool(turned_knobs.changed(layer))
+    is_overridden = bool(turned_knobs.override_words(layer))
     sentence = (
-        turned_knobs.said(layer, f"the {CALLED.get(standing('source'), standing('source'))}'s", where)
+        turned_knobs.override_line(layer, f"the {SOURCE_LABELS.get(standing('source'), standing('source'))}'s", where)
         if brings_own_formula() and (is_overridden or not changed)
         else ""
     )
@@ -97,7 +97,7 @@ def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
     """The URL defaults of the inline knobs and of `more`; the page itself writes their changes into the address."""
     known, chosen = current_knobs(), standing("source")
     keys = [key for key in HELD if key not in COMPARE_KEYS and chosen in (known[key].sources or (chosen,))]
-    return {key: in_url(known[key].default) for key in (*keys, *(knob.key for knob in more))}
+    return {key: to_text(known[key].default) for key in (*keys, *(knob.key for knob in more))}
 
 
 def with_buttons(controls: Sequence[Control], name: str, buttons: list[str] | None = None) -> list[Control]:
@@ -111,7 +111,7 @@ def with_buttons(controls: Sequence[Control], name: str, buttons: list[str] | No
 def with_mask_buttons(controls: Sequence[Control]) -> list[Control]:
     """The controls with the usual masks as buttons; custom only if cells were clicked, and always the current mask."""
     usual = [
-        *[what_if.OWN] * brings_own_formula(),
+        *[what_if.SOURCE_MASK] * brings_own_formula(),
         "none",
         "causal",
         "window",

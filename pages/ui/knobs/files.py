@@ -8,9 +8,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, File
-from attention.sources.archive import ENDINGS, quoted
+from attention.sources.archive import EXTENSIONS, quote
 from attention.sources.knobs import FILE
-from attention.sources.link import not_here
+from attention.sources.link import missing_file_error
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import session
 from pages.ui.knobs.table import LIMITS
@@ -40,18 +40,18 @@ def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
             st.file_uploader(
                 "Another file" if is_present else "Attention file",
                 key=_KEY,
-                type=[ending.removeprefix(".") for ending in ENDINGS],
+                type=[ending.removeprefix(".") for ending in EXTENSIONS],
                 on_change=_uploaded,
                 help="Arrays named weights [head query key] or [layer head query key]; or query, key and value; or scores; or a file exported from Attention Lab.",
             )
             if problem := session().file_problem:
                 st.error(plain(problem))
     if uploaded is None or not is_present:
-        raise not_here(asked)
+        raise missing_file_error(asked)
     if not knobs.locked:
         size = f"{len(uploaded.content):,} bytes"
         st.caption(
-            plain(f"{quoted(uploaded.name)} ({size}) stays in this browser tab. The link has only its name and digest.")
+            plain(f"{quote(uploaded.name)} ({size}) stays in this browser tab. The link has only its name and digest.")
         )
     return uploaded
 
@@ -72,13 +72,13 @@ def _uploaded() -> None:
         content = uploads.content(chosen)
         with turns.without_turn():  # any large file takes a moment to read
             uploaded = File.of(_short(chosen.name), content, LIMITS.trace_mb * 2**20, LIMITS.tokens)
-            _ = uploaded.needs
+            _ = uploaded.memory_bytes
     except AttentionError as error:
         ours.file_problem = str(error)
         return
     name, _, digest = str(inputs.current_value(FILE.key)).rpartition(":")
     if ours.file is None and name == uploaded.name and digest != uploaded.digest:
-        show_later(f"The uploaded {quoted(name)} is not the same file as in the link. The page shows the uploaded one.")
+        show_later(f"The uploaded {quote(name)} is not the same file as in the link. The page shows the uploaded one.")
     ours.file = uploaded
     uploads.count_file(uploaded)
     inputs.hold({FILE.key: _name_and_digest(uploaded)})

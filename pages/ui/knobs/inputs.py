@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from attention import AttentionConfig, Cell, Layer, Trace, WhatIf
+from attention import AttentionConfig, Cell, Layer, Override, Trace
 from attention.formula import what_if
-from attention.formula.config import BRING_THEIR_OWN
+from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Real, in_url
+from attention.formula.ranges import Real, to_text
 from attention.pictures import view
 from attention.sources import second
 from attention.sources.cutting import SYMBOLS
@@ -51,12 +51,12 @@ def state(whole: bool = False) -> dict[str, str]:
     # One copy: each access to the session state costs as much as drawing a line of text.
     ours, widget_values = session(), st.session_state.to_dict()
     read = (key for key in KNOBS if key not in HELD or key in ours.knobs_read)
-    values = {key: ours.requested[key] if key in ours.requested else in_url(widget_values.get(key)) for key in read}
+    values = {key: ours.requested[key] if key in ours.requested else to_text(widget_values.get(key)) for key in read}
     values |= {name: text for name, text in ours.long_matrices.items() if text}
     if not whole:
         values |= {name: "" for name in SYMBOLS if len(values[name]) > LONGEST_IN_LINK}
     known = current_knobs()
-    return {key: value for key, value in values.items() if value and value != in_url(known[key].default)}
+    return {key: value for key, value in values.items() if value and value != to_text(known[key].default)}
 
 
 def display_parameters() -> dict[str, str]:
@@ -68,7 +68,7 @@ def display_parameters() -> dict[str, str]:
 def page_knobs() -> dict[str, str]:
     """The knobs of single pages that differ from their defaults, with their URL values."""
     defaults = session().defaults
-    texts = {key: in_url(st.session_state[key]) for key in defaults if key not in KNOBS and key in st.session_state}
+    texts = {key: to_text(st.session_state[key]) for key in defaults if key not in KNOBS and key in st.session_state}
     return {key: text for key, text in texts.items() if text != defaults[key]}
 
 
@@ -76,7 +76,7 @@ def address() -> dict[str, str]:
     """The query parameters of the current page: the state, the page's own knobs, and unknown parameters of the old address."""
     ours = session()
     widget_values = st.session_state.to_dict()
-    current = {key: in_url(widget_values[key]) for key in ours.knobs_read if key in widget_values}
+    current = {key: to_text(widget_values[key]) for key in ours.knobs_read if key in widget_values}
     current = {
         key: text
         for key, text in current.items()
@@ -159,11 +159,13 @@ def _carry_to_source(first: bool) -> None:
     ours = session()
     chosen, before = standing("source"), ours.source
     ours.source = chosen
-    if first or ours.restoring or (chosen in BRING_THEIR_OWN) == (before in BRING_THEIR_OWN):
+    if first or ours.restoring or (chosen in SOURCES_WITH_FORMULA) == (before in SOURCES_WITH_FORMULA):
         return
     keys = [knob.key for knob in what_if.KNOBS]
-    ours.laid_by[before in BRING_THEIR_OWN] = {key: st.session_state[key] for key in keys if key in st.session_state}
-    stashed = ours.laid_by.get(chosen in BRING_THEIR_OWN, {})
+    ours.stashed[before in SOURCES_WITH_FORMULA] = {
+        key: st.session_state[key] for key in keys if key in st.session_state
+    }
+    stashed = ours.stashed.get(chosen in SOURCES_WITH_FORMULA, {})
     st.session_state.update({key: stashed.get(key, knobs_of(chosen)[key].default) for key in keys})
 
 
@@ -183,7 +185,7 @@ def remember(title: str) -> None:
             ours.exports.offers.clear()
     ours.page = title
     # The state before the last change, for the button that compares both.
-    current = second.compared(state(whole=True))
+    current = second.compared_state(state(whole=True))
     if not ours.recent_states or current != ours.recent_states[-1]:
         ours.recent_states = [*ours.recent_states[-1:], current]
 
@@ -216,7 +218,7 @@ def choose_cell(cell: Cell, layer: Layer | None = None) -> None:
 
     With a `layer`, rows and columns beyond the step's matrix become the last ones.
     """
-    cell = view.clamped(cell, layer) if layer is not None else cell
+    cell = view.clamp_cell(cell, layer) if layer is not None else cell
     hold({"layer": cell.layer, "step": cell.step, "head": cell.head, "q": cell.row, "k": cell.column})
 
 
@@ -226,7 +228,7 @@ def apply_controls(values: dict[str, Any]) -> None:
     ranges = {key: allowed_range(knobs[key]) for key in values if key in HELD}
     hold({
         key: float(values[key]) if isinstance(allowed, Real) else values[key]
-        for key, allowed in ranges.items() if allowed.takes(values[key])
+        for key, allowed in ranges.items() if allowed.accepts(values[key])
     })  # fmt: skip
 
 
@@ -252,15 +254,15 @@ def current_value(key: str) -> Any:
 
 def brings_own_formula() -> bool:
     """Whether the chosen source brings its own formula."""
-    return standing("source") in BRING_THEIR_OWN
+    return standing("source") in SOURCES_WITH_FORMULA
 
 
 def inline_knobs_of_source() -> list[Knob]:
     """The inline knobs of the chosen source's layer."""
-    return [knob for knob in layer_knobs(standing("source")) if knob.held]
+    return [knob for knob in layer_knobs(standing("source")) if knob.inline]
 
 
-Config = TypeVar("Config", AttentionConfig, WhatIf)
+Config = TypeVar("Config", AttentionConfig, Override)
 
 
 def current_config(before: Config) -> Config:
@@ -302,7 +304,7 @@ def request_values(texts: dict[str, str]) -> None:
 def open_page(texts: dict[str, str], page: str) -> None:
     """Opens a page with these URL values; every other knob gets its default. Only in a callback."""
     ours = session()
-    defaults = {key: in_url(knob.default) for key, knob in knobs_of(texts.get("source", "")).items()}
+    defaults = {key: to_text(knob.default) for key, knob in knobs_of(texts.get("source", "")).items()}
     request_values({**ours.defaults, **defaults, **texts})
     ours.pending_values, ours.address, ours.restoring = {}, display_parameters(), True
     ours.next_page, ours.first_state = page, None
@@ -313,11 +315,15 @@ def restore_state(texts: dict[str, str]) -> None:
     """Restores the state of an address. Values that no address holds, such as an uploaded matrix, stay."""
     ours = session()
     known = knobs_of(texts.get("source", ""))
-    defaults = {**ours.defaults, **{key: in_url(knob.default) for key, knob in known.items()}}
+    defaults = {**ours.defaults, **{key: to_text(knob.default) for key, knob in known.items()}}
     current = {**ours.address, **state(), **page_knobs(), **ours.pending_values}
     requested = {key: defaults[key] for key in current if key in defaults and key not in texts} | texts
     for key, text in requested.items():
-        if key in ours.widget_arguments and key in st.session_state and in_url(before := st.session_state[key]) != text:
+        if (
+            key in ours.widget_arguments
+            and key in st.session_state
+            and to_text(before := st.session_state[key]) != text
+        ):
             ours.replaced_widgets.setdefault(key, ReplacedWidget()).earlier_values.append(before)
     request_values(requested)
     ours.pending_values, ours.address, ours.restoring = {}, texts, True

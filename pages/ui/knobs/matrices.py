@@ -11,19 +11,19 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attention import PARAMETERS, AttentionError
 from attention.sources.cutting import SYMBOLS, Shape
-from attention.sources.given import fitted, said
-from attention.sources.knobs import LONGEST_MATRIX, MORE
-from attention.sources.reading.files import ENDINGS
-from attention.sources.reading.matrix import Matrix, Stack, of_heads
-from attention.sources.reading.reading import rounding
-from attention.sources.reading.text import look, write
+from attention.sources.given import describe_sizes, resize_to_fit
+from attention.sources.knobs import MAX_MATRIX_CHARACTERS, OPTIONAL_MATRIX_FIELDS
+from attention.sources.reading.files import EXTENSIONS
+from attention.sources.reading.matrix import Matrix, Stack, as_stack
+from attention.sources.reading.reading import rounding_note
+from attention.sources.reading.text import format_matrix, parse_text
 from pages.ui.knobs import texts
 from pages.ui.knobs.session import count_action, session
 from pages.ui.knobs.table import KNOBS
 from pages.ui.knobs.widgets import Knobs
 
 GRID_UP_TO = 64  # rows or columns
-OPTIONAL = {name for names in MORE.values() for name in names}
+OPTIONAL = {name for names in OPTIONAL_MATRIX_FIELDS.values() for name in names}
 _MEANINGS = {parameter.name: parameter.meaning for parameter in PARAMETERS}
 EDITOR = "matrices_editor"  # key of the expander; its value is whether it is open
 
@@ -46,8 +46,8 @@ def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix | Stack]:
     if not knobs.locked:
         # Errors of uploads; a matrix that was there before remains in use.
         upload_problems = {name: problem for name, problem in knobs.session.upload_problems.items() if name in fields}
-        resized = parsed if problems else fitted(parsed)
-        with _editor(said(parsed), has_problem=bool(problems or upload_problems) or resized != parsed):
+        resized = parsed if problems else resize_to_fit(parsed)
+        with _editor(describe_sizes(parsed), has_problem=bool(problems or upload_problems) or resized != parsed):
             if resized != parsed:
                 st.button(
                     f"Resize the others to fit {SYMBOLS[fields[0]]}",
@@ -101,7 +101,7 @@ def _matrix_tab(knobs: Knobs, name: str, matrix: Matrix | Stack, problem: Attent
             st.caption(f"Empty. {symbol}: {_MEANINGS[name]}.")
         if problem and not _ask(name):
             knobs.notes.error(str(problem), here=True)
-        for note in dict.fromkeys((*texts.notes_of(name), rounding(matrix))):
+        for note in dict.fromkeys((*texts.notes_of(name), rounding_note(matrix))):
             if note:
                 st.caption(note)
         if matrix and max(Shape.of(matrix)[1:]) <= GRID_UP_TO:
@@ -115,9 +115,9 @@ def _matrix_tab(knobs: Knobs, name: str, matrix: Matrix | Stack, problem: Attent
         else:
             _field(knobs, name)
         st.file_uploader(
-            f"Upload {symbol} ({', '.join(ENDINGS)})",
+            f"Upload {symbol} ({', '.join(EXTENSIONS)})",
             key=f"matrices_file_{name}",
-            type=[ending.removeprefix(".") for ending in ENDINGS],
+            type=[ending.removeprefix(".") for ending in EXTENSIONS],
             on_change=texts.upload,
             args=(name,),
         )
@@ -127,17 +127,17 @@ def _grid(name: str, value: Matrix | Stack) -> None:
     """Draws the matrix, or one head of a stack, as a grid. An edit replaces the text and reruns the page."""
     import pandas as pd  # slow to import, and needed only here
 
-    n_heads, text, head = Shape.of(value).stack, write(value), 0
+    n_heads, text, head = Shape.of(value).stack, format_matrix(value), 0
     if n_heads:
         head = st.selectbox("Head in the grid", range(n_heads), key=f"matrices_head_{name}")
     key = f"matrices_grid_{name}_{head}_{abs(hash(text))}"
-    matrix = of_heads(value)[head]
+    matrix = as_stack(value)[head]
     rows: Literal["fixed", "dynamic"] = "fixed" if n_heads else "dynamic"  # all heads have the same size
     edited = st.data_editor(pd.DataFrame(matrix), key=key, num_rows=rows, width="stretch", hide_index=True)
     changed = text
     if len(edited):
         new = tuple(map(tuple, edited.fillna(0.0).to_numpy().tolist()))
-        changed = write((*of_heads(value)[:head], new, *of_heads(value)[head + 1 :]) if n_heads else new)
+        changed = format_matrix((*as_stack(value)[:head], new, *as_stack(value)[head + 1 :]) if n_heads else new)
     if changed != text:
         count_action()
         texts.store(name, changed)
@@ -147,7 +147,7 @@ def _grid(name: str, value: Matrix | Stack) -> None:
 def _field(knobs: Knobs, name: str) -> None:
     knob, text = KNOBS[name], texts.full_text(name)
     callback: dict[str, Any] = {"on_change": texts.paste, "args": (name,)}
-    arguments = {"label": knob.label, "help": knob.help, "height": 120, "max_chars": LONGEST_MATRIX, **callback}
+    arguments = {"label": knob.label, "help": knob.help, "height": 120, "max_chars": MAX_MATRIX_CHARACTERS, **callback}
     if text is None and name in texts.sizes_in_link():
         st.text_area(key=f"matrices_again_{name}", **{**arguments, "on_change": texts.paste_again})
     elif not texts.too_long(name):
@@ -163,7 +163,7 @@ def _field(knobs: Knobs, name: str) -> None:
 def _ask(name: str) -> bool:
     """Draws a question if the text of this matrix is ambiguous. Returns whether it is."""
     with suppress(AttentionError):
-        reading = look(texts.full_text(name) or "", SYMBOLS[name])
+        reading = parse_text(texts.full_text(name) or "", SYMBOLS[name])
         if reading.question:
             st.selectbox(
                 reading.question,
@@ -180,6 +180,6 @@ def _ask(name: str) -> bool:
 
 
 def _described(choice: str, value: Matrix | Stack) -> str:
-    rows = of_heads(value)[0]
+    rows = as_stack(value)[0]
     beginning = ", ".join(f"{number:g}" for number in rows[0][:4]) + (", …" if len(rows[0]) > 4 else "")
     return f"{choice}: {Shape.of(value)}, begins with {beginning}"

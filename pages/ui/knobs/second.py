@@ -11,8 +11,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, File, Trace
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Range, Real, Whole, in_url
-from attention.numbers.compare import Place
+from attention.formula.ranges import Choice, Integer, Range, Real, to_text
+from attention.numbers.compare import HeadIndex
 from attention.sources import link, second
 from attention.sources.knobs import SEQUENCE
 from attention.sources.reading.matrix import Matrix, Stack
@@ -23,7 +23,7 @@ from pages.ui.knobs.table import EDITING, HEAD, KNOBS, LAYER, LIMITS, allowed_ra
 from pages.ui.knobs.widgets import current_knobs, is_locked, widget
 
 
-class SecondState(link.Link):
+class SecondState(link.LinkReader):
     """The reader of the second state's knobs, pending changes included."""
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class SecondState(link.Link):
         requested = self.knob(knob)
         if uploaded := files.find_uploaded(requested):
             return uploaded
-        raise link.not_here(requested)
+        raise link.missing_file_error(requested)
 
-    def place(self, trace: Trace) -> Place:
+    def place(self, trace: Trace) -> HeadIndex:
         """The chosen layer and head of its trace."""
-        layer = self.knob(LAYER, Whole(0, len(trace.layers) - 1))
-        return Place(layer, self.knob(HEAD, Whole(0, trace.layers[layer].n_heads - 1)))
+        layer = self.knob(LAYER, Integer(0, len(trace.layers) - 1))
+        return HeadIndex(layer, self.knob(HEAD, Integer(0, trace.layers[layer].n_heads - 1)))
 
 
 class _SidebarReader(SecondState):
@@ -57,7 +57,7 @@ class _SidebarReader(SecondState):
         """The knob's value in the address. Draws its widget with that value."""
         within = within or allowed_range(knob)
         value = super().knob(knob, within, fixed)
-        if knob.held:
+        if knob.inline:
             return value
         key = f"second_{knob.key}"
         st.session_state[key] = value
@@ -66,9 +66,9 @@ class _SidebarReader(SecondState):
             apply_to_second({knob.key: st.session_state[key]})
 
         # Streamlit ignores the default of a widget with a value, but the default must be valid.
-        if knob.fold and knob.fold not in self._folds:
-            self._folds[knob.fold] = st.expander(knob.fold)
-        with self._folds[knob.fold] if knob.fold else nullcontext():
+        if knob.section and knob.section not in self._folds:
+            self._folds[knob.section] = st.expander(knob.section)
+        with self._folds[knob.section] if knob.section else nullcontext():
             widget(knob, within, within.nearest(knob.default), fixed, key=key, on_change=on_widget_change)
         return value
 
@@ -95,21 +95,21 @@ class _SidebarReader(SecondState):
 def first_state() -> dict[str, str]:
     """The first state as URL values, pending changes included."""
     knobs = current_knobs()
-    pending = {key: in_url(value) for key, value in session().pending_values.items()}
+    pending = {key: to_text(value) for key, value in session().pending_values.items()}
     state = {**inputs.state(whole=True), **pending}
-    return second.compared({key: text for key, text in state.items() if text != in_url(knobs[key].default)})
+    return second.compared_state({key: text for key, text in state.items() if text != to_text(knobs[key].default)})
 
 
 def second_state() -> dict[str, str]:
     """The second state as URL values."""
-    return second.second(first_state(), str(inputs.current_value(second.KEY)))
+    return second.second_state(first_state(), str(inputs.current_value(second.KEY)))
 
 
 def control_state(reader: SecondState) -> ControlState:
     """The second state, for the row of controls."""
-    knobs = knobs_of(reader.standing(KNOBS["source"]))
+    knobs = knobs_of(reader.raw_value(KNOBS["source"]))
     return ControlState(
-        reader.standing(KNOBS["source"]) or KNOBS["source"].default,
+        reader.raw_value(KNOBS["source"]) or KNOBS["source"].default,
         lambda key: reader.knob(knobs[key], allowed_range(knobs[key])),
     )
 
@@ -121,7 +121,7 @@ def edits_second() -> bool:
 
 def excluded_keys() -> tuple[str, ...]:
     """The keys that the page must not write into the address, because the knobs change only the second state."""
-    return tuple(second.compared(dict.fromkeys(KNOBS, "x"))) if edits_second() else ()
+    return tuple(second.compared_state(dict.fromkeys(KNOBS, "x"))) if edits_second() else ()
 
 
 def current_value(key: str) -> Any:
@@ -134,7 +134,7 @@ def apply_controls(values: dict[str, Any]) -> None:
     if session().page != "Compare":
         inputs.apply_controls(values)
         return
-    in_state = second.compared(dict.fromkeys(values, "x"))
+    in_state = second.compared_state(dict.fromkeys(values, "x"))
     state_values = {key: value for key, value in values.items() if key in in_state}
     if edits_second():
         apply_to_second(state_values)
@@ -148,20 +148,22 @@ def apply_controls(values: dict[str, Any]) -> None:
 def apply_to_second(values: dict[str, Any]) -> None:
     """Changes knobs of the second state; values out of range are ignored. Only in a callback."""
     state_a, state_b = first_state(), second_state()
-    knobs = knobs_of({**state_b, **{key: in_url(value) for key, value in values.items()}}.get("source", ""))
+    knobs = knobs_of({**state_b, **{key: to_text(value) for key, value in values.items()}}.get("source", ""))
     for key, value in values.items():
-        if not allowed_range(knobs[key]).takes(value):
+        if not allowed_range(knobs[key]).accepts(value):
             continue
-        text = in_url(float(value) if isinstance(knobs[key].range, Real) and value is not None else value)
-        state_b[key] = "" if text == in_url(knobs[key].default) else text
-    inputs.hold({second.KEY: second.differing(state_a, state_b)})
+        text = to_text(float(value) if isinstance(knobs[key].range, Real) and value is not None else value)
+        state_b[key] = "" if text == to_text(knobs[key].default) else text
+    inputs.hold({second.KEY: second.differences(state_a, state_b)})
 
 
 def show_head(layer: int, head: int) -> None:
     """Shows another layer and head of both states. Only in a callback."""
     before = first_state()
     inputs.apply_controls({"layer": layer, "head": head})
-    inputs.hold({second.KEY: second.turned(before, first_state(), str(inputs.current_value(second.KEY)), both=True)})
+    inputs.hold(
+        {second.KEY: second.rebase_differences(before, first_state(), str(inputs.current_value(second.KEY)), both=True)}
+    )
     session().first_state = first_state()  # both states have changed already, so `follow_first` has nothing to do
 
 
@@ -175,7 +177,7 @@ def follow_first() -> None:
 
 def _differences_after(before: dict[str, str], after: dict[str, str]) -> str:
     """The differences of the second state when the first one changes from `before` to `after`."""
-    return second.turned(
+    return second.rebase_differences(
         before, after, str(inputs.current_value(second.KEY)), inputs.current_value(EDITING.key) == "both"
     )
 
@@ -184,7 +186,7 @@ def sidebar(notes: Callable[[str], None]) -> None:
     """Draws the widgets of the second state; `notes` receives the error if they describe no source."""
     st.markdown("**B**, the second state")
     try:
-        link.source(_SidebarReader())
+        link.read_source(_SidebarReader())
     except AttentionError as error:
         notes(str(error))
 
@@ -198,8 +200,8 @@ def last_change_button() -> None:
     def open_both() -> None:
         before, after = states
         current = inputs.state(whole=True)
-        display = {key: text for key, text in current.items() if key not in second.compared(current)}
-        inputs.open_page({**display, **before, second.KEY: second.differing(before, after)}, "Compare")
+        display = {key: text for key, text in current.items() if key not in second.compared_state(current)}
+        inputs.open_page({**display, **before, second.KEY: second.differences(before, after)}, "Compare")
 
     st.button(
         "What did my last change do?",

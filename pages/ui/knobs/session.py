@@ -113,7 +113,7 @@ class Session:
 
     page: str = ""
     source: str = ""
-    laid_by: dict[bool, dict[str, Any]] = field(default_factory=dict)
+    stashed: dict[bool, dict[str, Any]] = field(default_factory=dict)
     carried_knobs: dict[str, Any] = field(default_factory=dict)
     pending_values: dict[str, Any] = field(default_factory=dict)
     address: dict[str, str] = field(default_factory=dict)

@@ -35,20 +35,20 @@ class Sidebar:
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
         """The value of the knob. Draws its widget if it has one."""
-        if not knob.fold or self.knobs.locked:
+        if not knob.section or self.knobs.locked:
             value = self.knobs.value(knob, within, fixed)
             if knob == SOURCE and value != "matrices":
                 forget_uploads()
             return value
         self._folds = self._folds or _folds(st.session_state[SOURCE.key])
-        with self._folds[knob.fold]:
+        with self._folds[knob.section]:
             value = self.knobs.value(knob, within, fixed)
         if isinstance(knob.range, Choice) and knob.range.words and value != knob.default:
             # Outside the expander, so that users who open a link see at once what differs from the default.
             st.caption(f"**{knob.label}: {value}.** {knob.range.words[knob.range.options.index(value)]}")
         return value
 
-    def standing(self, knob: Knob) -> str:
+    def raw_value(self, knob: Knob) -> str:
         """The URL value of the knob before it is read."""
         return standing(knob.key)
 
@@ -61,7 +61,7 @@ class Sidebar:
         if has_widget and not is_requested and ours.requested_heads.get(key, (None, wish))[1] == current:
             wish = ours.requested_heads.get(key, (wish, current))[0]
         nearest = within.nearest(wish)
-        message = within.settled(wish) if wish is not None and wish != nearest else ""
+        message = within.adjusted_note(wish) if wish is not None and wish != nearest else ""
         if message and not has_widget and not standing(key) and not fixed:
             self.knobs.notes.warn(message)
         elif has_widget and current != nearest and not is_requested:
@@ -79,7 +79,7 @@ class Sidebar:
             return int(self.knob(SEQUENCE, Choice(tuple(range(len(names))), labels)))
         requested = self.knobs.session.requested.pop(SEQUENCE.key, None)
         if SEQUENCE.key not in st.session_state:
-            for note in link.only_one(requested):
+            for note in link.single_sequence_notes(requested):
                 self.knobs.notes.warn(note)
         st.session_state.pop(SEQUENCE.key, None)
         return 0
@@ -96,9 +96,9 @@ class Sidebar:
 
 def _folds(chosen: str) -> dict[str, DeltaGenerator]:
     """The expanders of the sidebar. One with a single knob is open if that knob has a value."""
-    folded = [knob for knob in KNOBS.values() if knob.fold and chosen in knob.sources]
-    titles = dict.fromkeys(knob.fold for knob in folded)
-    keys_by_title = {title: [knob.key for knob in folded if knob.fold == title] for title in titles}
+    folded = [knob for knob in KNOBS.values() if knob.section and chosen in knob.sources]
+    titles = dict.fromkeys(knob.section for knob in folded)
+    keys_by_title = {title: [knob.key for knob in folded if knob.section == title] for title in titles}
     return {
         title: st.expander(title, expanded=len(keys) == 1 and bool(standing(keys[0])))
         for title, keys in keys_by_title.items()
@@ -112,7 +112,7 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
         AttentionError: the knobs contradict each other, or a matrix cannot be read.
     """
     sidebar = Sidebar(notes, wide)
-    chosen = link.source(sidebar)
+    chosen = link.read_source(sidebar)
     if isinstance(chosen, Notebook) and not sidebar.knobs.locked:
         continued.copy_button(chosen)
     return chosen

@@ -11,7 +11,7 @@ from attention.formula.knobs import Knob
 from attention.formula.ranges import Choice, Range, Switch
 from attention.pictures import scales, view
 from attention.sources import knobs
-from attention.sources.link import Limits, on_pages
+from attention.sources.link import Limits, page_range
 from attention.sources.second import SECOND
 from pages.ui.server.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS, MAX_TRACE_MB
 
@@ -21,14 +21,14 @@ LAYER, HEAD, STEP, QUERY, KEY, VIEW = view.LAYER, view.HEAD, view.STEP, view.QUE
 COLORS = Knob(
     "colors", "fixed", Choice(scales.COLORS), "Colours",
     "Fixed: 0 to 1. Stretched: to the maximum. Log: separates small values.",
-    held=True, place=80,
+    inline=True, order=80,
 )  # fmt: skip
 EDITING = Knob(
-    "editing", "B", Choice(("A", "B", "both")), "editing", "Which of the two states the knobs change.", held=True, place=-10
+    "editing", "B", Choice(("A", "B", "both")), "editing", "Which of the two states the knobs change.", inline=True, order=-10
 )  # fmt: skip
 AUTOSCALE = Knob(
     "autoscale", False, Switch(), "Fit", "The colours of B − A reach up to the largest difference in this map. Off: one colour scale for all layers and heads.",
-    held=True, place=90,
+    inline=True, order=90,
 )  # fmt: skip
 COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
 """Keys of the knobs that only the Compare page has."""
@@ -41,7 +41,7 @@ KNOBS = {
 DEFAULTS = {key: knob.default for key, knob in KNOBS.items()}
 """Defaults by key; those of the layer's knobs depend on the source, see `knobs_of`."""
 
-HELD = tuple(key for key, knob in KNOBS.items() if knob.held)
+HELD = tuple(key for key, knob in KNOBS.items() if knob.inline)
 """Keys of inline knobs, which have no Streamlit widget: the figure's controls, step strip and cells set them."""
 
 
@@ -52,12 +52,12 @@ def knobs_of(source: str) -> dict[str, Knob]:
 
 def layer_knobs(source: str) -> tuple[Knob, ...]:
     """The knobs of the source's layer."""
-    return knobs.layer_of(_known_source(source))
+    return knobs.layer_knobs(_known_source(source))
 
 
 def knobs_above_maps(source: str) -> tuple[Knob, ...]:
     """The knobs of the source that are drawn above the maps."""
-    return knobs.above(_known_source(source))
+    return knobs.inline_knobs(_known_source(source))
 
 
 def _known_source(source: str) -> str:
@@ -66,9 +66,9 @@ def _known_source(source: str) -> str:
 
 @cache
 def _knobs_of_known(source: str) -> dict[str, Knob]:
-    return KNOBS | {knob.key: knob for knob in knobs.layer_of(source)}
+    return KNOBS | {knob.key: knob for knob in knobs.layer_knobs(source)}
 
 
 def allowed_range(knob: Knob) -> Range:
     """The allowed values of a knob on this server, within the operator's limits."""
-    return on_pages(knob, LIMITS)
+    return page_range(knob, LIMITS)

@@ -10,12 +10,12 @@ from attention import AttentionError
 from attention.formula.names import QUERY, SCORES
 from attention.sources import link
 from attention.sources.cutting import SYMBOLS
-from attention.sources.knobs import GIVES, LABELS, LONGEST_MATRIX, UPLOADED
+from attention.sources.knobs import LABELS, MATRIX_KIND, MAX_MATRIX_CHARACTERS, UPLOADED
 from attention.sources.reading.files import file_text
 from attention.sources.reading.matrix import Matrix, Stack
-from attention.sources.reading.named import field_of, filled, given_by, named
-from attention.sources.reading.reading import Reading
-from attention.sources.reading.text import look, parse, write
+from attention.sources.reading.named import field_of_label, fields_of_kind, kind_of_fields, matrices_by_field
+from attention.sources.reading.reading import ParsedText
+from attention.sources.reading.text import format_matrix, parse_matrix, parse_text
 from pages.ui.knobs.session import count_action, session
 from pages.ui.knobs.table import KNOBS
 from pages.ui.server import turns, uploads
@@ -43,7 +43,7 @@ def forget_uploads() -> None:
 
 def sizes_in_link() -> dict[str, str]:
     """The sizes of the matrices that are too long for the link, by name."""
-    return link.sizes(session().address.get(UPLOADED, ""))
+    return link.uploaded_sizes(session().address.get(UPLOADED, ""))
 
 
 def write_sizes(sizes: dict[str, str]) -> None:
@@ -70,9 +70,9 @@ def read_matrix(name: str, optional: bool) -> Matrix | Stack:
             replaced.value, replaced.is_applied = ours.consumed[name], True
     text = full_text(name)
     if text is None and name in sizes_in_link():
-        raise link.too_long(name, sizes_in_link()[name])
+        raise link.matrix_too_long_error(name, sizes_in_link()[name])
     text = KNOBS[name].default if text is None else text
-    return parse(text, SYMBOLS[name]) if text.strip() or not optional else ()
+    return parse_matrix(text, SYMBOLS[name]) if text.strip() or not optional else ()
 
 
 def paste_again(name: str) -> None:
@@ -87,7 +87,7 @@ def paste(name: str) -> None:
     session().upload_problems.pop(name, None)
     text = str(st.session_state[name])
     try:
-        _store_parsed(name, text, look(text, SYMBOLS[name]))
+        _store_parsed(name, text, parse_text(text, SYMBOLS[name]))
     except AttentionError:
         store(name, text if text.strip() else "")
 
@@ -103,7 +103,7 @@ def upload(name: str) -> None:
         content = uploads.content(file)
         with turns.without_turn():  # any large file takes half a second to read
             text = file_text(content, file.name, SYMBOLS[name])
-            reading = look(text, SYMBOLS[name])
+            reading = parse_text(text, SYMBOLS[name])
         _store_parsed(name, text, reading)
     except AttentionError as error:
         session().upload_problems[name] = type(error)(
@@ -111,7 +111,7 @@ def upload(name: str) -> None:
         )  # a copy, since the traceback references the whole text
 
 
-def _store_parsed(name: str, text: str, reading: Reading, pick: str | None = None) -> None:
+def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = None) -> None:
     """Stores the parsed matrix. An ambiguous text is stored unchanged until the user picks an answer.
 
     If the text has several matrices named after fields, each goes into its own field.
@@ -121,35 +121,35 @@ def _store_parsed(name: str, text: str, reading: Reading, pick: str | None = Non
     notes = reading.notes
     if not reading.question or pick is not None:
         choose = reading.choose(pick, SYMBOLS[name])
-        text, notes = write(choose), (*notes, *_name_tokens(name, choose, reading))
+        text, notes = format_matrix(choose), (*notes, *_name_tokens(name, choose, reading))
     store(name, text)
     session().matrix_notes[name] = text, notes
 
 
-def _fill(name: str, reading: Reading) -> bool:
+def _fill(name: str, reading: ParsedText) -> bool:
     """Fills the fields named by the matrices of a text. Returns whether there are any."""
-    matrices = named(reading)
-    kind = given_by(matrices, str(st.session_state.get(GIVES.key, GIVES.default))) if matrices else ""
+    matrices = matrices_by_field(reading)
+    kind = kind_of_fields(matrices, str(st.session_state.get(MATRIX_KIND.key, MATRIX_KIND.default))) if matrices else ""
     if not kind:
         return False
-    matrices, parts = filled(matrices, kind), {field_of(part.label): part for part in reading.parts}
+    matrices, parts = fields_of_kind(matrices, kind), {field_of_label(part.label): part for part in reading.parts}
     if name not in matrices:  # the field that received the paste gets its earlier text back
         store(name, str(session().carried_knobs.get(name, KNOBS[name].default)))
     symbols = [SYMBOLS[field] for field in matrices]
     for field, matrix in matrices.items():
         note = f"{', '.join(symbols[:-1])} and {symbols[-1]} come from one pasted text."
         notes = (note, *parts[field].notes, *_name_tokens(field, matrix, parts[field]))
-        store(field, write(matrix))
-        session().matrix_notes[field] = write(matrix), notes
-    st.session_state[GIVES.key] = kind
+        store(field, format_matrix(matrix))
+        session().matrix_notes[field] = format_matrix(matrix), notes
+    st.session_state[MATRIX_KIND.key] = kind
     return True
 
 
-def _name_tokens(name: str, matrix: Matrix | Stack, reading: Reading) -> tuple[str, ...]:
+def _name_tokens(name: str, matrix: Matrix | Stack, reading: ParsedText) -> tuple[str, ...]:
     """Uses the row names of a table as token names, unless the user has already named all tokens. Returns a note about it."""
     n_names = len(reading.names)
     labels = " ".join("_".join(row_name.split()) for row_name in reading.names)
-    fits = name in ("x", QUERY, SCORES) and n_names == len(matrix) and LABELS.range.takes(labels)
+    fits = name in ("x", QUERY, SCORES) and n_names == len(matrix) and LABELS.range.accepts(labels)
     if not n_names or not fits or len(str(st.session_state.get(LABELS.key, "")).split()) == n_names:
         return ()
     st.session_state[LABELS.key] = labels
@@ -161,7 +161,7 @@ def answer_question(name: str) -> None:
     count_action()
     text, pick = full_text(name) or "", st.session_state[f"matrices_choice_{name}"]
     if pick is not None:
-        _store_parsed(name, text, look(text, SYMBOLS[name]), pick)
+        _store_parsed(name, text, parse_text(text, SYMBOLS[name]), pick)
 
 
 def notes_of(name: str) -> tuple[str, ...]:
@@ -180,13 +180,13 @@ def store_resized(matrices: Mapping[str, Matrix | Stack]) -> None:
     """Stores resized matrices by name. For callbacks."""
     count_action()
     for name, matrix in matrices.items():
-        store(name, write(matrix))
+        store(name, format_matrix(matrix))
 
 
 def store(name: str, text: str) -> None:
     """Stores the text of a matrix: in its field, or in the session if it is too long for a field."""
     ours = session()
     ours.requested.pop(name, None)
-    ours.long_matrices[name] = text if len(text) > LONGEST_MATRIX else ""
-    if len(text) <= LONGEST_MATRIX:
+    ours.long_matrices[name] = text if len(text) > MAX_MATRIX_CHARACTERS else ""
+    if len(text) <= MAX_MATRIX_CHARACTERS:
         st.session_state[name] = text

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Named, Range, Real, Switch, Text, Whole, in_url
+from attention.formula.ranges import Choice, Integer, NameOrText, Range, Real, Switch, Text, to_text
 from pages.ui.knobs.session import Session, count_action, session
 from pages.ui.knobs.table import allowed_range, knobs_of
 from pages.ui.notes import Notes
@@ -39,7 +39,7 @@ def is_presented() -> bool:
 def standing(key: str) -> str:
     """The URL value of a knob: the requested one, otherwise the value of its widget."""
     requested = session().requested
-    return requested[key] if key in requested else in_url(st.session_state.get(key, None))
+    return requested[key] if key in requested else to_text(st.session_state.get(key, None))
 
 
 def current_knobs() -> dict[str, Knob]:
@@ -72,13 +72,13 @@ class Knobs:
         key, within, ours = knob.key, within or allowed_range(knob), self.session
         default = within.nearest(knob.default)
         ours.knobs_read.add(key)
-        ours.defaults[key] = in_url(default)
+        ours.defaults[key] = to_text(default)
         if key in ours.requested:
             self._take(knob, within, default)
-        elif key in st.session_state and not within.takes(value := st.session_state[key]):
+        elif key in st.session_state and not within.accepts(value := st.session_state[key]):
             # Otherwise the address would keep a value that no longer exists.
             st.session_state[key] = default if isinstance(within, Choice) else within.nearest(value)
-        if self.locked or knob.held:
+        if self.locked or knob.inline:
             return st.session_state.setdefault(key, default)
         drawn = (within, default, fixed)
         if ours.widget_arguments.get(key, drawn) != drawn and key in st.session_state:
@@ -102,18 +102,18 @@ class Knobs:
 def widget(knob: Knob, within: Range, default: Any, fixed: str = "", **more: Any) -> Any:
     """Draws the widget for a range and returns its value; `more` has the key and further arguments of the widget."""
     more = {"label": knob.label, "help": knob.help or None, "disabled": bool(fixed), **more}
-    typed = {"value": default, "placeholder": fixed or knob.empty or None}
+    typed = {"value": default, "placeholder": fixed or knob.placeholder or None}
     match within:
         case Switch():
             return st.toggle(value=default, **more)
-        case Named():
-            options = tuple(dict.fromkeys((default, *within.there)))
+        case NameOrText():
+            options = tuple(dict.fromkeys((default, *within.options)))
             return st.selectbox(options=options, index=0, accept_new_options=True, **more)
         case Text(lines=1):
-            return st.text_input(max_chars=within.longest, **typed, **more)
+            return st.text_input(max_chars=within.max_length, **typed, **more)
         case Text():
-            return st.text_area(max_chars=within.longest, height=40 + 20 * within.lines, **typed, **more)
-        case Choice(scale=True):
+            return st.text_area(max_chars=within.max_length, height=40 + 20 * within.lines, **typed, **more)
+        case Choice(is_slider=True):
             return st.select_slider(options=within.options, value=default, **more)
         case Choice():
             if within.names:
@@ -124,8 +124,8 @@ def widget(knob: Knob, within: Range, default: Any, fixed: str = "", **more: Any
             return st.slider(
                 min_value=float(within.low), max_value=float(within.high), value=default, step=0.05, **more
             )
-        case Whole() | Real():
-            kind, step = (int, within.step) if isinstance(within, Whole) else (float, 1.0)
+        case Integer() | Real():
+            kind, step = (int, within.step) if isinstance(within, Integer) else (float, 1.0)
             high = kind(within.high) if within.bounded else None
             return st.number_input(min_value=kind(within.low), max_value=high, step=step, **typed, **more)
     raise TypeError(within)

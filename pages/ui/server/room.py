@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 
 from attention.errors import BusyError
-from attention.formula.kept import KEPT
+from attention.formula.kept import CACHE
 from pages.ui.server import memory
 from pages.ui.server.limits import MEMORY_MB
 
@@ -44,9 +44,9 @@ def make_room(needs: int) -> int:
         gc.collect()  # finished runs are reference cycles that may contain large figures
         memory.trim()
     if nbytes := shortage():
-        if nbytes > (cached := int(KEPT.cache.currsize)):  # not even an empty cache would be enough, so evict nothing
+        if nbytes > (cached := int(CACHE.cache.currsize)):  # not even an empty cache would be enough, so evict nothing
             return nbytes - cached
-        KEPT.shrink(nbytes)
+        CACHE.shrink(nbytes)
         memory.trim()
     return shortage()
 

@@ -20,12 +20,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from attention.pictures.message import SCRIPTS
+from attention.pictures.message import SCRIPTS_DIR
 
 _UI = Path(__file__).parents[1]
-_FOLDERS = (SCRIPTS, *(_UI / name for name in ("figure", "lesson", "address", "share/link", "patches", "exports")))
+_FOLDERS = (SCRIPTS_DIR, *(_UI / name for name in ("figure", "lesson", "address", "share/link", "patches", "exports")))
 # Plotly's bundle for cartesian charts: a third of the size of the full bundle in the Python package.
-_PLOTLY = SCRIPTS / "vendor" / "plotly-cartesian.min.js"
+_PLOTLY = SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js"
 _PATH = "app/static"  # Streamlit's path for files of an app, which every host of Streamlit apps forwards
 CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 """Headers of a script whose URL contains a hash of its content, so that browsers may cache it for ever."""

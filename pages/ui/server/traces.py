@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention import Layer, Source, Trace, TypedText
 from attention.errors import SizeError
-from attention.formula.kept import KEPT
+from attention.formula.kept import CACHE
 from attention.models.library import LIBRARY, Settings
-from attention.sources import Changeable, Preparable, Turnable
+from attention.sources import Configurable, Intervenable, Preparable
 from attention.sources.link import source_of
 from attention.training.watching import watching
 from pages.ui.knobs.table import LIMITS
@@ -38,7 +38,7 @@ from pages.ui.server.room import make_room, make_room_for_trace
 from pages.ui.server.visitor import watcher
 
 if TYPE_CHECKING:
-    from attention.lessons.answers import Seen
+    from attention.lessons.answers import QuestionContext
     from attention.lessons.lesson import Lesson
     from attention.lessons.scaling import Scaling
 
@@ -48,7 +48,7 @@ _LARGE = 16 * 2**20  # bytes
 _LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of source: a slow model delays only models
 MAX_PAIR_MB = MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to MAX_TRACE_MB
 
-KEPT.hold(TRACE_CACHE_MB * 2**20)
+CACHE.reset(TRACE_CACHE_MB * 2**20)
 LIBRARY.hold(Settings(MODELS, ALLOW_LOCAL_MODELS, HF_ALLOW, MAX_MODEL_MB, MODEL_CACHE_MB, make_room))
 
 
@@ -73,9 +73,9 @@ def trace_of(source: Source) -> Trace:
     Raises:
         AttentionError: the source has no trace.
     """
-    key, needs = _key(source), source.needs if isinstance(source, Turnable) else 0
+    key, needs = _key(source), source.memory_bytes if isinstance(source, Configurable) else 0
     run_traces = turns.run_cache()
-    if isinstance(source, Preparable) and key not in run_traces and KEPT.get(_key(source.base)) is None:
+    if isinstance(source, Preparable) and key not in run_traces and CACHE.get(_key(source.base)) is None:
         with turns.without_turn(), watching(watcher()):  # before `alone`, so that no other large run waits for it
             source.prepare()
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def trace_of(source: Source) -> Trace:
 
 def is_cached(source: Source) -> bool:
     """Whether the trace of a source is cached."""
-    return KEPT.get(_key(source.base if isinstance(source, Turnable) else source)) is not None
+    return CACHE.get(_key(source.base if isinstance(source, Configurable) else source)) is not None
 
 
 def traces_of_both(first: Source, other: Source) -> tuple[Trace, Trace]:
@@ -103,7 +103,7 @@ def traces_of_both(first: Source, other: Source) -> tuple[Trace, Trace]:
     Raises:
         AttentionError: one of them has no trace, or both need more than `MAX_PAIR_MB` together.
     """
-    bases = {_key(source.base): source.needs for source in (first, other) if isinstance(source, Turnable)}
+    bases = {_key(source.base): source.memory_bytes for source in (first, other) if isinstance(source, Configurable)}
     if sum(bases.values()) > MAX_PAIR_MB * 2**20:
         raise SizeError(
             f"Two states together may need at most {MAX_PAIR_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
@@ -118,31 +118,31 @@ def unchanged_predictions(source: Source) -> Trace | None:
     Raises:
         AttentionError: as for `trace_of`.
     """
-    if not (isinstance(source, Changeable) and source.interventions):
+    if not (isinstance(source, Intervenable) and source.interventions):
         return None
-    unchanged = source.unchanged
+    unchanged = source.without_interventions
     key = _key(unchanged, "said")
-    cached: Trace | None = KEPT.get(key)
+    cached: Trace | None = CACHE.get(key)
     if cached is not None:
         return cached
-    trace = _trace_of(unchanged, unchanged.needs if isinstance(unchanged, Turnable) else 0)
-    return KEPT.once(key, lambda: replace(trace, layers=()))
+    trace = _trace_of(unchanged, unchanged.memory_bytes if isinstance(unchanged, Configurable) else 0)
+    return CACHE.get_or_compute(key, lambda: replace(trace, layers=()))
 
 
 def compute_head(layer: Layer, head: int) -> None:
     """Computes all matrices of one head outside of the run's turn, before the page reads them one by one."""
-    ready = (layer.number, "ready", (layer.formula, head))
-    if layer.formula is None or KEPT.get(ready):
+    ready = (layer.uid, "ready", (layer.formula, head))
+    if layer.formula is None or CACHE.get(ready):
         return
 
     def everything() -> bool:
         for step in layer.steps:
             layer.matrix(step.name, head)
-            layer.facts(step.name)
+            layer.stats(step.name)
         return True
 
     with turns.without_turn(), _lock("maps"):
-        KEPT.once(ready, everything)
+        CACHE.get_or_compute(ready, everything)
 
 
 def scaling_of(source: TypedText) -> Scaling:
@@ -153,40 +153,40 @@ def scaling_of(source: TypedText) -> Scaling:
     """
 
     def make() -> Scaling:
-        from attention.lessons.scaling import measured  # imports pandas, which takes half a second
+        from attention.lessons.scaling import measure  # imports pandas, which takes half a second
 
-        return measured(source)
+        return measure(source)
 
     return _cached(_key(source, "scaling"), make, "scaling")
 
 
-def context_of(lesson: Lesson) -> Seen:
+def context_of(lesson: Lesson) -> QuestionContext:
     """The traces of a lesson before and after its one knob changes.
 
     Raises:
         AttentionError: the lesson's state has no trace on this server.
     """
-    from attention.lessons.answers import Seen
+    from attention.lessons.answers import QuestionContext
 
-    before, _ = source_of(lesson.link, LIMITS)
-    after, _ = source_of(lesson.link_turned, LIMITS) if lesson.turn else (before, ())
+    before, _ = source_of(lesson.query_before, LIMITS)
+    after, _ = source_of(lesson.query_after, LIMITS) if lesson.turn else (before, ())
     first, second = traces_of_both(before, after) if after != before else (trace_of(before),) * 2
-    return Seen(first, second, *lesson.place)
+    return QuestionContext(first, second, *lesson.layer_and_head)
 
 
 def _trace_of(source: Source, needs: int) -> Trace:
-    if not isinstance(source, Turnable):
+    if not isinstance(source, Configurable):
         return _cached(_key(source), source.trace, type(source).__name__)
     base = source.base
 
     def make() -> Trace:
         if needs > _LARGE:
             memory.release()
-        KEPT.make_room(needs)
+        CACHE.make_room(needs)
         return base.trace()
 
     kind = "" if isinstance(source, Preparable) else type(source).__name__
-    return _cached(_key(base), make, kind).turned(source.config)
+    return _cached(_key(base), make, kind).with_config(source.config)
 
 
 def _lock(kind: str) -> Lock:
@@ -194,7 +194,7 @@ def _lock(kind: str) -> Lock:
 
 
 def _cached(key: bytes, make: Callable[[], Result], kind: str) -> Result:
-    cached: Result | None = KEPT.get(key)
+    cached: Result | None = CACHE.get(key)
     if cached is not None:
         return cached
 
@@ -203,4 +203,4 @@ def _cached(key: bytes, make: Callable[[], Result], kind: str) -> Result:
             return make()
 
     with turns.without_turn(), watching(watcher()):
-        return KEPT.once(key, make_with_lock)
+        return CACHE.get_or_compute(key, make_with_lock)

@@ -9,9 +9,9 @@ import streamlit as st
 
 from attention import AttentionError, Cell, FileError, Trace
 from attention.lessons import asked
-from attention.lessons.drafts import decided, drafts
-from attention.lessons.files import LONGEST, LONGEST_OPTION, several, written
-from attention.lessons.lesson import MOST_WORDS, Lesson
+from attention.lessons.drafts import templates, with_answer
+from attention.lessons.files import MAX_LINE, MAX_OPTION, read_many, to_markdown
+from attention.lessons.lesson import MAX_WORDS, Lesson
 from attention.sources import second
 from pages.ui import show
 from pages.ui.exports.links import small_download
@@ -35,17 +35,19 @@ def question_form(trace: Trace, cell: Cell, missing: str) -> None:
         show.problem(f"A question needs a state that fits into its link, but {missing}")
         return
     # Without row and column, which would reveal the cell that the question is about.
-    templates = {template.label: template.lesson for template in drafts(trace, cell, second.compared(inputs.state()))}
-    kind = st.selectbox("Kind of question", list(templates), key="ask_kind")
-    draft = templates[kind]
+    drafts = {
+        template.label: template.lesson for template in templates(trace, cell, second.compared_state(inputs.state()))
+    }
+    kind = st.selectbox("Kind of question", list(drafts), key="ask_kind")
+    draft = drafts[kind]
     with st.form("ask_form", border=False):
         key = f"{kind} {cell}"  # new fields for each cell
-        question = st.text_input("The question", draft.question, max_chars=LONGEST, key=f"ask_question {key}")
+        question = st.text_input("The question", draft.question, max_chars=MAX_LINE, key=f"ask_question {key}")
         lesson, problem = _with_answer(replace(draft, question=_line(question)), key)
         with st.expander("A title, and a text before the question"):
             title = st.text_input("Title", draft.title, max_chars=100, key=f"ask_title {key}")
             text = st.text_area(
-                "Text before the question", max_chars=1000, key="ask_text", help=f"At most {MOST_WORDS} words."
+                "Text before the question", max_chars=1000, key="ask_text", help=f"At most {MAX_WORDS} words."
             )
         locked = st.toggle("Locked: no knobs, not even after the answer", key="ask_locked")
         is_submitted = st.form_submit_button("Create the question", type="primary")
@@ -68,7 +70,7 @@ def _with_answer(draft: Lesson, key: str) -> tuple[Lesson, str]:
             if not draft.answer:
                 right = st.number_input("The correct number", value=None, format="%g", key="ask_number")
                 problem = "A number question needs the correct number; got none: fill it in." if right is None else ""
-                draft = decided(draft, right or 0.0)
+                draft = with_answer(draft, right or 0.0)
             tolerance = st.number_input("Tolerance (±)", 0.0, value=draft.tolerance, format="%g", key=f"ask_near {key}")
         draft = replace(draft, tolerance=float(tolerance))
     replies = dict(draft.replies)
@@ -85,7 +87,7 @@ def _options(draft: Lesson) -> tuple[Lesson, str]:
     for number in range(_WRONG + 1):
         with st.container(horizontal=True):
             label = f"Wrong answer {number}" if number else "Correct answer"
-            option = _line(st.text_input(label, max_chars=LONGEST_OPTION, key=f"ask_option_{number}"))
+            option = _line(st.text_input(label, max_chars=MAX_OPTION, key=f"ask_option_{number}"))
             reply_label = f"Your reply to wrong answer {number}" if number else "Your reply to the correct answer"
             reply = _line(st.text_input(reply_label, max_chars=_REPLY, key=f"ask_reply_{number}"))
             rows.append((option, reply))
@@ -100,7 +102,7 @@ def _options(draft: Lesson) -> tuple[Lesson, str]:
         problem = f"Each wrong answer needs a reply; “{without_reply}” has none: explain there why it is wrong."
     elif any("|" in option for option in options):
         problem = "An answer cannot contain |, which separates answers in the file: rephrase it."
-    return decided(replace(draft, options=tuple(options), replies=replies), right), problem
+    return with_answer(replace(draft, options=tuple(options), replies=replies), right), problem
 
 
 def _offer(lesson: Lesson, locked: bool) -> None:
@@ -111,12 +113,12 @@ def _offer(lesson: Lesson, locked: bool) -> None:
     """
     from attention.lessons import asking
 
-    file = written(lesson)
-    (read,) = several(file.encode()).values()
-    asking.told(read, context_of(read), ())
+    file = to_markdown(lesson)
+    (read,) = read_many(file.encode()).values()
+    asking.lesson_message(read, context_of(read), ())
     st.markdown("**The question is ready.** Students see the correct answer after they have answered.")
     try:
-        query = {asked.KEY: asked.packed(file), **({"lock": "1"} if locked else {})}
+        query = {asked.KEY: asked.encode(file), **({"lock": "1"} if locked else {})}
         link.copy_buttons("ask", "try", key="copy_ask", ask=urlencode(query))
     except AttentionError as error:
         show.problem(str(error))

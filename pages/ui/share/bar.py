@@ -8,7 +8,7 @@ import streamlit as st
 
 from attention import Cell, File, Matrices, Source
 from attention.export import arrays, program
-from attention.sources.archive import quoted
+from attention.sources.archive import quote
 from attention.sources.cutting import SYMBOLS
 from pages.ui.exports.links import Link, download_links, offer_link
 from pages.ui.exports.tokens import Offer
@@ -38,7 +38,7 @@ def share_bar(title: str, source: Source, cell: Cell | None, asks: bool) -> None
 def _missing(source: Source) -> str:
     """A sentence about the part of the state that is not in the link, and what to do; empty if the link is complete."""
     if isinstance(source, File):
-        return f"{quoted(source.name)} is not in the link: send the file too, because the page will ask for it."
+        return f"{quote(source.name)} is not in the link: send the file too, because the page will ask for it."
     left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and too_long(name)]
     verb = "is" if len(left_out) == 1 else "are"
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
@@ -73,7 +73,7 @@ def _numbers(source: Source, cell: Cell) -> None:
     st.markdown("**The numbers**")
     trace = trace_of(source)
     one_layer = len(trace.layers) > 1 and st.toggle(f"Only layer {cell.layer}", key="share_layer")
-    head, layers = arrays.part_within(trace, cell.layer, cell.head, EXPORT_MB * 2**20, one_layer)
+    head, layers = arrays.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, one_layer)
     megabytes = arrays.size(trace, layers=[cell.layer] if one_layer else None) / 2**20
     python = program.python(source, trace, cell)
     del trace  # only `traces` may hold it

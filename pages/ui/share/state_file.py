@@ -9,8 +9,8 @@ import streamlit as st
 
 from attention import AttentionError, FileError
 from attention.lessons import asked
-from attention.lessons.files import several
-from attention.sources.archive import quoted
+from attention.lessons.files import read_many
+from attention.sources.archive import quote
 from attention.sources.link_aliases import with_current_keys
 from pages.ui.knobs import inputs
 from pages.ui.knobs.session import count_action, session
@@ -94,7 +94,7 @@ def _opened() -> None:
     try:
         content = uploads.content(file)
         if file.name.lower().endswith(".md"):
-            ours.lessons, ours.lessons_file = several(content), quoted(file.name)
+            ours.lessons, ours.lessons_file = read_many(content), quote(file.name)
             count_action()
             ours.next_page, st.session_state[OPENED] = "Lessons", next(iter(ours.lessons))
             ours.state_files += 1

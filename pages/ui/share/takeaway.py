@@ -8,9 +8,9 @@ from functools import partial
 import streamlit as st
 
 from attention.export import paper
-from attention.formula.ranges import in_url
-from attention.pictures.changed import drawn as as_plotly
-from attention.pictures.changed import unmarked
+from attention.formula.ranges import to_text
+from attention.pictures.changed import to_plotly as as_plotly
+from attention.pictures.changed import without_outlines
 from attention.pictures.layout import Spec
 from pages.ui.exports.links import Link, download_links, offer_link
 from pages.ui.exports.pictures import CROSS, FIGURE, MEDIA, TITLES, WIDTH, Picture, title
@@ -45,11 +45,11 @@ def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -
         if export:
             step = str(chosen[0]["layout"]["meta"]["step"]) if len(chosen) < len(specs) else FIGURE.default
             settings = ((WIDTH, width), (TITLES, titles), (CROSS, cross), (FIGURE, step))
-            more = {knob.key: in_url(value) for knob, value in settings if value != knob.default}
+            more = {knob.key: to_text(value) for knob, value in settings if value != knob.default}
             download_links(f"{key}_files", *(Link(kind.upper(), f"{export}.{kind}", more) for kind in MEDIA))
         else:
             figures = [as_plotly(spec) for spec in chosen]
-            picture = Picture(figures if cross else list(map(unmarked, figures)), width, titles)
+            picture = Picture(figures if cross else list(map(without_outlines, figures)), width, titles)
             download_links(f"{key}_files", *(_link(picture, kind, key) for kind in MEDIA))
         st.caption(
             "SVG and PDF are vector graphics, sharp at any size. PNG has 300 dots per inch. HTML is one interactive file that works offline."
@@ -63,7 +63,7 @@ def _link(picture: Picture, kind: str, key: str) -> Link:
 
 def _is_marked(spec: Spec) -> bool:
     figure = as_plotly(spec)
-    return len(figure.layout.shapes) > len(unmarked(figure).layout.shapes)
+    return len(figure.layout.shapes) > len(without_outlines(figure).layout.shapes)
 
 
 def _chosen_title(specs: Sequence[Spec], key: str) -> str:
