@@ -1,6 +1,6 @@
 """Arithmetic in print: as LaTeX, as a line of plain text, and the result of computing with the printed digits.
 
-Numbers are printed with the fewest digits with which readers get the printed result; `fitting` finds them.
+Numbers are printed with the fewest digits with which readers get the printed result; `with_fewest_digits` finds them.
 """
 
 from __future__ import annotations

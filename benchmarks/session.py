@@ -53,7 +53,7 @@ class Figure:
 
     @cached_property
     def knobs(self) -> dict[str, dict[str, Any]]:
-        """Its controls by name, with their `options` or their `high` end."""
+        """Its controls by name, with their `options` or their `maximum` end."""
         knobs = {control["name"]: control for control in self.header["controls"]}
         if strip := self.header["strip"]:
             knobs["step"] = {"options": [option["name"] for option in strip if option["name"] != "overview"]}

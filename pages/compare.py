@@ -45,7 +45,7 @@ class Both(NamedTuple):
         source: the source of B.
         cell: the chosen cell of A.
         place_b: the chosen layer and head of B.
-        stand: B's knob values, for the row of controls.
+        control_state: B's knob values, for the row of controls.
         maps: the figures of A, B and B − A.
         difference: B − A; None if the two cannot be subtracted.
         reason: the reason why they cannot.

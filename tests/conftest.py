@@ -329,7 +329,7 @@ LISTEN = """{ const RERUN = 11, NEW_SESSION = 4, SCRIPT_FINISHED = 6; // fields 
 
 
 def instrument(context: BrowserContext) -> BrowserContext:
-    """The same context, whose pages wait up to a minute and record the state of their scripts, for `settled` and `acted`."""
+    """The same context, whose pages wait up to a minute and record the state of their scripts, for `wait_until_settled` and `act_and_settle`."""
     context.set_default_timeout(PATIENCE)
     context.add_init_script(LISTEN)
     return context
@@ -534,7 +534,7 @@ def act_and_settle(page: Page | Frame, act: Callable[[], Any]) -> None:
     """Performs an action that reruns the script on the server, and waits until the answer is painted."""
     tab_of(
         page
-    ).bring_to_front()  # as in `settled`: Playwright clicks an element only after it has been still for two frames
+    ).bring_to_front()  # as in `wait_until_settled`: Playwright clicks an element only after it has been still for two frames
     watch_runs(page)
     act()
     wait_for_run(page)

@@ -196,7 +196,7 @@ def check_step(step: Step) -> Iterator[str]:
     if step.by_formula or step.name == names.OUTPUT:
         example = Formula(**{**BUSY, **dict(step.example)})
         layer = sample_layer(example)
-        plain = replace(example, by_hand=Formula().head_edits)  # head edits are already in the recorded numbers
+        plain = replace(example, head_edits=Formula().head_edits)  # head edits are already in the recorded numbers
         try:
             if file_formula.from_json(file_formula.to_json(plain)) != plain:
                 yield f"file: the formula of {step.name} comes back from a file as another"
@@ -234,7 +234,12 @@ def check_score(name: str, score: Any) -> Iterator[str]:
     if score.name != name:
         yield f"name: {name} calls itself {score.name}"
     yield from missing_words(
-        name, words=score.words, paper=score.paper, formula=score.formula, scaled=score.scaled, told=score.told
+        name,
+        words=score.words,
+        paper=score.paper,
+        formula=score.formula,
+        scaled=score.scaled,
+        cell_words=score.cell_words,
     )
     yield from check_link(knob_of("score"), name)
     yield from check_in_page(name, score.in_page, in_script("kernel.js", "SCORES"))
@@ -259,7 +264,7 @@ def check_source(source: Any, only: Iterable[str] = ()) -> Iterator[str]:
     for layer in trace.layers[:2]:
         yield from check_layer(layer, only)
     variables = run(python(source, trace))
-    layer = trace.layers[0].inner.without(*source.snippet(trace).without)
+    layer = trace.layers[0].wrapped.without(*source.snippet(trace).omitted)
     for step, tensor in layer:
         actual = variables.get(CALLED.get(step.name, step.name))
         if actual is None or tensors_differ(actual, tensor):

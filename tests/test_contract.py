@@ -416,10 +416,10 @@ class Doubling(InterventionKind):
         return "twice its output"
 
     def edit_formula(self, formula: Formula, intervention: Any) -> Formula:
-        return replace(formula, by_hand=replace(formula.head_edits, silence="double", strength=0.0))
+        return replace(formula, head_edits=replace(formula.head_edits, ablation="double", strength=0.0))
 
     def output(self, hand: Any, z: Tensor, taken: Tensor | None) -> Tensor:
-        return 2 * z if hand.silence == "double" else z
+        return 2 * z if hand.ablation == "double" else z
 
 
 @dataclass(frozen=True)
@@ -427,7 +427,7 @@ class Written(Doubling):
     """The same, with its program."""
 
     def output_python(self, hand: Any, z: str) -> str:
-        return f"2 * {z}" if hand.silence == "double" else z
+        return f"2 * {z}" if hand.ablation == "double" else z
 
 
 def with_kind(monkeypatch: pytest.MonkeyPatch, kind: InterventionKind) -> list[str]:

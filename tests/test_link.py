@@ -126,10 +126,10 @@ def test_every_knob_takes_odd_texts(knob) -> None:
 @pytest.mark.parametrize("knob", knobs.KNOBS, ids=[knob.key for knob in knobs.KNOBS])
 def test_defaults_are_valid_and_roundtrip_as_text(knob) -> None:
     assert knob.range.accepts(knob.default)
-    allowed = knob.offered or knob.range
+    allowed = knob.page_range or knob.range
     assert allowed.accepts(knob.default)
     assert allowed.read(to_text(knob.default)) == knob.default
-    assert knob.label or knob.held
+    assert knob.label or knob.inline
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_every_step_of_a_model_is_explained(recorded: Any, family: str) -> None:
             for q, k in some_cells(layer.matrix(step.name, 3), 4)[1:4]:
                 explanation = explain(trace, step.name, at, 3, q, k)
                 check_printed_lines(explanation)
-                if explanation.words == layer.told.get(step.name):
+                if explanation.words == layer.provenance.get(step.name):
                     noted.add(step.name)
                 elif not math.isinf(explanation.value):
                     size = sum(abs(term.value) for term in explanation.terms)

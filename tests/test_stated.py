@@ -676,7 +676,7 @@ def test_explanations_are_created_in_one_place_and_never_modified() -> None:
                         path,
                         ast.unparse(call),
                     )
-    assert calls == [("changes.py", "told"), ("working.py", "_build")]
+    assert calls == [("changes.py", "explain_difference"), ("working.py", "_build")]
 
 
 # -- the copied Python ------------------------------------------------------------------------------------

@@ -330,7 +330,7 @@ def test_layer_without_a_formula_keeps_its_recorded_tensors() -> None:
         ({"positions": "rope", "d_k": 3}, 'positions "rope" rotates pairs of columns, so d_k is even; got 3'),
         (
             {"normalizer": "entmax15"},
-            "share is one of softmax, softmax1, sigmoid, sparsemax; got 'entmax15': choose one of them.",
+            "normalizer is one of softmax, softmax1, sigmoid, sparsemax; got 'entmax15': choose one of them.",
         ),
         ({"score": "sum"}, "score is one of dot, cosine, additive; got 'sum'"),
         ({"cap": -1}, "cap is a number from 0.05 to 1000; got -1"),

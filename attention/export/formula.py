@@ -32,7 +32,7 @@ class StepWriter:
     Attributes:
         layer: the layer of the steps; it has a formula.
         keys: the variable of the tokens attended to.
-        before: the variable of the map before the step.
+        previous: the variable of the map before the step.
     """
 
     layer: Layer

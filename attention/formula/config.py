@@ -75,7 +75,7 @@ class AttentionConfig:
 
     Raises:
         ConfigError: a value is out of range, d_model is not divisible by n_heads and d_k is None, heads · d_k or
-            heads · d_v exceeds both `WIDEST` and d_model, n_heads is not divisible by n_kv_heads, or "rope" has an odd d_k.
+            heads · d_v exceeds both `MAX_WIDTH` and d_model, n_heads is not divisible by n_kv_heads, or "rope" has an odd d_k.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2 and equation 1.
     """

@@ -45,7 +45,7 @@ class Intervention(InterventionFields):
     """One or more changes of one head, one layer, or all layers; the model recomputes everything after them.
 
     A head's output is Z, before W_O and its bias. If heads share keys and values, patching these affects all heads that
-    share them. The fields are those of `Change`.
+    share them. The fields are those of `InterventionFields`.
 
     Raises:
         ConfigError: a value is not allowed, or nothing is changed.
@@ -125,7 +125,7 @@ def parse_codes(text: str) -> tuple[Intervention, ...]:
     """The interventions of a link's code, one per change.
 
     Raises:
-        ConfigError: the code is invalid, or has more than `MOST` interventions.
+        ConfigError: the code is invalid, or has more than `MAX_INTERVENTIONS` interventions.
     """
     interventions = tuple(_read_code(code.strip()) for code in text.split(";") if code.strip())
     if len(interventions) > MAX_INTERVENTIONS:
@@ -164,7 +164,7 @@ def describe_head(interventions: tuple[Intervention, ...], layer: int, head: int
 
 @dataclass(frozen=True)
 class InterventionCodes(EncodedText):
-    """A text that `read` accepts: the code of interventions in a link."""
+    """A text that `parse_codes` accepts: the code of interventions in a link."""
 
     expected = f"changes such as 17.3.zero;5.*.t0.2, at most {MAX_INTERVENTIONS}"
     replacement_words = "nothing is changed"

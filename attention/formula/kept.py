@@ -12,7 +12,7 @@ from cachetools import LRUCache, cached
 T = TypeVar("T")
 
 ENTRY_BYTES = 20_000  # of the smallest entry: a tensor as a Python object, and its place in the cache
-LARGE_BYTES = 2**18  # 256 × 256 numbers; of larger matrices, the cache holds one per place (see `matrix`)
+LARGE_BYTES = 2**18  # 256 × 256 numbers; of larger matrices, the cache holds one per place (see `memoize`)
 
 
 def entry_bytes(value: Any) -> int:

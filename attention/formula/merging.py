@@ -170,7 +170,7 @@ def merge_tokens(layer: Layer, special: Sequence[str], words: bool, mode: str) -
         layer: any layer with weights.
         special: the special tokens.
         words: whether pieces are merged into words.
-        mode: one of `SPECIAL`.
+        mode: one of `SPECIAL_TOKEN_MODES`.
 
     Raises:
         TextError: no token is left.

@@ -36,7 +36,7 @@ def to_json(formula: Formula) -> dict[str, Any]:
 
 
 def from_json(exported: object) -> Formula:
-    """The formula of the values that `written` returned.
+    """The formula of the values that `to_json` returned.
 
     Raises:
         ConfigError: the values are not a formula of this version.

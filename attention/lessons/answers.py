@@ -34,7 +34,7 @@ class QuestionContext:
     head: int = 0
 
     def matrix(self, step: str, layer: int | None, head: int | None, after_change: bool = True) -> Tensor:
-        """A step of one head, after the change or (with `turned` false) before it."""
+        """A step of one head, after the change or (with `after_change` false) before it."""
         trace = self.after if after_change else self.before
         return trace.layer(self.layer if layer is None else layer).matrix(step, self.head if head is None else head)
 

@@ -64,7 +64,7 @@ def _truth(lesson: Lesson, context: QuestionContext) -> Answer:
 def lesson_message(lesson: Lesson, context: QuestionContext, guesses: Sequence[Answer]) -> dict[str, Any]:
     """The message of a lesson after some answers: its maps, its question and the reply.
 
-    It contains the right answer once an answer was right, or after `TRIES` answers.
+    It contains the right answer once an answer was right, or after `MAX_ATTEMPTS` answers.
 
     Raises:
         AttentionError: the trace lacks a step or cell that the lesson shows or asks about.

@@ -30,8 +30,8 @@ class Change(NamedTuple):
 
     Attributes:
         key: of the setting, as in a link; `value` its new value.
-        first: the first step that it changes.
-        if_it: the change in words that follow "if".
+        first_step: the first step that it changes.
+        condition: the change in words that follow "if".
         turned: the change in words that follow "weights,".
         why: the reason for its effect, in a sentence.
     """

@@ -27,7 +27,7 @@ MAX_LESSONS = 60
 MAX_LINE = 400
 """The longest line, except for a state, in characters."""
 MAX_OPTIONS = 8
-"""The most options of a question; each has at most `LONGEST_OPTION` characters."""
+"""The most options of a question; each has at most `MAX_OPTION` characters."""
 MAX_OPTION = 100
 
 _LONGEST_STATE = 24_000  # characters: the longest text of a page with all settings

@@ -23,11 +23,11 @@ class Kind:
     """One kind of question.
 
     Attributes:
-        reads: parses an answer from the browser; None if it is malformed.
-        right: whether an answer is right; takes the answer, the truth and the tolerance.
-        wrong: predicates for ways of being wrong, by their names in a lesson's replies; each takes the answer and the truth.
+        parse: parses an answer from the browser; None if it is malformed.
+        is_right: whether an answer is right; takes the answer, the truth and the tolerance.
+        mistakes: predicates for ways of being wrong, by their names in a lesson's replies; each takes the answer and the truth.
         options: the fixed options, if the kind has any.
-        usual: default replies, so that no wrong answer is left without a hint.
+        default_replies: default replies, so that no wrong answer is left without a hint.
     """
 
     parse: Callable[[Any], Answer | None]

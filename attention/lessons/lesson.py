@@ -55,7 +55,7 @@ class Lesson:
     Attributes:
         name: the name in a link.
         title: the topic.
-        text: shown before the question, at most `MOST_WORDS` words.
+        text: shown before the question, at most `MAX_WORDS` words.
         state: the source of its numbers, as in a link.
         turn: the setting that changes when the answer is shown, as in a link; `turned` describes it in words.
         show: the parts on display; `hide` are those hidden until the question is answered.

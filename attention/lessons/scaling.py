@@ -79,7 +79,7 @@ class Scaling:
 def measure(source: TypedText) -> Scaling:
     """The same text with all five initializations and three divisors; √d_model is included because it is a common mistake.
 
-    All other settings are those of the source. A long text is cut to `MOST_TOKENS`.
+    All other settings are those of the source. A long text is cut to `MAX_TOKENS`.
 
     Raises:
         AttentionError: the source cannot make a trace.

@@ -34,7 +34,7 @@ def step_table(layer: Layer, head: int, part: Part, withheld: Collection[Part], 
     The colour range covers the visible cells only, so that the colours reveal nothing about the rest.
 
     Raises:
-        PictureError: it has more than `MOST` rows or columns.
+        PictureError: it has more than `MAX_POSITIONS` rows or columns.
         MissingError: the layer has no such step, row or column.
     """
     step = find_step(part.step)

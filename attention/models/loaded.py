@@ -44,10 +44,10 @@ class LoadedModel:
         model: a transformers model, in single precision.
         tokenizer: its transformers tokenizer.
         sites: its attention sites in call order; empty if its family cannot be recorded.
-        two_texts: whether it is an encoder-decoder model.
-        limit: the largest number of tokens in a text; None if there is no limit.
+        is_encoder_decoder: whether it is an encoder-decoder model.
+        max_length: the largest number of tokens in a text; None if there is no limit.
         nbytes: size of its weights.
-        maps: total number of query × key matrices of its heads, if there are no sites.
+        n_maps: total number of query × key matrices of its heads, if there are no sites.
         about: a note to show with the model, such as that it is a 4-bit version; may be empty.
         lock: allows one forward pass at a time; each model has its own.
     """

@@ -25,7 +25,7 @@ _POSITIONS: ContextVar[tuple[int, ...] | None] = ContextVar("positions", default
 
 
 def limit_logits(model: Any) -> None:
-    """From now on, compute logits only at the positions of the context `asked`: those of all positions take too much memory."""
+    """From now on, compute logits only at the positions of the context `logits_at`: those of all positions take too much memory."""
     head = _language_model_head(model)
     if head is not None:
         head.register_forward_pre_hook(_select_positions)

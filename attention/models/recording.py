@@ -37,7 +37,7 @@ _MEMORY_ARGUMENTS = ("key_value_states", "encoder_hidden_states", "cross_attenti
 _HIDDEN_BELOW = -1e30  # an additive mask has a smaller number where a key is hidden
 _MAX_WEIGHT_BYTES = (
     2**22
-)  # of the weights of all heads in one call; larger calls are computed in blocks of `ROWS` queries
+)  # of the weights of all heads in one call; larger calls are computed in blocks of `BLOCK_ROWS` queries
 _BYTES_PER_NUMBER = 4
 _ROW_BLOCK_MODULES: WeakSet[Module] = WeakSet()  # modules whose attention can be computed in blocks of queries
 
@@ -120,7 +120,7 @@ def patching_outputs(patch: OutputPatcher) -> Iterator[None]:
 
 
 def rows_at_once(site: Site, longest: int, keep_weights: bool) -> int:
-    """The number of queries whose weights a site computes at a time; all of them if the weights are kept (`whole`)."""
+    """The number of queries whose weights a site computes at a time; all of them if the weights are kept (`keep_weights`)."""
     in_blocks = site.supports_row_blocks and not keep_weights and _is_large(site.n_heads, longest, longest)
     return min(BLOCK_ROWS, longest) if in_blocks else longest
 

@@ -23,7 +23,7 @@ ATTENTIONS = {
 def tokenize_inputs(
     loaded: LoadedModel, text: str, text2: str, max_tokens: int
 ) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
-    """The input ids [1 pos] of a forward pass by argument name, at most `most` of each text; and the truncated texts.
+    """The input ids [1 pos] of a forward pass by argument name, at most `max_tokens` of each text; and the truncated texts.
 
     A truncated text is its name ("text", "second text") with its full length. In an encoder-decoder model the second text begins
     with the token that starts the decoder.

@@ -61,7 +61,7 @@ def check_time(loaded: LoadedModel, tokens: int, max_new_tokens: int, passes: Se
         passes: the interventions of each pass over the text; a changed model repeats them for each generated token.
 
     Raises:
-        ConfigError: changes and generated tokens take more than `MOST_SECONDS`.
+        ConfigError: changes and generated tokens take more than `MAX_SECONDS`.
     """
     n_changes = max((len(changed.interventions) for changed in passes), default=0)
     if n_changes:

@@ -39,7 +39,7 @@ class Alignment:
 
     Attributes:
         groups: the corresponding tokens; every token of A and of B is in exactly one group.
-        how: how partners were found, in words; empty for a one-to-one alignment.
+        description: how partners were found, in words; empty for a one-to-one alignment.
     """
 
     groups: tuple[Group, ...]

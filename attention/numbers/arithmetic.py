@@ -37,7 +37,7 @@ class Explanation:
         cell: its address.
         value: the tensor's own number, −∞ for a hidden masked score.
         operation: how the terms combine: their "sum", or the "quotient" of the first by the second.
-        terms: the `SHOWN_TERMS` largest summands and one term for the rest; or numerator and denominator. A number
+        terms: the `MAX_TERMS` largest summands and one term for the rest; or numerator and denominator. A number
             without arithmetic is its own only term, and 0 has none.
         parts: for a quotient, the summands of the denominator if it is a sum.
         lines: the arithmetic as LaTeX, line by line. Evaluating a line of numbers as printed gives `value` as it is
@@ -47,7 +47,7 @@ class Explanation:
         short: the right-hand side of the arithmetic as one plain line: ``e^(−1.19 − 0.76) / 2.61``; a number and a
             reason if there is no arithmetic: ``0: hidden by the mask``; empty for a number that is only looked up.
         sign: "=" if evaluating `short` as printed gives `shown`, otherwise "≈".
-        near: the tolerance of `result` against `value`, relative to the terms: the rounding of the tensor's dtype.
+        tolerance: the tolerance of `result` against `value`, relative to the terms: the rounding of the tensor's dtype.
 
     Raises:
         ValueError: the terms do not give the value.

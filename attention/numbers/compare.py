@@ -116,7 +116,7 @@ def compare(
 
     Raises:
         MissingError: A or B has no such step, layer or head.
-        ShapeError: the columns cannot be aligned, such as d_k 64 and 32, or there are more than `MOST_CELLS` cells.
+        ShapeError: the columns cannot be aligned, such as d_k 64 and 32, or there are more than `MAX_CELLS` cells.
     """
     definition, other = find_step(step), at if other is None else other
     layer_a, layer_b = a.layer(at.layer), b.layer(other.layer)

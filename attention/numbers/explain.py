@@ -17,7 +17,7 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
 
     In maps of scores and weights the row is query_pos and the column key_pos; in other steps they follow the step's axes,
     such as key_pos and d_v for `value`. The number is given as recorded if its inputs are not available, or if the arithmetic
-    does not reproduce it: `Working` checks every statement.
+    does not reproduce it: `ExplanationBuilder` checks every statement.
 
     Raises:
         MissingError: the trace has no such layer, step, head or cell.

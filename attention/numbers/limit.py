@@ -19,7 +19,7 @@ MAX_NUMBERS = 2**22  # numbers in all layers; beyond that, the range covers the 
 
 
 class LargestDifference(NamedTuple):
-    """The largest difference of a step, whether it covers all layers (`of_all`), and the layer and head `at` which it occurs."""
+    """The largest difference of a step, whether it covers all layers (`covers_all_layers`), and the layer and head `at` which it occurs."""
 
     value: float
     covers_all_layers: bool

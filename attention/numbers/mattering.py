@@ -33,15 +33,15 @@ class AblationSweep:
     """The effect of ablating each head in turn, as a map [layer head]; NaN where a layer has fewer heads.
 
     Attributes:
-        what: the measured quantity, such as "log-probability of ·copper".
-        silence: the ablation: "zero" or "mean".
-        before: the quantity before the sweep's ablation, with the interventions in `changes` active.
-        change: the quantity without each head, minus `before`.
+        quantity: the measured quantity, such as "log-probability of ·copper".
+        ablation: the ablation: "zero" or "mean".
+        baseline: the quantity before the sweep's ablation, with the interventions in `interventions` active.
+        change: the quantity without each head, minus `baseline`.
         direct: each head's direct contribution to the logit or logit difference; all NaN if unknown.
         remainder: the part of that logit that no head contributes directly; NaN if unknown.
-        changes: the interventions active during the whole sweep, each in a few words; empty for the unchanged model.
+        interventions: the interventions active during the whole sweep, each in a few words; empty for the unchanged model.
         n_heads: the number of heads in each layer.
-        unknown: why the direct effects are unknown, in a sentence; empty if they are known.
+        no_direct_reason: why the direct effects are unknown, in a sentence; empty if they are known.
     """
 
     quantity: str
@@ -138,10 +138,10 @@ class GroupAblation:
 
     Attributes:
         heads: the ablated heads, as (layer, head).
-        what: the measured quantity.
-        before: the quantity in the unchanged run; `after` without the heads.
-        alone: the change without each head alone, in the order of `heads`; these rarely add up to the joint change.
-        random: the changes without the same number of random heads of the same layers, sorted.
+        quantity: the measured quantity.
+        baseline: the quantity in the unchanged run; `ablated` without the heads.
+        individual_changes: the change without each head alone, in the order of `heads`; these rarely add up to the joint change.
+        random_changes: the changes without the same number of random heads of the same layers, sorted.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -182,7 +182,7 @@ class SweepProgress:
     Attributes:
         done: the finished heads, of `total`.
         seconds: the estimated remaining time.
-        found: the result, in the last report only.
+        result: the result, in the last report only.
     """
 
     done: int

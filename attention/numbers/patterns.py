@@ -27,10 +27,10 @@ class Pattern:
         weights: [head query_pos key_pos]; rows need not sum to 1.
         visible: the keys that each query may look at, [head query_pos key_pos] or [1 query_pos key_pos].
         queries: the position of each row, [query_pos].
-        words: token ids within the text, equal for equal tokens: of these rows [query_pos], and of all keys [key_pos].
-        counted: whether each row belongs to a token and not to padding, [query_pos].
-        crossed: whether queries and keys are two texts, whose positions cannot be compared.
-        reach: the length of the vector that each key contributes at weight 1, [head key_pos]; None if unknown.
+        token_ids: token ids within the text, equal for equal tokens: of these rows [query_pos], and of all keys [key_pos].
+        is_token: whether each row belongs to a token and not to padding, [query_pos].
+        is_cross_attention: whether queries and keys are two texts, whose positions cannot be compared.
+        contribution_lengths: the length of the vector that each key contributes at weight 1, [head key_pos]; None if unknown.
     """
 
     weights: Tensor
@@ -158,7 +158,7 @@ def iterate_patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
 
 
 def iterate_blocks(n_heads: int, n_queries: int, n_keys: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of heads and rows with at most `CELLS` cells each: several heads of a short text, or some rows of a long one."""
+    """Slices of heads and rows with at most `BLOCK_CELLS` cells each: several heads of a short text, or some rows of a long one."""
     n_block_heads = max(1, BLOCK_CELLS // (n_queries * n_keys))
     n_block_rows = n_queries if n_queries * n_keys <= BLOCK_CELLS else max(1, BLOCK_CELLS // n_keys)
     for head in range(0, n_heads, n_block_heads):

@@ -31,7 +31,7 @@ class Surroundings:
     Attributes:
         live: the data from which the page computes scores and weights, see `attention.pictures.live`.
         controls: the row of controls above the figures, see `pages.ui.knobs.controls.control_row`.
-        own: the note under that row where the source has its own formula, see `pages.ui.knobs.controls.override_line`.
+        override: the note under that row where the source has its own formula, see `pages.ui.knobs.controls.override_line`.
         strip: the steps above that row, see `attention.pictures.strip.step_strip`.
         line: the line of the chosen cell under the figures, see `attention.pictures.line.cell_line`.
         defaults: the value of each knob that the address omits. The page then writes the address itself after each
@@ -68,13 +68,13 @@ def pack(
 
     Args:
         figures: the figures; a map of more than `MAX_SENT_CELLS` cells that the page can compute is sent without its numbers.
-        around: what surrounds them.
+        surroundings: what surrounds them.
         windows: by ``layout.uirevision``, the cells to which the page is zoomed, see `attention.pictures.screen`.
-        rest: whether the page requests the rest of itself after the figures are painted, after a user action.
-        act: the serial number of a picture of a film.
+        defer_rest: whether the page requests the rest of itself after the figures are painted, after a user action.
+        film_frame: the serial number of a picture of a film.
         session: the session of that count.
         key: the key of the component, which its user actions carry.
-        number: the number of the last user action that this answers; None where no action is possible.
+        act_number: the number of the last user action that this answers; None where no action is possible.
     """
     surroundings = surroundings or Surroundings()
     live = surroundings.live

@@ -27,7 +27,7 @@ def pool_blocks(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
 
 
 def block_offsets(matrix: NDArray[Any], down: int, across: int) -> NDArray[Any]:
-    """Returns the offset in its block, counted row by row, of each number that `pooled` returns."""
+    """Returns the offset in its block, counted row by row, of each number that `pool_blocks` returns."""
     offsets = _largest(_blocks(matrix, down, across))
     return offsets.astype(np.min_scalar_type(down * across - 1))
 

@@ -20,7 +20,7 @@ MAX_SENT_BLOCKS = 8_192  # per pooled map: 40 kB with their offsets
 def pool_for_screen(
     figure: dict[str, Any], window: Sequence[int] | None = None, max_blocks: int = MAX_SENT_BLOCKS
 ) -> dict[str, Any]:
-    """Returns a map of one matrix pooled to block maxima where it has more than `MOST_CELLS` rows or columns.
+    """Returns a map of one matrix pooled to block maxima where it has more than `MAX_SIDE` rows or columns.
 
     ``layout.meta["blocks"]`` then has the size of the blocks and where they begin; ``layout.meta["offsets"]`` has the offset of
     each number in its block. Other figures, {"data": …, "layout": …} as JSON, are returned unchanged.
@@ -28,7 +28,7 @@ def pool_for_screen(
     Args:
         figure: a map of `heatmap`, as JSON.
         window: the rows and columns to draw after a zoom, [top, bottom, left, right); all of them by default.
-        max_blocks: how many blocks a map of more than `MOST_CELLS` rows may send.
+        max_blocks: how many blocks a map of more than `MAX_SIDE` rows may send.
     """
     heat, layout = figure["data"][0], figure["layout"]
     matrix = heat.get("z")

@@ -20,8 +20,8 @@ class Snippet(NamedTuple):
         about: the origin of the numbers, ASCII, a few words that follow "from".
         lines: the lines that compute the steps on which the others depend: `x` and the projections; `query`, `key` and `value` without
             projections; `value` and `scores` without queries; and so on. A layer with random steps also needs a function `generator`.
-        without: the steps and parameters that the lines do not compute; the program omits them.
-        inside: the indices of the layers that are patched while the lines run. The program defines a function such as `layer_5` for each,
+        omitted: the steps and parameters that the lines do not compute; the program omits them.
+        patched_layers: the indices of the layers that are patched while the lines run. The program defines a function such as `layer_5` for each,
             which computes the patched head outputs from query, key and value.
     """
 
@@ -47,7 +47,7 @@ class Source(Protocol):
 class Configurable(Source, Protocol):
     """A source with knobs after the scores; its recorded steps do not depend on them.
 
-    Its `config` is an `AttentionConfig` if the source has no formula of its own, otherwise a `WhatIf`.
+    Its `config` is an `AttentionConfig` if the source has no formula of its own, otherwise a `Override`.
     """
 
     config: AttentionConfig | Override

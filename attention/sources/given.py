@@ -35,7 +35,7 @@ class LayerMatrices(NamedTuple):
     Attributes:
         matrices: the matrices by field; a stack if there are several heads.
         knobs: the knobs that reproduce the same numbers.
-        lost: a sentence for each property of the layer that `Matrices` cannot represent.
+        omissions: a sentence for each property of the layer that `Matrices` cannot represent.
     """
 
     matrices: dict[str, Matrix | Stack]

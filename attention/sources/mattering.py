@@ -24,7 +24,7 @@ N_RANDOM_GROUPS = 16
 
 
 def estimated_seconds(model: Model) -> float:
-    """The estimated seconds of `which`, without running it.
+    """The estimated seconds of `ablate_each_head`, without running it.
 
     Raises:
         ConfigError: it would take too long.

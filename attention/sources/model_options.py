@@ -16,16 +16,16 @@ class ModelOptions:
         name: a folder, a name from the operator's list, or a hub id.
         text: the input.
         text2: the input of the decoder of an encoder-decoder model; empty: the most likely tokens that the model generates, at most
-            `MOST_GENERATED`.
+            `MAX_NEW_TOKENS`.
         config: overrides of the formula of every layer in the trace; the model itself does not change.
         words: merge the subword tokens of a word: weights are summed over keys, averaged over queries.
         special: how special tokens such as [CLS] are shown, one of `attention.formula.merging.SPECIAL`.
         max_tokens: longer texts are cut there, or at the model's own limit, and the trace notes it.
         max_bytes: memory of all steps of all layers; more is refused before the model runs.
-        generate: the number of tokens to generate after the text, at most `MOST_GENERATED`.
+        generate: the number of tokens to generate after the text, at most `MAX_NEW_TOKENS`.
         generate_temperature: 0: greedy; otherwise tokens are sampled from the softmax of the logits divided by it.
         generate_seed: seed of the sampling; a shorter continuation is a prefix of a longer one with the same seed.
-        said: how many of the generated tokens the model reads; None: all.
+        prefix_len: how many of the generated tokens the model reads; None: all.
         predict: the positions of the predictions; empty: the end of the text, the position before each generated token, or each mask.
         interventions: the interventions on heads inside the model; later layers see their effect.
         frozen: frozen attention: the layers after the first intervention use the weights of the unchanged model and the values of the

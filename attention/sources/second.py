@@ -40,7 +40,7 @@ def second_state(state: Mapping[str, str], b: str) -> dict[str, str]:
 
     Args:
         state: the first state by link key; an absent key is at its default.
-        b: a query string of the differences, such as ``temperature=0.2&head=3``; unknown keys are ignored, see `wrong`.
+        b: a query string of the differences, such as ``temperature=0.2&head=3``; unknown keys are ignored, see `unknown_key_notes`.
     """
     merged = {**state, **_parse_entries(b)[0]}
     return {key: text for key, text in merged.items() if text and key != KEY}

@@ -92,7 +92,7 @@ def trained(source: State, trace: Trace, index: int) -> Snippet:
         f'w_o = p["{layer.name} w_o"].unflatten(0, ({layer.n_heads}, -1))',
     ]
     if layer.has("bias"):
-        lines += [f'bias = bias_of(p, "{layer.name}", len(tokens), len(tokens))']
+        lines += [f'bias = position_bias(p, "{layer.name}", len(tokens), len(tokens))']
     lines += patches.patch_layer(index)
     return Snippet("a tiny model, which this program trains", tuple(lines), _PROJECTIONS, patches.patched_layers)
 
@@ -127,7 +127,7 @@ def _run_lines(patches: PatchedSnippet, source: State) -> list[str]:
     if other is None or (other.plan, other.step) != (source.plan, source.step):
         lines += _training_lines(source)
     lines += _forward_lines("unchanged", source) if patches.needs_run("unchanged") else []
-    return lines + _forward_lines("recorded", source, ", how=patch" if patches else "")
+    return lines + _forward_lines("recorded", source, ", attention=patch" if patches else "")
 
 
 def _training_lines(source: State) -> list[str]:
@@ -135,12 +135,12 @@ def _training_lines(source: State) -> list[str]:
     plan, task = source.plan, source.plan.task
     return [
         f"design = {plan.design!r}",
-        f"row = initial(design, {plan.seed})",
+        f"row = initial_parameters(design, {plan.seed})",
         f"draw = lambda count, generator: {task.posed.__name__}({task.ids.__name__}(count, generator, design), design)",
         f"for step in learn(row, design, draw, {plan.steps}, {plan.rate!r}, {task.batch}, {plan.seed}):",
         f"    if step == {source.step}:",
         "        break",
-        "p = named(row, design)",
+        "p = named_parameters(row, design)",
     ]
 
 

@@ -106,7 +106,7 @@ def forward(
 ) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
     """The logits [sequence query_pos answer], and the activations of each attention layer by name.
 
-    Heads in `silent`, as (layer name, head), are ablated to zero. `how` replaces `attend`, with the same arguments.
+    Heads in `ablated`, as (layer name, head), are ablated to zero. `attention` replaces `attend`, with the same arguments.
     """
     activations: dict[str, dict[str, Tensor]] = {}
     x, visible = p["token"][batch.tokens], None

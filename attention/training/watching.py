@@ -19,7 +19,7 @@ class Watcher:
     Attributes:
         key: identifies the user; None: anonymous, without a bound on their trainings.
         group: shared by several users; groups take turns.
-        present: returns whether the user is still connected.
+        is_connected: returns whether the user is still connected.
     """
 
     key: Hashable = None

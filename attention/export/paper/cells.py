@@ -39,7 +39,7 @@ class Cells:
 def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
     """The cells of each heatmap that no later heatmap covers, and the number of rows and columns per drawn cell.
 
-    A matrix of more than `MOST_CELLS` rows or columns is drawn as block maxima. A block is a gap, or covered, only
+    A matrix of more than `MAX_CELLS_PER_SIDE` rows or columns is drawn as block maxima. A block is a gap, or covered, only
     if all of it is.
     """
     maps = [trace for trace in figure.data if trace.type == "heatmap"]

@@ -30,7 +30,7 @@ class InterventionFields:
     Attributes:
         layer: its index in `trace.layers`; None: all layers.
         head: the query head; None: all heads of the layer.
-        silence: "zero": Z becomes 0 (zero ablation); "mean": Z becomes its mean over positions (mean ablation).
+        ablate: "zero": Z becomes 0 (zero ablation); "mean": Z becomes its mean over positions (mean ablation).
         strength: of the ablation, from 0 (nothing changes) to 1.
         temperature: divides the scores in addition to the model's divisor; 0 is argmax, infinity uniform.
         scaled: False: scores are not divided by the model's divisor.
@@ -39,7 +39,7 @@ class InterventionFields:
         prefix: of the prefix mask: how many first keys every query sees.
         hidden: of the custom mask: its cells, as `attention.formula.masks.encode` writes them.
         cells: single cells of scores or weights that are set.
-        take: "query", "key", "value", "weights" or "head_output", patched from the other state (activation patching).
+        patch: "query", "key", "value", "weights" or "head_output", patched from the other state (activation patching).
     """
 
     layer: int | None = None
@@ -69,8 +69,8 @@ class LayerSize(NamedTuple):
 class InterventionKind:
     """One kind of intervention.
 
-    A kind that changes the formula (temperature, mask) defines only `turn`: numbers, explanation and program follow from the formula.
-    A kind that changes the numbers stores its state in `ByHand`, and defines `compute`, `explain` and `python` for maps, or
+    A kind that changes the formula (temperature, mask) defines only `edit_formula`: numbers, explanation and program follow from the formula.
+    A kind that changes the numbers stores its state in `HeadEdits`, and defines `compute`, `explain` and `python` for maps, or
     `output`, `explain` and `output_python` for head outputs.
 
     Attributes:

@@ -73,7 +73,7 @@ class Rotation(Step):
     def python(self, writer: ProgramWriter) -> list[str]:
         """A call of the rotation; the first one defines the function."""
         lines = defined(rotate) if self.rotated_step == names.QUERY else []
-        return [*lines, f"{self.name} = rotated({self.rotated_step}, {writer.formula.rotary!r})"]
+        return [*lines, f"{self.name} = rotate({self.rotated_step}, {writer.formula.rotary!r})"]
 
 
 # fmt: off

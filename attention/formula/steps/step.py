@@ -26,7 +26,7 @@ class Factor:
         names: the names of a step or parameter; the first that the layer has counts.
         row: which index of the step's cell is the row: "row", "column", or "" if all rows contribute.
         column: the same for the column; "pair" if a rotation uses the other column of the pair too.
-        side_by_side: whether the matrices of all heads contribute, concatenated.
+        concatenated: whether the matrices of all heads contribute, concatenated.
     """
 
     names: tuple[str, ...]

@@ -29,7 +29,7 @@ def similar_heads(trace: Trace, layer: int, head: int) -> Sequence[tuple[int, in
 
 
 def estimated_seconds(trace: Trace, layer: int, head: int) -> float:
-    """The estimated time of `differences` on one thread; 0 if the result is cached."""
+    """The estimated time of `similar_heads` on one thread; 0 if the result is cached."""
     if kept.CACHE.get(_cache_key(trace, layer, head)) is not None:
         return 0.0
     return sum(math.prod(each.shape(WEIGHTS)) for each in trace.layers if each.has(WEIGHTS)) / CELLS_PER_SECOND

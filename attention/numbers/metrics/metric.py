@@ -19,12 +19,12 @@ class Metric:
 
     Attributes:
         name: in Python, in links and in headings.
-        words: what it measures, in one sentence.
+        meaning: what it measures, in one sentence.
         formula: for one query i, plain text; a are the weights, p is a row divided by its sum, which usually is 1.
-        over: the queries over which it is averaged, in words.
+        averaged_over: the queries over which it is averaged, in words.
         paper: where it was introduced.
-        high: the largest possible value, plain text; the smallest is 0.
-        of: the value for each query of some heads, [head query_pos], NaN where undefined.
+        maximum: the largest possible value, plain text; the smallest is 0.
+        compute: the value for each query of some heads, [head query_pos], NaN where undefined.
     """
 
     name: str

@@ -112,7 +112,7 @@ def _parse_block(block: _Block, name: str) -> ParsedText:
     lines = sections[0]
     if len(lines) > 1:
         return parse_table(lines, name, block.label, [rule for rule in block.rules if 0 < rule < len(lines)] == [1])
-    # In a single line `;` ends a row, as in `write` and MATLAB.
+    # In a single line `;` ends a row, as in `format_matrix` and MATLAB.
     lines = lines[0].rstrip().removesuffix(";").split(";", MAX_PIECES)
     return _parse_single_line(lines, name, block.label)
 

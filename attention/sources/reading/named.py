@@ -47,7 +47,7 @@ def matrices_by_field(reading: ParsedText) -> dict[str, Matrix | Stack]:
 
 
 def kind_of_fields(fields: Iterable[str], current: str) -> str:
-    """The kind of matrices, a key of `GIVEN`, to which these fields belong: the one that uses most of them, preferably `current`.
+    """The kind of matrices, a key of `MATRIX_FIELDS`, to which these fields belong: the one that uses most of them, preferably `current`.
 
     `current` if the fields only change a part of it; empty if they form no complete kind.
     """

@@ -39,7 +39,7 @@ _SIGNS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "∞": "
 # 1.0e-03 * above the numbers, in MATLAB and torch output.
 _SCALE = re.compile(r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])")
 _TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)), or {{1, 0}, {0, 1}} in Mathematica
-_HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # the prefix of a stack in `write`
+_HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # the prefix of a stack in `format_matrix`
 _BROKEN = re.compile(r"(?<![\w.])[+-]?\d+\.\d*(?![\w.])")
 
 
@@ -59,7 +59,7 @@ def parse_text(text: str, name: str = "matrix") -> ParsedText:
 
     Reads CSV, spreadsheet cells, lists, the output of NumPy, torch, JAX, TensorFlow, pandas and R, LaTeX, Markdown, and complete
     notebook cells with names and prompts. In several lines, `;` and tab separate numbers, which may then have decimal commas. In one
-    line, `;` ends a row, as in `write` and MATLAB: "1,5;2,5" is two rows of two numbers.
+    line, `;` ends a row, as in `format_matrix` and MATLAB: "1,5;2,5" is two rows of two numbers.
 
     Raises:
         MatrixError: the text is not a matrix of finite numbers, or has more than 512 × 1024 of them.
@@ -83,13 +83,13 @@ def parse_matrix(text: str, name: str = "matrix", pick: str | int | None = None)
     """The rows of a pasted matrix, or a matrix for each head; `pick` selects one of several by label or index.
 
     Raises:
-        MatrixError: `look` refuses the text, or it is ambiguous.
+        MatrixError: `parse_text` refuses the text, or it is ambiguous.
     """
     return parse_text(text, name).choose(pick, name)
 
 
 def format_matrix(matrix: Matrix | Stack | Sequence[Sequence[float]]) -> str:
-    """The matrix in one line, "1,0;0,0.5", or "2 heads: 1,0 / 0,1": short enough for a link. `parse` restores it exactly."""
+    """The matrix in one line, "1,0;0,0.5", or "2 heads: 1,0 / 0,1": short enough for a link. `parse_matrix` restores it exactly."""
     if len(matrix) and not isinstance(matrix[0][0], float | int):
         return f"{len(matrix)} head{'s' * (len(matrix) > 1)}: {' / '.join(map(format_matrix, matrix))}"  # type: ignore[arg-type]  # checked above
     return ";".join(",".join(map(_format_number, row)) for row in matrix)  # type: ignore[arg-type]  # as above

@@ -62,7 +62,7 @@ class Session:
     Attributes:
         page: the title of the page shown last; empty before the first one.
         source: the name of the source shown last.
-        laid_by: stashed values of the knobs after the scores: under True for sources that bring their own formula,
+        stashed: stashed values of the knobs after the scores: under True for sources that bring their own formula,
             under False for the others.
         carried_knobs: the sidebar's knobs at their last drawing, restored on the next page.
         pending_values: values of inline knobs that changed since the last full run of the page.

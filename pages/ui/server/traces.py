@@ -76,7 +76,7 @@ def trace_of(source: Source) -> Trace:
     key, needs = _key(source), source.memory_bytes if isinstance(source, Configurable) else 0
     run_traces = turns.run_cache()
     if isinstance(source, Preparable) and key not in run_traces and CACHE.get(_key(source.base)) is None:
-        with turns.without_turn(), watching(watcher()):  # before `alone`, so that no other large run waits for it
+        with turns.without_turn(), watching(watcher()):  # before the lock, so that no other large run waits for it
             source.prepare()
     with ExitStack() as stack:
         if needs > _LARGE:
