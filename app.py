@@ -5,32 +5,34 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import explain
-from attention.formula.names import WEIGHTS
-from attention.numbers import norms, tables
-from attention.numbers.norms import NORMS
+from attention.analysis import norms, tables
+from attention.analysis.norms import NORMS
+from attention.core.names import WEIGHTS
 from attention.pictures import factors
+from attention.pictures.lab_maps import lab_maps, shows_norms
 from attention.pictures.view import overview_steps
-from pages.ui import predictions, show
-from pages.ui.knobs import inputs, second
-from pages.ui.lab_maps import lab_maps, shows_norms
-from pages.ui.server import application
-from pages.ui.start import first_lesson, start
+from pages.ui import application
+from pages.ui.page import predictions_panel, show
+from pages.ui.page.start import first_lesson, start
+from pages.ui.state import knob_state, second_sidebar
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
-    current = inputs.current_cell(page.trace)
+    current = knob_state.current_cell(page.trace)
     step = WEIGHTS if step == NORMS.name else step  # both have a cell for each query and key
-    inputs.choose_cell(factors.cell_of_click(page.trace, current, step, y, x), page.layer)
+    knob_state.choose_cell(factors.cell_of_click(page.trace, current, step, y, x), page.layer)
 
 
 @st.fragment
 def maps() -> None:
     """Draws the maps. A changed control or a click redraws them before the rest of the page runs."""
     current = page.for_fragment()
-    figures = lab_maps(current.trace, current.cell, inputs.current_value("view"), inputs.current_value("colors"))
+    figures = lab_maps(
+        current.trace, current.cell, knob_state.current_value("view"), knob_state.current_value("colors")
+    )
     steps = overview_steps(tuple(step.name for step in current.layer.steps))
     around = current.around(steps=True, line=True, overview=steps, follow=True)
-    show.figures(figures, "lab_maps", pick_cell, around, inputs.apply_controls, rest=True, export="maps")
+    show.figures(figures, "lab_maps", pick_cell, around, knob_state.apply_controls, rest=True, export="maps")
 
 
 if __name__ == "app":  # imported by the server at its start; each run of the page is "__main__"
@@ -39,13 +41,13 @@ else:
     page = start("Lab", "Click a cell to see how its number is computed.")
     with page.about:
         first_lesson()
-        second.last_change_button()
+        second_sidebar.last_change_button()
     maps()
-    predictions.panel(page)
+    predictions_panel.panel(page)
     cell = page.cell
     with st.expander("How this number is computed, in full", expanded=True):
         show.arithmetic(explain(page.trace, cell.step, cell.layer, cell.head, cell.row, cell.column))
-        if shows_norms(page.layer, cell, inputs.current_value("view")):
+        if shows_norms(page.layer, cell, knob_state.current_value("view")):
             show.arithmetic(NORMS.explain(page.trace, cell))
             st.caption(f"{NORMS.words} {NORMS.paper}. {norms.CAUTION}")
     st.markdown(f"## All numbers of `{cell.step}`")

@@ -7,6 +7,16 @@
 This package never imports Streamlit. Importing it does not import torch; computing a trace does.
 """
 
+from attention.analysis import metrics
+from attention.analysis.explain.arithmetic import Explanation
+from attention.analysis.explain.explain import explain
+from attention.core.cell import Cell
+from attention.core.config import AttentionConfig
+from attention.core.layer import Layer
+from attention.core.override import Override
+from attention.core.prediction import Prediction
+from attention.core.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
+from attention.core.trace import Trace
 from attention.errors import (
     AttentionError,
     ConfigError,
@@ -19,17 +29,7 @@ from attention.errors import (
     ShapeError,
     TextError,
 )
-from attention.formula.cell import Cell
-from attention.formula.config import AttentionConfig
-from attention.formula.intervention import Intervention
-from attention.formula.layer import Layer
-from attention.formula.prediction import Prediction
-from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
-from attention.formula.trace import Trace
-from attention.formula.what_if import Override
-from attention.numbers import metrics
-from attention.numbers.arithmetic import Explanation
-from attention.numbers.explain import explain
+from attention.patching.intervention import Intervention
 from attention.sources import Source
 from attention.sources.file import File
 from attention.sources.matrices import Matrices

@@ -17,8 +17,8 @@ from pathlib import Path
 import plotly.io
 
 from attention import AttentionConfig, Trace, TypedText
+from attention.pictures.all_layers import layers_json
 from attention.pictures.heatmap import heatmap_json
-from attention.pictures.layers import layers_json
 from attention.pictures.mosaic import SCREEN_CELLS
 from benchmarks.chromium import chromium
 

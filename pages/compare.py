@@ -10,30 +10,31 @@ from typing import NamedTuple
 import streamlit as st
 
 from attention import AttentionError, Cell, Explanation, Layer, Source, Trace, explain, find_step
+from attention.analysis import tables
+from attention.analysis.compare import summary as changes
+from attention.analysis.compare.color_range import color_limit
+from attention.analysis.compare.comparison import Difference, HeadIndex, compare
 from attention.export import program
-from attention.formula.intervention import describe_head
-from attention.numbers import changes, tables
-from attention.numbers.compare import Difference, HeadIndex, compare
-from attention.numbers.limit import color_limit
-from attention.pictures import compared
-from attention.pictures.contract import OverrideNote
+from attention.patching.intervention import describe_head
+from attention.pictures import side_by_side
+from attention.pictures.explanation_line import cell_line
 from attention.pictures.layout import Spec
-from attention.pictures.line import cell_line
 from attention.pictures.message import Surroundings
+from attention.pictures.message_contract import OverrideNote
 from attention.printed import format_number
 from attention.sources import Intervenable, Patchable, link
-from attention.sources.second import SECOND, unknown_key_notes
-from pages.ui import changed, show
+from attention.sources.second_state import SECOND, unknown_key_notes
 from pages.ui.exports.links import small_download
-from pages.ui.knobs import controls, inputs, second
-from pages.ui.knobs.table import AUTOSCALE, EDITING
-from pages.ui.knobs.widgets import is_locked
-from pages.ui.notes import plain
+from pages.ui.page import interventions_panel, show
+from pages.ui.page.start import Page, start
 from pages.ui.server.traces import compute_head, traces_of_both
-from pages.ui.start import Page, start
+from pages.ui.state import control_row, knob_state, second_sidebar
+from pages.ui.state.knob_table import AUTOSCALE, EDITING
+from pages.ui.state.notices import plain
+from pages.ui.state.widgets import is_locked
 
 page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, EDITING, AUTOSCALE))
-second.follow_first()
+second_sidebar.follow_first()
 
 
 class Both(NamedTuple):
@@ -57,7 +58,7 @@ class Both(NamedTuple):
     source: Source
     cell: Cell
     place_b: HeadIndex
-    control_state: controls.ControlState
+    control_state: control_row.ControlState
     maps: list[Spec]
     difference: Difference | None
     reason: str
@@ -65,7 +66,7 @@ class Both(NamedTuple):
 
     def cell_in_b(self) -> Cell | None:
         """The cell of B that corresponds to the chosen cell of A; None if there is none."""
-        return compared.aligned_cell_of_b(self.difference, self.cell, self.place_b) if self.difference else None
+        return side_by_side.aligned_cell_of_b(self.difference, self.cell, self.place_b) if self.difference else None
 
     @property
     def first_cell(self) -> Cell:
@@ -83,21 +84,21 @@ def both(current: Page) -> Both:
     Raises:
         AttentionError: there is no second state.
     """
-    reader = second.SecondState()
+    reader = second_sidebar.SecondState()
     source = link.read_source(reader)
     source = source.with_other_run(current.source) if isinstance(source, Patchable) else source
     a, b = traces_of_both(current.source, source)
     at = reader.place(b)
     compute_head(b.layers[at.layer], at.head)
-    maps, difference, why = compared.comparison_maps(
-        a, b, current.cell, at, inputs.current_value("colors"), inputs.current_value(AUTOSCALE.key)
+    maps, difference, why = side_by_side.comparison_maps(
+        a, b, current.cell, at, knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
     )
     notes = (
-        *unknown_key_notes(str(inputs.current_value(SECOND.key))),
+        *unknown_key_notes(str(knob_state.current_value(SECOND.key))),
         *reader.notes,
         *(f"B: {note}" for note in b.notes),
     )
-    return Both(a, b, source, current.cell, at, second.control_state(reader), maps, difference, why, notes)
+    return Both(a, b, source, current.cell, at, second_sidebar.control_state(reader), maps, difference, why, notes)
 
 
 def interventions_on_head(source: Source, cell: Cell) -> str:
@@ -117,19 +118,21 @@ def override_line(current: Page, two: Both | None) -> OverrideNote | None:
 def around(current: Page, two: Both | None) -> Surroundings:
     """The parts around the maps, with the controls of the state that the knobs change."""
     more = (EDITING, AUTOSCALE)
-    if two and second.edits_second():
+    if two and second_sidebar.edits_second():
         layer = two.b.layers[two.place_b.layer]
         cell = replace(current.cell, layer=two.place_b.layer, head=two.place_b.head)
-        row = controls.control_row(layer, two.b.layers, cell, more=more, of=two.control_state)
+        row = control_row.control_row(layer, two.b.layers, cell, more=more, of=two.control_state)
     else:
-        row = controls.control_row(current.layer, current.trace.layers, current.cell, more=more)
+        row = control_row.control_row(current.layer, current.trace.layers, current.cell, more=more)
     line = cell_line(current.trace, current.cell, two.explanation() if two else None)
     if two and two.explanation() is None:
         line |= {"step": f"{current.cell.step} in A"}
-    defaults = {key: text for key, text in controls.defaults(more).items() if key not in second.excluded_keys()}
+    defaults = {
+        key: text for key, text in control_row.defaults(more).items() if key not in second_sidebar.excluded_keys()
+    }
     return replace(
         current.around(steps=True),
-        controls=controls.with_buttons(row, EDITING.key),
+        controls=control_row.with_buttons(row, EDITING.key),
         override=override_line(current, two),
         line=line,
         defaults=defaults,
@@ -137,11 +140,11 @@ def around(current: Page, two: Both | None) -> Surroundings:
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
-    current = inputs.current_cell(page.trace)
+    current = knob_state.current_cell(page.trace)
     with suppress(AttentionError):
-        clicked = compared.cell_of_click(both(page.with_pending_changes()).difference, current, step, y, x)
+        clicked = side_by_side.cell_of_click(both(page.with_pending_changes()).difference, current, step, y, x)
         if clicked is not None:
-            inputs.choose_cell(clicked)
+            knob_state.choose_cell(clicked)
 
 
 @st.fragment
@@ -152,13 +155,13 @@ def maps() -> None:
         two, problem = both(current), ""
     except AttentionError as error:
         two, problem = None, f"There is no B: {error}"
-    drawn = two.maps if two else compared.map_of_a(current.trace, current.cell, inputs.current_value("colors"))
-    show.figures(drawn, "compare_maps", pick_cell, around(current, two), second.apply_controls, rest=True)
+    drawn = two.maps if two else side_by_side.map_of_a(current.trace, current.cell, knob_state.current_value("colors"))
+    show.figures(drawn, "compare_maps", pick_cell, around(current, two), second_sidebar.apply_controls, rest=True)
     if two is None:
         show.problem(problem)
     else:
         summary(two)
-    for note in two.notes if two else unknown_key_notes(str(inputs.current_value(SECOND.key))):
+    for note in two.notes if two else unknown_key_notes(str(knob_state.current_value(SECOND.key))):
         st.caption(plain(note))
 
 
@@ -192,7 +195,7 @@ def elsewhere(two: Both) -> None:
         layer, head = most.at
         where = f"L{layer} H{head}" if find_step(two.cell.step).per_head else f"L{layer}"
         st.button(
-            f"Largest in {where} ({format_number(most.value)})", key="look_at_largest", type="tertiary", on_click=second.show_head,
+            f"Largest in {where} ({format_number(most.value)})", key="look_at_largest", type="tertiary", on_click=second_sidebar.show_head,
             args=(layer, head), disabled=is_locked(), help=f"Of all layers and heads, {two.cell.step} differs most in this one. Click to show it.",
         )  # fmt: skip
 
@@ -261,14 +264,14 @@ def python(two: Both) -> None:
             st.code(text, height=260)
 
 
-if second.edits_second():
+if second_sidebar.edits_second():
     with suppress(AttentionError):
         two = both(page)
-        changed.intervention_bar(two.source, two.b, two.first_cell)
+        interventions_panel.intervention_bar(two.source, two.b, two.first_cell)
         del two  # callbacks keep the globals of the page as long as its tab is open
 maps()
 below_maps()
-if not is_locked() and second.edits_second():
+if not is_locked() and second_sidebar.edits_second():
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
-        second.sidebar(show.problem)
+        second_sidebar.sidebar(show.problem)
 page.end()

@@ -5,24 +5,25 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import AttentionError, Cell, find_step
-from attention.formula.knobs import Knob
-from attention.formula.names import WEIGHTS
-from attention.formula.ranges import Choice
-from attention.numbers import tables
-from attention.numbers.metrics import frames
-from attention.numbers.metrics.frames import ON_THIS_TEXT
-from attention.pictures import heatmap, layers
+from attention.analysis import tables
+from attention.analysis.metrics import frames
+from attention.analysis.metrics.frames import ON_THIS_TEXT
+from attention.core.names import WEIGHTS
+from attention.params.knob import Knob
+from attention.params.ranges import Choice
+from attention.pictures import all_layers as layers
+from attention.pictures import heatmap
 from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
-from pages.ui import head_numbers, show
-from pages.ui.knobs import inputs
-from pages.ui.knobs.session import session
-from pages.ui.knobs.widgets import Knobs
-from pages.ui.matters import matters
-from pages.ui.server import turns
+from pages.ui.page import metrics_panel, show
+from pages.ui.page.ablation_panel import matters
+from pages.ui.page.aggregates_panel import together
+from pages.ui.page.start import start
+from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
-from pages.ui.start import start
-from pages.ui.together import together
+from pages.ui.state import knob_state
+from pages.ui.state.session import session
+from pages.ui.state.widgets import Knobs
 
 ALL = "all layers"
 LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All heads of all layers, or a larger picture of the chosen layer.")  # fmt: skip
@@ -31,22 +32,22 @@ page = start(
     "Heads", "What each head does with the same text, in the same colours. Click a head to open it in the Lab."
 )
 has_layers, knobs = len(page.trace.layers) > 1, Knobs(page.notes)
-all_layers, by = False, head_numbers.UNSORTED
+all_layers, by = False, metrics_panel.UNSORTED
 if has_layers:
     with st.container(horizontal=True, width=560):
-        all_layers, by = knobs.value(LAYERS) == ALL, knobs.value(head_numbers.SORT)
+        all_layers, by = knobs.value(LAYERS) == ALL, knobs.value(metrics_panel.SORT)
 
 
 def mosaic(cells: int) -> Spec:
-    step, colors = page.cell.step, inputs.current_value("colors")
+    step, colors = page.cell.step, knob_state.current_value("colors")
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
-    order = table.sorted_by(by) if table and by != head_numbers.UNSORTED else ()
+    order = table.sorted_by(by) if table and by != metrics_panel.UNSORTED else ()
     return layers.layers_json(page.trace, step, page.cell, colors, cells, order, f"{by}, {ON_THIS_TEXT}")
 
 
 def open_cell(cell: Cell) -> None:
-    inputs.choose_cell(cell, page.trace.layers[cell.layer])
+    knob_state.choose_cell(cell, page.trace.layers[cell.layer])
     session().head_opened = True
 
 
@@ -57,7 +58,7 @@ def open_on_map(step: str, x: int, y: int) -> None:
 
 
 def open_head(layer: int, head: int) -> None:
-    name = "" if by == head_numbers.UNSORTED else by
+    name = "" if by == metrics_panel.UNSORTED else by
     session().head_rank = frames.rank_words(table, layer, head, name) if table else ""
     open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
 
@@ -65,9 +66,9 @@ def open_head(layer: int, head: int) -> None:
 if all_layers and (needs := layers.estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS:
     all_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
 # A sorted picture needs the metrics first; otherwise they are computed after the picture has been sent.
-table = head_numbers.table_of(page, "sorted") if by != head_numbers.UNSORTED else None
+table = metrics_panel.table_of(page, "sorted") if by != metrics_panel.UNSORTED else None
 try:
-    with turns.without_turn():
+    with scheduler.without_turn():
         figure = mosaic(SCREEN_CELLS)
 except AttentionError as error:
     show.problem(str(error))
@@ -78,7 +79,7 @@ show.figures(
     "heads_map",
     open_on_map,
     page.around(steps=True),
-    inputs.apply_controls,
+    knob_state.apply_controls,
     files=lambda: [mosaic(MOSAIC_CELLS)],
 )
 if session().head_opened:
@@ -87,8 +88,8 @@ if session().head_opened:
 
 ablation_sweep = matters(page, knobs, open_head)
 with st.expander("What each head does, in numbers", has_layers, key="heads_numbers", on_change="rerun") as unfolded:
-    if unfolded.open and (table := table or head_numbers.table_of(page, "numbers")):
-        head_numbers.numbers(page, table, knobs, by, open_head, ablation_sweep)
+    if unfolded.open and (table := table or metrics_panel.table_of(page, "numbers")):
+        metrics_panel.numbers(page, table, knobs, by, open_head, ablation_sweep)
 together(page, knobs)
 
 # Callbacks keep the globals of the page as long as its tab is open, so nothing as large as a layer is a global.

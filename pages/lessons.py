@@ -8,25 +8,25 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from attention import AttentionError, Cell, explain
-from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice
-from attention.lessons import asked, files
+from attention.lessons import link_codec, markdown
 from attention.lessons.lesson import Lesson
+from attention.params.knob import Knob
+from attention.params.ranges import Choice
 from attention.sources.link import source_of
-from pages.ui import show
-from pages.ui.knobs import inputs
-from pages.ui.knobs.session import count_action, session
-from pages.ui.knobs.table import LIMITS
-from pages.ui.knobs.widgets import Knobs, is_locked
 from pages.ui.lesson import lesson as draw
-from pages.ui.notes import plain
+from pages.ui.page import show
+from pages.ui.page.start import start
 from pages.ui.server.traces import context_of
 from pages.ui.share.state_file import OPENED
-from pages.ui.start import start
+from pages.ui.state import knob_state
+from pages.ui.state.knob_table import LIMITS
+from pages.ui.state.notices import plain
+from pages.ui.state.session import count_action, session
+from pages.ui.state.widgets import Knobs, is_locked
 
 page = start("Lessons", "One idea, one question. Guess first; the answer follows.", maps=False, own=True)
 
-PATH = files.builtin_lessons()
+PATH = markdown.builtin_lessons()
 OPEN = Knob(OPENED, next(iter(PATH)), Choice((*PATH, *session().lessons)), inline=True)
 
 
@@ -39,26 +39,26 @@ def go(name: str) -> None:
 def back_to_the_path() -> None:
     count_action()
     st.session_state[OPENED] = OPEN.default
-    session().address.pop(asked.KEY, None)
+    session().address.pop(link_codec.KEY, None)
 
 
 def answer(sent: object) -> None:
     if message is None or done:
         return
-    if (guess := asking.parse_answer(lesson, context_of(lesson), sent)) is not None:
+    if (guess := grading.parse_answer(lesson, context_of(lesson), sent)) is not None:
         session().guesses.setdefault(lesson.name, []).append(guess)
 
 
 def in_link() -> dict[str, Lesson]:
     """The question in the link, as a path of one lesson; empty if there is none."""
     try:
-        return asked.decode(packed) if (packed := session().address.get(asked.KEY)) else {}
+        return link_codec.decode(packed) if (packed := session().address.get(link_codec.KEY)) else {}
     except AttentionError as error:
         show.problem(str(error))
         return {}
 
 
-if files.is_uploaded(missing := session().requested.get(OPENED, "")) and missing not in session().lessons:
+if markdown.is_uploaded(missing := session().requested.get(OPENED, "")) and missing not in session().lessons:
     del session().requested[OPENED]
     page.notes.warn("The link shows a lesson from a file that is not here: open that file (Open a state or lessons).")
 if path := in_link():
@@ -68,8 +68,8 @@ else:
     path = session().lessons if name in session().lessons else PATH
     lesson = path[name]
 
-from attention.lessons import asking
-from pages.ui import film
+from attention.lessons import grading
+from pages.ui.page import training_film
 
 number = f"{list(path).index(lesson.name) + 1}. " if len(path) > 1 else ""
 st.markdown(f"## {number}{plain(lesson.title)}")
@@ -82,7 +82,7 @@ def lesson_message() -> dict[str, Any]:
     if context.before.random:
         page.about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     page.notes.show(source_of(lesson.query_after, LIMITS)[1])
-    return asking.lesson_message(lesson, context, session().guesses.get(lesson.name, []))
+    return grading.lesson_message(lesson, context, session().guesses.get(lesson.name, []))
 
 
 def arithmetic(cell: Cell) -> None:
@@ -96,15 +96,15 @@ try:
     with st.spinner("Computing the numbers of this lesson …"):
         message = lesson_message()
     if message["stage"] == "done":
-        cell = asking.explained_cell(lesson, context_of(lesson))
+        cell = grading.explained_cell(lesson, context_of(lesson))
 except AttentionError as error:
     show.problem(str(error))
 done = message is not None and message["stage"] == "done"
 cell_address = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else {}
 state = lesson.query_after | cell_address if done else lesson.query_before
 has_lab_link = done or lesson.name == list(path)[-1]  # skipping the last lesson leads to the Lab
-lab = f"./?{urlencode({**state, **inputs.display_parameters()})}" if has_lab_link else ""
-watch = film.link(lesson.query_before) if done and not is_locked() else ""
+lab = f"./?{urlencode({**state, **knob_state.display_parameters()})}" if has_lab_link else ""
+watch = training_film.link(lesson.query_before) if done and not is_locked() else ""
 draw(message, lesson.name, [(other.name, other.title) for other in path.values()], lab, watch, answer, go)
 if cell:
     try:

@@ -11,10 +11,10 @@ import streamlit as st
 from attention import AttentionError, Cell
 from attention.pictures import heatmap
 from attention.pictures.layout import Spec
-from pages.ui import show
-from pages.ui.knobs import controls, inputs
-from pages.ui.knobs.widgets import is_locked
-from pages.ui.start import start
+from pages.ui.page import show
+from pages.ui.page.start import start
+from pages.ui.state import control_row, knob_state
+from pages.ui.state.widgets import is_locked
 
 page = start("Masks", "A mask decides which keys each query may attend to.")
 around = page.around(line=True)
@@ -23,8 +23,8 @@ clickable = not is_locked() and any(control["name"] == "mask" for control in aro
 if clickable:
     page.about.caption("Click a cell of the mask to allow or mask (hide) it.", width="content")
 
-from attention.formula.names import MASKED_SCORES, WEIGHTS
-from attention.lessons import masks
+from attention.core.names import MASKED_SCORES, WEIGHTS
+from attention.lessons import mask_examples
 
 GRID_UP_TO = 128  # tokens; a larger grid takes too long to draw
 
@@ -33,17 +33,17 @@ cell = page.cell
 
 def visible() -> Any:
     """The boolean mask of the chosen head. A function, because callbacks keep the globals of the page as long as its tab is open."""
-    return masks.visible_cells(page.trace, page.cell.layer, page.cell.head)
+    return mask_examples.visible_cells(page.trace, page.cell.layer, page.cell.head)
 
 
 def toggle(step: str, x: int, y: int) -> None:
     if step == "mask" and clickable:
         with suppress(AttentionError):
             current = page.with_pending_changes()  # other cells may have been clicked since the page was drawn
-            mask = masks.visible_cells(current.trace, current.cell.layer, current.cell.head)
-            inputs.set_custom_mask(masks.toggle_cell(mask, y, x))
+            mask = mask_examples.visible_cells(current.trace, current.cell.layer, current.cell.head)
+            knob_state.set_custom_mask(mask_examples.toggle_cell(mask, y, x))
     elif step != "mask":
-        inputs.choose_cell(Cell(cell.layer, step, cell.head, y, x))
+        knob_state.choose_cell(Cell(cell.layer, step, cell.head, y, x))
 
 
 def maps() -> list[Spec]:
@@ -51,28 +51,28 @@ def maps() -> list[Spec]:
     return [
         heatmap.mask_map_json(page.trace, page.cell.layer, cell),
         *(
-            heatmap.heatmap_json(page.trace, step, page.cell.layer, cell.head, cell, inputs.current_value("colors"))
+            heatmap.heatmap_json(page.trace, step, page.cell.layer, cell.head, cell, knob_state.current_value("colors"))
             for step in steps
         ),
     ]
 
 
-around = replace(around, controls=controls.with_mask_buttons(around.controls))
-show.figures(maps(), "masks_maps", toggle, around, inputs.apply_controls)
+around = replace(around, controls=control_row.with_mask_buttons(around.controls))
+show.figures(maps(), "masks_maps", toggle, around, knob_state.apply_controls)
 
 if clickable:
     with st.container(horizontal=True):
-        cells = masks.hide_query(visible(), cell.row) if cell.row < len(page.layer.tokens) else ""
+        cells = mask_examples.hide_query(visible(), cell.row) if cell.row < len(page.layer.tokens) else ""
         st.button(
-            f"Mask all keys of query {cell.row}", on_click=inputs.set_custom_mask, args=(cells,), disabled=not cells
+            f"Mask all keys of query {cell.row}", on_click=knob_state.set_custom_mask, args=(cells,), disabled=not cells
         )
-        st.button("Allow everything", on_click=inputs.set_custom_mask, args=("",))
+        st.button("Allow everything", on_click=knob_state.set_custom_mask, args=("",))
     with st.expander("The mask as a grid, for keyboard use"):
         if max(visible().shape) <= GRID_UP_TO:
             show.grid(
-                masks.grid(page.trace, page.cell.layer, page.cell.head),
+                mask_examples.grid(page.trace, page.cell.layer, page.cell.head),
                 "masks_grid",
-                lambda ticks: inputs.set_custom_mask(masks.encode_table(ticks)),
+                lambda ticks: knob_state.set_custom_mask(mask_examples.encode_table(ticks)),
             )
         else:
             st.caption(f"The grid has at most {GRID_UP_TO} tokens: shorten the text to use it.")
@@ -82,19 +82,19 @@ elif not is_locked():
     )
 
 show.long_table(
-    lambda start, stop: masks.table(page.trace, page.cell.layer, cell.head, start, stop),
+    lambda start, stop: mask_examples.table(page.trace, page.cell.layer, cell.head, start, stop),
     visible().numel(),
     "mask-cells.csv",
 )
 
 st.markdown("## A query with every key masked")
-if masks.has_scores(page.layer):
+if mask_examples.has_scores(page.layer):
     st.markdown(
         "The softmax distributes a total weight of 1 over the keys that a query may attend to. If every key is masked, no weights "
         "can sum to 1, so Attention Lab shows a row of zeros. Other code handles such a row in different ways. The table computes "
         f"them from the scores of query {min(cell.row, len(page.layer.tokens) - 1)}:"
     )
-    show.short_table(masks.hidden_row_table(masks.scores_of(page.layer, cell)))
+    show.short_table(mask_examples.hidden_row_table(mask_examples.scores_of(page.layer, cell)))
 else:
     st.caption("This source has only recorded weights, so there are no scores to mask.")
 
@@ -107,14 +107,14 @@ st.markdown(
 
 
 def averages() -> None:
-    average, traces = masks.averaging_traces(page.trace, page.cell.layer)
+    average, traces = mask_examples.averaging_traces(page.trace, page.cell.layer)
     show.figures(
         [heatmap.averaging_json(trace, name) for name, trace in traces.items()], "masks_averages", lambda *_: None
     )
     st.markdown(f"**All three results are equal:** the largest difference is {average.difference:.2g}.")
 
 
-if masks.has_rows(page.layer):
+if mask_examples.has_rows(page.layer):
     averages()
 else:
     st.caption("This source has no recorded input and no values, so there are no rows to average.")

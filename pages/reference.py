@@ -8,12 +8,12 @@ import streamlit as st
 from streamlit.errors import StreamlitPageNotFoundError
 
 from attention import PARAMETERS, STEPS, Step
-from attention.formula.knobs import Knob
-from attention.formula.ranges import Text
-from attention.numbers import glossary
-from pages.ui import show
-from pages.ui.knobs.widgets import Knobs
-from pages.ui.start import start
+from attention.analysis import glossary
+from attention.params.knob import Knob
+from attention.params.ranges import Text
+from pages.ui.page import show
+from pages.ui.page.start import start
+from pages.ui.state.widgets import Knobs
 
 NAME = Knob(
     "reference_find", "", Text(200), "Find a name",

@@ -5,22 +5,22 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import AttentionError, NumbersError, TypedText
-from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Text
-from attention.lessons import charts, scaling, softmax
+from attention.lessons import lesson_charts, scaling, softmax_examples
 from attention.lessons.small_maps import scaling_maps
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, Text
 from attention.sources.knobs import TEXT
-from pages.ui import show
-from pages.ui.knobs.widgets import Knobs
+from pages.ui.page import show
+from pages.ui.page.start import start
 from pages.ui.server.traces import scaling_of
-from pages.ui.start import start
+from pages.ui.state.widgets import Knobs
 
 ROW = Knob(
     "softmax_row", "0.1, -0.2, -0.3, 0.5", Text(1000), "A row of numbers",
-    f"2 to {softmax.MAX_NUMBERS} numbers separated by commas. Think of them as the scores of one query.",
+    f"2 to {softmax_examples.MAX_NUMBERS} numbers separated by commas. Think of them as the scores of one query.",
 )  # fmt: skip
 FACTOR = Knob(
-    "softmax_factor", 200, Choice(softmax.FACTORS, is_slider=True), "Multiply your numbers by",
+    "softmax_factor", 200, Choice(softmax_examples.FACTORS, is_slider=True), "Multiply your numbers by",
     "The same as dividing the temperature by this factor.",
 )  # fmt: skip
 
@@ -30,27 +30,27 @@ page = start("Softmax", "Why attention uses a softmax, and why it divides by √
 st.markdown("## From scores to weights")
 picture, words = st.columns([3, 2], vertical_alignment="center")
 with picture:
-    curve = softmax.curve()
-    show.figures([charts.softmax_curve(curve)], "softmax_curve")
+    curve = softmax_examples.curve()
+    show.figures([lesson_charts.softmax_curve(curve)], "softmax_curve")
 with words:
     st.latex(r"\text{softmax}(x)_i = \frac{e^{x_i}}{\sum_j e^{x_j}}")
-    st.markdown(softmax.WHY_SOFTMAX)
+    st.markdown(softmax_examples.WHY_SOFTMAX)
 show.chart_table(curve.frame(), "softmax_curve")
 
 st.markdown("## Your numbers at low and high temperature")
 knobs = Knobs(page.notes)
 typed = knobs.value(ROW)
-row: softmax.Row = ()
+row: softmax_examples.Row = ()
 try:
-    row = softmax.parse_row(typed)
+    row = softmax_examples.parse_row(typed)
 except NumbersError as error:
     show.problem(str(error))
 if row:
     show.softmax_slider(row, "softmax_live")
-    by_temperature = softmax.spread(row)
-    show.figures([charts.shares_by_temperature(by_temperature)], "softmax_shares")
+    by_temperature = softmax_examples.spread(row)
+    show.figures([lesson_charts.shares_by_temperature(by_temperature)], "softmax_shares")
     show.figures(
-        [charts.variance_by_temperature(by_temperature), charts.entropy_by_temperature(by_temperature)],
+        [lesson_charts.variance_by_temperature(by_temperature), lesson_charts.entropy_by_temperature(by_temperature)],
         "softmax_spread",
     )
     show.chart_table(by_temperature.frame(), "softmax_temperatures")
@@ -78,7 +78,7 @@ if row:
     st.markdown("## Why we subtract the maximum")
     st.latex(r"\frac{e^{x_i}}{\sum_j e^{x_j}} = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j")
     factor = knobs.value(FACTOR)
-    overflow = softmax.overflow(row, factor)
+    overflow = softmax_examples.overflow(row, factor)
     (st.warning if overflow.failed else st.success)(overflow.words)
     st.dataframe(overflow.frame(), hide_index=True)
 page.end()

@@ -8,18 +8,18 @@ from typing import Any
 import streamlit as st
 
 from attention import AttentionError
-from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Integer, Text, to_text
-from attention.lessons.training import SEEDS as MANY
+from attention.lessons.training_views import SEEDS as MANY
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, Integer, Text, to_text
 from attention.sources import knobs as declared
 from attention.training import TASKS, Plan
 from attention.training.plan import SEEDS
 from attention.training.tasks import MAX_TEXT_LENGTH
-from pages.ui import film, show
-from pages.ui.knobs import inputs
-from pages.ui.knobs.session import count_action, session
-from pages.ui.knobs.widgets import Knobs, is_locked
-from pages.ui.start import start
+from pages.ui.page import show, training_film
+from pages.ui.page.start import start
+from pages.ui.state import knob_state
+from pages.ui.state.session import count_action, session
+from pages.ui.state.widgets import Knobs, is_locked
 
 TASK = replace(declared.TASK, key="train_task", sources=())
 SEED = Knob(
@@ -31,7 +31,7 @@ SEED = Knob(
 )
 
 intro = "Watch a tiny model learn within a few seconds. Its attention begins as noise."
-page = start(film.TITLE, intro, maps=False, own=True)
+page = start(training_film.TITLE, intro, maps=False, own=True)
 knobs = Knobs(page.notes)
 
 
@@ -69,7 +69,7 @@ def open_in_lab() -> None:
         "offset": None,
         "layer": len(plan.design.attention_layers) - 1,
     }
-    inputs.request_values({key: to_text(value) for key, value in (state | dict(plan.turned)).items()})
+    knob_state.request_values({key: to_text(value) for key, value in (state | dict(plan.turned)).items()})
     ours.next_page = "Lab"
 
 
@@ -100,7 +100,7 @@ except AttentionError as error:
     st.stop()
 
 plans = {task.title: plan} | ({control: replace(plan, control=control)} if control else {})
-player = film.Player(film.watched(plan, knobs), task.title, plans, example)
+player = training_film.Player(training_film.watched(plan, knobs), task.title, plans, example)
 with st.container(horizontal=True, vertical_alignment="center", key="train_buttons"):
     player.button()
     for name, other in task.controls.items():
@@ -126,5 +126,5 @@ with st.expander(f"Does it always learn this? {MANY} seeds", key="train_seeds", 
                 st.rerun()
             st.caption("One after the other, a few seconds each. Closing this section stops the training.")
         else:
-            st.fragment(film.seeds, run_every=film.UPDATE_SECONDS if running else None)(plan, example)
+            st.fragment(training_film.seeds, run_every=training_film.UPDATE_SECONDS if running else None)(plan, example)
 page.end()

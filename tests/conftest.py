@@ -47,7 +47,7 @@ from streamlit.testing.v1 import AppTest
 from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.proxy import running_proxy
-from pages.ui.server import served
+from pages.ui.server import assets
 
 if TYPE_CHECKING:
     from tiny_models import TinyModels
@@ -167,7 +167,7 @@ def free_port() -> int:
 
 def script_address(server: str, name: str) -> str:
     """The address of one of our scripts on a server."""
-    return f"{server}/{served.script(name).removeprefix('./')}"
+    return f"{server}/{assets.script(name).removeprefix('./')}"
 
 
 @contextmanager

@@ -18,26 +18,26 @@ from conftest import ROOT
 from torch import Tensor
 
 from attention import Cell, ConfigError, Explanation, Layer, Trace, TypedText, explain
-from attention.export.formula import formula_lines
-from attention.formula import names, seeds
-from attention.formula import written as file_formula
-from attention.formula.biases import BIASES, BUCKETS
-from attention.formula.changing import apply
-from attention.formula.config import KNOBS
-from attention.formula.formula import Formula
-from attention.formula.inline import defined
-from attention.formula.intervention import format_codes, parse_codes
-from attention.formula.knobs import Knob
-from attention.formula.mask import Mask
-from attention.formula.patching import InterventionKind
-from attention.formula.ranges import Choice, to_text
-from attention.formula.scores import dot
-from attention.formula.shares import Normalizer
-from attention.formula.steps import AXES, DECLARED, Step
-from attention.numbers import glossary
-from attention.numbers.readings import DerivedMap
+from attention.analysis import glossary
+from attention.analysis.derived_maps import DerivedMap
+from attention.core import formula_json as file_formula
+from attention.core import names, seeds
+from attention.core.biases import BIASES, BUCKETS
+from attention.core.config import KNOBS
+from attention.core.edit_kinds import InterventionKind
+from attention.core.formula import Formula
+from attention.core.inline import defined
+from attention.core.mask import Mask
+from attention.core.normalizers import Normalizer
+from attention.core.scores import dot
+from attention.core.steps import AXES, DECLARED, Step
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, to_text
+from attention.patching.apply import apply
+from attention.patching.intervention import format_codes, parse_codes
 from attention.pictures.heatmap import heatmap_json
 from attention.pictures.view import STEP
+from attention.program.formula_lines import formula_lines
 
 NEAR = 2e-5  # relative to the sizes of the summands
 FIGURE = ROOT / "attention" / "pictures" / "figure"
@@ -178,7 +178,7 @@ def check_in_page(name: str, declared: bool, scripts: set[str]) -> Iterator[str]
 def check_step(step: Step) -> Iterator[str]:
     """A step has a name, an attribute of `Layer`, a row in the glossary and a place in links, and its explanations are right."""
     if getattr(names, step.name.upper(), None) != step.name:
-        yield f"name: attention.formula.names has no {step.name.upper()}"
+        yield f"name: attention.core.names has no {step.name.upper()}"
     if step.name not in dir(Layer):
         yield f"attribute: Layer has no {step.name}"
     if step.name not in set(glossary.frame(Layer())["name"]) or step not in glossary.search(step.name):

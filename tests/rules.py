@@ -38,27 +38,27 @@ MAX_WORDS_OF_TEST = 10
 # Strings that equal a step's name by accident.
 OTHER_WORDS = {
     "attention/export/demo/states.py": {"input"},  # a key of a link
-    "attention/formula/knobs.py": {"key"},  # of a knob
-    "attention/formula/patching/__init__.py": {"patched_output"},  # the function that makes it
-    "attention/formula/patching/take.py": {"weights"},  # a word of a sentence
-    "attention/formula/shares/share.py": {"key"},  # a word of a sentence
-    "attention/lessons/asking.py": {"key"},  # a kind of question
-    "attention/lessons/drafts.py": {"key"},
-    "attention/lessons/kinds.py": {"key"},
+    "attention/params/knob.py": {"key"},  # of a knob
+    "attention/core/edit_kinds/__init__.py": {"patched_output"},  # the function that makes it
+    "attention/core/edit_kinds/patch.py": {"weights"},  # a word of a sentence
+    "attention/core/normalizers/normalizer.py": {"key"},  # a word of a sentence
+    "attention/lessons/grading.py": {"key"},  # a kind of question
+    "attention/lessons/templates.py": {"key"},
+    "attention/lessons/question_kinds.py": {"key"},
     "attention/lessons/small_maps.py": {"key", "query"},  # titles of axes
-    "attention/models/parameters.py": {"query", "key", "value", "output"},  # attributes in transformers
-    "attention/numbers/predictions.py": {"position"},  # a column
+    "attention/models/projection_weights.py": {"query", "key", "value", "output"},  # attributes in transformers
+    "attention/analysis/predictions.py": {"position"},  # a column
     "attention/pictures/controls.py": {"value"},  # keys of a message
     "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes
-    "attention/pictures/line.py": {"value"},
+    "attention/pictures/explanation_line.py": {"value"},
     "attention/pictures/message.py": {"key"},
     "attention/sources/knobs.py": {"input"},  # a key of a link
     "attention/sources/link_aliases.py": {"input"},
     # Functions that are copied into standalone programs.
     "attention/training/learning.py": {"weights"},
     "attention/training/network.py": {"input", "query", "key", "value", "weights", "head_output", "memory", "position"},
-    "pages/ui/knobs/acts.py": {"key"},  # of a message
-    "pages/ui/knobs/widgets.py": {"key", "value"},  # arguments of Streamlit
+    "pages/ui/state/user_actions.py": {"key"},  # of a message
+    "pages/ui/state/widgets.py": {"key", "value"},  # arguments of Streamlit
     "pages/ui/server/memory.py": {"memory"},  # a controller of cgroups
 }
 
@@ -185,18 +185,18 @@ def step_texts(module: Module) -> list[ast.Constant]:
 
 
 def step_names_as_texts(module: Module) -> Offences:
-    """`attention.formula.names` declares each once; other modules import it from there."""
-    accidental = NAMES if module.name == "attention.formula.names" else OTHER_WORDS.get(module.path.as_posix(), set())
+    """`attention.core.names` declares each once; other modules import it from there."""
+    accidental = NAMES if module.name == "attention.core.names" else OTHER_WORDS.get(module.path.as_posix(), set())
     for node in step_texts(module):
         if node.value not in accidental:
-            yield node.lineno, f"“{node.value}” is a step: import its name from attention.formula.names"
+            yield node.lineno, f"“{node.value}” is a step: import its name from attention.core.names"
 
 
 def lists_of_steps(module: Module) -> Offences:
     """More than half of the names in one literal form a second list."""
     constants = {name.upper() for name in NAMES}
     for kind in (ast.List, ast.Tuple, ast.Set, ast.Dict):
-        for node in module.nodes[kind] if module.name != "attention.formula.steps" else []:
+        for node in module.nodes[kind] if module.name != "attention.core.steps" else []:
             elements = [*node.keys, *node.values] if kind is ast.Dict else node.elts
             names = {element.id for element in elements if isinstance(element, ast.Name)} & constants
             if len(names) > len(STEPS) // 2:
@@ -206,7 +206,7 @@ def lists_of_steps(module: Module) -> Offences:
 def global_randomness(module: Module) -> Offences:
     for name, line in module.packages:
         if name == "random":
-            yield line, "do not import random: use a generator of attention.formula.seeds"
+            yield line, "do not import random: use a generator of attention.core.seeds"
     for node in module.nodes[ast.Call]:
         if isinstance(node.func, ast.Name) and node.func.id == "hash":
             yield node.lineno, "do not call hash, which differs between processes: use hashlib"

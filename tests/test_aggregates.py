@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from attention import AttentionConfig, Cell, Layer, MissingError, ShapeError, Trace, TypedText
-from attention.numbers import aggregates, norms
-from attention.numbers.readings import DerivedMap
+from attention.analysis import aggregates, norms
+from attention.analysis.derived_maps import DerivedMap
 
 TEXT = "the owl asked the moon and the moon blinked"
 

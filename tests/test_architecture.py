@@ -73,7 +73,7 @@ def test_step_names_are_strings_only_where_they_are_declared() -> None:
 
 def test_step_names_are_complete_and_every_exception_is_needed() -> None:
     texts = {module.path.as_posix(): {node.value for node in step_texts(module)} for module in BACKEND + PAGES}
-    assert texts["attention/formula/names.py"] == NAMES
+    assert texts["attention/core/names.py"] == NAMES
     assert {
         path: words - texts.get(path, set()) for path, words in OTHER_WORDS.items() if words - texts.get(path, set())
     } == {}
@@ -95,19 +95,19 @@ def test_attention_uses_neither_global_generator_nor_hash() -> None:
         (imports_of_pages, "attention/x.py", "from pages.ui import show\nimport app", [1, 2]),
         (imports_of_pages, "attention/x.py", "import application", []),
         (unplaced_rooms, "attention/unknown/x.py", "", [1]),
-        (upward_imports, "attention/formula/x.py", "from attention import errors\nfrom attention import pictures", [2]),
-        (upward_imports, "attention/formula/x.py", "import attention.export.demo", [1]),
+        (upward_imports, "attention/core/x.py", "from attention import errors\nfrom attention import pictures", [2]),
+        (upward_imports, "attention/core/x.py", "import attention.export.demo", [1]),
         (upward_imports, "attention/models/x.py", "from attention.training.plan import Plan", [1, 1]),
         (upward_imports, "attention/models/x.py", "from attention.models.loading import load", []),
         (maths, "pages/x.py", "import math\nfrom torch import nn", [1, 2]),
-        (maths, "pages/x.py", "from attention.formula import seeds, attend", [1, 1]),
+        (maths, "pages/x.py", "from attention.core import seeds, attend", [1, 1]),
         (maths, "pages/x.py", "\nx.softmax(-1)\ny = x @ x\ny @= x", [2, 3, 4]),
         (imports_of_one_page, "pages/ui/x.py", "from pages import heads\nimport app", [1, 2]),
         (imports_of_one_page, "pages/ui/x.py", "from pages.ui import show", []),
         (step_names_as_texts, "pages/x.py", "x = 'weights'\ny = {'query': 'no step'}", [1, 2]),
-        (step_names_as_texts, "attention/formula/knobs.py", "x = 'key'\ny = 'query'", [2]),
-        (step_names_as_texts, "attention/formula/steps/x.py", "called(theirs='query')\ncalled('query')", [2]),
-        (step_names_as_texts, "attention/formula/names.py", "QUERY = 'query'", []),
+        (step_names_as_texts, "attention/params/knob.py", "x = 'key'\ny = 'query'", [2]),
+        (step_names_as_texts, "attention/core/steps/x.py", "called(theirs='query')\ncalled('query')", [2]),
+        (step_names_as_texts, "attention/core/names.py", "QUERY = 'query'", []),
         (lists_of_steps, "pages/x.py", f"\nx = [{', '.join(step.name.upper() for step in STEPS)}]", [2]),
         (lists_of_steps, "attention/x.py", f"x = {{{', '.join(f'{step.name.upper()}: 0' for step in STEPS)}}}", [1]),
         (lists_of_steps, "attention/x.py", "x = [QUERY, KEY]", []),

@@ -21,16 +21,16 @@ from test_pages import opened, said
 from test_path import sent
 
 from attention import AttentionError, Cell, FileError, Trace
-from attention.lessons import asked, asking, files
+from attention.lessons import grading, link_codec, markdown
 from attention.lessons.answers import evaluate
-from attention.lessons.drafts import templates, with_answer
 from attention.lessons.lesson import Lesson
+from attention.lessons.templates import templates, with_answer
 from attention.sources.link import source_of
 from benchmarks.hostile import MARKUP, ODD
-from pages.ui.knobs.table import LIMITS
 from pages.ui.server.traces import context_of, trace_of
+from pages.ui.state.knob_table import LIMITS
 
-PATH = files.builtin_lessons()
+PATH = markdown.builtin_lessons()
 OWL = {"text": "the owl asked the moon", "heads": "1"}
 INDUCTION = {"source": "trained", "task": "induction", "input": "an owl asked the moon", "layer": "1"}
 LESSON = """---
@@ -55,7 +55,7 @@ def trace(state: dict[str, str]) -> Trace:
 
 
 def through_a_link(lesson: Lesson) -> Lesson:
-    (result,) = asked.decode(asked.encode(files.to_markdown(lesson))).values()
+    (result,) = link_codec.decode(link_codec.encode(markdown.to_markdown(lesson))).values()
     return result
 
 
@@ -63,9 +63,9 @@ def test_lessons_survive_files_and_links() -> None:
     faults = []
     for lesson in PATH.values():
         linked = through_a_link(lesson)
-        if files.from_markdown(lesson.name, files.to_markdown(lesson)) != lesson:
+        if markdown.from_markdown(lesson.name, markdown.to_markdown(lesson)) != lesson:
             faults.append(f"{lesson.name}: its file gives another lesson")
-        if not files.is_uploaded(linked.name) or replace(linked, name=lesson.name, next=lesson.next) != lesson:
+        if not markdown.is_uploaded(linked.name) or replace(linked, name=lesson.name, next=lesson.next) != lesson:
             faults.append(f"{lesson.name}: its link gives another lesson")
     assert PATH
     assert not faults, "\n".join(faults)
@@ -73,14 +73,14 @@ def test_lessons_survive_files_and_links() -> None:
 
 def test_concatenated_lesson_files_form_a_path() -> None:
     texts = [path.read_text(encoding="utf-8") for path in sorted(Path(ROOT, "attention/lessons/path").glob("*.md"))]
-    lessons = files.read_many("".join(texts).encode())
+    lessons = markdown.read_many("".join(texts).encode())
     assert [lesson.title for lesson in lessons.values()] == [lesson.title for lesson in PATH.values()]
     assert not any(lesson.next for lesson in lessons.values()), "lessons of one file follow each other in order"
-    windows = files.read_many(LESSON.replace("\n", "\r\n").encode("utf-8-sig"))
+    windows = markdown.read_many(LESSON.replace("\n", "\r\n").encode("utf-8-sig"))
     (lesson,) = windows.values()
     assert lesson.options == ("owl: a bird", "the moon", "nobody")
     assert dict(lesson.replies)["owl: a bird"] == "Look at its row."
-    assert set(windows) != set(files.read_many(LESSON.encode())), "progress in one file does not count for another"
+    assert set(windows) != set(markdown.read_many(LESSON.encode())), "progress in one file does not count for another"
 
 
 @pytest.mark.slow
@@ -104,9 +104,9 @@ def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[st
         linked = through_a_link(lesson)
         context = context_of(linked)
         torch.testing.assert_close(context.before.layer(cell.layer).matrix("weights", cell.head), base.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
-        message, truth = asking.lesson_message(linked, context, ()), evaluate(linked.answer, context)
+        message, truth = grading.lesson_message(linked, context, ()), evaluate(linked.answer, context)
         assert (message["truth"], message["said"], message["reply"], message["stage"]) == (None, "", "", "ask"), label
-        assert asking.lesson_message(linked, context, [truth])["right"]
+        assert grading.lesson_message(linked, context, [truth])["right"]
         cells = [value for figure in message["figures"] for row in figure["cells"] for value in row]
         assert (None in cells) == bool(linked.hide), label
         if linked.kind in ("key", "order", "row"):
@@ -115,7 +115,7 @@ def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[st
         # The state does not contain the chosen cell, and the file does not contain the number of a computed answer.
         assert not set(linked.query_before) & {"q", "k", "step", "view"}
         if linked.kind == "number" and "value(" in linked.answer:
-            assert str(truth)[:5] not in files.to_markdown(linked)
+            assert str(truth)[:5] not in markdown.to_markdown(linked)
 
 
 @pytest.mark.slow
@@ -143,11 +143,11 @@ def test_computed_answers_are_right() -> None:
 
 
 def test_link_obfuscates_its_answer() -> None:
-    link = asked.encode(LESSON)
+    link = link_codec.encode(LESSON)
     assert "moon" not in link
     assert re.fullmatch(r"[\w-]+", link)
-    (lesson,) = asked.decode(link).values()
-    message = json.dumps(asking.lesson_message(lesson, context_of(lesson), ["nobody"]))
+    (lesson,) = link_codec.decode(link).values()
+    message = json.dumps(grading.lesson_message(lesson, context_of(lesson), ["nobody"]))
     assert "Each row sums to 1." in message
     assert "It takes from itself" not in message
     assert "given" not in message
@@ -158,14 +158,14 @@ BOMB = urlsafe_b64encode(zlib.compress(b"---\n" * 1_000_000, 9)).decode()
 
 @pytest.mark.parametrize(
     "link",
-    ["x", "eNpNj7EK", asked.encode(LESSON)[:-9], "%%%", "ü", "A" * 9000, BOMB, "<script>alert(1)</script>", asked.encode("no lesson")],
+    ["x", "eNpNj7EK", link_codec.encode(LESSON)[:-9], "%%%", "ü", "A" * 9000, BOMB, "<script>alert(1)</script>", link_codec.encode("no lesson")],
     ids=str,
 )  # fmt: skip
 def test_bad_lesson_link_gets_one_sentence_and_loads_nothing(link: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(FileError, match=r"ask for the link again|A file of lessons is Markdown"):
-            asked.decode(link)
+            link_codec.decode(link)
         assert tracemalloc.get_traced_memory()[1] < 2 * 2**20
     finally:
         tracemalloc.stop()
@@ -174,7 +174,7 @@ def test_bad_lesson_link_gets_one_sentence_and_loads_nothing(link: str) -> None:
 def test_question_too_long_for_a_link_reports_it() -> None:
     noise = torch.randint(33, 126, (9000,), generator=torch.Generator().manual_seed(0)).tolist()
     with pytest.raises(FileError, match=r"at most 8,000 characters in a link; this one has .* save it as a file"):
-        asked.encode("".join(map(chr, noise)))
+        link_codec.encode("".join(map(chr, noise)))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_question_too_long_for_a_link_reports_it() -> None:
 )  # fmt: skip
 def test_faulty_lesson_file_names_the_lesson_and_the_reason(content: bytes, says: str) -> None:
     with pytest.raises(AttentionError, match=f"^[^\n]*{says}[^\n]*$") as error:
-        files.read_many(content)
+        markdown.read_many(content)
     assert len(str(error.value)) < 600
 
 
@@ -218,7 +218,7 @@ STATES = ("text=a b c", "layer=x", "layer=-1", "head=99", "layer=9", "seed=inf&m
 
 @pytest.mark.parametrize("state", STATES)
 def test_any_state_gives_a_question_or_a_sentence(state: str) -> None:
-    (lesson,) = files.read_many(LESSON.replace("text=the owl asked the moon&heads=1", state).encode()).values()
+    (lesson,) = markdown.read_many(LESSON.replace("text=the owl asked the moon&heads=1", state).encode()).values()
     asks_or_says(lesson)
 
 
@@ -231,7 +231,7 @@ def test_any_answer_gives_a_question_or_a_sentence(function: str) -> None:
             for answer in (f"{function}({number})", f"{function}(weights, {number})", f"{function}(weights, {number}, 1)", f"{function}({number}, {number}, layer=0)"):  # fmt: skip
                 text = LESSON.replace("kind: choice", f"kind: {kind}").replace('given("the moon")', answer)
                 try:
-                    (lesson,) = files.read_many(text.encode()).values()
+                    (lesson,) = markdown.read_many(text.encode()).values()
                 except FileError:
                     continue
                 fits += asks_or_says(lesson)
@@ -247,13 +247,13 @@ def test_any_lesson_text_gives_a_question_or_a_sentence(piece: str) -> None:
         for other in (f"{key}{colon}{piece}\n", f"{line.rstrip()} {piece}\n", f"{piece}\n{line}"):
             text = "".join((*lines[:number], other, *lines[number + 1 :]))
             try:
-                (lesson,) = files.read_many(text.encode()).values()
+                (lesson,) = markdown.read_many(text.encode()).values()
             except AttentionError as error:
                 message = str(error)
                 assert len(message) < 900
                 continue
             assert not set("\0\x1b\u202e") & set("".join((lesson.title, lesson.text, lesson.question, lesson.state)))
-            assert files.from_markdown(lesson.name, files.to_markdown(lesson)) == lesson
+            assert markdown.from_markdown(lesson.name, markdown.to_markdown(lesson)) == lesson
             asks_or_says(lesson)
 
 
@@ -261,9 +261,9 @@ def asks_or_says(lesson: Lesson) -> bool:
     """Whether a lesson can be asked and answered; otherwise it raises an error of ours."""
     try:
         context = context_of(lesson)
-        message = asking.lesson_message(lesson, context, ())
-        asking.lesson_message(lesson, context, [evaluate(lesson.answer, context)])
-        asking.explained_cell(lesson, context)
+        message = grading.lesson_message(lesson, context, ())
+        grading.lesson_message(lesson, context, [evaluate(lesson.answer, context)])
+        grading.explained_cell(lesson, context)
     except AttentionError:
         return False
     return message["stage"] == "ask"
@@ -275,9 +275,9 @@ def test_old_lesson_links_still_open() -> None:
         "eNpNjj2OwkAMhXuf4okCLcUg0Y6EqLbgBNRDYphRkjHEhgGJgoPA5TjJJvuDtrTf8_fZOUeWrGWPTRRYaFhXpBZs2BhfbGmRIaVF0IZrjFMnkqeRQ63LBWmU4lE47aMpNSnXHlWUVDHJwZJk9e8j3JBlK_WVjifWMfxnH"
         "Rpq2PXS4XV_jPXX_bmikLVw77FPZ84fkz_UZEZueJ0c-tHssbZfzDchmXK7mw_xj9DjM1QRvRToqVOYYDGnLw_sV7k"
     )
-    (lesson,) = asked.decode(link).values()
+    (lesson,) = link_codec.decode(link).values()
     assert lesson.options == ("the moon", "nobody")
-    assert asking.lesson_message(lesson, context_of(lesson), ["the moon"])["reply"] == "It takes from itself."
+    assert grading.lesson_message(lesson, context_of(lesson), ["the moon"])["reply"] == "It takes from itself."
 
 
 # -- on pages -----------------------------------------------------------------------------------
@@ -363,13 +363,13 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
     field(app, "ask_question").input("How many rows?")
     assert "A number question needs the correct number; got none" in said(submitted(app))
     app.number_input(key="ask_number").set_value(5)
-    (lesson,) = asked.decode(query(submitted(app))["ask"]).values()
+    (lesson,) = link_codec.decode(query(submitted(app))["ask"]).values()
     assert (lesson.answer, lesson.tolerance) == ("given(5.0)", 0)
     app.selectbox(key="ask_kind").select("My own question: click the chosen cell").run()
     assert "A question needs a text; got none" in said(submitted(app))
     field(app, "ask_question My own question: click").input("Where does “moon” take from “owl”?")
     link = query(submitted(app))
-    (lesson,) = asked.decode(link["ask"]).values()
+    (lesson,) = link_codec.decode(link["ask"]).values()
     assert lesson.answer == "given(4, 1)"
     assert "'q'" not in str(lesson.query_before)
 
@@ -378,7 +378,7 @@ def test_teacher_asks_for_a_number_or_the_chosen_cell() -> None:
 def test_other_pages_with_the_cell_can_ask_too(page: str) -> None:
     app = submitted(sharing(page, **OWL, mask="causal", q="1"))
     assert not app.exception
-    (lesson,) = asked.decode(query(app)["ask"]).values()
+    (lesson,) = link_codec.decode(query(app)["ask"]).values()
     assert lesson.question == "Which key does “owl” look at most?"
     assert lesson.query_before["mask"] == "causal"
 
@@ -402,7 +402,7 @@ def upload(app: AppTest, content: str, name: str = "mine.md") -> AppTest:
 
 
 def test_lesson_file_becomes_a_path() -> None:
-    app = upload(opened("pages/lessons.py"), LESSON + files.to_markdown(PATH["mix"]))
+    app = upload(opened("pages/lessons.py"), LESSON + markdown.to_markdown(PATH["mix"]))
     assert not app.exception
     assert app.markdown[0].value == "## 1. Who takes?"
     data = json.loads(sent(app))
@@ -436,7 +436,7 @@ def test_broken_lesson_file_gets_one_sentence_and_loses_nothing() -> None:
     lambda text: text.replace("heads=1", "heads=1&temperature=hot"),
 ])  # fmt: skip
 def test_text_of_a_strangers_link_is_shown_as_plain_text(change: Callable[[str], str]) -> None:
-    page = opened("pages/lessons.py", ask=asked.encode(change(LESSON)))
+    page = opened("pages/lessons.py", ask=link_codec.encode(change(LESSON)))
     assert not page.exception
     (name, _), *_ = json.loads(sent(page))["path"]
     page.session_state["session"].guesses[name] = ["the moon"]

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from attention import ShapeError
-from attention.formula import masks
-from attention.formula.attend import attend, project, project_output, scale_scores
-from attention.formula.positions import sinusoidal
-from attention.formula.scores import SCORES
-from attention.formula.shares import SHARES
+from attention.core import mask_tensor
+from attention.core.attend import attend, project, project_output, scale_scores
+from attention.core.normalizers import SHARES
+from attention.core.positions import sinusoidal
+from attention.core.scores import SCORES
 
 softmax_weights = SHARES["softmax"].weights
 
@@ -44,8 +44,8 @@ def attentions(draw, masked=True):
             [
                 None,
                 some_mask(n_queries, n_keys, seed),
-                masks.causal(n_queries, n_keys),
-                masks.window(n_queries, n_keys, 1),
+                mask_tensor.causal(n_queries, n_keys),
+                mask_tensor.window(n_queries, n_keys, 1),
             ]
         )
     )
@@ -74,7 +74,7 @@ def test_attend_equals_torch_sdpa_with_custom_mask_and_blind_rows(n_queries, n_k
 @pytest.mark.parametrize(("n_queries", "n_keys"), [(6, 6), (4, 7), (7, 4)])
 def test_attend_equals_torch_sdpa_when_causal_with_unequal_lengths(n_queries, n_keys):
     query, key, value = rand(3, n_queries, 5), rand(3, n_keys, 5, seed=1), rand(3, n_keys, 2, seed=2)
-    result = attend(query, key, value, masks.causal(n_queries, n_keys)).head_output
+    result = attend(query, key, value, mask_tensor.causal(n_queries, n_keys)).head_output
     torch.testing.assert_close(result, F.scaled_dot_product_attention(query, key, value, is_causal=True))
 
 
@@ -120,7 +120,7 @@ def test_true_in_a_mask_means_visible():
 
 def test_attend_steps_follow_the_formula():
     query, key, value, w_o = rand(2, 3, 4), rand(2, 5, 4, seed=1), rand(2, 5, 6, seed=2), rand(2, 6, 7, seed=3)
-    mask = masks.causal(3, 5)
+    mask = mask_tensor.causal(3, 5)
     layer = attend(query, key, value, mask, temperature=0.5, w_o=w_o)
     torch.testing.assert_close(layer.scores, torch.einsum("hqd,hkd->hqk", query, key))
     torch.testing.assert_close(layer.scaled_scores, layer.scores / (math.sqrt(4) * 0.5))
@@ -133,7 +133,7 @@ def test_attend_steps_follow_the_formula():
 
 
 def test_attend_steps_do_not_share_memory():
-    query, key, value, mask = rand(2, 3, 4), rand(2, 3, 4, seed=1), rand(2, 3, 4, seed=2), masks.causal(3, 3)
+    query, key, value, mask = rand(2, 3, 4), rand(2, 3, 4, seed=1), rand(2, 3, 4, seed=2), mask_tensor.causal(3, 3)
     originals = [tensor.clone() for tensor in (query, key, value, mask)]
     layer = attend(query, key, value, mask, w_o=rand(2, 4, 4))
     assert all(torch.equal(tensor, old) for tensor, old in zip((query, key, value, mask), originals, strict=True))
@@ -171,7 +171,7 @@ def test_mismatched_axes_are_named_before_torch_fails():
     with pytest.raises(ShapeError, match="d_k is 3 in query but 2 in key"):
         attend(rand(1, 2, 3), rand(1, 4, 2), rand(1, 4, 3))
     with pytest.raises(ShapeError, match="query_pos is 2 in query but 4 in mask"):
-        attend(rand(1, 2, 3), rand(1, 4, 3), rand(1, 4, 3), masks.causal(4, 4))
+        attend(rand(1, 2, 3), rand(1, 4, 3), rand(1, 4, 3), mask_tensor.causal(4, 4))
 
 
 # -- properties -------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_row_without_a_visible_key_is_zero_not_uniform():
 @given(attentions(masked=False), st.integers(0, 6))
 def test_causal_outputs_do_not_depend_on_later_tokens(given_, position):
     query, key, value, _ = given_
-    mask = masks.causal(query.shape[1], key.shape[1])
+    mask = mask_tensor.causal(query.shape[1], key.shape[1])
     expected = attend(query, key, value, mask).head_output
     changed = [tensor.clone() for tensor in (query, key, value)]
     for tensor in changed:
@@ -297,9 +297,9 @@ def test_infinite_temperature_is_uniform_over_visible_keys(given_):
 def test_tiny_temperature_is_finite_argmax(temperature, dtype):
     query, key, value = (rand(2, 4, 3, seed=seed, dtype=dtype) for seed in range(3))
     query[0, 0] = 0  # a score of exactly 0 over a divisor that rounds to 0 would be NaN
-    layer = attend(query, key, value, masks.causal(4, 4), temperature=temperature)
+    layer = attend(query, key, value, mask_tensor.causal(4, 4), temperature=temperature)
     assert layer.scaled_scores.isfinite().all()
-    assert torch.equal(layer.weights, attend(query, key, value, masks.causal(4, 4), temperature=0).weights)
+    assert torch.equal(layer.weights, attend(query, key, value, mask_tensor.causal(4, 4), temperature=0).weights)
 
 
 def test_temperature_that_underflows_is_recorded_as_zero():

@@ -11,8 +11,8 @@ from playwright.sync_api import expect
 from test_browser import Open, query
 
 from attention import AttentionConfig, TypedText
-from attention.numbers.compare import HeadIndex, compare
-from attention.sources.second import second_state
+from attention.analysis.compare.comparison import HeadIndex, compare
+from attention.sources.second_state import second_state
 
 pytestmark = pytest.mark.browser
 TEXT = "the owl asked the moon"

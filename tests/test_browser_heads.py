@@ -9,9 +9,9 @@ from playwright.sync_api import expect
 from test_browser import Open, query
 
 from attention import Model, explain, metrics
-from attention.numbers import aggregates, norms
-from attention.pictures import heatmap, layers
-from pages.ui.knobs.table import DEFAULTS
+from attention.analysis import aggregates, norms
+from attention.pictures import all_layers, heatmap
+from pages.ui.state.knob_table import DEFAULTS
 
 pytestmark = pytest.mark.browser
 TEXT = DEFAULTS["text"]
@@ -23,7 +23,7 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
     order = table.sorted_by("previous")
     assert order[0] == (0, 2)
     page = open_page(f"{server}/heads?source=model&heads_sort=previous")
-    sorted_by = layers.layers_json(trace, "weights", order=order, by="previous")
+    sorted_by = all_layers.layers_json(trace, "weights", order=order, by="previous")
     np.testing.assert_array_equal(painted_numbers(page, 0), sorted_by["data"][0]["z"])
     panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
     assert panels == sorted_by["layout"]["meta"]["panels"]

@@ -14,13 +14,13 @@ from contract import variants
 from playwright.sync_api import Page
 
 from attention import AttentionConfig, TypedText
-from attention.formula import masks
-from attention.formula.attend import attend
-from attention.formula.formula import Formula
-from attention.formula.mask import Mask
-from attention.pictures.live import is_computable_in_page as known_to_the_page
-from attention.pictures.live import live_inputs as sent_live
-from attention.pictures.live import mask_rule
+from attention.core import mask_tensor
+from attention.core.attend import attend
+from attention.core.formula import Formula
+from attention.core.mask import Mask
+from attention.pictures.live_inputs import is_computable_in_page as known_to_the_page
+from attention.pictures.live_inputs import live_inputs as sent_live
+from attention.pictures.live_inputs import mask_rule
 from attention.pictures.message import Surroundings, pack
 
 pytestmark = pytest.mark.browser
@@ -110,7 +110,7 @@ def test_kernel_softmax_equals_torch_at_1024_tokens(kernel: Page) -> None:
 
 
 OWL, LINES = "the owl asked the moon", "the owl asked\nthe owl and the moon asked the owl"
-CUSTOM = masks.encode(torch.rand(9, 9, generator=torch.Generator().manual_seed(3)) < 0.6)
+CUSTOM = mask_tensor.encode(torch.rand(9, 9, generator=torch.Generator().manual_seed(3)) < 0.6)
 SENT = {
     "none": TypedText(OWL),
     "causal": TypedText(OWL, AttentionConfig(mask="causal")),
@@ -216,7 +216,7 @@ def test_kernel_scores_equal_the_backend_to_the_bit(kernel: Page) -> None:
 
 @pytest.mark.parametrize("block", [1, 2, 3, 8])
 def test_kernel_blocks_pool_the_largest_magnitude_like_the_backend(kernel: Page, block: int) -> None:
-    from attention.pictures.pooling import pool_blocks
+    from attention.pictures.downsample import pool_blocks
 
     matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
     rows = kernel.evaluate(

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from test_browser import query
 
 from attention import Model, Override, Trace, explain
-from pages.ui.knobs.table import DEFAULTS
+from pages.ui.state.knob_table import DEFAULTS
 
 pytestmark = pytest.mark.browser
 

@@ -20,8 +20,8 @@ from conftest import (
 from playwright.sync_api import Page, expect
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
-from attention.formula.shares import SHARES
-from attention.lessons import softmax
+from attention.core.normalizers import SHARES
+from attention.lessons import softmax_examples
 from attention.lessons.scaling import measure
 
 pytestmark = pytest.mark.browser
@@ -41,8 +41,8 @@ def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(o
     link = {"softmax_row": "0.1, 0.3, 0.5", "text": "a b c", "mask": "causal", "softmax_factor": "100"}
     page = open_page(f"{server}/softmax?{urlencode(link)}")
     expect(page.locator(".js-plotly-plot")).to_have_count(5)
-    spread = softmax.spread((0.1, 0.3, 0.5))
-    assert painted_y(page, 0, 0) == softmax.curve().share.tolist()
+    spread = softmax_examples.spread((0.1, 0.3, 0.5))
+    assert painted_y(page, 0, 0) == softmax_examples.curve().share.tolist()
     for i, shares in enumerate(spread.shares.values()):
         assert painted_y(page, 1, i) == shares.tolist()
     assert painted_y(page, 2, 0) == spread.variance.tolist()

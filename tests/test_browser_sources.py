@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from test_browser import query
 
 from attention import AttentionConfig, Matrices, TypedText
-from attention.formula import masks
+from attention.core import mask_tensor
 
 pytestmark = pytest.mark.browser
 
@@ -51,7 +51,7 @@ def test_masks_page_opens_on_causal_and_obeys_its_address(open_page: Open, serve
     page.mouse.up()
     expect(page.get_by_role("button", name="causal", pressed=True)).to_be_visible()
     wait_until_settled(page)
-    np.testing.assert_array_equal(painted_numbers(page, 0), masks.causal(6, 6).numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 0), mask_tensor.causal(6, 6).numpy())
     page.wait_for_function("location.search.includes('mask=causal')")
     act_and_settle(page, lambda: page.get_by_role("group", name="Mask").get_by_role("button", name="none").click())
     expect(page.get_by_role("button", name="none", pressed=True)).to_be_visible()

@@ -10,8 +10,8 @@ from conftest import set_theme, wait_until_settled
 from test_browser import Open
 
 from attention import TypedText
-from attention.export.paper.cells import contrast
-from pages.ui.knobs.table import DEFAULTS
+from attention.export.paper.heatmap_cells import contrast
+from pages.ui.state.knob_table import DEFAULTS
 
 pytestmark = pytest.mark.browser
 

@@ -15,13 +15,13 @@ from test_pages import drawn, opened
 from tiny_models import TinyModels
 
 from attention import Intervention, Model
-from attention.formula.intervention import parse_codes
+from attention.analysis.compare.comparison import HeadIndex, compare
+from attention.analysis.head_importance import SweepProgress
 from attention.models.library import LIBRARY, Settings
-from attention.numbers.compare import HeadIndex, compare
-from attention.numbers.mattering import SweepProgress
+from attention.patching.intervention import parse_codes
 from attention.printed import format_number
-from attention.sources import mattering
-from attention.sources.second import second_state
+from attention.sources import ablation_sweep
+from attention.sources.second_state import second_state
 from pages.ui.server import traces
 
 TEXT = "the owl asked the moon"
@@ -93,7 +93,7 @@ def test_ablation_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> 
         st.stop()  # as a click stops a run in progress
 
     app = opened("pages/heads.py", **LINK)
-    monkeypatch.setattr(mattering, "ablate_each_head", sweep)
+    monkeypatch.setattr(ablation_sweep, "ablate_each_head", sweep)
     app.button(key="matters_ask").click().run()
     stop = next(button for button in app.button if button.label == "Stop")
     assert len(calls) == 1

@@ -23,7 +23,7 @@ from conftest import ROOT, running_process
 from playwright.sync_api import Browser, expect
 from streamlit.web.server.app_discovery import discover_asgi_app
 
-from pages.ui.start import MENU
+from pages.ui.page.start import MENU
 
 FOLDER = ROOT / "deploy" / "cloud"
 MAIN = FOLDER / "streamlit_app.py"

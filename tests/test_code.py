@@ -20,11 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention import NOTEBOOKS, AttentionConfig, Cell, Layer, Matrices, Notebook, Source, TextError, Trace, TypedText
+from attention.core import mask_tensor
+from attention.core.config import INITS, MASKS
+from attention.core.formula import Formula
 from attention.export.program import ipynb, python
-from attention.formula import masks
-from attention.formula.config import INITS, MASKS
-from attention.formula.formula import Formula
-from attention.sources import Snippet, literals, snippets
+from attention.program import literals, random_weights
+from attention.sources import Snippet
 from attention.tokens import labels
 
 CAT = "the cat sat on the mat"
@@ -53,7 +54,7 @@ NASTY = [
 
 def hidden_cells(n_queries: int, n_keys: int, seed: int = 0) -> str:
     hidden = np.random.default_rng(seed).random((n_queries, n_keys)) < 0.5
-    return masks.encode(torch.from_numpy(~hidden))
+    return mask_tensor.encode(torch.from_numpy(~hidden))
 
 
 def run(program: str) -> dict[str, Any]:
@@ -193,7 +194,7 @@ def test_program_of_every_temperature_with_blind_queries(temperature: float) -> 
     for mask, scaled in product(("none", "causal", "custom"), (True, False)):
         nothing = torch.ones(6, 6, dtype=torch.bool)
         nothing[[1, 4]] = False
-        knobs = {"mask": mask, "scaled": scaled, "cells": masks.encode(nothing)}
+        knobs = {"mask": mask, "scaled": scaled, "cells": mask_tensor.encode(nothing)}
         check(TypedText(CAT, AttentionConfig(temperature=temperature, **knobs)))  # type: ignore[arg-type]  # mixed knobs
 
 
@@ -343,7 +344,7 @@ def test_program_reads_many_numbers_from_the_exported_file(
 def test_program_switches_to_the_file_at_the_documented_size() -> None:
     rows = numbers(25, 16)
     fits = Matrices(query=numbers(50, 16), key=rows, value=rows + rows[:0], w_o=())
-    assert sum(len(m) * len(m[0]) for m in (fits.query, fits.key, fits.value)) <= snippets.MAX_INLINE_NUMBERS
+    assert sum(len(m) * len(m[0]) for m in (fits.query, fits.key, fits.value)) <= random_weights.MAX_INLINE_NUMBERS
     assert "np.load" not in python(fits)
     assert "np.load" in python(Matrices(query=numbers(76, 16), key=rows, value=rows))
 

@@ -6,13 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import AttentionConfig, Cell, Layer, MissingError, ShapeError, Trace, TypedText
+from attention.analysis import tables
+from attention.analysis.compare import summary
+from attention.analysis.compare.alignment import align
+from attention.analysis.compare.color_range import color_limit
+from attention.analysis.compare.comparison import HeadIndex, compare
 from attention.export import paper
-from attention.numbers import changes, tables
-from attention.numbers.alignment import align
-from attention.numbers.compare import HeadIndex, compare
-from attention.numbers.limit import color_limit
-from attention.pictures import compared
-from attention.pictures.changed import to_plotly
+from attention.pictures import side_by_side
+from attention.pictures.redraw import to_plotly
 
 TEXT = "the cat sat on it"
 A = TypedText(TEXT).trace()
@@ -56,7 +57,7 @@ def test_pieces_sum_over_keys_average_over_queries_and_leave_gaps():
     assert torch.allclose(comparison.a[1:, 1:], torch.tensor([[(0.3 + 0.5) / 2, 0.2], [0.5, 0.25]]))
     expected = torch.tensor([[NAN, NAN, NAN], [NAN, 0.5 - 0.4, 0.5 - 0.2], [NAN, 0.1 - 0.5, 0.9 - 0.25]])
     assert torch.allclose(comparison.matrix, expected, equal_nan=True)
-    assert changes.unmatched_tokens(comparison.rows, ("[CLS]", "un", "##do", "it"), ("undo", "it")) == (["0 [CLS]"], [])
+    assert summary.unmatched_tokens(comparison.rows, ("[CLS]", "un", "##do", "it"), ("undo", "it")) == (["0 [CLS]"], [])
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 2**16))
@@ -120,7 +121,7 @@ def test_difference_limit_covers_all_layers_and_heads():
     two = [Trace(first.tokens, (first.layers[0], second.layers[0])) for first, second in ((A, A), (A, COLD))]
     assert color_limit(*two, "weights", HeadIndex(), HeadIndex()).at == HeadIndex(1, largest_head)
     assert color_limit(*two, "output", HeadIndex(), HeadIndex()).at.layer == 1
-    maps, _, _ = compared.comparison_maps(*two, Cell(0, "weights", 0, 0, 0), HeadIndex())
+    maps, _, _ = side_by_side.comparison_maps(*two, Cell(0, "weights", 0, 0, 0), HeadIndex())
     assert maps[2]["data"][0]["zmax"] == float(heads.max()), "a layer without differences stays white"
     assert "identical to rounding (largest difference 0)" in maps[2]["layout"]["title"]["subtitle"]["text"]
     merged = compare(A, OTHER, "weights", HeadIndex(0, 2)).largest
@@ -132,22 +133,22 @@ def test_largest_cells_are_words_with_positions_only_for_repeated_tokens():
     b = given_weights(["it", "animal"], torch.tensor([[0.3, 0.71], [0.5, 0.5]]))
     comparison = compare(a, b)
     assert [
-        changes.describe_change(comparison, a.layers[0], b.layers[0], change) for change in comparison.largest_changes()
+        summary.describe_change(comparison, a.layers[0], b.layers[0], change) for change in comparison.largest_changes()
     ] == [
         "`it` → `animal` +0.21",
         "`it` → `it` −0.20",
     ]
     twice = compare(A, OTHER)
-    words = changes.describe_change(twice, A.layers[0], OTHER.layers[0], twice.largest_changes()[0])
+    words = summary.describe_change(twice, A.layers[0], OTHER.layers[0], twice.largest_changes()[0])
     assert words.startswith("`")
     assert " → `" in words
     query = compare(A, TypedText(TEXT, AttentionConfig(seed=1)).trace(), "query")
-    assert " → d_k " in changes.describe_change(query, A.layers[0], A.layers[0], query.largest_changes()[0])
+    assert " → d_k " in summary.describe_change(query, A.layers[0], A.layers[0], query.largest_changes()[0])
 
 
 def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     cell = Cell(0, "weights", 1, 2, 4)
-    maps, comparison, reason = compared.comparison_maps(A, OTHER, cell, HeadIndex(0, 1), fit=True)
+    maps, comparison, reason = side_by_side.comparison_maps(A, OTHER, cell, HeadIndex(0, 1), fit=True)
     assert not reason
     first, second, difference = (spec["data"][0] for spec in maps)
     assert (first["zmin"], first["zmax"]) == (second["zmin"], second["zmax"])
@@ -160,19 +161,24 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     assert "rows and" in maps[2]["layout"]["title"]["subtitle"]["text"]
     # The target of a click on each of the maps.
     row, column = comparison.rows.group_index("a", 2), comparison.columns.group_index("a", 4)
-    assert compared.cell_of_click(comparison, cell, "weights", 2, 4) == cell
-    cell_b = compared.aligned_cell_of_b(comparison, cell, HeadIndex(0, 1))
+    assert side_by_side.cell_of_click(comparison, cell, "weights", 2, 4) == cell
+    cell_b = side_by_side.aligned_cell_of_b(comparison, cell, HeadIndex(0, 1))
     assert OTHER.tokens[cell_b.row] == "sat"
-    assert compared.cell_of_click(comparison, cell, compared.b_map_name("weights"), cell_b.row, cell_b.column) == cell
-    assert compared.cell_of_click(comparison, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
+    assert (
+        side_by_side.cell_of_click(comparison, cell, side_by_side.b_map_name("weights"), cell_b.row, cell_b.column)
+        == cell
+    )
+    assert side_by_side.cell_of_click(comparison, cell, maps[2]["layout"]["meta"]["step"], row, column) == cell
     dog = OTHER.tokens.index("dog")
-    assert compared.cell_of_click(comparison, cell, compared.b_map_name("weights"), dog, 0) is None
-    assert compared.aligned_cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0), HeadIndex()) is None
+    assert side_by_side.cell_of_click(comparison, cell, side_by_side.b_map_name("weights"), dog, 0) is None
+    assert (
+        side_by_side.aligned_cell_of_b(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0), HeadIndex()) is None
+    )
     # The arithmetic, the table and the picture show the same number.
-    explanation = changes.explain_difference(comparison, cell)
+    explanation = summary.explain_difference(comparison, cell)
     assert explanation.value == float(comparison.matrix[row, column])
     assert math.isclose(explanation.result, explanation.value, abs_tol=1e-7)
-    assert changes.explain_difference(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
+    assert summary.explain_difference(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
     frame = tables.difference_frame(comparison, A.layers[0], OTHER.layers[0])
     assert frame.to_numpy()[row, column] == explanation.value
     assert (

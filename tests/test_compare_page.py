@@ -11,8 +11,8 @@ from conftest import component_message, set_knobs, state_of_address
 from test_pages import DEFAULT_TEXT, drawn, opened, said
 
 from attention import AttentionConfig, Trace, TypedText
-from attention.formula.kept import CACHE
-from attention.numbers.compare import HeadIndex, compare
+from attention.analysis.compare.comparison import HeadIndex, compare
+from attention.core.cache import CACHE
 
 PAGE = "pages/compare.py"
 

@@ -31,26 +31,28 @@ from attention import (
     TypedText,
     metrics,
 )
-from attention.export import arrays, paper
+from attention.analysis.aggregates import AGGREGATES
+from attention.analysis.norms import NORMS
+from attention.core import edit_kinds, formula_json, names, steps
+from attention.core import layer as layers
+from attention.core.attributes import Attributes, TensorOf
+from attention.core.biases import BIASES
+from attention.core.config import MASKS
+from attention.core.edit_kinds import KINDS, InterventionKind
+from attention.core.explainer import E_co
+from attention.core.formula import Formula
+from attention.core.normalizers import SHARES, Normalizer
+from attention.core.normalizers.softmax import Softmax
+from attention.core.positions import POSITIONS
+from attention.core.scores import SCORES, Score
+from attention.core.step import LayerView, ProgramWriter, StepContext, cells_of
+from attention.core.steps.capped import CAPPED_SCORES
+from attention.core.steps.maps import MapStep
+from attention.export import paper
 from attention.export.program import ipynb
-from attention.formula import intervention, names, patching, steps, written
-from attention.formula import layer as layers
-from attention.formula.attributes import Attributes, TensorOf
-from attention.formula.biases import BIASES
-from attention.formula.config import MASKS
-from attention.formula.formula import Formula
-from attention.formula.patching import KINDS, InterventionKind
-from attention.formula.positions import POSITIONS
-from attention.formula.scores import SCORES, Score
-from attention.formula.shares import SHARES, Normalizer
-from attention.formula.shares.softmax import Softmax
-from attention.formula.steps.capped import CAPPED_SCORES
-from attention.formula.steps.maps import MapStep
-from attention.formula.steps.step import LayerView, ProgramWriter, StepContext, cells_of
-from attention.formula.work import E_co
-from attention.numbers.aggregates import AGGREGATES
-from attention.numbers.norms import NORMS
-from attention.pictures import live, view
+from attention.io.arrays import array_writer
+from attention.patching import intervention
+from attention.pictures import live_inputs, view
 from attention.printed import Arithmetic, Printed, number
 from attention.sources import knobs
 from attention.sources.link import Limits, source_of
@@ -108,7 +110,7 @@ def test_positions_keep_the_contract(name: str) -> None:
     assert not list(contract.check_positions(name, POSITIONS[name]))
 
 
-@pytest.mark.parametrize("kind", [*dict.fromkeys([*MASKS, *patching.MASKS])])
+@pytest.mark.parametrize("kind", [*dict.fromkeys([*MASKS, *edit_kinds.MASKS])])
 def test_mask_keeps_the_contract(kind: str) -> None:
     assert not list(contract.check_mask(kind))
 
@@ -120,7 +122,7 @@ def test_intervention_keeps_the_contract(kind: InterventionKind) -> None:
 
 
 def test_every_intervention_kind_is_available_on_a_page() -> None:
-    from pages.ui.changed import _FORMS
+    from pages.ui.page.interventions_panel import _FORMS
 
     assert set(_FORMS) == {kind.fields[0] for kind in KINDS}
 
@@ -129,7 +131,7 @@ def test_every_intervention_kind_is_available_on_a_page() -> None:
 def test_aggregate_keeps_the_contract(reading: Any) -> None:
     assert not list(contract.check_derived_map(reading, trace_of()))
     if reading is not NORMS:
-        from pages.ui.together import AGGREGATE
+        from pages.ui.page.aggregates_panel import AGGREGATE
 
         assert not list(contract.check_link(AGGREGATE, reading.name))
 
@@ -188,7 +190,7 @@ def test_every_source_is_read_from_a_link() -> None:
 def test_export_of_numbers_reads_back_to_the_same_digits(kind: str, tmp_path: Path) -> None:
     trace = trace_of(mask="causal", temperature=0.5, dropout=0.2)
     path = tmp_path / f"attention.{kind}"
-    path.write_bytes(getattr(arrays, kind)(trace))
+    path.write_bytes(getattr(array_writer, kind)(trace))
     reopened = File.open(path).trace()
     assert reopened.tokens == trace.tokens
     for layer, other in zip(trace.layers, reopened.layers, strict=True):
@@ -267,7 +269,7 @@ def registered(patch: pytest.MonkeyPatch, step: steps.Step) -> None:
     """Registers a step in all tables, after the cap."""
     at = STEPS.index(CAPPED_SCORES) + 1
     table = (*STEPS[:at], step, *STEPS[at:])
-    for room in (steps, layers, live, contract.glossary):
+    for room in (steps, layers, live_inputs, contract.glossary):
         patch.setattr(room, "STEPS", table)
     patch.setitem(steps._STEPS, step.name, step)
     patch.setitem(steps.DECLARED, step.name, step)
@@ -285,7 +287,7 @@ def followers(patch: pytest.MonkeyPatch, name: str) -> None:
     first, second = masked.of
     rewired = replace(masked, of=(replace(first, names=(name, *first.names)), second))
     table = tuple(rewired if step.name == rewired.name else step for step in steps.STEPS)
-    for room in (steps, layers, live, contract.glossary):
+    for room in (steps, layers, live_inputs, contract.glossary):
         patch.setattr(room, "STEPS", table)
     patch.setitem(steps._STEPS, rewired.name, rewired)
     patch.setitem(steps.DECLARED, rewired.name, rewired)
@@ -330,7 +332,7 @@ def test_contract_names_a_new_step_that_nothing_uses(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("forget", "sentence"),
     [
-        (lambda patch: patch.delattr(names, "DOUBLED_SCORES"), "name: attention.formula.names has no DOUBLED_SCORES"),
+        (lambda patch: patch.delattr(names, "DOUBLED_SCORES"), "name: attention.core.names has no DOUBLED_SCORES"),
         (lambda patch: patch.delattr(Layer, "doubled_scores"), "attribute: Layer has no doubled_scores"),
         (lambda patch: patch.setattr(contract, "STEP", view.STEP), "link: step=doubled_scores"),
         (lambda patch: patch.setattr(contract.glossary, "STEPS", STEPS), "glossary: it has no row for doubled_scores"),
@@ -346,7 +348,7 @@ def test_contract_names_a_place_that_lacks_a_new_step(
 
 
 def test_contract_names_a_field_that_no_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(written._CHECKS, "cap")
+    monkeypatch.delitem(formula_json._CHECKS, "cap")
     assert any(offence.startswith("file: a formula has the fields") for offence in contract.check_step(CAPPED_SCORES))
 
 
@@ -434,7 +436,7 @@ def with_kind(monkeypatch: pytest.MonkeyPatch, kind: InterventionKind) -> list[s
     """The contract's sentences about a kind of intervention that replaces ablation."""
     fits = {"ablate": (lambda value: True, "anything"), "strength": (lambda value: True, "anything")}
     table = (replace(kind, checks=fits), *KINDS[1:])
-    monkeypatch.setattr(patching, "KINDS", table)
+    monkeypatch.setattr(edit_kinds, "KINDS", table)
     monkeypatch.setattr(intervention, "KINDS", table)
     return list(contract.check_intervention(table[0]))
 

@@ -13,10 +13,10 @@ from test_code import check
 from torch import Tensor, nn
 
 from attention import AttentionConfig, AttentionError, Matrices, ShapeError, TypedText, explain, find_step
-from attention.formula.shares import SHARES
-from attention.formula.steps import declared
-from attention.numbers import glossary
-from attention.sources.given import matrices_of_layer
+from attention.analysis import glossary
+from attention.core.normalizers import SHARES
+from attention.core.steps import declared
+from attention.sources.starting_matrices import matrices_of_layer
 
 INF = math.inf
 

@@ -22,7 +22,7 @@ from conftest import ROOT, chosen_cell_line, click_cell
 from playwright.sync_api import Page
 
 from attention import AttentionError, Trace, explain
-from attention.export.demo import bundling, film, packing, states, write
+from attention.export.demo import bundling, packing, states, training_frames, write
 from attention.export.demo.__main__ import main
 from attention.export.demo.states import STATES, State
 from attention.models.library import LIBRARY
@@ -146,7 +146,7 @@ def test_demo_refuses_a_knob_that_the_page_cannot_follow() -> None:
     with pytest.raises(AttentionError, match="must be valid"):
         packing.pack_state(State("odd", "Odd", "", {"mask": "sideways"}))
     with pytest.raises(AttentionError, match="A film shows a trained model"):
-        film.pack_film(State("odd", "Odd", "", film=True))
+        training_frames.pack_film(State("odd", "Odd", "", film=True))
 
 
 def test_bundler_refuses_syntax_that_it_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs_version
 
 from attention.export.paper import page
 from benchmarks import rounds
-from pages.ui.server import served
+from pages.ui.server import assets
 from pages.ui.server.first_paint import index_page
 from pages.ui.server.headers import HEADERS
 
@@ -252,7 +252,7 @@ def test_pictures_find_the_fonts_of_the_image() -> None:
 
 
 def test_page_serves_plotly_js_in_the_version_of_its_package() -> None:
-    beginning = served.scripts()["plotly"][:200].decode()
+    beginning = assets.scripts()["plotly"][:200].decode()
     assert f"plotly.js (cartesian - minified) v{get_plotlyjs_version()}\n" in beginning, "make plotly"
 
 

@@ -11,10 +11,10 @@ from conftest import ROOT
 from markdown_it import MarkdownIt
 
 from attention import errors, metrics
-from attention.lessons import files
+from attention.lessons import markdown
 from attention.sources.knobs import SOURCES
-from pages.ui.knobs.table import KNOBS
-from pages.ui.menu import MENU, NAMES
+from pages.ui.address.menu import MENU, NAMES
+from pages.ui.state.knob_table import KNOBS
 
 PAGES = sorted(ROOT.glob("docs/*.md"))
 DOCUMENTS = [
@@ -117,7 +117,7 @@ def test_documents_count_lessons_and_metrics() -> None:
         ("docs/teaching.md", "small questions"),
         ("docs/pages.md", "questions"),
     ):
-        assert f" {len(files.builtin_lessons())} {words}" in text_of(ROOT / document)
+        assert f" {len(markdown.builtin_lessons())} {words}" in text_of(ROOT / document)
     assert len(metrics.NAMES) == 10
     assert "ten metrics" in text_of(ROOT / "README.md")
 
@@ -160,7 +160,7 @@ def test_ablation_example_gives_the_numbers_of_the_readme(monkeypatch: pytest.Mo
 
 def test_lesson_example_can_be_read() -> None:
     (lesson,) = blocks(ROOT / "docs" / "teaching.md", "markdown")
-    (parsed,) = files.read_many(lesson.encode()).values()
+    (parsed,) = markdown.read_many(lesson.encode()).values()
     assert parsed.title == "Cold and hot"
     with pytest.raises(errors.FileError):
-        files.read_many(lesson.replace("kind: choice", "kind: choose").encode())
+        markdown.read_many(lesson.replace("kind: choice", "kind: choose").encode())

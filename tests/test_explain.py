@@ -24,8 +24,8 @@ from attention import (
     explain,
     find_step,
 )
-from attention.formula import masks
-from attention.formula.formula import Formula
+from attention.core import mask_tensor
+from attention.core.formula import Formula
 from attention.printed import format_number, number
 
 CAT = "the cat sat on the mat"
@@ -58,7 +58,7 @@ SOURCES = {
     "dropout of one third": TypedText(CAT, AttentionConfig(dropout=1 / 3)),
     "window": TypedText(CAT, AttentionConfig(mask="window", window=1, temperature=1 / 3)),
     "prefix and padding": TypedText(f"{CAT}\na b", AttentionConfig(mask="prefix", prefix=2), sequence=1, pad=True),
-    "custom": TypedText(CAT, AttentionConfig(mask="custom", cells=masks.encode(torch.rand(6, 6) < 0.5))),
+    "custom": TypedText(CAT, AttentionConfig(mask="custom", cells=mask_tensor.encode(torch.rand(6, 6) < 0.5))),
     "seed 7": TypedText(CAT, AttentionConfig(seed=7, temperature=3.7)),
     "seed 8": TypedText(CAT, AttentionConfig(seed=8, d_model=128, n_heads=2, positions="sinusoidal")),
     "large scores": TypedText(CAT, AttentionConfig(d_model=512, init="uniform", scaled=False)),

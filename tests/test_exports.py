@@ -26,24 +26,25 @@ from test_harm import finished
 from test_pages import PAGES, opened
 
 from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText
-from attention.export import arrays, paper, program
-from attention.numbers import aggregates, metrics, tables
-from attention.numbers.compare import HeadIndex, compare
-from attention.numbers.metrics import frames
-from attention.numbers.norms import NORMS
+from attention.analysis import aggregates, metrics, tables
+from attention.analysis.compare.comparison import HeadIndex, compare
+from attention.analysis.metrics import frames
+from attention.analysis.norms import NORMS
+from attention.export import paper, program
+from attention.io.arrays import array_writer
 from attention.pictures import heatmap
-from attention.pictures.changed import to_plotly as as_plotly
-from attention.pictures.changed import without_outlines
+from attention.pictures.lab_maps import lab_maps
+from attention.pictures.redraw import to_plotly as as_plotly
+from attention.pictures.redraw import without_outlines
 from benchmarks.hostile import inputs
 from benchmarks.session import Session
 from benchmarks.wire import http
-from pages.ui.exports import catalog, lookup, production, route, sending, tokens
+from pages.ui import process
+from pages.ui.exports import catalog, export_address, export_tokens, production, route, sending
 from pages.ui.exports.catalog import EXPORTS
+from pages.ui.exports.export_tokens import Offer, Tab
 from pages.ui.exports.fair_queue import FairQueue, QueueFullError
 from pages.ui.exports.production import ExportFile, Production
-from pages.ui.exports.tokens import Offer, Tab
-from pages.ui.lab_maps import lab_maps
-from pages.ui.server import process
 from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_WAITING
 
 assert process  # imported as in the server
@@ -95,15 +96,15 @@ def expected(trace: Trace) -> dict[str, Any]:
             f"{derived.name}.csv": "".join(tables.derived_csv(trace, derived, 0, 1))
             for derived in (*aggregates.AGGREGATES, NORMS)
         },
-        "attention.npz": arrays.npz(trace),
-        "attention.safetensors": arrays.safetensors(trace),
+        "attention.npz": array_writer.npz(trace),
+        "attention.safetensors": array_writer.safetensors(trace),
         "attention_steps.py": program.python(SOURCE, trace, CELL),
         "attention_steps.ipynb": program.ipynb(SOURCE, trace, CELL),
     }
-    from attention.lessons import masks
+    from attention.lessons import mask_examples
 
     assert visible
-    files["mask-cells.csv"] = masks.table(trace, 0, 1).to_csv(index=False)
+    files["mask-cells.csv"] = mask_examples.table(trace, 0, 1).to_csv(index=False)
     single = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
     all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))
     for kind in paper.KINDS:
@@ -227,7 +228,7 @@ def test_download_resumes_after_an_interruption(client: TestClient) -> None:
 
 def test_release_with_other_code_confirms_no_older_file(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     tag = client.get("/export/weights.csv", params=STATE).headers["etag"]
-    monkeypatch.setattr(lookup, "_code", lambda: "another release")
+    monkeypatch.setattr(export_address, "_code", lambda: "another release")
     renewed = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": tag})
     assert (renewed.status_code, renewed.headers["etag"] != tag) == (200, True)
 
@@ -321,7 +322,7 @@ class Making:
             )
 
         tab = Tab(session=token, token=token, offers={"x.csv": Offer("text/csv", "x.csv", make)})
-        tokens._TABS[token] = tab
+        export_tokens._TABS[token] = tab
         self._tabs.append(tab)
         return token
 
@@ -540,7 +541,7 @@ def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, m
     file = File.of("x.npz", buffer.getvalue())
     matrix = "\n".join(",".join(f"{i + j}.5" for j in range(2)) for i in range(200))
     tab = Tab("session", "secret", file, {"x": matrix})
-    tokens._TABS["secret"] = tab
+    export_tokens._TABS["secret"] = tab
     state = {"source": "file", "file": f"x.npz:{file.digest}", "token": "secret"}
     table = pd.read_csv(io.StringIO(client.get("/export/weights.csv", params=state).text), index_col=0)
     np.testing.assert_array_equal(table.to_numpy()[:, :3], weights[0])
@@ -564,12 +565,12 @@ def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, m
 
 
 def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attention.training import films
-    from attention.training.watching import Watcher, current_watcher
+    from attention.training import jobs
+    from attention.training.watchers import Watcher, current_watcher
 
     watchers: list[Watcher] = []
-    wait = films.Film.wait
-    monkeypatch.setattr(films.Film, "wait", lambda self: (watchers.append(current_watcher()), wait(self))[1])
+    wait = jobs.Film.wait
+    monkeypatch.setattr(jobs.Film, "wait", lambda self: (watchers.append(current_watcher()), wait(self))[1])
     state = {"source": "trained", "task": "reverse", "steps": "40", "seed": "4711"}
     with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as distant:
         assert distant.get("/export/weights.csv", params=state).status_code == 200

@@ -37,12 +37,11 @@ from attention import (
     TypedText,
     explain,
 )
-from attention.export import arrays
+from attention.core import formula_json
+from attention.core.formula import Formula
+from attention.core.mask import Mask
 from attention.export.program import python
-from attention.formula import written
-from attention.formula.formula import Formula
-from attention.formula.mask import Mask
-from attention.sources.archive import MAX_ARRAYS, MAX_TEXT_BYTES, json_file
+from attention.io.arrays import MAX_ARRAYS, MAX_TEXT_BYTES, array_writer, json_file
 from benchmarks.hostile_files import bomb, npy
 from benchmarks.hostile_files import saved as saved_files
 
@@ -105,9 +104,9 @@ def test_exported_text_opens_to_the_same_digits_and_formula(knobs: dict[str, Any
     trace = TypedText(
         "the cat sat on\nno\0 mat", AttentionConfig(**knobs), "a dog ran off to\nit", True, pad=True
     ).trace()
-    opened = File.of("x.safetensors", arrays.safetensors(trace)).trace()
+    opened = File.of("x.safetensors", array_writer.safetensors(trace)).trace()
     same(opened, trace)
-    same(File.of("x.npz", arrays.npz(trace)).trace(), trace)
+    same(File.of("x.npz", array_writer.npz(trace)).trace(), trace)
     layer, original = opened.layers[0], trace.layers[0]
     assert layer.formula == original.formula
     assert set(layer.recorded) == set(original.recorded), "tensors that the formula computes are not stored"
@@ -115,7 +114,7 @@ def test_exported_text_opens_to_the_same_digits_and_formula(knobs: dict[str, Any
         assert explain(opened, step.name, 0, 0, 1, 1) == explain(trace, step.name, 0, 0, 1, 1)
 
     head = original.n_heads - 1
-    alone = File.of("x.npz", arrays.npz(trace, head)).trace().layers[0]
+    alone = File.of("x.npz", array_writer.npz(trace, head)).trace().layers[0]
     assert alone.formula is not None
     for step in original.steps:
         if step.name != "output" or not alone.has("w_o"):
@@ -128,7 +127,10 @@ def test_exported_text_opens_to_the_same_digits_and_formula(knobs: dict[str, Any
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_exported_notebook_reopens_with_its_notes(name: str) -> None:
     trace = Notebook(name).trace()
-    for opened in (File.of("x.npz", arrays.npz(trace)), File.of("x.safetensors", arrays.safetensors(trace))):
+    for opened in (
+        File.of("x.npz", array_writer.npz(trace)),
+        File.of("x.safetensors", array_writer.safetensors(trace)),
+    ):
         same(opened.trace(), trace)
         assert opened.trace().notes == trace.notes
 
@@ -140,7 +142,10 @@ def test_exported_matrices_reopen_with_biases_mask_and_notes() -> None:
         **rows, bias=((0.0, -math.inf), (1.0, 0.0)), dropout_mask=((1.0, 0.0), (2.0, 2.0)), divisor=3.0, valid=2
     )
     trace = source.trace()
-    for opened in (File.of("x.npz", arrays.npz(trace)), File.of("x.safetensors", arrays.safetensors(trace, 0))):
+    for opened in (
+        File.of("x.npz", array_writer.npz(trace)),
+        File.of("x.safetensors", array_writer.safetensors(trace, 0)),
+    ):
         same(opened.trace(), replace(trace, layers=(replace(trace.layers[0], name=opened.trace().layers[0].name),)))
         assert opened.trace().layers[0].formula == trace.layers[0].formula
 
@@ -158,16 +163,16 @@ def mixed_trace() -> Trace:
 
 def test_layers_keep_names_tokens_and_partial_numbers() -> None:
     trace = mixed_trace()
-    same(File.of("x.npz", arrays.npz(trace)).trace(), trace)
-    same(File.of("x.safetensors", arrays.safetensors(trace)).trace(), trace)
-    partial = File.of("x.npz", arrays.npz(trace, layers=[1, 2])).trace()
+    same(File.of("x.npz", array_writer.npz(trace)).trace(), trace)
+    same(File.of("x.safetensors", array_writer.safetensors(trace)).trace(), trace)
+    partial = File.of("x.npz", array_writer.npz(trace, layers=[1, 2])).trace()
     assert [layer.name for layer in partial.layers] == ["cross 2", "layer 2"]
     assert partial.layers[0].key_tokens == ("b", "c", "d", "e")
 
 
 def test_altered_number_of_an_export_is_shown_as_altered() -> None:
     trace = TypedText("the cat sat").trace()
-    contents = dict(np.load(io.BytesIO(arrays.npz(trace))))
+    contents = dict(np.load(io.BytesIO(array_writer.npz(trace))))
     nearly, other = (
         {**contents, "L0.weights": changed}
         for changed in (contents["L0.weights"] * np.float32(1 + 2e-7), np.roll(contents["L0.weights"], 1, 2))
@@ -200,7 +205,7 @@ def test_altered_number_of_an_export_is_shown_as_altered() -> None:
 
 def test_export_of_an_earlier_version_has_the_standard_formula() -> None:
     trace = TypedText("the cat sat on", AttentionConfig(mask="causal", temperature=0.5)).trace()
-    old = {key: array for key, array in np.load(io.BytesIO(arrays.npz(trace))).items() if key != "about"}
+    old = {key: array for key, array in np.load(io.BytesIO(array_writer.npz(trace))).items() if key != "about"}
     opened = File.of("x.npz", npz(**old)).trace()
     assert opened.layers[0].formula is not None
     for step, tensor in trace.layers[0]:
@@ -214,7 +219,7 @@ def test_export_of_an_earlier_version_has_the_standard_formula() -> None:
 )  # fmt: skip
 def test_formula_of_foreign_origin_is_validated(value: object) -> None:
     with pytest.raises(ConfigError, match="a formula has the fields score, "):
-        written.from_json(value)
+        formula_json.from_json(value)
 
 
 def test_formula_is_read_as_it_was_written() -> None:
@@ -222,8 +227,8 @@ def test_formula_is_read_as_it_was_written() -> None:
         Formula(),
         Formula(temperature=math.inf, mask=Mask("prefix", prefix=2, real=(True, False)), cap=2.0, bias="alibi"),
     ):
-        assert written.from_json(json.loads(json.dumps(written.to_json(formula)))) == formula
-    assert written.to_json(Formula()).keys() == written._CHECKS.keys(), (
+        assert formula_json.from_json(json.loads(json.dumps(formula_json.to_json(formula)))) == formula
+    assert formula_json.to_json(Formula()).keys() == formula_json._CHECKS.keys(), (
         "every field of a formula needs its allowed values"
     )
 

@@ -13,17 +13,17 @@ from test_file import QKV, REFUSED, WEIGHTS, mixed_trace, npz
 from test_pages import PAGES, drawn, opened, said
 
 from attention import File, FileError
-from attention.export import arrays
+from attention.io.arrays import array_writer
 from attention.sources import link
-from pages.ui.knobs.table import LIMITS
 from pages.ui.server import uploads
 from pages.ui.share import bar
+from pages.ui.state.knob_table import LIMITS
 
 FILES = {
     "weights of other queries than keys": ("w.npz", npz(weights=WEIGHTS)),
     "queries and keys": ("q.npz", npz(**QKV)),
     "scores alone": ("s.json", json.dumps({"scores": QKV["query"].tolist()}).encode()),
-    "an export of several kinds": ("e.safetensors", arrays.safetensors(mixed_trace())),
+    "an export of several kinds": ("e.safetensors", array_writer.safetensors(mixed_trace())),
 }
 
 

@@ -19,25 +19,25 @@ from test_links import LINKS
 from test_pages import opened, said
 
 from attention import AttentionError, ConfigError, File, Layer, Matrices, Trace
-from attention.export import arrays
+from attention.core import formula_json
+from attention.core.config import AttentionConfig
+from attention.core.formula import Formula
+from attention.core.name_aliases import NAME_ALIASES
+from attention.core.steps import DECLARED
 from attention.export.demo.states import STATES
-from attention.formula import written
-from attention.formula.config import AttentionConfig
-from attention.formula.formula import Formula
-from attention.formula.name_aliases import NAME_ALIASES
-from attention.formula.steps import DECLARED
+from attention.io.arrays import array_writer
 from attention.lessons import answers
-from attention.lessons.asked import decode, encode
-from attention.lessons.files import builtin_lessons
 from attention.lessons.lesson import Part
+from attention.lessons.link_codec import decode, encode
+from attention.lessons.markdown import builtin_lessons
 from attention.sources import knobs
 from attention.sources.link import Limits, source_of
 from attention.sources.link_aliases import LINK_ALIASES, current_key, with_current_keys
-from attention.sources.second import differences, second_state, unknown_key_notes
+from attention.sources.second_state import differences, second_state, unknown_key_notes
 from pages.ui.exports import catalog
-from pages.ui.exports.lookup import find
-from pages.ui.knobs.table import KNOBS
+from pages.ui.exports.export_address import find
 from pages.ui.share import state_file
+from pages.ui.state.knob_table import KNOBS
 
 DATA = Path(__file__).parent / "data"
 LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)
@@ -63,8 +63,8 @@ def test_tables_lead_from_no_present_name_to_a_present_name() -> None:
     assert LINK_ALIASES.keys() == FORMER.keys() | OF_COMPARE.keys()
     assert set(LINK_ALIASES.values()) <= KNOBS.keys()
     assert not LINK_ALIASES.keys() & KNOBS.keys()
-    assert set(NAME_ALIASES.values()) <= {*DECLARED, *written.to_json(Formula())}
-    assert not NAME_ALIASES.keys() & {*DECLARED, *written.to_json(Formula())}
+    assert set(NAME_ALIASES.values()) <= {*DECLARED, *formula_json.to_json(Formula())}
+    assert not NAME_ALIASES.keys() & {*DECLARED, *formula_json.to_json(Formula())}
 
 
 @pytest.mark.parametrize("key", FORMER)
@@ -235,7 +235,7 @@ def test_export_route_reads_former_keys() -> None:
 
 
 def npz(trace: Trace) -> dict[str, np.ndarray]:
-    return dict(np.load(io.BytesIO(arrays.npz(trace))))
+    return dict(np.load(io.BytesIO(array_writer.npz(trace))))
 
 
 @pytest.mark.parametrize("file", ["former_names.npz", "former_names.safetensors"])
@@ -275,11 +275,11 @@ def test_export_has_present_names_and_opens_again() -> None:
 
 
 def test_formula_with_both_names_counts_the_present_one() -> None:
-    said = written.to_json(Formula())
+    said = formula_json.to_json(Formula())
     with pytest.raises(ConfigError, match="got 'share'"):
-        written.from_json({**said, "share": "sigmoid"})
+        formula_json.from_json({**said, "share": "sigmoid"})
     del said["normalizer"]
-    assert written.from_json({**said, "share": "softmax"}) == Formula()
+    assert formula_json.from_json({**said, "share": "softmax"}) == Formula()
 
 
 def test_array_of_another_program_keeps_its_own_name() -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, find_step
-from attention.formula.facts import StepStats
-from attention.numbers import tables
+from attention.analysis import tables
+from attention.core.stats import StepStats
 
 CAT = "the cat sat on the mat"
 

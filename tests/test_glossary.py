@@ -3,9 +3,9 @@ from typing import Annotated, get_args, get_origin
 import pytest
 
 from attention import AXES, PARAMETERS, STEPS, TypedText, find_step
-from attention.formula import axes
-from attention.formula.layer import Layer
-from attention.numbers import glossary
+from attention.analysis import glossary
+from attention.core import tensor_types
+from attention.core.layer import Layer
 
 LAYER = TypedText("one two three").trace().layers[0]
 
@@ -19,7 +19,7 @@ def test_every_equation_begins_with_its_symbol() -> None:
 def test_every_axis_of_steps_and_parameters_is_explained_exactly_once() -> None:
     used = {axis for entry in (*STEPS, *PARAMETERS) for axis in entry.axes}
     assert used == {axis.name for axis in AXES}
-    signatures = [get_args(alias)[1] for alias in vars(axes).values() if get_origin(alias) is Annotated]
+    signatures = [get_args(alias)[1] for alias in vars(tensor_types).values() if get_origin(alias) is Annotated]
     assert len(signatures) > 10
     assert {axis for names in signatures for axis in names.split()} <= {*used, "pos"}
 

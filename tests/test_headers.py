@@ -17,8 +17,8 @@ import pytest
 from conftest import FRAMED_BY, HUB, PATIENCE, ROOT, script_address
 from playwright.sync_api import Page, expect
 
+from pages.ui.server.assets import CACHE_FOREVER
 from pages.ui.server.headers import HEADERS
-from pages.ui.server.served import CACHE_FOREVER
 
 
 def headers(address: str, method: str = "GET") -> dict[str, str]:

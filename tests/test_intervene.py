@@ -16,16 +16,16 @@ from tiny_models import TinyModels
 from torch import Tensor
 
 from attention import Cell, ConfigError, Intervention, Layer, Model, Override, Trace, explain, find_step
+from attention.core.functions import project_output
 from attention.export.program import python
-from attention.formula.functions import project_output
-from attention.formula.intervention import format_codes, parse_codes
-from attention.lessons import masks
-from attention.models import passing, recording, running
+from attention.lessons import mask_examples
+from attention.models import forward_pass, recorder, running
 from attention.models.library import LIBRARY, Settings
+from attention.patching.intervention import format_codes, parse_codes
 from attention.pictures.drawing import hidden_cells
 from attention.pictures.factors import factor_maps
 from attention.pictures.heatmap import heatmap_json, mask_map_json
-from attention.pictures.live import live_inputs
+from attention.pictures.live_inputs import live_inputs
 
 OTHER = "the moon asked the owl and the owl blinked"
 
@@ -53,7 +53,7 @@ def outputs(source: Model) -> list[Tensor]:
         for path, module in loaded.model.named_modules()
         if re.search(W_O, path)
     ]
-    _, output = passing.run_recorded(loaded, inputs, interventions, tuple(range(ids.shape[-1])))
+    _, output = forward_pass.run_recorded(loaded, inputs, interventions, tuple(range(ids.shape[-1])))
     for hook in hooks:
         hook.remove()
     return [*results, output["logits" if "logits" in output else "last_hidden_state"][0]]
@@ -88,8 +88,8 @@ def test_ablated_head_removes_one_term_of_the_output(tiny: TinyModels, family: s
     """The module's output is the sum of all Z_h W_O[h] and b_O; the ablated output lacks one of these terms."""
     plain = model(tiny, family)
     loaded, inputs = plain.load_inputs()
-    calls: list[recording.Call] = []
-    with recording.recording(calls.append):
+    calls: list[recorder.Call] = []
+    with recorder.recording(calls.append):
         running.run(loaded, inputs)
     silenced = outputs(replace(plain, interventions=(Intervention(layer=0, head=3, ablate="zero"),)))
     plain_outputs = outputs(plain)
@@ -327,9 +327,11 @@ def test_mask_of_a_changed_head_applies_wherever_it_is_shown(tiny: TinyModels) -
         weights = trace.layers[0].matrix("weights", head)
         assert bool((weights[:, 1:] == 0).all()) == first_alone
         visible = weights != 0
-        assert torch.equal(masks.visible_cells(trace, 0, head), visible)
-        assert torch.equal(torch.tensor(masks.table(trace, 0, head)["may attend"].to_numpy()), visible.flatten())
-        assert (masks.grid(trace, 0, head).to_numpy() == visible.numpy()).all()
+        assert torch.equal(mask_examples.visible_cells(trace, 0, head), visible)
+        assert torch.equal(
+            torch.tensor(mask_examples.table(trace, 0, head)["may attend"].to_numpy()), visible.flatten()
+        )
+        assert (mask_examples.grid(trace, 0, head).to_numpy() == visible.numpy()).all()
         figure = mask_map_json(trace, 0, Cell(0, "weights", head, 0, 0))
         assert (figure["data"][0]["z"] == visible.numpy()).all()
         assert (f"L0 H{head} alone" in figure["layout"]["title"]["subtitle"]["text"]) == first_alone

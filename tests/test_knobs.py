@@ -14,12 +14,12 @@ from test_links import LINKS, follow
 from test_pages import opened, said
 
 from attention import File, Source
-from attention.formula.ranges import Text
+from attention.params.ranges import Text
 from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
-from pages.ui.knobs import controls, inputs, sidebar
-from pages.ui.knobs.session import Session
-from pages.ui.knobs.table import COMPARE_KEYS, KNOBS, LIMITS
+from pages.ui.state import control_row, knob_state, sidebar
+from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS, LIMITS
+from pages.ui.state.session import Session
 
 
 def recorded_sources(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
@@ -65,7 +65,7 @@ def test_page_shows_the_notes_of_the_link_reader(link: dict[str, str], monkeypat
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_knob_reports_invalid_values(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = File.of("x.json", b'{"weights": [[1, 0], [0, 1]]}')
-    monkeypatch.setattr("pages.ui.knobs.files.attention_file", lambda *_: weights)
+    monkeypatch.setattr("pages.ui.state.uploaded_file.attention_file", lambda *_: weights)
     expected = {
         key
         for key, knob in KNOBS.items()
@@ -86,17 +86,17 @@ def test_documented_link_keys_match_the_knob_table() -> None:
 
 
 def test_controls_have_their_order() -> None:
-    assert controls.CONTROL_NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
+    assert control_row.CONTROL_NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
 
 
 def test_controls_accept_only_valid_values(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session()
-    monkeypatch.setattr(inputs.st, "session_state", {"session": session})
+    monkeypatch.setattr(knob_state.st, "session_state", {"session": session})
     good = {"temperature": 2, "mask": "causal", "scaled": False, "seed": 7, "head": 3, "step": "query", "colors": "log"}
-    inputs.apply_controls(good)
+    knob_state.apply_controls(good)
     assert session.pending_values == good
     assert isinstance(session.pending_values["temperature"], float)
-    inputs.apply_controls({
+    knob_state.apply_controls({
         "temperature": "hot", "mask": "x", "scaled": 0, "seed": True, "head": -1, "step": "x", "q": 1.5, "k": None,
         "d_model": 10**9, "window": float("nan"), "text": "of the sidebar", "__class__": 1,
     })  # fmt: skip
@@ -115,10 +115,10 @@ import json, struct
 from pathlib import Path
 from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, ConfigError
-from attention.formula.ranges import Text
+from attention.params.ranges import Text
 from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
-from pages.ui.knobs.table import KNOBS, COMPARE_KEYS, LIMITS
+from pages.ui.state.knob_table import KNOBS, COMPARE_KEYS, LIMITS
 from pages.ui.share import state_file
 
 def opened(**link):

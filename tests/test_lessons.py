@@ -8,9 +8,9 @@ import torch
 from conftest import ROOT
 
 from attention import AttentionConfig, NumbersError, TypedText
-from attention.formula.attend import attend
-from attention.formula.config import INITS
-from attention.lessons import softmax
+from attention.core.attend import attend
+from attention.core.config import INITS
+from attention.lessons import softmax_examples
 from attention.lessons.scaling import measure
 
 ROW = (0.1, -0.2, -0.3, 0.5)
@@ -20,14 +20,14 @@ TEXT = "the owl asked the moon and the moon blinked"
 def test_softmax_curve_matches_notebook_1() -> None:
     x = np.arange(-5, 5, 0.1)
     powers = np.exp(x - np.max(x))
-    curve = softmax.curve()
+    curve = softmax_examples.curve()
     np.testing.assert_array_equal(curve.x, x)
     np.testing.assert_allclose(curve.share, powers / powers.sum(axis=0), rtol=1e-14)
     assert curve.share.sum() == pytest.approx(1)
 
 
 def test_softmax_weights_and_variances_match_notebook_2() -> None:
-    spread = softmax.spread(ROW)
+    spread = softmax_examples.spread(ROW)
     np.testing.assert_allclose(spread.shares[1.0], [0.2562, 0.1898, 0.1717, 0.3822], atol=5e-5)
     np.testing.assert_allclose(spread.shares[0.125], [0.0390, 0.0035, 0.0016, 0.9559], atol=5e-5)
     table = spread.frame().set_index("temperature")
@@ -36,7 +36,7 @@ def test_softmax_weights_and_variances_match_notebook_2() -> None:
 
 
 def test_variance_matches_torch_and_entropy_spans_0_to_ln_n() -> None:
-    spread = softmax.spread(ROW)
+    spread = softmax_examples.spread(ROW)
     for temperature, variance, entropy in zip(spread.temperatures, spread.variance, spread.entropy, strict=True):
         shares = torch.softmax(torch.tensor(ROW, dtype=torch.float64) / temperature, dim=0)
         assert variance == pytest.approx(float(shares.var()), rel=1e-9, abs=1e-15)
@@ -49,7 +49,7 @@ def test_variance_matches_torch_and_entropy_spans_0_to_ln_n() -> None:
     "text", ["0.1, -0.2, -0.3, 0.5", "0.1 -0.2 -0.3 0.5", "[0.1, −0.2,\n -0.3; .5]", "0.1,-0.2,-0.3,5e-1"]
 )
 def test_row_is_parsed_as_people_write_it(text: str) -> None:
-    assert softmax.parse_row(text) == ROW
+    assert softmax_examples.parse_row(text) == ROW
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_row_is_parsed_as_people_write_it(text: str) -> None:
 )
 def test_bad_row_error_quotes_the_input(text: str, quoted: str) -> None:
     with pytest.raises(NumbersError) as error:
-        softmax.parse_row(text)
+        softmax_examples.parse_row(text)
     assert quoted in str(error.value)
     assert "2 to 32 numbers" in str(error.value)
     assert "0.1, -0.2, -0.3, 0.5" in str(error.value)
@@ -120,7 +120,7 @@ def test_row_that_sees_no_key_does_not_spoil_the_mean() -> None:
 
 
 def test_naive_exp_overflows_and_the_stable_softmax_does_not() -> None:
-    lesson = softmax.overflow(ROW, 200)
+    lesson = softmax_examples.overflow(ROW, 200)
     assert lesson.failed
     assert math.isinf(lesson.powers[3])
     assert math.isnan(lesson.naive[3])
@@ -131,7 +131,7 @@ def test_naive_exp_overflows_and_the_stable_softmax_does_not() -> None:
 
 
 def test_both_softmaxes_agree_with_torch_for_small_numbers() -> None:
-    lesson = softmax.overflow(ROW, 8)
+    lesson = softmax_examples.overflow(ROW, 8)
     assert not lesson.failed
     assert "agree" in lesson.words
     expected = torch.softmax(torch.tensor(ROW) * 8, dim=0).tolist()
@@ -140,11 +140,11 @@ def test_both_softmaxes_agree_with_torch_for_small_numbers() -> None:
 
 
 def test_overflowing_and_vanishing_sums_are_distinguished() -> None:
-    total = softmax.overflow((88.5, 88.6), 1)
+    total = softmax_examples.overflow((88.5, 88.6), 1)
     assert total.failed
     assert total.naive == (0, 0)
     assert "their sum" in total.words
-    nothing = softmax.overflow((-200, -201), 1)
+    nothing = softmax_examples.overflow((-200, -201), 1)
     assert nothing.failed
     assert all(map(math.isnan, nothing.naive))
     assert "underflows" in nothing.words
@@ -152,5 +152,5 @@ def test_overflowing_and_vanishing_sums_are_distinguished() -> None:
 
 
 def test_importing_the_lessons_and_charts_does_not_import_torch() -> None:
-    code = "import sys; import attention.lessons.softmax, attention.lessons.small_maps, attention.numbers.glossary; assert 'torch' not in sys.modules; assert 'streamlit' not in sys.modules"
+    code = "import sys; import attention.lessons.softmax_examples, attention.lessons.small_maps, attention.analysis.glossary; assert 'torch' not in sys.modules; assert 'streamlit' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

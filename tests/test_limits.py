@@ -16,11 +16,11 @@ from conftest import ROOT, set_knobs
 from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
-from attention.formula.kept import CACHE
+from attention.core.cache import CACHE
 from benchmarks.server import Server
-from pages.ui.knobs import sidebar
-from pages.ui.knobs.table import LIMITS
 from pages.ui.server import limits
+from pages.ui.state import sidebar
+from pages.ui.state.knob_table import LIMITS
 
 
 def starts(**environment: str) -> subprocess.CompletedProcess[str]:

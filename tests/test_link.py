@@ -7,7 +7,7 @@ import pytest
 from test_links import LINKS
 
 from attention import AttentionConfig, AttentionError, Matrices, Notebook, Override, TypedText
-from attention.formula.ranges import to_text
+from attention.params.ranges import to_text
 from attention.sources import knobs
 from attention.sources.link import Limits, source_of
 

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from attention import AttentionConfig, Layer, Notebook, TypedText
-from attention.pictures.live import MAX_LIVE_BYTES, live_inputs, mask_rule
+from attention.pictures.live_inputs import MAX_LIVE_BYTES, live_inputs, mask_rule
 
 
 def layer(text="the owl asked the moon and the moon blinked", **knobs):

@@ -9,8 +9,8 @@ from conftest import ROOT
 from streamlit.testing.v1 import AppTest
 
 from attention import AttentionConfig, Cell, Matrices, Notebook, Override, TypedText
-from attention.formula import making
-from attention.formula.steps import MAP_AXES, STEPS
+from attention.core import compute
+from attention.core.steps import MAP_AXES, STEPS
 from attention.pictures import heatmap
 from attention.pictures.mosaic import heads_json
 from attention.pictures.screen import MAX_SENT_BLOCKS, pool_for_screen
@@ -215,8 +215,8 @@ def test_no_page_computes_all_heads_when_they_exceed_the_limit(seed, page, monke
         calls.append((layer.whole, name, head))
         return original(layer, name, head)
 
-    original = making.compute_step
-    monkeypatch.setattr(making, "compute_step", record)
+    original = compute.compute_step
+    monkeypatch.setattr(compute, "compute_step", record)
     app = AppTest.from_file(ROOT / page, default_timeout=60)
     app.query_params.update(text=" ".join(f"word{i}" for i in range(1100)), heads="4", mask="causal", seed=str(seed))
     app.run()

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from attention import AttentionConfig, ConfigError, Notebook, TypedText
-from attention.formula import masks
-from attention.lessons import masks as lessons
+from attention.core import mask_tensor
+from attention.lessons import mask_examples as lessons
 
 SCORES = torch.tensor([0.3, -1.2, 2.0, 0.1])
 
@@ -39,10 +39,10 @@ def test_three_averaging_methods_are_equal_and_match_the_notebook() -> None:
 
 
 def test_click_toggles_one_mask_cell() -> None:
-    visible = masks.causal(5, 7)
-    changed = masks.custom(5, 7, lessons.toggle_cell(visible, 2, 6))
+    visible = mask_tensor.causal(5, 7)
+    changed = mask_tensor.custom(5, 7, lessons.toggle_cell(visible, 2, 6))
     assert (changed != visible).nonzero().tolist() == [[2, 6]]
-    restored = masks.custom(5, 7, lessons.toggle_cell(changed, 2, 6))
+    restored = mask_tensor.custom(5, 7, lessons.toggle_cell(changed, 2, 6))
     assert torch.equal(restored, visible)
 
 
@@ -50,24 +50,28 @@ def test_mask_roundtrips_through_its_grid() -> None:
     trace = TypedText("the the the", AttentionConfig(mask="causal")).trace()
     grid = lessons.grid(trace)
     assert list(grid.columns) == ["0 the", "1 the", "2 the"]
-    assert torch.equal(masks.custom(3, 3, lessons.encode_table(grid)), masks.causal(3, 3))
+    assert torch.equal(mask_tensor.custom(3, 3, lessons.encode_table(grid)), mask_tensor.causal(3, 3))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (64, 64), (200, 130)])
 def test_custom_mask_roundtrips_through_text(size: tuple[int, int]) -> None:
     visible = torch.rand(size, generator=torch.Generator().manual_seed(0)) > 0.5
-    assert torch.equal(masks.custom(*size, masks.encode(visible)), visible)
+    assert torch.equal(mask_tensor.custom(*size, mask_tensor.encode(visible)), visible)
 
 
 def test_structured_mask_is_short_enough_for_a_link() -> None:
-    assert len(masks.encode(masks.causal(64, 64))) < 700
-    assert masks.encode(torch.ones(9, 9, dtype=torch.bool)) == ""
+    assert len(mask_tensor.encode(mask_tensor.causal(64, 64))) < 700
+    assert mask_tensor.encode(torch.ones(9, 9, dtype=torch.bool)) == ""
 
 
 def test_everything_outside_a_smaller_custom_mask_is_visible() -> None:
-    written = masks.encode(torch.zeros(2, 2, dtype=torch.bool))
-    assert masks.custom(3, 3, written).tolist() == [[False, False, True], [False, False, True], [True, True, True]]
-    assert masks.custom(1, 1, written).tolist() == [[False]]
+    written = mask_tensor.encode(torch.zeros(2, 2, dtype=torch.bool))
+    assert mask_tensor.custom(3, 3, written).tolist() == [
+        [False, False, True],
+        [False, False, True],
+        [True, True, True],
+    ]
+    assert mask_tensor.custom(1, 1, written).tolist() == [[False]]
 
 
 @pytest.mark.parametrize(
@@ -75,13 +79,13 @@ def test_everything_outside_a_smaller_custom_mask_is_visible() -> None:
 )
 def test_malformed_custom_mask_is_refused(cells: str) -> None:
     with pytest.raises(ConfigError, match="Masks page"):
-        masks.custom(2, 2, cells)
+        mask_tensor.custom(2, 2, cells)
 
 
 def test_prefix_keys_are_visible_to_all_others_are_causal() -> None:
-    visible = masks.prefix(4, 5, 2)
+    visible = mask_tensor.prefix(4, 5, 2)
     assert visible[:, :2].all()
-    assert torch.equal(visible[:, 2:], masks.causal(4, 5)[:, 2:])
+    assert torch.equal(visible[:, 2:], mask_tensor.causal(4, 5)[:, 2:])
 
 
 def test_padding_hides_the_same_keys_from_every_query() -> None:

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import ConfigError
-from attention.formula import masks
-from attention.formula.mask import Mask
+from attention.core import mask_tensor
+from attention.core.mask import Mask
 
 lengths = st.integers(1, 9)
 
@@ -15,24 +15,24 @@ def rows(mask):
 
 
 def test_causal_mask_shows_the_query_and_earlier_keys():
-    assert rows(masks.causal(3, 3)) == ["x..", "xx.", "xxx"]
+    assert rows(mask_tensor.causal(3, 3)) == ["x..", "xx.", "xxx"]
 
 
 def test_causal_mask_aligns_unequal_lengths_at_the_first_token():
-    assert rows(masks.causal(2, 4)) == ["x...", "xx.."]
-    assert rows(masks.causal(4, 2)) == ["x.", "xx", "xx", "xx"]
+    assert rows(mask_tensor.causal(2, 4)) == ["x...", "xx.."]
+    assert rows(mask_tensor.causal(4, 2)) == ["x.", "xx", "xx", "xx"]
 
 
 def test_window_mask_shows_both_sides():
-    assert rows(masks.window(4, 4, 1)) == ["xx..", "xxx.", ".xxx", "..xx"]
+    assert rows(mask_tensor.window(4, 4, 1)) == ["xx..", "xxx.", ".xxx", "..xx"]
 
 
 def test_window_mask_zero_is_the_diagonal():
-    assert rows(masks.window(3, 3, 0)) == ["x..", ".x.", "..x"]
+    assert rows(mask_tensor.window(3, 3, 0)) == ["x..", ".x.", "..x"]
 
 
 def test_window_mask_far_beyond_the_last_key_shows_nothing():
-    assert rows(masks.window(5, 2, 1)) == ["xx", "xx", ".x", "..", ".."]
+    assert rows(mask_tensor.window(5, 2, 1)) == ["xx", "xx", ".x", "..", ".."]
 
 
 @given(lengths, lengths, st.integers(0, 9), st.sampled_from(["none", "causal", "window", "causal window"]))

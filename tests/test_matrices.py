@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import AttentionConfig, Matrices, MatrixError, ShapeError, explain, find_step
-from attention.formula.config import MASKS
-from attention.numbers import tables
+from attention.analysis import tables
+from attention.core.config import MASKS
+from attention.io.text.matrix import Matrix
+from attention.io.text.matrix_text import parse_matrix
 from attention.pictures import heatmap
-from attention.sources.reading.matrix import Matrix
-from attention.sources.reading.text import parse_matrix
 
 # The NumPy notebook: four words, three projections drawn with np.random.seed(42).
 X = parse_matrix("[[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]")

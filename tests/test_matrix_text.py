@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.lib import format as npy
 
 from attention import AttentionError, MatrixError
-from attention.sources.reading import text as reader
-from attention.sources.reading.files import file_text
-from attention.sources.reading.text import format_matrix, parse_matrix
+from attention.io.text import matrix_text as reader
+from attention.io.text.matrix_text import format_matrix, parse_matrix
+from attention.io.text.uploaded import file_text
 
 
 def read_file(data: bytes, file_name: str, name: str = "matrix") -> tuple[tuple[float, ...], ...]:
@@ -475,7 +475,7 @@ def test_matrix_has_at_most_the_documented_size() -> None:
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
-    code = "import attention, attention.sources.reading.text, sys; sys.exit('torch' in sys.modules)"
+    code = "import attention, attention.io.text.matrix_text, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

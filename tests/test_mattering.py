@@ -15,13 +15,13 @@ from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
 from attention import ConfigError, Intervention, Model
-from attention.formula.intervention import parse_codes
-from attention.formula.kept import CACHE
-from attention.models import attributing, silencing
+from attention.analysis.head_importance import AblationSweep
+from attention.core.cache import CACHE
+from attention.models import batched_ablation, logit_attribution
+from attention.models.batched_ablation import Measurement
 from attention.models.library import LIBRARY, Settings
-from attention.models.silencing import Measurement
-from attention.numbers.mattering import AblationSweep
-from attention.sources import mattering
+from attention.patching.intervention import parse_codes
+from attention.sources import ablation_sweep as mattering
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,7 +48,7 @@ def ablation_sweep(source: Model, **more: Any) -> AblationSweep:
 def test_batched_ablations_equal_single_ablations(
     tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silencing, "BATCH_TOKENS", 9 * 4)  # three heads a batch: the last one is not full
+    monkeypatch.setattr(batched_ablation, "BATCH_TOKENS", 9 * 4)  # three heads a batch: the last one is not full
     source = model(tiny, family)
     sweep = ablation_sweep(source, silence="mean")
     base = source.trace().predictions[-1]
@@ -81,7 +81,7 @@ def test_direct_effect_is_the_loss_when_all_else_is_frozen(tiny: TinyModels, fam
     source = model(tiny, family)
     loaded, inputs = source.load_inputs()
     at, target, other = 8, 17, 42
-    effects = attributing.direct_effects(loaded, inputs, Measurement(at, target, other))
+    effects = logit_attribution.direct_effects(loaded, inputs, Measurement(at, target, other))
     assert not isinstance(effects, str)
     parts, remainder = effects
     base = Model(source.name, source.text, predict=(at,)).trace().predictions[0]
@@ -160,7 +160,7 @@ CHANGES = {
 def test_ablation_sweep_keeps_existing_interventions(
     tiny: TinyModels, family: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silencing, "BATCH_TOKENS", 9 * 4)
+    monkeypatch.setattr(batched_ablation, "BATCH_TOKENS", 9 * 4)
     plain = model(tiny, family)
     other = replace(plain, text="the moon asked the owl and the owl blinked")
     source = replace(plain, interventions=parse_codes(CHANGES[family]), frozen=frozen, other=other)
@@ -231,7 +231,7 @@ def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyMod
 
 def test_ablation_sweep_is_budgeted_interruptible_and_cached(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     CACHE.reset(2**28)
-    monkeypatch.setattr(silencing, "BATCH_TOKENS", 9 * 3)
+    monkeypatch.setattr(batched_ablation, "BATCH_TOKENS", 9 * 3)
     source = model(tiny, "GPT-2")
     progress = mattering.ablate_each_head(source)
     first, second = next(progress), next(progress)
@@ -241,7 +241,7 @@ def test_ablation_sweep_is_budgeted_interruptible_and_cached(tiny: TinyModels, m
     complete = ablation_sweep(source)
     assert [state.done for state in mattering.ablate_each_head(source)] == [8]
     assert ablation_sweep(source) is complete
-    monkeypatch.setattr(silencing, "MAX_SECONDS", 0)
+    monkeypatch.setattr(batched_ablation, "MAX_SECONDS", 0)
     with pytest.raises(ConfigError, match="choose a shorter text, or a smaller model"):
         mattering.estimated_seconds(source)
 

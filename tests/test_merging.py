@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from attention import Layer, Override, TextError, Trace, explain
-from attention.formula.attend import attend
-from attention.formula.merging import TokenGroups, merge_tokens
+from attention.analysis.subwords import TokenGroups, merge_tokens
+from attention.core.attend import attend
 
 TOKENS = ("[CLS]", "un", "##believ", "##able", "owl", "##s", "[SEP]")
 SPECIAL = ("[CLS]", "[SEP]")
@@ -18,7 +18,7 @@ def layer() -> Layer:
     rows = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 7, 4, generator=rows, dtype=torch.float64) for _ in range(3))
     attention = attend(query, key, value)
-    return Layer("layer 0", TOKENS, TOKENS, dict(attention.recorded), attention.formula)
+    return Layer("layer 0", TOKENS, TOKENS, dict(attention.recorded), attention.core)
 
 
 def merged_directly(weights: torch.Tensor, groups: tuple[tuple[int, ...], ...]) -> torch.Tensor:

@@ -12,10 +12,10 @@ from conftest import ROOT, unpack_message
 from streamlit.testing.v1 import AppTest
 
 from attention import AttentionConfig, Cell, TypedText
-from attention.lessons import charts, softmax
-from attention.pictures import contract, factors, heatmap, layers
+from attention.lessons import lesson_charts, softmax_examples
+from attention.pictures import all_layers, factors, heatmap, message_contract
 from attention.pictures.layout import Panel
-from attention.pictures.live import live_inputs
+from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.screen import pool_for_screen
 
@@ -47,7 +47,7 @@ def check_keys(sent: Iterable[Mapping[str, Any]], declared: type) -> None:
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_script_reads_exactly_what_python_declares(name: str) -> None:
-    assert keys_in_script(name) == keys(getattr(contract, name))
+    assert keys_in_script(name) == keys(getattr(message_contract, name))
 
 
 def test_panel_fields_match_the_script() -> None:
@@ -61,18 +61,18 @@ def test_every_figure_has_the_declared_meta_data() -> None:
         *(figure for step, _ in short.layers[0] for figure in factors.factor_maps(short, Cell(0, step.name, 0, 0, 0))),
         heatmap.heads_json(short, "weights"),
         heatmap.heads_json(long, "weights", cells=10_000),
-        layers.layers_json(short, "weights"),
+        all_layers.layers_json(short, "weights"),
         pool_for_screen(heatmap.heatmap_json(long, "weights")),
-        charts.softmax_curve(softmax.curve()),
+        lesson_charts.softmax_curve(softmax_examples.curve()),
     ]
     metas = [figure["layout"]["meta"] for figure in figures]
-    check_keys(metas, contract.Meta)
-    check_keys([meta["blocks"] for meta in metas if "blocks" in meta], contract.Blocks)
+    check_keys(metas, message_contract.Meta)
+    check_keys([meta["blocks"] for meta in metas if "blocks" in meta], message_contract.Blocks)
 
 
 def test_every_message_has_the_declared_fields() -> None:
     layer = TypedText("the cat sat on the mat").trace().layers[0]
-    check_keys([made := live_inputs(layer, 0) or {}], contract.Live)
+    check_keys([made := live_inputs(layer, 0) or {}], message_contract.Live)
     sent = [unpack_message(pack([], Surroundings(made)))]
     for page, source in (("app.py", "typed text"), ("pages/masks.py", "typed text"), ("app.py", "notebook")):
         app = AppTest.from_file(str(ROOT / page), default_timeout=60)
@@ -80,8 +80,8 @@ def test_every_message_has_the_declared_fields() -> None:
         app.run()
         messages = [component.proto.bytes for component in app.get("bidi_component")]
         sent += [unpack_message(message) for message in messages if b'"controls":' in message]
-    check_keys(sent, contract.Message)
-    check_keys([control for message in sent for control in message["controls"]], contract.Control)
-    check_keys([tab for message in sent for tab in message["strip"] or ()], contract.StepTab)
-    check_keys([message["override"] for message in sent if message["override"]], contract.OverrideNote)
-    check_keys([message["line"] for message in sent if message["line"]], contract.Line)
+    check_keys(sent, message_contract.Message)
+    check_keys([control for message in sent for control in message["controls"]], message_contract.Control)
+    check_keys([tab for message in sent for tab in message["strip"] or ()], message_contract.StepTab)
+    check_keys([message["override"] for message in sent if message["override"]], message_contract.OverrideNote)
+    check_keys([message["line"] for message in sent if message["line"]], message_contract.Line)

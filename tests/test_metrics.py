@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from attention import AttentionConfig, Layer, Model, Trace, TypedText, metrics
-from attention.formula import kept
-from attention.numbers import norms, patterns
+from attention.analysis import norms, patterns
+from attention.core import cache
 
 SIZES = (2, 3, 5, 8, 16)
 
@@ -173,7 +173,7 @@ def test_metrics_of_heads_computed_singly_are_equal_and_uncached(
     table = metrics.of(Trace(layer.tokens, (layer,)))
     np.testing.assert_allclose(table.values, complete.values, atol=1e-6)
     np.testing.assert_array_equal(table.counts, complete.counts)
-    heads = [key for key in kept.CACHE.cache if isinstance(key, tuple) and key[0] == layer.uid]
+    heads = [key for key in cache.CACHE.cache if isinstance(key, tuple) and key[0] == layer.uid]
     assert all(key[1] in ("metrics", "reach") or key[1][0].startswith(("rotated", "mask")) for key in heads)
 
 

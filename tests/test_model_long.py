@@ -13,7 +13,7 @@ from test_model import CAT, OWL, RECORDED, TWO_TEXTS
 from tiny_models import TinyModels
 
 from attention import ConfigError, Intervention, Model
-from attention.models import recording, sites
+from attention.models import attention_sites, recorder
 from attention.models.library import LIBRARY, Settings
 
 
@@ -28,18 +28,18 @@ def library(tiny: TinyModels) -> Iterator[None]:
 def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes attention process two queries at a time; the list records the numbers of queries."""
     query_counts: list[int] = []
-    monkeypatch.setattr(recording, "_MAX_WEIGHT_BYTES", 0)
-    monkeypatch.setattr(recording, "ROWS", 2)
-    eager = recording._eager_attention
+    monkeypatch.setattr(recorder, "_MAX_WEIGHT_BYTES", 0)
+    monkeypatch.setattr(recorder, "ROWS", 2)
+    eager = recorder._eager_attention
 
-    def counted(module: Any) -> recording.EagerAttention:
+    def counted(module: Any) -> recorder.EagerAttention:
         def attend(module: Any, query: torch.Tensor, *args: Any, **more: Any) -> Any:
             query_counts.append(query.shape[-2])
             return eager(module)(module, query, *args, **more)
 
         return attend
 
-    monkeypatch.setattr(recording, "_eager_attention", counted)
+    monkeypatch.setattr(recorder, "_eager_attention", counted)
     return query_counts
 
 
@@ -76,21 +76,21 @@ def test_family_that_counts_its_queries_is_never_split() -> None:
     def of(rows: slice, more: float) -> tuple[None, torch.Tensor]:
         return None, output[:, rows] + more
 
-    def call(more: float) -> recording.Call:
+    def call(more: float) -> recorder.Call:
         values = SimpleNamespace(
             query=output, head_output=output, attend_rows=lambda attend_rows: of(attend_rows, more)
         )
-        return cast(recording.Call, values)
+        return cast(recorder.Call, values)
 
-    assert sites._supports_row_blocks(call(0))
-    assert not sites._supports_row_blocks(call(1))
+    assert attention_sites._supports_row_blocks(call(0))
+    assert not attention_sites._supports_row_blocks(call(1))
 
 
 def test_memory_estimate_by_rows_bounds_the_recorded_bytes(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Model(tiny("GPT-2").name, " ".join([OWL] * 7))
     trace, needs = source.trace(), source.memory_bytes
-    monkeypatch.setattr(recording, "_MAX_WEIGHT_BYTES", 0)
-    monkeypatch.setattr(recording, "ROWS", 2)
+    monkeypatch.setattr(recorder, "_MAX_WEIGHT_BYTES", 0)
+    monkeypatch.setattr(recorder, "ROWS", 2)
     n_heads, length = 4, len(trace.tokens)
     assert needs - source.memory_bytes == 4 * n_heads * (length - 2) * length * 4
     assert trace.nbytes < source.memory_bytes
@@ -106,7 +106,7 @@ def test_memory_estimate_by_rows_bounds_the_recorded_bytes(tiny: TinyModels, mon
 )
 def test_mask_rule_is_recognized(visible: list[list[int]]) -> None:
     cells = torch.tensor(visible, dtype=torch.bool)
-    rule = recording.detect_mask(cells)
+    rule = recorder.detect_mask(cells)
     if isinstance(rule, torch.Tensor):
         assert not cells.any()
     else:

@@ -12,14 +12,15 @@ from test_turns import in_threads
 from tiny_models import TinyModels
 
 from attention import ConfigError, Model, progress
-from attention.formula.intervention import parse_codes
-from attention.formula.kept import CACHE
-from attention.models import silencing, work
+from attention.core.cache import CACHE
+from attention.models import batched_ablation
+from attention.models import time_cost as work
 from attention.models.fair_lock import FairLock
 from attention.models.library import LIBRARY, Settings
 from attention.models.loaded import LoadedModel
-from attention.sources import mattering
-from pages.ui.server import traces, turns
+from attention.patching.intervention import parse_codes
+from attention.sources import ablation_sweep
+from pages.ui.server import scheduler, traces
 
 TEXT = "the owl asked the moon"
 
@@ -174,7 +175,7 @@ def test_other_forward_passes_run_between_two_ablation_batches(
 ) -> None:
     tiny("GPT-2")
     loaded, started = LIBRARY.get("GPT-2"), threading.Event()
-    monkeypatch.setattr(silencing, "BATCH_TOKENS", 18)  # a head or two a batch
+    monkeypatch.setattr(batched_ablation, "BATCH_TOKENS", 18)  # a head or two a batch
 
     def on_pass(number: int) -> None:
         if number == 2:
@@ -187,12 +188,12 @@ def test_other_forward_passes_run_between_two_ablation_batches(
         assert started.wait(60)
         Model("GPT-2", "a quiet harbor").trace()
 
-    run_together(sweeps=lambda: list(mattering.ablate_each_head(Model("GPT-2", TEXT))), looks=look)
+    run_together(sweeps=lambda: list(ablation_sweep.ablate_each_head(Model("GPT-2", TEXT))), looks=look)
     assert passes[:4] == ["sweeps", "sweeps", "looks", "sweeps"]
 
 
 def test_page_with_a_large_trace_waits_for_no_generation(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "LONGEST", 600.0)
+    monkeypatch.setattr(scheduler, "LONGEST", 600.0)
     monkeypatch.setattr(traces, "_LARGE", 0)  # every trace counts as large: one run at a time may hold one
     tiny("GPT-2")
     loaded, started, drawn = LIBRARY.get("GPT-2"), threading.Event(), threading.Event()
@@ -206,12 +207,12 @@ def test_page_with_a_large_trace_waits_for_no_generation(tiny: TinyModels, monke
     tiny("BERT")
 
     def generate() -> None:
-        with turns.turn():
+        with scheduler.turn():
             traces.trace_of(Model("GPT-2", TEXT, generate=3))
 
     def look() -> None:
         assert started.wait(60)
-        with turns.turn():
+        with scheduler.turn():
             traces.trace_of(Model("BERT", TEXT))
         drawn.set()
 

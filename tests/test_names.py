@@ -31,7 +31,7 @@ FOREIGN = {
     "axe.min.js": "axe",
     "components.html": "Streamlit",
     "sbom.json": "made by make audit",
-    "attention/formula/shares/entmax15.py": "the example of CONTRIBUTING",
+    "attention/core/normalizers/entmax15.py": "the example of CONTRIBUTING",
     "site/": "made by make demo",
     "index.html": "made by make demo",
     "environment.yml": "conda",
@@ -198,11 +198,11 @@ def test_every_module_and_file_named_in_prose_exists() -> None:
     ("file", "text", "names"),
     [
         ("attention/x.py", '"""As `attention.gone` has it."""', ["attention.gone"]),
-        ("attention/x.py", '"""As `attention.formula.mask.Mask.build` has it."""', []),
-        ("attention/x.py", "# attention.formula.mask.Mask.gone", ["attention.formula.mask.Mask.gone"]),
+        ("attention/x.py", '"""As `attention.core.mask.Mask.build` has it."""', []),
+        ("attention/x.py", "# attention.core.mask.Mask.gone", ["attention.core.mask.Mask.gone"]),
         ("attention/x.py", "x = 'attention.gone'", []),  # code is mypy's to check
         ("attention/x.py", "# `kept.lost(x)`, `kept.matrix(x)` and `self.gone`", ["kept.lost"]),
-        ("attention/x.py", "# in `attention/gone/` and `numbers/metrics/`", ["attention/gone/"]),
+        ("attention/x.py", "# in `attention/gone/` and `analysis/metrics/`", ["attention/gone/"]),
         ("attention/x.py", "# gone.py, test_names.py and modeling_gpt2.py", ["gone.py"]),
         ("attention/x.py", "# torch.nn.functional and attention.npz", []),
         ("pages/ui/x.js", "/* see ./gone.js */ a = 1; // not_there.css", ["./gone.js", "not_there.css"]),

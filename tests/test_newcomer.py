@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.formula.shares.share import Row, Share
+from attention.core.normalizers.normalizer import Row, Share
 from attention.printed import Arithmetic, Printed, number
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ import json
 from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, TypedText, explain, find_step
 from attention.export.program import python
-from attention.numbers import glossary
-from attention.pictures.live import live
+from attention.analysis import glossary
+from attention.pictures.live_inputs import live
 from attention.sources.link import source_of
-from pages.ui.knobs.table import LIMITS
+from pages.ui.state.knob_table import LIMITS
 
 source, notes = source_of({"normalizer": "entmax15", "text": "a b c a"}, LIMITS)
 trace = source.trace()
@@ -113,9 +113,9 @@ def test_new_normalizer_takes_one_file_and_one_line(tmp_path: Path) -> None:
     known = "(Softmax(), Softmax1(), Sigmoid(), Sparsemax(), Sinks())"
     assert table.count(known) == 1
     table = table.replace(known, known.replace("Sparsemax()", "Sparsemax(), Entmax15()"))
-    imported = "from attention.formula.shares.entmax15 import Entmax15\nfrom attention.formula.shares.share"
+    imported = "from attention.core.normalizers.entmax15 import Entmax15\nfrom attention.core.normalizers.normalizer"
     (shares / "__init__.py").write_text(
-        table.replace("from attention.formula.shares.share", imported, 1), encoding="utf-8"
+        table.replace("from attention.core.normalizers.normalizer", imported, 1), encoding="utf-8"
     )
     run = subprocess.run(
         [sys.executable, "-c", CHECKS], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attention import NOTEBOOKS, STEPS, ConfigError, Layer, Notebook, Trace, explain
-from attention.numbers import tables
+from attention.analysis import tables
 from attention.pictures import heatmap
 from attention.sources.notebooks.recipes import OCEANIC, RECIPES, SENTENCES
 

@@ -9,10 +9,10 @@ from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
 from benchmarks import texts
-from pages.ui import show
-from pages.ui.knobs import inputs
-from pages.ui.knobs.session import Session
+from pages.ui.page import show
 from pages.ui.share import bar
+from pages.ui.state import knob_state
+from pages.ui.state.session import Session
 
 PAGES = [
     "app.py",
@@ -565,10 +565,10 @@ def test_d_model_control_updates_heads_before_the_sidebar_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session = Session(pending_values={"d_model": 64}, requested_heads={"heads": (4, 1)})
-    monkeypatch.setattr(inputs.st, "session_state", {"session": session})
-    assert inputs.current_config(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
+    monkeypatch.setattr(knob_state.st, "session_state", {"session": session})
+    assert knob_state.current_config(AttentionConfig(d_model=65, n_heads=1)) == AttentionConfig()
     session.pending_values = {"d_model": 30}
-    assert inputs.current_config(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
+    assert knob_state.current_config(AttentionConfig()) == AttentionConfig(d_model=30, n_heads=3)
 
 
 @pytest.mark.parametrize(

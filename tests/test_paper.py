@@ -19,7 +19,7 @@ from PIL import Image
 
 from attention import AttentionConfig, AttentionError, Cell, Layer, PictureError, Trace, TypedText
 from attention.export.paper import KINDS, picture
-from attention.export.paper.cells import (
+from attention.export.paper.heatmap_cells import (
     MAX_CELLS,
     MAX_CELLS_PER_SIDE,
     block_size,
@@ -28,15 +28,15 @@ from attention.export.paper.cells import (
     text_color_on,
     visible_cells,
 )
-from attention.lessons import charts, masks, softmax
+from attention.lessons import lesson_charts, mask_examples, softmax_examples
 from attention.lessons.scaling import measure
 from attention.lessons.small_maps import scaling_maps
 from attention.pictures import heatmap
-from attention.pictures.changed import to_plotly as as_plotly
-from attention.pictures.changed import without_outlines
+from attention.pictures.downsample import pool_blocks
 from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR
 from attention.pictures.layout import CHOSEN_COLOR as CROSS
-from attention.pictures.pooling import pool_blocks
+from attention.pictures.redraw import to_plotly as as_plotly
+from attention.pictures.redraw import without_outlines
 from attention.pictures.scales import PROBABILITY, SIGNED, log_colorscale
 
 CAT = "the cat sat on the mat"
@@ -73,7 +73,7 @@ def noise(*shape):
 
 @cache
 def spread():
-    return softmax.spread((0.1, -0.2, -0.3, 0.5))
+    return softmax_examples.spread((0.1, -0.2, -0.3, 0.5))
 
 
 FIGURES = {
@@ -95,12 +95,12 @@ FIGURES = {
     "12 heads": lambda: heatmap.heads(trace(n_heads=12, d_model=96, mask="causal"), "masked_scores"),
     "mask": lambda: heatmap.mask_map(trace(mask="causal"), chosen=CHOSEN),
     "way": lambda: as_plotly(
-        heatmap.averaging_json(masks.averaging_traces(trace(mask="causal"), 0)[1]["loop"], "loop")
+        heatmap.averaging_json(mask_examples.averaging_traces(trace(mask="causal"), 0)[1]["loop"], "loop")
     ),
-    "curve": lambda: as_plotly(charts.softmax_curve(softmax.curve())),
-    "shares": lambda: as_plotly(charts.shares_by_temperature(spread())),
-    "variance": lambda: as_plotly(charts.variance_by_temperature(spread())),
-    "entropy": lambda: as_plotly(charts.entropy_by_temperature(spread())),
+    "curve": lambda: as_plotly(lesson_charts.softmax_curve(softmax_examples.curve())),
+    "shares": lambda: as_plotly(lesson_charts.shares_by_temperature(spread())),
+    "variance": lambda: as_plotly(lesson_charts.variance_by_temperature(spread())),
+    "entropy": lambda: as_plotly(lesson_charts.entropy_by_temperature(spread())),
     "scaling": lambda: as_plotly(scaling_maps(measure(TypedText(CAT, AttentionConfig(mask="causal"))))),
 }
 MAKERS = {**FIGURES, "12 heads of odd tokens": lambda: heatmap.heads(trace_of(ODD, scores=noise(12, 16, 16)), "scores")}

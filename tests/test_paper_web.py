@@ -16,9 +16,9 @@ from playwright.sync_api import Browser, Page, Request, expect
 
 from attention import AttentionConfig, Cell, Layer, Trace, TypedText
 from attention.export.paper import html
-from attention.lessons import charts, softmax
+from attention.lessons import lesson_charts, softmax_examples
 from attention.pictures import heatmap
-from attention.pictures.changed import to_plotly
+from attention.pictures.redraw import to_plotly
 
 CAT = "the cat sat on the mat"
 EVIL = ("</script><script>window.taken = 1</script>", "<img src=x onerror='window.taken = 1'>", "</title>", "$x$", "&amp;", "<!--<script>")  # fmt: skip
@@ -41,7 +41,7 @@ def heads() -> go.Figure:
 
 
 def shares() -> go.Figure:
-    return to_plotly(charts.shares_by_temperature(softmax.spread((0.1, -0.2, -0.3, 0.5))))
+    return to_plotly(lesson_charts.shares_by_temperature(softmax_examples.spread((0.1, -0.2, -0.3, 0.5))))
 
 
 class Tags(HTMLParser):

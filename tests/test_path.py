@@ -17,10 +17,11 @@ from streamlit.testing.v1 import AppTest
 from test_pages import opened
 
 from attention import FileError, Model, Trained, explain
-from attention.lessons import asking, files
+from attention.lessons import grading
+from attention.lessons import markdown as files
 from attention.lessons.answers import FUNCTIONS, QuestionContext, evaluate
-from attention.lessons.kinds import KINDS, select_reply
 from attention.lessons.lesson import MAX_WORDS, Lesson
+from attention.lessons.question_kinds import KINDS, select_reply
 from pages.ui.server.traces import context_of
 
 PATH = files.builtin_lessons()
@@ -50,7 +51,7 @@ def rows(name: str) -> torch.Tensor:
 
 
 def copper_probability(*interventions: str) -> float:
-    from attention.formula.intervention import parse_codes
+    from attention.patching.intervention import parse_codes
 
     changes = parse_codes(";".join(interventions))
     (prediction,) = Model("SmolLM2-135M-Instruct", COPPER, predict=(12,), interventions=changes).trace().predictions
@@ -140,7 +141,7 @@ def test_lesson_is_short_right_and_replies_to_everything(name: str) -> None:
     assert {*replies, select_reply(lesson.kind, truth, truth, True, lesson.replies)} == {
         words for _, words in lesson.replies
     }
-    if (cell := asking.explained_cell(lesson, context)) is not None:
+    if (cell := grading.explained_cell(lesson, context)) is not None:
         assert explain(context.after, cell.step, cell.layer, cell.head, cell.row, cell.column).words
 
 
@@ -150,8 +151,8 @@ def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
     lesson, context = PATH[name], lesson_context(name)
     truth = evaluate(lesson.answer, context)
     hidden = [
-        asking.lesson_message(lesson, context, ()),
-        asking.lesson_message(lesson, context, wrong_answers(lesson, truth)[:1]),
+        grading.lesson_message(lesson, context, ()),
+        grading.lesson_message(lesson, context, wrong_answers(lesson, truth)[:1]),
     ]
     for message in hidden:
         assert message["truth"] is None
@@ -160,7 +161,7 @@ def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
         assert "marks" not in str(message["figures"])
         assert select_reply(lesson.kind, truth, truth, True, lesson.replies) not in message["reply"]
     assert hidden[0]["figures"] == hidden[1]["figures"]
-    done = asking.lesson_message(lesson, context, [truth])
+    done = grading.lesson_message(lesson, context, [truth])
     assert done["stage"] == "done"
     assert done["right"]
     # The revealed values were neither shown nor hinted at before: their cells were empty, or their maps missing.
@@ -176,7 +177,7 @@ def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
     if lesson.turn:
         assert context.after is not context.before
         assert len(done["figures"]) == 2 * len(hidden[0]["figures"])
-    second_guess = asking.lesson_message(lesson, context, wrong_answers(lesson, truth)[:1] * 2)
+    second_guess = grading.lesson_message(lesson, context, wrong_answers(lesson, truth)[:1] * 2)
     assert (second_guess["stage"], second_guess["right"]) == ("done", False)
     assert second_guess["truth"] == done["truth"]
 
@@ -221,7 +222,7 @@ def test_lesson_training_is_watched_after_the_answer() -> None:
 def test_lesson_on_an_ablated_model_names_its_stripe() -> None:
     lesson, context = PATH["break"], lesson_context("break")
     first, second = (
-        figure for figure in asking.lesson_message(lesson, context, ["less"])["figures"] if figure["step"] == "said"
+        figure for figure in grading.lesson_message(lesson, context, ["less"])["figures"] if figure["step"] == "said"
     )
     assert (first["rows"], first["columns"][0]) == (["asked"], "the")
     assert second["columns"][0] == "an" != WORDS.split()[3]

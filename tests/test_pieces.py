@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny_models import SENTENCES, TOKENIZERS, TinyModels
 
 from attention import Model
-from attention.models.pieces import readable_tokens
+from attention.models.token_pieces import readable_tokens
 
 ODD = (
     "👨‍👩‍👧 é 🙂",

@@ -9,9 +9,9 @@ import torch
 from tiny_models import FAMILIES
 
 from attention import ConfigError, Intervention, Model, Prediction, TextError, Trace
-from attention.formula.kept import CACHE
-from attention.models import generating, predicting
-from attention.numbers import predictions
+from attention.analysis import predictions
+from attention.core.cache import CACHE
+from attention.models import generation, lm_head
 from attention.tokens import Generated
 
 TEXT = "the owl asked the <mask> and the moon"
@@ -64,7 +64,7 @@ def test_headless_model_is_reported_and_gives_its_vectors(tiny, family):
 
 def test_masked_model_needs_a_mask_token_and_an_existing_position(tiny):
     assert "write <mask> in the text" in Model(str(tiny("BERT")), "the owl").trace().no_prediction_reason
-    for predict in ((99,), (-1,), (0,) * (predicting.MAX_POSITIONS + 1)):
+    for predict in ((99,), (-1,), (0,) * (lm_head.MAX_POSITIONS + 1)):
         with pytest.raises(ConfigError, match=r"[Pp]redictions? "):
             source(tiny, "GPT-2", predict=predict).trace()
 
@@ -114,12 +114,12 @@ def test_ranks_differences_and_distances_match_direct_computation():
 
 def test_target_is_one_token_including_its_blank_where_possible(tiny):
     loaded, _ = source(tiny, "GPT-2").load_inputs()
-    ids = {text: predicting.parse_token(loaded, text) for text in ("moon", "·moon", " moon", "</s>")}
+    ids = {text: lm_head.parse_token(loaded, text) for text in ("moon", "·moon", " moon", "</s>")}
     assert {item[1] for item in (ids["moon"], ids["·moon"], ids[" moon"])} == {"·moon"}
     assert ids["</s>"] == (2, "</s>")
     for bad in ("", "moon blinked"):
         with pytest.raises(TextError, match="one token of the model"):
-            predicting.parse_token(loaded, bad)
+            lm_head.parse_token(loaded, bad)
 
 
 @pytest.mark.parametrize("family", ["GPT-2", "Llama", "Gemma 3", "T5", "Marian", "Falcon"])
@@ -177,7 +177,7 @@ def test_sampling_depends_on_its_seed_and_shorter_runs_are_prefixes(tiny):
     assert first[: len(ids(generate=3))] == ids(generate=3)
     assert not torch.equal(state, torch.get_rng_state())  # still the state of the other seed: generation did not use it
     # The frequencies of the samples follow the softmax.
-    logits, drawn = torch.tensor([[0.0, 1.0, 2.0]]), generating._GumbelSampler(2.0, 0)
+    logits, drawn = torch.tensor([[0.0, 1.0, 2.0]]), generation._GumbelSampler(2.0, 0)
     counts = torch.bincount(torch.tensor([int(drawn(logits, logits).argmax()) for _ in range(4000)]), minlength=3)
     torch.testing.assert_close(counts / 4000, (logits[0] / 2).softmax(-1), atol=0.03, rtol=0)
 

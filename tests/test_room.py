@@ -18,11 +18,12 @@ from test_pages import drawn, opened, said
 from tiny_models import FAMILIES, TinyModels
 
 from attention import AttentionConfig, ConfigError, ModelError, TypedText
-from attention.formula.kept import CACHE
-from attention.models import imports
-from attention.models.checking import Folder, check_folder
+from attention.core.cache import CACHE
+from attention.models import preload
+from attention.models.folder_check import Folder, check_folder
 from attention.models.library import Library, Settings
-from pages.ui.server import limits, memory, process, room, traces, turns
+from pages.ui import process
+from pages.ui.server import limits, make_room, memory, scheduler, traces
 
 MB, GB = 2**20, 2**30
 
@@ -33,7 +34,7 @@ MB, GB = 2**20, 2**30
         (128 * MB, 600 * MB, GB, 0),
         (128 * MB, 800 * MB, GB, 0),  # exactly all memory, with the reserve
         (128 * MB, 801 * MB, GB, MB),
-        (0, 2 * GB, GB, GB + room.RESERVE),
+        (0, 2 * GB, GB, GB + make_room.RESERVE),
         (128 * MB, 2 * GB, None, 0),
         (128 * MB, None, GB, 0),
     ],
@@ -41,12 +42,12 @@ MB, GB = 2**20, 2**30
 def test_missing_memory_is_what_exceeds_the_limit(
     needs: int, resident: int | None, limit: int | None, missing: int
 ) -> None:
-    assert room.bytes_missing(needs, resident, limit) == missing
+    assert make_room.bytes_missing(needs, resident, limit) == missing
 
 
 def test_lowest_memory_limit_counts_and_zero_means_none() -> None:
-    assert room.lowest_limit(0, None) is None
-    assert room.lowest_limit(0, GB) == room.lowest_limit(GB, None) == room.lowest_limit(2 * GB, GB) == GB
+    assert make_room.lowest_limit(0, None) is None
+    assert make_room.lowest_limit(0, GB) == make_room.lowest_limit(GB, None) == make_room.lowest_limit(2 * GB, GB) == GB
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
     """Makes the process appear to use this many bytes beside the cache, within 1 GB."""
 
     def weigh(nbytes: int) -> None:
-        monkeypatch.setattr(room, "LIMIT", GB)
+        monkeypatch.setattr(make_room, "LIMIT", GB)
         monkeypatch.setattr(memory, "resident", lambda: nbytes + int(CACHE.cache.currsize))
 
     CACHE.reset(limits.TRACE_CACHE_MB * MB)
@@ -109,11 +110,11 @@ def test_old_traces_leave_the_cache_when_memory_is_short(weighing: Callable[[int
     for number in range(4):
         CACHE.get_or_compute(("old", number), lambda: torch.zeros(5 * MB))  # 20 MB
     weighing(800 * MB)
-    assert room.make_room(80 * MB) == 0
+    assert make_room.make_room(80 * MB) == 0
     assert [number for number in range(4) if CACHE.get(("old", number)) is not None] == [2, 3]
-    assert room.make_room(0) == 0
+    assert make_room.make_room(0) == 0
     assert CACHE.get(("old", 2)) is not None, "a fitting request evicts nothing"
-    assert room.make_room(200 * MB) == (800 + 200 + 96 - 1024) * MB
+    assert make_room.make_room(200 * MB) == (800 + 200 + 96 - 1024) * MB
     assert CACHE.get(("old", 2)) is not None, "a request too large for an empty cache evicts nothing either"
 
 
@@ -150,7 +151,7 @@ def test_model_without_room_is_refused_before_reading_weights(tmp_path: Path, mo
     with pytest.raises(ModelError, match=r"^tiny needs \d+ MB of memory, and this server has \d+ MB left: choose a"):
         library(tmp_path, missing).get("tiny")
     needs = check_folder(tmp_path / "tiny", "tiny", 4096).needs
-    assert requests == [needs + imports.missing_bytes()]
+    assert requests == [needs + preload.missing_bytes()]
 
 
 def test_loaded_models_give_way_to_a_requested_one(tmp_path: Path) -> None:
@@ -173,10 +174,10 @@ def test_model_memory_is_its_weights_and_its_vocabulary() -> None:
 
 
 def test_imports_are_counted_until_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, imports._LAST_LARGE, raising=False)
-    assert imports.missing_bytes() == 80 * MB
-    monkeypatch.setitem(sys.modules, imports._LAST_LARGE, SimpleNamespace())  # type: ignore[arg-type]
-    assert imports.missing_bytes() == 0
+    monkeypatch.delitem(sys.modules, preload._LAST_LARGE, raising=False)
+    assert preload.missing_bytes() == 80 * MB
+    monkeypatch.setitem(sys.modules, preload._LAST_LARGE, SimpleNamespace())  # type: ignore[arg-type]
+    assert preload.missing_bytes() == 0
 
 
 class Idle:
@@ -195,7 +196,7 @@ def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
     imported: list[str] = []
     from attention.models import library as module
 
-    monkeypatch.setattr(imports, "import_module", imported.append)
+    monkeypatch.setattr(preload, "import_module", imported.append)
     monkeypatch.setattr(module, "LIBRARY", Library(replace(Settings(Path("/no/models"), paths=False), **settings)))  # type: ignore[arg-type]
     monkeypatch.setattr(process.gc, "freeze", lambda: None)
     monkeypatch.setattr(process, "_first_picture_drawn", ready := process.threading.Event())
@@ -206,39 +207,39 @@ def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
 
 
 def test_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "idle_seconds", idle := Idle(busy=5))
-    assert importing(monkeypatch, hub=True) == list(imports._PARTS)
+    monkeypatch.setattr(scheduler, "idle_seconds", idle := Idle(busy=5))
+    assert importing(monkeypatch, hub=True) == list(preload._PARTS)
     assert idle.busy < 0
 
 
 def test_process_without_models_or_memory_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert importing(monkeypatch) == []
-    monkeypatch.setattr(imports, "missing_bytes", lambda: 80 * MB)
+    monkeypatch.setattr(preload, "missing_bytes", lambda: 80 * MB)
     monkeypatch.setattr(memory, "resident", lambda: GB)
-    monkeypatch.setattr(room, "LIMIT", GB)
+    monkeypatch.setattr(make_room, "LIMIT", GB)
     assert importing(monkeypatch, hub=True) == []
 
 
 def test_process_that_ends_stops_importing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_ending", ending := process.threading.Event())
     ending.set()
-    monkeypatch.setattr(turns, "idle_seconds", lambda: 0.0)
+    monkeypatch.setattr(scheduler, "idle_seconds", lambda: 0.0)
     assert importing(monkeypatch, hub=True) == []
 
 
 def test_process_is_not_idle_while_a_script_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "monotonic", lambda: 1000.0)
-    with turns.turn():
-        assert turns.idle_seconds() == 0
-    monkeypatch.setattr(turns, "monotonic", lambda: 1007.0)
-    assert turns.idle_seconds() == 7
+    monkeypatch.setattr(scheduler, "monotonic", lambda: 1000.0)
+    with scheduler.turn():
+        assert scheduler.idle_seconds() == 0
+    monkeypatch.setattr(scheduler, "monotonic", lambda: 1007.0)
+    assert scheduler.idle_seconds() == 7
 
 
 def test_freed_memory_of_a_large_run_is_returned_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[bool] = []
-    monkeypatch.setattr(memory, "trim", lambda: trims.append(turns._large.locked()))
-    with turns.turn():
-        with turns.exclusive(), turns.exclusive():
+    monkeypatch.setattr(memory, "trim", lambda: trims.append(scheduler._large.locked()))
+    with scheduler.turn():
+        with scheduler.exclusive(), scheduler.exclusive():
             pass
         assert not trims
     assert trims == [True], "memory is returned once, before the next large run begins"

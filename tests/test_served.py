@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from streamlit import config
 
-from pages.ui.server import served
+from pages.ui.server import assets
 from pages.ui.server.first_paint import index_page
 
 SERVER = "http://testserver"
@@ -31,65 +31,65 @@ def base_path() -> Iterator[None]:
 @pytest.fixture
 def edited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Scripts with changed content and an empty cache of their version."""
-    scripts = {**served.scripts(), "figure": b"// edited"}
-    monkeypatch.setattr(served, "scripts", lambda: scripts)
-    served.version.cache_clear()
+    scripts = {**assets.scripts(), "figure": b"// edited"}
+    monkeypatch.setattr(assets, "scripts", lambda: scripts)
+    assets.version.cache_clear()
     yield
-    served.version.cache_clear()
+    assets.version.cache_clear()
 
 
 def client() -> TestClient:
-    return TestClient(Starlette(routes=served.routes()), headers={"Accept-Encoding": "identity"})
+    return TestClient(Starlette(routes=assets.routes()), headers={"Accept-Encoding": "identity"})
 
 
 @pytest.mark.parametrize("page", ["/", "/heads", "/teaching/lab/", "/~/+/", "/~/+/heads"])
 def test_page_finds_scripts_below_its_own_folder(page: str) -> None:
-    address = urljoin(f"{SERVER}{page}?text=a/b", served.script("figure"))
-    assert address == f"{SERVER}{page.rpartition('/')[0]}/app/static/{served.version()}/figure.js"
+    address = urljoin(f"{SERVER}{page}?text=a/b", assets.script("figure"))
+    assert address == f"{SERVER}{page.rpartition('/')[0]}/app/static/{assets.version()}/figure.js"
 
 
 def test_every_script_is_served_and_cacheable_for_ever() -> None:
     server = client()
-    for name, content in served.scripts().items():
-        answer = server.get(served.script(name).removeprefix("."))
+    for name, content in assets.scripts().items():
+        answer = server.get(assets.script(name).removeprefix("."))
         assert answer.content == content
-        assert answer.headers["cache-control"] == served.CACHE_FOREVER["Cache-Control"]
+        assert answer.headers["cache-control"] == assets.CACHE_FOREVER["Cache-Control"]
         assert answer.headers["content-type"].startswith("text/javascript")
         imported = [] if name == "plotly" else re.findall(r'(?:from|import\(?|URL\() ?"\./(\w+)\.js"', content.decode())
-        assert set(imported) <= set(served.scripts()), name
-    assert set(re.findall(r"\./(\w+)\.js", served.scripts()["message"].decode())) >= {"plotly"}
+        assert set(imported) <= set(assets.scripts()), name
+    assert set(re.findall(r"\./(\w+)\.js", assets.scripts()["message"].decode())) >= {"plotly"}
 
 
 def test_scripts_are_served_below_the_base_path_only(base_path: None) -> None:
-    server, path = client(), served.script("figure").removeprefix(".")
-    assert server.get(f"/teaching/lab{path}").content == served.scripts()["figure"]
+    server, path = client(), assets.script("figure").removeprefix(".")
+    assert server.get(f"/teaching/lab{path}").content == assets.scripts()["figure"]
     assert server.get(path).status_code == 404
 
 
 def test_compressed_scripts_go_to_browsers_that_accept_them() -> None:
-    path = served.script("plotly").removeprefix(".")
+    path = assets.script("plotly").removeprefix(".")
     with client().stream("GET", path, headers={"Accept-Encoding": "br, gzip"}) as answer:
         assert (answer.headers["content-encoding"], answer.headers["vary"]) == ("gzip", "Accept-Encoding")
         sent = b"".join(answer.iter_raw())
-    assert gzip.decompress(sent) == served.scripts()["plotly"]
-    assert len(sent) < len(served.scripts()["plotly"]) / 2.5
+    assert gzip.decompress(sent) == assets.scripts()["plotly"]
+    assert len(sent) < len(assets.scripts()["plotly"]) / 2.5
 
 
 @pytest.mark.parametrize("path", ["other/figure.js", "{}/none.js", "{}/figure", "{}/", "{}/../figure.js", "figure.js"])
 def test_wrong_folder_or_name_is_not_found(path: str) -> None:
-    answer = client().get(f"/app/static/{path.format(served.version())}")
+    answer = client().get(f"/app/static/{path.format(assets.version())}")
     assert (answer.status_code, "cache-control" in answer.headers) == (404, False)
 
 
 def test_changed_contents_get_another_address(edited: None) -> None:
-    address = served.script("figure")
-    served.version.cache_clear()
+    address = assets.script("figure")
+    assets.version.cache_clear()
     assert client().get(address.removeprefix(".")).content == b"// edited"
 
 
 def test_unknown_script_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="got 'none'"):
-        served.script("none")
+        assets.script("none")
 
 
 def test_no_address_of_ours_begins_at_the_server_root() -> None:

@@ -9,8 +9,8 @@ from conftest import state_of_address
 from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, FileError, TypedText
-from pages.ui.knobs.table import DEFAULTS
 from pages.ui.share import state_file
+from pages.ui.state.knob_table import DEFAULTS
 
 LONG = ",".join(["0.123456789"] * 60)
 

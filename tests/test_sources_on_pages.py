@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 
 from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, Override, TypedText
-from attention.formula import masks
+from attention.core import mask_tensor
 
 LINES = "the cat sat on the mat\na dog\nbirds sing at dawn"
 
@@ -299,9 +299,9 @@ def test_dropout_shows_the_weights_before_and_after() -> None:
 
 
 def test_custom_mask_travels_in_links_and_works_in_the_lab() -> None:
-    visible = masks.causal(9, 9)
+    visible = mask_tensor.causal(9, 9)
     visible[4] = False
-    app = opened("app.py", mask="custom", cells=masks.encode(visible))
+    app = opened("app.py", mask="custom", cells=mask_tensor.encode(visible))
     weights = step(app, "weights")
     assert not weights[4].any()
     assert not np.triu(weights, 1).any()
@@ -356,7 +356,7 @@ def test_unreadable_matrix_is_named_at_the_top_too() -> None:
 
 
 def test_custom_mask_of_another_size_is_noted() -> None:
-    app = opened("app.py", text="a b c d", mask="custom", cells=masks.encode(masks.causal(2, 2)))
+    app = opened("app.py", text="a b c d", mask="custom", cells=mask_tensor.encode(mask_tensor.causal(2, 2)))
     assert "made for 2 × 2" in said(app)
 
 

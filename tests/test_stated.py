@@ -38,24 +38,24 @@ from attention import (
     explain,
     find_step,
 )
-from attention.export import arrays
+from attention.analysis.aggregates import AGGREGATES
+from attention.analysis.compare import summary
+from attention.analysis.compare.comparison import compare
+from attention.analysis.explain.arithmetic import Term
+from attention.analysis.explain.working import ExplanationBuilder
+from attention.analysis.norms import NORMS
+from attention.analysis.subwords import MergedLayer, merge_tokens
+from attention.core import edit_kinds, mask_tensor
+from attention.core.formula import Formula
+from attention.core.normalizers import SHARES
+from attention.core.positions import sinusoidal
+from attention.core.scores import SCORES
 from attention.export.program import python
-from attention.formula import masks, patching
-from attention.formula.formula import Formula
-from attention.formula.intervention import parse_codes as interventions
-from attention.formula.merging import MergedLayer, merge_tokens
-from attention.formula.positions import sinusoidal
-from attention.formula.scores import SCORES
-from attention.formula.shares import SHARES
+from attention.io.arrays import array_writer
 from attention.models.library import LIBRARY, Settings
-from attention.numbers import changes
-from attention.numbers.aggregates import AGGREGATES
-from attention.numbers.arithmetic import Term
-from attention.numbers.compare import compare
-from attention.numbers.norms import NORMS
-from attention.numbers.working import ExplanationBuilder
-from attention.pictures.line import cell_line
-from attention.pictures.live import HEAD_STEPS, live_inputs
+from attention.patching.intervention import parse_codes as interventions
+from attention.pictures.explanation_line import cell_line
+from attention.pictures.live_inputs import HEAD_STEPS, live_inputs
 from attention.printed import Arithmetic, number
 
 CAT = "the cat sat on the mat"
@@ -83,7 +83,10 @@ KNOBS: dict[str, dict[str, Any]] = {
     "temperature 0": {"temperature": 0.0, "mask": "causal"},
     "temperature 0, a bias": {"temperature": 0.0, "positions": "alibi"},
     "temperature 0, sigmoid": {"temperature": 0.0, "normalizer": "sigmoid"},
-    "blind rows": {"mask": "custom", "cells": masks.encode(torch.tensor([[0, 0, 0], [1, 0, 1], [1, 1, 1]]).bool())},
+    "blind rows": {
+        "mask": "custom",
+        "cells": mask_tensor.encode(torch.tensor([[0, 0, 0], [1, 0, 1], [1, 1, 1]]).bool()),
+    },
 }
 SMALL = ((1.0, 2.0, -0.5), (0.5, -1.0, 3.0), (0.25, 1.5, 2.0))
 SOURCES: dict[str, Source] = {
@@ -203,7 +206,7 @@ def dropped_of(layer: Layer, cell: Cell) -> float:
 
 def kept_of(layer: Layer, cell: Cell) -> float:
     patched = None if layer.patched_head_output is None else layer["patched_head_output"][cell.head].double()
-    z = patching.patched_output(
+    z = edit_kinds.patched_output(
         formula_of(layer, cell).head_edits, layer.matrix("head_output", cell.head).double(), patched
     )
     return float(z[cell.row, cell.column])
@@ -436,7 +439,7 @@ def test_altered_step_of_a_model_is_never_explained_falsely(tiny: TinyModels, na
 
 def saved(trace: Trace, place: Path, **others: np.ndarray) -> Trace:
     """The trace read from a real file, with other numbers under some names."""
-    contents = dict(np.load(io.BytesIO(arrays.npz(trace)))) | others
+    contents = dict(np.load(io.BytesIO(array_writer.npz(trace)))) | others
     np.savez(place, **contents)
     return File.open(place).trace()
 
@@ -446,7 +449,7 @@ def saved(trace: Trace, place: Path, **others: np.ndarray) -> Trace:
 def test_altered_array_of_a_file_is_never_explained_falsely(name: str, size: float, tmp_path: Path) -> None:
     """A factor near 1 counts as rounding, so the formula stays, and only the guard of explanations is left."""
     trace = Notebook(NOTEBOOKS[3]).trace() if name == "n4" else traced(name)
-    contents = dict(np.load(io.BytesIO(arrays.npz(trace))))
+    contents = dict(np.load(io.BytesIO(array_writer.npz(trace))))
     for key, array in contents.items():
         if re.match(r"L\d", key) and array.ndim > 1 and array.dtype != bool:
             with np.errstate(invalid="ignore"):
@@ -589,7 +592,7 @@ def test_difference_equals_the_arithmetic_of_its_line(name: str) -> None:
         ):
             comparison = compare(a, b, one)
             for q, k in some_cells(a.layers[0], one, 0):
-                explanation = changes.explain_difference(comparison, Cell(0, one, 0, q, k))
+                explanation = summary.explain_difference(comparison, Cell(0, one, 0, q, k))
                 number_a, number_b = (float(trace.layers[0].matrix(one)[q, k]) for trace in (a, b))
                 if explanation is not None:
                     assert [term.value for term in explanation.terms] == [number_b, -number_a]
@@ -605,7 +608,7 @@ def test_difference_of_few_digits_is_rounded_like_its_dtype() -> None:
         for by in (1, 1.07)
     )
     comparison = compare(Trace(("a", "b"), (a,)), Trace(("a", "b"), (b,)), "scores")
-    explanation = changes.explain_difference(comparison, Cell(0, "scores", 0, 1, 1))
+    explanation = summary.explain_difference(comparison, Cell(0, "scores", 0, 1, 1))
     assert explanation is not None
     assert explanation.result == pytest.approx(explanation.value, rel=0.02)
 
@@ -676,7 +679,7 @@ def test_explanations_are_created_in_one_place_and_never_modified() -> None:
                         path,
                         ast.unparse(call),
                     )
-    assert calls == [("changes.py", "explain_difference"), ("working.py", "_build")]
+    assert calls == [("summary.py", "explain_difference"), ("working.py", "_build")]
 
 
 # -- the copied Python ------------------------------------------------------------------------------------
@@ -692,7 +695,7 @@ def test_copied_python_of_an_altered_file_gives_its_numbers(
     trace = traced(name)
     for step in ("input", "query", "scores", "masked_scores", "weights", "head_output", "output", "w_o"):
         key = f"L0.{step}"
-        array = dict(np.load(io.BytesIO(arrays.npz(trace))))[key]
+        array = dict(np.load(io.BytesIO(array_writer.npz(trace))))[key]
         opened = saved(trace, tmp_path / "altered.npz", **{key: array * array.dtype.type(size)})
         program, variables = python(File.open(tmp_path / "altered.npz"), opened), dict[str, Any]()
         exec(compile(program, "<program>", "exec"), variables)

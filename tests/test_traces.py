@@ -12,10 +12,10 @@ import pytest
 from test_turns import in_threads
 
 from attention import AttentionConfig, ConfigError, Matrices, Source, TextError, Trace, TypedText, find_step
-from attention.formula import kept, making
-from attention.formula.kept import CACHE
-from attention.formula.steps import field_values
-from pages.ui.server import limits, traces, turns
+from attention.core import cache, compute
+from attention.core.cache import CACHE
+from attention.core.steps import field_values
+from pages.ui.server import limits, scheduler, traces
 from pages.ui.server.traces import trace_of
 
 MANY = 30
@@ -23,7 +23,7 @@ MANY = 30
 
 @pytest.fixture(autouse=True)
 def empty_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(turns, "LONGEST", 600.0)  # no run loses its turn on a slow machine
+    monkeypatch.setattr(scheduler, "LONGEST", 600.0)  # no run loses its turn on a slow machine
     monkeypatch.setattr(
         gc, "collect", lambda: 0
     )  # a collection takes a third of a second with the imports of the tests
@@ -79,7 +79,7 @@ def at_once(work: Callable[[int], Any]) -> ConcurrencyCounter:
 
     def run(number: int) -> None:
         begin.wait(60)
-        with turns.turn():
+        with scheduler.turn():
             work(number)
 
     in_threads(*[lambda number=number: run(number) for number in range(MANY)])
@@ -119,24 +119,24 @@ def test_run_that_returns_a_large_trace_blocks_nobody() -> None:
     waits, done = threading.Event(), threading.Event()
 
     def long_work() -> None:
-        with turns.turn():
+        with scheduler.turn():
             trace_of(CountedText(large=True))
-            assert turns.run_cache()
-            turns.release_exclusive()
-            assert not turns.run_cache()
-            with turns.without_turn():
+            assert scheduler.run_cache()
+            scheduler.release_exclusive()
+            assert not scheduler.run_cache()
+            with scheduler.without_turn():
                 waits.set()
                 assert done.wait(60)
             trace_of(CountedText(large=True))  # the run may compute another one
 
     def another() -> None:
         assert waits.wait(60)
-        with turns.turn():
+        with scheduler.turn():
             trace_of(CountedText(config=AttentionConfig(seed=7), large=True))
         done.set()
 
     in_threads(long_work, another)
-    turns.release_exclusive()  # does nothing outside a run
+    scheduler.release_exclusive()  # does nothing outside a run
 
 
 def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
@@ -151,21 +151,21 @@ def test_large_traces_wait_for_each_other_small_ones_pass() -> None:
         with lock:
             large[0] += 1
             peak[0] = max(peak[0], large[0])
-        with turns.without_turn():
+        with scheduler.without_turn():
             threading.Event().wait(0.002)
         with lock:
             large[0] -= 1
 
     assert at_once(work).made == MANY // 2 * 3
     assert peak == [1]
-    assert not CACHE.cache or turns._large.acquire(blocking=False)
-    turns._large.release()
+    assert not CACHE.cache or scheduler._large.acquire(blocking=False)
+    scheduler._large.release()
 
 
 def test_trace_beyond_the_cache_is_computed_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "_cached", lambda key, make, kind: make())
     at_once(lambda _: None)
-    with turns.turn():
+    with scheduler.turn():
         first, second = (trace_of(CountedText(large=True)) for _ in range(2))
     assert first is second
     count = counter.made
@@ -202,7 +202,7 @@ def test_refused_trace_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cache_keeps_scores_and_the_last_of_many_temperatures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "LARGE_BYTES", 0)
+    monkeypatch.setattr(cache, "LARGE_BYTES", 0)
     rows = tuple((float(i), 1.0) for i in range(40))
     for temperature in range(1, 101):
         config = AttentionConfig(temperature=temperature)
@@ -225,14 +225,14 @@ def test_orphaned_traces_are_forgotten() -> None:
 
 def test_matrix_is_computed_once_for_all_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, computed = TypedText("a b c").trace().layers[0], []
-    original = making.compute_step
+    original = compute.compute_step
 
     def counted(*args: Any) -> Any:
         computed.append(args[1])
         threading.Event().wait(0.005)
         return original(*args)
 
-    monkeypatch.setattr(making, "compute_step", counted)
+    monkeypatch.setattr(compute, "compute_step", counted)
     at_once(lambda _: layer.output)
     assert sorted(computed) == sorted(set(computed))
 

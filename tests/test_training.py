@@ -10,14 +10,14 @@ import torch
 from test_explain import check_printed_lines
 
 from attention import Cell, ConfigError, Override, TextError, Trained, explain
+from attention.core.cache import CACHE
+from attention.core.seeds import generator
 from attention.export import program
-from attention.formula.intervention import Intervention, parse_codes
-from attention.formula.kept import CACHE
-from attention.formula.seeds import generator
+from attention.patching.intervention import Intervention, parse_codes
 from attention.sources.link import Limits, source_of
 from attention.training import TASKS, Plan, train
 from attention.training.design import Design
-from attention.training.films import _RUNNING, get_film
+from attention.training.jobs import _RUNNING, get_film
 from attention.training.learning import PROBES, measure, measure_gold_weight
 from attention.training.network import forward
 
@@ -137,7 +137,7 @@ def test_film_is_trained_once_for_all_viewers_and_cached():
 
 
 def test_film_without_viewers_stops(monkeypatch):
-    monkeypatch.setattr("attention.training.films.PATIENCE", -1)
+    monkeypatch.setattr("attention.training.jobs.PATIENCE", -1)
     film = get_film(Plan("reverse", 12, 20))
     while film in _RUNNING.values():
         pass
@@ -145,7 +145,7 @@ def test_film_without_viewers_stops(monkeypatch):
     assert CACHE.get(film.wanted) is None
     monkeypatch.undo()
     assert get_film(Plan("reverse", 12, 20)).wait()[-1].step == 20  # who comes later has it trained again
-    monkeypatch.setattr("attention.training.films.MOST_AT_ONCE", 0)
+    monkeypatch.setattr("attention.training.jobs.MOST_AT_ONCE", 0)
     with pytest.raises(ConfigError, match="which is the limit"):
         get_film(Plan("reverse", 13, 20))
 

@@ -5,10 +5,10 @@ from conftest import set_knobs, state_of_address
 from test_pages import drawn, opened, said
 
 from attention import Intervention, Trained
-from attention.lessons import training
+from attention.lessons import training_views
 from attention.training import Plan, train
-from attention.training.films import get_film
-from pages.ui.film import Player
+from attention.training.jobs import get_film
+from pages.ui.page.training_film import Player
 
 SHORT = {"train_task": "copy", "train_copy_offset": "3"}
 
@@ -147,11 +147,11 @@ def test_trained_model_is_patched_from_its_comparison_state():
 def test_curves_and_seeds_report_what_was_reached():
     plan = Plan("reverse", steps=20)
     snapshots = list(train("reverse", steps=20))
-    curves = training.curves({"Reverse": snapshots}, 20, 10)
+    curves = training_views.curves({"Reverse": snapshots}, 20, 10)
     assert curves["data"][0]["x"] == list(range(11))
     assert "up to step 10 of 20" in curves["layout"]["meta"]["alt"]
-    figure = training.seeds([plan, plan], [snapshots[0], snapshots[-1]], plan.example(""))
+    figure = training_views.seeds([plan, plan], [snapshots[0], snapshots[-1]], plan.example(""))
     assert [note["text"][:6] for note in figure["layout"]["annotations"]] == ["seed 0"] * 2
-    said_of = training.answers(plan, snapshots[-1], plan.example(""))
+    said_of = training_views.answers(plan, snapshots[-1], plan.example(""))
     assert [token.token for token in said_of] == list("transformers")
     assert {token.right for token in said_of} <= {True, False}

@@ -11,9 +11,10 @@ import pytest
 from test_turns import in_threads
 
 from attention import ConfigError
-from attention.training import Plan, films, threads
-from attention.training.films import _RUNNING, Film, get_film
-from attention.training.watching import Watcher, watching
+from attention.training import Plan, threads
+from attention.training import jobs as films
+from attention.training.jobs import _RUNNING, Film, get_film
+from attention.training.watchers import Watcher, watching
 from pages.ui.server import visitor
 
 

@@ -12,13 +12,14 @@ from streamlit.testing.v1 import AppTest
 from test_pages import opened
 
 from attention import FileError
-from pages.ui.server import process, turns
+from pages.ui import process
+from pages.ui.server import scheduler
 
 
 @pytest.fixture(autouse=True)
 def nobody_loses_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may run no Python for 0.3 s; only tests of losing the turn set a short limit."""
-    monkeypatch.setattr(turns, "LONGEST", 600.0)
+    monkeypatch.setattr(scheduler, "LONGEST", 600.0)
 
 
 def in_threads(*works: Callable[[], None]) -> None:
@@ -31,7 +32,7 @@ def in_threads(*works: Callable[[], None]) -> None:
 
 
 def pass_by() -> None:
-    with turns.turn():
+    with scheduler.turn():
         pass
 
 
@@ -40,7 +41,7 @@ def test_script_runs_do_not_interleave() -> None:
 
     def run() -> None:
         for _ in range(20):
-            with turns.turn():
+            with scheduler.turn():
                 inside[0] += 1
                 maximum[0] = max(maximum[0], inside[0])
                 threading.Event().wait(0.001)
@@ -54,16 +55,16 @@ def test_script_that_steps_aside_yields_and_regains_its_turn() -> None:
     messages, stepped, done = [], threading.Event(), threading.Event()
 
     def long_work() -> None:
-        with turns.turn():
+        with scheduler.turn():
             messages.append("begins")
-            with turns.without_turn():
+            with scheduler.without_turn():
                 stepped.set()
                 assert done.wait(60)
             messages.append("goes on")
 
     def short_work() -> None:
         assert stepped.wait(60)
-        with turns.turn():
+        with scheduler.turn():
             messages.append("another")
         done.set()
 
@@ -72,25 +73,25 @@ def test_script_that_steps_aside_yields_and_regains_its_turn() -> None:
 
 
 def test_turn_ends_with_its_error_even_from_aside() -> None:
-    with pytest.raises(KeyError, match="text2"), turns.turn(), turns.without_turn():
+    with pytest.raises(KeyError, match="text2"), scheduler.turn(), scheduler.without_turn():
         raise KeyError("text2")
     in_threads(pass_by)
 
 
 def test_overlong_script_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "LONGEST", 0.05)
+    monkeypatch.setattr(scheduler, "LONGEST", 0.05)
     entered, done, messages = threading.Event(), threading.Event(), []
 
     def endless() -> None:
-        with turns.turn():
+        with scheduler.turn():
             entered.set()
             assert done.wait(60)
-            with turns.without_turn():
+            with scheduler.without_turn():
                 messages.append("its turn is another's, and stays so")
 
     def short_work() -> None:
         assert entered.wait(60)
-        with turns.turn():
+        with scheduler.turn():
             done.set()
             threading.Event().wait(0.01)
             messages.append("short work")
@@ -98,11 +99,11 @@ def test_overlong_script_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     in_threads(endless, short_work, short_work)
     assert messages.count("short work") == 2
     in_threads(pass_by)
-    assert not turns._active
+    assert not scheduler._active
 
 
 def test_stepping_aside_outside_a_turn_does_nothing() -> None:
-    with turns.without_turn(), turns.turn():
+    with scheduler.without_turn(), scheduler.turn():
         pass
 
 
@@ -122,10 +123,10 @@ def in_a_script() -> None:
 
     import streamlit as st
 
-    from pages.ui.server import process, turns  # noqa: F401  # what the first run of a server imports
+    from pages.ui.server import scheduler  # what the first run of a server imports
 
     def another() -> None:
-        with turns.turn():
+        with scheduler.turn():
             arrived.set()
 
     arrived = threading.Event()
@@ -142,8 +143,8 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
 @pytest.mark.parametrize(
     ("query", "key", "file", "reads"),
     [
-        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.knobs.texts.look"),
-        ({"source": "file"}, "file_upload", "x.json", "pages.ui.knobs.files.File.of"),
+        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrix_drafts.look"),
+        ({"source": "file"}, "file_upload", "x.json", "pages.ui.state.uploaded_file.File.of"),
         ({}, "open_state_0", "x.json", "pages.ui.share.state_file.read"),
     ],
 )
@@ -153,7 +154,7 @@ def test_uploads_are_read_during_other_turns(
     reading: list[bool] = []
 
     def read(*_: object) -> None:
-        reading.append(bool(turns._active))
+        reading.append(bool(scheduler._active))
         raise FileError("nothing")
 
     page = opened("app.py", **query)

@@ -20,9 +20,9 @@ from test_harm import finished
 
 from benchmarks.session import Session
 from benchmarks.wire import http, multipart
-from pages.ui.server import places, uploads
+from pages.ui.server import upload_slots, uploads
 from pages.ui.server.limits import UPLOADS_AT_ONCE
-from pages.ui.server.places import UploadUrls
+from pages.ui.server.upload_slots import UploadUrls
 from pages.ui.server.uploads import BoundedUploads
 
 MATRIX = b"1,0,0\n0,1,0\n"
@@ -103,7 +103,7 @@ class Upload:
 def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upload]], Awaitable[None]]) -> None:
     """Runs `use(upload)` with the routes of Streamlit's uploads behind ours, and looks that nothing is left of them."""
     manager = MemoryUploadedFileManager("/_stcore/upload_file")
-    monkeypatch.setattr(places, "_urls", defaultdict(list))
+    monkeypatch.setattr(upload_slots, "_urls", defaultdict(list))
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
@@ -111,7 +111,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     def upload(session: str, size: int = LARGE, content: bytes = b"") -> Upload:
         [place] = manager.get_upload_urls(session, ["x.csv"])
-        places.register(session, place.file_id)
+        upload_slots.register(session, place.file_id)
         return Upload(app, place.upload_url, content or b"1" * size)
 
     async def limited() -> None:
@@ -120,7 +120,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     finished(limited())
     assert not uploads._arriving
-    assert not any(places._urls.values())
+    assert not any(upload_slots._urls.values())
 
 
 @pytest.mark.parametrize("content", [bytes(LARGE), b"\r\n--edg" * 2**18, b"\r\n" * 2**20])
@@ -152,15 +152,15 @@ def test_large_form_with_extra_fields_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_page_gets_a_few_upload_places_at_a_time() -> None:
     asks = BackMsg()
     asks.file_urls_request.file_names.extend(["x.csv"] * 1000)
-    few = BackMsg.FromString(places._with_few_names(asks.SerializeToString())).file_urls_request.file_names
-    assert len(few) == places.MOST
+    few = BackMsg.FromString(upload_slots._with_few_names(asks.SerializeToString())).file_urls_request.file_names
+    assert len(few) == upload_slots.MOST
     asks.rerun_script.query_string = "x"  # of several kinds the last counts
     for untouched in (asks.SerializeToString(), b"no message of Streamlit's"):
-        assert places._with_few_names(untouched) is untouched
+        assert upload_slots._with_few_names(untouched) is untouched
 
 
 def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_urls", defaultdict(list, gone=["a"], there=["b"]))
+    monkeypatch.setattr(upload_slots, "_urls", defaultdict(list, gone=["a"], there=["b"]))
     runtime = SimpleNamespace(is_active_session=lambda session: session == "there")
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
 
@@ -168,7 +168,7 @@ def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -
         pass
 
     finished(UploadUrls(ends)({"type": "websocket"}, ends, ends))  # type: ignore[arg-type]  # neither is called
-    assert places._urls == {"there": ["b"]}
+    assert upload_slots._urls == {"there": ["b"]}
 
 
 def test_few_uploads_run_at_once_and_small_ones_immediately(monkeypatch: pytest.MonkeyPatch) -> None:

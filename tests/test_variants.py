@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention import AttentionConfig, Cell, ConfigError, Layer, ShapeError, Trace, TypedText, explain
-from attention.formula.attend import attend
-from attention.formula.biases import BUCKETS, bucket, slopes
-from attention.formula.formula import Formula
-from attention.formula.functions import cap_scores
-from attention.formula.mask import Mask
-from attention.formula.positions import POSITIONS, rotate
-from attention.formula.scores import SCORES
-from attention.formula.shares import SHARES
+from attention.core.attend import attend
+from attention.core.biases import BUCKETS, bucket, slopes
+from attention.core.formula import Formula
+from attention.core.functions import cap_scores
+from attention.core.mask import Mask
+from attention.core.normalizers import SHARES
+from attention.core.positions import POSITIONS, rotate
+from attention.core.scores import SCORES
 
 CAT = "the cat sat on the mat"
 VARIANTS = variants()

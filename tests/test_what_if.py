@@ -9,10 +9,10 @@ from test_code import check
 from test_pages import drawn, opened
 
 from attention import NOTEBOOKS, ConfigError, Layer, Notebook, Override, Trace, find_step
-from attention.formula import masks, turned_knobs
-from attention.formula.formula import Formula
-from attention.formula.mask import Mask
-from attention.lessons.masks import toggle_cell
+from attention.core import mask_tensor, override_words
+from attention.core.formula import Formula
+from attention.core.mask import Mask
+from attention.lessons.mask_examples import toggle_cell
 from attention.sources import Configurable
 from pages.ui.share import state_file
 
@@ -40,7 +40,7 @@ def test_overridden_notebook_equals_its_changed_base_and_can_be_reset(name: str)
         assert torch.equal(overridden[step.name], tensor) == (not later or name == "heatmaps-unscaled"), step.name
     if "weights" in dict.fromkeys(step.name for step in overridden.steps):
         scores = overridden["scores"] / (0.5 if overridden.has("scaled_scores") else 1)
-        hidden = ~masks.window(*scores.shape[1:], 1)
+        hidden = ~mask_tensor.window(*scores.shape[1:], 1)
         assert torch.allclose(
             overridden["weights"], torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1), atol=1e-6
         )
@@ -87,7 +87,7 @@ def test_only_a_new_mask_discards_the_recorded_mask() -> None:
     assert bool(unmasked["mask"].all())
     assert not base["head_output"].any()
     assert bool(warm["head_output"].any()), "what was recorded of the own formula is no more"
-    assert turned_knobs.source_mask(unmasked) == "recorded"
+    assert override_words.source_mask(unmasked) == "recorded"
 
 
 def test_tensors_recorded_after_the_scores_stay_recorded() -> None:
@@ -108,7 +108,7 @@ def test_unscaled_scores_are_divided_by_temperature_only() -> None:
     warm = base.with_config(Override(temperature=0.5))
     assert torch.equal(warm["scaled_scores"], base["scores"] * 2)
     assert warm.formula_of(find_step("scaled_scores")) == "S / temperature"
-    assert turned_knobs.override_line(warm, "the model's", "this head only") == (
+    assert override_words.override_line(warm, "the model's", "this head only") == (
         "What if, this head only: temperature 0.5 instead of the model's own."
     )
     assert warm.with_config(Override()).formula == base.formula, "and leads back"
@@ -128,7 +128,7 @@ def test_unscaled_scores_are_divided_by_temperature_only() -> None:
     ],
 )
 def test_override_is_described_in_one_line(overrides: dict[str, object], words: str) -> None:
-    assert turned_knobs.override_line(layer().with_config(Override(**overrides)), "the notebook's") == words
+    assert override_words.override_line(layer().with_config(Override(**overrides)), "the notebook's") == words
 
 
 def test_override_reports_invalid_values() -> None:
@@ -170,9 +170,9 @@ def test_masks_page_starts_at_the_source_mask_and_clicks_customize() -> None:
     assert message["controls"]["mask"]["buttons"] == ["own", "none", "causal", "window", "prefix"]
     assert message["controls"]["mask"]["value"] == "own"
     assert "mask" not in state_of_address(app)
-    cells = toggle_cell(masks.causal(8, 8), 0, 7)
+    cells = toggle_cell(mask_tensor.causal(8, 8), 0, 7)
     set_knobs(app, mask="custom", cells=cells)
-    visible = masks.causal(8, 8)
+    visible = mask_tensor.causal(8, 8)
     visible[0, 7] = True
     assert (drawn(app)[0]["data"][0]["z"] == visible.numpy()).all()
     assert state_of_address(app)["mask"] == "custom"

@@ -11,7 +11,7 @@ from streamlit.runtime.forward_msg_queue import ForwardMsgQueue
 from test_harm import finished
 
 from benchmarks.session import Session
-from pages.ui.server import process
+from pages.ui import process
 
 assert process  # importing it applies the patch
 SCRIPT = """

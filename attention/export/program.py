@@ -18,20 +18,20 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from attention.core.inline import defined
+from attention.core.names import HEAD_OUTPUT, INPUT, MEMORY, OUTPUT, PATCHED_OUTPUT, SCORES, WEIGHTS
+from attention.core.override import Override
+from attention.core.scores import dot
+from attention.core.steps import find_step
 from attention.errors import MissingError
-from attention.export.formula import formula_lines, projection_lines
-from attention.formula.inline import defined
-from attention.formula.names import HEAD_OUTPUT, INPUT, MEMORY, OUTPUT, PATCHED_OUTPUT, SCORES, WEIGHTS
-from attention.formula.scores import dot
-from attention.formula.steps import find_step
-from attention.formula.what_if import Override
-from attention.sources import literals
+from attention.program import literals
+from attention.program.formula_lines import formula_lines, projection_lines
 from attention.tokens import labels
 
 if TYPE_CHECKING:
-    from attention.formula.cell import Cell
-    from attention.formula.layer import Layer
-    from attention.formula.trace import Trace
+    from attention.core.cell import Cell
+    from attention.core.layer import Layer
+    from attention.core.trace import Trace
     from attention.sources import Snippet, Source
 
 _IMPORTS = {

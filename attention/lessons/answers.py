@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from attention.core.name_aliases import current_name
+from attention.core.steps import STEPS
 from attention.errors import AttentionError, FileError, MissingError
-from attention.formula.name_aliases import current_name
-from attention.formula.steps import STEPS
-from attention.lessons.kinds import Answer
+from attention.lessons.question_kinds import Answer
 from attention.tokens import label
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.formula.trace import Trace
+    from attention.core.trace import Trace
 
 _SAME = 1e-5  # the relative tolerance within which two numbers count as equal
 _STEPS = {step.name for step in STEPS}

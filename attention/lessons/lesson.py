@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
+from attention.core.name_aliases import current_name
+from attention.core.steps import find_step
 from attention.errors import FileError
-from attention.formula.name_aliases import current_name
-from attention.formula.steps import find_step
 from attention.sources.link_aliases import with_current_keys
 
 MAX_WORDS = 60

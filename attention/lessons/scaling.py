@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from attention.formula.config import INITS
-from attention.formula.formula import Formula
-from attention.formula.names import SCORES, WEIGHTS
-from attention.lessons.softmax import entropy
+from attention.core.config import INITS
+from attention.core.formula import Formula
+from attention.core.names import SCORES, WEIGHTS
+from attention.lessons.softmax_examples import entropy
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
     from numpy.typing import NDArray

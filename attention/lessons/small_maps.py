@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.formula.names import WEIGHTS
-from attention.formula.steps import find_step
+from attention.core.names import WEIGHTS
+from attention.core.steps import find_step
 from attention.lessons.scaling import DIVISORS
 from attention.pictures import scales
-from attention.pictures.charts import empty_chart
 from attention.pictures.drawing import make_hidden_trace
 from attention.pictures.layout import PLAIN_AXIS, Spec, panel_label, panel_ticks
+from attention.pictures.metric_charts import empty_chart
 from attention.pictures.mosaic import filled_canvas, tile_panels
 from attention.tokens import label
 

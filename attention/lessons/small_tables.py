@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from attention.core.names import WEIGHTS
+from attention.core.steps import Step, find_step
 from attention.errors import MissingError, PictureError
-from attention.formula.names import WEIGHTS
-from attention.formula.steps import Step, find_step
 from attention.lessons.lesson import PREDICTION, Part
 from attention.pictures.drawing import HIDDEN_COLOR
 from attention.pictures.layout import short_axis_name
@@ -17,8 +17,8 @@ from attention.printed import format_number
 from attention.tokens import label
 
 if TYPE_CHECKING:
-    from attention.formula.layer import Layer
-    from attention.formula.trace import Trace
+    from attention.core.layer import Layer
+    from attention.core.trace import Trace
 
 MAX_SIDE = 32
 """The most rows and columns of a small map; a phone shows no more."""

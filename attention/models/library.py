@@ -12,13 +12,13 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from attention.core.cache import CACHE
+from attention.core.trace import Trace
 from attention.errors import ModelError
-from attention.formula.kept import CACHE
-from attention.formula.trace import Trace
-from attention.models import imports
+from attention.models import preload
 
 if TYPE_CHECKING:
-    from attention.models.checking import Folder
+    from attention.models.folder_check import Folder
     from attention.models.loaded import LoadedModel
 
 ABOUT_FILE = "lab.json"
@@ -135,7 +135,7 @@ class Library:
         Raises:
             ModelError: it does not fit.
         """
-        needs = folder.needs + imports.missing_bytes()
+        needs = folder.needs + preload.missing_bytes()
         while missing := self.settings.make_room(needs):
             with self._guard:
                 if missing > sum(loaded.nbytes for loaded in self._loaded.values()):
@@ -148,7 +148,7 @@ class Library:
             )
 
     def _load(self, name: str) -> LoadedModel:
-        from attention.models.checking import check_folder
+        from attention.models.folder_check import check_folder
         from attention.models.loading import load
 
         try:
@@ -214,7 +214,7 @@ def _download(name: str, revision: str | None, most_mb: int) -> Path:
     from huggingface_hub import model_info, snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
 
-    from attention.models.checking import too_large
+    from attention.models.folder_check import too_large
 
     try:
         files = model_info(name, revision=revision, files_metadata=True).siblings or ()

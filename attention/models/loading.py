@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from attention.errors import ModelError
-from attention.models import predicting, progress, recording
-from attention.models.checking import Folder
+from attention.models import lm_head, loading_progress, recorder
+from attention.models.attention_sites import PROBE, find_sites
+from attention.models.folder_check import Folder
 from attention.models.loaded import LoadedModel
 from attention.models.running import attention_weights, run, silence_warnings, tokenize_inputs
-from attention.models.sites import PROBE, find_sites
 
 _SIZE_FACTOR, _EXTRA_BYTES = 2, 2**26  # a model may be larger than its file, such as by a head that is not saved
 _NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
@@ -24,21 +24,21 @@ def load(folder: Folder, name: str, about: str = "") -> LoadedModel:
     Raises:
         ModelError: it cannot be loaded, has no tokenizer, or returns no attention.
     """
-    recording.register()
-    progress.report_loading()
+    recorder.register()
+    loading_progress.report_loading()
     silence_warnings()
     _check_size(folder, name)
     tokenizer = _tokenizer(folder, name)
-    model = _model(folder, name, recording.IMPLEMENTATION) or _model(folder, name, "eager")
+    model = _model(folder, name, recorder.IMPLEMENTATION) or _model(folder, name, "eager")
     limit, two_texts = _limit(model, tokenizer), bool(model.config.is_encoder_decoder)
     loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about)
     attention_sites = find_sites(loaded)
     if attention_sites:
-        predicting.limit_logits(model)
+        lm_head.limit_logits(model)
         return replace(loaded, sites=attention_sites)
     # Its family does not call the recorder: use its own attention, and read the weights that it returns.
     loaded = replace(loaded, model=_model(folder, name, "eager"))
-    predicting.limit_logits(loaded.model)
+    lm_head.limit_logits(loaded.model)
     probe, _ = tokenize_inputs(loaded, PROBE, PROBE, 8)
     model_output = run(loaded, probe, output_attentions=True)
     return replace(loaded, n_maps=sum(len(heads) for _, heads in attention_weights(model_output, probe)))

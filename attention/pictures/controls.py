@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from attention.formula import turned_knobs, what_if
-from attention.formula.knobs import Knob
-from attention.formula.layer import Layer
-from attention.formula.ranges import Choice, Integer, Range, Real, Switch, to_text
-from attention.pictures.contract import Control
+from attention.core import override, override_words
+from attention.core.layer import Layer
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, Integer, Range, Real, Switch, to_text
+from attention.pictures.message_contract import Control
 
 
 def describe_control(knob: Knob, within: Range, value: Any, layer: Layer | None) -> Control:
@@ -42,6 +42,6 @@ def _option_names(within: Choice, layer: Layer | None) -> dict[str, str]:
     """Returns the labels of options that differ from their values, such as layer names or the source's own mask."""
     if within.names:
         return dict(zip(map(to_text, within.options), within.names, strict=True))
-    if layer is None or what_if.SOURCE_MASK not in within.options:
+    if layer is None or override.SOURCE_MASK not in within.options:
         return {}
-    return {what_if.SOURCE_MASK: f"{what_if.SOURCE_MASK} ({turned_knobs.source_mask(layer)})"}
+    return {override.SOURCE_MASK: f"{override.SOURCE_MASK} ({override_words.source_mask(layer)})"}

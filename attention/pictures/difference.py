@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from attention.formula.cell import Cell
-from attention.formula.layer import Layer
-from attention.formula.trace import Trace
-from attention.numbers import changes
-from attention.numbers.compare import Difference, HeadIndex
-from attention.numbers.limit import color_limit
+from attention.analysis.compare import summary
+from attention.analysis.compare.color_range import color_limit
+from attention.analysis.compare.comparison import Difference, HeadIndex
+from attention.core.cell import Cell
+from attention.core.layer import Layer
+from attention.core.trace import Trace
 from attention.pictures import scales
-from attention.pictures.contract import Meta
 from attention.pictures.drawing import HIDDEN_COLOR, HIDDEN_TRACE, layer_label
 from attention.pictures.hatches import UNMATCHED_COLOR, hatch_lines
 from attention.pictures.heatmap import cell_outlines, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
+from attention.pictures.message_contract import Meta
 from attention.printed import format_number
 
 
@@ -131,9 +131,9 @@ class _AxisLabels:
             a_labels, b_labels = a.labels_of(axis), b.labels_of(axis)
             if a_labels is None or b_labels is None:
                 continue
-            tokens[axis] = changes.position_names(alignment, a_labels, b_labels)
+            tokens[axis] = summary.position_names(alignment, a_labels, b_labels)
             if not alignment.is_identity:
-                texts = changes.position_labels(alignment, a_labels, b_labels)
+                texts = summary.position_labels(alignment, a_labels, b_labels)
                 self._texts[f"{side}axis"] = {str(i): text for i, text in enumerate(texts)}
         queries, keys = (tokens.get(axis, ()) for axis in ("query_pos", "key_pos"))
         self.layer = Layer(tokens=queries or keys, key_tokens=keys or queries)

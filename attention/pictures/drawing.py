@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.formula.facts import StepStats, finite_range
-from attention.formula.layer import Layer
-from attention.formula.steps import MAP_AXES, Step
-from attention.formula.trace import Trace
+from attention.core.layer import Layer
+from attention.core.stats import StepStats, finite_range
+from attention.core.steps import MAP_AXES, Step
+from attention.core.trace import Trace
 from attention.pictures import scales
-from attention.pictures.contract import Meta
 from attention.pictures.layout import Panel, Spec, axis_title, map_layout, note, short_axis_name
+from attention.pictures.message_contract import Meta
 from attention.printed import format_number
 
 if TYPE_CHECKING:

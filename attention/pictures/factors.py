@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attention.formula.cell import Cell
-from attention.formula.layer import Layer
-from attention.formula.names import HEAD_OUTPUT, WEIGHTS
-from attention.formula.positions import paired_column
-from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
-from attention.formula.trace import Trace
+from attention.core.cell import Cell
+from attention.core.layer import Layer
+from attention.core.names import HEAD_OUTPUT, WEIGHTS
+from attention.core.positions import paired_column
+from attention.core.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
+from attention.core.trace import Trace
 from attention.pictures.drawing import build_map
 from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import Panel, Spec

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attention.numbers.alignment import consecutive_ranges
+from attention.analysis.compare.alignment import consecutive_ranges
 
 UNMATCHED_COLOR, HATCH_COLOR = "#d5d7dc", "#8d919b"  # the background of unmatched cells, and the lines over it
 MAX_HATCH_LINES = 240  # per map: more would be slow to draw

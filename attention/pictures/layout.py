@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from attention.formula.layer import Layer
-from attention.pictures.contract import Meta
+from attention.core.layer import Layer
+from attention.pictures.message_contract import Meta
 from attention.tokens import Generated, label
 
 CHOSEN_COLOR = "#ff3ec9"  # a colour of neither scale

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attention.pictures.changed import enlarge
-from attention.pictures.contract import Control, Line, Live, Message, OverrideNote, StepTab
+from attention.pictures.downsample import MAX_SIDE
 from attention.pictures.layout import Spec
-from attention.pictures.pooling import MAX_SIDE
+from attention.pictures.message_contract import Control, Line, Live, Message, OverrideNote, StepTab
+from attention.pictures.redraw import enlarge
 from attention.pictures.screen import MAX_SENT_BLOCKS, keep_only_gaps, pool_for_screen
 
 SCRIPTS_DIR = Path(__file__).parent / "figure"
@@ -29,11 +29,11 @@ class Surroundings:
     """What one component draws around its figures.
 
     Attributes:
-        live: the data from which the page computes scores and weights, see `attention.pictures.live`.
-        controls: the row of controls above the figures, see `pages.ui.knobs.controls.control_row`.
-        override: the note under that row where the source has its own formula, see `pages.ui.knobs.controls.override_line`.
+        live: the data from which the page computes scores and weights, see `attention.pictures.live_inputs`.
+        controls: the row of controls above the figures, see `pages.ui.state.control_row.control_row`.
+        override: the note under that row where the source has its own formula, see `pages.ui.state.control_row.override_line`.
         strip: the steps above that row, see `attention.pictures.strip.step_strip`.
-        line: the line of the chosen cell under the figures, see `attention.pictures.line.cell_line`.
+        line: the line of the chosen cell under the figures, see `attention.pictures.explanation_line.cell_line`.
         defaults: the value of each knob that the address omits. The page then writes the address itself after each
             user action; None on a page whose clicks lead elsewhere.
         large: whether letters are enlarged for a projector.

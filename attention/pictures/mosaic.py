@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from attention.formula import kept
-from attention.formula.cell import Cell
-from attention.formula.config import divisors
-from attention.formula.facts import StepStats
-from attention.formula.layer import Layer
-from attention.formula.steps import MAP_AXES, find_step
-from attention.formula.trace import Trace
-from attention.numbers.patterns import BLOCK_CELLS
-from attention.pictures.changed import plotly_variant
-from attention.pictures.contract import Meta
+from attention.analysis.patterns import BLOCK_CELLS
+from attention.core import cache
+from attention.core.cell import Cell
+from attention.core.config import divisors
+from attention.core.layer import Layer
+from attention.core.stats import StepStats
+from attention.core.steps import MAP_AXES, find_step
+from attention.core.trace import Trace
+from attention.pictures.downsample import MAX_SIDE, block_offsets, pool_blocks
 from attention.pictures.drawing import build_map, hidden_cells
 from attention.pictures.layout import Panel, Spec, hover_labels, outline, panel_label
-from attention.pictures.pooling import MAX_SIDE, block_offsets, pool_blocks
+from attention.pictures.message_contract import Meta
+from attention.pictures.redraw import plotly_variant
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -177,12 +177,12 @@ def pool_heads(layer: Layer, step: str, block: int) -> PooledHeads:
 
     if not is_streamed(layer, step):
         return compute()
-    return kept.memoize(layer.uid, ("small", step, block), layer.formula, compute)
+    return cache.memoize(layer.uid, ("small", step, block), layer.formula, compute)
 
 
 def is_pooling_cached(layer: Layer, step: str, block: int) -> bool:
     """Whether the result of `pool_heads` is cached."""
-    return kept.CACHE.get((layer.uid, ("small", step, block), layer.formula)) is not None
+    return cache.CACHE.get((layer.uid, ("small", step, block), layer.formula)) is not None
 
 
 def is_streamed(layer: Layer, step: str) -> bool:

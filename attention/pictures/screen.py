@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.pictures.contract import Meta
-from attention.pictures.pooling import MAX_SIDE, block_offsets, pool_blocks
+from attention.pictures.downsample import MAX_SIDE, block_offsets, pool_blocks
+from attention.pictures.message_contract import Meta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from attention.formula.layer import Layer
-from attention.formula.names import WEIGHTS
-from attention.numbers import norms, tables
-from attention.numbers.norms import NORMS
-from attention.pictures.contract import StepTab
+from attention.analysis import norms, tables
+from attention.analysis.norms import NORMS
+from attention.core.layer import Layer
+from attention.core.names import WEIGHTS
+from attention.pictures.message_contract import StepTab
 from attention.pictures.view import STEP, VIEWS
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from attention.formula.cell import Cell
-from attention.formula.knobs import Knob
-from attention.formula.layer import Layer
-from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS
-from attention.formula.ranges import Choice, Integer, Range
-from attention.formula.steps import STEPS
-from attention.formula.trace import Trace
+from attention.core.cell import Cell
+from attention.core.layer import Layer
+from attention.core.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS
+from attention.core.steps import STEPS
+from attention.core.trace import Trace
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, Integer, Range
 
 VIEWS = ("overview", "factors", "norms")
 """The views of the Lab: scores, weights and output; the chosen step beside its factors; the weights beside the norms of what they bring."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from attention.formula.config import AttentionConfig
-    from attention.formula.intervention import Intervention
-    from attention.formula.trace import Trace
-    from attention.formula.what_if import Override
+    from attention.core.config import AttentionConfig
+    from attention.core.override import Override
+    from attention.core.trace import Trace
+    from attention.patching.intervention import Intervention
 
 
 class Snippet(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from attention.formula.config import divisors
-from attention.formula.ranges import Choice, to_text
+from attention.core.config import divisors
+from attention.params.ranges import Choice, to_text
 
 
 @dataclass(frozen=True)

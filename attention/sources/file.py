@@ -8,14 +8,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attention.core.layer import Layer
+from attention.core.names import WEIGHTS
+from attention.core.override import Override
+from attention.core.steps import MAP_AXES, declared
+from attention.core.trace import Trace
 from attention.errors import FileError
-from attention.formula.layer import Layer
-from attention.formula.names import WEIGHTS
-from attention.formula.steps import MAP_AXES, declared
-from attention.formula.trace import Trace
-from attention.formula.what_if import Override
-from attention.sources.archive import Archive, beside, open_archive, quote
-from attention.sources.archive.layers import Layout, StoredLayer, read_layout
+from attention.io.arrays import Archive, layer_info, open_archive, quote
+from attention.io.arrays.stored_layers import Layout, StoredLayer, read_layout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -133,11 +133,11 @@ class File:
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes a layer of the trace: it loads the file."""
-        from attention.sources.archive import snippets
+        from attention.program import saved_file
 
         archive = self._archive()
         stored = read_layout(self.name, archive).layers[layer]
-        return snippets.file(self.name, archive, stored, trace.layers[layer])
+        return saved_file.file(self.name, archive, stored, trace.layers[layer])
 
     def _archive(self) -> Archive:
         if not self.content:
@@ -182,23 +182,23 @@ class File:
         recorded: dict[str, Tensor],
     ) -> tuple[Layer, str]:
         """One layer, and a note on it; the note is empty if there is no problem."""
-        from attention.sources.archive.recording import build_layer, check_numbers
+        from attention.io.arrays.read_layers import build_layer, check_numbers
 
         for step, tensor in recorded.items():
             recorded[step] = (
                 tensor != 0 if step == "mask" else tensor.double() if tensor.dtype.itemsize == 1 else tensor
             )
         sizes = Layer(recorded=recorded).sizes
-        tokens, key_tokens = beside.layer_tokens(
+        tokens, key_tokens = layer_info.layer_tokens(
             self.name,
             {**archive.metadata, **{key: own_metadata[key] for key in ("tokens", "key_tokens") if key in own_metadata}},
             sizes,
         )
-        name = beside.layer_name(file_layout.exported, file_layout.layers.index(stored), stored, own_metadata)
+        name = layer_info.layer_name(file_layout.exported, file_layout.layers.index(stored), stored, own_metadata)
         where = f" of layer {stored.number}" if len(file_layout.layers) > 1 else ""
         for step, tensor in recorded.items():
             check_numbers(step, where, tensor, tokens, key_tokens)
-        formula, problem = beside.layer_formula(archive, file_layout.exported, stored, own_metadata, recorded)
+        formula, problem = layer_info.layer_formula(archive, file_layout.exported, stored, own_metadata, recorded)
         texts = {"name": name, "tokens": tokens, "key_tokens": key_tokens}
         layer, note = build_layer(recorded, formula, self.max_bytes, bool(own_metadata.get("formula")), **texts)
         if not any(step.axes == MAP_AXES for step in layer.steps):

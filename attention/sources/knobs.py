@@ -1,19 +1,19 @@
-"""The knobs of every source, as they appear in links; the knobs of the layer come from `attention.formula.config`."""
+"""The knobs of every source, as they appear in links; the knobs of the layer come from `attention.core.config`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
 
-from attention.formula import config, what_if
-from attention.formula.intervention import InterventionCodes
-from attention.formula.knobs import Knob
-from attention.formula.merging import SPECIAL_TOKEN_MODES as SPECIALS
-from attention.formula.names import KEY, MEMORY, QUERY, SCORES, VALUE
-from attention.formula.prediction import MAX_NEW_TOKENS
-from attention.formula.ranges import Choice, Integer, NameOrText, PositionList, Range, Real, Switch, Text
-from attention.sources.cutting import SYMBOLS
+from attention.analysis.subwords import SPECIAL_TOKEN_MODES as SPECIALS
+from attention.core import config, override
+from attention.core.names import KEY, MEMORY, QUERY, SCORES, VALUE
+from attention.core.prediction import MAX_NEW_TOKENS
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, Integer, NameOrText, PositionList, Range, Real, Switch, Text
+from attention.patching.intervention import InterventionCodes
 from attention.sources.notebooks import NOTEBOOKS, Notebook
+from attention.sources.split_heads import SYMBOLS
 from attention.training.plan import MOST_STEPS
 from attention.training.tasks import CONTROLS, MAX_TEXT_LENGTH, TASKS
 from attention.training.tasks.task import Task
@@ -173,7 +173,7 @@ def inline_knobs(source: str) -> tuple[Knob, ...]:
 @cache
 def layer_knobs(source: str) -> tuple[Knob, ...]:
     """The layer knobs of a source. Those of a source with its own formula are the overrides, whose defaults change nothing."""
-    declared = what_if.KNOBS if source in config.SOURCES_WITH_FORMULA else config.KNOBS
+    declared = override.KNOBS if source in config.SOURCES_WITH_FORMULA else config.KNOBS
     return tuple(knob for knob in declared if source in knob.sources)
 
 

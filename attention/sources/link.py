@@ -9,23 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
+from attention.core.config import AttentionConfig
+from attention.core.override import Override
 from attention.errors import AwaitedError, MatrixError
-from attention.formula.config import AttentionConfig
-from attention.formula.intervention import parse_codes
-from attention.formula.knobs import Knob
-from attention.formula.ranges import Choice, Integer, PositionList, Range
-from attention.formula.what_if import Override
+from attention.io.arrays import EXTENSIONS, quote
+from attention.io.text.matrix import Matrix, Stack, as_stack
+from attention.io.text.matrix_text import parse_matrix
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, Integer, PositionList, Range
+from attention.patching.intervention import parse_codes
 from attention.sources import Source, knobs
-from attention.sources.archive import EXTENSIONS, quote
-from attention.sources.cutting import SYMBOLS
 from attention.sources.divisors import Divisors
 from attention.sources.file import File
 from attention.sources.link_aliases import with_current_keys
 from attention.sources.matrices import Matrices
 from attention.sources.model import Model
 from attention.sources.notebooks import Notebook
-from attention.sources.reading.matrix import Matrix, Stack, as_stack
-from attention.sources.reading.text import parse_matrix
+from attention.sources.split_heads import SYMBOLS
 from attention.sources.trained import Trained
 from attention.sources.typed_text import TypedText
 from attention.training.plan import Plan

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from attention.formula.name_aliases import current_name
+from attention.core.name_aliases import current_name
 
 LINK_ALIASES: Mapping[str, str] = {
     "do": "interventions",

@@ -6,17 +6,17 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from attention.core.config import AttentionConfig, HeadSizes
+from attention.core.cost import Cost
+from attention.core.dropout import Dropout, ProvidedDropout
+from attention.core.formula import Formula
+from attention.core.layer import Layer
+from attention.core.mask import Mask
+from attention.core.names import INPUT, KEY, MASKED_SCORES, MEMORY, QUERY, SCORES, VALUE
+from attention.core.trace import Trace
 from attention.errors import MatrixError, ShapeError
-from attention.formula.config import AttentionConfig, HeadSizes
-from attention.formula.cost import Cost
-from attention.formula.dropping import Dropout, ProvidedDropout
-from attention.formula.formula import Formula
-from attention.formula.layer import Layer
-from attention.formula.mask import Mask
-from attention.formula.names import INPUT, KEY, MASKED_SCORES, MEMORY, QUERY, SCORES, VALUE
-from attention.formula.trace import Trace
-from attention.sources import cutting
-from attention.sources.cutting import SYMBOLS, MatrixInput, Shape
+from attention.sources import split_heads
+from attention.sources.split_heads import SYMBOLS, MatrixInput, Shape
 
 if TYPE_CHECKING:
     from attention.sources import Snippet
@@ -101,13 +101,13 @@ class Matrices:
             ConfigError: the steps would take more than `max_bytes`.
         """
         # Imported lazily: importing torch takes more than a second.
-        from attention.formula.functions import project
+        from attention.core.functions import project
 
         provided = self._provided()
         _check_complete(set(provided))
         self._check_numbers()
-        recorded = cutting.to_tensors(provided, self.n_heads)
-        n_queries, n_keys = cutting.sequence_lengths(recorded)
+        recorded = split_heads.to_tensors(provided, self.n_heads)
+        n_queries, n_keys = split_heads.sequence_lengths(recorded)
         if self.valid is not None and not (isinstance(self.valid, int) and 1 <= self.valid <= n_keys):
             raise ShapeError(
                 f"valid is the number of real keys, from 1 to {n_keys}; got {self.valid}: choose one of these."
@@ -136,16 +136,16 @@ class Matrices:
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes the trace: the matrices."""
-        from attention.sources import snippets
+        from attention.program import random_weights
 
-        return snippets.matrices(trace.layers[0], tuple(self._provided()))
+        return random_weights.matrices(trace.layers[0], tuple(self._provided()))
 
     def _provided(self) -> dict[str, MatrixInput]:
         return {name: getattr(self, name) for name in SYMBOLS if getattr(self, name)}
 
     def _cost(self) -> Cost:
         shapes = {name: Shape.of(matrix) for name, matrix in self._provided().items()}
-        n_heads = cutting.count_heads(shapes, self.n_heads)
+        n_heads = split_heads.count_heads(shapes, self.n_heads)
 
         def first(*names: str) -> Shape:
             return next((shapes[name] for name in names if name in shapes), Shape(0, 0, 0))

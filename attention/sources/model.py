@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from attention.analysis.subwords import merge_tokens
+from attention.core.layer import Layer
+from attention.core.override import Override
+from attention.core.trace import Trace
 from attention.errors import TextError
-from attention.formula.layer import Layer
-from attention.formula.merging import merge_tokens
-from attention.formula.trace import Trace
-from attention.formula.what_if import Override
 from attention.sources.model_options import ModelOptions
 from attention.tokens import Generated
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from attention.formula.intervening import Activations, PatchedForward
     from attention.models.loaded import LoadedModel
+    from attention.patching.forward import Activations, PatchedForward
     from attention.sources import Snippet
-    from attention.sources.model_texts import ModelInputs
+    from attention.sources.model_input import ModelInputs
 
 
 @dataclass(frozen=True)
@@ -61,31 +61,31 @@ class Model(ModelOptions):
             self.without_interventions.prepare()
 
     def _trace(self, loaded: LoadedModel, texts: ModelInputs, forward: PatchedForward, notes: list[str]) -> Trace:
-        from attention.formula import fitting
-        from attention.models import passing, predicting
-        from attention.models.pieces import readable_tokens
+        from attention.models import forward_pass, lm_head
+        from attention.models.token_pieces import readable_tokens
+        from attention.patching import validate
 
         inputs, prefix_len = texts.inputs, texts.prefix_len
-        positions = predicting.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
+        positions = lm_head.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
         if loaded.sites:
-            layers, outputs = passing.run_recorded(loaded, inputs, forward, positions, prefix_len)
+            layers, outputs = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len)
             if any(layer.formula is None for layer in layers):
                 notes.append(
                     "The formula of some layers is unknown: their weights are shown as the model computed them."
                 )
         else:
-            layers, outputs = passing.run_weights_only(loaded, inputs, positions, prefix_len)
+            layers, outputs = forward_pass.run_weights_only(loaded, inputs, positions, prefix_len)
             notes.append(
                 "The attention of this model family cannot be recorded: only its weights are shown; Q, K, V and the scores are unknown."
             )
         return replace(
             self._merged_trace(loaded, layers, notes),
-            predictions=predicting.read_predictions(loaded, inputs, outputs, positions),
-            input_tokens=passing.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
+            predictions=lm_head.read_predictions(loaded, inputs, outputs, positions),
+            input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
             continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation))),
-            no_prediction_reason=predicting.no_prediction_reason(loaded, positions),
-            vectors=None if predicting.vocabulary_size(loaded) else predicting.last_vectors(outputs),
-            changes=fitting.describe(self.interventions, layers, self.frozen),
+            no_prediction_reason=lm_head.no_prediction_reason(loaded, positions),
+            vectors=None if lm_head.vocabulary_size(loaded) else lm_head.last_vectors(outputs),
+            changes=validate.describe(self.interventions, layers, self.frozen),
         )
 
     def patched_forward(self, loaded: LoadedModel, inputs: dict[str, Tensor]) -> PatchedForward:
@@ -94,37 +94,37 @@ class Model(ModelOptions):
         Raises:
             ConfigError: the model, or the other run, does not have a head or layer that an intervention names.
         """
-        from attention.formula import fitting
-        from attention.formula.intervening import PatchedForward
-        from attention.models import intervening, passing
+        from attention.models import forward_pass, validate_patches
+        from attention.patching import validate
+        from attention.patching.forward import PatchedForward
 
         lengths = [ids.shape[-1] for ids in inputs.values()]
-        intervening.check_interventions(loaded, self.interventions, lengths)
+        validate_patches.check_interventions(loaded, self.interventions, lengths)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             forward = PatchedForward(requested=wanted)
-            passing.run_recorded(loaded, inputs, forward)
+            forward_pass.run_recorded(loaded, inputs, forward)
             return forward.captured
 
         def patched_from_other(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             other = self._other()
             other_inputs = other._texts(loaded, []).inputs
-            fitting.check_lengths(
+            validate.check_lengths(
                 lengths,
                 [ids.shape[-1] for ids in other_inputs.values()],
-                lambda: intervening.match_length(loaded, other.text, self.text, lengths[0]),
+                lambda: validate_patches.match_length(loaded, other.text, self.text, lengths[0]),
             )
             forward = other.patched_forward(loaded, other_inputs)
             forward.requested = wanted
-            passing.run_recorded(loaded, other_inputs, forward)
+            forward_pass.run_recorded(loaded, other_inputs, forward)
             return forward.captured
 
-        return fitting.prepare_pass(
+        return validate.prepare_pass(
             self.interventions, loaded.layer_indices, unchanged if self.frozen else None, patched_from_other
         )
 
     def _other(self) -> Model:
-        from attention.formula.fitting import check_other_state
+        from attention.patching.validate import check_other_state
 
         problem = ""
         if self.other is not None and (self.other.name != self.name or self.other.other is not None):
@@ -155,9 +155,9 @@ class Model(ModelOptions):
         Raises:
             TextError: the text is no token, or several.
         """
-        from attention.models import predicting
+        from attention.models import lm_head
 
-        return predicting.parse_token(self._loaded(), text)
+        return lm_head.parse_token(self._loaded(), text)
 
     @property
     def input_text(self) -> str:
@@ -181,17 +181,17 @@ class Model(ModelOptions):
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes the trace: it loads the model with transformers and records the inputs of its attention."""
-        from attention.sources import model_snippet
+        from attention.program import loaded_model
 
-        return model_snippet.model(self, trace, layer)
+        return loaded_model.model(self, trace, layer)
 
     @property
     def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance; loads the model."""
-        from attention.sources import model_texts
+        from attention.sources import model_input
 
         loaded = self._loaded()
-        return model_texts.count_bytes(self, loaded, model_texts.tokenize_texts(self, loaded, []))
+        return model_input.count_bytes(self, loaded, model_input.tokenize_texts(self, loaded, []))
 
     def load_inputs(self) -> tuple[LoadedModel, dict[str, Tensor]]:
         """The loaded model and its token ids.
@@ -203,9 +203,9 @@ class Model(ModelOptions):
         return loaded, self._texts(loaded, []).inputs
 
     def _texts(self, loaded: LoadedModel, notes: list[str]) -> ModelInputs:
-        from attention.sources import model_texts
+        from attention.sources import model_input
 
-        return model_texts.prepare_texts(self, loaded, notes, lambda inputs: self.patched_forward(loaded, inputs))
+        return model_input.prepare_texts(self, loaded, notes, lambda inputs: self.patched_forward(loaded, inputs))
 
     def _loaded(self) -> LoadedModel:
         from attention.models.library import LIBRARY

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from attention.core.override import Override
+from attention.core.trace import Trace
 from attention.errors import ConfigError, TextError
-from attention.formula.intervention import Intervention
-from attention.formula.trace import Trace
-from attention.formula.what_if import Override
+from attention.patching.intervention import Intervention
 from attention.sources import trained_trace
 from attention.training.plan import Plan
 from attention.training.tasks import SLIDER_KEYS
@@ -16,8 +16,8 @@ from attention.training.tasks import SLIDER_KEYS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attention.formula.intervening import Activations, PatchedForward
-    from attention.formula.patching import LayerSize
+    from attention.core.edit_kinds import LayerSize
+    from attention.patching.forward import Activations, PatchedForward
     from attention.sources import Snippet
     from attention.training.learning import Snapshot
     from attention.training.tasks.task import Example
@@ -90,7 +90,7 @@ class Trained:
         Raises:
             ConfigError: the step does not exist, or the training was not finished.
         """
-        from attention.training.films import get_film, untrained
+        from attention.training.jobs import get_film, untrained
 
         plan, step = self.plan, self.step
         if not 0 <= step <= plan.steps:
@@ -126,10 +126,10 @@ class Trained:
         Raises:
             ConfigError: the model, or the other run, does not have a head or layer that an intervention names.
         """
-        from attention.formula import fitting
-        from attention.formula.intervening import PatchedForward
+        from attention.patching import validate
+        from attention.patching.forward import PatchedForward
 
-        fitting.check(self.interventions, self._extents)
+        validate.check(self.interventions, self._extents)
 
         def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
             return self.without_interventions._captured(PatchedForward(requested=wanted))
@@ -141,7 +141,7 @@ class Trained:
             return other._captured(forward)
 
         order = range(len(self._extents))
-        return fitting.prepare_pass(self.interventions, order, unchanged if self.frozen else None, patched_from_other)
+        return validate.prepare_pass(self.interventions, order, unchanged if self.frozen else None, patched_from_other)
 
     def _captured(self, forward: PatchedForward) -> Mapping[int, Activations]:
         """The activations of this model that another run needs."""
@@ -151,7 +151,7 @@ class Trained:
     @property
     def _extents(self) -> tuple[LayerSize, ...]:
         """The layers, with their sizes."""
-        from attention.formula.patching import LayerSize
+        from attention.core.edit_kinds import LayerSize
 
         example, design = self.example, self.plan.design
         queries, memory = len(example.tokens), len(example.memory)
@@ -161,7 +161,7 @@ class Trained:
         )
 
     def _other(self) -> Trained:
-        from attention.formula.fitting import check_lengths, check_other_state
+        from attention.patching.validate import check_lengths, check_other_state
 
         problem = ""
         if self.other is not None:
@@ -223,6 +223,6 @@ class Trained:
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes the trace: it trains the model."""
-        from attention.sources import trained_snippet
+        from attention.program import trained_model
 
-        return trained_snippet.trained(self, trace, layer)
+        return trained_model.trained(self, trace, layer)

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attention.formula.formula import Formula
-from attention.formula.intervention import Intervention
-from attention.formula.layer import Layer
-from attention.formula.mask import Mask
-from attention.formula.names import INPUT, KEY, MEMORY, QUERY, VALUE, WEIGHTS
-from attention.formula.prediction import TOP_K, Prediction
-from attention.formula.trace import Trace
+from attention.core.formula import Formula
+from attention.core.layer import Layer
+from attention.core.mask import Mask
+from attention.core.names import INPUT, KEY, MEMORY, QUERY, VALUE, WEIGHTS
+from attention.core.prediction import TOP_K, Prediction
+from attention.core.trace import Trace
+from attention.patching.intervention import Intervention
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.formula.intervening import PatchedForward
+    from attention.patching.forward import PatchedForward
     from attention.training.learning import Snapshot
     from attention.training.plan import Plan
     from attention.training.tasks.task import Example
@@ -41,8 +41,8 @@ def build_trace(
     Raises:
         ConfigError: the model does not have a layer or head that an intervention names.
     """
-    from attention.formula.fitting import describe
-    from attention.formula.intervening import PatchedForward
+    from attention.patching.forward import PatchedForward
+    from attention.patching.validate import describe
 
     forward = forward or PatchedForward()
     layers, logits = forward_pass(plan, snapshot, example, forward)
@@ -65,7 +65,7 @@ def forward_pass(
     """One forward pass: its layers, and the logits [query_pos answer]."""
     import torch
 
-    from attention.formula.intervening import AttentionCall
+    from attention.patching.forward import AttentionCall
     from attention.training.network import attend, forward
 
     design, parameters, names = plan.design, snapshot.parameters, plan.design.attention_layers
@@ -139,7 +139,7 @@ def ablated_heads(plan: Plan, interventions: Sequence[Intervention]) -> set[tupl
 
 def _describe_accuracy(plan: Plan, snapshot: Snapshot, interventions: Sequence[Intervention], frozen: bool) -> str:
     """The accuracy of the model, and its accuracy with the ablated heads."""
-    from attention.formula.seeds import generator
+    from attention.core.seeds import generator
     from attention.training.learning import PROBES, measure
 
     sentence = f"After {snapshot.step} of {plan.steps} steps {snapshot.accuracy:.0%} of its answers are correct"

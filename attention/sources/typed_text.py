@@ -6,16 +6,16 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from attention.core.config import AttentionConfig
+from attention.core.cost import Cost
+from attention.core.formula import Formula
+from attention.core.layer import Layer
+from attention.core.mask import Mask
+from attention.core.names import EMBEDDING, INPUT, KEY, MEMORY, POSITION, QUERY, VALUE
+from attention.core.positions import POSITIONS
+from attention.core.scores import SCORES
+from attention.core.trace import Trace
 from attention.errors import ConfigError, TextError
-from attention.formula.config import AttentionConfig
-from attention.formula.cost import Cost
-from attention.formula.formula import Formula
-from attention.formula.layer import Layer
-from attention.formula.mask import Mask
-from attention.formula.names import EMBEDDING, INPUT, KEY, MEMORY, POSITION, QUERY, VALUE
-from attention.formula.positions import POSITIONS
-from attention.formula.scores import SCORES
-from attention.formula.trace import Trace
 from attention.tokens import tokenize
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class TypedText:
             ConfigError: the steps would take more than `max_bytes`.
         """
         # Imported lazily: importing torch takes more than a second.
-        from attention.formula.attend import project
+        from attention.core.attend import project
 
         notes: list[str] = []
         tokens = self._tokens(self.text, "text", notes)
@@ -137,9 +137,9 @@ class TypedText:
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes the trace: the same draws from the same seeds."""
-        from attention.sources import snippets
+        from attention.program import random_weights
 
-        return snippets.typed_text(self.config, trace)
+        return random_weights.typed_text(self.config, trace)
 
     def _lengths(self) -> tuple[int, int]:
         """The numbers of queries and keys."""
@@ -203,7 +203,7 @@ class TypedText:
         """Embedding, position (None without positions) and their sum, each [query_pos d_model]."""
         import torch
 
-        from attention.formula.seeds import generator
+        from attention.core.seeds import generator
 
         d_model, seed = self.config.d_model, self.config.seed
         rows = {
@@ -225,8 +225,8 @@ class TypedText:
         """A bias for every distance bucket in every head, [bucket head]."""
         import torch
 
-        from attention.formula.biases import BUCKETS
-        from attention.formula.seeds import generator
+        from attention.core.biases import BUCKETS
+        from attention.core.seeds import generator
 
         return torch.randn(BUCKETS, n_heads, generator=generator(self.config.seed, "bias_table"))
 
@@ -234,7 +234,7 @@ class TypedText:
         """A random matrix [rows columns], initialized as `init` says, from its own generator."""
         import torch
 
-        from attention.formula.seeds import generator
+        from attention.core.seeds import generator
 
         rng = generator(self.config.seed, name)
         if self.config.init in ("scaled normal", "normal"):

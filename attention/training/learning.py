@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attention.formula.seeds import generator
+from attention.core.seeds import generator
 from attention.training.network import Batch, cross_entropy_loss, forward, initial_parameters, named_parameters
 from attention.training.threads import run_in_turn
 

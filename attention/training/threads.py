@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 
 from attention.errors import ConfigError
-from attention.training.watching import current_watcher
+from attention.training.watchers import current_watcher
 
 T = TypeVar("T")
 

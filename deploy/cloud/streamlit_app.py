@@ -12,6 +12,6 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # Streamlit adds only the folder of the main file
 st.secrets.load_if_toml_exists()  # sets LAB_… in the environment, which the next import reads
 
-from pages.ui.server import application  # noqa: E402
+from pages.ui import application  # noqa: E402
 
 app = st.App(ROOT / "app.py", **application.parts())

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from attention.errors import AttentionError, ModelError
 from attention.export.demo import bundling
-from attention.export.demo.film import pack_film
 from attention.export.demo.packing import pack_state
 from attention.export.demo.pool import as_script
 from attention.export.demo.states import STATES, State
+from attention.export.demo.training_frames import pack_film
 from attention.pictures.message import SCRIPTS_DIR
 
 PLOTLY = "plotly.js"

@@ -6,28 +6,28 @@ from typing import Any
 
 import numpy as np
 
+from attention.analysis import tables
+from attention.analysis.explain.explain import explain
+from attention.core.cell import Cell
+from attention.core.config import SOURCES_WITH_FORMULA
+from attention.core.layer import Layer
+from attention.core.mask_rules import KNOB_RULES
+from attention.core.names import MASKED_SCORES, OUTPUT, SCALED_SCORES, SCORES, WEIGHTS
+from attention.core.steps import HEAD_AXES, Step, declared, find_step, is_step
+from attention.core.steps.products import Product
+from attention.core.trace import Trace
 from attention.errors import AttentionError
 from attention.export.demo.pool import ArrayPool
 from attention.export.demo.states import LIMITS, State
-from attention.formula.cell import Cell
-from attention.formula.config import SOURCES_WITH_FORMULA
-from attention.formula.layer import Layer
-from attention.formula.mask_rules import KNOB_RULES
-from attention.formula.names import MASKED_SCORES, OUTPUT, SCALED_SCORES, SCORES, WEIGHTS
-from attention.formula.ranges import Choice
-from attention.formula.steps import HEAD_AXES, Step, declared, find_step, is_step
-from attention.formula.steps.products import Product
-from attention.formula.trace import Trace
-from attention.numbers import tables
-from attention.numbers.explain import explain
-from attention.pictures.contract import Control
+from attention.params.ranges import Choice
 from attention.pictures.controls import describe_control
+from attention.pictures.downsample import MAX_SIDE
 from attention.pictures.factors import factor_maps
 from attention.pictures.heatmap import chosen_position, heatmap_json
 from attention.pictures.layout import CHOSEN_COLOR, Spec
-from attention.pictures.live import live_inputs
+from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings, pack
-from attention.pictures.pooling import MAX_SIDE
+from attention.pictures.message_contract import Control
 from attention.pictures.strip import step_strip
 from attention.pictures.view import HEAD, VIEWS, overview_steps
 from attention.sources import Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS
+from attention.core.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS
 from attention.sources.link import Limits
 
 LIMITS = Limits(tokens=64, characters=2000, d_model=128, heads=16, trace_mb=256)

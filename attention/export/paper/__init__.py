@@ -48,8 +48,8 @@ def picture(figures: go.Figure | Sequence[go.Figure], kind: str, width: float = 
     with _LOCK:
         import matplotlib as mpl
 
-        from attention.export.paper.layout import lay_out
         from attention.export.paper.page import SETTINGS
+        from attention.export.paper.page_layout import lay_out
 
         with mpl.rc_context(SETTINGS):
             page = lay_out(figures, width, kind, title)

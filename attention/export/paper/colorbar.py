@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.export.paper import markup
-from attention.export.paper.axes import LINE
-from attention.export.paper.cells import colors_of
+from attention.export.paper.heatmap_cells import colors_of
+from attention.export.paper.tick_layout import LINE
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from attention.export.paper.notes import Area
+    from attention.export.paper.figure_notes import Area
     from attention.export.paper.page import Align, Page
 
 _SLICES = 128

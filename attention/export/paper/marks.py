@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.export.paper import markup
-from attention.export.paper.axes import LINE, Axis
-from attention.export.paper.cells import Cells, text_color_on
-from attention.export.paper.notes import MIDDLE, Area
+from attention.export.paper.figure_notes import MIDDLE, Area
+from attention.export.paper.heatmap_cells import Cells, text_color_on
 from attention.export.paper.page import INK
+from attention.export.paper.tick_layout import LINE, Axis
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

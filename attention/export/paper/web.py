@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.export.paper import screen
+from attention.export.paper import screen_size
 from attention.export.paper.markup import plain
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def html(figures: go.Figure | Sequence[go.Figure]) -> str:
     ]
     places = "".join(
         f'<div id="figure{f"-{i}" if i else ""}" role="figure" aria-label="{alt}" '
-        f'style="max-width: {round(1.4 * screen.width(figure))}px; height: {figure.layout.height or 450}px"></div>'
+        f'style="max-width: {round(1.4 * screen_size.width(figure))}px; height: {figure.layout.height or 450}px"></div>'
         for i, (figure, alt) in enumerate(zip(figures, alts, strict=True))
     )
     return _PAGE.format(

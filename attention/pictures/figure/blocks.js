@@ -1,5 +1,5 @@
 // Pools large matrices: each block of cells becomes its number of largest magnitude, as in
-// attention/pictures/pooling.py.
+// attention/pictures/downsample.py.
 
 import { hidesKey, visibleSpan } from "./kernel.js";
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attention.core.override import Override
+from attention.core.trace import Trace
 from attention.errors import ConfigError
-from attention.formula.ranges import Integer
-from attention.formula.trace import Trace
-from attention.formula.what_if import Override
+from attention.params.ranges import Integer
 
 if TYPE_CHECKING:
     from attention.sources import Snippet
@@ -162,6 +162,6 @@ class Notebook:
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes the trace: the notebook's own draws, in its order."""
-        from attention.sources.notebooks import snippets
+        from attention.program import notebook_inputs
 
-        return snippets.snippet(self.name, self.sequence, trace)
+        return notebook_inputs.snippet(self.name, self.sequence, trace)

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from attention.formula.attend import attend, project
-from attention.formula.formula import Formula
-from attention.formula.layer import Layer
-from attention.formula.mask import Mask
-from attention.formula.names import EMBEDDING, INPUT, KEY, QUERY, SCORES, VALUE
-from attention.formula.positions import sinusoidal
+from attention.core.attend import attend, project
+from attention.core.formula import Formula
+from attention.core.layer import Layer
+from attention.core.mask import Mask
+from attention.core.names import EMBEDDING, INPUT, KEY, QUERY, SCORES, VALUE
+from attention.core.positions import sinusoidal
 from attention.sources.notebooks import SENTENCES
 
 Recipe = Callable[[int], tuple[tuple[str, ...], Layer]]

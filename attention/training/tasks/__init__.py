@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attention.formula.knobs import Knob
-from attention.formula.ranges import Integer
+from attention.params.knob import Knob
+from attention.params.ranges import Integer
 from attention.training.design import Design
-from attention.training.tasks import dates, induction, letters, lookup
+from attention.training.tasks import dates, dictionary, induction, letters
 from attention.training.tasks.task import Control, Task
 
 _NO_POSITIONS = {"positions": "none"}
@@ -31,8 +31,8 @@ TASKS: dict[str, Task] = {task.name: task for task in (
     Task(
         "lookup", "Look up in a dictionary",
         "Each query asks for the value of a key, as in Python's {key: value}. Q and K learn to match, V brings the value.",
-        Design(26, 10, 10, memory=(26, 10)), lookup.entries, lookup.looked_up, lookup.read_entries,
-        lookup.sample, "10 entries such as a:3", 100, 5e-3, (1.0, 0.987),
+        Design(26, 10, 10, memory=(26, 10)), dictionary.entries, dictionary.looked_up, dictionary.read_entries,
+        dictionary.sample, "10 entries such as a:3", 100, 5e-3, (1.0, 0.987),
         sliders=(Knob("length", 10, Integer(5, 20), "Entries", "How many entries the dictionary has."),),
         reads="a:1 b:2 c:3 d:4 e:5 f:6 g:7 h:8 i:9 j:0", refuses=("a:1 a:2", "x")),
     Task(

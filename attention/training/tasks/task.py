@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.formula.knobs import Knob
+from attention.params.knob import Knob
 from attention.training.design import Design
 
 if TYPE_CHECKING:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from pages.ui.knobs import inputs
-from pages.ui.knobs.acts import ADDRESS
-from pages.ui.knobs.session import session
-from pages.ui.menu import NAMES
-from pages.ui.server import served
+from pages.ui.address.menu import NAMES
+from pages.ui.server import assets
+from pages.ui.state import knob_state
+from pages.ui.state.session import session
+from pages.ui.state.user_actions import ADDRESS
 
 
 @cache
 def _component() -> Any:
-    return served.component("address", "attention_address", "<i hidden></i>", "")
+    return assets.component("address", "attention_address", "<i hidden></i>", "")
 
 
 def send_state(title: str, fragment: str = "", failed: bool = False, unread: bool = False) -> None:
@@ -27,7 +27,7 @@ def send_state(title: str, fragment: str = "", failed: bool = False, unread: boo
         unread: whether no knob was read.
     """
     ours = session()
-    state = ours.address if unread else inputs.address() if fragment else inputs.finish(failed)
+    state = ours.address if unread else knob_state.address() if fragment else knob_state.finish(failed)
     ours.address = state
     ours.answers_sent += 1
     data = {

@@ -7,29 +7,30 @@ from dataclasses import dataclass
 from functools import partial
 
 from attention import MissingError
+from attention.analysis import aggregates, metrics, tables
+from attention.analysis.compare.comparison import HeadIndex, compare
+from attention.analysis.derived_maps import DerivedMap
+from attention.analysis.metrics import frames
+from attention.analysis.norms import NORMS
+from attention.core.name_aliases import current_name
+from attention.core.steps import STEPS, find_step, is_step
 from attention.errors import SizeError
-from attention.export import arrays, program
-from attention.formula.knobs import Knob
-from attention.formula.name_aliases import current_name
-from attention.formula.ranges import Choice, Integer
-from attention.formula.steps import STEPS, find_step, is_step
-from attention.numbers import aggregates, metrics, tables
-from attention.numbers.compare import HeadIndex, compare
-from attention.numbers.metrics import frames
-from attention.numbers.norms import NORMS
-from attention.numbers.readings import DerivedMap
+from attention.export import program
+from attention.io.arrays import array_writer
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, Integer
 from attention.pictures import heatmap
+from attention.pictures.lab_maps import lab_maps
 from attention.pictures.layout import Spec
 from attention.pictures.view import HEAD, LAYER
-from attention.sources import Patchable, second
-from pages.ui import head_numbers
+from attention.sources import Patchable, second_state
 from pages.ui.exports import pictures
 from pages.ui.exports.production import ExportFile
 from pages.ui.exports.request import Request
-from pages.ui.knobs.table import COLORS, VIEW
-from pages.ui.lab_maps import lab_maps
+from pages.ui.page import metrics_panel
 from pages.ui.server.limits import EXPORT_MB, METRIC_SECONDS_OF_FILE
 from pages.ui.server.traces import traces_of_both
+from pages.ui.state.knob_table import COLORS, VIEW
 
 CSV = "text/csv; charset=utf-8"
 BINARY = "application/octet-stream"
@@ -97,7 +98,9 @@ def _table_of_heads(request: Request) -> ExportFile:
 
 def _difference(request: Request) -> ExportFile:
     first = request.source
-    texts = second.second_state(second.compared_state(request.texts), request.texts.get(second.KEY, ""))
+    texts = second_state.second_state(
+        second_state.compared_state(request.texts), request.texts.get(second_state.KEY, "")
+    )
     other = Request(texts, request.tab)
     source = other.source.with_other_run(first) if isinstance(other.source, Patchable) else other.source
     a, b = traces_of_both(first, source)
@@ -110,13 +113,13 @@ def _difference(request: Request) -> ExportFile:
 
 
 def _mask_cells(request: Request) -> ExportFile:
-    from attention.lessons import masks  # with torch
+    from attention.lessons import mask_examples  # with torch
 
     trace = request.trace
     cell = request.cell(trace)
     pieces = tables.long_csv(
-        lambda start, stop: masks.table(trace, cell.layer, cell.head, start, stop),
-        masks.visible_cells(trace, cell.layer, cell.head).numel(),
+        lambda start, stop: mask_examples.table(trace, cell.layer, cell.head, start, stop),
+        mask_examples.visible_cells(trace, cell.layer, cell.head).numel(),
     )
     return ExportFile(f"mask-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(2**17))
 
@@ -127,9 +130,9 @@ def _metrics(request: Request) -> ExportFile:
         raise SizeError(
             f"A file may take at most {METRIC_SECONDS_OF_FILE} s; the metrics of all heads take about {seconds:.0f} s: choose a shorter text."
         )
-    by = request.value(head_numbers.SORT)
+    by = request.value(metrics_panel.SORT)
     table = metrics.of(trace)
-    is_sorted = by != head_numbers.UNSORTED
+    is_sorted = by != metrics_panel.UNSORTED
     order = table.sorted_by(by) if is_sorted else table.heads
     rows = frames.frame(trace, table, order, by if is_sorted else "", counts=True)
     return ExportFile("heads-metrics.csv", [rows.to_csv(index=False)])
@@ -147,9 +150,9 @@ def _arrays(write: Callable[..., bytes], request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     only_layer = request.value(PART) == "layer"
-    head, layers = arrays.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, only_layer)
+    head, layers = array_writer.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, only_layer)
     name = f"attention.{request.kind}"
-    return ExportFile(name, _once(partial(write, trace, head, layers)), 3 * arrays.size(trace, head, layers))
+    return ExportFile(name, _once(partial(write, trace, head, layers)), 3 * array_writer.size(trace, head, layers))
 
 
 def _program(write: Callable[..., str], request: Request) -> ExportFile:
@@ -194,8 +197,8 @@ EXPORTS: tuple[Export, ...] = (
     Export("mask-cells.csv", CSV, "each cell of the mask: whether it may attend, its score, its weight", _mask_cells),
     Export("heads-metrics.csv", CSV, "the ten metrics of every head", _metrics),
     *(Export(f"{derived.name}.csv", CSV, f"the map “{derived.name}” of the weights", partial(_derived_map, derived)) for derived in (*aggregates.AGGREGATES, NORMS)),
-    Export("attention.npz", BINARY, "all steps and parameters, for NumPy", partial(_arrays, arrays.npz)),
-    Export("attention.safetensors", BINARY, "the same as safetensors", partial(_arrays, arrays.safetensors)),
+    Export("attention.npz", BINARY, "all steps and parameters, for NumPy", partial(_arrays, array_writer.npz)),
+    Export("attention.safetensors", BINARY, "the same as safetensors", partial(_arrays, array_writer.safetensors)),
     Export("attention_steps.py", "text/x-python; charset=utf-8", "the steps in plain torch", partial(_program, program.python)),
     Export("attention_steps.ipynb", "application/x-ipynb+json", "the same as a notebook", partial(_program, program.ipynb)),
     *(Export(f"{{step}}.{kind}", media, "the map of a step", _picture_of_step) for kind, media in pictures.MEDIA.items()),

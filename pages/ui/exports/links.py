@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
-from pages.ui.exports import tokens
-from pages.ui.exports.tokens import Offer
-from pages.ui.server import served
+from pages.ui.exports import export_tokens
+from pages.ui.exports.export_tokens import Offer
+from pages.ui.server import assets
 
 MOST_BYTES = 2**20  # of a file that is sent together with the page
 
@@ -46,7 +46,7 @@ class Link(NamedTuple):
 
 @cache
 def _component() -> Any:
-    return served.component("exports", "attention_exports", _HTML, _STYLE)
+    return assets.component("exports", "attention_exports", _HTML, _STYLE)
 
 
 def download_links(key: str, *files: Link) -> None:
@@ -57,7 +57,7 @@ def download_links(key: str, *files: Link) -> None:
         files: the links.
     """
     drawn = tuple((link.label, link.name, dict(link.more), link.offered) for link in files)
-    _component()(key=key, data={"links": drawn, "token": tokens.current_tab().token}, height="content")
+    _component()(key=key, data={"links": drawn, "token": export_tokens.current_tab().token}, height="content")
 
 
 def offer_link(label: str, name: str, offer: Offer) -> Link:
@@ -68,7 +68,7 @@ def offer_link(label: str, name: str, offer: Offer) -> Link:
         name: the name of the file in the URL, unique on the page.
         offer: the file.
     """
-    tokens.offer(name, offer)
+    export_tokens.offer(name, offer)
     return Link(label, name, offered=True)
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from attention import PictureError
 from attention.export import paper
-from attention.formula.knobs import Knob
-from attention.formula.ranges import Real, Switch, Text
-from attention.pictures.changed import to_plotly as as_plotly
-from attention.pictures.changed import without_outlines
+from attention.params.knob import Knob
+from attention.params.ranges import Real, Switch, Text
 from attention.pictures.layout import Spec
+from attention.pictures.redraw import to_plotly as as_plotly
+from attention.pictures.redraw import without_outlines
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

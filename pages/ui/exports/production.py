@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from attention.errors import BusyError, SizeError
-from attention.training.watching import Watcher
-from pages.ui.server import turns
+from attention.training.watchers import Watcher
+from pages.ui.server import scheduler
 from pages.ui.server.limits import LARGEST_FILE_MB
-from pages.ui.server.room import make_room
+from pages.ui.server.make_room import make_room
 from pages.ui.server.visitor import requesting
 
 PIECE = 2**17  # bytes that are sent at a time
@@ -64,7 +64,7 @@ class Production:
         def run() -> None:
             error: Exception | None = None
             try:
-                with requesting(visitor), turns.turn():
+                with requesting(visitor), scheduler.turn():
                     self._check()
                     if (made := work()) is not None:
                         self._make(made)
@@ -140,7 +140,7 @@ class Production:
                     f"A file may have at most {LARGEST_FILE_MB} MB; this one has more: choose a shorter text, or only one layer."
                 )
             self._loop.call_soon_threadsafe(self._put, content)
-            with turns.without_turn():
+            with scheduler.without_turn():
                 del piece, content
 
     def _check(self) -> None:

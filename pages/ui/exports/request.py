@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import Any
 
 from attention import Cell, ConfigError, File, Source, Trace
-from attention.formula.knobs import MAX_QUOTED, Knob
-from attention.formula.ranges import EncodedText, NameOrText, Range, Text
+from attention.params.knob import MAX_QUOTED, Knob
+from attention.params.ranges import EncodedText, NameOrText, Range, Text
 from attention.pictures import view
 from attention.sources import link
-from pages.ui.exports.tokens import Tab
-from pages.ui.knobs.table import LIMITS, knobs_of
+from pages.ui.exports.export_tokens import Tab
 from pages.ui.server.traces import compute_head, trace_of
+from pages.ui.state.knob_table import LIMITS, knobs_of
 
 
 class StrictReader(link.LinkReader):

@@ -24,18 +24,19 @@ from starlette.types import Receive, Scope, Send
 from attention import AttentionError, MissingError
 from attention.errors import AwaitedError, BusyError, SizeError
 from attention.sources import Preparable
-from attention.training.watching import Watcher
-from pages.ui.exports import lookup, sending, tokens
+from attention.training.watchers import Watcher
+from pages.ui import process
+from pages.ui.exports import export_address, export_tokens, sending
+from pages.ui.exports.export_address import RequestedFile
 from pages.ui.exports.fair_queue import FairQueue, QueueFullError
-from pages.ui.exports.lookup import RequestedFile
 from pages.ui.exports.production import ClientLeftError, Production
-from pages.ui.server import process, visitor
+from pages.ui.server import visitor
 from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING
 from pages.ui.server.traces import is_cached
 
 LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
 _STATUS: tuple[tuple[type[AttentionError], int], ...] = (
-    (tokens.GoneError, 410),
+    (export_tokens.GoneError, 410),
     (QueueFullError, 429),
     (BusyError, 503),
     (SizeError, 413),
@@ -96,7 +97,7 @@ class _Exports:
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     headers = Headers(scope=scope)
     query = await _body(receive) if scope["method"] == "POST" else scope["query_string"]
-    wanted = await asyncio.to_thread(lookup.find, scope["path_params"]["name"], query)
+    wanted = await asyncio.to_thread(export_address.find, scope["path_params"]["name"], query)
     known = {**_HEADERS, "Content-Type": wanted.media_type}
     if wanted.tag:
         known |= {"ETag": wanted.tag, "Accept-Ranges": "bytes"}

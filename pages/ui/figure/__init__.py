@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
-from pages.ui.server import served
+from pages.ui.server import assets
 
 
 def component() -> Any:
     """Returns the function that mounts the component."""
-    return served.component("lab_figure", "attention_figure", CONTAINERS_HTML, (SCRIPTS_DIR / "figure.css").read_text())
+    return assets.component("lab_figure", "attention_figure", CONTAINERS_HTML, (SCRIPTS_DIR / "figure.css").read_text())
 
 
 def warm() -> None:
     """Makes the browser fetch the figure scripts early; a page calls this first."""
-    served.component("warm", "attention_warm", "<i hidden></i>", "")(key="warm", height="content")
+    assets.component("warm", "attention_warm", "<i hidden></i>", "")(key="warm", height="content")

@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages.ui.server import served
+from pages.ui.server import assets
 
 _HTML = """
 <div class="lesson">
@@ -28,7 +28,7 @@ _KEY = "lesson"
 
 @cache
 def _component() -> Any:
-    return served.component("lesson", "attention_lesson", _HTML, _STYLE)
+    return assets.component("lesson", "attention_lesson", _HTML, _STYLE)
 
 
 def lesson(
@@ -43,7 +43,7 @@ def lesson(
     """Draws a lesson.
 
     Args:
-        message: the lesson's content from `attention.lessons.asking.told`; None if it cannot be shown, so that only the list is.
+        message: the lesson's content from `attention.lessons.grading.told`; None if it cannot be shown, so that only the list is.
         name: the name of the lesson.
         path: the name and title of every lesson, in order.
         lab: the address of its state in the Lab; empty before the answer is shown.

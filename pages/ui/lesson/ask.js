@@ -4,7 +4,7 @@
 import { create } from "./made.js";
 
 const STEP = 0.05; // of a bar
-const LARGEST = 1e300; // the limit of a number, as in attention/lessons/kinds.py
+const LARGEST = 1e300; // the limit of a number, as in attention/lessons/question_kinds.py
 
 // Buttons of which one can be chosen.
 function chips(container, legend, names, values) {

@@ -7,10 +7,10 @@ the title, an empty line, the body. `tests/test_patches.py` allows patches nowhe
 
 from __future__ import annotations
 
-from pages.ui.patches import script_runner, whole_runs
+from pages.ui.patches import fragment_queue, script_runner
 
 
 def apply() -> None:
     """Applies the patches that are Python; `pages/ui/server/first_paint.py` puts the scripts into the page."""
     script_runner.apply()
-    whole_runs.apply()
+    fragment_queue.apply()

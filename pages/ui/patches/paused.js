@@ -1,5 +1,5 @@
 // A page stops requesting a state that has crashed two servers: it adds `paused=1` to its address, and Python asks the user
-// (pages/ui/server/paused.py). Otherwise one visitor's page would reconnect automatically and crash one replica after the other.
+// (pages/ui/page/crash_guard.py). Otherwise one visitor's page would reconnect automatically and crash one replica after the other.
 //
 // Replaces: window.WebSocket, with a subclass that reads the type of each message, and sends nothing after the second lost server.
 // Why: Streamlit reconnects and repeats its last request automatically, as soon as a server answers, without an event.

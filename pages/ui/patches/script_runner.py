@@ -1,6 +1,6 @@
 """Makes script runs take turns.
 
-Replaces: `ScriptRunner._run_script`, which it wraps in a turn (`pages/ui/server/turns.py`).
+Replaces: `ScriptRunner._run_script`, which it wraps in a turn (`pages/ui/server/scheduler.py`).
 Why: Streamlit runs the scripts of all sessions concurrently, each in its own thread. Python executes one thread at a time
     anyway, so of twenty concurrent scripts all end late.
 Canary: `tests/test_turns.py`, test_streamlit_runs_its_scripts_in_turns.
@@ -14,7 +14,7 @@ from typing import Any
 
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
-from pages.ui.server.turns import turn
+from pages.ui.server.scheduler import turn
 
 
 def apply() -> None:

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.responses import FileResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pages.ui.server import served
+from pages.ui.server import assets
 
 INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
 """Streamlit's index page."""
@@ -53,7 +53,7 @@ def _page(more: str) -> str:
     # At the end of the body, because Streamlit adds its styles to the head later and the last rule wins.
     styles = f"<style>{STYLES}{_WIDE}{more}</style>"
     page = INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
-    scripts = "".join(f'<script type="module" src="{served.script(name)}"></script>' for name in HEAD)
+    scripts = "".join(f'<script type="module" src="{assets.script(name)}"></script>' for name in HEAD)
     return page.replace("<head>", f"<head>{scripts}", 1)
 
 

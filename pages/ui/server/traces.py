@@ -17,14 +17,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention import Layer, Source, Trace, TypedText
+from attention.core.cache import CACHE
 from attention.errors import SizeError
-from attention.formula.kept import CACHE
 from attention.models.library import LIBRARY, Settings
 from attention.sources import Configurable, Intervenable, Preparable
 from attention.sources.link import source_of
-from attention.training.watching import watching
-from pages.ui.knobs.table import LIMITS
-from pages.ui.server import memory, turns
+from attention.training.watchers import watching
+from pages.ui.server import memory, scheduler
 from pages.ui.server.limits import (
     ALLOW_LOCAL_MODELS,
     HF_ALLOW,
@@ -34,8 +33,9 @@ from pages.ui.server.limits import (
     MODELS,
     TRACE_CACHE_MB,
 )
-from pages.ui.server.room import make_room, make_room_for_trace
+from pages.ui.server.make_room import make_room, make_room_for_trace
 from pages.ui.server.visitor import watcher
+from pages.ui.state.knob_table import LIMITS
 
 if TYPE_CHECKING:
     from attention.lessons.answers import QuestionContext
@@ -74,13 +74,13 @@ def trace_of(source: Source) -> Trace:
         AttentionError: the source has no trace.
     """
     key, needs = _key(source), source.memory_bytes if isinstance(source, Configurable) else 0
-    run_traces = turns.run_cache()
+    run_traces = scheduler.run_cache()
     if isinstance(source, Preparable) and key not in run_traces and CACHE.get(_key(source.base)) is None:
-        with turns.without_turn(), watching(watcher()):  # before the lock, so that no other large run waits for it
+        with scheduler.without_turn(), watching(watcher()):  # before the lock, so that no other large run waits for it
             source.prepare()
     with ExitStack() as stack:
         if needs > _LARGE:
-            stack.enter_context(turns.exclusive())
+            stack.enter_context(scheduler.exclusive())
         if key not in run_traces:
             if needs > _LARGE:
                 make_room_for_trace(needs)
@@ -141,7 +141,7 @@ def compute_head(layer: Layer, head: int) -> None:
             layer.stats(step.name)
         return True
 
-    with turns.without_turn(), _lock("maps"):
+    with scheduler.without_turn(), _lock("maps"):
         CACHE.get_or_compute(ready, everything)
 
 
@@ -202,5 +202,5 @@ def _cached(key: bytes, make: Callable[[], Result], kind: str) -> Result:
         with _lock(kind) if kind else nullcontext():
             return make()
 
-    with turns.without_turn(), watching(watcher()):
+    with scheduler.without_turn(), watching(watcher()):
         return CACHE.get_or_compute(key, make_with_lock)

@@ -24,9 +24,9 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 
 from attention import File, FileError
-from pages.ui.server import forms, places, turns
+from pages.ui.server import forms, scheduler, upload_slots
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
-from pages.ui.server.places import UPLOAD_URL
+from pages.ui.server.upload_slots import UPLOAD_URL
 
 PATIENCE = 20.0  # seconds in which `PROGRESS` must arrive
 PROGRESS = 2**16  # bytes
@@ -139,7 +139,7 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
     if isinstance(file, DeletedFile):
         raise FileError(GONE)
     # Only one run at a time reads a large file.
-    with turns.exclusive() if file.size > SMALL else nullcontext():
+    with scheduler.exclusive() if file.size > SMALL else nullcontext():
         data = file.getvalue()
     if (context := get_script_run_ctx()) and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
         session, manager = context.session_id, context.uploaded_file_mgr
@@ -178,7 +178,7 @@ class BoundedUploads:
             await self.app(scope, receive, send)  # Streamlit refuses it
             return
         try:
-            if not places.consume(session, file):
+            if not upload_slots.consume(session, file):
                 raise _RefusedError(404, "This upload address is unknown or already used: upload the file again.")
             length = Headers(scope=scope).get("Content-Length", "")
             if not length.isdecimal():

@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from attention.training.watching import Watcher
+from attention.training.watchers import Watcher
 
 _NETWORK = 64  # bits of the IPv6 network of one customer
 _requester: ContextVar[Watcher | None] = ContextVar("requester", default=None)

@@ -8,16 +8,16 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from attention import AttentionError, Cell, FileError, Trace
-from attention.lessons import asked
-from attention.lessons.drafts import templates, with_answer
-from attention.lessons.files import MAX_LINE, MAX_OPTION, read_many, to_markdown
+from attention.lessons import link_codec
 from attention.lessons.lesson import MAX_WORDS, Lesson
-from attention.sources import second
-from pages.ui import show
+from attention.lessons.markdown import MAX_LINE, MAX_OPTION, read_many, to_markdown
+from attention.lessons.templates import templates, with_answer
+from attention.sources import second_state
 from pages.ui.exports.links import small_download
-from pages.ui.knobs import inputs
+from pages.ui.page import show
 from pages.ui.server.traces import context_of
 from pages.ui.share import link
+from pages.ui.state import knob_state
 
 _WRONG = 3  # wrong options
 _REPLY = 280  # characters of a reply
@@ -36,7 +36,8 @@ def question_form(trace: Trace, cell: Cell, missing: str) -> None:
         return
     # Without row and column, which would reveal the cell that the question is about.
     drafts = {
-        template.label: template.lesson for template in templates(trace, cell, second.compared_state(inputs.state()))
+        template.label: template.lesson
+        for template in templates(trace, cell, second_state.compared_state(knob_state.state()))
     }
     kind = st.selectbox("Kind of question", list(drafts), key="ask_kind")
     draft = drafts[kind]
@@ -111,14 +112,14 @@ def _offer(lesson: Lesson, locked: bool) -> None:
     Raises:
         AttentionError: the question cannot be shown on this server.
     """
-    from attention.lessons import asking
+    from attention.lessons import grading
 
     file = to_markdown(lesson)
     (read,) = read_many(file.encode()).values()
-    asking.lesson_message(read, context_of(read), ())
+    grading.lesson_message(read, context_of(read), ())
     st.markdown("**The question is ready.** Students see the correct answer after they have answered.")
     try:
-        query = {asked.KEY: asked.encode(file), **({"lock": "1"} if locked else {})}
+        query = {link_codec.KEY: link_codec.encode(file), **({"lock": "1"} if locked else {})}
         link.copy_buttons("ask", "try", key="copy_ask", ask=urlencode(query))
     except AttentionError as error:
         show.problem(str(error))

@@ -7,17 +7,17 @@ from functools import partial
 import streamlit as st
 
 from attention import Cell, File, Matrices, Source
-from attention.export import arrays, program
-from attention.sources.archive import quote
-from attention.sources.cutting import SYMBOLS
+from attention.export import program
+from attention.io.arrays import array_writer, quote
+from attention.sources.split_heads import SYMBOLS
+from pages.ui.exports.export_tokens import Offer
 from pages.ui.exports.links import Link, download_links, offer_link
-from pages.ui.exports.tokens import Offer
-from pages.ui.knobs import controls, inputs
-from pages.ui.knobs.table import COMPARE_KEYS, KNOBS
-from pages.ui.knobs.texts import too_long
 from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS
 from pages.ui.server.traces import trace_of
 from pages.ui.share import ask, link, state_file
+from pages.ui.state import control_row, knob_state
+from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
+from pages.ui.state.matrix_drafts import too_long
 
 
 def share_bar(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
@@ -56,12 +56,12 @@ def _menu(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
     st.markdown(f"**For a projector**: large digits, no sidebar{open_only}")
     open_knobs: list[str] = []
     if cell is not None:
-        names = [name for name in controls.CONTROL_NAMES if name != "layer" or len(trace_of(source).layers) > 1]
+        names = [name for name in control_row.CONTROL_NAMES if name != "layer" or len(trace_of(source).layers) > 1]
         names += [key for key in COMPARE_KEYS if title == "Compare" and KNOBS[key].label]
         default = ["temperature", "mask", "head"]
         open_knobs = st.pills("Usable knobs", names, selection_mode="multi", default=default, key="share_open")
     link.copy_buttons("present", missing=_missing(source), key="copy_projected", leave_open=".".join(open_knobs))
-    state = {**inputs.page_knobs(), **inputs.state(whole=True)}
+    state = {**knob_state.page_knobs(), **knob_state.state(whole=True)}
     offer = Offer("application/json", "attention.json", partial(state_file.write, title, state))
     download_links("share_state", offer_link("Save the state (.json)", "state.json", offer))
     if cell is not None:
@@ -73,8 +73,8 @@ def _numbers(source: Source, cell: Cell) -> None:
     st.markdown("**The numbers**")
     trace = trace_of(source)
     one_layer = len(trace.layers) > 1 and st.toggle(f"Only layer {cell.layer}", key="share_layer")
-    head, layers = arrays.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, one_layer)
-    megabytes = arrays.size(trace, layers=[cell.layer] if one_layer else None) / 2**20
+    head, layers = array_writer.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, one_layer)
+    megabytes = array_writer.size(trace, layers=[cell.layer] if one_layer else None) / 2**20
     python = program.python(source, trace, cell)
     del trace  # only `traces` may hold it
     part = {"part": "layer"} if one_layer else {}

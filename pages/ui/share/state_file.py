@@ -8,16 +8,16 @@ import re
 import streamlit as st
 
 from attention import AttentionError, FileError
-from attention.lessons import asked
-from attention.lessons.files import read_many
-from attention.sources.archive import quote
+from attention.io.arrays import quote
+from attention.lessons import link_codec
+from attention.lessons.markdown import read_many
 from attention.sources.link_aliases import with_current_keys
-from pages.ui.knobs import inputs
-from pages.ui.knobs.session import count_action, session
-from pages.ui.knobs.table import DEFAULTS
-from pages.ui.notes import plain
-from pages.ui.server import turns, uploads
+from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import STATE_FILE_MB
+from pages.ui.state import knob_state
+from pages.ui.state.knob_table import DEFAULTS
+from pages.ui.state.notices import plain
+from pages.ui.state.session import count_action, session
 
 OPENED = "lessons_open"
 """The key of the lesson that is open."""
@@ -98,12 +98,12 @@ def _opened() -> None:
             count_action()
             ours.next_page, st.session_state[OPENED] = "Lessons", next(iter(ours.lessons))
             ours.state_files += 1
-            ours.address.pop(asked.KEY, None)
+            ours.address.pop(link_codec.KEY, None)
             return
-        with turns.without_turn():  # any large file takes a moment to read
+        with scheduler.without_turn():  # any large file takes a moment to read
             page, state = read(content)
     except AttentionError as error:
         ours.state_file_problem = str(error)
         return
     ours.state_files += 1
-    inputs.open_page(state, page)
+    knob_state.open_page(state, page)

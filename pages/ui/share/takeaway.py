@@ -8,14 +8,14 @@ from functools import partial
 import streamlit as st
 
 from attention.export import paper
-from attention.formula.ranges import to_text
-from attention.pictures.changed import to_plotly as as_plotly
-from attention.pictures.changed import without_outlines
+from attention.params.ranges import to_text
 from attention.pictures.layout import Spec
+from attention.pictures.redraw import to_plotly as as_plotly
+from attention.pictures.redraw import without_outlines
+from pages.ui.exports.export_tokens import Offer
 from pages.ui.exports.links import Link, download_links, offer_link
 from pages.ui.exports.pictures import CROSS, FIGURE, MEDIA, TITLES, WIDTH, Picture, title
-from pages.ui.exports.tokens import Offer
-from pages.ui.knobs import inputs
+from pages.ui.state import knob_state
 
 ALL = "All side by side"
 
@@ -70,7 +70,9 @@ def _chosen_title(specs: Sequence[Spec], key: str) -> str:
     """The title of the figure to save, by default that of the chosen step; empty for all figures."""
     # By title and not by index, because the figures change with the source.
     steps = {_title(spec): str(spec["layout"]["meta"].get("step")) for spec in specs}
-    default = next((name for name, step in steps.items() if step == inputs.current_value("step")), next(iter(steps)))
+    default = next(
+        (name for name, step in steps.items() if step == knob_state.current_value("step")), next(iter(steps))
+    )
     name = st.segmented_control("Figure", [*steps, ALL], default=default, required=True, key=f"{key}_which")
     return "" if name == ALL else name if name in steps else default
 

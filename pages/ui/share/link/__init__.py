@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from pages.ui.knobs import inputs
-from pages.ui.server import served
+from pages.ui.server import assets
+from pages.ui.state import knob_state
 
 _HTML = "<div class='links'><span role='status'></span></div>"
 _STYLE = """
@@ -37,7 +37,7 @@ BUTTONS = {
 
 @cache
 def _component() -> Any:
-    return served.component("link", "attention_link", _HTML, _STYLE)
+    return assets.component("link", "attention_link", _HTML, _STYLE)
 
 
 def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "", ask: str = "") -> None:
@@ -62,7 +62,7 @@ def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave
             "page": page,
             "open": leave_open,
             "ask": ask,
-            "mask": inputs.default_mask(),
+            "mask": knob_state.default_mask(),
         },
         height="content",
     )

@@ -1,0 +1,1 @@
+"""Two states compared: the partner of each row and column, and the differences."""

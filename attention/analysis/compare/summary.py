@@ -1,0 +1,157 @@
+"""A difference in words: its largest cells, and the tokens without a partner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from attention.analysis.compare.alignment import Alignment, Group
+from attention.analysis.compare.comparison import CellChange, Difference
+from attention.analysis.explain.arithmetic import Explanation, Term, tolerance_of
+from attention.core.cell import Cell
+from attention.core.layer import Layer
+from attention.printed import Printed, bracketed, format_number, number, with_fewest_digits
+from attention.tokens import label
+
+MAX_NAMED = 24  # tokens without a partner that are listed by name
+
+
+def describe_change(difference: Difference, a: Layer, b: Layer, change: CellChange) -> str:
+    """A change in words: "`it` → `animal` +0.21"; a column without a token is named by its index, a repeated token with its position."""
+    sides = (
+        _named(a, b, axis, alignment, index)
+        for axis, alignment, index in zip(
+            difference.step.axes[-2:], (difference.rows, difference.columns), (change.row, change.column), strict=True
+        )
+    )
+    row, column = sides
+    sign = "+" if change.value > 0 else ""
+    return f"{row} → {column} {sign}{_short(change.value)}"
+
+
+def unmatched_tokens(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The tokens of A and of B without a partner, with their positions: "3 cat"."""
+    lone = [group for group in alignment.groups if not group.has_partners]
+    positions_a, positions_b = (
+        ([position for span in spans for position in range(*span)] for spans in zip(*lone, strict=True))
+        if lone
+        else ((), ())
+    )
+    return _placed(positions_a, a), _placed(positions_b, b)
+
+
+def explain_difference(difference: Difference, cell: Cell) -> Explanation | None:
+    """The difference at a cell of A: the number of B minus that of A; None if there is none."""
+    row, column = difference.rows.group_index("a", cell.row), difference.columns.group_index("a", cell.column)
+    value, value_b, value_a = (
+        float(matrix[row, column]) + 0.0 for matrix in (difference.matrix, difference.b, difference.a)
+    )
+    if math.isnan(value):
+        return None
+
+    def subtraction(digits: int) -> Printed:
+        minuend, subtrahend = number(value_b, digits), bracketed(value_a, digits)
+        return Printed(
+            f"{minuend.tex} - {subtrahend.tex}", f"{minuend.text} − {subtrahend.text}", minuend.value - subtrahend.value
+        )
+
+    fitted, name = with_fewest_digits(subtraction, value, 3), f"{difference.step.name}, B − A"
+    several = [
+        f"{word} of {', '.join(sizes)} pieces"
+        for word, axis, index in (("mean", difference.rows, row), ("sum", difference.columns, column))
+        if (sizes := _sizes(axis.groups[index]))
+    ]
+    words = f"The number in B minus the number in A{': ' + ' and '.join(several) if several else ''}."
+    lines = (rf"B - A &= {fitted.printed.tex}", rf"&{'=' if fitted.agrees else chr(92) + 'approx'} {number(value).tex}")
+    step = replace(difference.step, kind="signed")
+    return Explanation(
+        step,
+        replace(cell, step=name),
+        value,
+        "sum",
+        (Term("B", value_b), Term("-A", -value_a)),
+        lines,
+        words,
+        short=fitted.printed.text,
+        sign="=" if fitted.agrees else "≈",
+        tolerance=tolerance_of(difference.matrix),
+    )
+
+
+def _sizes(group: Group) -> list[str]:
+    """The numbers of subword tokens in a group, if there are several: "2 in A"."""
+    return [f"{stop - first} in {name}" for name, (first, stop) in zip("AB", group, strict=True) if stop - first > 1]
+
+
+def position_labels(
+    alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...], escape: bool = True
+) -> tuple[str, ...]:
+    """Each position of an axis with its index and name: "3 cat"; where A and B differ, with both indices: "3 cat · A 3 B 4"."""
+    named = zip(alignment.groups, position_names(alignment, a, b), strict=True)
+    return tuple(
+        f"{i} {label(token, 40, escape)}{'' if alignment.is_identity else f' · {_at(group)}'}"
+        for i, (group, token) in enumerate(named)
+    )
+
+
+def _at(group: Group) -> str:
+    """The positions of a group: "A 3 B 4", "A 3–4 B 2", "A 3"."""
+    sides = ((name, first, stop) for name, (first, stop) in zip("AB", group, strict=True) if first < stop)
+    return " ".join(
+        f"{name} {first}" if stop - first == 1 else f"{name} {first}–{stop - 1}" for name, first, stop in sides
+    )
+
+
+def alignment_notes(difference: Difference, a: Layer, b: Layer) -> list[str]:
+    """Sentences on how the two axes were aligned, and which tokens have no partner."""
+    sentences = []
+    axes = zip(difference.step.axes[-2:], (difference.rows, difference.columns), strict=True)
+    for name, (axis, alignment) in zip(("Rows", "Columns"), axes, strict=True):
+        tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
+        if not alignment.description or tokens_a is None or tokens_b is None:
+            continue
+        lone = zip("AB", unmatched_tokens(alignment, tokens_a, tokens_b), strict=True)
+        parts = [
+            f"{', '.join(tokens[:MAX_NAMED])}{f' and {len(tokens) - MAX_NAMED} more' if len(tokens) > MAX_NAMED else ''} in {state}"
+            for state, tokens in lone
+            if tokens
+        ]
+        sentences.append(
+            f"{name}: {alignment.description}." + (f" Without a partner: {'; '.join(parts)}." if parts else "")
+        )
+    same = len(sentences) == 2 and sentences[0].removeprefix("Rows") == sentences[1].removeprefix("Columns")
+    return [f"Rows and columns{sentences[0].removeprefix('Rows')}"] if same else sentences
+
+
+def position_names(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
+    """The name of each position of an axis: its token in A, or that in B if A has none, or if A splits it into subwords."""
+    return tuple(
+        "".join(a[slice(*group.a)])
+        if group.a[1] - group.a[0] == 1 or group.b[0] == group.b[1]
+        else "".join(b[slice(*group.b)])
+        for group in alignment.groups
+    )
+
+
+def _named(a: Layer, b: Layer, axis: str, alignment: Alignment, index: int) -> str:
+    tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
+    if tokens_a is None or tokens_b is None:
+        return f"{axis} {index}"
+    all_names = position_names(alignment, tokens_a, tokens_b)
+    token = label(all_names[index], 40, escape=False)
+    code = f"`{token}`" if "`" not in token else f"`` {token} ``"
+    return (
+        code
+        if all_names.count(all_names[index]) == 1
+        else f"{code} ({alignment.groups[index].a[0] if alignment.is_identity else _at(alignment.groups[index])})"
+    )
+
+
+def _short(value: float) -> str:
+    """A number with two decimals, or with as many digits as a smaller one needs."""
+    return f"{value:.2f}".replace("-", "−") if abs(value) >= 0.005 else format_number(value)
+
+
+def _placed(positions: Iterable[int], tokens: tuple[str, ...]) -> list[str]:
+    return [f"{position} {label(tokens[position], 40, escape=False)}" for position in positions]

@@ -1,0 +1,1 @@
+"""The arithmetic of one cell, as numbers and as text."""

@@ -1,0 +1,91 @@
+"""The norm-weighted view: the length of the vector that a query receives from each key, instead of the weight alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attention.analysis.derived_maps import DerivedMap
+from attention.analysis.explain.arithmetic import Explanation
+from attention.analysis.explain.working import ExplanationBuilder
+from attention.core import cache
+from attention.core.cell import Cell
+from attention.core.layer import Layer
+from attention.core.names import VALUE, WEIGHTS
+from attention.core.steps import Step
+from attention.core.trace import Trace
+from attention.errors import MissingError
+from attention.printed import Arithmetic, Printed, product
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def contribution_lengths(layer: Layer) -> Tensor | None:
+    """The length ‖f(x_j)‖ of the vector that each key contributes at weight 1, [head key_pos]; None if V or W_O is unknown.
+
+    f(x_j) = (x_j W_V + b_V) W_O with the head's rows of W_O: the value of the key, as projected to the output.
+    Source: Kobayashi et al. 2020, "Attention is Not Only a Weight: Analyzing Transformers with Vector Norms", section 3.
+    """
+    if not (layer.has(VALUE) and layer.has("w_o")):
+        return None
+
+    def make() -> Tensor:
+        import torch
+
+        value, w_o = layer[VALUE], layer["w_o"]
+        group = len(w_o) // len(value)  # query heads per key-value head
+        return torch.stack([(value[head // group] @ w_o[head]).norm(dim=-1) for head in range(len(w_o))])
+
+    return cache.memoize(layer.uid, "reach", None, make)
+
+
+def is_available(layer: Layer) -> bool:
+    """Whether a layer has everything that the norm-weighted view needs; computes nothing."""
+    return all(layer.has(name) for name in (WEIGHTS, VALUE, "w_o"))
+
+
+def _norms(trace: Trace, layer: int, head: int) -> Tensor:
+    source = trace.layer(layer)
+    lengths = contribution_lengths(source)
+    if lengths is None:
+        raise MissingError(
+            "The norm-weighted view needs values and W_O, which this layer does not have: choose another layer or source."
+        )
+    head_lengths = lengths[head]
+    return cache.memoize(
+        source.uid, ("norms", head), source.formula, lambda: source.matrix(WEIGHTS, head) * head_lengths
+    )
+
+
+def _explain(work: ExplanationBuilder, _: Trace) -> Explanation:
+    cell, lengths = work.cell, contribution_lengths(work.layer)
+    assert lengths is not None  # the map exists
+    weight, length = work.number_at(WEIGHTS, cell.row, cell.column), float(lengths[cell.head, cell.column])
+
+    def line(digits: int) -> Printed:
+        return product(weight, length, digits)
+
+    words = (
+        f"The weight of key {cell.column} times the length of its contribution: its value, projected by the head's part of W_O. "
+        f"A key with a short value has little effect, however large its weight."
+    )
+    at = f"{cell.row},{cell.column}"
+    tex = rf"\lVert A_{{{at}}} f(x_{{{cell.column}}}) \rVert = A_{{{at}}} \, \lVert f(x_{{{cell.column}}}) \rVert"
+    back = Cell(cell.layer, WEIGHTS, cell.head, cell.row, cell.column)
+    return work.from_arithmetic(Arithmetic(tex, [line], [line], words, [weight * length]), (back,))
+
+
+NORMS = DerivedMap(
+    Step("norm-weighted", "‖A f(x)‖", r"\lVert A f \rVert", ("head", "query_pos", "key_pos"), "A ‖f(x)‖, f(x) = (x W_V + b_V) W_O",
+         "probability", masked=True),  # a length has no sign: it is drawn like a probability, scaled to the largest value
+    "The length of the vector that a query receives from each key. A large weight on a key with a short value has little effect.",
+    "Kobayashi et al. 2020, Attention is Not Only a Weight: Analyzing Transformers with Vector Norms",
+    _norms, _explain, per_head=True,
+)  # fmt: skip
+"""Attention weights times the lengths of the weighted vectors; without the residual stream, LayerNorm and the sum over keys."""
+
+CAUTION = (
+    "Attention is not by itself an explanation: other weights can give the same output (Jain & Wallace 2019), and whether that "
+    "matters depends on the question (Wiegreffe & Pinter 2019). A weight tells where a vector was read, not what it did."
+)
+"""The caution that accompanies the norm-weighted view."""

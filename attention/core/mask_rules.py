@@ -1,0 +1,65 @@
+"""Mask rules: which keys a query may attend to, as functions of positions that copied programs contain too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.core.tensor_types import Visible
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One mask rule.
+
+    Attributes:
+        visible: the visible cells, from `query_pos` as a column, `key_pos` as a row, and the size.
+        size: the field of `attention.core.mask.Mask` that holds the size; empty for a rule without size.
+        in_knob: whether the Mask knob offers the rule; otherwise it is only for interventions.
+    """
+
+    visible: Callable[[Tensor, Tensor, int], Visible]
+    size: str = ""
+    in_knob: bool = True
+
+
+def causal(query_pos: Tensor, key_pos: Tensor, size: int = 0) -> Visible:
+    """The keys up to the query's own position."""
+    return key_pos <= query_pos
+
+
+def window(query_pos: Tensor, key_pos: Tensor, size: int) -> Visible:
+    """The keys at most `size` positions away, on both sides."""
+    # The difference of the positions would take 8 bytes per cell.
+    return (key_pos >= query_pos - size) & (key_pos <= query_pos + size)
+
+
+def causal_window(query_pos: Tensor, key_pos: Tensor, size: int) -> Visible:
+    """The keys at most `size` positions before the query, and its own."""
+    return (key_pos <= query_pos) & (key_pos >= query_pos - size)
+
+
+def prefix(query_pos: Tensor, key_pos: Tensor, size: int) -> Visible:
+    """Causal, and the first `size` keys for every query."""
+    return (key_pos <= query_pos) | (key_pos < size)
+
+
+def first(query_pos: Tensor, key_pos: Tensor, size: int = 0) -> Visible:
+    """Only the first key."""
+    return (key_pos < 1).expand(len(query_pos), -1)
+
+
+RULES: dict[str, Rule] = {
+    "causal": Rule(causal),
+    "window": Rule(window, "window"),
+    "causal window": Rule(causal_window, "window"),
+    "prefix": Rule(prefix, "prefix"),
+    "first": Rule(first, in_knob=False),
+}
+"""Every rule, by the kind of mask."""
+
+KNOB_RULES = tuple(kind for kind, rule in RULES.items() if rule.in_knob)

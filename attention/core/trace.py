@@ -1,0 +1,103 @@
+"""What every source returns and every page draws: tokens and layers of attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+from attention.core.layer import Layer
+from attention.errors import check_index
+from attention.tokens import Generated
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.core.config import AttentionConfig
+    from attention.core.override import Override
+    from attention.core.prediction import Prediction
+
+_SHOWN_TEXT = 80  # characters of the text in a repr
+_SHOWN_LAYERS = 6
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """All tensors of one forward pass, from tokens to output: one sequence, no batch axis.
+
+    Attributes:
+        tokens: the tokens that attend in the first layer, by query_pos.
+        layers: one `Layer` per attention layer, from zero; a layer without tokens gets those of the trace.
+        key_tokens: the tokens attended to, by key_pos; they differ from `tokens` in cross-attention.
+        random: whether the projection weights are random; pages say so.
+        notes: sentences that a page shows with this trace, such as that the text was truncated.
+        predictions: the model's predictions at the requested positions.
+        no_prediction_reason: a sentence, if the model predicts no tokens; otherwise empty.
+        vectors: the last hidden states of a model that predicts no tokens, [query_pos d_model].
+        input_tokens: the tokens that the model reads and predicts in: subword pieces, with special tokens.
+        continuation: the tokens with which the model continues, if the text is shown without them.
+        changes: a sentence for each intervention inside the model; empty without interventions.
+        caption: a line to show beside the numbers, such as that the model is a 4-bit version.
+
+    Raises:
+        ShapeError: the number of tokens differs from the number of rows, or that of key tokens from the columns.
+    """
+
+    tokens: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    key_tokens: tuple[str, ...] = ()
+    random: bool = False
+    notes: tuple[str, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
+    no_prediction_reason: str = ""
+    vectors: Tensor | None = None
+    input_tokens: tuple[str, ...] = ()
+    continuation: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.key_tokens:
+            object.__setattr__(self, "key_tokens", self.tokens)
+        layers = tuple(
+            layer if layer.tokens else replace(layer, tokens=self.tokens, key_tokens=self.key_tokens)
+            for layer in self.layers
+        )
+        object.__setattr__(self, "layers", layers)
+
+    def __repr__(self) -> str:
+        text = shorten(" ".join(self.tokens), _SHOWN_TEXT, placeholder=" …")
+        layers = [*map(repr, self.layers[:_SHOWN_LAYERS]), *(["…"] if len(self.layers) > _SHOWN_LAYERS else [])]
+        heading = f"Trace({len(self.tokens)} tokens: {text!r}; {len(self.layers)} layers"
+        return "\n  ".join([f"{heading}:" if layers else heading, *layers]) + ")"
+
+    @property
+    def generated(self) -> int:
+        """The number of tokens at the end of the text that the model generated."""
+        return sum(isinstance(token, Generated) for token in self.input_tokens)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the recorded tensors of all layers, of the predictions and of the vectors."""
+        outputs = sum(prediction.nbytes for prediction in self.predictions)
+        outputs += 0 if self.vectors is None else self.vectors.nbytes
+        return sum(layer.nbytes for layer in self.layers) + outputs
+
+    def labels_of(self, axis: str) -> tuple[str, ...] | None:
+        """The tokens along an axis in the first layer, or None for an axis without tokens (d_model, head, …)."""
+        return {"query_pos": self.tokens, "key_pos": self.key_tokens}.get(axis)
+
+    def layer(self, index: int) -> Layer:
+        """The layer with this index, from zero.
+
+        Raises:
+            MissingError: there is no such layer.
+        """
+        check_index("layers", index, len(self.layers))
+        return self.layers[index]
+
+    def with_config(self, config: AttentionConfig | Override) -> Trace:
+        """The trace with the values of `config` for the knobs after the scores; its steps are recomputed on access."""
+        layers = tuple(layer.with_config(config) for layer in self.layers)
+        notes = config.mask_rule.notes(len(self.tokens), len(self.key_tokens))
+        return replace(self, layers=layers, notes=(*self.notes, *notes))

@@ -1,0 +1,1 @@
+"""Reading and writing: text that users paste, and arrays in files."""

@@ -1,0 +1,180 @@
+"""The layers in a file: where each of their steps is stored, determined before an array is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from attention.core.formula import Formula
+from attention.core.names import MASKED_SCORES, QUERY, SCORES, WEIGHTS
+from attention.core.steps import HEAD_AXES, Parameter, Step, declared
+from attention.errors import FileError, MissingError
+from attention.io.arrays import Archive, Entry, format_shape, quote
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_LAYERS = 1024
+_EXPORTED_KEY = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
+_SHARED_BY_LAYERS = ("mask", "bias", "bias_table")  # all layers may share these
+_SLICED_BY_HEAD = (
+    "w_q",
+    "w_k",
+    "w_v",
+    "b_q",
+    "b_k",
+    "b_v",
+    "w_s",
+    "bias",
+    "dropout_mask",
+)  # one head has a slice of these
+_SETTINGS = (*Formula().settings, "scaling", "name")
+_METADATA = ("tokens", "key_tokens", *_SETTINGS, "layers", "random", "notes")
+_REQUIRED = (WEIGHTS, SCORES, MASKED_SCORES, QUERY)  # a layer has at least one of these
+
+
+class Place(NamedTuple):
+    """Where a tensor of one layer is stored.
+
+    Attributes:
+        entry: the name in the file.
+        layer: the index along the first axis, if that is the axis of layers.
+        lacks_head_axis: whether the array is one head without a head axis.
+        head: the index of the head, if the file has one head but the array has all.
+    """
+
+    entry: str
+    layer: int | None = None
+    lacks_head_axis: bool = False
+    head: int | None = None
+
+    def select(self, array: Tensor) -> Tensor:
+        """The tensor of the layer."""
+        tensor = array if self.layer is None else array[self.layer].clone()  # a view would keep all layers in memory
+        if self.head is not None:
+            tensor = tensor[self.head : self.head + 1]
+        return tensor[None] if self.lacks_head_axis else tensor
+
+
+class StoredLayer(NamedTuple):
+    """One layer of a file: its number, its only head (None: all heads), and the places of its steps and parameters."""
+
+    number: int
+    head: int | None
+    places: Mapping[str, Place]
+
+
+class Layout(NamedTuple):
+    """The layers of a file, whether it is an export of the Lab, and the names of unused arrays."""
+
+    layers: tuple[StoredLayer, ...]
+    exported: bool
+    unused: tuple[str, ...]
+
+
+def read_layout(name: str, archive: Archive) -> Layout:
+    """The layers of a file.
+
+    Raises:
+        FileError: it has none, or two of its arrays do not fit together.
+    """
+    exported = {
+        key: match for key in archive.arrays if (match := _EXPORTED_KEY.fullmatch(key)) and _find_declaration(match[3])
+    }
+    file_layout = _exported_layout(name, archive, exported) if exported else _plain_layout(name, archive)
+    if len(file_layout.layers) > MAX_LAYERS:
+        raise FileError(
+            f"{quote(name)} has {len(file_layout.layers):,} layers; at most {MAX_LAYERS:,} are shown: save some of them."
+        )
+    if not all(any(step in layer.places for step in _REQUIRED) for layer in file_layout.layers):
+        if archive.refused and not archive.arrays:
+            raise FileError(next(iter(archive.refused.values())))
+        present = ", ".join(map(quote, [*archive.arrays, *archive.refused][:6])) or "no array"
+        raise FileError(
+            f"{quote(name)} needs weights, or query, key and value, or scores; it has {present}: save one of these under this name."
+        )
+    return file_layout
+
+
+def _find_declaration(key: str) -> Step | Parameter | None:
+    try:
+        return declared(key)
+    except MissingError:
+        return None
+
+
+def _exported_layout(name: str, archive: Archive, matches: Mapping[str, re.Match[str]]) -> Layout:
+    layers: dict[int, dict[str, Place]] = {}
+    heads = {int(match[1]): int(match[2]) for match in matches.values() if match[2]}
+    for key, match in matches.items():
+        number, step = int(match[1]), match[3]
+        axes, single_head = declared(step).axes, heads.get(number)
+        has_heads = "head" in axes or "kv_head" in axes
+        n_axes = len(axes) - bool(match[2])
+        entry = archive.arrays[key]
+        if len(entry.shape) != n_axes:
+            raise _axes_error(name, key, entry, axes[-n_axes:])
+        if single_head is None or not has_heads:
+            layers.setdefault(number, {})[step] = Place(key)
+        elif match[2] and int(match[2]) == single_head:
+            layers.setdefault(number, {})[step] = Place(key, lacks_head_axis=True)
+        elif step in _SLICED_BY_HEAD:
+            # The array has all heads: slice the one of this file. Query heads may share a key head.
+            all_heads = [
+                entry_name for name in ("w_q", "bias", "dropout_mask") if (entry_name := f"L{number}.{name}") in matches
+            ]
+            n_heads = archive.arrays[all_heads[0]].shape[0] if all_heads else 0
+            if single_head < n_heads:
+                layers.setdefault(number, {})[step] = Place(key, head=single_head * entry.shape[0] // n_heads)
+    stored = tuple(StoredLayer(number, heads.get(number), places) for number, places in sorted(layers.items()))
+    return Layout(stored, True, ())
+
+
+def _plain_layout(name: str, archive: Archive) -> Layout:
+    arrays = dict(archive.arrays)
+    # numpy.save writes no name, and numpy.savez names a single array arr_0.
+    if len(arrays) == 1 and not _find_declaration(next(iter(arrays))):
+        return Layout(_stacked_layers(name, {WEIGHTS: next(iter(arrays.items()))}), False, ())
+    known = {key: (key, entry) for key, entry in arrays.items() if _find_declaration(key)}
+    for key in known.keys() | {key for key in archive.refused if _find_declaration(key) or key in _METADATA}:
+        if key in archive.refused:
+            raise FileError(archive.refused[key])
+    unused = [key for key in (*arrays, *archive.refused) if key not in known and key not in _METADATA]
+    return Layout(_stacked_layers(name, known), False, tuple(unused))
+
+
+def _stacked_layers(name: str, known: Mapping[str, tuple[str, Entry]]) -> tuple[StoredLayer, ...]:
+    """The layers of arrays with an axis of layers, or the single layer of arrays without one."""
+    counts: dict[str, int | None] = {}
+    lacks_head: dict[str, bool] = {}
+    for step, (key, entry) in known.items():
+        axes = declared(step).axes
+        n_extra_axes = len(entry.shape) - len(axes)
+        one_head = n_extra_axes == -1 and axes[0] in HEAD_AXES
+        if not (one_head or n_extra_axes in (0, 1)):
+            raise _axes_error(name, key, entry, axes)
+        counts[step], lacks_head[step] = (entry.shape[0] if n_extra_axes == 1 else None), one_head
+    sizes = {step: count for step, count in counts.items() if count is not None}
+    single = [step for step in counts if step not in sizes and step not in _SHARED_BY_LAYERS]
+    if len(set(sizes.values())) > 1 or (sizes and single):
+        counts_text = ", ".join(f"{step} {counts[step] or 'none'}" for step in (*sizes, *single))
+        raise FileError(
+            f"{quote(name)} needs the same number of layers in each array; got {counts_text}: save all layers of each."
+        )
+    n_layers = next(iter(sizes.values()), None)
+
+    def places(number: int) -> dict[str, Place]:
+        return {
+            step: Place(key, number if step in sizes else None, lacks_head[step]) for step, (key, _) in known.items()
+        }
+
+    return tuple(StoredLayer(number, None, places(number)) for number in range(min(n_layers or 1, MAX_LAYERS + 1)))
+
+
+def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> FileError:
+    label = f"{quote(key)} in {quote(name)}" if key else quote(name)
+    return FileError(
+        f"{label} needs the axes [{' '.join(axes)}], optionally with an axis of layers first; got {format_shape(entry.shape) or 'a number'}: "
+        "save one sequence of a batch, such as weights[0]."
+    )

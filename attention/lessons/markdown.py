@@ -1,0 +1,238 @@
+"""Lessons as Markdown; a file contains one lesson or several.
+
+A lesson begins with front matter, lines of `key: value` between two lines of dashes. The text follows, then the replies as a
+list, each with its condition, see `kinds`. Files come from anybody, so every size is checked before use, and nothing is
+executed: an answer is an expression of `answers`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+from attention.errors import AttentionError, FileError
+from attention.lessons import answers
+from attention.lessons.lesson import MAX_WORDS, Lesson, Part
+from attention.lessons.question_kinds import KINDS
+
+MAX_KB = 256
+"""The largest file, in KB."""
+MAX_LESSONS = 60
+"""The most lessons in a file."""
+MAX_LINE = 400
+"""The longest line, except for a state, in characters."""
+MAX_OPTIONS = 8
+"""The most options of a question; each has at most `MAX_OPTION` characters."""
+MAX_OPTION = 100
+
+_LONGEST_STATE = 24_000  # characters: the longest text of a page with all settings
+_LONGEST_TEXT = 1_000
+_REPLIES, _PARTS = 30, 6
+_NEEDED = ("title", "state", "show", "kind", "question", "answer")
+_KNOWN = (*_NEEDED, "turn", "turned", "hide", "options", "tolerance", "explain", "next")
+_FOLDER = Path(__file__).parent / "path"
+_DASHES = re.compile(r"(?m)^---[ \t]*\n")
+_OWN_NAME = re.compile(r"[0-9a-f]{8}-\d{1,2}")
+_INVISIBLE = ("Cc", "Cs", "Co", "Cn")  # categories of removed characters
+_OVERRIDES = "\u202d\u202e"  # they override the reading direction of the text after them
+
+
+def from_markdown(name: str, text: str) -> Lesson:
+    """The lesson in a Markdown file.
+
+    Raises:
+        AttentionError: a field is missing or invalid.
+    """
+    dashes, front, body = (*_DASHES.split(_clean(text), 2), "", "")[:3]
+    fields = dict(_field(name, line) for line in front.splitlines() if line.strip())
+    if dashes.strip() or (missing := [key for key in _NEEDED if not fields.get(key)]):
+        raise FileError(
+            f"The lesson {name!r} begins with lines such as “title: One score” between two lines of ---; "
+            f"it lacks {', '.join(missing if not dashes.strip() else ['these'])}: add that."
+        )
+    if (kind := KINDS.get(fields["kind"])) is None:
+        raise FileError(
+            f"The kind of the lesson {name!r} is one of {', '.join(KINDS)}; got {fields['kind']!r}: choose one."
+        )
+    options = _split(fields.get("options", ""), "|")
+    lines = [line.strip() for line in body.splitlines()]
+    replies = tuple(_reply(name, line, options) for line in lines if line.startswith("- "))
+    words = " ".join(line for line in lines if line and not line.startswith("- "))
+    if len(words.split()) > MAX_WORDS or len(words) > _LONGEST_TEXT:
+        raise FileError(
+            f"The text of the lesson {name!r} has at most {MAX_WORDS} words; got {len(words.split())}: shorten it."
+        )
+    if len(replies) > _REPLIES:
+        raise FileError(f"The lesson {name!r} has at most {_REPLIES} replies; got {len(replies)}: remove some.")
+    try:
+        answers.parse(fields["answer"])
+        show, hide, explain = (_parts(fields.get(key, "")) for key in ("show", "hide", "explain"))
+    except AttentionError as error:
+        raise type(error)(f"The lesson {name!r}: {error}") from None
+    if options:
+        _check_options(name, options, {to for to, _ in replies})
+    plain = {key: fields.get(key, "") for key in ("title", "state", "turn", "turned", "question", "answer", "next")}
+    return Lesson(
+        name=name, text=words, kind=fields["kind"], show=show, hide=hide, explain=next(iter(explain), None),
+        tolerance=_tolerance(name, fields.get("tolerance", "0")), replies=replies, options=options or kind.options, **plain,
+    )  # fmt: skip
+
+
+def to_markdown(lesson: Lesson) -> str:
+    """The Markdown file of a lesson, the inverse of `read`."""
+    has_own_options = lesson.options != KINDS[lesson.kind].options
+    fields = {
+        "title": lesson.title, "state": lesson.state, "turn": lesson.turn, "turned": lesson.turned,
+        "show": "; ".join(part.text for part in lesson.show), "hide": "; ".join(part.text for part in lesson.hide),
+        "kind": lesson.kind, "options": " | ".join(lesson.options) if has_own_options else "", "question": lesson.question,
+        "answer": lesson.answer, "tolerance": repr(lesson.tolerance) if lesson.tolerance else "",
+        "explain": lesson.explain.text if lesson.explain else "", "next": lesson.next,
+    }  # fmt: skip
+    front = "".join(f"{key}: {value}\n" for key, value in fields.items() if value)
+    replies = "".join(f"- {to}: {words}\n" for to, words in lesson.replies)
+    return f"---\n{front}---\n{lesson.text}\n\n{replies}"
+
+
+def read_many(content: bytes) -> dict[str, Lesson]:
+    """The lessons of an uploaded file, by name and in order; their `next` fields are ignored.
+
+    The names begin with a digest of the file, so that the progress in one file never counts for another.
+
+    Raises:
+        AttentionError: the file is malformed, or contains an invalid lesson.
+    """
+    if len(content) > MAX_KB * 2**10:
+        raise FileError(f"A file of lessons has at most {MAX_KB} KB; got {len(content):,} bytes: split it.")
+    try:
+        text = _clean(content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        text = ""
+    before, *parts = _DASHES.split(text + "\n")
+    if before.strip() or not parts or len(parts) % 2:
+        raise FileError(
+            "A file of lessons is Markdown, in which each lesson begins with lines such as “title: One score” between two lines of "
+            "---; got something else: save one with “Ask about this” in Share and compare."
+        )
+    if len(parts) > 2 * MAX_LESSONS:
+        raise FileError(f"A file has at most {MAX_LESSONS} lessons; got {len(parts) // 2}: split it.")
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    lessons = [from_markdown(str(number), f"---\n{front}---\n{body}") for number, (front, body) in enumerate(pairs, 1)]
+    digest = blake2b(content, digest_size=4).hexdigest()
+    return {(name := f"{digest}-{lesson.name}"): replace(lesson, name=name, next="") for lesson in lessons}
+
+
+def is_uploaded(name: str) -> bool:
+    """Whether the name belongs to a lesson of an uploaded file."""
+    return _OWN_NAME.fullmatch(name) is not None
+
+
+def in_order(lessons: Iterable[Lesson]) -> tuple[Lesson, ...]:
+    """The lessons in the order of their `next` fields.
+
+    Raises:
+        FileError: they do not form one path.
+    """
+    by_name = {lesson.name: lesson for lesson in lessons}
+    nexts = [lesson.next for lesson in by_name.values() if lesson.next]
+    firsts = [name for name in by_name if name not in nexts]
+    ordered: list[Lesson] = []
+    name = firsts[0] if len(firsts) == 1 else ""
+    while name in by_name and by_name[name] not in ordered:
+        ordered.append(by_name[name])
+        name = ordered[-1].next
+    if not ordered or name or len(ordered) != len(by_name):
+        raise FileError(
+            "Each lesson except the last names the next one, and no lesson is named twice: these lessons form no path."
+        )
+    return tuple(ordered)
+
+
+@cache
+def builtin_lessons() -> dict[str, Lesson]:
+    """The built-in lessons, from one row of scores to a head of a real model, by name and in order."""
+    files = sorted(_FOLDER.glob("*.md"))
+    lessons = in_order(from_markdown(file.stem.partition("-")[2], file.read_text(encoding="utf-8")) for file in files)
+    return {lesson.name: lesson for lesson in lessons}
+
+
+def _clean(text: str) -> str:
+    """The text without invisible characters, with uniform line ends."""
+    lines = text.replace("\r\n", "\n").replace("\t", " ")
+    return "".join(
+        character
+        for character in lines
+        if character == "\n" or not (unicodedata.category(character) in _INVISIBLE or character in _OVERRIDES)
+    )
+
+
+def _field(name: str, line: str) -> tuple[str, str]:
+    key, colon, value = line.partition(":")
+    key, value = key.strip(), value.strip()
+    if not colon or key not in _KNOWN:
+        raise FileError(
+            f"A line of the lesson {name!r} is one of {', '.join(_KNOWN)}, a colon and a value; got {line[:80]!r}."
+        )
+    _check_length(f"{key} of the lesson {name!r}", value, _LONGEST_STATE if key in ("state", "turn") else MAX_LINE)
+    return key, value
+
+
+def _reply(name: str, line: str, options: tuple[str, ...]) -> tuple[str, str]:
+    reply = line.removeprefix("- ").strip()
+    matching = [option for option in options if reply.startswith(f"{option}:")]
+    to, colon, words = reply.partition(":")
+    if matching:  # an option may contain a colon
+        to = max(matching, key=len)
+        words = reply[len(to) + 1 :]
+    if not colon or not words.strip():
+        raise FileError(f"A reply of the lesson {name!r} is a condition, a colon and a sentence; got {line[:80]!r}.")
+    _check_length(f"a reply of the lesson {name!r}", reply, MAX_LINE)
+    return to.strip(), words.strip()
+
+
+def _check_options(name: str, options: tuple[str, ...], answered: set[str]) -> None:
+    """Checks that there are a few distinct options, with a reply to each wrong one; which one is right is not yet known."""
+    if not 2 <= len(options) <= MAX_OPTIONS or len(set(options)) < len(options) or max(map(len, options)) > MAX_OPTION:
+        raise FileError(
+            f"The lesson {name!r} has 2 to {MAX_OPTIONS} different options of up to {MAX_OPTION} characters, separated by |; got "
+            f"{' | '.join(options)[:80]!r}: correct them."
+        )
+    if "right" in options:
+        raise FileError(
+            f"No option of the lesson {name!r} is called “right”, which marks the reply to the right answer: choose other words."
+        )
+    if len(unanswered := [option for option in options if option not in answered]) > 1:
+        raise FileError(
+            f"Each wrong option of the lesson {name!r} needs a reply; “{unanswered[0]}” and “{unanswered[1]}” have none: write what "
+            "a student learns from choosing it."
+        )
+
+
+def _tolerance(name: str, text: str) -> float:
+    try:
+        tolerance = float(text)
+    except ValueError:
+        tolerance = -1.0
+    if not 0 <= tolerance < float("inf"):
+        raise FileError(f"The tolerance of the lesson {name!r} is a number; got {text!r}: write one.")
+    return tolerance
+
+
+def _check_length(what: str, text: str, longest: int) -> None:
+    if len(text) > longest:
+        raise FileError(f"The {what} has at most {longest:,} characters; got {len(text):,}: shorten it.")
+
+
+def _parts(text: str) -> tuple[Part, ...]:
+    items = _split(text, ";")
+    if len(items) > _PARTS:
+        raise FileError(f"There are at most {_PARTS} parts; got {len(items)}: show fewer.")
+    return tuple(Part.parse(item) for item in items)
+
+
+def _split(text: str, separator: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(separator) if item.strip())

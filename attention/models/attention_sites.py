@@ -1,0 +1,98 @@
+"""The attention modules of a model, found by running it once; their weight matrices, named and checked against that run."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from attention.models import recorder
+from attention.models.loaded import LoadedModel, Site
+from attention.models.projection_weights import makes_output, output_module, parameters, pure_projections
+from attention.models.running import run, tokenize_inputs
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+PROBE = "a b c d"  # the text that every model is tried with: several words, since a rotation does not change position 0
+_TOLERANCE = 1e-4
+
+
+def find_sites(loaded: LoadedModel) -> tuple[Site, ...]:
+    """The attention sites of a model, in call order; empty if its family does not call the recorder."""
+    calls: list[recorder.Call] = []
+    model_inputs, _ = tokenize_inputs(loaded, PROBE, PROBE, 8)
+    with recorder.recording(calls.append):
+        run(loaded, model_inputs)
+    modules = {id(call.module): call.module for call in calls}
+    for module in modules.values():
+        recorder.record_inputs(module)
+    calls.clear()
+    parent_of = parents(loaded.model)
+    paths = {id(module): path for path, module in loaded.model.named_modules()}
+    outputs: dict[int, Tensor] = {}
+    output_modules = {key: output_module(module, parent_of.get(key)) for key, module in modules.items()}
+    hooks = [
+        module.register_forward_hook(lambda _, __, output, key=key: outputs.update({key: output[0]}))
+        for key, module in output_modules.items()
+        if module is not None
+    ]
+    with recorder.recording(calls.append):
+        run(loaded, model_inputs)
+    for hook in hooks:
+        hook.remove()
+    d_model = int(getattr(loaded.model.config, "hidden_size", 0) or 0)
+    row_blocks = {key: all(_supports_row_blocks(call) for call in calls if id(call.module) == key) for key in modules}
+    for key, module in modules.items():
+        if row_blocks[key]:
+            recorder.allow_row_blocks(module)
+    parameters_of: dict[int, dict[str, Tensor]] = {}
+    for call in calls:
+        key = id(call.module)
+        if key not in parameters_of:
+            named = parameters(call, parent_of.get(key))
+            if "w_o" in named and not (key in outputs and makes_output(named, call, outputs[key])):
+                named = {name: tensor for name, tensor in named.items() if name not in ("w_o", "b_o")}
+            parameters_of[key] = named
+    return tuple(
+        Site(
+            name,
+            parameters_of[id(call.module)],
+            pure_projections(parameters_of[id(call.module)], call),
+            len(call.query),
+            sum(tensor.shape[0] * tensor.shape[-1] for tensor in (call.query, call.key, call.value))
+            + d_model * (1 + (call.memory is not None)),
+            row_blocks[id(call.module)],
+        )
+        for name, call in zip(_names(loaded, calls, paths), calls, strict=True)
+    )
+
+
+def _supports_row_blocks(call: recorder.Call) -> bool:
+    """Whether attention computed query by query equals attention of all queries; false if a family depends on their number."""
+    rows = [call.attend_rows(slice(i, i + 1))[1] for i in range(call.query.shape[1])]
+    return torch.allclose(torch.cat(rows, dim=1), call.head_output, rtol=_TOLERANCE, atol=_TOLERANCE)
+
+
+def _names(loaded: LoadedModel, calls: list[recorder.Call], paths: dict[int, str]) -> list[str]:
+    """The name of each call: its kind, and its number among the calls of that kind."""
+    names: list[str] = []
+    numbers: dict[str, dict[int, int]] = {}
+    for call in calls:
+        path = paths[id(call.module)]
+        kind = "layer"
+        if call.memory is not None or re.search(r"encoder_attn|EncDecAttention|crossattention", path):
+            kind = "cross"
+        elif loaded.is_encoder_decoder:
+            kind = "decoder" if re.search(r"\bdecoder\b", path) else "encoder"
+        of_kind = numbers.setdefault(kind, {})
+        name = f"{kind} {of_kind.setdefault(id(call.module), len(of_kind))}"
+        names.append(f"{name} again" if name in names else name)
+    return names
+
+
+def parents(model: Any) -> dict[int, Module]:
+    """The parent of each module, by the id of the child."""
+    return {id(child): module for module in model.modules() for child in module.children()}

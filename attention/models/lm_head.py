@@ -1,0 +1,179 @@
+"""A model's predictions: the logits of its language-model head, computed only at the requested positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from attention.core.prediction import TOP_K, Prediction
+from attention.errors import ConfigError, TextError
+from attention.models.token_pieces import readable_tokens
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from attention.models.loaded import LoadedModel
+
+MAX_POSITIONS = 40
+"""The largest number of positions with logits: each has a logit for every token of the vocabulary."""
+
+_POSITIONS: ContextVar[tuple[int, ...] | None] = ContextVar("positions", default=None)
+
+
+def limit_logits(model: Any) -> None:
+    """From now on, compute logits only at the positions of the context `logits_at`: those of all positions take too much memory."""
+    head = _language_model_head(model)
+    if head is not None:
+        head.register_forward_pre_hook(_select_positions)
+
+
+@contextmanager
+def logits_at(positions: Sequence[int]) -> Iterator[None]:
+    """A context in which the forward passes of this thread compute logits at these positions, in this order."""
+    token = _POSITIONS.set(tuple(positions))
+    try:
+        yield
+    finally:
+        _POSITIONS.reset(token)
+
+
+def is_masked_lm(loaded: LoadedModel) -> bool:
+    """Whether a model with a language-model head fills masks, instead of predicting the next token."""
+    return not loaded.model.can_generate()
+
+
+def vocabulary_size(loaded: LoadedModel) -> int:
+    """The number of tokens that a model can predict; 0 without a language-model head."""
+    weight = getattr(_language_model_head(loaded.model), "weight", None)
+    return 0 if weight is None else len(weight)
+
+
+def predicted_text_ids(model_inputs: Mapping[str, Tensor]) -> list[int]:
+    """The ids of the text with the predictions: the decoder's in an encoder-decoder model."""
+    return [int(token_id) for token_id in [*model_inputs.values()][-1][0]]
+
+
+def prediction_positions(
+    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], wanted: Sequence[int], generated: int = 0
+) -> tuple[int, ...]:
+    """The positions of the predictions: those that are `wanted`, or else every mask, or the end of the text.
+
+    If the model generated the last `generated` tokens, also the positions at which it predicted them.
+
+    Raises:
+        ConfigError: there is no such position, or there are too many.
+    """
+    if not vocabulary_size(loaded):
+        return ()
+    ids = predicted_text_ids(model_inputs)
+    if invalid := [position for position in wanted if not 0 <= position < len(ids)]:
+        raise ConfigError(
+            f"A prediction is read at a token from 0 to {len(ids) - 1}, as the text has {len(ids)}; got {invalid[0]}: choose one of these."
+        )
+    result = tuple(wanted)
+    if not result and is_masked_lm(loaded):
+        result = tuple(i for i, token_id in enumerate(ids) if token_id == loaded.tokenizer.mask_token_id)
+    elif not result:
+        result = tuple(range(len(ids) - 1 - generated, len(ids)))
+    if len(result) > MAX_POSITIONS:
+        raise ConfigError(
+            f"Predictions are read at up to {MAX_POSITIONS} positions at once; got {len(result)}: choose fewer."
+        )
+    return result
+
+
+def count_numbers(
+    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], wanted: Sequence[int], max_new_tokens: int = 0
+) -> int:
+    """How many 4-byte numbers the predictions take; without a language-model head, the last vectors.
+
+    Raises:
+        ConfigError: as for `positions`.
+    """
+    if not vocabulary_size(loaded):
+        return len(predicted_text_ids(model_inputs)) * int(getattr(loaded.model.config, "hidden_size", 0) or 0)
+    n_positions = len(wanted) or len(prediction_positions(loaded, model_inputs, ())) + max_new_tokens
+    return n_positions * vocabulary_size(loaded) * 3
+
+
+def read_predictions(
+    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], model_output: Any, logit_positions: Sequence[int]
+) -> tuple[Prediction, ...]:
+    """The predictions of a forward pass that computed logits at these positions, with the names of the likeliest tokens."""
+    logits = logits_of(model_output)
+    if not logit_positions or logits is None:
+        return ()
+    ids = predicted_text_ids(model_inputs)
+    rows = (
+        logits if logits.shape[0] == len(logit_positions) else logits[list(logit_positions)]
+    )  # some families do not call their head as a module
+    likeliest = rows.topk(min(TOP_K, rows.shape[-1])).indices.tolist()
+    token_ids = sorted({*(ids[i] for i in logit_positions), *(token_id for top in likeliest for token_id in top)})
+    names = dict(zip(token_ids, readable_tokens(loaded.tokenizer, token_ids), strict=True))
+    return tuple(
+        Prediction(
+            i, names[ids[i]], row.clone(), tuple(top), tuple(names[token_id] for token_id in top), is_masked_lm(loaded)
+        )
+        for i, row, top in zip(logit_positions, rows, likeliest, strict=True)
+    )
+
+
+def logits_of(model_output: Any) -> Tensor | None:
+    """The logits [position vocabulary] of a forward pass; None if it has none."""
+    logits = model_output.get("logits", model_output.get("prediction_logits"))
+    return logits[0].detach() if isinstance(logits, Tensor) and logits.ndim == 3 else None
+
+
+def last_vectors(model_output: Any) -> Tensor | None:
+    """The last vector of every token, [pos d_model], from a model without a head; None if it returns none."""
+    last = model_output.get("last_hidden_state")
+    return last[0].detach() if isinstance(last, Tensor) and last.ndim == 3 else None
+
+
+def no_prediction_reason(loaded: LoadedModel, logit_positions: Sequence[int]) -> str:
+    """Why there are no predictions, in a sentence; empty if there are some."""
+    if logit_positions:
+        return ""
+    if not vocabulary_size(loaded):
+        return f"{loaded.name} has no language-model head: it computes a vector for every token, and predicts none."
+    mask = loaded.tokenizer.mask_token
+    if mask is None:
+        return f"{loaded.name} fills masks, but its tokenizer has no mask token: choose a position to read a prediction at."
+    return f"{loaded.name} fills masks: write {mask} in the text where it should predict a word."
+
+
+def parse_token(loaded: LoadedModel, text: str) -> tuple[int, str]:
+    """The id and the readable form of the token that a user typed, with the blank before it if that is a token.
+
+    Raises:
+        TextError: the text is several tokens, or none.
+    """
+    raw = text.replace("·", " ").replace("⏎", "\n")
+    candidates = [raw] if raw != text or raw[:1].isspace() else [f" {raw}", raw]
+    ids: list[int] = []
+    for candidate in candidates if raw else ():
+        ids = loaded.tokenizer(candidate, add_special_tokens=False)["input_ids"]
+        if len(ids) == 1:
+            return ids[0], readable_tokens(loaded.tokenizer, ids)[0]
+    if not ids:
+        raise TextError("A target is one token of the model; got nothing: type one, such as ·copper, or pick one.")
+    pieces = " ".join(readable_tokens(loaded.tokenizer, ids[:5]))
+    raise TextError(
+        f"A target is one token of the model; {text[:40]!r} is {len(ids)}, {pieces}: type one of them, · for a blank before it."
+    )
+
+
+def _language_model_head(model: Any) -> Module | None:
+    head: Module | None = model.get_output_embeddings()
+    return head if getattr(head, "weight", None) is not None else None
+
+
+def _select_positions(_: Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    selected = _POSITIONS.get()
+    if selected is None or not args or args[0].ndim != 3:
+        return None
+    return args[0][:, list(selected)], *args[1:]

@@ -1,0 +1,155 @@
+"""The projections of a model's attention by the names of the glossary; fused matrices are split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from attention.core.functions import project, project_output
+from attention.core.names import KEY, QUERY, VALUE
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from attention.models.recorder import Call
+
+# Attribute names of the model families: Q, K and V as separate layers; fused side by side; fused head by head; and W_O.
+_SEPARATE = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("q", "k", "v"),
+    ("q_lin", "k_lin", "v_lin"),
+)
+_FUSED_SIDE_BY_SIDE = ("c_attn", "qkv_proj", "Wqkv")
+_FUSED_BY_HEAD = ("query_key_value",)
+_OUTPUT = ("o_proj", "out_proj", "o", "out_lin", "c_proj", "dense", "Wo")
+_TOLERANCE = 1e-3  # relative to the largest number
+
+Linear = tuple[Tensor, Tensor | None]
+"""The matrix [d_in d_out] and the bias of a linear layer."""
+
+
+def parameters(call: Call, parent: Module | None) -> dict[str, Tensor]:
+    """W_Q, W_K, W_V, W_O and their biases, as views of the model's own; only those found under a known attribute name.
+
+    Matrices that do not give the recorded value or output are left out: their family orders them in an unknown way, or computes
+    something else in between.
+
+    Args:
+        call: recorded, with its input.
+        parent: the parent of the module that called; some families keep W_O there.
+    """
+    named = _input_projections(call)
+    x2 = call.memory if call.memory is not None else call.input
+    if named and (x2 is None or not _is_close(project(x2, named["w_v"], named.get("b_v")), call.value)):
+        named = {}
+    linears = map(_linear, _output_candidates(call.module, parent))
+    output = next((linear for linear in linears if linear is not None), None)
+    if output is None:
+        return named
+    weight, bias = output
+    n_heads, _, d_v = call.head_output.shape
+    if weight.shape[0] != n_heads * d_v:
+        return named
+    named["w_o"] = weight.reshape(n_heads, d_v, -1)
+    if bias is not None:
+        named["b_o"] = bias
+    return named
+
+
+def pure_projections(named: Mapping[str, Tensor], call: Call) -> frozenset[str]:
+    """Which of the recorded query, key and value are exactly their projection of the input, given the `named` parameters."""
+    x2 = call.memory if call.memory is not None else call.input
+    candidates = ((QUERY, call.input, call.query), (KEY, x2, call.key), (VALUE, x2, call.value))
+    return frozenset(
+        name
+        for name, x, recorded in candidates
+        if x is not None
+        and f"w_{name[0]}" in named
+        and _is_close(project(x, named[f"w_{name[0]}"], named.get(f"b_{name[0]}")), recorded)
+    )
+
+
+def makes_output(named: Mapping[str, Tensor], call: Call, output: Tensor) -> bool:
+    """Whether W_O of the `named` parameters turns the head outputs into the model's `output` [query_pos d_model]."""
+    return "w_o" in named and _is_close(project_output(call.head_output, named["w_o"], named.get("b_o")), output)
+
+
+def output_module(module: Module, parent: Module | None) -> Module | None:
+    """The linear layer W_O of an attention module; None if there is none."""
+    candidates = _output_candidates(module, parent)
+    return next((candidate for candidate in candidates if _linear(candidate) is not None), None)
+
+
+def _output_candidates(module: Module, parent: Module | None) -> list[Module]:
+    children = [getattr(module, name) for name in _OUTPUT if hasattr(module, name)]
+    sibling = getattr(getattr(parent, "output", None), "dense", None)  # BERT
+    return [*children, *([sibling] if sibling is not None else [])]
+
+
+def _input_projections(call: Call) -> dict[str, Tensor]:
+    heads = {"q": call.query, "k": call.key, "v": call.value}
+    sizes = {name: tuple(tensor.shape[::2]) for name, tensor in heads.items()}
+    linears = _separate(call.module) or _fused(call.module, sizes)
+    named: dict[str, Tensor] = {}
+    for name, (weight, bias) in linears.items():
+        n_heads, d_head = sizes[name]
+        if weight.shape[1] != n_heads * d_head:
+            return {}
+        named[f"w_{name}"] = weight.reshape(-1, n_heads, d_head).transpose(0, 1)
+        if bias is not None:
+            named[f"b_{name}"] = bias.reshape(n_heads, d_head)
+    return named
+
+
+def _separate(module: Module) -> dict[str, Linear]:
+    for names in _SEPARATE:
+        candidates = [_linear(getattr(module, name, None)) for name in names]
+        linears = [linear for linear in candidates if linear is not None]
+        if len(linears) == 3:
+            return dict(zip("qkv", linears, strict=True))
+    return {}
+
+
+def _fused(module: Module, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Linear]:
+    """Q, K and V of one fused matrix, side by side or head by head; `sizes` are (n_heads, d_head) of each."""
+    widths = [n_heads * d_head for n_heads, d_head in sizes.values()]
+    for name in (*_FUSED_SIDE_BY_SIDE, *_FUSED_BY_HEAD):
+        fused = _linear(getattr(module, name, None))
+        if fused is None or fused[0].shape[1] != sum(widths):
+            continue
+        weight, bias = fused
+        if name in _FUSED_BY_HEAD and len({size[0] for size in sizes.values()}) == 1:
+            n_heads = sizes["q"][0]
+            weight = _side_by_side(weight, n_heads, len(sizes))
+            bias = None if bias is None else _side_by_side(bias, n_heads, len(sizes))
+        weights = torch.split(weight, widths, dim=-1)
+        biases = [None] * 3 if bias is None else torch.split(bias, widths, dim=-1)
+        return dict(zip(sizes, zip(weights, biases, strict=True), strict=True))
+    return {}
+
+
+def _side_by_side(matrix: Tensor, n_heads: int, n_parts: int) -> Tensor:
+    """Columns ordered head by head (q k v q k v …), reordered part by part (q q … k k … v v …)."""
+    by_head = matrix.reshape(*matrix.shape[:-1], n_heads, n_parts, -1)
+    return by_head.transpose(-3, -2).flatten(-3)
+
+
+def _linear(module: Module | None) -> Linear | None:
+    """The matrix [d_in d_out] and the bias of a linear layer; None for anything else."""
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor) or weight.ndim != 2:
+        return None
+    bias = getattr(module, "bias", None)
+    # GPT-2's Conv1D stores [d_in d_out], nn.Linear [d_out d_in].
+    matrix = weight if type(module).__name__ == "Conv1D" else weight.T
+    return matrix.detach(), None if bias is None else bias.detach()
+
+
+def _is_close(actual: Tensor, expected: Tensor) -> bool:
+    if actual.shape != expected.shape:
+        return False
+    return bool((actual - expected).abs().max() <= _TOLERANCE * expected.abs().max().clamp_min(1e-6))

@@ -1,0 +1,317 @@
+"""Recording and patching each attention call of a model; the eager attention of transformers is reproduced bit for bit."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from attention.core.mask import Mask
+from attention.core.scores import BLOCK_ROWS
+from attention.patching.forward import AttentionCall
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from attention.models.loaded import Site
+
+EagerAttention = Callable[..., tuple[Tensor, Tensor | None]]
+CallHook = Callable[["Call"], Tensor | None]
+"""Receives each call. May return a patched head output [head query_pos d_v], with which the model continues."""
+OutputPatcher = Callable[[Tensor, Callable[[int], "Call"]], Tensor]
+"""Receives the head output of a batch and a function from batch index to call. Returns the patched head output."""
+
+IMPLEMENTATION = "lab"
+"""The name under which transformers knows `_attend`; models are loaded with it."""
+
+_MEMORY_ARGUMENTS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
+_HIDDEN_BELOW = -1e30  # an additive mask has a smaller number where a key is hidden
+_MAX_WEIGHT_BYTES = (
+    2**22
+)  # of the weights of all heads in one call; larger calls are computed in blocks of `BLOCK_ROWS` queries
+_BYTES_PER_NUMBER = 4
+_ROW_BLOCK_MODULES: WeakSet[Module] = WeakSet()  # modules whose attention can be computed in blocks of queries
+
+
+@dataclass(frozen=True, eq=False)
+class Call(AttentionCall):
+    """One call of attention, without the batch axis.
+
+    Attributes:
+        module: the attention module of the model.
+        mask: the mask as a rule, or as its cells [query_pos key_pos]; None if nothing is hidden.
+        bias: added to the scores, [head query_pos key_pos].
+        scaling: multiplies the scores.
+        cap: bound of the absolute value of the scores (softcap).
+        sinks: one extra score in every row, [head].
+        input: input of the module, [query_pos d_model].
+        memory: the other text in cross-attention, [key_pos d_model].
+        attend_rows: the model's own attention for a slice of the queries: weights [head query_pos key_pos], head output.
+    """
+
+    module: Module
+    mask: Mask | Tensor | None
+    bias: Tensor | None
+    scaling: float
+    cap: float | None
+    sinks: Tensor | None
+    input: Tensor | None
+    memory: Tensor | None
+    attend_rows: Callable[[slice], tuple[Tensor | None, Tensor]]
+
+
+@dataclass
+class Recorder:
+    """The state of one recorded forward pass; every thread has its own.
+
+    Attributes:
+        on_call: called with each call.
+        weights: whether calls keep their weights, however large.
+        inputs: input and memory by the id of the module.
+        masks: the additive mask, its rule or cells, and its bias, by the id of the additive mask.
+    """
+
+    on_call: CallHook
+    weights: bool = True
+    inputs: dict[int, tuple[Tensor | None, Tensor | None]] = field(default_factory=dict)
+    masks: dict[int, tuple[Tensor, Mask | Tensor | None, Tensor | None]] = field(default_factory=dict)
+
+
+_RECORDER: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+_PATCHER: ContextVar[tuple[OutputPatcher, Recorder] | None] = ContextVar("patcher", default=None)
+
+
+def register() -> None:
+    """Register `IMPLEMENTATION` with transformers; idempotent."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+    AttentionInterface.register(IMPLEMENTATION, _attend)
+    AttentionMaskInterface.register(IMPLEMENTATION, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+
+
+@contextmanager
+def recording(on_call: CallHook, weights: bool = True) -> Iterator[None]:
+    """A context in which `on_call` receives every attention call of this thread; without `weights`, large weights are dropped."""
+    token = _RECORDER.set(Recorder(on_call, weights))
+    try:
+        yield
+    finally:
+        _RECORDER.reset(token)
+
+
+@contextmanager
+def patching_outputs(patch: OutputPatcher) -> Iterator[None]:
+    """A context in which `patch` replaces the head output [batch query_pos head d_v] of every attention call of this thread."""
+    token = _PATCHER.set((patch, Recorder(lambda _: None)))
+    try:
+        yield
+    finally:
+        _PATCHER.reset(token)
+
+
+def rows_at_once(site: Site, longest: int, keep_weights: bool) -> int:
+    """The number of queries whose weights a site computes at a time; all of them if the weights are kept (`keep_weights`)."""
+    in_blocks = site.supports_row_blocks and not keep_weights and _is_large(site.n_heads, longest, longest)
+    return min(BLOCK_ROWS, longest) if in_blocks else longest
+
+
+def allow_row_blocks(module: Module) -> None:
+    """From now on, compute large calls of this module in blocks of queries."""
+    _ROW_BLOCK_MODULES.add(module)
+
+
+def record_inputs(module: Module) -> None:
+    """From now on, record the inputs of this module with its calls."""
+    module.register_forward_pre_hook(_record_inputs, with_kwargs=True)
+
+
+def _record_inputs(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recorder = _RECORDER.get()
+    if recorder is None:
+        return
+    arguments = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
+    arguments |= arguments.pop("kwargs", {})
+    memory = next((arguments[name] for name in _MEMORY_ARGUMENTS if arguments.get(name) is not None), None)
+    x = arguments.get("hidden_states", args[0] if args else None)
+    recorder.inputs[id(module)] = (_without_batch(x), _without_batch(memory))
+
+
+def _attend(module: Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Head output and weights of the model's eager attention; the call is recorded and may be patched."""
+    recorder, patcher = _RECORDER.get(), _PATCHER.get()
+    keep_weights = recorder is not None and recorder.weights
+    result = _run_eager(module, (query, key, value), args, kwargs, keep_weights)
+    if patcher is not None:
+        output, weights = result
+
+        def call_of(batch_index: int) -> Call:
+            row = slice(batch_index, batch_index + 1)
+            qkv = query[row], key[row], value[row]
+            row_weights = _run_eager(module, qkv, args, kwargs)[1] if weights is None else weights[row]
+            return _build_call(patcher[1], module, qkv, args, kwargs, (output[row], row_weights))
+
+        result = patcher[0](output, call_of), weights
+    if recorder is None:
+        return result
+    patched = recorder.on_call(_build_call(recorder, module, (query, key, value), args, kwargs, result))
+    return result if patched is None else (patched.transpose(0, 1).contiguous()[None], result[1])
+
+
+def _run_eager(
+    module: Module,
+    qkv: tuple[Tensor, Tensor, Tensor],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    keep_weights: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """Head output [batch query_pos head d_v] and weights [batch head query_pos key_pos] of eager attention.
+
+    Large calls are computed in blocks of queries. Their weights are None unless `keep_weights`.
+    """
+    n_heads, n_queries, n_keys = (*qkv[0].shape[1:3], qkv[1].shape[-2])
+    if module not in _ROW_BLOCK_MODULES or not _is_large(n_heads, n_queries, n_keys):
+        return _eager_attention(module)(module, *qkv, *args, **kwargs)
+    output_blocks, weight_blocks = [], []
+    for start in range(0, n_queries, BLOCK_ROWS):
+        output, weights = _run_eager_rows(module, qkv, args, kwargs, slice(start, start + BLOCK_ROWS))
+        output_blocks.append(output)
+        if keep_weights and weights is not None:
+            weight_blocks.append(weights)
+    return torch.cat(output_blocks, dim=1), torch.cat(weight_blocks, dim=2) if weight_blocks else None
+
+
+def _is_large(n_heads: int, n_queries: int, n_keys: int) -> bool:
+    return n_heads * n_queries * n_keys * _BYTES_PER_NUMBER > _MAX_WEIGHT_BYTES
+
+
+def _run_eager_rows(
+    module: Module, qkv: tuple[Tensor, Tensor, Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any], rows: slice
+) -> tuple[Tensor, Tensor | None]:
+    """Eager attention of a slice of the queries, with these rows of all masks and biases."""
+    query, key, value = qkv
+    n_queries, n_keys = query.shape[-2], key.shape[-2]
+
+    def select_rows(argument: Any) -> Any:
+        is_map = (
+            isinstance(argument, Tensor)
+            and argument.ndim == 4
+            and argument.shape[-2] == n_queries
+            and argument.shape[-1] >= n_keys
+        )
+        return argument[..., rows, :] if is_map else argument
+
+    args = tuple(select_rows(argument) for argument in args)
+    kwargs = {name: select_rows(argument) for name, argument in kwargs.items()}
+    return _eager_attention(module)(module, query[:, :, rows], key, value, *args, **kwargs)
+
+
+def _build_call(
+    recorder: Recorder,
+    module: Module,
+    qkv: tuple[Tensor, Tensor, Tensor],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    result: tuple[Tensor, Tensor | None],
+) -> Call:
+    query, key, value = (tensor[0].detach() for tensor in qkv)
+    output, weights = result
+    additive_mask = args[0] if args else kwargs.get("attention_mask")
+    mask, mask_bias = _split_mask(recorder, additive_mask, query.shape[-2], key.shape[-2])
+    biases = [bias for bias in (kwargs.get("position_bias"), mask_bias) if bias is not None]
+    biases = [bias[0] if bias.ndim == 4 else bias for bias in biases]
+    biases = [bias for bias in biases if bool(bias.any())]
+    bias = sum(biases[1:], biases[0]).expand(len(query), -1, -1) if biases else None
+    scaling = kwargs.get("scaling", args[1] if len(args) > 1 else None)
+    sinks = kwargs.get("s_aux", getattr(module, "sinks", None))
+    x, memory = recorder.inputs.get(id(module), (None, None))
+
+    def attend_again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor | None, Tensor]:
+        output, weights = _run_eager(module, (query[None], key[None], value[None]), args, kwargs)
+        return None if weights is None else weights[0], output[0].transpose(0, 1)
+
+    def attend_rows(rows: slice) -> tuple[Tensor | None, Tensor]:
+        output, weights = _run_eager_rows(module, (query[None], key[None], value[None]), args, kwargs, rows)
+        return None if weights is None else weights[0], output[0].transpose(0, 1)
+
+    return Call(
+        query=query,
+        key=key,
+        value=value,
+        weights=None if weights is None else weights[0].detach(),
+        head_output=output[0].detach().transpose(0, 1),
+        rerun=attend_again,
+        module=module,
+        mask=mask,
+        bias=bias,
+        scaling=1 / math.sqrt(query.shape[-1]) if scaling is None else float(scaling),
+        cap=kwargs.get("softcap"),
+        sinks=None if sinks is None else sinks.detach().flatten(),
+        input=x,
+        memory=memory,
+        attend_rows=attend_rows,
+    )
+
+
+def _eager_attention(module: Module) -> EagerAttention:
+    """The eager attention function of the module's model family; Llama's if the family has none."""
+    for cls in type(module).__mro__:
+        function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
+        if function is not None:
+            return cast(EagerAttention, function)
+    from transformers.models.llama.modeling_llama import eager_attention_forward
+
+    return cast(EagerAttention, eager_attention_forward)
+
+
+def _split_mask(
+    recorder: Recorder, additive_mask: Tensor | None, n_queries: int, n_keys: int
+) -> tuple[Mask | Tensor | None, Tensor | None]:
+    """The mask and the bias in an additive mask; cached, since most layers receive the same tensor."""
+    if additive_mask is None:
+        return None, None
+    if id(additive_mask) not in recorder.masks:
+        cells = additive_mask[0, :, :n_queries, :n_keys]
+        if cells.dtype == torch.bool:  # True = may attend
+            visible, bias = cells, None
+        else:
+            visible = cells > _HIDDEN_BELOW
+            bias = torch.where(visible, cells, 0)
+            bias = bias.expand(-1, n_queries, n_keys) if bool(bias.any()) else None
+        if bool((visible != visible[:1]).any()):  # heads have different masks: a bias of −∞
+            bias = torch.where(visible, 0 if bias is None else bias, -math.inf)
+            recorder.masks[id(additive_mask)] = additive_mask, None, bias
+        else:
+            mask = detect_mask(visible[0].expand(n_queries, n_keys))
+            recorder.masks[id(additive_mask)] = additive_mask, mask, bias
+    _, mask_or_cells, bias = recorder.masks[id(additive_mask)]
+    return mask_or_cells, bias
+
+
+def detect_mask(visible: Tensor) -> Mask | Tensor:
+    """The mask rule that gives these visible cells [query_pos key_pos], or the cells if no rule does."""
+    farthest = 0
+    queries = visible.any(dim=1).nonzero()[:, 0]  # queries with at least one visible key
+    if len(queries):
+        rows = visible[queries].byte()  # as distances, every cell would take 8 bytes
+        first, last = rows.argmax(dim=1), rows.shape[1] - 1 - rows.flip(1).argmax(dim=1)
+        farthest = int(torch.maximum((queries - first).abs(), (queries - last).abs()).max())
+    for kind in ("none", "causal", "causal window", "window"):
+        mask = Mask(kind, window=farthest if "window" in kind else 0)
+        if torch.equal(mask.build(*visible.shape), visible):
+            return mask
+    return visible.clone()
+
+
+def _without_batch(x: Any) -> Tensor | None:
+    """The sequence [pos d_model] of a batch of one; None for anything else."""
+    return x[0].detach() if isinstance(x, Tensor) and x.ndim == 3 and len(x) == 1 else None

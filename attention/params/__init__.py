@@ -1,0 +1,1 @@
+"""Parameters that a user can set: their ranges, and the knobs that declare them."""

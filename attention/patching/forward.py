@@ -1,0 +1,239 @@
+"""A forward pass with interventions: patched head outputs enter W_O, and the model recomputes everything after them.
+
+The other heads stay bit for bit as the model computes them. Patched queries, keys and values go through the model's own
+attention again. Our formula computes changed weights, and they are multiplied with the values as the model does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+from attention.core.edit_kinds import patched_output
+from attention.core.formula import Formula
+from attention.core.head_edits import OTHER_STATE, UNCHANGED_MODEL, HeadEdits
+from attention.core.names import HEAD_OUTPUT, KEY, PATCHED_OUTPUT, QUERY, VALUE, WEIGHTS
+from attention.errors import ConfigError
+from attention.patching.apply import affected_heads, apply, with_divisor
+from attention.patching.intervention import Intervention
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.core.layer import Layer
+
+_ATTENTION_INPUTS = (QUERY, KEY, VALUE)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """Inputs and outputs of the attention of one layer of a model, without the batch axis.
+
+    Attributes:
+        query: the factor of the product, [head query_pos d_k]; `key` [kv_head key_pos d_k], `value` [kv_head key_pos d_v].
+        weights: the model's weights, [head query_pos key_pos]; None if it returns none.
+        head_output: [head query_pos d_v].
+        rerun: calls the model's own attention with another query, key and value; returns its weights and head output.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    weights: Tensor | None
+    head_output: Tensor
+    rerun: Callable[[Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor]]
+
+
+T = TypeVar("T")
+Call = TypeVar("Call", bound=AttentionCall)
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """Activations of one layer of another run, to patch into this run.
+
+    Attributes:
+        call: the other run's attention call; its head output is the patched one.
+        weights: the weights in that run's trace, [head query_pos key_pos]; None if they were not requested.
+        head_output: the patched head output in that run's trace, [head query_pos d_v].
+    """
+
+    call: AttentionCall
+    weights: Tensor | None
+    head_output: Tensor
+
+
+RunOther = Callable[[Mapping[int, bool]], Mapping[int, Activations]]
+"""Another run: maps requested layers (by index; True: with weights) to their activations."""
+
+
+@dataclass
+class PatchedForward:
+    """One forward pass with interventions, layer by layer.
+
+    Attributes:
+        interventions: the interventions.
+        unchanged: activations of the unchanged model by layer index, for layers whose weights are frozen.
+        other: activations of the other state by layer index.
+        requested: the layers whose activations another run needs, by index; True: with weights.
+        captured: the activations of these layers.
+    """
+
+    interventions: tuple[Intervention, ...] = ()
+    unchanged: Mapping[int, Activations] = field(default_factory=dict)
+    other: Mapping[int, Activations] = field(default_factory=dict)
+    requested: Mapping[int, bool] = field(default_factory=dict)
+    captured: dict[int, Activations] = field(default_factory=dict)
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether the pass may need the model's weights in any layer."""
+        return bool(self.interventions or self.unchanged or self.requested)
+
+    def affects(self, index: int) -> bool:
+        """Whether the pass changes or freezes the layer with this index."""
+        return index in self.unchanged or any(
+            intervention.layer in (None, index) for intervention in self.interventions
+        )
+
+    def run_layer(self, index: int, call: Call, make_layer: Callable[[Call], Layer]) -> tuple[Layer, Tensor | None]:
+        """The layer with this index, and the patched head output that enters W_O; None if the layer is unchanged.
+
+        Args:
+            index: the layer's index in the trace.
+            call: the model's attention call.
+            make_layer: makes a layer of a call.
+        """
+        interventions = [
+            part
+            for intervention in self.interventions
+            if intervention.layer in (None, index)
+            for part in intervention.parts
+        ]
+        patched = None
+        call = self._patch_inputs(index, call, interventions)
+        layer = make_layer(call)
+        if interventions or index in self.unchanged:
+            layer, call, patched = self._apply(index, call, layer, interventions)
+        if index in self.requested:
+            z = call.head_output if patched is None else patched
+            traced_output = layer[PATCHED_OUTPUT if layer.has(PATCHED_OUTPUT) else HEAD_OUTPUT]
+            weights = layer.blocks(WEIGHTS)[0] if self.requested[index] else None
+            self.captured[index] = Activations(replace(call, head_output=z), weights, traced_output)
+        return layer, patched
+
+    def _patch_inputs(self, index: int, call: Call, interventions: Sequence[Intervention]) -> Call:
+        """The call with queries, keys and values patched from the other state."""
+        patches = [intervention for intervention in interventions if intervention.patch in _ATTENTION_INPUTS]
+        if not patches:
+            return call
+        inputs = {name: _copy_with_strides(getattr(call, name)) for name in _ATTENTION_INPUTS}
+        affected: set[int] = set()
+        for patch in patches:
+            tensor, heads = inputs[patch.patch], affected_heads(patch, len(call.query), len(call.key))
+            group = len(call.query) // len(tensor)
+            rows = sorted({head // group for head in heads})
+            tensor[rows] = getattr(self.other[index].call, patch.patch)[rows]
+            affected |= heads
+        new_weights, new_output = call.rerun(*inputs.values())
+        replaced = sorted(affected)
+        weights = None
+        if call.weights is not None and new_weights is not None:
+            weights = _replace_heads(call.weights, new_weights, replaced)
+        z = _replace_heads(call.head_output, new_output, replaced)
+        query, key, value = inputs.values()
+        return replace(call, query=query, key=key, value=value, weights=weights, head_output=z)
+
+    def _apply(
+        self, index: int, call: Call, layer: Layer, interventions: Sequence[Intervention]
+    ) -> tuple[Layer, Call, Tensor]:
+        """The layer and the call with the interventions, and the patched output of all heads [head query_pos d_v]."""
+        base = layer.formula
+        if base is None:
+            needs_formula = any(not kind.only_output(part) for part in interventions for kind in part.kinds)
+            if needs_formula or index in self.unchanged:
+                raise ConfigError(
+                    f"{layer.name} allows only changes of head outputs, since its formula is not known here; "
+                    "got another change: ablate its heads instead."
+                )
+            base = Formula(divisor=None)
+        formula = apply(base, len(call.query), len(call.key), interventions, index in self.unchanged)
+        tensors = self._patched_tensors(index, call, interventions)
+        layer = replace(layer.with_tensors(**tensors), formula=formula if layer.formula else None)
+        changed_heads = [
+            head
+            for head in range(len(call.query))
+            if _formula_of_weights(formula.for_head(head)) != _formula_of_weights(base)
+        ]
+        if changed_heads:
+            weights = layer.blocks(WEIGHTS)[0] if call.weights is None else call.weights.clone()
+            for head in changed_heads:
+                weights[head] = self._head_weights(index, head, layer)
+            value = call.value.repeat_interleave(len(call.query) // len(call.value), dim=0)
+            z = call.head_output.clone()
+            mixed = torch.matmul(weights[None], value[None])[0]  # all heads at once, as eager attention does
+            z[changed_heads] = mixed[changed_heads]
+            call = replace(call, weights=weights, head_output=z)
+        takes_output = any(intervention.patch == HEAD_OUTPUT for intervention in interventions)
+        other_output = self.other[index].call.head_output if takes_output else None
+        patched = torch.stack(
+            [
+                patched_output(
+                    formula.for_head(head).head_edits, z, None if other_output is None else other_output[head]
+                )
+                for head, z in enumerate(call.head_output)
+            ]
+        )
+        if layer.formula is None and formula.patches_output:
+            layer = layer.with_tensors(patched_output=patched)
+        return layer, call, patched
+
+    def _patched_tensors(self, index: int, call: Call, interventions: Sequence[Intervention]) -> dict[str, Tensor]:
+        """Recorded tensors from other runs: weights and outputs of all heads, of which the formula uses some."""
+        tensors: dict[str, Tensor] = {}
+        if index in self.unchanged:
+            tensors["patched_weights"] = _not_none(self.unchanged[index].weights)
+        for intervention in interventions:
+            if intervention.patch == WEIGHTS:
+                weights = _not_none(self.other[index].weights)
+                heads = sorted(affected_heads(intervention, len(call.query), len(call.key)))
+                tensors["patched_weights"] = _replace_heads(tensors.get("patched_weights", weights), weights, heads)
+            if intervention.patch == HEAD_OUTPUT:
+                tensors["patched_head_output"] = self.other[index].head_output
+        return tensors
+
+    def _head_weights(self, index: int, head: int, layer: Layer) -> Tensor:
+        """A changed head's weights: those of our formula, or bit for bit those of the other run."""
+        edits = _not_none(layer.formula).for_head(head).head_edits
+        run = {OTHER_STATE: self.other, UNCHANGED_MODEL: self.unchanged}.get(dict(edits.patches).get(WEIGHTS, ""), {})
+        weights = run[index].call.weights if index in run and not edits.cells else None
+        return layer.blocks(WEIGHTS, heads=slice(head, head + 1))[0][0] if weights is None else weights[head]
+
+
+def _formula_of_weights(formula: Formula) -> Formula:
+    """The part of a head's formula that determines its weights."""
+    edits = formula.head_edits
+    weight_edits = HeadEdits(edits.cells, tuple(pair for pair in edits.patches if pair[0] == WEIGHTS))
+    return replace(with_divisor(formula), head_edits=weight_edits, heads=())
+
+
+def _not_none(value: T | None) -> T:
+    assert value is not None
+    return value
+
+
+def _copy_with_strides(tensor: Tensor) -> Tensor:
+    """A copy with the same strides: other strides would change the order of summation, and so the last bits."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
+
+
+def _replace_heads(tensor: Tensor, source: Tensor, heads: list[int]) -> Tensor:
+    """`tensor` with some heads of `source`."""
+    if tensor is source:
+        return tensor
+    result = tensor.clone()
+    result[heads] = source[heads]
+    return result

@@ -1,0 +1,147 @@
+"""Scatter charts of head metrics: one metric against another, or against the layer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from attention.analysis.metrics import NAMES, MetricsTable, find
+from attention.pictures import scales
+from attention.pictures.layout import CHOSEN_COLOR, NO_TEMPLATE, Spec
+from attention.pictures.message_contract import Meta
+
+LAYER = "layer"
+"""The x-axis of a metric drawn against the layer."""
+
+AXES = (LAYER, *NAMES)
+POINT_COLOR = "#3d8bc9"  # readable on white and on black
+GRID_COLOR = "rgba(128,128,140,0.28)"
+_SPREAD = 0.6  # the fraction of a layer's width over which its heads are spread
+
+
+def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[int, int] | None = None) -> Spec:
+    """Returns a chart with a point for every head: the metric `up` against another metric or the layer `across`; undefined values are left out.
+
+    Against the layer, a line shows uniform attention. The `chosen` head is marked.
+
+    Raises:
+        MissingError: there is no such metric.
+    """
+    ys = table.column(find(up).name)
+    layers, heads = (np.array([layer_head[i] for layer_head in table.heads]) for i in range(2))
+    xs = _spread_positions(layers, heads, table.n_heads) if across == LAYER else table.column(find(across).name)
+    defined = ~(np.isnan(xs) | np.isnan(ys))
+    names = [f"L{layer} H{head}" for layer, head in table.heads]
+    marker: dict[str, Any] = {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}}
+    data: list[dict[str, Any]] = []
+    if len(table.n_heads) > 1 and across != LAYER:
+        marker["color"], colorbar_trace = _layer_colors(layers[defined], len(table.n_heads))
+        data.append(colorbar_trace)
+    hover = f"%{{text}}<br>{up} <b>%{{y:.4g}}</b>" + (f"<br>{across} <b>%{{x:.4g}}</b>" if across != LAYER else "")
+    points = {
+        "type": "scatter", "mode": "markers", "x": xs[defined], "y": ys[defined], "text": [name for name, is_defined in zip(names, defined, strict=True) if is_defined],
+        "marker": marker, "hovertemplate": f"{hover}<extra></extra>", "showlegend": False, "cliponaxis": False,
+    }  # fmt: skip
+    if across == LAYER:
+        data.append(_uniform(table, up))
+    data.append(points)
+    chosen_index = None if chosen not in table.heads else table.heads.index(chosen)
+    if chosen_index is not None and defined[chosen_index]:
+        ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
+        data.append({
+            "type": "scatter", "mode": "markers", "x": xs[[chosen_index]], "y": ys[[chosen_index]], "marker": ring, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False,
+        })  # fmt: skip
+    n_undefined = int((~defined).sum())
+    subtitle = f"on this text: a point for each of {int(defined.sum())} heads" + (f", {n_undefined} without a number" if n_undefined else "")  # fmt: skip
+    subtitle += "; the line is uniform attention" if across == LAYER and not np.isnan(table.uniform[:, NAMES.index(up)]).all() else ""  # fmt: skip
+    coordinates = [xs[defined], ys[defined]]
+    if across == LAYER:
+        coordinates[1] = np.append(coordinates[1], table.uniform[:, NAMES.index(up)])
+    largest = (float(np.nanmax(coordinates[0], initial=0)), float(np.nanmax(coordinates[1], initial=0)))
+    figure = empty_chart(
+        f"{up} and {across}",
+        subtitle,
+        f"Scatter chart of the heads, {up} against {across}, {subtitle}. {_extremes(names, ys, defined, up)}".rstrip(),
+        height=360,
+    )
+    figure["data"], figure["layout"]["hovermode"] = data, "closest"
+    x = _layer_axis(len(table.n_heads)) if across == LAYER else {"range": _padded_range(largest[0])}
+    set_axes(figure, across, up, x, {"range": _padded_range(largest[1])})
+    return figure
+
+
+def _layer_axis(count: int) -> dict[str, Any]:
+    """Returns the keys of an axis over layers."""
+    ticks = list(range(0, count, max(1, math.ceil(count / 16))))
+    return {"range": [-0.5, count - 0.5], "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks], "showgrid": False}
+
+
+def _spread_positions(layers: Any, heads: Any, n_heads: tuple[int, ...]) -> Any:
+    """Returns the x-position of each head: its layer, with the heads of one layer spread."""
+    n_heads_of_layer = np.array([n_heads[layer] for layer in layers])
+    return layers + _SPREAD * ((heads + 0.5) / n_heads_of_layer - 0.5)
+
+
+def _layer_colors(layers: Any, n_layers: int) -> tuple[list[str], dict[str, Any]]:
+    """Returns the colour of each point by its layer, and a trace without points for the colour bar."""
+    colors = scales.interpolate_colors(layers / (n_layers - 1))
+    ticks = sorted({0, (n_layers - 1) // 2, n_layers - 1})
+    bar = {
+        "thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks],
+        "orientation": "h", "len": 0.3, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4,
+    }  # fmt: skip
+    marker = {"cmin": 0, "cmax": n_layers - 1, "colorscale": scales.PROBABILITY, "showscale": True, "colorbar": bar}
+    return colors, {
+        "type": "scatter", "mode": "markers", "x": [None], "y": [None], "hoverinfo": "skip", "showlegend": False, "marker": marker,
+    }  # fmt: skip
+
+
+def _uniform(table: MetricsTable, up: str) -> dict[str, Any]:
+    """Returns a short line for each layer at the value of uniform attention."""
+    numbers = table.uniform[:, NAMES.index(up)]
+    xs, ys = [], []
+    for layer, number in enumerate(numbers):
+        if not math.isnan(number):
+            xs += [layer - 0.45, layer + 0.45, None]
+            ys += [float(number), float(number), None]
+    return {
+        "type": "scatter", "mode": "lines", "x": xs or [None], "y": ys or [None], "line": {"color": "#9a9da6", "width": 2, "dash": "dot"},
+        "hovertemplate": "uniform attention<br><b>%{y:.4g}</b><extra></extra>", "showlegend": False,
+    }  # fmt: skip
+
+
+def _extremes(names: list[str], ys: Any, defined: Any, up: str) -> str:
+    """Returns in words which heads have the highest and the lowest value."""
+    if not defined.any():
+        return ""
+    highest, lowest = int(np.where(defined, ys, -math.inf).argmax()), int(np.where(defined, ys, math.inf).argmin())
+    return f"Highest {up}: {names[highest]} with {ys[highest]:.4g}; lowest: {names[lowest]} with {ys[lowest]:.4g}."
+
+
+def _padded_range(largest: float) -> list[float]:
+    """Returns the range of an axis from 0 to slightly above the largest number, so that no point is cut."""
+    top = 1.0 if 0.5 < largest <= 1 else largest or 1.0
+    return [-0.04 * top, 1.06 * top]
+
+
+def empty_chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
+    """Returns an empty chart with title, background and margins; its colours suit both themes, and clicks do nothing."""
+    meta: Meta = {"alt": f"{alt} The table has the numbers.", "step": "", "panels": []}
+    layout = {
+        "title": {
+            "text": f"<b>{title}</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
+            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": facts, "font": {"size": 11}},
+        },
+        "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": {"l": 58, "r": 16, "t": 70, "b": 44},
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": title, "meta": meta,
+    }  # fmt: skip
+    return {"data": [], "layout": layout}
+
+
+def set_axes(figure: Spec, x_title: str, y_title: str, x: Spec | None = None, y: Spec | None = None) -> None:
+    """Adds axes with these titles to a chart; `x` and `y` have further keys."""
+    common = {"gridcolor": GRID_COLOR, "zeroline": False, "showline": False, "ticks": ""}
+    for axis, title, extra in (("xaxis", x_title, x), ("yaxis", y_title, y)):
+        figure["layout"][axis] = {**common, "title": {"text": title, "standoff": 8}, **(extra or {})}

@@ -1,0 +1,1 @@
+"""The Python that copied programs and notebooks consist of: a module for each part, from the inputs to the output."""

@@ -1,0 +1,133 @@
+"""The formula of a layer as lines of plain torch: from Q, K and V to the output, with only the steps that this layer needs.
+
+Each step provides its own lines, taken from the source of the function that computes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attention.core import edit_kinds
+from attention.core.biases import BIASES
+from attention.core.formula import Formula
+from attention.core.inline import defined
+from attention.core.names import KEY, MEMORY, QUERY, VALUE
+from attention.core.scores import dot
+from attention.core.steps import MAP_AXES, STEPS
+from attention.core.steps.raw_scores import SCORES
+from attention.program import edited_heads, literals
+
+if TYPE_CHECKING:
+    from attention.core.layer import Layer
+
+_POSITIONS = "query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.arange(len({keys}))"
+
+
+@dataclass(frozen=True)
+class StepWriter:
+    """The context in which the steps of a layer write their lines.
+
+    Attributes:
+        layer: the layer of the steps; it has a formula.
+        keys: the variable of the tokens attended to.
+        previous: the variable of the map before the step.
+    """
+
+    layer: Layer
+    keys: str
+    previous: str = ""
+
+    @property
+    def formula(self) -> Formula:
+        """The formula of the layer."""
+        assert self.layer.formula is not None
+        return self.layer.formula
+
+    def repeated_for_groups(self, name: str) -> str:
+        """Keys or values, repeated for grouped-query attention so that every query head has its own."""
+        group = self.layer.n_heads // len(self.layer[name]) if self.layer.has(name) else 1
+        return name if group == 1 else f"{name}.repeat_interleave({group}, dim=0)"
+
+    def product_function(self) -> str:
+        """The function that multiplies with the rounding of the trace; empty for the plain product."""
+        return "dot" if rounds_products(self.layer) else ""
+
+    def mask_lines(self) -> list[str]:
+        """The lines that write out `mask` cell by cell."""
+        return literals.assign_mask(self.layer["mask"].numpy())
+
+    def padding_lines(self, real: tuple[bool, ...]) -> list[str]:
+        """The line that computes `real`: from the empty tokens if these are the padding, otherwise from the number of tokens."""
+        if real != tuple(token != "" for token in self.layer.key_tokens):
+            return [f"real = torch.arange(len({self.keys})) < {sum(real)}  # the rest is padding"]
+        return [f'real = torch.tensor([token != "" for token in {self.keys}])  # an empty token is padding']
+
+
+def projection_lines(layer: Layer) -> list[str]:
+    """The lines from x to Q, K and V, with the rounding of the trace."""
+    computed = layer.formula is not None and layer.has(KEY) and layer.has(QUERY)
+    lines = defined(dot) if computed and rounds_products(layer) else []
+    if layer.has("w_q"):
+        x2 = "x2" if layer.has(MEMORY) else "x"
+        q, k, v = (
+            product(layer, x, weight) + (f" + {bias}[:, None]" if layer.has(bias) else "")
+            for x, weight, bias in (("x", "w_q", "b_q"), (x2, "w_k", "b_k"), (x2, "w_v", "b_v"))
+        )
+        lines += [f"query, key, value = {q}, {k}, {v}  # [head query_pos d_k] and so on"]
+    return lines
+
+
+def formula_lines(layer: Layer, keys: str) -> list[str]:
+    """The lines from Q, K and V to the output, for every step that the layer has and the formula computes.
+
+    `keys` is the variable of the tokens attended to. A recorded step, or one without inputs in the layer, is written by the
+    source instead.
+    """
+    if layer.formula is None:
+        return []
+    lines = position_lines(layer, keys)
+    steps = [step for step in layer.steps if step.name not in layer.available]
+    first = [step for step in steps if step.axes != MAP_AXES and STEPS.index(step) < STEPS.index(SCORES)]
+    of_maps, last_map = map_lines(layer, keys)
+    head_lines = edited_heads.head_lines(
+        layer, lambda head: [*position_lines(head, keys), *map_lines(head, keys, SCORES.name)[0]]
+    )
+    later = [step for step in steps if step.axes != MAP_AXES and step not in first]
+    writing = StepWriter(layer, keys, last_map)
+    before, after = ([line for step in group for line in step.python(writing)] for group in (first, later))
+    return [*lines, *before, *of_maps, *head_lines, *after]
+
+
+def map_lines(layer: Layer, keys: str, known: str = "") -> tuple[list[str], str]:
+    """The lines of every map except those from the source and the step `known`, and the name of the last map."""
+    assert layer.formula is not None
+    lines, last = list[str](), ""
+    for step in (candidate for candidate in layer.steps if candidate.axes == MAP_AXES):
+        if step.name not in layer.available and step.name != known:
+            step_lines = step.python(StepWriter(layer, keys, last))
+            lines += edit_kinds.python(layer.formula.head_edits, step.name, step_lines)
+        last = step.name
+    return lines, last
+
+
+def product(layer: Layer, left: str, right: str) -> str:
+    """A matrix product with the rounding of the trace."""
+    return f"dot({left}, {right})" if rounds_products(layer) else f"{left} @ {right}"
+
+
+def position_lines(layer: Layer, keys: str) -> list[str]:
+    """The line that numbers queries and keys, if any other line needs it."""
+    formula = layer.formula
+    if formula is None:
+        return []
+    by_rule = layer.hides_keys and formula.mask is not None and "_pos" in formula.mask.python()
+    biased = bool(formula.bias) and BIASES[formula.bias].by_distance
+    return [_POSITIONS.format(keys=keys)] if by_rule or biased else []
+
+
+def rounds_products(layer: Layer) -> bool:
+    """Whether the trace has less than double precision, so that sums computed in double are rounded."""
+    import torch
+
+    return layer.has(VALUE) and layer[VALUE].dtype != torch.float64

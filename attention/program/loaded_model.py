@@ -1,0 +1,156 @@
+"""The beginning of the copied program for a real model: it loads the model with transformers and records the inputs of its attention."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from attention.core.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
+from attention.program.patched_run import OTHER_IS_PATCHED, PatchedSnippet
+from attention.sources import Snippet
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.core.trace import Trace
+    from attention.models.loaded import LoadedModel
+    from attention.patching.intervention import Intervention
+
+
+class State(Protocol):
+    """The properties of a `Model` that the program needs."""
+
+    @property
+    def name(self) -> str:
+        """The folder of the model, or its name in a list."""
+
+    @property
+    def interventions(self) -> tuple[Intervention, ...]:
+        """The interventions on heads inside the model."""
+
+    @property
+    def other(self) -> State | None:
+        """The other run, from which interventions patch."""
+
+    def load_inputs(self) -> tuple[LoadedModel, dict[str, Tensor]]:
+        """The loaded model and its token ids."""
+
+
+_BY_THE_LINES = (QUERY, KEY, VALUE, "bias", "sinks", "mask", "patched_weights", "patched_head_output")
+_RECORDED = {
+    QUERY: "[1]",
+    KEY: "[2]",
+    VALUE: "[3]",
+    WEIGHTS: "[5][0]",
+    HEAD_OUTPUT: "[6][0].transpose(0, 1)",
+}
+"""The position of a step in the tuple that the program records for each attention call."""
+
+
+def model(source: State, trace: Trace, index: int) -> Snippet:
+    """The beginning for one layer of a model: its Q, K and V as they enter their product."""
+    layer = trace.layer(index).wrapped
+    loaded, inputs = source.load_inputs()
+    model_class = type(loaded.model)
+    names = [site.name for site in loaded.sites]
+    folder = json.dumps(source.name.replace("\\", "/").rstrip("/").rpartition("/")[2])
+    if layer.name not in names:
+        return Snippet(
+            "a real model that returns only its weights",
+            tuple(_weights_alone(model_class, folder, _id_arguments(inputs), layer.name)),
+        )
+    layer_order = loaded.layer_indices
+    patches = PatchedSnippet(
+        source.interventions,
+        trace,
+        index,
+        layer_order,
+        lambda position: f"patching and len(calls) == {layer_order.index(position)}",
+        lambda run, position, step: f"{run}[{layer_order.index(position)}]{_RECORDED[step]}",
+    )
+    lines = [
+        "from transformers import AttentionInterface, AttentionMaskInterface, " + model_class.__name__,
+        "from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS",
+        f"from {model_class.__module__} import eager_attention_forward",
+        "",
+        "calls = []",
+        *_patched_header(patches),
+        "",
+        "def record(module, query, key, value, *args, **kwargs):",
+        *patches.patch_inputs(),
+        *_attention_lines(patches),
+        "",
+        'AttentionInterface.register("recorded", record)',
+        'AttentionMaskInterface.register("recorded", ALL_MASK_ATTENTION_FUNCTIONS["eager"])',
+        f"folder = {folder}  # the folder of the model on your machine",
+        f'model = {model_class.__name__}.from_pretrained(folder, attn_implementation="recorded", dtype=torch.float32).eval()',
+        "with torch.no_grad():",
+        *_run_lines(patches, source, inputs),
+        f"module, query, key, value, kwargs = calls[{names.index(layer.name)}][:5]  # {layer.name}",
+        *patches.patch_layer(index),
+    ]
+    lines += ['bias = kwargs["position_bias"][0]  # [head query_pos key_pos]'] if layer.has("bias") else []
+    lines += ["sinks = module.sinks.detach()  # [head]"] if layer.has("sinks") else []
+    omitted = tuple(name for name in layer.recorded if name not in _BY_THE_LINES)
+    return Snippet("a real model", tuple(lines), omitted, patches.patched_layers)
+
+
+def _id_arguments(inputs: Mapping[str, Tensor]) -> str:
+    return ", ".join(f"{name}=torch.tensor({ids.tolist()})" for name, ids in inputs.items())
+
+
+def _patched_header(patches: PatchedSnippet) -> list[str]:
+    """The variables of the patched runs; empty if no head is patched."""
+    if not patches:
+        return []
+    functions = ", ".join(f"{patches.order.index(layer)}: layer_{layer}" for layer in patches.patched_layers)
+    return ["patching, other, unchanged = False, [], []", f"patched = {{{functions}}}"]
+
+
+def _attention_lines(patches: PatchedSnippet) -> list[str]:
+    """Eager attention, recorded, with the patched output of patched layers."""
+    if not patches:
+        return [
+            "    calls.append((module, query[0], key[0], value[0], kwargs))",
+            "    return eager_attention_forward(module, query, key, value, *args, **kwargs)",
+        ]
+    return [
+        "    output, weights = eager_attention_forward(module, query, key, value, *args, **kwargs)  # [1 query_pos head d_v]",
+        '    patched_weights, patched_head_output, bias = None, None, kwargs.get("position_bias")',
+        *patches.patch_running_layers(),
+        "    if patching and len(calls) in patched:",
+        '        extra = None if bias is None else bias[0], getattr(module, "sinks", None), patched_weights, patched_head_output',
+        "        output = patched[len(calls)](query[0], key[0], value[0], *extra).transpose(0, 1)[None].contiguous()",
+        "    calls.append((module, query[0], key[0], value[0], kwargs, weights, output))",
+        "    return output, weights",
+    ]
+
+
+def _run_lines(patches: PatchedSnippet, source: State, inputs: Mapping[str, Tensor]) -> list[str]:
+    """The runs: those of the unchanged model and of the other state if they are needed, and finally this one."""
+    lines = []
+    if patches.needs_run("unchanged"):
+        lines += [f"    model({_id_arguments(inputs)})", "    unchanged, calls = calls, []"]
+    if patches.needs_run("other"):
+        assert source.other is not None  # the trace of a patched state requires it
+        if source.other.interventions:
+            lines += [f"    {OTHER_IS_PATCHED}"]
+        lines += [f"    model({_id_arguments(source.other.load_inputs()[1])})", "    other, calls = calls, []"]
+    lines += ["    patching = True"] if patches else []
+    return [*lines, f"    model({_id_arguments(inputs)})"]
+
+
+def _weights_alone(model_class: type, folder: str, ids: str, name: str) -> list[str]:
+    from attention.models.running import ATTENTIONS
+
+    module_kind, number = name.rsplit(" ", 1)
+    return [
+        f"from transformers import {model_class.__name__}",
+        "",
+        f"folder = {folder}  # the folder of the model on your machine",
+        f'model = {model_class.__name__}.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()',
+        "with torch.no_grad():",
+        f"    outputs = model({ids}, output_attentions=True)",
+        f"weights = outputs.{ATTENTIONS[module_kind]}[{number}][0]  # [head query_pos key_pos]",
+    ]

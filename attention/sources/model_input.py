@@ -1,0 +1,170 @@
+"""The input of a model: its texts as token ids, cut to the limits, and the tokens that it generates; counted before the model runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attention.core.cost import ALLOW_MORE
+from attention.core.prediction import MAX_NEW_TOKENS
+from attention.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from attention.models.loaded import LoadedModel
+    from attention.models.time_cost import PassInterventions
+    from attention.patching.forward import PatchedForward
+    from attention.sources.model_options import ModelOptions
+
+
+@dataclass(frozen=True, eq=False)
+class ModelInputs:
+    """The input of a model.
+
+    Attributes:
+        inputs: the token ids of each text, [1 pos], by the model's parameter name.
+        prefix_len: how many of the last ids were generated.
+        continuation: the generated ids that follow, where the model reads only a part of them.
+    """
+
+    inputs: dict[str, Tensor]
+    prefix_len: int
+    continuation: tuple[int, ...]
+
+
+def prepare_texts(
+    model: ModelOptions,
+    loaded: LoadedModel,
+    notes: list[str],
+    build_forward: Callable[[dict[str, Tensor]], PatchedForward],
+) -> ModelInputs:
+    """The texts of a model, with the tokens that it generates.
+
+    Args:
+        model: the options.
+        loaded: the loaded model.
+        notes: receives a sentence for everything that the user must know.
+        build_forward: returns the patched forward pass for some ids.
+
+    Raises:
+        ConfigError: as for `count_bytes`.
+    """
+    prompt = tokenize_texts(model, loaded, notes)
+    _ = count_bytes(model, loaded, prompt)
+    extended = _generate(model, loaded, prompt, notes, build_forward)
+    name = [*extended][-1]
+    prompt_len, total_len = prompt[name].shape[-1], extended[name].shape[-1]
+    prefix_len = (
+        total_len - prompt_len if model.prefix_len is None else max(0, min(model.prefix_len, total_len - prompt_len))
+    )
+    inputs = {**extended, name: extended[name][:, : prompt_len + prefix_len]}
+    return ModelInputs(inputs, prefix_len, tuple(extended[name][0, prompt_len + prefix_len :].tolist()))
+
+
+def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -> dict[str, Tensor]:
+    """The token ids of the texts, cut to the limits of the model and of the operator."""
+    from attention.models import running
+
+    limit = min(model.max_tokens, loaded.max_length or model.max_tokens)
+    inputs, truncated = running.tokenize_inputs(loaded, model.text, model.text2, limit)
+    whose = "the model's limit" if limit == loaded.max_length else "the limit of this server"
+    notes += [
+        f"The {name} has {length:,} tokens; the first {limit:,} are read, {whose}: shorten it to see all of it."
+        for name, length in truncated
+    ]
+    if model.text2.strip() and not loaded.is_encoder_decoder:
+        notes.append("This model reads one text: the second text has no effect.")
+    return inputs
+
+
+def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
+    """The bytes of everything that is recorded, and of the largest layer while it is computed.
+
+    Raises:
+        ConfigError: more than `max_bytes`, or the interventions and generated tokens would take too long.
+    """
+    from attention.models import lm_head, recorder, time_cost, validate_patches
+    from attention.models.recorded_layer import BYTES_PER_NUMBER, MAPS_PER_HEAD
+
+    n_generated = _count_generated(model, loaded, inputs)
+    time_cost.check_time(loaded, sum(ids.shape[-1] for ids in inputs.values()), n_generated, _patches_of_passes(model))
+    longest = max(*(ids.shape[-1] for ids in inputs.values()), len(lm_head.predicted_text_ids(inputs)) + n_generated)
+    recorded = sum(site.width for site in loaded.sites) * longest
+    recorded += validate_patches.count_numbers(loaded, model.interventions, model.frozen, longest)
+    # The maps of one head and the mask. A few rows of all heads are computed at a time, unless there are interventions.
+    rows = {
+        site.n_heads * recorder.rows_at_once(site, longest, keep_weights=bool(model.interventions))
+        for site in loaded.sites
+    }
+    temporary = MAPS_PER_HEAD * (max(rows, default=loaded.n_maps * longest) + longest) * longest
+    if not loaded.sites:
+        recorded = loaded.n_maps * longest * longest
+    recorded += lm_head.count_numbers(loaded, inputs, model.predict, n_generated)
+    nbytes = (recorded + temporary) * BYTES_PER_NUMBER
+    if nbytes > model.max_bytes:
+        raise ConfigError(
+            f"All steps may take at most {model.max_bytes / 2**20:,.0f} MB; {longest:,} tokens in {len(loaded.sites)} layers "
+            f"take {nbytes / 2**20:,.0f} MB: choose a shorter text, a smaller model, {ALLOW_MORE}."
+        )
+    return nbytes
+
+
+def _patches_of_passes(model: ModelOptions) -> list[PassInterventions]:
+    """The interventions of each forward pass that a text takes: its own, that of the unchanged model, and those of the other run."""
+    from attention.models.time_cost import PassInterventions
+
+    passes = [PassInterventions(model.interventions, model.frozen)] + [PassInterventions()] * (
+        model.frozen and bool(model.interventions)
+    )
+    if model.other is not None and any(intervention.patch for intervention in model.interventions):
+        passes += _patches_of_passes(model.other)
+    return passes
+
+
+def _count_generated(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
+    """How many tokens the model generates: the requested number, as far as they fit."""
+    from attention.models import lm_head
+
+    decodes_alone = loaded.is_encoder_decoder and not model.text2.strip()
+    wanted = model.generate or (MAX_NEW_TOKENS - 1 if decodes_alone else 0)
+    if not decodes_alone and (not lm_head.vocabulary_size(loaded) or lm_head.is_masked_lm(loaded)):
+        return 0
+    room = min(model.max_tokens, loaded.max_length or model.max_tokens) - len(lm_head.predicted_text_ids(inputs))
+    return max(0, min(wanted, room, MAX_NEW_TOKENS))
+
+
+def _generate(
+    model: ModelOptions,
+    loaded: LoadedModel,
+    inputs: dict[str, Tensor],
+    notes: list[str],
+    build_forward: Callable[[dict[str, Tensor]], PatchedForward],
+) -> dict[str, Tensor]:
+    """The ids with the generated ones appended."""
+    from attention.models import forward_pass, generation, lm_head
+
+    n_generated = _count_generated(model, loaded, inputs)
+    if model.generate > n_generated:
+        notes.append(
+            f"{n_generated} of {model.generate} requested tokens were generated: the model does not generate text, or the limit of tokens was reached."
+        )
+    if not n_generated:
+        return inputs
+    how = "always the most likely token"
+    if model.generate_temperature:
+        how = f"sampled with temperature {model.generate_temperature:g} and seed {model.generate_seed}"
+    if loaded.is_encoder_decoder and not model.text2.strip():
+        notes.append(f"The decoder reads its own generated tokens ({how}): type a second text to replace them.")
+
+    def patched_logits(ids: dict[str, Tensor]) -> Tensor:
+        last = len(lm_head.predicted_text_ids(ids)) - 1
+        logits = lm_head.logits_of(forward_pass.run_patched(loaded, ids, build_forward(ids), (last,)))
+        assert logits is not None
+        return logits[-1]
+
+    key = (model.interventions, model.frozen, model.other)
+    patched = (key, patched_logits) if model.interventions and loaded.sites else None
+    return generation.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)

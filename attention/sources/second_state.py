@@ -1,0 +1,88 @@
+"""The second of two states: one link key contains the differences from the first state, as a query string.
+
+`compare=temperature%3D0.2%26head%3D3` is the state of the link with another temperature and another head. A key without a value stands
+for the default of that knob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from attention.params.knob import Knob
+from attention.params.ranges import Text
+from attention.sources import knobs
+from attention.sources.link_aliases import query, with_current_keys
+
+KEY = "compare"
+TRACE_KEYS = ("layer", "head")
+"""The compared keys that belong to the trace; the other compared keys are the source knobs, `knobs.KNOBS`."""
+MAX_CHARACTERS = 24_000  # characters: the longest text of a page, and the other knobs
+
+
+@dataclass(frozen=True)
+class _Query(Text):
+    """A query string; one that is too long is discarded, since a part of it would be another state."""
+
+    def replacement(self, text: str, default: Any) -> tuple[Any, str]:
+        return default, f"{self.expected} of knobs: B is the same as A"
+
+
+SECOND = Knob(
+    KEY, "", _Query(MAX_CHARACTERS), help="The differences of the second state, as a query string.", inline=True
+)
+
+
+def second_state(state: Mapping[str, str], b: str) -> dict[str, str]:
+    """The second state: the first one with the values in `b` replaced.
+
+    Args:
+        state: the first state by link key; an absent key is at its default.
+        b: a query string of the differences, such as ``temperature=0.2&head=3``; unknown keys are ignored, see `unknown_key_notes`.
+    """
+    merged = {**state, **_parse_entries(b)[0]}
+    return {key: text for key, text in merged.items() if text and key != KEY}
+
+
+def differences(state: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """The query string that turns `state` into `other`; empty if no compared key differs."""
+    keys = (key for key in _compared_keys() if state.get(key, "") != other.get(key, ""))
+    return query({key: other.get(key, "") for key in keys})
+
+
+def rebase_differences(before: Mapping[str, str], after: Mapping[str, str], b: str, both: bool = False) -> str:
+    """The query string after the first state changed from `before` to `after`.
+
+    The second state stays the same; with `both` it changes, too.
+    """
+    other = second_state(before, b)
+    if both:
+        other |= {key: after.get(key, "") for key in _compared_keys() if before.get(key, "") != after.get(key, "")}
+    return differences(after, other)
+
+
+def compared_state(state: Mapping[str, str]) -> dict[str, str]:
+    """The compared part of a state."""
+    return {key: state[key] for key in _compared_keys() if state.get(key)}
+
+
+def unknown_key_notes(b: str) -> tuple[str, ...]:
+    """A note for each key in `b` that is not compared."""
+    return tuple(
+        f"The link sets “{key[:40]}” in the second state, where it cannot differ: it is ignored."
+        for key in _parse_entries(b)[1]
+    )
+
+
+def _parse_entries(b: str) -> tuple[dict[str, str], list[str]]:
+    if len(b) > MAX_CHARACTERS:
+        return {}, []
+    entries = with_current_keys(dict(parse_qsl(b, keep_blank_values=True, max_num_fields=None))).texts
+    known = _compared_keys()
+    return {key: text for key, text in entries.items() if key in known}, [key for key in entries if key not in known]
+
+
+def _compared_keys() -> tuple[str, ...]:
+    return (*(knob.key for knob in knobs.KNOBS), *TRACE_KEYS)

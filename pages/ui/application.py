@@ -1,0 +1,33 @@
+"""The routes, middleware and lifespan of the Lab's server, shared by all main files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.middleware import Middleware
+
+from pages.ui import process
+from pages.ui.exports import route as exports
+from pages.ui.server import assets
+from pages.ui.server.backpressure import Backpressure
+from pages.ui.server.first_paint import IndexPage
+from pages.ui.server.garbage import BinaryOnly
+from pages.ui.server.headers import WithHeaders
+from pages.ui.server.origins import AllowedOrigins
+from pages.ui.server.upload_slots import UploadUrls
+from pages.ui.server.uploads import BoundedUploads
+
+MIDDLEWARE = [
+    Middleware(middleware)
+    for middleware in (WithHeaders, IndexPage, AllowedOrigins, Backpressure, BinaryOnly, UploadUrls, BoundedUploads)
+]
+"""The middleware around Streamlit's own server, outermost first."""
+
+
+def parts() -> dict[str, Any]:
+    """The arguments of `st.App`: routes, middleware and lifespan.
+
+    Streamlit recognizes an app by the text ``st.App(…)`` in its main file, so each main file calls it itself.
+    """
+    routes = [*assets.routes(), *exports.routes()]
+    return {"routes": routes, "middleware": MIDDLEWARE, "lifespan": process.lifespan}

@@ -1,0 +1,276 @@
+"""The beginning of every page: configuration, menu, knobs, the trace, and the chosen cell.
+
+The file is long because `start` is one script from top to bottom; the other functions are parts of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from weakref import ref
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
+
+from attention import AttentionError, Cell, Layer, Source, Trace, find_step, progress
+from attention.params.knob import Knob
+from attention.pictures.explanation_line import cell_line
+from attention.pictures.live_inputs import live_inputs
+from attention.pictures.message import Surroundings
+from attention.pictures.strip import step_strip
+from attention.sources import Configurable
+from pages.ui import address, figure, process
+from pages.ui.address.menu import MENU
+from pages.ui.page import crash_guard, interventions_panel, show
+from pages.ui.server.traces import compute_head, trace_of
+from pages.ui.share import bar, link, state_file
+from pages.ui.state import control_row, knob_state, sidebar, user_actions
+from pages.ui.state.knob_table import EDITING
+from pages.ui.state.notices import Notes, plain
+from pages.ui.state.session import session
+from pages.ui.state.widgets import is_locked, is_presented, standing
+
+
+@dataclass(frozen=True)
+class Page:
+    """The state of a page.
+
+    Attributes:
+        source: the source of the numbers.
+        cell: the chosen cell.
+        notes: the place for messages at the top.
+        cached_trace: returns the trace, or None if it has not been computed or is no longer cached.
+        about: the container under the title that describes the trace.
+        title: the title of the page.
+    """
+
+    source: Source
+    cell: Cell
+    notes: Notes
+    cached_trace: Callable[[], Trace | None]
+    about: DeltaGenerator
+    title: str
+
+    def end(self) -> None:
+        """Sends the page its state. Every page calls this at its end, when all knobs have been read."""
+        with self.about:
+            address.send_state(self.title)
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the source, computed if necessary. Do not store it: only `traces` caches it."""
+        return self.cached_trace() or trace_of(self.source)
+
+    def around(
+        self,
+        steps: bool = False,
+        line: bool = False,
+        overview: tuple[str, ...] = (),
+        follow: bool = False,
+        only: tuple[str, ...] | None = None,
+    ) -> Surroundings:
+        """The parts around the maps.
+
+        Args:
+            steps: whether to draw the strip of steps.
+            line: whether to draw the line of the chosen cell.
+            overview: the steps of the overview, with which the strip begins.
+            follow: whether the browser recomputes the maps while a control moves.
+            only: the names of the controls that the page uses; None for all.
+        """
+        layer, cell = self.layer, self.cell
+        # Overrides act within a head: later layers are not computed again.
+        scope = "this head only" if line and find_step(cell.step).per_head else "each head by itself"
+        return Surroundings(
+            live=live_inputs(layer, cell.head) if follow else None,
+            controls=control_row.control_row(layer, self.trace.layers, cell, only),
+            override=control_row.override_line(
+                layer, scope if len(self.trace.layers) > 1 else "", interventions_panel.mark(cell)
+            ),
+            strip=step_strip(layer, cell.step, knob_state.current_value("view"), overview) if steps else None,
+            line=cell_line(self.trace, cell) if line else None,
+            defaults=control_row.defaults(),
+            large=is_presented(),
+        )
+
+    def with_pending_changes(self) -> Page:
+        """The page with all pending changes of the figure's controls, before the sidebar runs again.
+
+        Raises:
+            AttentionError: the changes need a full run, in which the sidebar adjusts another knob.
+        """
+        source = self.source
+        if isinstance(source, Configurable):
+            source = replace(source, config=knob_state.current_config(source.config))  # type: ignore[type-var]  # it is a dataclass
+        trace = trace_of(source)
+        cell = knob_state.current_cell(trace)
+        compute_head(trace.layers[cell.layer], cell.head)
+        return replace(self, source=source, cell=cell, cached_trace=ref(trace))
+
+    def for_fragment(self) -> Page:
+        """The same for a fragment of maps; it reruns the whole page if the changes need a full run."""
+        if user_actions.apply_actions():
+            st.rerun(scope="app")
+        try:
+            return self.with_pending_changes()
+        except AttentionError:  # a d_model that the heads do not divide
+            st.rerun(scope="app")
+
+    @property
+    def layer(self) -> Layer:
+        """The chosen layer."""
+        return self.trace.layers[self.cell.layer]
+
+
+def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Sequence[Knob] = ()) -> Page:
+    """Opens a page: title, menu, knobs, the trace they describe, and the chosen cell.
+
+    If the knobs describe no trace, the page shows the error and stops.
+
+    Args:
+        title: the title of the page.
+        intro: the sentence under the title.
+        maps: whether the page shows maps of the trace; otherwise its knobs are in an expander.
+        own: whether the page shows numbers of its own, so that the trace is computed only when it is used.
+        more: inline knobs that only this page has.
+    """
+    st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
+    embedded = bool(st.context.is_embedded)
+    show.styles(sidebar=not (embedded or is_locked()))
+    user_actions.apply_actions()
+    crash_guard.ask_first(title)
+    _open_page(title)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
+        st.title("Attention Lab" if title == "Lab" else title, anchor=False)
+        menu = st.container(horizontal=True, gap=None, key="menu")
+        tools = st.container(horizontal=True, width="content", vertical_alignment="center", gap="xsmall", key="tools")
+    about = st.container(horizontal=True, gap=None, key="page_about")
+    with about:
+        figure.warm()
+    about.caption(intro, width="content")
+    knob_state.carry_over(title)
+    notes = Notes()
+    wide = st.container()
+    with st.expander("Knobs") if embedded and not is_locked() else st.sidebar:
+        source = None
+        try:
+            with nullcontext() if embedded or is_locked() else _fold(maps, more):
+                source = sidebar.source(notes, wide)
+        except AttentionError as error:
+            notes.show_refusal(error)
+        if not (embedded or is_locked()):
+            state_file.upload_field()
+    trace = None if own else _computed(source, notes, about)
+    if source is None or (trace is None and not own):
+        interventions_panel.intervention_bar(source, None, None)
+        show.controls(Surroundings(controls=control_row.control_row(None), defaults=control_row.defaults()))
+        _draw_menu(menu, embedded)
+        with tools:
+            link.mount_without_buttons(title)
+        with about:
+            address.send_state(title, failed=True)
+        st.stop()
+    cell = knob_state.requested_cell(notes) if trace is None else _cell_of(trace, title, notes, about)
+    knob_state.read_view(notes, more)
+    knob_state.remember(title)
+    if trace is not None and not _edits_second(more):
+        interventions_panel.intervention_bar(source, trace, cell)
+    _draw_menu(menu, embedded)
+    with tools:
+        if embedded or is_locked():
+            link.copy_buttons("open", key="copy_link", page=title)
+        else:
+            bar.share_bar(title, source, None if own else cell, asks=maps and not _edits_second(more))
+    return Page(source, cell, notes, _no_trace if trace is None else ref(trace), about, title)
+
+
+def _no_trace() -> None:
+    """Stands for the weak reference to a trace that has not been computed."""
+
+
+def _fold(maps: bool, more: Sequence[Knob]) -> AbstractContextManager[object]:
+    """The expander around the knobs of the source, if the page has one."""
+    if _edits_second(more):
+        return st.expander("A, the first state")
+    return nullcontext() if maps else st.expander("The source and its knobs")
+
+
+def _cell_of(trace: Trace, title: str, notes: Notes, about: DeltaGenerator) -> Cell:
+    """The chosen cell of a trace. Shows the notes and the description of the trace."""
+    notes.show(trace.notes)
+    _about(trace, about)
+    cell = knob_state.chosen_cell(notes, trace)
+    if title == "Lab":
+        _show_rank(cell)
+    compute_head(trace.layers[cell.layer], cell.head)
+    return cell
+
+
+def _show_rank(cell: Cell) -> None:
+    """Shows the rank among all heads of a head that the user clicked on Heads."""
+    if session().head_rank:
+        st.toast(f"L{cell.layer} H{cell.head} is {session().head_rank}.", duration="long")
+        session().head_rank = ""
+
+
+def _about(trace: Trace, place: DeltaGenerator) -> None:
+    """Describes the trace in the line under the title."""
+    if trace.random:
+        place.caption("**Random weights:** this shows the mechanism, not language.", width="content")
+    if trace.caption:
+        place.caption(plain(trace.caption), width="content")
+
+
+def _edits_second(more: Sequence[Knob]) -> bool:
+    """Whether the knobs change the second of two states, whose sidebar the page then draws."""
+    return EDITING in more and (standing(EDITING.key) or EDITING.default) == "B"
+
+
+def first_lesson() -> None:
+    """Draws the link to the first lesson for new users."""
+    if not (st.context.is_embedded or is_locked()):
+        with st.container(key="first_lesson", width="content"), suppress(StreamlitPageNotFoundError):
+            st.page_link("pages/lessons.py", label="New here? Start with lesson 1", width="content")
+
+
+def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
+    """Draws the links to all pages. menu.js adds the state to a link when it is about to be used."""
+    if embedded or is_locked():
+        return
+    # A page that runs alone, as in AppTest, has no other pages to link to.
+    with place, suppress(StreamlitPageNotFoundError):
+        for path, name in MENU.items():
+            st.page_link(path, label=name, width="content")
+
+
+def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Trace | None:
+    """The trace of a source; None if the source has none, and the notes then show the error."""
+    # A spinner only the first time: later the last picture stays until the next one.
+    spinner = nullcontext() if session().has_waited else st.spinner("Computing every step …")
+    bars: list[DeltaGenerator] = []
+
+    def on_progress(text: str, fraction: float) -> None:
+        bars[:] = [bars[0].progress(fraction, text) if bars else place.progress(fraction, text)]
+
+    try:
+        with place, spinner, progress.report_progress_to(on_progress):
+            return trace_of(source) if source else None
+    except AttentionError as error:
+        notes.error(str(error))
+        return None
+    finally:
+        for bar in bars:
+            bar.empty()
+        session().has_waited = True
+        process.freeze_imports()
+
+
+def _open_page(title: str) -> None:
+    """Switches to the page that an opened state file or a button has chosen."""
+    next_page, session().next_page = session().next_page or title, ""
+    path = next((path for path, name in MENU.items() if name == next_page), "")
+    if path and next_page != title:
+        with suppress(StreamlitAPIException):  # a page that runs alone, as in AppTest, has no others
+            st.switch_page(path, query_params={})

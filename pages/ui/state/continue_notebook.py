@@ -1,0 +1,59 @@
+"""A button that copies a notebook's numbers, with all digits, into the source “matrices”."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attention import Notebook
+from attention.io.text.matrix_text import format_matrix
+from attention.sources.knobs import (
+    DIVISOR,
+    MATRIX_FIELDS,
+    MATRIX_HEADS,
+    MATRIX_KIND,
+    OPTIONAL_MATRIX_FIELDS,
+    VALID_KEYS,
+)
+from attention.sources.starting_matrices import matrices_of_layer
+from pages.ui.server.traces import trace_of
+from pages.ui.state.matrix_drafts import store
+from pages.ui.state.matrix_editor import EDITOR
+from pages.ui.state.notices import show_later
+from pages.ui.state.session import count_action, session
+
+
+def copy_button(source: Notebook) -> None:
+    """Draws the button that copies the shown sequence into the user's own matrices."""
+    st.button(
+        "Continue with these matrices",
+        key="continue",
+        on_click=_copy,
+        args=(source,),
+        help="Copies these numbers into the source “matrices”, where you can change them.",
+    )
+
+
+def _copy(source: Notebook) -> None:
+    result = matrices_of_layer(trace_of(source), 0)
+    if result is None:
+        show_later("This notebook has no scores and values, so its numbers cannot be copied.")
+        return
+    optional = [
+        name for names in OPTIONAL_MATRIX_FIELDS.values() for name in names
+    ]  # cleared, so that no earlier matrix remains
+    texts = {name: format_matrix(result.matrices.get(name, ())) for name in ("w_o", *optional, *result.matrices)}
+    for name, text in texts.items():
+        store(name, text)
+    matrix_kind = next(
+        kind
+        for kind, names in MATRIX_FIELDS.items()
+        if result.matrices.keys() <= {*names, *OPTIONAL_MATRIX_FIELDS[kind]}
+    )
+    defaults = {knob.key: knob.default for knob in (MATRIX_HEADS, DIVISOR, VALID_KEYS)}
+    knobs = {"source": "matrices", MATRIX_KIND.key: matrix_kind, **defaults, **result.knobs}
+    st.session_state.update(knobs)
+    session().source = "matrices"  # so that no stashed knobs overwrite these
+    st.session_state[EDITOR] = False
+    count_action()
+    for sentence in result.omissions:
+        show_later(sentence)

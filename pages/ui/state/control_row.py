@@ -1,0 +1,121 @@
+"""The row of controls above the maps, which the figure component draws on every page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from attention import Cell, Layer
+from attention.core import override, override_words
+from attention.core.config import SOURCES_WITH_FORMULA
+from attention.core.names import WEIGHTS
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, to_text
+from attention.pictures.controls import describe_control
+from attention.pictures.message_contract import Control, OverrideNote
+from attention.pictures.view import HEAD, LAYER
+from attention.sources.knobs import SOURCE_LABELS
+from pages.ui.state.knob_state import brings_own_formula, current_value, inline_knobs_of_source
+from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, HELD, KNOBS, allowed_range, knobs_above_maps
+from pages.ui.state.widgets import current_knobs, open_knobs, standing
+
+CONTROL_NAMES = tuple(
+    knob.key
+    for knob in sorted(KNOBS.values(), key=lambda knob: knob.order)
+    if knob.inline and knob.label and not knob.applies_with[0] and knob.key not in COMPARE_KEYS
+)
+"""The names of the controls. A control that depends on another one, such as the size of a mask, belongs to that name. Pages may add more."""
+
+
+class ControlState(NamedTuple):
+    """The state shown by the controls: the name of its source, and a function from a knob's key to its value."""
+
+    source: str
+    value: Callable[[str], Any]
+
+
+def control_row(
+    layer: Layer | None,
+    layers: Sequence[Layer] = (),
+    cell: Cell | None = None,
+    only: Sequence[str] | None = None,
+    more: Sequence[Knob] = (),
+    of: ControlState | None = None,
+) -> list[Control]:
+    """The controls of a page, in order.
+
+    Args:
+        layer: the shown layer; None if the knobs describe no trace and the user must change them.
+        layers: all layers of the trace.
+        cell: the chosen cell.
+        only: the `CONTROL_NAMES` of the controls that the page uses; None for all.
+        more: knobs that only this page has.
+        of: the state to show, if it is not that of the address.
+    """
+    of = of or ControlState(standing("source"), current_value)
+    drawn = [(knob, allowed_range(knob), of.value(knob.key)) for knob in knobs_above_maps(of.source)]
+    if layer is not None and of.source in SOURCES_WITH_FORMULA:
+        fixed = {knob.key for knob in override.KNOBS if knob.name not in layer.overridable_knobs}
+        drawn = [entry for entry in drawn if entry[0].key not in fixed]
+    if len(layers) > 1:
+        names = tuple(layer.name.removeprefix("layer ") or str(i) for i, layer in enumerate(layers))
+        drawn.append((LAYER, Choice(tuple(range(len(layers))), names), of.value(LAYER.key)))
+    if layer is not None and cell is not None and layer.n_heads > 1:
+        drawn.append((HEAD, Choice(tuple(range(layer.n_heads))), cell.head))
+    if layer is not None and layer.has(WEIGHTS):
+        drawn.append((COLORS, allowed_range(COLORS), current_value(COLORS.key)))
+    drawn += [(knob, allowed_range(knob), current_value(knob.key)) for knob in more]
+    allowed = [names for names in (open_knobs(), only) if names is not None]
+    return [
+        describe_control(knob, within, value, layer)
+        for knob, within, value in sorted(drawn, key=lambda entry: entry[0].order)
+        if all((knob.applies_with[0] or knob.key) in names for names in allowed)
+    ]
+
+
+def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideNote | None:
+    """The line beside the maps about overridden knobs and interventions, with the knob values that undo the overrides.
+
+    Args:
+        layer: the shown layer.
+        where: the part of the source in which the knobs act, such as "this head only"; empty for all of it.
+        changed: the sentence about interventions inside the model, which comes first.
+    """
+    is_overridden = bool(override_words.override_words(layer))
+    sentence = (
+        override_words.override_line(layer, f"the {SOURCE_LABELS.get(standing('source'), standing('source'))}'s", where)
+        if brings_own_formula() and (is_overridden or not changed)
+        else ""
+    )
+    if not (sentence or changed):
+        return None
+    defaults = {knob.key: knob.default for knob in inline_knobs_of_source() if is_overridden}
+    return {"text": f"{changed} {sentence}".strip(), "reset": defaults, "changed": bool(changed)}
+
+
+def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
+    """The URL defaults of the inline knobs and of `more`; the page itself writes their changes into the address."""
+    known, chosen = current_knobs(), standing("source")
+    keys = [key for key in HELD if key not in COMPARE_KEYS and chosen in (known[key].sources or (chosen,))]
+    return {key: to_text(known[key].default) for key in (*keys, *(knob.key for knob in more))}
+
+
+def with_buttons(controls: Sequence[Control], name: str, buttons: list[str] | None = None) -> list[Control]:
+    """The controls; the one called `name` shows its options, or only these `buttons`, as buttons side by side."""
+    return [
+        {**control, "buttons": buttons or control["options"]} if control["name"] == name else control
+        for control in controls
+    ]
+
+
+def with_mask_buttons(controls: Sequence[Control]) -> list[Control]:
+    """The controls with the usual masks as buttons; custom only if cells were clicked, and always the current mask."""
+    usual = [
+        *[override.SOURCE_MASK] * brings_own_formula(),
+        "none",
+        "causal",
+        "window",
+        "prefix",
+        *["custom"] * bool(current_value("cells")),
+    ]
+    return with_buttons(controls, "mask", usual if current_value("mask") in usual else [*usual, current_value("mask")])

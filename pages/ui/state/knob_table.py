@@ -1,0 +1,74 @@
+"""Every knob shared by all pages, in one table: those of the sources, of their layers, and of the display.
+
+Keys are public because links contain them. Defaults never change.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, Range, Switch
+from attention.pictures import scales, view
+from attention.sources import knobs
+from attention.sources.link import Limits, page_range
+from attention.sources.second_state import SECOND
+from pages.ui.server.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS, MAX_TRACE_MB
+
+LIMITS = Limits(MAX_TOKENS, MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB)
+
+LAYER, HEAD, STEP, QUERY, KEY, VIEW = view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.VIEW
+COLORS = Knob(
+    "colors", "fixed", Choice(scales.COLORS), "Colours",
+    "Fixed: 0 to 1. Stretched: to the maximum. Log: separates small values.",
+    inline=True, order=80,
+)  # fmt: skip
+EDITING = Knob(
+    "editing", "B", Choice(("A", "B", "both")), "editing", "Which of the two states the knobs change.", inline=True, order=-10
+)  # fmt: skip
+AUTOSCALE = Knob(
+    "autoscale", False, Switch(), "Fit", "The colours of B − A reach up to the largest difference in this map. Off: one colour scale for all layers and heads.",
+    inline=True, order=90,
+)  # fmt: skip
+COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
+"""Keys of the knobs that only the Compare page has."""
+
+KNOBS = {
+    knob.key: knob for knob in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, SECOND, EDITING, AUTOSCALE)
+}
+"""All knobs by key."""
+
+DEFAULTS = {key: knob.default for key, knob in KNOBS.items()}
+"""Defaults by key; those of the layer's knobs depend on the source, see `knobs_of`."""
+
+HELD = tuple(key for key, knob in KNOBS.items() if knob.inline)
+"""Keys of inline knobs, which have no Streamlit widget: the figure's controls, step strip and cells set them."""
+
+
+def knobs_of(source: str) -> dict[str, Knob]:
+    """Every knob by key, with the ranges and defaults of a source; an unknown name means the default source."""
+    return _knobs_of_known(_known_source(source))
+
+
+def layer_knobs(source: str) -> tuple[Knob, ...]:
+    """The knobs of the source's layer."""
+    return knobs.layer_knobs(_known_source(source))
+
+
+def knobs_above_maps(source: str) -> tuple[Knob, ...]:
+    """The knobs of the source that are drawn above the maps."""
+    return knobs.inline_knobs(_known_source(source))
+
+
+def _known_source(source: str) -> str:
+    return source if source in knobs.SOURCES else str(DEFAULTS["source"])
+
+
+@cache
+def _knobs_of_known(source: str) -> dict[str, Knob]:
+    return KNOBS | {knob.key: knob for knob in knobs.layer_knobs(source)}
+
+
+def allowed_range(knob: Knob) -> Range:
+    """The allowed values of a knob on this server, within the operator's limits."""
+    return page_range(knob, LIMITS)

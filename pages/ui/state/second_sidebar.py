@@ -1,0 +1,218 @@
+"""The second of the two states on Compare: its values, its changes, and its sidebar. One parameter of the address has all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from attention import AttentionError, File, Trace
+from attention.analysis.compare.comparison import HeadIndex
+from attention.io.text.matrix import Matrix, Stack
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, Integer, Range, Real, to_text
+from attention.sources import link
+from attention.sources import second_state as second
+from attention.sources.knobs import SEQUENCE
+from pages.ui.state import knob_state, uploaded_file
+from pages.ui.state.control_row import ControlState
+from pages.ui.state.knob_table import EDITING, HEAD, KNOBS, LAYER, LIMITS, allowed_range, knobs_of
+from pages.ui.state.session import session
+from pages.ui.state.widgets import current_knobs, is_locked, widget
+
+
+class SecondState(link.LinkReader):
+    """The reader of the second state's knobs, pending changes included."""
+
+    def __init__(self) -> None:
+        super().__init__(second_state(), LIMITS)
+
+    def file(self, knob: Knob) -> File:
+        """The uploaded file.
+
+        Raises:
+            AwaitedError: the requested file has not been uploaded.
+        """
+        requested = self.knob(knob)
+        if uploaded := uploaded_file.find_uploaded(requested):
+            return uploaded
+        raise link.missing_file_error(requested)
+
+    def place(self, trace: Trace) -> HeadIndex:
+        """The chosen layer and head of its trace."""
+        layer = self.knob(LAYER, Integer(0, len(trace.layers) - 1))
+        return HeadIndex(layer, self.knob(HEAD, Integer(0, trace.layers[layer].n_heads - 1)))
+
+
+class _SidebarReader(SecondState):
+    """The same reader, which also draws a sidebar widget for each knob. Changes of widgets go into the address."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folds: dict[str, DeltaGenerator] = {}
+
+    def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
+        """The knob's value in the address. Draws its widget with that value."""
+        within = within or allowed_range(knob)
+        value = super().knob(knob, within, fixed)
+        if knob.inline:
+            return value
+        key = f"second_{knob.key}"
+        st.session_state[key] = value
+
+        def on_widget_change() -> None:
+            apply_to_second({knob.key: st.session_state[key]})
+
+        # Streamlit ignores the default of a widget with a value, but the default must be valid.
+        if knob.section and knob.section not in self._folds:
+            self._folds[knob.section] = st.expander(knob.section)
+        with self._folds[knob.section] if knob.section else nullcontext():
+            widget(knob, within, within.nearest(knob.default), fixed, key=key, on_change=on_widget_change)
+        return value
+
+    def sequence(self, names: Sequence[str]) -> int:
+        """The index of the chosen sequence."""
+        if len(names) < 2:
+            return 0
+        return int(
+            self.knob(
+                SEQUENCE,
+                Choice(
+                    tuple(range(len(names))), tuple(f"{i}: {name}" if name else str(i) for i, name in enumerate(names))
+                ),
+            )
+        )
+
+    def matrices(self, names: Sequence[str]) -> dict[str, Matrix | Stack]:
+        """The matrices of the second state. Draws a text field for each."""
+        for name in names:
+            self.knob(KNOBS[name])
+        return super().matrices(names)
+
+
+def first_state() -> dict[str, str]:
+    """The first state as URL values, pending changes included."""
+    knobs = current_knobs()
+    pending = {key: to_text(value) for key, value in session().pending_values.items()}
+    state = {**knob_state.state(whole=True), **pending}
+    return second.compared_state({key: text for key, text in state.items() if text != to_text(knobs[key].default)})
+
+
+def second_state() -> dict[str, str]:
+    """The second state as URL values."""
+    return second.second_state(first_state(), str(knob_state.current_value(second.KEY)))
+
+
+def control_state(reader: SecondState) -> ControlState:
+    """The second state, for the row of controls."""
+    knobs = knobs_of(reader.raw_value(KNOBS["source"]))
+    return ControlState(
+        reader.raw_value(KNOBS["source"]) or KNOBS["source"].default,
+        lambda key: reader.knob(knobs[key], allowed_range(knobs[key])),
+    )
+
+
+def edits_second() -> bool:
+    """Whether knobs change only the second state: on Compare, while its switch is at B."""
+    return session().page == "Compare" and knob_state.current_value(EDITING.key) == "B"
+
+
+def excluded_keys() -> tuple[str, ...]:
+    """The keys that the page must not write into the address, because the knobs change only the second state."""
+    return tuple(second.compared_state(dict.fromkeys(KNOBS, "x"))) if edits_second() else ()
+
+
+def current_value(key: str) -> Any:
+    """The value of an inline knob in the state that the knobs change."""
+    return control_state(SecondState()).value(key) if edits_second() else knob_state.current_value(key)
+
+
+def apply_controls(values: dict[str, Any]) -> None:
+    """Applies changed knobs to the first state, the second, or both. Only in a callback."""
+    if session().page != "Compare":
+        knob_state.apply_controls(values)
+        return
+    in_state = second.compared_state(dict.fromkeys(values, "x"))
+    state_values = {key: value for key, value in values.items() if key in in_state}
+    if edits_second():
+        apply_to_second(state_values)
+        knob_state.apply_controls({key: value for key, value in values.items() if key not in state_values})
+        return
+    before = first_state()
+    knob_state.apply_controls(values)
+    knob_state.hold({second.KEY: _differences_after(before, first_state())})
+
+
+def apply_to_second(values: dict[str, Any]) -> None:
+    """Changes knobs of the second state; values out of range are ignored. Only in a callback."""
+    state_a, state_b = first_state(), second_state()
+    knobs = knobs_of({**state_b, **{key: to_text(value) for key, value in values.items()}}.get("source", ""))
+    for key, value in values.items():
+        if not allowed_range(knobs[key]).accepts(value):
+            continue
+        text = to_text(float(value) if isinstance(knobs[key].range, Real) and value is not None else value)
+        state_b[key] = "" if text == to_text(knobs[key].default) else text
+    knob_state.hold({second.KEY: second.differences(state_a, state_b)})
+
+
+def show_head(layer: int, head: int) -> None:
+    """Shows another layer and head of both states. Only in a callback."""
+    before = first_state()
+    knob_state.apply_controls({"layer": layer, "head": head})
+    knob_state.hold(
+        {
+            second.KEY: second.rebase_differences(
+                before, first_state(), str(knob_state.current_value(second.KEY)), both=True
+            )
+        }
+    )
+    session().first_state = first_state()  # both states have changed already, so `follow_first` has nothing to do
+
+
+def follow_first() -> None:
+    """Updates the second state's differences after the sidebar has changed the first state."""
+    ours, current = session(), first_state()
+    if ours.first_state is not None and ours.first_state != current:
+        st.session_state[second.KEY] = _differences_after(ours.first_state, current)
+    ours.first_state = current
+
+
+def _differences_after(before: dict[str, str], after: dict[str, str]) -> str:
+    """The differences of the second state when the first one changes from `before` to `after`."""
+    return second.rebase_differences(
+        before, after, str(knob_state.current_value(second.KEY)), knob_state.current_value(EDITING.key) == "both"
+    )
+
+
+def sidebar(notes: Callable[[str], None]) -> None:
+    """Draws the widgets of the second state; `notes` receives the error if they describe no source."""
+    st.markdown("**B**, the second state")
+    try:
+        link.read_source(_SidebarReader())
+    except AttentionError as error:
+        notes(str(error))
+
+
+def last_change_button() -> None:
+    """Draws a button that opens Compare with the state before the last change as A and the current one as B."""
+    if is_locked() or st.context.is_embedded:
+        return
+    states = session().recent_states
+
+    def open_both() -> None:
+        before, after = states
+        current = knob_state.state(whole=True)
+        display = {key: text for key, text in current.items() if key not in second.compared_state(current)}
+        knob_state.open_page({**display, **before, second.KEY: second.differences(before, after)}, "Compare")
+
+    st.button(
+        "What did my last change do?",
+        key="last_turn",
+        on_click=open_both,
+        disabled=len(states) < 2,
+        type="tertiary",
+        help="Opens Compare: A is the state before your last change, B is the current state.",
+    )

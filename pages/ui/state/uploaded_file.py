@@ -1,0 +1,94 @@
+"""The attention file that the user uploads. It stays in the session; the address has its name and digest."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from attention import AttentionError, File
+from attention.io.arrays import EXTENSIONS, quote
+from attention.sources.knobs import FILE
+from attention.sources.link import missing_file_error
+from pages.ui.server import scheduler, uploads
+from pages.ui.state import knob_state
+from pages.ui.state.knob_table import LIMITS
+from pages.ui.state.notices import plain, show_later
+from pages.ui.state.session import session
+from pages.ui.state.widgets import Knobs
+
+_KEY = "file_upload"
+_LONGEST_NAME = 200  # characters in the address
+
+
+def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
+    """The uploaded file that the address requests. Draws the upload field: in `wide`, above the maps, while the file is missing.
+
+    Args:
+        knobs: the reader of the page's knobs.
+        asked: the requested file as name:digest.
+        wide: the container above the maps.
+
+    Raises:
+        AwaitedError: the requested file has not been uploaded.
+    """
+    uploaded = session().file
+    is_present = uploaded is not None and asked == _name_and_digest(uploaded)
+    if not (is_present and knobs.locked):
+        with nullcontext() if is_present else wide:
+            st.file_uploader(
+                "Another file" if is_present else "Attention file",
+                key=_KEY,
+                type=[ending.removeprefix(".") for ending in EXTENSIONS],
+                on_change=_uploaded,
+                help="Arrays named weights [head query key] or [layer head query key]; or query, key and value; or scores; or a file exported from Attention Lab.",
+            )
+            if problem := session().file_problem:
+                st.error(plain(problem))
+    if uploaded is None or not is_present:
+        raise missing_file_error(asked)
+    if not knobs.locked:
+        size = f"{len(uploaded.content):,} bytes"
+        st.caption(
+            plain(f"{quote(uploaded.name)} ({size}) stays in this browser tab. The link has only its name and digest.")
+        )
+    return uploaded
+
+
+def find_uploaded(asked: str) -> File | None:
+    """The uploaded file if it is the requested one (name:digest), otherwise None."""
+    uploaded = session().file
+    return uploaded if uploaded is not None and asked == _name_and_digest(uploaded) else None
+
+
+def _uploaded() -> None:
+    """Stores the uploaded file, unless the names and sizes of its arrays show that it cannot be used."""
+    chosen, ours = st.session_state[_KEY], session()
+    ours.file_problem = ""
+    if chosen is None:
+        return
+    try:
+        content = uploads.content(chosen)
+        with scheduler.without_turn():  # any large file takes a moment to read
+            uploaded = File.of(_short(chosen.name), content, LIMITS.trace_mb * 2**20, LIMITS.tokens)
+            _ = uploaded.memory_bytes
+    except AttentionError as error:
+        ours.file_problem = str(error)
+        return
+    name, _, digest = str(knob_state.current_value(FILE.key)).rpartition(":")
+    if ours.file is None and name == uploaded.name and digest != uploaded.digest:
+        show_later(f"The uploaded {quote(name)} is not the same file as in the link. The page shows the uploaded one.")
+    ours.file = uploaded
+    uploads.count_file(uploaded)
+    knob_state.hold({FILE.key: _name_and_digest(uploaded)})
+
+
+def _short(name: str) -> str:
+    """A file name short enough for an address, with its extension."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
+
+
+def _name_and_digest(file: File) -> str:
+    """The file's name and digest, as in the address."""
+    return f"{file.name}:{file.digest}"

@@ -1,0 +1,75 @@
+"""User actions as they reach the server: numbered ones from the page, others from Streamlit's own widgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import streamlit as st
+
+from attention.sources.link_aliases import with_current_keys
+from pages.ui.state import knob_state
+from pages.ui.state.session import Session, session
+
+ADDRESS = "address"
+"""The key of the component that sends the page's own actions, such as Back and Forward."""
+_MOST = 1000  # actions in a message, and keys of a state
+
+
+def apply_actions() -> bool:
+    """Applies the pending actions of the page. Returns whether one of them, by Back or Forward, replaced the whole state.
+
+    Not for callbacks, whose actions are lost when Streamlit stops the run. `Session.number` is that of the last applied action.
+    """
+    ours, state_replaced = session(), False
+    for action in _pending(ours):
+        ours.applying_action = True
+        try:
+            state_replaced |= _apply(ours, action)
+        except Exception:
+            ours.last_action = action["number"]  # otherwise it would raise again in every run
+            raise
+        finally:
+            ours.applying_action = False
+        ours.last_action = action["number"]
+    return state_replaced
+
+
+def _pending(ours: Session) -> list[dict[str, Any]]:
+    """The actions newer than the last applied one, in order."""
+    actions: dict[int, dict[str, Any]] = {}
+    for key in (ADDRESS, *ours.handlers):
+        for action in _sent(ours, key):
+            actions.setdefault(action["number"], action)
+    return [actions[number] for number in sorted(actions)]
+
+
+def _sent(ours: Session, key: str) -> Iterator[dict[str, Any]]:
+    """The actions that a component has sent to this session. Forgets replaced widgets once the page has seen their answer."""
+    state = st.session_state.get(key, None)
+    message = state.get("acts") if isinstance(state, dict) else None
+    if not isinstance(message, dict) or message.get("session") not in ("", ours.name):
+        return
+    last_answer, actions = message.get("seen"), message.get("acts")
+    if isinstance(last_answer, int) and last_answer >= ours.replaced_in and ours.replaced_in:
+        ours.replaced_widgets, ours.replaced_in = {}, 0
+    for action in actions[:_MOST] if isinstance(actions, list) else ():
+        number = action.get("number") if isinstance(action, dict) else None
+        if isinstance(number, int) and ours.last_action < number < 2**53:
+            yield action
+
+
+def _apply(ours: Session, action: dict[str, Any]) -> bool:
+    """Applies one action. Returns whether it replaced the whole state."""
+    state, key = action.get("state"), action.get("key")
+    if isinstance(state, dict):
+        texts = {name: text for name, text in list(state.items())[:_MOST] if isinstance(text, str)}
+        knob_state.restore_state(with_current_keys(texts).texts)
+        return True
+    on_click, on_turn = ours.handlers.get(str(key), (None, None))
+    cell, knob = action.get("cell"), action.get("knob")
+    if isinstance(cell, dict) and on_click and all(isinstance(cell.get(side), int) for side in "xy"):
+        on_click(str(cell.get("step")), cell["x"], cell["y"])
+    if isinstance(knob, dict) and on_turn:
+        on_turn(dict(knob))
+    return False
