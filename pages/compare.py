@@ -30,7 +30,7 @@ from pages.ui.page.start import Page, start
 from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.state import control_row, knob_state, second_sidebar
 from pages.ui.state.knob_table import AUTOSCALE, EDITING
-from pages.ui.state.notices import plain
+from pages.ui.state.notices import plain, show_error
 from pages.ui.state.widgets import is_locked
 
 page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, EDITING, AUTOSCALE))
@@ -158,7 +158,7 @@ def maps() -> None:
     drawn = two.maps if two else side_by_side.map_of_a(current.trace, current.cell, knob_state.current_value("colors"))
     show.figures(drawn, "compare_maps", pick_cell, around(current, two), second_sidebar.apply_controls, rest=True)
     if two is None:
-        show.problem(problem)
+        show_error(problem)
     else:
         summary(two)
     for note in two.notes if two else unknown_key_notes(str(knob_state.current_value(SECOND.key))):
@@ -273,5 +273,5 @@ maps()
 below_maps()
 if not is_locked() and second_sidebar.edits_second():
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
-        second_sidebar.sidebar(show.problem)
+        second_sidebar.sidebar(show_error)
 page.end()

@@ -12,7 +12,7 @@ from attention.core.names import WEIGHTS
 from attention.params.knob import Knob
 from attention.params.ranges import Choice
 from attention.pictures import all_layers as layers
-from attention.pictures import heatmap
+from attention.pictures import heatmap, metric_charts
 from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
 from pages.ui.page import metrics_panel, show
@@ -22,6 +22,7 @@ from pages.ui.page.start import start
 from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state import knob_state
+from pages.ui.state.notices import show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
@@ -32,17 +33,17 @@ page = start(
     "Heads", "What each head does with the same text, in the same colours. Click a head to open it in the Lab."
 )
 has_layers, knobs = len(page.trace.layers) > 1, Knobs(page.notes)
-all_layers, by = False, metrics_panel.UNSORTED
+all_layers, by = False, metric_charts.UNSORTED
 if has_layers:
     with st.container(horizontal=True, width=560):
-        all_layers, by = knobs.value(LAYERS) == ALL, knobs.value(metrics_panel.SORT)
+        all_layers, by = knobs.value(LAYERS) == ALL, knobs.value(metric_charts.SORT)
 
 
 def mosaic(cells: int) -> Spec:
     step, colors = page.cell.step, knob_state.current_value("colors")
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
-    order = table.sorted_by(by) if table and by != metrics_panel.UNSORTED else ()
+    order = table.sorted_by(by) if table and by != metric_charts.UNSORTED else ()
     return layers.layers_json(page.trace, step, page.cell, colors, cells, order, f"{by}, {ON_THIS_TEXT}")
 
 
@@ -58,7 +59,7 @@ def open_on_map(step: str, x: int, y: int) -> None:
 
 
 def open_head(layer: int, head: int) -> None:
-    name = "" if by == metrics_panel.UNSORTED else by
+    name = "" if by == metric_charts.UNSORTED else by
     session().head_rank = frames.rank_words(table, layer, head, name) if table else ""
     open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
 
@@ -66,12 +67,12 @@ def open_head(layer: int, head: int) -> None:
 if all_layers and (needs := layers.estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS:
     all_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
 # A sorted picture needs the metrics first; otherwise they are computed after the picture has been sent.
-table = metrics_panel.table_of(page, "sorted") if by != metrics_panel.UNSORTED else None
+table = metrics_panel.table_of(page, "sorted") if by != metric_charts.UNSORTED else None
 try:
     with scheduler.without_turn():
         figure = mosaic(SCREEN_CELLS)
 except AttentionError as error:
-    show.problem(str(error))
+    show_error(str(error))
     page.end()
     st.stop()
 show.figures(

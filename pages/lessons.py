@@ -16,11 +16,11 @@ from attention.sources.link import source_of
 from pages.ui.lesson import lesson as draw
 from pages.ui.page import show
 from pages.ui.page.start import start
+from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import context_of
 from pages.ui.share.state_file import OPENED
 from pages.ui.state import knob_state
-from pages.ui.state.knob_table import LIMITS
-from pages.ui.state.notices import plain
+from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import count_action, session
 from pages.ui.state.widgets import Knobs, is_locked
 
@@ -54,7 +54,7 @@ def in_link() -> dict[str, Lesson]:
     try:
         return link_codec.decode(packed) if (packed := session().address.get(link_codec.KEY)) else {}
     except AttentionError as error:
-        show.problem(str(error))
+        show_error(str(error))
         return {}
 
 
@@ -98,7 +98,7 @@ try:
     if message["stage"] == "done":
         cell = grading.explained_cell(lesson, context_of(lesson))
 except AttentionError as error:
-    show.problem(str(error))
+    show_error(str(error))
 done = message is not None and message["stage"] == "done"
 cell_address = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else {}
 state = lesson.query_after | cell_address if done else lesson.query_before
@@ -110,7 +110,7 @@ if cell:
     try:
         arithmetic(cell)
     except AttentionError as error:
-        show.problem(str(error))
+        show_error(str(error))
 if path is not PATH and not is_locked():
     if path is session().lessons:
         st.caption(plain(f"These lessons are from {session().lessons_file}, which stays in this browser tab."))

@@ -13,6 +13,7 @@ from attention.params.knob import Knob
 from attention.params.ranges import Text
 from pages.ui.page import show
 from pages.ui.page.start import start
+from pages.ui.state.notices import show_error
 from pages.ui.state.widgets import Knobs
 
 NAME = Knob(
@@ -38,7 +39,7 @@ if entries:
         "“notebooks” are the five tutorials on which this project is based."
     )
 else:
-    show.problem(f"No name contains “{query[:40]}”: try a part of a name, such as score, attn or hook.")
+    show_error(f"No name contains “{query[:40]}”: try a part of a name, such as score, attn or hook.")
 show.controls(page.around(only=("d_model",)))  # most shapes depend on d_model
 with st.container(key="reference_steps"):
     for entry in entries:

@@ -13,6 +13,7 @@ from attention.sources.knobs import TEXT
 from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.server.traces import scaling_of
+from pages.ui.state.notices import show_error
 from pages.ui.state.widgets import Knobs
 
 ROW = Knob(
@@ -44,7 +45,7 @@ row: softmax_examples.Row = ()
 try:
     row = softmax_examples.parse_row(typed)
 except NumbersError as error:
-    show.problem(str(error))
+    show_error(str(error))
 if row:
     show.softmax_slider(row, "softmax_live")
     by_temperature = softmax_examples.spread(row)
@@ -67,7 +68,7 @@ try:
     scaled = scaling_of(text)
 except AttentionError as error:  # with another initialization the trace may be too large
     with picture:
-        show.problem(str(error))
+        show_error(str(error))
 else:
     with picture:
         show.figures([scaling_maps(scaled)], "softmax_scaling")

@@ -15,9 +15,10 @@ from attention.sources import knobs as declared
 from attention.training import TASKS, Plan
 from attention.training.plan import SEEDS
 from attention.training.tasks import MAX_TEXT_LENGTH
-from pages.ui.page import show, training_film
+from pages.ui.page import training_film
 from pages.ui.page.start import start
 from pages.ui.state import knob_state
+from pages.ui.state.notices import show_error
 from pages.ui.state.session import count_action, session
 from pages.ui.state.widgets import Knobs, is_locked
 
@@ -95,7 +96,7 @@ try:
     example = plan.example(typed)
 except AttentionError as error:
     st.markdown(task.sentence)
-    show.problem(str(error))
+    show_error(str(error))
     page.end()
     st.stop()
 

@@ -18,8 +18,16 @@ from attention import STEPS
 # A package of attention/ may import from the floors below its own; packages on one floor do not import each other.
 FLOORS = (
     {"errors", "tokens", "printed", "progress"},
-    {"formula"},  # what attention is
-    {"numbers", "models", "training"},  # quantities derived from a trace, real models, and tiny models that learn
+    {"params"},  # what can be set
+    {"core"},  # what attention is
+    {"patching"},  # heads changed inside a model
+    {
+        "analysis",
+        "io",
+        "models",
+        "training",
+    },  # what is read off a trace, files, real models, and tiny models that learn
+    {"program"},  # the Python of copied programs
     {"sources", "pictures"},  # where a trace comes from, and its pictures
     {"lessons"},  # what single pages teach
     {"export"},  # files for users
@@ -28,7 +36,7 @@ FLOORS = (
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
 MATHS = {"torch", "numpy", "scipy", "math", "cmath", "statistics"}
-MATHS_OF_OURS = re.compile(r"attention\.formula\.(attend|functions|making|masks|seeds)\b")
+MATHS_OF_OURS = re.compile(r"attention\.core\.(attend|functions|compute|mask_tensor|seeds)\b")
 MATHS_CALLS = {
     *("softmax", "exp", "log", "sqrt", "matmul", "einsum", "mean", "std", "var", "argmax", "masked_fill", "transpose")
 }
@@ -77,7 +85,7 @@ class Module:
 
     @cached_property
     def room(self) -> str:
-        """Its package in attention/, such as "formula"; a module outside of all packages counts as a package."""
+        """Its package in attention/, such as "core"; a module outside of all packages counts as a package."""
         return self.path.with_suffix("").parts[1]
 
     @cached_property

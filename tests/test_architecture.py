@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -170,6 +171,49 @@ def test_import_circle_is_reported_for_names_with_a_common_prefix() -> None:
         "d": {"b", "a"},
     }
     assert circles(edges(imports)) == {frozenset({"a.mask", "a.masks"}), frozenset("bcd")}
+
+
+def folder_edges(imports: dict[str, set[str]], packages: set[str]) -> dict[str, set[str]]:
+    """The folders that the modules of each folder import from; a folder and the folders inside it count as one."""
+
+    def folder(module: str) -> str:
+        return module if module in packages else module.rpartition(".")[0]
+
+    graph: dict[str, set[str]] = {folder(module): set() for module in imports}
+    for module, names in imports.items():
+        here = folder(module)
+        graph[here] |= {
+            there
+            for there in map(folder, names)
+            if not f"{there}.".startswith(f"{here}.") and not f"{here}.".startswith(f"{there}.")
+        }
+    return graph
+
+
+def test_folders_do_not_import_each_other_in_a_circle() -> None:
+    imports = edges({module.name: [name for name, _ in module.imports] for module in BACKEND + PAGES})
+    packages = {module.name for module in BACKEND + PAGES if module.path.name == "__init__.py"}
+    graph = folder_edges(imports, packages)
+    assert {"attention.core", "attention.io.text", "pages.ui.state", "pages.ui.server"} <= graph.keys()
+    assert not circles(graph)
+
+
+def test_circle_of_folders_is_reported_without_a_circle_of_modules() -> None:
+    imports: dict[str, set[str]] = {
+        "p.a": {"p.a.x"},
+        "p.a.x": {"p.b.y"},
+        "p.b.y": set(),
+        "p.b.z": {"p.a.w"},
+        "p.a.w": set(),
+    }
+    assert not circles(imports)
+    assert circles(folder_edges(imports, {"p.a"})) == {frozenset({"p.a", "p.b"})}
+
+
+def test_every_file_of_python_has_a_name_of_its_own() -> None:
+    scripts = {page.path for page in PAGES if page.path.parent == Path("pages")}  # their names are addresses
+    stems = Counter(module.path.stem for module in BACKEND + PAGES if module.path not in scripts)
+    assert {stem for stem, count in stems.items() if count > 1} == {"__init__"}
 
 
 def test_steps_is_assigned_once() -> None:

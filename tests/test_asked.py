@@ -27,8 +27,8 @@ from attention.lessons.lesson import Lesson
 from attention.lessons.templates import templates, with_answer
 from attention.sources.link import source_of
 from benchmarks.hostile import MARKUP, ODD
+from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import context_of, trace_of
-from pages.ui.state.knob_table import LIMITS
 
 PATH = markdown.builtin_lessons()
 OWL = {"text": "the owl asked the moon", "heads": "1"}

@@ -70,7 +70,7 @@ def test_generated_text_is_stepped_through_and_its_link_matches(model: Model) ->
     assert (slider.label, slider.value, [*slider.options]) == ("Generated tokens", 4, ["0", "1", "2", "3", "4"])
     for prefix in (1, 0, 3):
         app.get("select_slider")[0].set_value(prefix).run()
-        expected = replace(model, generate=4, said=prefix).trace()
+        expected = replace(model, generate=4, prefix_len=prefix).trace()
         np.testing.assert_array_equal(weights_of(app), expected.layers[1].weights[2].numpy())
         assert state_of_address(app)["prefix_len"] == str(prefix)
         assert state_of_address(app).get("q") in (None, str(len(expected.input_tokens) - 1))
@@ -138,7 +138,7 @@ def test_largest_difference_between_two_states_is_one_click_away(model: Model) -
     assert button.label == f"Largest in L{layer} H{head} ({format_number(float(difference.max()))})"
     button.click().run()
     assert not app.exception
-    comparison = compare(a, compare, "weights", HeadIndex(layer, head))
+    comparison = compare(a, b, "weights", HeadIndex(layer, head))
     np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), comparison.matrix.numpy())
     assert "layer" not in second_state(
         app.session_state["session"].pending_values, str(state_of_address(app)["compare"])

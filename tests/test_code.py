@@ -25,7 +25,7 @@ from attention.core.config import INITS, MASKS
 from attention.core.formula import Formula
 from attention.export.program import ipynb, python
 from attention.program import literals, random_weights
-from attention.sources import Snippet
+from attention.program.snippet import Snippet
 from attention.tokens import labels
 
 CAT = "the cat sat on the mat"

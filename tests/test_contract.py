@@ -51,11 +51,12 @@ from attention.core.steps.maps import MapStep
 from attention.export import paper
 from attention.export.program import ipynb
 from attention.io.arrays import array_writer
+from attention.params.input_limits import Limits
 from attention.patching import intervention
 from attention.pictures import live_inputs, view
 from attention.printed import Arithmetic, Printed, number
 from attention.sources import knobs
-from attention.sources.link import Limits, source_of
+from attention.sources.link import source_of
 from attention.sources.notebooks import NOTEBOOKS
 from attention.training.tasks import TASKS
 

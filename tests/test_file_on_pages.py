@@ -16,8 +16,8 @@ from attention import File, FileError
 from attention.io.arrays import array_writer
 from attention.sources import link
 from pages.ui.server import uploads
+from pages.ui.server.limits import LIMITS
 from pages.ui.share import bar
-from pages.ui.state.knob_table import LIMITS
 
 FILES = {
     "weights of other queries than keys": ("w.npz", npz(weights=WEIGHTS)),

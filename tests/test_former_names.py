@@ -30,8 +30,9 @@ from attention.lessons import answers
 from attention.lessons.lesson import Part
 from attention.lessons.link_codec import decode, encode
 from attention.lessons.markdown import builtin_lessons
+from attention.params.input_limits import Limits
 from attention.sources import knobs
-from attention.sources.link import Limits, source_of
+from attention.sources.link import source_of
 from attention.sources.link_aliases import LINK_ALIASES, current_key, with_current_keys
 from attention.sources.second_state import differences, second_state, unknown_key_notes
 from pages.ui.exports import catalog
@@ -79,7 +80,7 @@ def test_former_key_gives_the_source_of_the_present_key(key: str) -> None:
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_links_of_every_version_open_the_same_source_under_present_names(link: str) -> None:
+def test_links_of_every_version_open_the_same_source(link: str) -> None:
     former = texts_of(link)
     present, notes = with_current_keys(former)
     assert not notes
@@ -139,7 +140,7 @@ def test_second_state_reads_former_keys_and_keeps_the_rest() -> None:
     }
     assert with_current_keys({"b": b}).texts == {"compare": "normalizer=sigmoid&text=50%25 %26 b&input="}
     assert unknown_key_notes("do=0.0.zero&turn=both") == (
-        "The link asks for “editing” in the second state, which is none of what may differ there: it is left out.",
+        "The link sets “editing” in the second state, where it cannot differ: it is ignored.",
     )
     assert differences({}, second_state({}, "do=0.0.zero")) == "interventions=0.0.zero"
     deep = "b=" * 10_000

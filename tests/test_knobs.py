@@ -17,8 +17,9 @@ from attention import File, Source
 from attention.params.ranges import Text
 from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
+from pages.ui.server.limits import LIMITS
 from pages.ui.state import control_row, knob_state, sidebar
-from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS, LIMITS
+from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
 from pages.ui.state.session import Session
 
 

@@ -19,8 +19,8 @@ from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
 from attention.core.cache import CACHE
 from benchmarks.server import Server
 from pages.ui.server import limits
+from pages.ui.server.limits import LIMITS
 from pages.ui.state import sidebar
-from pages.ui.state.knob_table import LIMITS
 
 
 def starts(**environment: str) -> subprocess.CompletedProcess[str]:

@@ -7,9 +7,10 @@ import pytest
 from test_links import LINKS
 
 from attention import AttentionConfig, AttentionError, Matrices, Notebook, Override, TypedText
+from attention.params.input_limits import Limits
 from attention.params.ranges import to_text
 from attention.sources import knobs
-from attention.sources.link import Limits, source_of
+from attention.sources.link import source_of
 
 OWL = knobs.TEXT.default
 LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)

@@ -35,7 +35,7 @@ def long_text(**knobs):
 
 def head_by_head(source):
     """The source with a limit that forces its heads to be computed singly."""
-    return source if source.config.sizes.n_heads == 1 else replace(source, max_bytes=source.needs - 1)
+    return source if source.config.sizes.n_heads == 1 else replace(source, max_bytes=source.memory_bytes - 1)
 
 
 @pytest.mark.slow

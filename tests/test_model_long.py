@@ -29,7 +29,7 @@ def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes attention process two queries at a time; the list records the numbers of queries."""
     query_counts: list[int] = []
     monkeypatch.setattr(recorder, "_MAX_WEIGHT_BYTES", 0)
-    monkeypatch.setattr(recorder, "ROWS", 2)
+    monkeypatch.setattr(recorder, "BLOCK_ROWS", 2)
     eager = recorder._eager_attention
 
     def counted(module: Any) -> recorder.EagerAttention:
@@ -90,7 +90,7 @@ def test_memory_estimate_by_rows_bounds_the_recorded_bytes(tiny: TinyModels, mon
     source = Model(tiny("GPT-2").name, " ".join([OWL] * 7))
     trace, needs = source.trace(), source.memory_bytes
     monkeypatch.setattr(recorder, "_MAX_WEIGHT_BYTES", 0)
-    monkeypatch.setattr(recorder, "ROWS", 2)
+    monkeypatch.setattr(recorder, "BLOCK_ROWS", 2)
     n_heads, length = 4, len(trace.tokens)
     assert needs - source.memory_bytes == 4 * n_heads * (length - 2) * length * 4
     assert trace.nbytes < source.memory_bytes

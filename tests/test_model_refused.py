@@ -18,7 +18,8 @@ from tiny_models import MOST, TinyModels
 from attention import ConfigError, Model, ModelError, TextError
 from attention.models import library
 from attention.models.library import LIBRARY, Settings
-from attention.sources.link import Limits, source_of
+from attention.params.input_limits import Limits
+from attention.sources.link import source_of
 
 LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)
 

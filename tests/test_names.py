@@ -201,7 +201,7 @@ def test_every_module_and_file_named_in_prose_exists() -> None:
         ("attention/x.py", '"""As `attention.core.mask.Mask.build` has it."""', []),
         ("attention/x.py", "# attention.core.mask.Mask.gone", ["attention.core.mask.Mask.gone"]),
         ("attention/x.py", "x = 'attention.gone'", []),  # code is mypy's to check
-        ("attention/x.py", "# `kept.lost(x)`, `kept.matrix(x)` and `self.gone`", ["kept.lost"]),
+        ("attention/x.py", "# `cache.lost(x)`, `cache.memoize(x)` and `self.gone`", ["cache.lost"]),
         ("attention/x.py", "# in `attention/gone/` and `analysis/metrics/`", ["attention/gone/"]),
         ("attention/x.py", "# gone.py, test_names.py and modeling_gpt2.py", ["gone.py"]),
         ("attention/x.py", "# torch.nn.functional and attention.npz", []),
@@ -224,3 +224,70 @@ def test_overlong_test_name_is_reported_with_its_line() -> None:
     module = rules.Module(Path("tests/test_x.py"), f"def {ten}(): ...\nasync def {eleven}(): ...")
     (offence,) = rules.offences(rules.long_test_names, [module])
     assert offence.startswith(f"tests/test_x.py:2: {eleven} has 11 words")
+
+
+def documented(docstring: str, section: str) -> list[str]:
+    """The names that a section of a docstring lists, such as "Args"."""
+    lines = re.search(rf"^{section}:\n((?:    .*\n?|\n)+)", docstring, re.MULTILINE)
+    heads = re.findall(r"^    ([a-z_*][\w, *]*?):(?= |$)", lines[1], re.MULTILINE) if lines else []
+    return [name.strip(" *") for head in heads for name in head.split(",")]
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """The names that a class defines, in its body and on `self`."""
+    names = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+    for part in ast.walk(node):
+        match part:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                names.add(name)
+    return names
+
+
+def undocumentable(text: str) -> list[str]:
+    """The attributes and arguments that a docstring lists, and that its class or function does not have."""
+    faults = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.ClassDef():
+                section, known = "Attributes", attributes(node)
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                section, known = "Args", {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
+            case _:
+                continue
+        faults += [
+            f"{node.name}: {name}" for name in documented(ast.get_docstring(node) or "", section) if name not in known
+        ]
+    return faults
+
+
+@pytest.mark.quick
+def test_docstrings_list_only_attributes_and_arguments_that_exist() -> None:
+    faults = [
+        f"{module.path}: {fault}" for module in rules.BACKEND + rules.PAGES for fault in undocumentable(module.text)
+    ]
+    assert not faults, "\n".join(["these do not exist:", *faults])
+
+
+@pytest.mark.quick
+def test_unknown_attribute_or_argument_in_a_docstring_is_found() -> None:
+    text = '''
+class A:
+    """A.
+
+    Attributes:
+        x, y: numbers.
+        z: more.
+    """
+
+    x: int
+
+    def f(self, *args: int, b: int = 0) -> None:
+        """F.
+
+        Args:
+            *args: numbers.
+            c: a name: with a colon.
+        """
+        self.z = b
+'''
+    assert undocumentable(text) == ["A: y", "f: c"]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.core.normalizers.normalizer import Row, Share
+from attention.core.normalizers.normalizer import Normalizer, Row
 from attention.printed import Arithmetic, Printed, number
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entmax15(Share):
+class Entmax15(Normalizer):
     """max(s / 2 − τ, 0)², with the τ that makes the row sum to 1."""
 
     name: str = "entmax15"
@@ -77,9 +77,9 @@ from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, TypedText, explain, find_step
 from attention.export.program import python
 from attention.analysis import glossary
-from attention.pictures.live_inputs import live
+from attention.pictures.live_inputs import live_inputs
 from attention.sources.link import source_of
-from pages.ui.state.knob_table import LIMITS
+from pages.ui.server.limits import LIMITS
 
 source, notes = source_of({"normalizer": "entmax15", "text": "a b c a"}, LIMITS)
 trace = source.trace()
@@ -91,14 +91,14 @@ app.query_params.update({"normalizer": "entmax15", "view": "factors"})
 app.run()
 explained = [explain(trace, "weights", q=q, k=k) for q in range(4) for k in range(4)]
 print(json.dumps({
-    "link": [source.config.share, list(notes)],
+    "link": [source.config.normalizer, list(notes)],
     "sums": bool(((layer.weights.sum(dim=-1) - 1).abs() < 1e-6).all()),
     "formula": layer.formula_of(find_step("weights")),
     "explained": [all(abs(explanation.result - explanation.value) < 1e-6 for explanation in explained), "squared" in explained[0].words],
     "python": float((variables["weights"] - layer.weights).abs().max()),
     "page": [len(app.exception), [box.value for box in app.selectbox if box.label == "Weights by"]],
     "said": [caption.value for caption in app.sidebar.caption if "entmax15" in caption.value],
-    "in the page": live(layer, 0) is not None,
+    "in the page": live_inputs(layer, 0) is not None,
 }))
 """
 
@@ -107,14 +107,14 @@ def test_new_normalizer_takes_one_file_and_one_line(tmp_path: Path) -> None:
     for room in ("attention", "pages"):
         shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "app.py", tmp_path)
-    shares = tmp_path / "attention" / "formula" / "shares"
-    (shares / "entmax15.py").write_text(ENTMAX, encoding="utf-8")
-    table = (shares / "__init__.py").read_text(encoding="utf-8")
+    normalizers = tmp_path / "attention" / "core" / "normalizers"
+    (normalizers / "entmax15.py").write_text(ENTMAX, encoding="utf-8")
+    table = (normalizers / "__init__.py").read_text(encoding="utf-8")
     known = "(Softmax(), Softmax1(), Sigmoid(), Sparsemax(), Sinks())"
     assert table.count(known) == 1
     table = table.replace(known, known.replace("Sparsemax()", "Sparsemax(), Entmax15()"))
     imported = "from attention.core.normalizers.entmax15 import Entmax15\nfrom attention.core.normalizers.normalizer"
-    (shares / "__init__.py").write_text(
+    (normalizers / "__init__.py").write_text(
         table.replace("from attention.core.normalizers.normalizer", imported, 1), encoding="utf-8"
     )
     run = subprocess.run(

@@ -145,7 +145,7 @@ def test_text_is_read_up_to_the_chosen_prefix(tiny, family):
     complete = source(tiny, family, generate=5).trace()
     base = len(complete.input_tokens) - complete.generated
     for prefix in (0, 2, 99):
-        trace = source(tiny, family, generate=5, said=prefix).trace()
+        trace = source(tiny, family, generate=5, prefix_len=prefix).trace()
         shown_tokens = min(prefix, complete.generated)
         assert (trace.input_tokens, trace.continuation) == (
             complete.input_tokens[: base + shown_tokens],

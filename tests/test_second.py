@@ -2,9 +2,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import Model, Trained, TypedText
+from attention.params.input_limits import Limits
 from attention.params.ranges import to_text
 from attention.sources import Intervenable, Patchable, knobs
-from attention.sources.link import Limits, source_of
+from attention.sources.link import source_of
 from attention.sources.second_state import (
     MAX_CHARACTERS,
     SECOND,

@@ -13,8 +13,9 @@ from attention import Cell, ConfigError, Override, TextError, Trained, explain
 from attention.core.cache import CACHE
 from attention.core.seeds import generator
 from attention.export import program
+from attention.params.input_limits import Limits
 from attention.patching.intervention import Intervention, parse_codes
-from attention.sources.link import Limits, source_of
+from attention.sources.link import source_of
 from attention.training import TASKS, Plan, train
 from attention.training.design import Design
 from attention.training.jobs import _RUNNING, get_film
@@ -145,7 +146,7 @@ def test_film_without_viewers_stops(monkeypatch):
     assert CACHE.get(film.wanted) is None
     monkeypatch.undo()
     assert get_film(Plan("reverse", 12, 20)).wait()[-1].step == 20  # who comes later has it trained again
-    monkeypatch.setattr("attention.training.jobs.MOST_AT_ONCE", 0)
+    monkeypatch.setattr("attention.training.jobs.MAX_TRAININGS", 0)
     with pytest.raises(ConfigError, match="which is the limit"):
         get_film(Plan("reverse", 13, 20))
 
@@ -268,7 +269,7 @@ def differ(first, second):
         for step in a.steps
         if b.has(step.name)
     ]
-    logits = [(a.row, b.row) for a, b in zip(first.predictions, second.predictions, strict=True)]
+    logits = [(a.all_logits, b.all_logits) for a, b in zip(first.predictions, second.predictions, strict=True)]
     return max(float((a.nan_to_num(0, 0, 0) - b.nan_to_num(0, 0, 0)).abs().max()) for a, b in steps + logits)
 
 

@@ -143,7 +143,7 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
 @pytest.mark.parametrize(
     ("query", "key", "file", "reads"),
     [
-        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrix_drafts.look"),
+        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrix_drafts.parse_text"),
         ({"source": "file"}, "file_upload", "x.json", "pages.ui.state.uploaded_file.File.of"),
         ({}, "open_state_0", "x.json", "pages.ui.share.state_file.read"),
     ],

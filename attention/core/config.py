@@ -27,7 +27,7 @@ MAX_WIDTH = 4096  # columns of Q, K or V in all heads together, if d_model is sm
 _RANDOM_WEIGHTS = ("typed text",)
 _COMPUTED = ("typed text", "matrices")  # sources whose steps the package computes
 SOURCES_WITH_FORMULA = ("notebook", "model", "file", "trained")
-"""Sources with a formula of their own; users override it with `attention.core.override.WhatIf`."""
+"""Sources with a formula of their own; users override it with `attention.core.override.Override`."""
 _ALL_SOURCES = (*_COMPUTED, *SOURCES_WITH_FORMULA)
 _MORE_KNOBS = "More knobs"
 # The others need a learned parameter.

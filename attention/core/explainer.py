@@ -1,4 +1,4 @@
-"""The protocol for explaining a number; `attention.analysis.explain.working.Working` implements it and returns an `Explanation`."""
+"""The protocol for explaining a number; `attention.analysis.explain.working.ExplanationBuilder` implements it and returns an `Explanation`."""
 
 from __future__ import annotations
 

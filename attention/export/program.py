@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from attention.core.cell import Cell
     from attention.core.layer import Layer
     from attention.core.trace import Trace
-    from attention.sources import Snippet, Source
+    from attention.program.snippet import Snippet
+    from attention.sources import Source
 
 _IMPORTS = {
     "base64": "import base64",

@@ -62,7 +62,7 @@ class Lesson:
         kind: the kind of question, a key of `kinds.KINDS`.
         question: the question.
         options: the options, if the kind has no fixed ones.
-        answer: the right answer, as an expression that `answers.worked_out` evaluates.
+        answer: the right answer, as an expression that `answers.evaluate` evaluates.
         tolerance: the accepted error of a number.
         explain: the cell whose arithmetic is opened at the end.
         replies: to the right answer and to each way of being wrong; the first match applies.

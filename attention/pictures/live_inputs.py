@@ -92,7 +92,7 @@ def _recorded(layer: Layer, name: str) -> bool:
 
 
 def mask_rule(layer: Layer) -> dict[str, Any]:
-    """Returns the mask of a layer as a rule for the page, see `attention.core.mask.Mask.in_page`."""
+    """Returns the mask of a layer as a rule for the page, see `attention.core.mask.Mask.for_page`."""
     shape = layer.sizes["query_pos"], layer.sizes["key_pos"]
     if layer.formula is not None and layer.formula.mask is not None:
         return layer.formula.mask.for_page(*shape)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from attention.analysis.metrics import NAMES, MetricsTable, find
+from attention.params.knob import Knob
+from attention.params.ranges import Choice
 from attention.pictures import scales
 from attention.pictures.layout import CHOSEN_COLOR, NO_TEMPLATE, Spec
 from attention.pictures.message_contract import Meta
@@ -15,7 +17,14 @@ from attention.pictures.message_contract import Meta
 LAYER = "layer"
 """The x-axis of a metric drawn against the layer."""
 
-AXES = (LAYER, *NAMES)
+UNSORTED = "layer and head"
+SORT = Knob(
+    "heads_sort", UNSORTED, Choice((UNSORTED, *NAMES)), "Sort heads by", "The head with the largest value on this text comes first."
+)  # fmt: skip
+X_AXIS = Knob(
+    "heads_x", LAYER, Choice((LAYER, *NAMES)), "Horizontal axis", "The quantity on the horizontal axis of the chart."
+)
+Y_AXIS = Knob("heads_y", "entropy", Choice(NAMES), "Vertical axis", "The metric on the vertical axis of the chart.")
 POINT_COLOR = "#3d8bc9"  # readable on white and on black
 GRID_COLOR = "rgba(128,128,140,0.28)"
 _SPREAD = 0.6  # the fraction of a layer's width over which its heads are spread

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attention.core.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.program.patched_run import OTHER_IS_PATCHED, PatchedSnippet
-from attention.sources import Snippet
+from attention.program.snippet import Snippet
 
 if TYPE_CHECKING:
     from torch import Tensor

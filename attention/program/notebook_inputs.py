@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from attention.core.names import POSITION
 from attention.core.positions import POSITIONS
 from attention.program import literals
-from attention.sources import Snippet
-
-if TYPE_CHECKING:
-    from attention.core.trace import Trace
+from attention.program.snippet import Snippet
 
 _OCEANIC = (
     "generator = torch.Generator().manual_seed(123)  # the draws of torch after manual_seed(123)",
@@ -91,13 +88,11 @@ _LINES: dict[str, tuple[str, ...]] = {
 }
 
 
-def snippet(name: str, sequence: int, trace: Trace) -> Snippet:
-    """The beginning for the notebook `name` and one of its sequences."""
-    from attention.sources.notebooks import SENTENCES, Notebook
-
-    cleaned = [literals.text(sentence.lower().rstrip("!.?")) for sentence in SENTENCES]
-    sentences = "\n".join(literals.wrap_items("sentences = [", cleaned, "]"))
-    lines = "\n".join(_LINES[name]).format(sequence=sequence, sentences=sentences).split("\n")
-    title = Notebook(name).title.replace("ᵀ", "^T")  # the program is ASCII only
+def snippet(name: str, title: str, sequence: int, sentences: Sequence[str]) -> Snippet:
+    """The beginning for the notebook `name`, which has this title and these sentences, and one of its sequences."""
+    cleaned = [literals.text(sentence.lower().rstrip("!.?")) for sentence in sentences]
+    assignment = "\n".join(literals.wrap_items("sentences = [", cleaned, "]"))
+    lines = "\n".join(_LINES[name]).format(sequence=sequence, sentences=assignment).split("\n")
+    title = title.replace("ᵀ", "^T")  # the program is ASCII only
     about = f'the notebook "{title}"' + (f", sequence {sequence}" if sequence else "")
     return Snippet(about, tuple(lines))

@@ -11,7 +11,7 @@ from attention.core.positions import POSITIONS
 from attention.core.scores import SCORES
 from attention.core.steps import declared
 from attention.program import literals
-from attention.sources import Snippet
+from attention.program.snippet import Snippet
 
 if TYPE_CHECKING:
     from torch import Tensor

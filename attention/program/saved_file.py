@@ -9,7 +9,7 @@ from attention.core.names import INPUT, MEMORY
 from attention.core.steps import declared
 from attention.io.arrays import Archive
 from attention.program import literals
-from attention.sources import Snippet
+from attention.program.snippet import Snippet
 
 if TYPE_CHECKING:
     from attention.core.layer import Layer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from attention.core.names import KEY, MEMORY, QUERY, VALUE
 from attention.program.patched_run import OTHER_IS_PATCHED, PatchedSnippet
-from attention.sources import Snippet
+from attention.program.snippet import Snippet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

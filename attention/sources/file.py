@@ -20,7 +20,7 @@ from attention.io.arrays.stored_layers import Layout, StoredLayer, read_layout
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.sources import Snippet
+    from attention.program.snippet import Snippet
 
 MAX_HEADS = 1024
 _MAX_NOTES = 20  # of an export

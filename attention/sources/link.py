@@ -6,7 +6,7 @@ The file is long because the knobs, the order in which they are read, and the an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from attention.core.config import AttentionConfig
@@ -15,6 +15,7 @@ from attention.errors import AwaitedError, MatrixError
 from attention.io.arrays import EXTENSIONS, quote
 from attention.io.text.matrix import Matrix, Stack, as_stack
 from attention.io.text.matrix_text import parse_matrix
+from attention.params.input_limits import Limits
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Integer, PositionList, Range
 from attention.patching.intervention import parse_codes
@@ -30,25 +31,6 @@ from attention.sources.trained import Trained
 from attention.sources.typed_text import TypedText
 from attention.training.plan import Plan
 from attention.training.tasks import TASKS
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits that an operator sets.
-
-    Attributes:
-        tokens: tokens of a text; a longer text is cut, and the trace notes it.
-        characters: characters of a text.
-        d_model: width of the input, and of d_k and d_v.
-        heads: heads of a layer.
-        trace_mb: memory of all steps of a trace; a larger trace is refused before it is computed.
-    """
-
-    tokens: int
-    characters: int
-    d_model: int
-    heads: int
-    trace_mb: int
 
 
 class ParameterReader(Protocol):

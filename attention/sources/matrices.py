@@ -19,7 +19,7 @@ from attention.sources import split_heads
 from attention.sources.split_heads import SYMBOLS, MatrixInput, Shape
 
 if TYPE_CHECKING:
-    from attention.sources import Snippet
+    from attention.program.snippet import Snippet
 
 _FROM_PROJECTIONS, _FROM_QKV, _FROM_SCORES = ("x", "w_q", "w_k", "w_v"), (QUERY, KEY, VALUE), (SCORES, VALUE)
 _REQUIRES = {"b_q": "w_q", "b_k": "w_k", "b_v": "w_v", "b_o": "w_o", MEMORY: "x"}  # a field that needs another one

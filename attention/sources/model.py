@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from attention.models.loaded import LoadedModel
     from attention.patching.forward import Activations, PatchedForward
-    from attention.sources import Snippet
+    from attention.program.snippet import Snippet
     from attention.sources.model_input import ModelInputs
 
 

@@ -19,7 +19,7 @@ class ModelOptions:
             `MAX_NEW_TOKENS`.
         config: overrides of the formula of every layer in the trace; the model itself does not change.
         words: merge the subword tokens of a word: weights are summed over keys, averaged over queries.
-        special: how special tokens such as [CLS] are shown, one of `attention.analysis.subwords.SPECIAL`.
+        special: how special tokens such as [CLS] are shown, one of `attention.analysis.subwords.SPECIAL_TOKEN_MODES`.
         max_tokens: longer texts are cut there, or at the model's own limit, and the trace notes it.
         max_bytes: memory of all steps of all layers; more is refused before the model runs.
         generate: the number of tokens to generate after the text, at most `MAX_NEW_TOKENS`.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from attention.core.edit_kinds import LayerSize
     from attention.patching.forward import Activations, PatchedForward
-    from attention.sources import Snippet
+    from attention.program.snippet import Snippet
     from attention.training.learning import Snapshot
     from attention.training.tasks.task import Example
 

@@ -21,7 +21,7 @@ from attention.tokens import tokenize
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.sources import Snippet
+    from attention.program.snippet import Snippet
 
 PAD = ""  # a typed token is never empty
 MAX_TOKENS_ALL_HEADS = 1024  # for a longer text, one head at a time is computed

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class DroppedWeights(MapStep):
-    """Step D: the weights after the dropout of the formula's `attention.core.dropout.Dropping`."""
+    """Step D: the weights after the dropout of the formula's `attention.core.dropout.Dropout`."""
 
     def formula_in(self, formula: Formula) -> str:
         """The formula of the dropout."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from attention.core.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS
-from attention.sources.link import Limits
+from attention.params.input_limits import Limits
 
 LIMITS = Limits(tokens=64, characters=2000, d_model=128, heads=16, trace_mb=256)
 _OWL = "the owl asked the moon and the moon blinked"

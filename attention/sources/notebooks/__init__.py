@@ -11,7 +11,7 @@ from attention.errors import ConfigError
 from attention.params.ranges import Integer
 
 if TYPE_CHECKING:
-    from attention.sources import Snippet
+    from attention.program.snippet import Snippet
 
 
 class _Entry(NamedTuple):
@@ -164,4 +164,4 @@ class Notebook:
         """The beginning of a Python program that computes the trace: the notebook's own draws, in its order."""
         from attention.program import notebook_inputs
 
-        return notebook_inputs.snippet(self.name, self.sequence, trace)
+        return notebook_inputs.snippet(self.name, self.title, self.sequence, SENTENCES)

@@ -34,7 +34,7 @@ def reversed_letters(ids: torch.Tensor, design: Design) -> Batch:
 
 
 def copied_letters(ids: torch.Tensor, design: Design) -> Batch:
-    """The batch that asks for the letter `design.back` positions earlier; gold is a diagonal, and the first positions have no answer."""
+    """The batch that asks for the letter `design.offset` positions earlier; gold is a diagonal, and the first positions have no answer."""
     import torch
 
     from attention.training.network import Batch

@@ -19,7 +19,7 @@ from attention.export import program
 from attention.io.arrays import array_writer
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Integer
-from attention.pictures import heatmap
+from attention.pictures import heatmap, metric_charts
 from attention.pictures.lab_maps import lab_maps
 from attention.pictures.layout import Spec
 from attention.pictures.view import HEAD, LAYER
@@ -27,7 +27,6 @@ from attention.sources import Patchable, second_state
 from pages.ui.exports import pictures
 from pages.ui.exports.production import ExportFile
 from pages.ui.exports.request import Request
-from pages.ui.page import metrics_panel
 from pages.ui.server.limits import EXPORT_MB, METRIC_SECONDS_OF_FILE
 from pages.ui.server.traces import traces_of_both
 from pages.ui.state.knob_table import COLORS, VIEW
@@ -130,9 +129,9 @@ def _metrics(request: Request) -> ExportFile:
         raise SizeError(
             f"A file may take at most {METRIC_SECONDS_OF_FILE} s; the metrics of all heads take about {seconds:.0f} s: choose a shorter text."
         )
-    by = request.value(metrics_panel.SORT)
+    by = request.value(metric_charts.SORT)
     table = metrics.of(trace)
-    is_sorted = by != metrics_panel.UNSORTED
+    is_sorted = by != metric_charts.UNSORTED
     order = table.sorted_by(by) if is_sorted else table.heads
     rows = frames.frame(trace, table, order, by if is_sorted else "", counts=True)
     return ExportFile("heads-metrics.csv", [rows.to_csv(index=False)])

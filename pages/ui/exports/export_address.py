@@ -19,7 +19,7 @@ from attention.sources.link_aliases import with_current_keys
 from pages.ui.exports import catalog, export_tokens
 from pages.ui.exports.production import ExportFile
 from pages.ui.exports.request import Request
-from pages.ui.state.knob_table import LIMITS
+from pages.ui.server.limits import LIMITS
 
 
 @dataclass(frozen=True)

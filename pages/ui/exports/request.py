@@ -17,8 +17,9 @@ from attention.params.ranges import EncodedText, NameOrText, Range, Text
 from attention.pictures import view
 from attention.sources import link
 from pages.ui.exports.export_tokens import Tab
+from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
-from pages.ui.state.knob_table import LIMITS, knobs_of
+from pages.ui.state.knob_table import knobs_of
 
 
 class StrictReader(link.LinkReader):

@@ -43,7 +43,7 @@ def lesson(
     """Draws a lesson.
 
     Args:
-        message: the lesson's content from `attention.lessons.grading.told`; None if it cannot be shown, so that only the list is.
+        message: the lesson's content from `attention.lessons.grading.lesson_message`; None if it cannot be shown, so that only the list is.
         name: the name of the lesson.
         path: the name and title of every lesson, in order.
         lab: the address of its state in the Lab; empty before the answer is shown.

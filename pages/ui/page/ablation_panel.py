@@ -20,7 +20,7 @@ from pages.ui.page.prediction_headline import shown_prediction
 from pages.ui.page.predictions_panel import DISTRACTOR, TARGET, token_field
 from pages.ui.page.start import Page
 from pages.ui.server import scheduler
-from pages.ui.state.notices import plain
+from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
@@ -81,7 +81,7 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
             _finish(place, request.run(unchanged=True), "The same in the unchanged model") if interventions else None
         )
     except AttentionError as error:
-        show.problem(str(error))
+        show_error(str(error))
         return None
     if sweep is None or (interventions and unchanged is None):
         return None

@@ -19,7 +19,7 @@ from pages.ui.page import show
 from pages.ui.page.start import Page
 from pages.ui.server import scheduler
 from pages.ui.state import knob_state
-from pages.ui.state.notices import plain
+from pages.ui.state.notices import plain, show_error
 from pages.ui.state.widgets import Knobs
 
 NONE = "none"
@@ -39,7 +39,7 @@ def together(page: Page, knobs: Knobs) -> None:
     try:
         derived_map(page, aggregates.find_aggregate(name), "heads_together")
     except AttentionError as error:
-        show.problem(str(error))
+        show_error(str(error))
 
 
 def derived_map(page: Page, derived: DerivedMap, key: str) -> None:

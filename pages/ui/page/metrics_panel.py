@@ -9,8 +9,6 @@ import streamlit as st
 from attention import metrics
 from attention.analysis.head_importance import AblationSweep
 from attention.analysis.metrics import frames, head_similarity
-from attention.params.knob import Knob
-from attention.params.ranges import Choice
 from attention.pictures import metric_charts
 from pages.ui.page import show
 from pages.ui.page.start import Page
@@ -18,14 +16,7 @@ from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state.widgets import Knobs
 
-UNSORTED = "layer and head"
 MOST_SIMILAR = 8
-
-SORT = Knob(
-    "heads_sort", UNSORTED, Choice((UNSORTED, *metrics.NAMES)), "Sort heads by",
-    "The head with the largest value on this text comes first.")  # fmt: skip
-ACROSS = Knob("heads_x", metric_charts.LAYER, Choice(metric_charts.AXES), "Horizontal axis", "The quantity on the horizontal axis of the chart.")  # fmt: skip
-UP = Knob("heads_y", "entropy", Choice(metrics.NAMES), "Vertical axis", "The metric on the vertical axis of the chart.")
 
 
 def table_of(page: Page, key: str) -> metrics.MetricsTable | None:
@@ -50,7 +41,7 @@ def numbers(
 ) -> None:
     """Draws the table of metrics, with the effects of the ablation sweep if there is one, and the scatter chart."""
     layer, head = page.cell.layer, page.cell.head
-    by = "" if by == UNSORTED else by
+    by = "" if by == metric_charts.UNSORTED else by
     order = table.sorted_by(by) if by else table.heads
     rows = frames.frame(page.trace, table, order, by)
     if matters is not None:
@@ -63,7 +54,7 @@ def numbers(
     points, others = st.columns([3, 2])
     with points:
         with st.container(horizontal=True):
-            across, up = knobs.value(ACROSS), knobs.value(UP)
+            across, up = knobs.value(metric_charts.X_AXIS), knobs.value(metric_charts.Y_AXIS)
         show.figures([metric_charts.head_scatter_json(table, across, up, (layer, head))], "heads_chart")
     with others:
         _similar_heads(page, open_head)

@@ -21,7 +21,7 @@ from pages.ui.page import show
 from pages.ui.page.prediction_headline import continues_text, shown_prediction
 from pages.ui.server.traces import unchanged_predictions
 from pages.ui.state import knob_state
-from pages.ui.state.notices import plain
+from pages.ui.state.notices import plain, show_error
 from pages.ui.state.widgets import Knobs, is_locked
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def token_field(source: Source, prediction: Prediction, knobs: Knobs, knob: Knob
     try:
         return _token(source, prediction, typed) if typed else None
     except TextError as error:
-        show.problem(str(error))
+        show_error(str(error))
         return None
 
 

@@ -25,7 +25,6 @@ from pages.ui.server.first_paint import NO_SIDEBAR, STYLES
 from pages.ui.server.limits import MOST_CELLS
 from pages.ui.share.takeaway import save_menu
 from pages.ui.state import knob_state
-from pages.ui.state.notices import plain
 from pages.ui.state.session import session
 from pages.ui.state.widgets import is_locked
 
@@ -196,11 +195,6 @@ def softmax_slider(row: tuple[float, ...], key: str) -> None:
     shares_figure.component()(
         key=key, data={"row": row, "low": MIN_TEMPERATURE, "high": MAX_TEMPERATURE}, height="content"
     )
-
-
-def problem(text: str) -> None:
-    """Draws an error message in place; Markdown in `text` is escaped."""
-    st.error(plain(text))
 
 
 def table(rows: Callable[[], pd.DataFrame], n_cells: int, name: str) -> None:

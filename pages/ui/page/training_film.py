@@ -22,7 +22,7 @@ from pages.ui import address
 from pages.ui.page import show
 from pages.ui.server import scheduler
 from pages.ui.server.visitor import watcher
-from pages.ui.state.notices import plain
+from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import FilmState, count_action, session
 from pages.ui.state.widgets import Knobs, is_locked
 
@@ -123,7 +123,7 @@ class Player:
                 films = self._films()
         except AttentionError as error:
             self._stop()
-            show.problem(str(error))
+            show_error(str(error))
             return
         watched, at = self.watched, self.watched.step or 0
         last = min(film[-1].step for film in films.values())  # the last step that all films have
@@ -205,7 +205,7 @@ def seeds(plan: Plan, example: Example) -> None:
                     break
                 done.append(last)
     except AttentionError as error:
-        show.problem(str(error))
+        show_error(str(error))
         return
     if len(done) < len(plans):
         st.progress(len(done) / len(plans), f"{len(done)} of {len(plans)} seeds")

@@ -8,6 +8,7 @@ import sys
 from difflib import get_close_matches
 from pathlib import Path
 
+from attention.params.input_limits import Limits
 from pages.ui.server import memory
 
 VARIABLE_ALIASES = {
@@ -85,6 +86,7 @@ def _trace_mb() -> int:
 
 
 MAX_TRACE_MB = _trace_mb()  # all steps of one text; larger traces are refused with an error
+LIMITS = Limits(MAX_TOKENS, MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB)
 TRACE_CACHE_MB = _limit("TRACE_CACHE_MB", 2 * MAX_TRACE_MB, 2, 131_072)  # of the traces cached for all sessions
 if TRACE_CACHE_MB < 2 * MAX_TRACE_MB:
     raise SystemExit(

@@ -27,6 +27,7 @@ from pages.ui.server import memory, scheduler
 from pages.ui.server.limits import (
     ALLOW_LOCAL_MODELS,
     HF_ALLOW,
+    LIMITS,
     MAX_MODEL_MB,
     MAX_TRACE_MB,
     MODEL_CACHE_MB,
@@ -35,7 +36,6 @@ from pages.ui.server.limits import (
 )
 from pages.ui.server.make_room import make_room, make_room_for_trace
 from pages.ui.server.visitor import watcher
-from pages.ui.state.knob_table import LIMITS
 
 if TYPE_CHECKING:
     from attention.lessons.answers import QuestionContext

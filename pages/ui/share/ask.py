@@ -14,10 +14,10 @@ from attention.lessons.markdown import MAX_LINE, MAX_OPTION, read_many, to_markd
 from attention.lessons.templates import templates, with_answer
 from attention.sources import second_state
 from pages.ui.exports.links import small_download
-from pages.ui.page import show
 from pages.ui.server.traces import context_of
 from pages.ui.share import link
 from pages.ui.state import knob_state
+from pages.ui.state.notices import show_error
 
 _WRONG = 3  # wrong options
 _REPLY = 280  # characters of a reply
@@ -32,7 +32,7 @@ def question_form(trace: Trace, cell: Cell, missing: str) -> None:
         missing: the sentence about the part of the state that no link has; empty if the link is complete.
     """
     if missing:
-        show.problem(f"A question needs a state that fits into its link, but {missing}")
+        show_error(f"A question needs a state that fits into its link, but {missing}")
         return
     # Without row and column, which would reveal the cell that the question is about.
     drafts = {
@@ -58,7 +58,7 @@ def question_form(trace: Trace, cell: Cell, missing: str) -> None:
                 raise FileError(problem or "A question needs a text; got none: write your question.")
             _offer(replace(lesson, title=_line(title) or draft.title, text=_line(text).lstrip("- ")), locked)
         except AttentionError as error:
-            show.problem(str(error))
+            show_error(str(error))
 
 
 def _with_answer(draft: Lesson, key: str) -> tuple[Lesson, str]:
@@ -122,7 +122,7 @@ def _offer(lesson: Lesson, locked: bool) -> None:
         query = {link_codec.KEY: link_codec.encode(file), **({"lock": "1"} if locked else {})}
         link.copy_buttons("ask", "try", key="copy_ask", ask=urlencode(query))
     except AttentionError as error:
-        show.problem(str(error))
+        show_error(str(error))
     small_download("Save as a lesson (.md)", file, "lesson.md", "text/markdown", "share_lesson.md")
     st.caption(
         "Put several of these files one below the other into one file, and “Open a state or lessons” shows them as your own lessons."

@@ -21,6 +21,7 @@ from attention.sources import second_state
 from attention.sources.divisors import Divisors
 from attention.sources.link_aliases import with_current_keys
 from attention.sources.split_heads import SYMBOLS
+from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import (
     COLORS,
     COMPARE_KEYS,
@@ -29,7 +30,6 @@ from pages.ui.state.knob_table import (
     KEY,
     KNOBS,
     LAYER,
-    LIMITS,
     QUERY,
     STEP,
     VIEW,

@@ -11,11 +11,9 @@ from attention.params.knob import Knob
 from attention.params.ranges import Choice, Range, Switch
 from attention.pictures import scales, view
 from attention.sources import knobs
-from attention.sources.link import Limits, page_range
+from attention.sources.link import page_range
 from attention.sources.second_state import SECOND
-from pages.ui.server.limits import MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TOKENS, MAX_TRACE_MB
-
-LIMITS = Limits(MAX_TOKENS, MAX_CHARACTERS, MAX_D_MODEL, MAX_HEADS, MAX_TRACE_MB)
+from pages.ui.server.limits import LIMITS
 
 LAYER, HEAD, STEP, QUERY, KEY, VIEW = view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.VIEW
 COLORS = Knob(

@@ -62,6 +62,11 @@ def show_later(text: str) -> None:
     session().notes.append(text)
 
 
+def show_error(text: str) -> None:
+    """Draws an error message in place; Markdown in `text` is escaped."""
+    st.error(plain(text))
+
+
 # Streamlit turns bare addresses into links even with backslashes; an invisible word joiner prevents that.
 _ADDRESS = re.compile(r"(?i)(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)")
 

@@ -17,9 +17,10 @@ from attention.params.ranges import Choice, Integer, Range, Real, to_text
 from attention.sources import link
 from attention.sources import second_state as second
 from attention.sources.knobs import SEQUENCE
+from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state, uploaded_file
 from pages.ui.state.control_row import ControlState
-from pages.ui.state.knob_table import EDITING, HEAD, KNOBS, LAYER, LIMITS, allowed_range, knobs_of
+from pages.ui.state.knob_table import EDITING, HEAD, KNOBS, LAYER, allowed_range, knobs_of
 from pages.ui.state.session import session
 from pages.ui.state.widgets import current_knobs, is_locked, widget
 

@@ -15,8 +15,9 @@ from attention.params.ranges import Choice, Range
 from attention.sources import link
 from attention.sources.divisors import Divisors
 from attention.sources.knobs import SEQUENCE, SOURCE
+from pages.ui.server.limits import LIMITS
 from pages.ui.state import continue_notebook, uploaded_file
-from pages.ui.state.knob_table import KNOBS, LIMITS
+from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.matrix_drafts import forget_uploads
 from pages.ui.state.matrix_editor import matrices
 from pages.ui.state.notices import Notes

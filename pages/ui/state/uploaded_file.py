@@ -12,8 +12,8 @@ from attention.io.arrays import EXTENSIONS, quote
 from attention.sources.knobs import FILE
 from attention.sources.link import missing_file_error
 from pages.ui.server import scheduler, uploads
+from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state
-from pages.ui.state.knob_table import LIMITS
 from pages.ui.state.notices import plain, show_later
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs

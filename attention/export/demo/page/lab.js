@@ -48,7 +48,7 @@ export class Lab {
 
   viewName({ view, step, head }) { return `${view} ${step} ${head}`; }
 
-  // The knobs that a click sets, as in attention.pictures.factors.clicked.
+  // The knobs that a click sets, as in attention.pictures.factors.cell_of_click.
   clicked(knobs, { step, x, y, head }) {
     const { state } = this;
     if (step === "head_output of all heads") {

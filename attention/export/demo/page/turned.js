@@ -26,7 +26,7 @@ export function markCell({ layout }, [rowSide, columnSide], cell, color) {
   layout.meta.file = [...layout.meta.file.slice(0, 2), parts.map(([name, index]) => `${name}${index}`).join("-")];
 }
 
-// Sets the colour range and its labels, as attention.pictures.scales.painted writes them beside the bar.
+// Sets the colour range and its labels, as attention.pictures.scales.color_keys writes them beside the bar.
 function setColorRange(heat, magnitude) {
   const [low, high] = [-magnitude || -1, magnitude || 1];
   const tickvals = [low, 0, high];

@@ -1,0 +1,24 @@
+"""The limits of a server on what a user can set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits that an operator sets.
+
+    Attributes:
+        tokens: tokens of a text; a longer text is cut, and the trace notes it.
+        characters: characters of a text.
+        d_model: width of the input, and of d_k and d_v.
+        heads: heads of a layer.
+        trace_mb: memory of all steps of a trace; a larger trace is refused before it is computed.
+    """
+
+    tokens: int
+    characters: int
+    d_model: int
+    heads: int
+    trace_mb: int
