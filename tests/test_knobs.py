@@ -108,7 +108,7 @@ DECLARED = """
     ceiling: float | None = knob(
         None, Real(1, 100, optional=True), "Ceiling", "Scores go no higher.", _COMPUTED, after_scores=True, section=_MORE_KNOBS)
     edge: float = knob(1.0, Real(0.5, 2), "Edge", "How sharp.", _COMPUTED, after_scores=True, inline=True)
-    kin: int = knob(1, Whole(1, 9), "Kin", "How many.", _RANDOM_WEIGHTS, inline=True, key="relations")
+    kin: int = knob(1, Integer(1, 9), "Kin", "How many.", _RANDOM_WEIGHTS, inline=True, key="relations")
     # fmt: on
 """
 CHECKS = """
@@ -119,7 +119,8 @@ from attention import AttentionConfig, ConfigError
 from attention.params.ranges import Text
 from attention.sources.knobs import SOURCES
 from attention.sources.link import source_of
-from pages.ui.state.knob_table import KNOBS, COMPARE_KEYS, LIMITS
+from pages.ui.server.limits import LIMITS
+from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
 from pages.ui.share import state_file
 
 def opened(**link):
@@ -163,7 +164,7 @@ def test_new_knob_is_one_declaration(tmp_path: Path) -> None:
     for room in ("attention", "pages"):
         shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "app.py", tmp_path)
-    file = tmp_path / "attention" / "formula" / "config.py"
+    file = tmp_path / "attention" / "core" / "config.py"
     original = file.read_text(encoding="utf-8")
     text = original.replace("\n    # fmt: on\n", DECLARED, 1).replace('"identity")', '"identity", "orthogonal")', 1)
     assert text.count("\n") == original.count("\n") + DECLARED.count("\n") - 2

@@ -212,7 +212,7 @@ def test_no_page_computes_all_heads_when_they_exceed_the_limit(seed, page, monke
     calls = []
 
     def record(layer, name, head):
-        calls.append((layer.whole, name, head))
+        calls.append((layer.materialize_all_heads, name, head))
         return original(layer, name, head)
 
     original = compute.compute_step

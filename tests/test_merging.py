@@ -18,7 +18,7 @@ def layer() -> Layer:
     rows = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 7, 4, generator=rows, dtype=torch.float64) for _ in range(3))
     attention = attend(query, key, value)
-    return Layer("layer 0", TOKENS, TOKENS, dict(attention.recorded), attention.core)
+    return Layer("layer 0", TOKENS, TOKENS, dict(attention.recorded), attention.formula)
 
 
 def merged_directly(weights: torch.Tensor, groups: tuple[tuple[int, ...], ...]) -> torch.Tensor:

@@ -8,7 +8,7 @@ from conftest import ROOT
 
 BUSY = """
 import sys, threading
-from pages.ui.server import process
+from pages.ui import process
 import torch
 
 def work():

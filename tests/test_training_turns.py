@@ -115,14 +115,15 @@ def test_closed_worker_notifies_everyone_waiting() -> None:
 def test_training_without_viewers_ends_before_its_first_step() -> None:
     here = [True]
     with Blocked():
-        abandoned = [begin(person(number, here=here), number) for number in range(8)]
+        # Seeds of this test alone: a film that another test trained would be complete.
+        abandoned = [begin(person(number, here=here), 900 + number) for number in range(8)]
         stays = begin(person("stays"), 100)
         here[0] = False
     with watching(person("stays")):
         assert stays.wait()[-1].step == 20
     until_all_have_ended()
     assert [film.snapshots for film in abandoned] == [[]] * 8
-    assert begin(person("comes later"), 0) is not abandoned[0]  # it is trained anew
+    assert begin(person("comes later"), 900) is not abandoned[0]  # it is trained anew
 
 
 def test_waiting_for_the_first_snapshot_counts_as_viewing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ assert process  # importing it applies the patch
 SCRIPT = """
 import time
 import streamlit as st
-from pages.ui.server import process
+from pages.ui import process
 
 @st.fragment
 def part():
