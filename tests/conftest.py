@@ -461,7 +461,7 @@ def framing_page(browser: Browser, server: str) -> Iterator[Callable[..., Page]]
     """
     opened: list[BrowserContext] = []
 
-    def framed(site: str, address: str = "?source=matrices&embed=true", strict: bool = True) -> Page:
+    def open_framing_page(site: str, address: str = "?source=matrices&embed=true", strict: bool = True) -> Page:
         opened.append(context := instrument(browser.new_context(bypass_csp=not strict)))
         context.grant_permissions(["local-network-access"])
         hear = "window.heard = []; onmessage = ({ data }) => heard.push(data);"
@@ -473,7 +473,7 @@ def framing_page(browser: Browser, server: str) -> Iterator[Callable[..., Page]]
         page.goto(site)
         return page
 
-    yield framed
+    yield open_framing_page
     for context in opened:
         context.close()
 

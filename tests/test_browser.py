@@ -121,7 +121,8 @@ def test_link_text_is_never_markup_and_foreign_requests_are_reported(
     assert tuple(ticks) == TypedText(text).trace().tokens
     expect(page.locator(".stMain b", has_text="bold")).to_have_count(0)
     expect(page.get_by_text("The link asks for seed")).to_be_visible()
-    expect(page.locator("a[href*=invalid]")).to_have_count(0)
+    # A link to a file has the address of the page until it is used.
+    expect(page.locator("a[href*=invalid]:not(.exports a)")).to_have_count(0)
     # The page sends no request to other servers; one that we send ourselves is recorded.
     (tabs,) = (tabs for tabs in contexts.values() if tabs.context == page.context)
     # This address exists, so that no error is logged.

@@ -113,7 +113,7 @@ def test_teachers_question_hides_its_answer_until_another_browser_answers(
     act_and_settle(page, lambda: page.get_by_text("Ask about this").click())
     page.get_by_label("Kind of question").click()
     act_and_settle(page, lambda: page.get_by_role("option", name="What is the chosen number?").click())
-    page.get_by_label("The question").fill("How much of “moon” goes to “moon”?")
+    page.get_by_label("The question", exact=True).fill("How much of “moon” goes to “moon”?")
     act_and_settle(page, lambda: page.get_by_role("button", name="Create the question").click())
     page.get_by_role("button", name="Copy the link").click()
     expect(page.locator(".st-key-copy_ask [role=status]")).to_have_text("Link copied.")

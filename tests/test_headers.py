@@ -96,8 +96,8 @@ def test_server_with_a_malformed_limit_does_not_start(name: str, value: str, sen
 
 
 @pytest.mark.browser
-def test_framing_page_cannot_control_the_lab(server: str, framed: Callable[[str], Page]) -> None:
-    page = framed(FRAMED_BY)
+def test_framing_page_cannot_control_the_lab(server: str, framing_page: Callable[[str], Page]) -> None:
+    page = framing_page(FRAMED_BY)
     lab = page.frame_locator("iframe")
     expect(lab.locator(".js-plotly-plot .xtick").first).to_be_visible()  # embedded, as the operator allows
     loot = f"{FRAMED_BY}/loot"
@@ -122,8 +122,8 @@ def test_framing_page_cannot_control_the_lab(server: str, framed: Callable[[str]
 
 
 @pytest.mark.browser
-def test_unlisted_page_cannot_frame_the_lab(framed: Callable[[str], Page]) -> None:
-    page = framed("https://another.streamlit.app")
+def test_unlisted_page_cannot_frame_the_lab(framing_page: Callable[[str], Page]) -> None:
+    page = framing_page("https://another.streamlit.app")
     page.wait_for_function("document.querySelector('iframe')")
     assert page.frames[1].url == "chrome-error://chromewebdata/"
     assert page.evaluate("heard") == []
