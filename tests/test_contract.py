@@ -56,6 +56,7 @@ from attention.patching import intervention
 from attention.pictures import live_inputs, view
 from attention.printed import Arithmetic, Printed, number
 from attention.sources import knobs
+from attention.sources.kinds import notebook_source, trained_source
 from attention.sources.link import source_of
 from attention.sources.notebooks import NOTEBOOKS
 from attention.training.tasks import TASKS
@@ -159,7 +160,7 @@ def test_task_keeps_the_contract(name: str) -> None:
     task = TASKS[name]
     assert task.name == name
     assert not list(contract.missing_words(name, title=task.title, sentence=task.sentence))
-    assert not list(contract.check_link(knobs.TASK, name))
+    assert not list(contract.check_link(trained_source.TASK, name))
     source, notes = source_of({"source": "trained", "task": name, "at": "0"}, LIMITS)
     assert isinstance(source, Trained)
     assert (source.task, notes) == (name, ())
@@ -169,7 +170,7 @@ def test_task_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_keeps_the_contract(name: str) -> None:
-    assert not list(contract.check_link(knobs.NOTEBOOK, name))
+    assert not list(contract.check_link(notebook_source.NOTEBOOK, name))
     assert not list(contract.check_source(Notebook(name)))
 
 
