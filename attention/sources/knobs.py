@@ -5,7 +5,7 @@ from __future__ import annotations
 from attention.core import config
 from attention.params.knob import Knob
 from attention.params.ranges import Choice
-from attention.sources.kinds import KINDS
+from attention.sources.kinds import SOURCE_KINDS
 from attention.sources.kinds.file_source import FILE
 from attention.sources.kinds.matrices_source import DIVISOR, LABELS, MATRICES, MATRIX_HEADS, MATRIX_KIND, VALID_KEYS
 from attention.sources.kinds.model_source import (
@@ -22,7 +22,7 @@ from attention.sources.kinds.shared_knobs import FROZEN, INTERVENTIONS, OTHER, P
 from attention.sources.kinds.trained_source import AT_STEP, CONTROL, SLIDERS, TASK, TASK_INPUT, TRAINING_STEPS
 from attention.sources.kinds.typed_text_source import LOWERCASE, PAD
 
-SOURCES = tuple(KINDS)
+SOURCES = tuple(SOURCE_KINDS)
 """The names of all sources, as in links."""
 SOURCE = Knob("source", "typed text", Choice(SOURCES), "Source", "Where the numbers come from.", order=0)
 

@@ -14,7 +14,7 @@ from attention.params.ranges import Choice, Range
 from attention.sources import Source
 from attention.sources.divisors import Divisors
 from attention.sources.file import File
-from attention.sources.kinds import KINDS, matrices_source
+from attention.sources.kinds import SOURCE_KINDS, matrices_source
 from attention.sources.kinds.file_source import missing_file_error
 from attention.sources.kinds.shared_knobs import SEQUENCE, single_sequence_notes
 from attention.sources.knobs import SOURCE
@@ -29,7 +29,7 @@ def read_source(reader: ParameterReader) -> Source:
     Raises:
         AttentionError: the knobs contradict each other, or a matrix cannot be read.
     """
-    return KINDS[reader.knob(SOURCE)].read(reader)
+    return SOURCE_KINDS[reader.knob(SOURCE)].read(reader)
 
 
 class LinkReader:

@@ -31,7 +31,7 @@ from attention.pictures.message_contract import Control
 from attention.pictures.strip import step_strip
 from attention.pictures.view import HEAD, VIEWS, overview_steps
 from attention.sources import Source
-from attention.sources.kinds import KINDS
+from attention.sources.kinds import SOURCE_KINDS
 from attention.sources.layer_knobs import inline_knobs
 from attention.sources.link import page_range, source_of
 
@@ -230,7 +230,7 @@ def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
 def _whose(state: State) -> str:
     """What fixes the formula, in a word; empty if the controls do."""
     source = state.link.get("source", "typed text")
-    return KINDS[source].label if source in SOURCES_WITH_FORMULA else ""
+    return SOURCE_KINDS[source].label if source in SOURCES_WITH_FORMULA else ""
 
 
 def _line(trace: Trace, cell: Cell) -> list[Any]:

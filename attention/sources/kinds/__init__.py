@@ -12,9 +12,9 @@ from attention.sources.kinds import (
 )
 from attention.sources.kinds.source_kind import SourceKind
 
-__all__ = ["KINDS", "SourceKind"]
+__all__ = ["SOURCE_KINDS", "SourceKind"]
 
-KINDS: dict[str, SourceKind] = {
+SOURCE_KINDS: dict[str, SourceKind] = {
     kind.name: kind
     for kind in (
         typed_text_source.KIND,
