@@ -9,7 +9,7 @@ from attention.lessons import lesson_charts, scaling, softmax_examples
 from attention.lessons.small_maps import scaling_maps
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Text
-from attention.sources.knobs import TEXT
+from attention.sources.kinds.shared_knobs import TEXT
 from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.server.traces import scaling_of

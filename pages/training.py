@@ -11,7 +11,7 @@ from attention import AttentionError
 from attention.lessons.training_views import SEEDS as MANY
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Integer, Text, to_text
-from attention.sources import knobs as declared
+from attention.sources.kinds import trained_source
 from attention.training import TASKS, Plan
 from attention.training.plan import SEEDS
 from attention.training.tasks import MAX_TEXT_LENGTH
@@ -22,7 +22,7 @@ from pages.ui.state.notices import show_error
 from pages.ui.state.session import count_action, session
 from pages.ui.state.widgets import Knobs, is_locked
 
-TASK = replace(declared.TASK, key="train_task", sources=())
+TASK = replace(trained_source.TASK, key="train_task", sources=())
 SEED = Knob(
     "train_seed",
     0,
@@ -61,7 +61,7 @@ def open_in_lab() -> None:
         "task": task.name,
         "seed": seed,
         "at": at,
-        declared.TASK_INPUT.key: typed,
+        trained_source.TASK_INPUT.key: typed,
     }
     state |= {
         "control": "",

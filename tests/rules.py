@@ -60,7 +60,7 @@ OTHER_WORDS = {
     "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes
     "attention/pictures/explanation_line.py": {"value"},
     "attention/pictures/message.py": {"key"},
-    "attention/sources/knobs.py": {"input"},  # a key of a link
+    "attention/sources/kinds/trained_source.py": {"input"},  # a key of a link
     "attention/sources/link_aliases.py": {"input"},
     # Functions that are copied into standalone programs.
     "attention/training/learning.py": {"weights"},

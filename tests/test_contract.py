@@ -26,6 +26,7 @@ from attention import (
     Layer,
     Matrices,
     Notebook,
+    Override,
     Trace,
     Trained,
     TypedText,
@@ -37,7 +38,7 @@ from attention.core import edit_kinds, formula_json, names, steps
 from attention.core import layer as layers
 from attention.core.attributes import Attributes, TensorOf
 from attention.core.biases import BIASES
-from attention.core.config import MASKS
+from attention.core.config import MASKS, SOURCES_WITH_FORMULA
 from attention.core.edit_kinds import KINDS, InterventionKind
 from attention.core.explainer import E_co
 from attention.core.formula import Formula
@@ -51,12 +52,15 @@ from attention.core.steps.maps import MapStep
 from attention.export import paper
 from attention.export.program import ipynb
 from attention.io.arrays import array_writer
+from attention.models.library import LIBRARY
 from attention.params.input_limits import Limits
 from attention.patching import intervention
 from attention.pictures import live_inputs, view
 from attention.printed import Arithmetic, Printed, number
 from attention.sources import knobs
-from attention.sources.link import source_of
+from attention.sources.kinds import SOURCE_KINDS, SourceKind, notebook_source, trained_source
+from attention.sources.kinds.matrices_source import MATRIX_FIELDS
+from attention.sources.link import LinkReader, read_source, source_of
 from attention.sources.notebooks import NOTEBOOKS
 from attention.training.tasks import TASKS
 
@@ -159,7 +163,7 @@ def test_task_keeps_the_contract(name: str) -> None:
     task = TASKS[name]
     assert task.name == name
     assert not list(contract.missing_words(name, title=task.title, sentence=task.sentence))
-    assert not list(contract.check_link(knobs.TASK, name))
+    assert not list(contract.check_link(trained_source.TASK, name))
     source, notes = source_of({"source": "trained", "task": name, "at": "0"}, LIMITS)
     assert isinstance(source, Trained)
     assert (source.task, notes) == (name, ())
@@ -169,7 +173,7 @@ def test_task_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_keeps_the_contract(name: str) -> None:
-    assert not list(contract.check_link(knobs.NOTEBOOK, name))
+    assert not list(contract.check_link(notebook_source.NOTEBOOK, name))
     assert not list(contract.check_source(Notebook(name)))
 
 
@@ -185,6 +189,42 @@ def test_every_source_is_read_from_a_link() -> None:
         assert notes == ()
         if name != "trained":
             assert not list(contract.check_source(source))
+
+
+class Recording(LinkReader):
+    """A reader of an empty link that records the keys of all knobs that a source reads."""
+
+    def __init__(self, **texts: str) -> None:
+        super().__init__(texts, LIMITS)
+        self.keys: set[str] = set()
+
+    def knob(self, knob: Any, within: Any = None, fixed: str = "") -> Any:
+        self.keys.add(knob.key)
+        return super().knob(knob, within, fixed)
+
+    def sequence(self, names: Any) -> int:
+        self.keys.add("sequence")
+        return super().sequence(names)
+
+    def matrices(self, names: Any) -> Any:
+        self.keys |= set(names)
+        return super().matrices(names)
+
+    def file(self, knob: Any) -> File:
+        return File.of("x.npz", self.knob(knob).encode())
+
+
+@pytest.mark.parametrize("kind", SOURCE_KINDS.values(), ids=list(SOURCE_KINDS))
+def test_source_reads_exactly_the_knobs_that_name_it(kind: SourceKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LIBRARY, "allow", lambda name: None)  # no model is on disk
+    read: set[str] = set()
+    for fields in MATRIX_FIELDS if kind.name == "matrices" else [""]:
+        reader = Recording(source=kind.name, matrix_kind=fields)
+        config = getattr(read_source(reader), "config", None)
+        assert isinstance(config, Override if kind.name in SOURCES_WITH_FORMULA else AttentionConfig)
+        read |= reader.keys
+    assert read == {knob.key for knob in knobs.KNOBS if kind.name in (knob.sources or SOURCE_KINDS)}
+    assert not list(contract.missing_words(kind.name, label=kind.label))
 
 
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])

@@ -10,9 +10,10 @@ from attention import AttentionConfig, AttentionError, Matrices, Notebook, Overr
 from attention.params.input_limits import Limits
 from attention.params.ranges import to_text
 from attention.sources import knobs
+from attention.sources.kinds.shared_knobs import TEXT
 from attention.sources.link import source_of
 
-OWL = knobs.TEXT.default
+OWL = TEXT.default
 LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)
 
 

@@ -17,7 +17,9 @@ from attention.lessons.question_kinds import KINDS
 from attention.lessons.small_tables import MAX_SIDE
 from attention.params.ranges import to_text
 from attention.printed import format_number
-from attention.sources import knobs
+from attention.sources.kinds.shared_knobs import INTERVENTIONS
+from attention.sources.knobs import SOURCE
+from attention.sources.layer_knobs import layer_knobs
 from attention.tokens import label
 
 _MANY = 16  # rows of a map; of a larger one, a lesson shows only the row in question
@@ -61,7 +63,7 @@ CHANGES = (
 """Every change for a question "more, less or the same, if …"; those that the current source supports are offered."""
 
 _ABLATION = Change(
-    knobs.INTERVENTIONS.key, "{}.*.zero", INPUT, "layer {} is ablated (silenced)", "layer {} ablated",
+    INTERVENTIONS.key, "{}.*.zero", INPUT, "layer {} is ablated (silenced)", "layer {} ablated",
     "The input of this layer was written by the layers before it, so its queries and keys may change.",
 )  # fmt: skip
 
@@ -82,7 +84,7 @@ def templates(trace: Trace, cell: Cell, state: Mapping[str, str]) -> tuple[Templ
         state: the state of the trace, by key as in a link; it has the layer and head of the cell, but not its step or position.
     """
     state = {
-        knobs.SOURCE.key: str(knobs.SOURCE.default),
+        SOURCE.key: str(SOURCE.default),
         **state,
     }  # explicit, so that a changed default does not alter the lesson
     layer = trace.layer(cell.layer)
@@ -199,11 +201,11 @@ class _CellTopic(NamedTuple):
 
     def change_questions(self) -> Iterator[Template]:
         """More, less or the same: a question for each setting that the source has and that would change."""
-        source = self.state[knobs.SOURCE.key]
-        settings = {knob.key: knob for knob in knobs.layer_knobs(source)}
+        source = self.state[SOURCE.key]
+        settings = {knob.key: knob for knob in layer_knobs(source)}
         current = {key: self.state.get(key, to_text(knob.default)) for key, knob in settings.items()}
         turns = [turn for turn in CHANGES if current.get(turn.key, turn.value) != turn.value]
-        if source in knobs.INTERVENTIONS.sources and self.cell.layer and not self.state.get(knobs.INTERVENTIONS.key):
+        if source in INTERVENTIONS.sources and self.cell.layer and not self.state.get(INTERVENTIONS.key):
             turns.append(Change(*(words.format(self.cell.layer - 1) for words in _ABLATION)))
         if self.layer.mask is not None and not self.layer.mask.triu(1).any():
             turns = [turn for turn in turns if turn.value != "causal"]  # the mask is causal already

@@ -22,3 +22,8 @@ class Limits:
     d_model: int
     heads: int
     trace_mb: int
+
+    @property
+    def trace_bytes(self) -> int:
+        """`trace_mb` in bytes."""
+        return self.trace_mb * 2**20

@@ -9,7 +9,7 @@ from attention.core.dropout import ProvidedDropout
 from attention.core.names import KEY, MEMORY, QUERY, SCORES, VALUE
 from attention.io.text.matrix import Matrix, Stack
 from attention.io.text.parsed import ParsedText
-from attention.sources.knobs import MATRIX_FIELDS, OPTIONAL_MATRIX_FIELDS
+from attention.sources.kinds.matrices_source import MATRIX_FIELDS, OPTIONAL_MATRIX_FIELDS
 
 _ALIASES = {
     "x": "x input inputs embedding embeddings",

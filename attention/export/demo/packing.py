@@ -31,7 +31,8 @@ from attention.pictures.message_contract import Control
 from attention.pictures.strip import step_strip
 from attention.pictures.view import HEAD, VIEWS, overview_steps
 from attention.sources import Source
-from attention.sources.knobs import SOURCE_LABELS, inline_knobs
+from attention.sources.kinds import SOURCE_KINDS
+from attention.sources.layer_knobs import inline_knobs
 from attention.sources.link import page_range, source_of
 
 _EXPLAINED = (SCALED_SCORES, MASKED_SCORES, WEIGHTS, OUTPUT)
@@ -229,7 +230,7 @@ def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
 def _whose(state: State) -> str:
     """What fixes the formula, in a word; empty if the controls do."""
     source = state.link.get("source", "typed text")
-    return SOURCE_LABELS.get(source, source) if source in SOURCES_WITH_FORMULA else ""
+    return SOURCE_KINDS[source].label if source in SOURCES_WITH_FORMULA else ""
 
 
 def _line(trace: Trace, cell: Cell) -> list[Any]:

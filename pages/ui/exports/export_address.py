@@ -13,8 +13,7 @@ from urllib.parse import parse_qsl
 
 import attention
 from attention import ConfigError
-from attention.sources.knobs import UPLOADED
-from attention.sources.link import uploaded_sizes
+from attention.sources.kinds.matrices_source import UPLOADED, uploaded_sizes
 from attention.sources.link_aliases import with_current_keys
 from pages.ui.exports import catalog, export_tokens
 from pages.ui.exports.production import ExportFile

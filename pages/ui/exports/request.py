@@ -16,6 +16,7 @@ from attention.params.knob import MAX_QUOTED, Knob
 from attention.params.ranges import EncodedText, NameOrText, Range, Text
 from attention.pictures import view
 from attention.sources import link
+from attention.sources.kinds.file_source import missing_file_error
 from pages.ui.exports.export_tokens import Tab
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
@@ -70,7 +71,7 @@ class StrictReader(link.LinkReader):
         requested = self.knob(knob)
         file = self._tab.file if self._tab else None
         if file is None or requested != f"{file.name}:{file.digest}":
-            raise link.missing_file_error(requested)
+            raise missing_file_error(requested)
         return file
 
 

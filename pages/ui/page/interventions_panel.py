@@ -13,7 +13,7 @@ from attention.core.steps import MAP_AXES
 from attention.patching import intervention
 from attention.patching.intervention import KINDS, MASKS, MAX_INTERVENTIONS, InterventionKind, SetCell
 from attention.sources import Intervenable, Patchable
-from attention.sources.knobs import INTERVENTIONS
+from attention.sources.kinds.shared_knobs import INTERVENTIONS
 from pages.ui.page.prediction_headline import headline
 from pages.ui.state import second_sidebar
 from pages.ui.state.notices import plain, show_later

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attention import Prediction, Source, Trace
 from attention.analysis import predictions
-from attention.sources.knobs import PREFIX_LEN
+from attention.sources.kinds.shared_knobs import PREFIX_LEN
 from pages.ui.server.traces import unchanged_predictions
 from pages.ui.state import knob_state, second_sidebar
 from pages.ui.state.knob_table import QUERY

@@ -15,7 +15,7 @@ from attention.params.knob import Knob
 from attention.params.ranges import NameOrText
 from attention.printed import format_near_one, format_number
 from attention.sources import Intervenable
-from attention.sources.knobs import PREFIX_LEN
+from attention.sources.kinds.shared_knobs import PREFIX_LEN
 from attention.tokens import label
 from pages.ui.page import show
 from pages.ui.page.prediction_headline import continues_text, shown_prediction

@@ -13,7 +13,7 @@ from attention import AttentionError
 from attention.lessons import training_views
 from attention.params.knob import Knob
 from attention.params.ranges import Integer
-from attention.sources.knobs import SLIDERS, TASK, TASK_INPUT
+from attention.sources.kinds.trained_source import SLIDERS, TASK, TASK_INPUT
 from attention.training import Plan
 from attention.training.jobs import get_film, untrained
 from attention.training.plan import MOST_STEPS

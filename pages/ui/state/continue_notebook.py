@@ -6,7 +6,7 @@ import streamlit as st
 
 from attention import Notebook
 from attention.io.text.matrix_text import format_matrix
-from attention.sources.knobs import (
+from attention.sources.kinds.matrices_source import (
     DIVISOR,
     MATRIX_FIELDS,
     MATRIX_HEADS,

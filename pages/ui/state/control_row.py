@@ -14,7 +14,7 @@ from attention.params.ranges import Choice, to_text
 from attention.pictures.controls import describe_control
 from attention.pictures.message_contract import Control, OverrideNote
 from attention.pictures.view import HEAD, LAYER
-from attention.sources.knobs import SOURCE_LABELS
+from attention.sources.kinds import SOURCE_KINDS
 from pages.ui.state.knob_state import brings_own_formula, current_value, inline_knobs_of_source
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, HELD, KNOBS, allowed_range, knobs_above_maps
 from pages.ui.state.widgets import current_knobs, open_knobs, standing
@@ -83,7 +83,7 @@ def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideN
     """
     is_overridden = bool(override_words.override_words(layer))
     sentence = (
-        override_words.override_line(layer, f"the {SOURCE_LABELS.get(standing('source'), standing('source'))}'s", where)
+        override_words.override_line(layer, f"the {SOURCE_KINDS[standing('source')].label}'s", where)
         if brings_own_formula() and (is_overridden or not changed)
         else ""
     )

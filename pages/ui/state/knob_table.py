@@ -11,6 +11,7 @@ from attention.params.knob import Knob
 from attention.params.ranges import Choice, Range, Switch
 from attention.pictures import scales, view
 from attention.sources import knobs
+from attention.sources import layer_knobs as declared
 from attention.sources.link import page_range
 from attention.sources.second_state import SECOND
 from pages.ui.server.limits import LIMITS
@@ -50,12 +51,12 @@ def knobs_of(source: str) -> dict[str, Knob]:
 
 def layer_knobs(source: str) -> tuple[Knob, ...]:
     """The knobs of the source's layer."""
-    return knobs.layer_knobs(_known_source(source))
+    return declared.layer_knobs(_known_source(source))
 
 
 def knobs_above_maps(source: str) -> tuple[Knob, ...]:
     """The knobs of the source that are drawn above the maps."""
-    return knobs.inline_knobs(_known_source(source))
+    return declared.inline_knobs(_known_source(source))
 
 
 def _known_source(source: str) -> str:
@@ -64,7 +65,7 @@ def _known_source(source: str) -> str:
 
 @cache
 def _knobs_of_known(source: str) -> dict[str, Knob]:
-    return KNOBS | {knob.key: knob for knob in knobs.layer_knobs(source)}
+    return KNOBS | {knob.key: knob for knob in declared.layer_knobs(source)}
 
 
 def allowed_range(knob: Knob) -> Range:

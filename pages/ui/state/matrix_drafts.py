@@ -12,8 +12,14 @@ from attention.io.text.matrix import Matrix, Stack
 from attention.io.text.matrix_text import format_matrix, parse_matrix, parse_text
 from attention.io.text.parsed import ParsedText
 from attention.io.text.uploaded import file_text
-from attention.sources import link
-from attention.sources.knobs import LABELS, MATRIX_KIND, MAX_MATRIX_CHARACTERS, UPLOADED
+from attention.sources.kinds.matrices_source import (
+    LABELS,
+    MATRIX_KIND,
+    MAX_MATRIX_CHARACTERS,
+    UPLOADED,
+    matrix_too_long_error,
+    uploaded_sizes,
+)
 from attention.sources.named_matrices import field_of_label, fields_of_kind, kind_of_fields, matrices_by_field
 from attention.sources.split_heads import SYMBOLS
 from pages.ui.server import scheduler, uploads
@@ -43,7 +49,7 @@ def forget_uploads() -> None:
 
 def sizes_in_link() -> dict[str, str]:
     """The sizes of the matrices that are too long for the link, by name."""
-    return link.uploaded_sizes(session().address.get(UPLOADED, ""))
+    return uploaded_sizes(session().address.get(UPLOADED, ""))
 
 
 def write_sizes(sizes: dict[str, str]) -> None:
@@ -70,7 +76,7 @@ def read_matrix(name: str, optional: bool) -> Matrix | Stack:
             replaced.value, replaced.is_applied = ours.consumed[name], True
     text = full_text(name)
     if text is None and name in sizes_in_link():
-        raise link.matrix_too_long_error(name, sizes_in_link()[name])
+        raise matrix_too_long_error(name, sizes_in_link()[name])
     text = KNOBS[name].default if text is None else text
     return parse_matrix(text, SYMBOLS[name]) if text.strip() or not optional else ()
 

@@ -14,7 +14,7 @@ from attention.io.text.matrix import Matrix, Stack, as_stack
 from attention.io.text.matrix_text import format_matrix, parse_text
 from attention.io.text.parsed import rounding_note
 from attention.io.text.uploaded import EXTENSIONS
-from attention.sources.knobs import MAX_MATRIX_CHARACTERS, OPTIONAL_MATRIX_FIELDS
+from attention.sources.kinds.matrices_source import MAX_MATRIX_CHARACTERS, OPTIONAL_MATRIX_FIELDS
 from attention.sources.split_heads import SYMBOLS, Shape
 from attention.sources.starting_matrices import describe_sizes, resize_to_fit
 from pages.ui.state import matrix_drafts

@@ -16,7 +16,8 @@ from attention.params.knob import Knob
 from attention.params.ranges import Choice, Integer, Range, Real, to_text
 from attention.sources import link
 from attention.sources import second_state as second
-from attention.sources.knobs import SEQUENCE
+from attention.sources.kinds.file_source import missing_file_error
+from attention.sources.kinds.shared_knobs import SEQUENCE
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state, uploaded_file
 from pages.ui.state.control_row import ControlState
@@ -40,7 +41,7 @@ class SecondState(link.LinkReader):
         requested = self.knob(knob)
         if uploaded := uploaded_file.find_uploaded(requested):
             return uploaded
-        raise link.missing_file_error(requested)
+        raise missing_file_error(requested)
 
     def place(self, trace: Trace) -> HeadIndex:
         """The chosen layer and head of its trace."""

@@ -14,7 +14,8 @@ from attention.params.knob import Knob
 from attention.params.ranges import Choice, Range
 from attention.sources import link
 from attention.sources.divisors import Divisors
-from attention.sources.knobs import SEQUENCE, SOURCE
+from attention.sources.kinds.shared_knobs import SEQUENCE, single_sequence_notes
+from attention.sources.knobs import SOURCE
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import continue_notebook, uploaded_file
 from pages.ui.state.knob_table import KNOBS
@@ -80,7 +81,7 @@ class Sidebar:
             return int(self.knob(SEQUENCE, Choice(tuple(range(len(names))), labels)))
         requested = self.knobs.session.requested.pop(SEQUENCE.key, None)
         if SEQUENCE.key not in st.session_state:
-            for note in link.single_sequence_notes(requested):
+            for note in single_sequence_notes(requested):
                 self.knobs.notes.warn(note)
         st.session_state.pop(SEQUENCE.key, None)
         return 0

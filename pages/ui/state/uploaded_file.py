@@ -9,8 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, File
 from attention.io.arrays import EXTENSIONS, quote
-from attention.sources.knobs import FILE
-from attention.sources.link import missing_file_error
+from attention.sources.kinds.file_source import FILE, missing_file_error
 from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state
@@ -71,7 +70,7 @@ def _uploaded() -> None:
     try:
         content = uploads.content(chosen)
         with scheduler.without_turn():  # any large file takes a moment to read
-            uploaded = File.of(_short(chosen.name), content, LIMITS.trace_mb * 2**20, LIMITS.tokens)
+            uploaded = File.of(_short(chosen.name), content, LIMITS.trace_bytes, LIMITS.tokens)
             _ = uploaded.memory_bytes
     except AttentionError as error:
         ours.file_problem = str(error)
