@@ -5,16 +5,16 @@
 // A figure is never rebuilt: Plotly.react into the same element keeps the zoom (layout.uirevision). If
 // only numbers changed, only the cells are repainted.
 
-import { drawControls, drawOverride, markOverridden } from "./hand.js";
+import { drawControls, drawOverride, markOverridden } from "./controls.js";
 import { cellUnder, panelAt, pointAt, showTip } from "./hover.js";
-import { enableKeyboard, placeCursor, removeTabStops } from "./keys.js";
-import { drawLine, showLiveNumber } from "./line.js";
-import { LiveLayer } from "./live.js";
-import { create } from "./made.js";
+import { enableKeyboard, placeCursor, removeTabStops } from "./keyboard.js";
+import { drawLine, showLiveNumber } from "./cell_line.js";
+import { LiveLayer } from "./live_layer.js";
+import { create } from "./elements.js";
 import { figureHeight, paint } from "./map.js";
 import { loadPlotly, unpack } from "./message.js";
-import { FigureState, Picture } from "./shown.js";
-import { drawStrip } from "./strip.js";
+import { FigureState, Picture } from "./figure_state.js";
+import { drawStrip } from "./step_strip.js";
 import { dropUnusedZooms, recordZoom, windowsToRequest } from "./zoom.js";
 
 const REST_DELAY = 120; // milliseconds before the rest of the page is requested, which would slow down another change

@@ -1,7 +1,7 @@
 // A row of numbers and its softmax as bars; its own temperature slider works without the server.
 
 import { weights } from "./kernel.js";
-import { create } from "./made.js";
+import { create } from "./elements.js";
 
 // Logarithmic steps of the slider.
 const POSITIONS = 200;

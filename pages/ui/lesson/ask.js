@@ -1,7 +1,7 @@
 // The inputs of an answer, for each kind of question. Each is drawn into a container and returns `answer()`, which gives the answer or null;
 // `answer.missing()` describes an invalid input, if there is any.
 
-import { create } from "./made.js";
+import { create } from "./elements.js";
 
 const STEP = 0.05; // of a bar
 const LARGEST = 1e300; // the limit of a number, as in attention/lessons/question_kinds.py

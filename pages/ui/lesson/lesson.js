@@ -1,7 +1,7 @@
 // One lesson: its maps, its question, and the path. The true answer is only in the message after the user's answer.
 
 import { drawAnswer, drawComparison } from "./ask.js";
-import { create } from "./made.js";
+import { create } from "./elements.js";
 import { drawTables } from "./tables.js";
 
 const STORAGE_KEY = "attention-lab-lessons"; // the progress on the path, stored only in this browser

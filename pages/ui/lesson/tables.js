@@ -1,6 +1,6 @@
 // The small maps of a lesson as HTML tables, which screen readers and keyboards can navigate.
 
-import { create } from "./made.js";
+import { create } from "./elements.js";
 
 const MANY = 7; // columns; above this, numbers do not fit on a phone
 const SHORT = 2; // characters of a label that stays horizontal on a phone

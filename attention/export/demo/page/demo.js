@@ -5,7 +5,7 @@ import render from "./figure.js";
 import { Film } from "./film.js";
 import { Lab } from "./lab.js";
 import { load } from "./loading.js";
-import { create } from "./made.js";
+import { create } from "./elements.js";
 import { loadPlotly } from "./message.js";
 
 const TICK = 120; // milliseconds per frame of a film

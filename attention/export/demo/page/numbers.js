@@ -1,7 +1,7 @@
 // The numbers of a state's steps for the current knobs: Python's, or computed in the page after a knob changed.
 
 import { unpack } from "./message.js";
-import { LiveLayer } from "./live.js";
+import { LiveLayer } from "./live_layer.js";
 import { asBytes, matrixOf } from "./loading.js";
 
 const LIVE_STEPS = ["scaled_scores", "masked_scores", "weights", "head_output", "output"];

@@ -6,7 +6,7 @@ import { runAgain } from "./address.js";
 import { markFirstPicture } from "./first.js";
 import { keepFocus } from "./focus.js";
 import { sharedAddress, sharedQuery } from "./frame.js";
-import { create } from "./made.js";
+import { create } from "./elements.js";
 import { watchMenu } from "./menu.js";
 
 const SAFE_LENGTH = 2000; // characters that no mail program or chat truncates

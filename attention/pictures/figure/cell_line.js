@@ -1,6 +1,6 @@
 // The line of the chosen cell under the maps: its position, its number, the arithmetic, and the cells that it was computed from.
 
-import { create, numberField } from "./made.js";
+import { create, numberField } from "./elements.js";
 
 const SILENT = "\u00a0"; // the first cell of a page is not announced
 

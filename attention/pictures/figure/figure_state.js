@@ -59,7 +59,7 @@ export class FigureState {
   filmFrame = 0;
   actNumber = null;
   session = "";
-  /** Computes matrices in the page; null where Python computes them all. @type {import("./live.js").LiveLayer} */
+  /** Computes matrices in the page; null where Python computes them all. @type {import("./live_layer.js").LiveLayer} */
   liveLayer = null;
   /** The step, row and column of the chosen cell, if any. */
   chosen = null;

@@ -1,7 +1,7 @@
 // Keyboard navigation of a map: the map is one tab stop, the arrow keys move over its cells, Enter explains the current cell.
 
 import { cellUnder, panelAt } from "./hover.js";
-import { create } from "./made.js";
+import { create } from "./elements.js";
 
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }; // rows, columns
 
