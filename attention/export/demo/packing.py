@@ -108,7 +108,7 @@ class _Packing:
         formula = {
             "divisor": layer.divisor,
             "temperature": layer.temperature,
-            "share": layer.formula.normalizer if layer.formula else "",
+            "normalizer": layer.formula.normalizer if layer.formula else "",
         }
         before = (
             [name for _, name in layer.factors(find_step(MASKED_SCORES)) if is_step(name)]

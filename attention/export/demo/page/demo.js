@@ -4,7 +4,7 @@
 import render from "./figure.js";
 import { Film } from "./film.js";
 import { Lab } from "./lab.js";
-import { load } from "./loading.js";
+import { load } from "./packed_state.js";
 import { create } from "./elements.js";
 import { loadPlotly } from "./message.js";
 

@@ -7,7 +7,7 @@
 //   d_k, divisor, temperature, normalizer, heads, before (the step before masked_scores)
 // It returns {short, sign, from: [[step, head, row, column], …]}. tests/test_demo.py compares every line with Python's.
 
-import { brief, factor, formatNumber, number, power, product, quotient, sum, sumWays } from "./printed.js";
+import { brief, factor, formatNumber, number, power, product, quotient, sum, sumWays } from "./number_text.js";
 
 const isClose = (a, b) => Math.abs(a - b) <= 1e-9 * Math.max(Math.abs(a), Math.abs(b));
 const numberOf = (layer, { step, head, row, column }) => layer.at(step, head, row, column);

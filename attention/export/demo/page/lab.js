@@ -1,10 +1,10 @@
 // A state with its views, as the Lab shows it: here the page answers clicks and changed knobs itself, as Python does in the Lab.
 
 import { explain } from "./explain.js";
-import { asBytes } from "./loading.js";
+import { asBytes } from "./packed_state.js";
 import { Numbers } from "./numbers.js";
-import { formatNumber } from "./printed.js";
-import { applyChanges, markCell } from "./turned.js";
+import { formatNumber } from "./number_text.js";
+import { applyChanges, markCell } from "./figure_updates.js";
 
 const toIndex = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
 

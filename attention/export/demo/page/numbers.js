@@ -2,7 +2,7 @@
 
 import { unpack } from "./message.js";
 import { LiveLayer } from "./live_layer.js";
-import { asBytes, matrixOf } from "./loading.js";
+import { asBytes, matrixOf } from "./packed_state.js";
 
 const LIVE_STEPS = ["scaled_scores", "masked_scores", "weights", "head_output", "output"];
 
@@ -41,7 +41,7 @@ export class Numbers {
 
   get divisor() { return this.state.formula.divisor; }
 
-  get normalizer() { return this.state.formula.share; }
+  get normalizer() { return this.state.formula.normalizer; }
 
   get temperature() { return this.changes?.temperature ?? this.state.formula.temperature; }
 
