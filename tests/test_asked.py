@@ -297,7 +297,7 @@ def submitted(app: AppTest) -> AppTest:
 
 def query(app: AppTest) -> dict[str, str]:
     """The query of the link that the question's buttons copy."""
-    (link,) = (json.loads(component.proto.json)["ask"] for component in app.get("bidi_component") if component.proto.component_name == "attention_link" and '"ask"' in component.proto.json and json.loads(component.proto.json)["ask"])  # fmt: skip
+    (link,) = (json.loads(component.proto.json)["ask"] for component in app.get("bidi_component") if component.proto.component_name == "attention_share_buttons" and '"ask"' in component.proto.json and json.loads(component.proto.json)["ask"])  # fmt: skip
     return {key: value for key, (value,) in parse_qs(link).items()}
 
 

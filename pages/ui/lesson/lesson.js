@@ -1,8 +1,8 @@
 // One lesson: its maps, its question, and the path. The true answer is only in the message after the user's answer.
 
-import { drawAnswer, drawComparison } from "./ask.js";
+import { drawInputs, drawComparison } from "./answer_inputs.js";
 import { create } from "./elements.js";
-import { drawTables } from "./tables.js";
+import { drawTables } from "./lesson_tables.js";
 
 const STORAGE_KEY = "attention-lab-lessons"; // the progress on the path, stored only in this browser
 
@@ -51,7 +51,7 @@ function drawQuestion(root, { message, name }, send) {
   fieldset.append(create("legend", { textContent: message.question, tabIndex: -1 }));
   form.append(fieldset);
   if (message.stage === "done") return null;
-  const answer = drawAnswer(fieldset, message);
+  const answer = drawInputs(fieldset, message);
   form.append(create("button", { type: "submit", className: "main", textContent: message.stage === "again" ? "Answer again" : "Answer" }));
   form.onsubmit = (event) => {
     event.preventDefault();

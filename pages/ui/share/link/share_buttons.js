@@ -3,7 +3,7 @@
 // The address bar always contains the whole state, so sharing only means copying it.
 
 import { runAgain } from "./address.js";
-import { markFirstPicture } from "./first.js";
+import { markFirstPicture } from "./first_picture.js";
 import { keepFocus } from "./focus.js";
 import { sharedAddress, sharedQuery } from "./frame.js";
 import { create } from "./elements.js";

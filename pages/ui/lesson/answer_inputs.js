@@ -106,7 +106,7 @@ const KINDS = {
   choice: (container, { question, options }) => chips(container, question, options, options),
 };
 
-export function drawAnswer(container, message) {
+export function drawInputs(container, message) {
   return KINDS[message.kind](container, message);
 }
 
