@@ -10,7 +10,7 @@ const LIVE_STEPS = ["scaled_scores", "masked_scores", "weights", "head_output", 
 const maskOf = ({ mask, window, prefix }) => ({ kind: mask, window: Number(window), prefix: Number(prefix) });
 
 export class Numbers {
-  /** The state as Python packed it, see loading.js. */
+  /** The state as Python packed it, see packed_state.js. */
   state;
   /** The knobs that differ from the packed ones, in the form of `LiveLayer`; null if none differ. */
   changes = null;
