@@ -145,7 +145,7 @@ def test_reference_typesets_every_step_and_opens_it_in_the_lab(open_page: Open, 
     expect(page.get_by_label("Text", exact=True)).to_be_visible()
     assert parse_qs(urlsplit(page.url).query) == state
     page.get_by_role("link", name="Reference").click()
-    cards = page.locator(".st-key-reference_steps .elsewhere")
+    cards = page.locator(".st-key-reference_steps .other-names")
     expect(cards).to_have_count(len(STEPS))
     expect(page.locator(".katex-error")).to_have_count(0)
     expect(page.locator(".st-key-reference_scores")).to_contain_text("head 2 · query_pos 3 · key_pos 3")

@@ -121,8 +121,8 @@ class _Packing:
             "lines": {step.name: self._lines(step) for step in self.steps if step.name not in self.explained},
             "numbers": numbers, "factors": self.factors, "formula": formula,
             "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": (before or [""])[0],
-            "whose": _whose(state), "link": dict(state.link), "about": self._about_trace(), "outline": CHOSEN_COLOR,
-            "first": {
+            "source_label": _source_label(state), "link": dict(state.link), "about": self._about_trace(), "outline": CHOSEN_COLOR,
+            "initial": {
                 "view": state.view, "step": state.step, "layer": str(state.layer), "head": str(state.head),
                 "q": str(state.q), "k": str(state.k),
             },
@@ -226,7 +226,7 @@ def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
         figure["data"][0]["of_head"] = head
 
 
-def _whose(state: State) -> str:
+def _source_label(state: State) -> str:
     """What fixes the formula, in a word; empty if the controls do."""
     source = state.link.get("source", "typed text")
     return SOURCE_LABELS.get(source, source) if source in SOURCES_WITH_FORMULA else ""

@@ -119,7 +119,7 @@ export function drawComparison({ keys, guess, truth }) {
     const pairs = create("div");
     for (const [source, weight] of [["truth", truth[i]], ["guess", guess[i]]]) {
       const bar = create("i", { className: source });
-      bar.style.setProperty("--share", Math.min(1, weight));
+      bar.style.setProperty("--weight", Math.min(1, weight));
       const caption = create("small", { textContent: `${source === "truth" ? "it is" : "you said"} ${weight.toFixed(2)}` });
       const pair = create("p");
       pair.append(bar, caption);

@@ -66,7 +66,7 @@ function drawQuestion(root, { message, name }, send) {
 function announce(root, text, visible = false) {
   const status = root.querySelector("[role=status]");
   status.textContent = text;
-  status.classList.toggle("spoken", !visible);
+  status.classList.toggle("visually-hidden", !visible);
 }
 
 function drawReply(root, { message }) {
@@ -74,9 +74,9 @@ function drawReply(root, { message }) {
   container.replaceChildren();
   container.className = "reply";
   if (!message || message.stage === "ask") return;
-  const { stage, right, reply, said, guessed } = message;
+  const { stage, right, reply, truth_text: truthText, guess_text: guessText } = message;
   container.classList.add(right ? "right" : "wrong");
-  const verdict = right ? `Yes: ${said}.` : stage === "again" ? "Not yet." : `It is ${said}. You said ${guessed}.`;
+  const verdict = right ? `Yes: ${truthText}.` : stage === "again" ? "Not yet." : `It is ${truthText}. You said ${guessText}.`;
   const paragraph = create("p");
   paragraph.append(create("b", { textContent: message.kind === "row" && stage === "done" ? (right ? "Yes." : "It is this row.") : verdict }), ` ${reply}`);
   container.append(paragraph);
@@ -111,7 +111,7 @@ function announcement(data) {
   const done = Object.keys(progress()).filter((finished) => path.some(([other]) => other === finished)).length;
   const verdict = message.right ? "Right." : "Not right.";
   const count = path.length > 1 ? ` ${done} of ${path.length} lessons done.` : "";
-  return `${verdict} It is ${message.said}. ${message.reply}${count}`;
+  return `${verdict} It is ${message.truth_text}. ${message.reply}${count}`;
 }
 
 export default function render({ data, parentElement, setTriggerValue }) {

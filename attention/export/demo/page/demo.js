@@ -67,7 +67,7 @@ function drawPlayer(knobs) {
   const range = document.querySelector("#at");
   Object.assign(range, { max: steps.length - 1, value: steps.indexOf(knobs.at) });
   range.setAttribute("aria-valuetext", `step ${knobs.at}`);
-  part("at").textContent = `step ${knobs.at} of ${steps.at(-1)}`;
+  part("position").textContent = `step ${knobs.at} of ${steps.at(-1)}`;
   const answers = current.view.answers(knobs);
   const words = answers.flatMap(([word, isRight]) => [create(isRight ? "span" : "s", { textContent: word }), " "]);
   const right = answers.filter(([, isRight]) => isRight).length;
