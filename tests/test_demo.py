@@ -174,7 +174,7 @@ def modules(browser: Any, served: str) -> Iterator[Page]:
     """A page with the demo's modules in `window.demo`."""
     page = browser.new_page()
     page.goto(f"{served}/folder/LICENSES.txt")
-    names = ("printed", "explain", "lab", "film", "numbers")
+    names = ("number_text", "explain", "lab", "film", "numbers")
     page.evaluate(
         """async (paths) => { window.demo = Object.assign({}, ...await Promise.all(paths.map((path) => import(path))));
             window.load = async (name) => { const script = await (await fetch(`states/${name}.js`)).text();
@@ -310,6 +310,10 @@ def test_demo_explains_cells_under_other_knobs_like_python(modules: Page, name: 
 
 
 def settled(page: Page, name: str = "") -> None:
+    # The browser reports a changed hash in a task of its own, after the click that changed it.
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+    )
     page.wait_for_function(
         """(name) => { const { figureState } = document.querySelector('.figures');
             return figureState?.painted && figureState.painted === figureState.figures && !figureState.animating && (!name || document.title.startsWith(name)); }""",

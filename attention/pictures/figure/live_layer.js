@@ -6,7 +6,7 @@ import { Head, equalArrays } from "./live_head.js";
 import { weights } from "./kernel.js";
 import { STEPS } from "./live_steps.js";
 
-const SERVER_MASKS = ["custom", "own"]; // masks whose cells only Python knows
+const SERVER_MASKS = ["custom", "own"]; // masks whose cells only Python knows; "own" is the mask of the source
 
 /** A layer whose steps the page computes, for the current knobs. */
 export class LiveLayer {
