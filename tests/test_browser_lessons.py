@@ -39,7 +39,7 @@ def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, serv
     field.fill("18")
     field.press("Enter")
     expect(reply).to_contain_text("multiplies the middle 4 by 2")
-    expect(status).to_contain_text("Not yet. That multiplies the middle 4 by 2")
+    expect(status).to_contain_text("Not yet. This multiplies the middle 4 by 2")
     assert "2·4" not in reply.inner_text()
     assert not page.locator(".katex").count()
     expect(page.locator(".lesson td.withheld")).to_have_count(2)
