@@ -17,7 +17,7 @@ from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
 from pages.ui.page import metrics_panel, show
 from pages.ui.page.ablation_panel import matters
-from pages.ui.page.aggregates_panel import together
+from pages.ui.page.aggregates_panel import aggregates_section
 from pages.ui.page.start import start
 from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
@@ -91,7 +91,7 @@ ablation_sweep = matters(page, knobs, open_head)
 with st.expander("What each head does, in numbers", has_layers, key="heads_numbers", on_change="rerun") as unfolded:
     if unfolded.open and (table := table or metrics_panel.table_of(page, "numbers")):
         metrics_panel.numbers(page, table, knobs, by, open_head, ablation_sweep)
-together(page, knobs)
+aggregates_section(page, knobs)
 
 # Callbacks keep the globals of the page as long as its tab is open, so nothing as large as a layer is a global.
 step = page.cell.step

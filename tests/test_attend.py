@@ -10,11 +10,11 @@ from torch import nn
 from attention import ShapeError
 from attention.core import mask_tensor
 from attention.core.attend import attend, project, project_output, scale_scores
-from attention.core.normalizers import SHARES
+from attention.core.normalizers import NORMALIZERS
 from attention.core.positions import sinusoidal
 from attention.core.scores import SCORES
 
-softmax_weights = SHARES["softmax"].weights
+softmax_weights = NORMALIZERS["softmax"].weights
 
 
 HIDDEN = -math.inf
@@ -269,7 +269,7 @@ def test_ties_at_temperature_zero_include_visible_keys_only():
             ]
         ]
     )
-    assert SHARES["softmax"].limit(scores, torch.zeros_like(scores)).tolist() == [
+    assert NORMALIZERS["softmax"].limit(scores, torch.zeros_like(scores)).tolist() == [
         [[0, 0.5, 0.5, 0], [0.25] * 4, [0] * 4, [0, 1, 0, 0]]
     ]
 

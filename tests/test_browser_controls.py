@@ -131,7 +131,7 @@ def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Op
     expected = layer(text, mask="causal")
     page = open_page(f"{server}/?{urlencode({'text': text, 'mask': 'causal', 'q': 250, 'k': 100})}")
     number = explain(TypedText(text, AttentionConfig(mask="causal")).trace(), "weights", q=250, k=100)
-    expect(page.locator(".answer-line .number")).to_have_text(number.shown)
+    expect(page.locator(".answer-line .number")).to_have_text(number.displayed_value)
     assert painted_numbers(page, 1).shape == (150, 150)
     np.testing.assert_allclose(
         painted_numbers(page, 1),

@@ -94,13 +94,13 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
         page.keyboard.press("Enter")
 
     act_and_settle(page, type_query)
-    expect(page.locator(".answer-line .number")).to_have_text(explain(TRACE, "weights", q=5).shown)
+    expect(page.locator(".answer-line .number")).to_have_text(explain(TRACE, "weights", q=5).displayed_value)
     assert query(page)["q"] == "5"
     assert page.evaluate("document.activeElement.name") == "q"
     act_and_settle(page, lambda: click_cell(page, 1, row=4, column=2))
     explanation = explain(TRACE, "weights", q=4, k=2)
     line = page.locator(".answer-line")
-    expect(line.locator(".number")).to_have_text(explanation.shown)
+    expect(line.locator(".number")).to_have_text(explanation.displayed_value)
     expect(line.locator(".arithmetic")).to_have_text(f"{explanation.sign} {explanation.short}")
     expect(line.locator(".side.q code")).to_have_text("the")
     expect(line.locator(".side.k code")).to_have_text("sat")
@@ -117,7 +117,7 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
     page.keyboard.press("ArrowUp")
     act_and_settle(page, lambda: page.keyboard.press("Enter"))
     assert {key: query(page)[key] for key in ("q", "k")} == {"q": "3", "k": "2"}
-    expect(page.locator(".answer-line .number")).to_have_text(explain(TRACE, "weights", q=3, k=2).shown)
+    expect(page.locator(".answer-line .number")).to_have_text(explain(TRACE, "weights", q=3, k=2).displayed_value)
     assert page.evaluate("document.activeElement === document.querySelectorAll('.js-plotly-plot')[1]")
     # Three maps are three tab stops, and Plotly's buttons are none.
     assert (
@@ -275,7 +275,7 @@ def test_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Op
     page.reload()
     wait_until_settled(page)
     explanation = explain(TRACE, "weights", head=3, q=4, k=1)
-    assert chosen_cell_line(page) == f"weights · query 4 the → key 1 cat = {explanation.shown}"
+    assert chosen_cell_line(page) == f"weights · query 4 the → key 1 cat = {explanation.displayed_value}"
     np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[3].numpy())
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
 

@@ -31,7 +31,7 @@ def test_real_model_is_read_overridden_and_shared(open_page: Open, server: str) 
     assert [tick.split(" ")[-1] for tick in ticks][:3] == list(base.tokens[:3])
     act_and_settle(page, lambda: click_cell(page, 1, row=4, column=3))
     explained = explain(base, "weights", 0, 0, 4, 3)
-    assert chosen_cell_line(page).endswith(f"= {explained.shown}")
+    assert chosen_cell_line(page).endswith(f"= {explained.displayed_value}")
     expect(page.locator(".answer-line .arithmetic")).to_contain_text(explained.short)
 
     set_control(page, "layer", "4")

@@ -20,7 +20,7 @@ from conftest import (
 from playwright.sync_api import Page, expect
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
-from attention.core.normalizers import SHARES
+from attention.core.normalizers import NORMALIZERS
 from attention.lessons import softmax_examples
 from attention.lessons.scaling import measure
 
@@ -86,7 +86,7 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
             )
             temperature = float(output.text_content() or "")
             shares = page.evaluate("Array.from(document.querySelector('.softmax-bars').weights)")
-            expected = SHARES["softmax"].weights(torch.tensor(row, dtype=torch.float64) / temperature)
+            expected = NORMALIZERS["softmax"].weights(torch.tensor(row, dtype=torch.float64) / temperature)
             np.testing.assert_allclose(shares, expected.numpy(), atol=1e-12)
             bars = page.evaluate(
                 "[...document.querySelectorAll('.softmax-bars .bar')].map((bar) => bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)"

@@ -42,7 +42,7 @@ from attention.core.config import MASKS, SOURCES_WITH_FORMULA
 from attention.core.edit_kinds import KINDS, InterventionKind
 from attention.core.explainer import E_co
 from attention.core.formula import Formula
-from attention.core.normalizers import SHARES, Normalizer
+from attention.core.normalizers import NORMALIZERS, Normalizer
 from attention.core.normalizers.softmax import Softmax
 from attention.core.positions import POSITIONS
 from attention.core.scores import SCORES, Score
@@ -89,15 +89,15 @@ def test_names_and_attributes_are_those_of_steps_and_parameters() -> None:
 
 
 def test_kernel_has_only_steps_normalizers_and_scores_known_to_python() -> None:
-    assert contract.in_script("kernel.js", "NORMALIZERS") <= set(SHARES)
+    assert contract.in_script("kernel.js", "NORMALIZERS") <= set(NORMALIZERS)
     assert contract.in_script("kernel.js", "SCORES") <= set(SCORES)
     scripts = contract.in_script("kernel.js", "CHAIN") | contract.in_script("live_steps.js", "STEPS")
     assert scripts <= {step.name for step in STEPS}
 
 
-@pytest.mark.parametrize("name", SHARES)
+@pytest.mark.parametrize("name", NORMALIZERS)
 def test_normalizer_keeps_the_contract(name: str) -> None:
-    assert not list(contract.check_normalizer(name, SHARES[name]))
+    assert not list(contract.check_normalizer(name, NORMALIZERS[name]))
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -411,7 +411,7 @@ class Halved(Softmax):
 
 
 def test_contract_lists_missing_pieces_of_a_new_normalizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SHARES, "halved", Halved())
+    monkeypatch.setitem(NORMALIZERS, "halved", Halved())
     offences = "\n".join(contract.check_normalizer("halved", Halved()))
     assert "paper: halved has none" in offences
     assert "link: normalizer=halved is read as 'softmax'" in offences

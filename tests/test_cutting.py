@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attention import AttentionConfig, AttentionError, Matrices, ShapeError, TypedText, explain, find_step
 from attention.analysis import glossary
-from attention.core.normalizers import SHARES
+from attention.core.normalizers import NORMALIZERS
 from attention.core.steps import declared
 from attention.sources.starting_matrices import matrices_of_layer
 
@@ -212,7 +212,7 @@ def test_copied_python_gives_the_same_numbers(name: str) -> None:
     check(GIVEN[name])
 
 
-@pytest.mark.parametrize("share", [name for name, normalizer in SHARES.items() if not normalizer.parameter])
+@pytest.mark.parametrize("share", [name for name, normalizer in NORMALIZERS.items() if not normalizer.parameter])
 @pytest.mark.parametrize("bias", [(), rows(rand(5, 7, seed=11)), rows(BIAS)], ids=["no bias", "bias", "a float mask"])
 def test_copied_python_takes_the_limit_of_temperature_zero(share: str, bias: Any) -> None:
     config = AttentionConfig(temperature=0, normalizer=share, mask="causal")

@@ -195,7 +195,7 @@ def python_explanation(trace: Trace, step: str, layer: int, head: int, row: int,
     explanation = explain(trace, step, layer, head, row, column)
     steps = {step.name for step in trace.layers[layer].steps}
     return [
-        explanation.shown,
+        explanation.displayed_value,
         explanation.sign,
         explanation.short,
         [
@@ -353,7 +353,7 @@ def line_of(page: Page) -> str:
 
 def expected_line(trace: Trace, state: State, step: str, head: int, row: int, column: int) -> str:
     explanation = explain(trace, step, state.layer, head, row, column)
-    return f"{explanation.shown} {explanation.sign if explanation.short else ''} {explanation.short}".strip()
+    return f"{explanation.displayed_value} {explanation.sign if explanation.short else ''} {explanation.short}".strip()
 
 
 @pytest.mark.browser

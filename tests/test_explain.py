@@ -285,7 +285,7 @@ def test_cancelling_digits_are_printed():
     """Two summands that nearly cancel leave digits that rounding to four would remove."""
     trace = Matrices(query=((1.0001, 1.0),), key=((1.0, -1.00005),), value=((1.0,),)).trace()
     explanation = explain(trace, "scores")
-    assert explanation.shown == "5e−5"
+    assert explanation.displayed_value == "5e−5"
     assert latex_value(explanation.lines[1].removeprefix("&= ")) == plain_value(explanation.short) == Decimal("0.00005")
 
 
@@ -447,7 +447,7 @@ def test_minus_zero_prints_as_zero():
     recorded = {name: torch.tensor([[[number]]]) for name, number in (("query", 0.0), ("key", -2.0), ("scores", -0.0))}
     layer = Layer(recorded=recorded, formula=Formula())
     explanation = explain(Trace(("a",), (layer,)), "scores")
-    assert (repr(explanation.value), explanation.shown, explanation.lines[-1]) == ("0.0", "0", "&= 0")
+    assert (repr(explanation.value), explanation.displayed_value, explanation.lines[-1]) == ("0.0", "0", "&= 0")
 
 
 def test_cross_attention_takes_keys_from_memory_and_queries_from_input():

@@ -47,7 +47,7 @@ from attention.analysis.norms import NORMS
 from attention.analysis.subwords import MergedLayer, merge_tokens
 from attention.core import edit_kinds, mask_tensor
 from attention.core.formula import Formula
-from attention.core.normalizers import SHARES
+from attention.core.normalizers import NORMALIZERS
 from attention.core.positions import sinusoidal
 from attention.core.scores import SCORES
 from attention.export.program import python
@@ -188,7 +188,7 @@ def masked_of(layer: Layer, cell: Cell) -> float:
 def weight_of(layer: Layer, cell: Cell) -> float:
     """The weight by the normalizer of the recorded masked scores, or its limit at temperature 0."""
     formula, head_layer = formula_of(layer, cell), layer.for_head(cell.head)
-    normalizer = SHARES[formula.normalizer]
+    normalizer = NORMALIZERS[formula.normalizer]
     if normalizer.parameter:
         normalizer = normalizer.bind(layer[normalizer.parameter][cell.head : cell.head + 1].double())
     scores = row_of(layer, "masked_scores", cell, cell.row)
@@ -512,7 +512,7 @@ def test_masked_score_of_three_scores_is_not_called_unchanged() -> None:
     assert explanation.result == explanation.value
     assert explanation.came_from == ()
     line = cell_line(Trace(layer.tokens, (altered_layer,)), explanation.cell)
-    assert (line["shown"], line["short"], line["from"]) == (explanation.shown, "", []), (
+    assert (line["shown"], line["short"], line["from"]) == (explanation.displayed_value, "", []), (
         "the line on the page states nothing either"
     )
 

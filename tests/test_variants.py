@@ -19,7 +19,7 @@ from attention.core.biases import BUCKETS, bucket, slopes
 from attention.core.formula import Formula
 from attention.core.functions import cap_scores
 from attention.core.mask import Mask
-from attention.core.normalizers import SHARES
+from attention.core.normalizers import NORMALIZERS
 from attention.core.positions import POSITIONS, rotate
 from attention.core.scores import SCORES
 
@@ -168,19 +168,19 @@ def simplex(row: list[float]) -> list[float]:
 @settings(deadline=None)
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=12))
 def test_sparsemax_is_the_projection_onto_the_simplex(row: list[float]) -> None:
-    weights = SHARES["sparsemax"].weights(torch.tensor([row], dtype=torch.float64))[0]
+    weights = NORMALIZERS["sparsemax"].weights(torch.tensor([row], dtype=torch.float64))[0]
     np.testing.assert_allclose(weights.numpy(), simplex(row), atol=1e-9)
 
 
 def test_softmax1_equals_softmax_with_an_extra_zero_score() -> None:
     scores = rand(2, 3, 5) * 50
     expected = torch.softmax(F.pad(scores, (0, 1)), dim=-1)[..., :-1]
-    torch.testing.assert_close(SHARES["softmax1"].weights(scores), expected)
+    torch.testing.assert_close(NORMALIZERS["softmax1"].weights(scores), expected)
 
 
 def test_sigmoid_subtracts_the_log_of_the_number_of_keys() -> None:
     scores = rand(2, 3, 5)
-    torch.testing.assert_close(SHARES["sigmoid"].weights(scores), torch.sigmoid(scores - math.log(5)))
+    torch.testing.assert_close(NORMALIZERS["sigmoid"].weights(scores), torch.sigmoid(scores - math.log(5)))
 
 
 # -- what is always so ----------------------------------------------------------------------------
@@ -188,11 +188,11 @@ def test_sigmoid_subtracts_the_log_of_the_number_of_keys() -> None:
 
 def learned(share: str) -> dict[str, torch.Tensor]:
     """What two heads have learned where a way to share out needs it."""
-    parameter = SHARES[share].parameter
+    parameter = NORMALIZERS[share].parameter
     return {parameter: torch.tensor([0.5, -1.0], dtype=torch.float64)} if parameter else {}
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("share", NORMALIZERS)
 @pytest.mark.parametrize("kind", ["none", "causal", "window", "prefix"])
 def test_rows_have_their_declared_sum_and_hidden_keys_get_zero(share: str, kind: str) -> None:
     real = (True, True, True, True, False)
@@ -205,7 +205,7 @@ def test_rows_have_their_declared_sum_and_hidden_keys_get_zero(share: str, kind:
     weights, mask = layer["weights"], layer["mask"]
     assert weights[:, ~mask].eq(0).all()
     sums = weights.sum(dim=-1)[:, mask.any(dim=-1)]
-    match SHARES[share].sums:
+    match NORMALIZERS[share].sums:
         case "1":
             torch.testing.assert_close(sums, torch.ones_like(sums))
         case "below 1":
@@ -215,14 +215,14 @@ def test_rows_have_their_declared_sum_and_hidden_keys_get_zero(share: str, kind:
     assert weights.sum(dim=-1)[:, ~mask.any(dim=-1)].eq(0).all()
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("share", NORMALIZERS)
 def test_row_without_a_visible_key_is_zero_not_nan(share: str) -> None:
     blind = torch.full((1, 2, 3), -math.inf, dtype=torch.float64)
-    assert SHARES[share].weights(blind).eq(0).all()
-    assert SHARES[share].limit(blind, torch.zeros_like(blind)).eq(0).all()
+    assert NORMALIZERS[share].weights(blind).eq(0).all()
+    assert NORMALIZERS[share].limit(blind, torch.zeros_like(blind)).eq(0).all()
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("share", NORMALIZERS)
 def test_temperature_zero_is_the_limit_of_small_temperatures(share: str) -> None:
     query, key, value = rand(2, 4, 4), rand(2, 5, 4, seed=1), rand(2, 5, 3)
     key[:, 1] = key[:, 0]  # a tie
@@ -235,7 +235,7 @@ def test_temperature_zero_is_the_limit_of_small_temperatures(share: str) -> None
     torch.testing.assert_close(cold["weights"], colder["weights"], atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("share", NORMALIZERS)
 def test_bias_breaks_ties_of_scores_at_temperature_zero(share: str) -> None:
     query, value, bias = (
         torch.ones(1, 1, 2, dtype=torch.float64),
@@ -353,7 +353,7 @@ def test_too_many_tanh_are_refused_in_advance() -> None:
         TypedText("w " * 2048, AttentionConfig(score="additive", d_model=128), max_tokens=2048).trace()
 
 
-@pytest.mark.parametrize("table", [POSITIONS, SCORES, SHARES], ids=["positions", "scores", "shares"])
+@pytest.mark.parametrize("table", [POSITIONS, SCORES, NORMALIZERS], ids=["positions", "scores", "shares"])
 def test_every_variant_documents_its_change_and_its_users(table: dict[str, Any]) -> None:
     for name, way in table.items():
         assert way.name == name

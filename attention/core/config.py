@@ -11,7 +11,7 @@ from attention.core import positions
 from attention.core.dropout import Dropout
 from attention.core.mask import Mask
 from attention.core.mask_rules import KNOB_RULES
-from attention.core.normalizers import SHARES, Normalizer
+from attention.core.normalizers import NORMALIZERS, Normalizer
 from attention.core.positions import Positions
 from attention.core.scores import SCORES, Score
 from attention.errors import ConfigError
@@ -31,7 +31,9 @@ SOURCES_WITH_FORMULA = ("notebook", "model", "file", "trained")
 _ALL_SOURCES = (*_COMPUTED, *SOURCES_WITH_FORMULA)
 _MORE_KNOBS = "More knobs"
 # The others need a learned parameter.
-_NORMALIZERS_WITHOUT_PARAMETER = {name: normalizer for name, normalizer in SHARES.items() if not normalizer.parameter}
+_NORMALIZERS_WITHOUT_PARAMETER = {
+    name: normalizer for name, normalizer in NORMALIZERS.items() if not normalizer.parameter
+}
 
 
 def _choice_of(variants: Mapping[str, Positions] | Mapping[str, Score] | Mapping[str, Normalizer]) -> Choice:
@@ -71,7 +73,7 @@ class AttentionConfig:
         n_kv_heads: number of heads of keys and values; query heads share them in equal groups. None: n_heads.
         score: the function that compares a query with a key, one of `attention.core.scores.SCORES`.
         cap: limit of the scores, by cap · tanh(score / cap); None: no cap.
-        normalizer: the function from scores to weights, one of `attention.core.normalizers.SHARES`.
+        normalizer: the function from scores to weights, one of `attention.core.normalizers.NORMALIZERS`.
 
     Raises:
         ConfigError: a value is out of range, d_model is not divisible by n_heads and d_k is None, heads · d_k or

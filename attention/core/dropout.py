@@ -57,7 +57,7 @@ class Dropout:
         """Lines of plain torch that compute `dropped_weights` from the variable `weights`; they need a `generator`."""
         return [
             f'dropout, random = {self.share!r}, torch.rand({weights}.shape, generator=generator("dropout"))',
-            *inlined(drop_weights, DROPPED_WEIGHTS, weights=weights, share="dropout"),
+            *inlined(drop_weights, DROPPED_WEIGHTS, weights=weights, rate="dropout"),
         ]
 
     def arithmetic(self, symbol: str, weight: float, query: int, key: int, hidden: bool, by: float) -> Arithmetic:
@@ -153,14 +153,14 @@ def _unchanged(weight: float) -> Arithmetic:
     return Arithmetic("", [line], [line], "The provided mask has a 1 here: the weight does not change.", [weight])
 
 
-def drop_weights(weights: Weights, share: float, random: Weights) -> Weights:
+def drop_weights(weights: Weights, rate: float, random: Weights) -> Weights:
     """The weights after dropout: 0 where `random` is below `share`, the others divided by 1 − share.
 
     Rows sum to 1 only on average. With the same random numbers, a larger share drops a superset of cells.
     """
     import torch
 
-    return torch.where(random >= share, weights / (1 - share), torch.zeros_like(weights))
+    return torch.where(random >= rate, weights / (1 - rate), torch.zeros_like(weights))
 
 
 class RandomNumbers(NamedTuple):

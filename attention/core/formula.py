@@ -25,7 +25,7 @@ class Formula:
         temperature: 0 to infinity, multiplies the divisor; 0 is argmax, infinity is uniform over the visible keys.
         cap: limit of the scores: cap · tanh(score / cap).
         bias: the bias added to the scores, one of `attention.core.biases.BIASES`.
-        normalizer: the normalizer from scores to weights, one of `attention.core.normalizers.SHARES`; empty: the scores
+        normalizer: the normalizer from scores to weights, one of `attention.core.normalizers.NORMALIZERS`; empty: the scores
             themselves multiply the values.
         mask: which keys a query may attend to; None: the source recorded its mask, or has none.
         dropping: dropout of the weights.

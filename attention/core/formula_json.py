@@ -13,7 +13,7 @@ from attention.core.dropout import Dropout, ProvidedDropout
 from attention.core.formula import Formula
 from attention.core.mask import Mask
 from attention.core.name_aliases import with_current_names
-from attention.core.normalizers import SHARES
+from attention.core.normalizers import NORMALIZERS
 from attention.core.scores import SCORES
 from attention.errors import ConfigError
 from attention.params.ranges import Choice, Integer, Switch
@@ -90,7 +90,7 @@ _CHECKS: dict[str, Check] = {
     "temperature": _knob("temperature"),
     "cap": _positive,
     "bias": Choice(("", *BIASES)).accepts,
-    "normalizer": Choice(("", *SHARES)).accepts,
+    "normalizer": Choice(("", *NORMALIZERS)).accepts,
     "mask": _fields(
         kind=Choice(MASKS).accepts,
         window=Integer(0).accepts,

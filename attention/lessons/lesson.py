@@ -1,4 +1,4 @@
-"""A lesson: a state, one question about it, and a reply to every answer. `files` reads and writes it as Markdown."""
+"""A lesson: a state, one question about it, and a reply to every answer. `markdown` reads and writes it as Markdown."""
 
 from __future__ import annotations
 

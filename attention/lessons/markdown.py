@@ -222,9 +222,9 @@ def _tolerance(name: str, text: str) -> float:
     return tolerance
 
 
-def _check_length(what: str, text: str, longest: int) -> None:
+def _check_length(part: str, text: str, longest: int) -> None:
     if len(text) > longest:
-        raise FileError(f"The {what} has at most {longest:,} characters; got {len(text):,}: shorten it.")
+        raise FileError(f"The {part} has at most {longest:,} characters; got {len(text):,}: shorten it.")
 
 
 def _parts(text: str) -> tuple[Part, ...]:

@@ -16,7 +16,7 @@ from attention.core import mask_tensor
 from attention.core.cell import Cell
 from attention.core.layer import Layer
 from attention.core.names import INPUT, MASKED_SCORES, OUTPUT, SCALED_SCORES, SCORES, VALUE, WEIGHTS
-from attention.core.normalizers import SHARES
+from attention.core.normalizers import NORMALIZERS
 from attention.tokens import label
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def hidden_row_table(scores: Tensor) -> pd.DataFrame:
         "−10000 added (older BERT code)": torch.softmax(scores - 10_000, dim=-1),
         "torch scaled_dot_product_attention": _sdpa(scores, no_visible),
         "torch nn.MultiheadAttention": _multihead(scores, no_visible),
-        "Attention Lab": SHARES["softmax"].weights(scores.masked_fill(~no_visible, -math.inf)),
+        "Attention Lab": NORMALIZERS["softmax"].weights(scores.masked_fill(~no_visible, -math.inf)),
     }
     unmasked = torch.softmax(scores, dim=-1)
     return pd.DataFrame(
@@ -175,7 +175,7 @@ def averages(x: Tensor) -> Averages:
     ones = torch.ones(size, size, dtype=x.dtype).tril()
     triangle = (ones / ones.sum(dim=1, keepdim=True)) @ x
     zeros = torch.zeros(size, size, dtype=x.dtype)
-    weights = SHARES["softmax"].weights(zeros.masked_fill(~mask_tensor.causal(size, size), -math.inf))
+    weights = NORMALIZERS["softmax"].weights(zeros.masked_fill(~mask_tensor.causal(size, size), -math.inf))
     return Averages(loop, triangle, weights @ x, weights)
 
 

@@ -68,10 +68,10 @@ def scaling_maps(lesson: Scaling) -> Spec:
     return figure
 
 
-def _axis(spans: Sequence[tuple[int, int, str]], tokens: tuple[str, ...], what: str) -> dict[str, Any]:
+def _axis(spans: Sequence[tuple[int, int, str]], tokens: tuple[str, ...], title: str) -> dict[str, Any]:
     """The axis of the panels: a tick in the middle of each, and the hover label of every position."""
     aliases = {
-        str(start + index): f"{what} {index} {label(tokens[index], 40)} · {name}"
+        str(start + index): f"{title} {index} {label(tokens[index], 40)} · {name}"
         for start, size, name in spans
         for index in range(size)
     }

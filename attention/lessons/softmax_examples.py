@@ -158,11 +158,11 @@ def overflow(row: Row, factor: float) -> Overflow:
     """The naive softmax beside the stable one for row · factor in float32."""
     import torch
 
-    from attention.core.normalizers import SHARES
+    from attention.core.normalizers import NORMALIZERS
 
     x = torch.tensor(row, dtype=torch.float32) * factor
     powers = torch.exp(x)
-    naive, stable = powers / powers.sum(), SHARES["softmax"].weights(x)
+    naive, stable = powers / powers.sum(), NORMALIZERS["softmax"].weights(x)
     failed = not bool(torch.allclose(naive, stable, atol=1e-6))
     return Overflow(
         numbers=tuple(x.tolist()),
@@ -211,9 +211,9 @@ def _format(value: float) -> str:
 def _softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
     import torch
 
-    from attention.core.normalizers import SHARES
+    from attention.core.normalizers import NORMALIZERS
 
-    share: NDArray[np.float64] = SHARES["softmax"].weights(torch.from_numpy(x)).numpy()
+    share: NDArray[np.float64] = NORMALIZERS["softmax"].weights(torch.from_numpy(x)).numpy()
     return share
 
 

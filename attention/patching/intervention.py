@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attention.core.edit_kinds import (
+    ABLATIONS,
     KINDS,
     MASKS,
-    SILENCES,
-    TAKES,
+    PATCH_CODES,
     Checks,
     InterventionFields,
     InterventionKind,
@@ -23,11 +23,11 @@ from attention.errors import ConfigError
 from attention.params.ranges import EncodedText, Integer
 
 __all__ = [
+    "ABLATIONS",
     "KINDS",
     "MASKS",
     "MAX_INTERVENTIONS",
-    "SILENCES",
-    "TAKES",
+    "PATCH_CODES",
     "Intervention",
     "InterventionCodes",
     "InterventionKind",

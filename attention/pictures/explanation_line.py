@@ -28,7 +28,7 @@ def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) 
         "steps": [step.name for step in trace.layer(cell.layer).steps],
         "at": {"step": cell.step, "row": cell.row, "column": cell.column},
         "sides": [{"name": key, "axis": axis, "token": token, "value": position, "high": size - 1} for key, (axis, token), position, size in sides],
-        "shown": explanation.shown, "sign": explanation.sign, "short": explanation.short,
+        "shown": explanation.displayed_value, "sign": explanation.sign, "short": explanation.short,
         "from": [_source_link(source, cell) for source in explanation.came_from],
     }  # fmt: skip
 

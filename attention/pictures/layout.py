@@ -112,9 +112,9 @@ def outline(x: int, y: int, columns: int, rows: int, width: int) -> dict[str, An
     return {"type": "rect", "x0": x - 0.5, "x1": x + columns - 0.5, "y0": y - 0.5, "y1": y + rows - 0.5, "line": line}
 
 
-def note(text: str, **place: Any) -> dict[str, Any]:
+def note(text: str, **position: Any) -> dict[str, Any]:
     """Returns a short text on a map, as a Plotly annotation."""
-    return {"text": text, "showarrow": False, "font": {"size": 11}, **place}
+    return {"text": text, "showarrow": False, "font": {"size": 11}, **position}
 
 
 def panel_label(text: str, panel: Panel, **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from attention.core.mask import Mask
 from attention.core.names import HEAD_OUTPUT, INPUT, KEY, MEMORY, OUTPUT, QUERY, SCORES, VALUE, WEIGHTS
-from attention.core.normalizers import SHARES
+from attention.core.normalizers import NORMALIZERS
 from attention.core.scores import SCORES as SCORE_FUNCTIONS
 from attention.core.steps import MAP_AXES, STEPS
 from attention.pictures.message_contract import Live
@@ -77,7 +77,7 @@ def is_computable_in_page(layer: Layer) -> bool:
     steps_supported = all(step.in_page for step in map_steps[: [step.name for step in map_steps].index(WEIGHTS)])
     formula_supported = (
         SCORE_FUNCTIONS[formula.score].in_page
-        and SHARES[formula.normalizer].in_page
+        and NORMALIZERS[formula.normalizer].in_page
         and steps_supported
         and not formula.is_edited
     )

@@ -39,7 +39,7 @@ def ablate_each_head(
     position: int | None = None,
     target: int | None = None,
     distractor: int | None = None,
-    silence: str = "zero",
+    ablation: str = "zero",
     unchanged: bool = False,
 ) -> Iterator[SweepProgress]:
     """Ablates each head in turn and measures the change of a prediction; stop iterating to cancel between two batches.
@@ -52,7 +52,7 @@ def ablate_each_head(
             compared by cosine, None: the mean over all tokens.
         target: a token id; None: the most likely token of the unpatched model.
         distractor: a second token id; the metric is then the logit difference.
-        silence: "zero" or "mean" ablation.
+        ablation: "zero" or "mean" ablation.
         unchanged: ablate heads of the model without its interventions, on the same text.
 
     Yields:
@@ -71,7 +71,7 @@ def ablate_each_head(
     heads = [(layer, head) for layer, count in enumerate(n_heads) for head in range(count)]
     expected_seconds = _estimate(model, loaded, inputs, len(heads))
     metric, description = _resolve_metric(loaded, inputs, position, target, distractor)
-    key = ("matters", *_cache_key(model, loaded, inputs), metric, silence)
+    key = ("matters", *_cache_key(model, loaded, inputs), metric, ablation)
     if (result := cache.CACHE.get(key)) is not None:
         yield SweepProgress(len(heads), len(heads), 0, result)
         return
@@ -80,7 +80,7 @@ def ablate_each_head(
     direct_effect, remainder = change.copy(), math.nan
     started, done, baseline = time.monotonic(), 0, math.nan
     yield SweepProgress(0, len(heads), expected_seconds)
-    for batch in batched_ablation.ablation_runs(loaded, inputs, [(head,) for head in heads], metric, silence, forward):
+    for batch in batched_ablation.ablation_runs(loaded, inputs, [(head,) for head in heads], metric, ablation, forward):
         for baseline, ablated in batch:
             change[heads[done]] = ablated - baseline
             done += 1
@@ -94,7 +94,7 @@ def ablate_each_head(
     changes = tuple(intervention.label for intervention in model.interventions)
     no_direct_reason = direct if isinstance(direct, str) else ""
     result = AblationSweep(
-        description, silence, baseline, change, direct_effect, remainder, changes, n_heads, no_direct_reason
+        description, ablation, baseline, change, direct_effect, remainder, changes, n_heads, no_direct_reason
     )
     yield SweepProgress(len(heads), len(heads), 0, cache.CACHE.get_or_compute(key, lambda: result))
 

@@ -58,17 +58,17 @@ def with_current_keys(texts: Mapping[str, str]) -> CurrentKeys:
         f"The link has both “{key}” and “{current_key(key)}”, two names of one key: “{current_key(key)}” is used."
         for key in ignored
     ]
-    found = {current_key(key): text for key, text in texts.items() if key not in ignored}
+    current = {current_key(key): text for key, text in texts.items() if key not in ignored}
     for key in ("step", "figure"):
-        if key in found:
-            found[key] = current_name(found[key])
+        if key in current:
+            current[key] = current_name(current[key])
     for key, separator in (("uploaded", ","), ("present", ".")):
-        if key in found:
-            found[key] = separator.join(map(_with_current_beginning, found[key].split(separator)))
-    if "compare" in found:
-        found["compare"], more = _query_with_current_keys(found["compare"])
+        if key in current:
+            current[key] = separator.join(map(_with_current_beginning, current[key].split(separator)))
+    if "compare" in current:
+        current["compare"], more = _query_with_current_keys(current["compare"])
         notes += more
-    return CurrentKeys(found, tuple(notes))
+    return CurrentKeys(current, tuple(notes))
 
 
 def query(texts: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from attention.core.names import (
     VALUE,
     WEIGHTS,
 )
-from attention.core.normalizers import SHARES
+from attention.core.normalizers import NORMALIZERS
 from attention.io.text.matrix import Matrix, Stack
 from attention.sources.split_heads import SYMBOLS, Shape
 
@@ -55,8 +55,8 @@ def matrices_of_layer(trace: Trace, layer: int) -> LayerMatrices | None:
         lost.append("The layer has no softmax. Your own matrices always use one, so the steps after the scores differ.")
     formula = source_layer.formula
     normalizer = (formula and formula.normalizer) or "softmax"
-    if SHARES[normalizer].parameter:
-        lost.append(f"Its {SHARES[normalizer].parameter} are left out, and softmax is used instead.")
+    if NORMALIZERS[normalizer].parameter:
+        lost.append(f"Its {NORMALIZERS[normalizer].parameter} are left out, and softmax is used instead.")
         normalizer = "softmax"
     d_k = source_layer.sizes.get("d_k", 1) if SCORES not in matrices else 1
     has_labels = source_layer.tokens != tuple(f"x{i}" for i in range(len(source_layer.tokens)))

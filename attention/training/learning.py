@@ -40,7 +40,7 @@ class Snapshot:
         seconds: wall-clock time of the training so far.
         loss: mean cross-entropy in nats on held-out sequences.
         accuracy: fraction of right answers.
-        whole: fraction of sequences with all answers right.
+        sequence_accuracy: fraction of sequences with all answers right.
         score: weight on the gold cells, mean over the rows with gold cells.
         row: all parameters in one row; `parameters` has them by name.
         design: the model.
@@ -50,7 +50,7 @@ class Snapshot:
     seconds: float
     loss: float
     accuracy: float
-    whole: float
+    sequence_accuracy: float
     score: float
     row: Tensor = field(repr=False)
     design: Design = field(repr=False)

@@ -46,7 +46,7 @@ class Explanation:
         came_from: the cells of the previous step that contribute most.
         short: the right-hand side of the arithmetic as one plain line: ``e^(−1.19 − 0.76) / 2.61``; a number and a
             reason if there is no arithmetic: ``0: hidden by the mask``; empty for a number that is only looked up.
-        sign: "=" if evaluating `short` as printed gives `shown`, otherwise "≈".
+        sign: "=" if evaluating `short` as printed gives `displayed_value`, otherwise "≈".
         tolerance: the tolerance of `result` against `value`, relative to the terms: the rounding of the tensor's dtype.
 
     Raises:
@@ -75,10 +75,10 @@ class Explanation:
     def __repr__(self) -> str:
         cell = self.cell
         how = f" {self.sign} {self.short}" if self.short else ""
-        return f"Explanation({cell.step} L{cell.layer} H{cell.head} [{cell.row}, {cell.column}] = {self.shown}{how}; {self.words})"
+        return f"Explanation({cell.step} L{cell.layer} H{cell.head} [{cell.row}, {cell.column}] = {self.displayed_value}{how}; {self.words})"
 
     @property
-    def shown(self) -> str:
+    def displayed_value(self) -> str:
         """The value as a heading says it, with 4 significant digits: "0.055", "−1.2", "1.235e−7", "−∞"; −0 is "0"."""
         return format_number(self.value)
 

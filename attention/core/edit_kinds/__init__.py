@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attention.core.edit_kinds.ablation import SILENCES, Ablation
+from attention.core.edit_kinds.ablation import ABLATIONS, Ablation
 from attention.core.edit_kinds.edit import Checks, InterventionFields, InterventionKind, LayerSize, check_index
 from attention.core.edit_kinds.other_mask import MASKS, MaskOverride
 from attention.core.edit_kinds.other_scale import NoScaling, TemperatureOverride
-from attention.core.edit_kinds.patch import TAKES, ActivationPatch
+from attention.core.edit_kinds.patch import PATCH_CODES, ActivationPatch
 from attention.core.edit_kinds.set_cells import CellEdits
 from attention.core.head_edits import HeadEdits, SetCell
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from attention.core.tensor_types import Scores
 
 __all__ = [
+    "ABLATIONS",
     "KINDS",
     "MASKS",
-    "SILENCES",
-    "TAKES",
+    "PATCH_CODES",
     "Checks",
     "InterventionFields",
     "InterventionKind",

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from attention.core.head_edits import HeadEdits
     from attention.core.step import StepContext
 
-SILENCES = ("zero", "mean")
+ABLATIONS = ("zero", "mean")
 _CHECKS: Checks = {
-    "ablate": (lambda value: value in ("", *SILENCES), "zero or mean, or empty"),
+    "ablate": (lambda value: value in ("", *ABLATIONS), "zero or mean, or empty"),
     "strength": (Real(0, 1).accepts, "a number from 0 (nothing changes) to 1"),
 }
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attention.core.step import LayerView, StepContext
     from attention.core.tensor_types import Scores
 
-TAKES = {QUERY: "Q", KEY: "K", VALUE: "V", WEIGHTS: "A", HEAD_OUTPUT: "Z"}
+PATCH_CODES = {QUERY: "Q", KEY: "K", VALUE: "V", WEIGHTS: "A", HEAD_OUTPUT: "Z"}
 """The steps that can be patched from the other state, with their letters in links."""
 _WORDS = {
     QUERY: "queries",
@@ -28,7 +28,7 @@ _WORDS = {
     WEIGHTS: "weights",
     HEAD_OUTPUT: "output, before W_O,",
 }
-_CHECKS: Checks = {"patch": (lambda value: value in ("", *TAKES), f"one of {', '.join(TAKES)}, or empty")}
+_CHECKS: Checks = {"patch": (lambda value: value in ("", *PATCH_CODES), f"one of {', '.join(PATCH_CODES)}, or empty")}
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class ActivationPatch(InterventionKind):
     name: str = "Patch from the other state"
     term: str = "activation patching"
     fields: tuple[str, ...] = ("patch",)
-    pattern: str = f"take([{''.join(TAKES.values())}])"
-    examples: tuple[str, ...] = tuple(f"take{letter}" for letter in TAKES.values())
+    pattern: str = f"take([{''.join(PATCH_CODES.values())}])"
+    examples: tuple[str, ...] = tuple(f"take{letter}" for letter in PATCH_CODES.values())
     checks: Checks = field(default_factory=lambda: _CHECKS, compare=False)
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
         """The patched step."""
-        return {"patch": next(name for name, letter in TAKES.items() if letter == match[1])}
+        return {"patch": next(name for name, letter in PATCH_CODES.items() if letter == match[1])}
 
     def format(self, change: InterventionFields) -> str:
         """The code, such as takeQ."""
-        return f"take{TAKES[change.patch]}"
+        return f"take{PATCH_CODES[change.patch]}"
 
     def words(self, change: InterventionFields) -> str:
         """The patched step in words."""

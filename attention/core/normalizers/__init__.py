@@ -8,9 +8,9 @@ from attention.core.normalizers.softmax import Softmax
 from attention.core.normalizers.softmax1 import Sinks, Softmax1
 from attention.core.normalizers.sparsemax import Sparsemax
 
-SHARES: dict[str, Normalizer] = {
+NORMALIZERS: dict[str, Normalizer] = {
     normalizer.name: normalizer for normalizer in (Softmax(), Softmax1(), Sigmoid(), Sparsemax(), Sinks())
 }
 """All normalizers by their names in links."""
 
-__all__ = ["SHARES", "Normalizer"]
+__all__ = ["NORMALIZERS", "Normalizer"]

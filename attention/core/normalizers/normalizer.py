@@ -24,14 +24,14 @@ class Row:
         column: the key whose weight is explained.
         at: the indices of the cell as LaTeX.
         any_at: the indices of any key of the row as LaTeX.
-        own: the parameter of the normalizer for this head.
+        parameter: the parameter of the normalizer for this head.
     """
 
     scores: list[float]
     column: int
     at: str
     any_at: str
-    own: float = 0.0
+    parameter: float = 0.0
 
     @property
     def visible(self) -> list[int]:
@@ -72,7 +72,7 @@ class Normalizer(ABC):
     def weights(self, scores: Scores) -> Weights:
         """The weights of masked scores; keys at −∞ get 0, also in a row with no visible key."""
 
-    def bind(self, own: PerHead) -> Normalizer:
+    def bind(self, parameter: PerHead) -> Normalizer:
         """The normalizer with the parameter of a layer."""
         raise NotImplementedError(f"{self.name} has no parameter")
 

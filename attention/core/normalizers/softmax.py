@@ -60,7 +60,7 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
     def sink_term(digits: int) -> list[Printed]:
         if not added:
             return []
-        return [number(1.0, digits) if shift == row.own else printed.power(row.own, shift, digits)]
+        return [number(1.0, digits) if shift == row.parameter else printed.power(row.parameter, shift, digits)]
 
     def printed_terms(digits: int) -> list[Printed]:
         powers = terms.printed(lambda i: printed.power_of_difference(scores[visible[i]], shift, digits), digits)
@@ -82,7 +82,7 @@ def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
     def short(digits: int) -> Printed:
         return quotient(printed_power(digits), number(total, digits))
 
-    sink = r"\text{sink} " if row.own else ""
+    sink = r"\text{sink} " if row.parameter else ""
     largest_of = rf"\max_j M{row.any_at}" if not added else rf"\max({sink or 0}, \max_j M{row.any_at})"
     first = f"e^{{{sink}-m}} + " if added else ""
     return Arithmetic(

@@ -58,8 +58,8 @@ class Softmax1(Normalizer):
 
     def arithmetic(self, row: Row) -> Arithmetic:
         """e^score over e^sink plus the sum of all; without a learned sink, e^sink is 1."""
-        shift = max(row.own, *row.scores)
-        return exponentials(row, shift, math.exp(row.own - shift))
+        shift = max(row.parameter, *row.scores)
+        return exponentials(row, shift, math.exp(row.parameter - shift))
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Sinks(Softmax1):
     parameter: str = "sinks"
     sinks: PerHead | None = None
 
-    def bind(self, own: PerHead) -> Sinks:
+    def bind(self, parameter: PerHead) -> Sinks:
         """The normalizer with the sinks of a layer."""
-        return replace(self, sinks=own)
+        return replace(self, sinks=parameter)
 
     def _sink(self, scores: Tensor) -> Tensor:
         """The sinks, [head 1 1]."""

@@ -12,7 +12,7 @@ from attention.core.axes import MAP_AXES
 from attention.core.biases import BIASES
 from attention.core.cell import Cell
 from attention.core.explainer import E_co
-from attention.core.normalizers import SHARES
+from attention.core.normalizers import NORMALIZERS
 from attention.core.normalizers.normalizer import Row
 from attention.core.step import LayerView, ProgramWriter, StepContext, called, cells_of, recorded
 from attention.core.steps.maps import MapStep, formula_of, maps_of, require_previous
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class NormalizedWeights(MapStep):
-    """Step A: the weights; the normalizer is an entry of `attention.core.normalizers.SHARES`."""
+    """Step A: the weights; the normalizer is an entry of `attention.core.normalizers.NORMALIZERS`."""
 
     def formula_in(self, formula: Formula) -> str:
         """The formula of the normalizer, or the other run of patched weights."""
         if formula.head_edits.is_patched(self.name):
             return f"A of {dict(formula.head_edits.patches)[self.name]}"
-        return SHARES[formula.normalizer].formula if formula.normalizer else self.formula
+        return NORMALIZERS[formula.normalizer].formula if formula.normalizer else self.formula
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """The weights of the formula's normalizer; at temperature 0 its limit."""
         import torch
 
         formula, scores = formula_of(layer), require_previous(previous)
-        normalizer = SHARES[formula.normalizer]
+        normalizer = NORMALIZERS[formula.normalizer]
         if normalizer.parameter:
             normalizer = normalizer.bind(layer[normalizer.parameter][heads])
         if layer.temperature != 0 or formula.cap:  # capped scores stay finite at temperature 0
@@ -62,7 +62,7 @@ class NormalizedWeights(MapStep):
         if not work.layer.has(names.MASKED_SCORES):
             return work.as_recorded()
         masked = work.row_of(names.MASKED_SCORES, row).double().tolist()
-        parameter = SHARES[formula.normalizer].parameter
+        parameter = NORMALIZERS[formula.normalizer].parameter
         sink = float(work.layer[parameter][work.cell.head]) if parameter else 0.0
         scores = Row(masked, column, work.indices_tex(row, column), work.indices_tex(row, "j"), sink)
         came_from = (work.cell_of(names.MASKED_SCORES, row, column),)
@@ -82,7 +82,7 @@ class NormalizedWeights(MapStep):
             reason = f"hidden by the {hider}" if hider else "its score is −∞"
         if work.layer.temperature == 0 and not formula.cap:
             return self._explain_limit(work, scores, hiding, reason, came_from)
-        arithmetic = SHARES[formula.normalizer].arithmetic(scores)
+        arithmetic = NORMALIZERS[formula.normalizer].arithmetic(scores)
         words = hiding + arithmetic.words
         return work.from_arithmetic(replace(arithmetic, words=words, reason=reason or arithmetic.reason), came_from)
 
@@ -91,7 +91,7 @@ class NormalizedWeights(MapStep):
     ) -> E_co:
         """The arithmetic of a weight at temperature 0."""
         formula, highest, cell = work.formula, max(row.scores), work.cell
-        if not SHARES[formula.normalizer].argmax or formula.bias:
+        if not NORMALIZERS[formula.normalizer].argmax or formula.bias:
             words = f"{hiding}Temperature 0 is the limit of ever smaller temperatures: only the order and the sign of the scores matter."
             head, rows = slice(cell.head, cell.head + 1), slice(cell.row, cell.row + 1)
             (limit,) = work.layer.without(self.name).blocks(self.name, heads=head, rows=rows)
@@ -112,7 +112,7 @@ class NormalizedWeights(MapStep):
     def python(self, writer: ProgramWriter) -> list[str]:
         """Lines of the normalizer, or of its limit at temperature 0; a query that sees no key has only zeros."""
         layer, formula = writer.layer, writer.formula
-        lines = list(SHARES[formula.normalizer].python(names.MASKED_SCORES))
+        lines = list(NORMALIZERS[formula.normalizer].python(names.MASKED_SCORES))
         if layer.temperature == 0 and not formula.cap:
             lines = _limit(writer)
         if formula.bias == "given" and bool((layer[names.MASKED_SCORES] == -math.inf).all(dim=-1).any()):
@@ -125,7 +125,7 @@ class NormalizedWeights(MapStep):
 
 def _limit(writer: ProgramWriter) -> list[str]:
     """Lines of the limit at temperature 0, where a bias decides among the highest scores."""
-    formula, normalizer = writer.formula, SHARES[writer.formula.normalizer]
+    formula, normalizer = writer.formula, NORMALIZERS[writer.formula.normalizer]
     if normalizer.argmax and not formula.bias:
         return [
             "# temperature 0: the largest score gets all the weight, ties share it",

@@ -236,4 +236,4 @@ def _source_label(state: State) -> str:
 def _line(trace: Trace, cell: Cell) -> list[Any]:
     explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
     came_from = [[origin.step, origin.head, origin.row, origin.column] for origin in explanation.came_from]
-    return [explanation.shown, explanation.sign, explanation.short, came_from]
+    return [explanation.displayed_value, explanation.sign, explanation.short, came_from]

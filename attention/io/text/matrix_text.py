@@ -1,7 +1,7 @@
 """Matrices as text: the reader of pasted or uploaded text, and the compact form in links.
 
-Nothing is evaluated. Known text around numbers is stripped (`around`), brackets are counted (`brackets`), lines are split (`lines`,
-`table`), and every number is matched completely before it is converted. A text is therefore read as intended, leads to a question,
+Nothing is evaluated. Known text around numbers is stripped (`printed_formats`), brackets are counted (`brackets`), lines are split (`lines`,
+`headed_table`), and every number is matched completely before it is converted. A text is therefore read as intended, leads to a question,
 or is refused with a sentence. A text is never split into more pieces than a matrix may have rows or columns, so that ten megabytes
 of nonsense are refused quickly and with little memory.
 """

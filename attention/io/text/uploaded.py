@@ -1,4 +1,4 @@
-"""Uploaded files as the text that `look` reads."""
+"""Uploaded files as the text that `parse_text` reads."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ AGGREGATE = Knob(
 )  # fmt: skip
 
 
-def together(page: Page, knobs: Knobs) -> None:
+def aggregates_section(page: Page, knobs: Knobs) -> None:
     """Draws the control for the aggregate, and the chosen aggregate of the layer."""
     with st.container(width=280):
         name = knobs.value(AGGREGATE)

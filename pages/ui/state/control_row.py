@@ -16,7 +16,7 @@ from attention.pictures.message_contract import Control, OverrideNote
 from attention.pictures.view import HEAD, LAYER
 from attention.sources.kinds import SOURCE_KINDS
 from pages.ui.state.knob_state import brings_own_formula, current_value, inline_knobs_of_source
-from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, HELD, KNOBS, allowed_range, knobs_above_maps
+from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, allowed_range, knobs_above_maps
 from pages.ui.state.widgets import current_knobs, open_knobs, standing
 
 CONTROL_NAMES = tuple(
@@ -96,7 +96,7 @@ def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideN
 def defaults(more: Sequence[Knob] = ()) -> dict[str, str]:
     """The URL defaults of the inline knobs and of `more`; the page itself writes their changes into the address."""
     known, chosen = current_knobs(), standing("source")
-    keys = [key for key in HELD if key not in COMPARE_KEYS and chosen in (known[key].sources or (chosen,))]
+    keys = [key for key in INLINE_KEYS if key not in COMPARE_KEYS and chosen in (known[key].sources or (chosen,))]
     return {key: to_text(known[key].default) for key in (*keys, *(knob.key for knob in more))}
 
 

@@ -26,7 +26,7 @@ from pages.ui.state.knob_table import (
     COLORS,
     COMPARE_KEYS,
     HEAD,
-    HELD,
+    INLINE_KEYS,
     KEY,
     KNOBS,
     LAYER,
@@ -50,7 +50,7 @@ def state(whole: bool = False) -> dict[str, str]:
     """
     # One copy: each access to the session state costs as much as drawing a line of text.
     ours, widget_values = session(), st.session_state.to_dict()
-    read = (key for key in KNOBS if key not in HELD or key in ours.knobs_read)
+    read = (key for key in KNOBS if key not in INLINE_KEYS or key in ours.knobs_read)
     values = {key: ours.requested[key] if key in ours.requested else to_text(widget_values.get(key)) for key in read}
     values |= {name: text for name, text in ours.long_matrices.items() if text}
     if not whole:
@@ -178,7 +178,7 @@ def remember(title: str) -> None:
     """Stores the knobs for `carry_over`. Call it when all shared knobs have been read."""
     ours = session()
     values = st.session_state.to_dict()
-    ours.carried_knobs |= {key: values[key] for key in KNOBS if key in values and key not in HELD}
+    ours.carried_knobs |= {key: values[key] for key in KNOBS if key in values and key not in INLINE_KEYS}
     if ours.page != title:
         ours.handlers = {}
         if ours.exports is not None:
@@ -225,7 +225,7 @@ def choose_cell(cell: Cell, layer: Layer | None = None) -> None:
 def apply_controls(values: dict[str, Any]) -> None:
     """Sets inline knobs from the figure's controls; values out of range are ignored. Only in a callback."""
     knobs = current_knobs()
-    ranges = {key: allowed_range(knobs[key]) for key in values if key in HELD}
+    ranges = {key: allowed_range(knobs[key]) for key in values if key in INLINE_KEYS}
     hold({
         key: float(values[key]) if isinstance(allowed, Real) else values[key]
         for key, allowed in ranges.items() if allowed.accepts(values[key])

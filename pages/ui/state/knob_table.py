@@ -40,7 +40,7 @@ KNOBS = {
 DEFAULTS = {key: knob.default for key, knob in KNOBS.items()}
 """Defaults by key; those of the layer's knobs depend on the source, see `knobs_of`."""
 
-HELD = tuple(key for key, knob in KNOBS.items() if knob.inline)
+INLINE_KEYS = tuple(key for key, knob in KNOBS.items() if knob.inline)
 """Keys of inline knobs, which have no Streamlit widget: the figure's controls, step strip and cells set them."""
 
 

@@ -1,4 +1,4 @@
-"""The editor of the user's own matrices: paste, edit in a grid, or upload. The text of each matrix in `texts` is its only source."""
+"""The editor of the user's own matrices: paste, edit in a grid, or upload. The text of each matrix in `matrix_drafts` is its only source."""
 
 from __future__ import annotations
 
