@@ -85,7 +85,7 @@ def patched_head_output(forward: PatchedForward, index: int, call: Call, site: S
 def run_weights_only(
     loaded: LoadedModel, model_inputs: dict[str, Tensor], positions: tuple[int, ...] = (), n_generated: int = 0
 ) -> tuple[list[Layer], Any]:
-    """The layers and the model's output, like `layers`, for a family that cannot be recorded: its weights only.
+    """The layers and the model's output, like `run_recorded`, for a family that cannot be recorded: its weights only.
 
     Raises:
         ModelError: the model returns no attention weights.
