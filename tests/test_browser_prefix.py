@@ -157,8 +157,8 @@ def test_cold_page_below_a_prefix_loads_each_file_once(browser: Browser, shell: 
     assert [address for address in times if not address.startswith("/~/+/")] == ["/heads"]
 
 
-def test_hub_page_follows_its_space_and_informs_no_other_site(framed: Callable[..., Page]) -> None:
-    page = framed(HUB, f"?{LINK}&__sign=secret", strict=False)
+def test_hub_page_follows_its_space_and_informs_no_other_site(framing_page: Callable[..., Page]) -> None:
+    page = framing_page(HUB, f"?{LINK}&__sign=secret", strict=False)
     lab = page.frames[1]
     wait_until_settled(lab)
     set_control(lab, "seed", "7")
@@ -170,11 +170,11 @@ def test_hub_page_follows_its_space_and_informs_no_other_site(framed: Callable[.
     assert "secret" not in str(page.evaluate("heard.filter((message) => message.queryString !== undefined)"))
 
     # The frame opens with the state of the hub's address, and shows the copied page.
-    lab = framed(HUB, f"?{LINK}&seed=7#/heads", strict=False).frames[1]
+    lab = framing_page(HUB, f"?{LINK}&seed=7#/heads", strict=False).frames[1]
     expect(lab.get_by_role("heading", level=1, name="Heads")).to_be_visible()
     expect(lab.locator(".controls [name=seed]")).to_have_value("7")
 
-    page = framed(FRAMED_BY, f"?{LINK}#/heads", strict=False)
+    page = framing_page(FRAMED_BY, f"?{LINK}#/heads", strict=False)
     wait_until_settled(page.frames[1])
     expect(page.frames[1].get_by_role("heading", level=1, name="Attention Lab")).to_be_visible()
     assert not page.evaluate("heard.some((message) => message.queryString !== undefined)")
