@@ -147,7 +147,7 @@ def plain_value(short):
 def rounds_to_shown(result, explanation):
     """Whether a result rounds to the number in the heading, within half a unit of the last digit."""
     near = (float(result), float(result) * (1 - 1e-12), float(result) * (1 + 1e-12))
-    return explanation.shown in map(format_number, near)
+    return explanation.displayed_value in map(format_number, near)
 
 
 def numeric_lines(explanation):

@@ -50,7 +50,7 @@ def test_batched_ablations_equal_single_ablations(
 ) -> None:
     monkeypatch.setattr(batched_ablation, "BATCH_TOKENS", 9 * 4)  # three heads a batch: the last one is not full
     source = model(tiny, family)
-    sweep = ablation_sweep(source, silence="mean")
+    sweep = ablation_sweep(source, ablation="mean")
     base = source.trace().predictions[-1]
     target = base.ids[0]
     assert sweep.quantity == f"log-probability of {base.tokens[0]}"
