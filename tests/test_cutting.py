@@ -242,7 +242,7 @@ def test_bias_of_minus_infinity_hides_and_is_explained() -> None:
 def test_trace_size_counts_its_heads() -> None:
     x, w = rows(rand(60, 8)), rows(rand(8, 64))
     small, large = (Matrices(x, w, w, w, n_heads=n) for n in (1, 16))
-    assert large.memory_bytes > 8 * small.memory_bytes / 2
+    assert large.memory_bytes() > 8 * small.memory_bytes() / 2
     with pytest.raises(AttentionError, match="16 heads of 60 × 60 scores"):
         Matrices(x, w, w, w, n_heads=16, max_bytes=1000).trace()
 

@@ -252,7 +252,7 @@ def test_recorded_weights_are_kept_and_nothing_is_derived_from_them(name: str, c
     assert source == File.of(name, content)
     assert hash(source) == hash(File.of(name, content))
     trace = source.trace()
-    assert source.memory_bytes > 2 * trace.nbytes
+    assert source.memory_bytes() > 2 * trace.nbytes
     assert trace.nbytes == WEIGHTS.size * 8
     assert (trace.tokens[:2], trace.key_tokens[5], len(trace.layers)) == (("x0", "x1"), "k5", 2)
     for layer, weights in zip(trace.layers, WEIGHTS, strict=True):
@@ -469,7 +469,7 @@ def test_path_without_a_file_gets_one_sentence(tmp_path: Path) -> None:
 def test_file_memory_estimate_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     source = File.of("x.npz", npz(weights=np.zeros((8, 8, 256, 256), np.float16)))  # 8 MB, a few kB in the file
     assert len(source.content) < 2**15
-    assert source.memory_bytes == 2 * 8 * 8 * 256 * 256 * 4 + len(source.content)
+    assert source.memory_bytes() == 2 * 8 * 8 * 256 * 256 * 4 + len(source.content)
     monkeypatch.setattr(np, "frombuffer", lambda *_: pytest.fail("the file must not be unpacked"))
     with pytest.raises(FileError, match="would take 32 MB in memory; at most 31 MB are read"):
         File.of("x.npz", source.content, max_bytes=31 * 2**20).trace()

@@ -157,7 +157,7 @@ def test_long_table_of_a_long_text_computes_uncached_heads() -> None:
     config = AttentionConfig(n_heads=2, d_model=8)
     source = TypedText("a b c d", config)
     source, single = (
-        replace(source, max_bytes=max_bytes).trace() for max_bytes in (source.max_bytes, source.memory_bytes - 1)
+        replace(source, max_bytes=max_bytes).trace() for max_bytes in (source.max_bytes, source.memory_bytes() - 1)
     )
     assert not single.layers[0].materialize_all_heads
     frames = [tables.long_frame(trace, ["weights"], heads=range(2)) for trace in (source, single)]

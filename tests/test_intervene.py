@@ -259,12 +259,12 @@ def test_memory_of_the_second_run_is_counted_in_advance(tiny: TinyModels) -> Non
     plain = model(tiny, "GPT-2")
     ablation = (Intervention(layer=0, head=0, ablate="zero"),)
     assert (
-        plain.memory_bytes
-        == replace(plain, interventions=ablation).memory_bytes
-        < replace(plain, interventions=ablation, frozen=True).memory_bytes
+        plain.memory_bytes()
+        == replace(plain, interventions=ablation).memory_bytes()
+        < replace(plain, interventions=ablation, frozen=True).memory_bytes()
     )
     with pytest.raises(ConfigError, match="All steps may take at most"):
-        replace(plain, interventions=ablation, frozen=True, max_bytes=plain.memory_bytes).trace()
+        replace(plain, interventions=ablation, frozen=True, max_bytes=plain.memory_bytes()).trace()
 
 
 PROGRAMS = {

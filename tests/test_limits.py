@@ -165,15 +165,15 @@ def test_both_sources_respect_their_byte_limits() -> None:
     column = ((1.0,), (2.0,))
     text = TypedText("the owl asked the moon and the moon blinked")
     alone = replace(
-        text, max_bytes=text.memory_bytes - 1
+        text, max_bytes=text.memory_bytes() - 1
     )  # all heads together exceed the limit: they are computed singly
     for source, words in (
         (alone, "1 head of 9 × 9 scores, and 4 · 16 columns of d_model 64"),
         (Matrices(query=column, key=column, value=column), "1 head of 2 × 2 scores"),
     ):
         with pytest.raises(ConfigError, match=words):
-            replace(source, max_bytes=source.memory_bytes - 1).trace()
-        replace(source, max_bytes=source.memory_bytes).trace()
+            replace(source, max_bytes=source.memory_bytes() - 1).trace()
+        replace(source, max_bytes=source.memory_bytes()).trace()
 
 
 @pytest.mark.parametrize("knobs", [{"positions": "sinusoidal", "mask": "causal"}, {"dropout": 0.5, "d_k": 96, "d_v": 8}, {"init": "identity"}])  # fmt: skip
@@ -182,7 +182,7 @@ def test_both_sources_respect_their_byte_limits() -> None:
 def test_trace_memory_is_counted_completely_in_advance(knobs: dict[str, Any], text2: str, all_heads: bool) -> None:
     source = TypedText(" ".join(f"w{i}" for i in range(90)), AttentionConfig(**knobs), text2)
     if not all_heads and source.config.sizes.n_heads > 1:
-        source = replace(source, max_bytes=source.memory_bytes - 1)
+        source = replace(source, max_bytes=source.memory_bytes() - 1)
     layer = source.trace().layers[0]
     assert layer.materialize_all_heads == (all_heads or layer.n_heads == 1)
     sizes = {
@@ -195,7 +195,7 @@ def test_trace_memory_is_counted_completely_in_advance(knobs: dict[str, Any], te
     sizes |= {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in layer.recorded.values()
     }
-    assert sum(sizes.values()) <= source.memory_bytes < 3 * sum(sizes.values())
+    assert sum(sizes.values()) <= source.memory_bytes() < 3 * sum(sizes.values())
 
 
 @pytest.mark.parametrize("wide", [{"d_k": "1024"}, {"d_v": "129"}])
@@ -256,7 +256,7 @@ def counted(knobs: dict[str, Any]) -> str:
     try:
         config = AttentionConfig(**of_config)
         source = TypedText(texts[0], config, texts[1], True, limits.MAX_TOKENS, 0, "pad" in knobs, limit)
-        assert source.memory_bytes <= limit
+        assert source.memory_bytes() <= limit
     except ConfigError as error:
         return str(error)
     return ""

@@ -35,7 +35,7 @@ def long_text(**knobs):
 
 def head_by_head(source):
     """The source with a limit that forces its heads to be computed singly."""
-    return source if source.config.sizes.n_heads == 1 else replace(source, max_bytes=source.memory_bytes - 1)
+    return source if source.config.sizes.n_heads == 1 else replace(source, max_bytes=source.memory_bytes() - 1)
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_heads_are_computed_singly_above_1024_tokens_or_memory_limits():
         source.trace().layers[0].materialize_all_heads for source in (replace(short, max_tokens=2048), long, crossed)
     ]
     assert all_heads == [True, False, False]
-    needs = TypedText("w w w").memory_bytes
+    needs = TypedText("w w w").memory_bytes()
     assert TypedText("w w w", max_bytes=needs).trace().layers[0].materialize_all_heads
     assert not TypedText("w w w", max_bytes=needs - 1).trace().layers[0].materialize_all_heads
 

@@ -88,17 +88,17 @@ def test_family_that_counts_its_queries_is_never_split() -> None:
 
 def test_memory_estimate_by_rows_bounds_the_recorded_bytes(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Model(tiny("GPT-2").name, " ".join([OWL] * 7))
-    trace, needs = source.trace(), source.memory_bytes
+    trace, needs = source.trace(), source.memory_bytes()
     monkeypatch.setattr(recorder, "_MAX_WEIGHT_BYTES", 0)
     monkeypatch.setattr(recorder, "BLOCK_ROWS", 2)
     n_heads, length = 4, len(trace.tokens)
-    assert needs - source.memory_bytes == 4 * n_heads * (length - 2) * length * 4
-    assert trace.nbytes < source.memory_bytes
-    assert replace(source, interventions=(Intervention(0, 0, ablate="zero"),)).memory_bytes == needs, (
+    assert needs - source.memory_bytes() == 4 * n_heads * (length - 2) * length * 4
+    assert trace.nbytes < source.memory_bytes()
+    assert replace(source, interventions=(Intervention(0, 0, ablate="zero"),)).memory_bytes() == needs, (
         "changed heads are recorded completely"
     )
     with pytest.raises(ConfigError, match="or allow more"):
-        replace(source, max_bytes=source.memory_bytes - 1).trace()
+        replace(source, max_bytes=source.memory_bytes() - 1).trace()
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_masked_model_needs_a_mask_token_and_an_existing_position(tiny):
 
 
 def test_recorded_logits_are_counted_before_they_are_computed(tiny):
-    single_position, five_positions = (source(tiny, "GPT-2", predict=(0,) * n).memory_bytes for n in (1, 5))
+    single_position, five_positions = (source(tiny, "GPT-2", predict=(0,) * n).memory_bytes() for n in (1, 5))
     trace = source(tiny, "GPT-2").trace()
     assert five_positions - single_position == 4 * trace.predictions[0].nbytes == 4 * 3 * 4 * 400
     with pytest.raises(ConfigError, match="choose a shorter text"):

@@ -292,7 +292,7 @@ def test_heads_computed_singly_equal_heads_computed_jointly(name: str) -> None:
     from dataclasses import replace
 
     source = TypedText(" ".join(f"w{i % 70}" for i in range(300)), AttentionConfig(**VARIANTS[name]))
-    complete, single = source.trace().layers[0], replace(source, max_bytes=source.memory_bytes - 1).trace().layers[0]
+    complete, single = source.trace().layers[0], replace(source, max_bytes=source.memory_bytes() - 1).trace().layers[0]
     assert (complete.materialize_all_heads, single.materialize_all_heads) == (True, False)
     for step in complete.steps:
         close = 1e-5 if step.name in ("head_output", "output") else 1e-6

@@ -38,7 +38,6 @@ class Configurable(Source, Protocol):
         """The source with default knobs after the scores: the trace of this source is the trace of the base, with `config` applied."""
         ...
 
-    @property
     def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance; raises like `trace` if they exceed the limit."""
         ...

@@ -80,7 +80,6 @@ class File:
         """The file without overrides: this trace is the trace of the base, with `config` applied."""
         return replace(self, config=Override())
 
-    @property
     def memory_bytes(self) -> int:
         """The bytes that the trace takes while it is computed, counted in advance.
 

@@ -83,7 +83,6 @@ class Matrices:
         """The matrices with default knobs after the scores: this trace is the trace of the base, with `config` applied."""
         return replace(self, config=self.config.up_to_scores)
 
-    @property
     def memory_bytes(self) -> int:
         """The bytes that the trace takes while it is computed, counted in advance.
 
@@ -112,7 +111,7 @@ class Matrices:
             raise ShapeError(
                 f"valid is the number of real keys, from 1 to {n_keys}; got {self.valid}: choose one of these."
             )
-        _ = self.memory_bytes
+        self.memory_bytes()
         if "x" in recorded:
             keys = recorded.get(MEMORY, recorded["x"])
             for name, rows in ((QUERY, recorded["x"]), (KEY, keys), (VALUE, keys)):

@@ -185,7 +185,6 @@ class Model(ModelOptions):
 
         return loaded_model.model(self, trace, layer)
 
-    @property
     def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance; loads the model."""
         from attention.sources import model_input

@@ -216,7 +216,6 @@ class Trained:
         """The model without overrides: this trace is the trace of the base, with `config` applied."""
         return replace(self, config=Override())
 
-    @property
     def memory_bytes(self) -> int:
         """The bytes that the steps take while they are computed, counted in advance."""
         return 2**20

@@ -69,7 +69,6 @@ class TypedText:
         """The sequences as typed."""
         return tuple(_lines(self.text)) or (self.text,)
 
-    @property
     def memory_bytes(self) -> int:
         """The bytes that the trace takes while it is computed, counted in advance.
 

@@ -155,7 +155,6 @@ class Notebook:
         """The notebook as published: this trace is the trace of the base, with `config` applied."""
         return replace(self, config=Override())
 
-    @property
     def memory_bytes(self) -> int:
         """0: the sizes of a notebook are fixed and small."""
         return 0

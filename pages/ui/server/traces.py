@@ -73,7 +73,7 @@ def trace_of(source: Source) -> Trace:
     Raises:
         AttentionError: the source has no trace.
     """
-    key, needs = _key(source), source.memory_bytes if isinstance(source, Configurable) else 0
+    key, needs = _key(source), source.memory_bytes() if isinstance(source, Configurable) else 0
     run_traces = scheduler.run_cache()
     if isinstance(source, Preparable) and key not in run_traces and CACHE.get(_key(source.base)) is None:
         with scheduler.without_turn(), watching(watcher()):  # before the lock, so that no other large run waits for it
@@ -103,7 +103,7 @@ def traces_of_both(first: Source, other: Source) -> tuple[Trace, Trace]:
     Raises:
         AttentionError: one of them has no trace, or both need more than `MAX_PAIR_MB` together.
     """
-    bases = {_key(source.base): source.memory_bytes for source in (first, other) if isinstance(source, Configurable)}
+    bases = {_key(source.base): source.memory_bytes() for source in (first, other) if isinstance(source, Configurable)}
     if sum(bases.values()) > MAX_PAIR_MB * 2**20:
         raise SizeError(
             f"Two states together may need at most {MAX_PAIR_MB:,} MB here; got {sum(bases.values()) / 2**20:,.0f} MB: "
@@ -125,7 +125,7 @@ def unchanged_predictions(source: Source) -> Trace | None:
     cached: Trace | None = CACHE.get(key)
     if cached is not None:
         return cached
-    trace = _trace_of(unchanged, unchanged.memory_bytes if isinstance(unchanged, Configurable) else 0)
+    trace = _trace_of(unchanged, unchanged.memory_bytes() if isinstance(unchanged, Configurable) else 0)
     return CACHE.get_or_compute(key, lambda: replace(trace, layers=()))
 
 

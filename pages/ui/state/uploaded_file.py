@@ -71,7 +71,7 @@ def _uploaded() -> None:
         content = uploads.content(chosen)
         with scheduler.without_turn():  # any large file takes a moment to read
             uploaded = File.of(_short(chosen.name), content, LIMITS.trace_bytes, LIMITS.tokens)
-            _ = uploaded.memory_bytes
+            uploaded.memory_bytes()
     except AttentionError as error:
         ours.file_problem = str(error)
         return
