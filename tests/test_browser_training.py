@@ -83,7 +83,7 @@ def test_late_picture_is_dropped_unless_from_another_session(open_page: Open, se
     states = page.evaluate(
         """async ([path, messages]) => {
             const { default: render } = await import(path), place = document.createElement('div');
-            place.innerHTML = ['strip', 'hand', 'own', 'figures', 'answer'].map((name) => `<div class=${name}></div>`).join('');
+            place.innerHTML = ['strip', 'controls', 'override', 'figures', 'answer-line'].map((name) => `<div class=${name}></div>`).join('');
             return messages.map((message) => {
                 const data = Uint8Array.from(atob(message), (c) => c.charCodeAt(0));
                 render({ data, parentElement: place, setTriggerValue() {} }, {});
