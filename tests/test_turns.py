@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
+from streamlit import runtime
+from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 from streamlit.testing.v1 import AppTest
 from test_pages import opened
 
 from attention import FileError
 from pages.ui import process
+from pages.ui.patches import script_runner
 from pages.ui.server import scheduler
 
 
@@ -34,6 +39,28 @@ def in_threads(*works: Callable[[], None]) -> None:
 def pass_by() -> None:
     with scheduler.turn():
         pass
+
+
+def test_runner_ends_after_its_events_are_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, handled = asyncio.new_event_loop(), list[str]()
+    session = SimpleNamespace(_get_async_objs=lambda: SimpleNamespace(eventloop=loop))
+    monkeypatch.setattr(runtime, "exists", lambda: True)
+    monkeypatch.setattr(runtime, "get_instance", lambda: session)
+
+    def draw(_: object) -> None:  # as AppSession takes the events of a run
+        loop.call_soon_threadsafe(threading.Event().wait, 0.1)  # the loop is busy
+        loop.call_soon_threadsafe(handled.append, "drawn")
+
+    monkeypatch.setattr(ScriptRunner, "_run_script", draw)
+    script_runner.apply()
+    run: Callable[[object], None] = ScriptRunner._run_script  # type: ignore[assignment]
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    run(None)
+    assert handled == ["drawn"]
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(60)
+    loop.close()
 
 
 def test_script_runs_do_not_interleave() -> None:
