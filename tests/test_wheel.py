@@ -29,7 +29,7 @@ from rules import BACKEND, PAGES, Module
 
 import attention
 from attention import AttentionConfig, TypedText
-from attention.__main__ import APP_PACKAGES
+from attention.command import APP_PACKAGES
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
@@ -202,7 +202,7 @@ def answer(address: str) -> str:
     return content.decode()
 
 
-def test_wheel_has_every_file_of_package_and_app_and_no_other(wheel: Path) -> None:
+def test_wheel_has_exactly_the_files_of_package_and_app(wheel: Path) -> None:
     files = {
         path.relative_to(ROOT).as_posix()
         for folder in ("attention", "pages")

@@ -1,4 +1,4 @@
-"""The command `attention-lab`, also `python -m attention`: opens the Lab, where the extra `app` is installed."""
+"""The command `attention-lab`: opens the Lab, where the extra `app` is installed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,3 @@ def main(arguments: list[str] | None = None) -> str | int:
     sys.argv = ["streamlit", "run", str(app), "--server.address=localhost", *port, *headless]
     runpy.run_module("streamlit", run_name="__main__", alter_sys=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
