@@ -146,7 +146,7 @@ def test_python_examples_of_documents_run(code: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_ablation_example_gives_the_numbers_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = [block for block in blocks(ROOT / "docs" / "library.md", "python") if "silence=" in block]
+    (code,) = [block for block in blocks(ROOT / "docs" / "library.md", "python") if "ablate=" in block]
     if not (ROOT / "models" / "SmolLM2-135M-Instruct").is_dir():
         pytest.skip("models/SmolLM2-135M-Instruct is missing: run make models ALL=1")
     monkeypatch.chdir(ROOT)

