@@ -16,7 +16,7 @@ from attention.core.layer import Layer
 from attention.core.override import Override
 from attention.core.prediction import Prediction
 from attention.core.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
-from attention.core.trace import Trace
+from attention.core.trace import FILE_WRITERS, Trace
 from attention.errors import (
     AttentionError,
     ConfigError,
@@ -29,6 +29,7 @@ from attention.errors import (
     ShapeError,
     TextError,
 )
+from attention.io.arrays import array_writer
 from attention.patching.intervention import Intervention
 from attention.sources import Source
 from attention.sources.file import File
@@ -37,6 +38,10 @@ from attention.sources.model import Model
 from attention.sources.notebooks import NOTEBOOKS, Notebook
 from attention.sources.trained import Trained
 from attention.sources.typed_text import TypedText
+
+__version__ = "0.1.0"
+
+FILE_WRITERS |= {".npz": array_writer.npz, ".safetensors": array_writer.safetensors}
 
 __all__ = [
     "AXES",

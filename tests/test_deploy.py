@@ -14,6 +14,7 @@ import yaml
 from conftest import ROOT
 from plotly.offline import get_plotlyjs_version
 
+import attention
 from attention.export.paper import page
 from benchmarks import rounds
 from pages.ui.server import assets
@@ -27,7 +28,6 @@ MANIFESTS = {
     manifest["kind"]: manifest for manifest in yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())
 }
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 LABS = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "attention-lab"}
 POD = MANIFESTS["Deployment"]["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
@@ -198,7 +198,7 @@ def test_image_is_pinned_and_runs_as_an_unprivileged_user() -> None:
     assert int(search_in(r"^USER (\d+)$", DOCKERFILE)) > 0
     assert re.search(r"HEALTHCHECK [^\n]*\\\n.*\.read\(\) == b'ok'", DOCKERFILE)
     assert "ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu\n" in DOCKERFILE
-    assert CONTAINER["image"] == f"attention-lab:{VERSION}"
+    assert CONTAINER["image"] == f"attention-lab:{attention.__version__}"
     assert re.fullmatch(r"nginx:\d+\.\d+\.\d+-\w+@sha256:[0-9a-f]{64}", COMPOSE["services"]["proxy"]["image"])
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from attention.core.layer import Layer
-from attention.errors import check_index
+from attention.errors import FileError, check_index
 from attention.tokens import Generated
 
 if TYPE_CHECKING:
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
     from attention.core.config import AttentionConfig
     from attention.core.override import Override
     from attention.core.prediction import Prediction
+
+FILE_WRITERS: dict[str, Callable[[Trace, int | None, Collection[int] | None], bytes]] = {}
+"""For each file extension, the function that turns a trace, or one head or some layers of it, into the bytes of a file.
+
+`Trace.save` uses them. `attention` registers them, because they belong to a layer above this one.
+"""
 
 _SHOWN_TEXT = 80  # characters of the text in a repr
 _SHOWN_LAYERS = 6
@@ -95,6 +103,37 @@ class Trace:
         """
         check_index("layers", index, len(self.layers))
         return self.layers[index]
+
+    def save(self, path: str | Path, head: int | None = None, layers: Collection[int] | None = None) -> None:
+        """Writes the layers to a .npz or .safetensors file, which the Lab's source "file" and `File.open` show with the same digits.
+
+        The file has the tokens, the notes, and of each layer the recorded steps, the parameters and the formula; predictions and
+        vectors are not in it.
+
+        Args:
+            path: the file to write; its extension selects the format.
+            head: the only head to save; None for all.
+            layers: the layers to save; None for all.
+
+        Raises:
+            FileError: another extension, or a file that cannot be written.
+            MissingError: there is no such head or layer.
+        """
+        target = Path(path)
+        if target.suffix.lower() not in FILE_WRITERS:
+            raise FileError(
+                f"A trace is saved as {' or '.join(FILE_WRITERS)}; got “{target.name}”: give the file one of these extensions."
+            )
+        for index in range(len(self.layers)) if layers is None else layers:
+            layer = self.layer(index)
+            if head is not None:
+                check_index("heads", head, layer.n_heads)
+        try:
+            target.write_bytes(FILE_WRITERS[target.suffix.lower()](self, head, layers))
+        except OSError as error:
+            raise FileError(
+                f"“{target}” cannot be written ({error.strerror}): give a path in a folder that exists and that you may write to."
+            ) from None
 
     def with_config(self, config: AttentionConfig | Override) -> Trace:
         """The trace with the values of `config` for the knobs after the scores; its steps are recomputed on access."""

@@ -14,8 +14,6 @@ import math
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attention.core.formula_json import to_json
 from attention.core.steps import DECLARED, find_step, is_step
 from attention.core.trace import Trace
@@ -35,6 +33,7 @@ def npz(trace: Trace, head: int | None = None, layers: Collection[int] | None = 
     `Layer.settings` for each layer, such as "L0.divisor", and "about", JSON. NumPy has no bfloat16; such a tensor is
     widened to float32 without loss. NumPy drops a NUL at the end of a text, so a NUL is written as "U+0000".
     """
+    import numpy as np
     import torch
 
     arrays = {name: np.array([token.replace("\0", "U+0000") for token in tokens]) for name, tokens in _texts(trace)}
