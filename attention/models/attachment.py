@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -80,8 +80,7 @@ def _keep_process_state(stack: ExitStack, model: Any) -> None:
 
     devices = sorted({parameter.device.index or 0 for parameter in model.parameters() if parameter.is_cuda})
     stack.enter_context(torch.random.fork_rng(devices))
-    restore_verbosity: Callable[[int], None] = logging.set_verbosity
-    stack.callback(restore_verbosity, logging.get_verbosity())  # type: ignore[no-untyped-call]  # no annotation
+    stack.callback(logging.set_verbosity, logging.get_verbosity())
     stack.enter_context(warnings.catch_warnings())
 
 

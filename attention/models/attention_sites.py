@@ -40,10 +40,9 @@ def find_sites(loaded: LoadedModel) -> tuple[Site, ...]:
     outputs: dict[int, Tensor] = {}
     output_modules = {key: output_module(module, parent_of.get(key)) for key, module in modules.items()}
     with loaded.lock.hold(), ExitStack() as hooks, recorder.recording(calls.append):
-        for key, module in output_modules.items():
-            if module is not None:
-                hook = partial(_note_output, outputs, key)
-                hooks.callback(module.register_forward_hook(hook).remove)
+        for key, w_o in output_modules.items():
+            if w_o is not None:
+                hooks.callback(w_o.register_forward_hook(partial(_note_output, outputs, key)).remove)
         run(loaded, model_inputs)
     d_model = int(getattr(loaded.model.config, "hidden_size", 0) or 0)
     # A user's model computes all queries at once, as it does without us: in blocks, the last bits could differ.

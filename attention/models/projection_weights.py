@@ -69,9 +69,7 @@ def pure_projections(named: Mapping[str, Tensor], call: Call) -> frozenset[str]:
     return frozenset(
         name
         for name, x, recorded in candidates
-        if x is not None
-        and f"w_{name[0]}" in named
-        and _is_projection(x, named, name[0], recorded, call.dtype)
+        if x is not None and f"w_{name[0]}" in named and _is_projection(x, named, name[0], recorded, call.dtype)
     )
 
 

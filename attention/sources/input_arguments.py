@@ -100,7 +100,9 @@ def _id_options(handle: ModelHandle, ids: Mapping[str, tuple[int, ...]], note: s
     *_, last = ids.values()
     first = next(iter(ids.values()))
     if not first or not last:
-        raise TextError("The input needs at least one token; got none: give a text with words, or a mask that shows some.")
+        raise TextError(
+            "The input needs at least one token; got none: give a text with words, or a mask that shows some."
+        )
     return {
         "text": handle.tokenizer.decode(list(first)),
         "text2": handle.tokenizer.decode(list(last)) if len(ids) > 1 else "",
@@ -116,7 +118,9 @@ def _row(name: str, value: Any) -> Tensor:
     try:
         tensor = torch.as_tensor(value).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"{name} is a tensor of whole numbers; got a {type(value).__name__}: give a tensor.") from error
+        raise ConfigError(
+            f"{name} is a tensor of whole numbers; got a {type(value).__name__}: give a tensor."
+        ) from error
     if tensor.ndim == 2 and len(tensor) > 1:
         raise ConfigError(
             f"inputs has one row, [1 pos]; {name} has {len(tensor)}: give the texts as texts=[…], or the rows one after the other."

@@ -111,9 +111,7 @@ class Model(ModelOptions):
         input_arguments.check_one_form(text=text, texts=texts, inputs=inputs, messages=messages)
         handle = handle_of(model, tokenizer)
         if texts is not None:
-            return Models(
-                cls(handle.name, item, handle=handle, **options) for item in input_arguments.text_list(texts)
-            )
+            return Models(cls(handle.name, item, handle=handle, **options) for item in input_arguments.text_list(texts))
         read: dict[str, Any] = {"text": text}
         if inputs is not None:
             read = input_arguments.tensor_options(handle, inputs)
