@@ -114,7 +114,7 @@ REFUSED: list[tuple[dict[str, Any], type[AttentionError], str]] = [
     ({"inputs": {"input_ids": [1, -100]}}, ModelError, "from 0 to 399; got -100"),
     ({"inputs": {"attention_mask": [1]}}, ConfigError, "inputs is a dict of tensors with input_ids"),
     ({"inputs": [1, 2]}, ConfigError, "inputs is a dict of tensors with input_ids"),
-    ({"inputs": {"input_ids": []}}, TextError, "at least one token; got none|whole numbers"),
+    ({"inputs": {"input_ids": []}}, TextError, "at least one token; got none"),
     ({"inputs": {"input_ids": [1.5]}}, ConfigError, "one row of whole numbers"),
     ({"inputs": {"input_ids": ["owl"]}}, ConfigError, "a tensor of whole numbers; got a list"),
     ({"inputs": {"input_ids": [[1, 2], [3, 4]]}}, ConfigError, r"input_ids has 2: give the texts as texts=\[…\]"),

@@ -171,7 +171,7 @@ def test_generated_text_and_ablation_sweep_equal_those_of_the_folder(
     assert sweep.result is not None
     assert expected.result is not None
     torch.testing.assert_close(sweep.result.change, expected.result.change, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(sweep.result.direct_effect, expected.result.direct_effect, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(sweep.result.direct, expected.result.direct, rtol=1e-4, atol=1e-4)
     half = Model.of(load(tiny, "Llama", implementation, torch.bfloat16), tokenizer, OWL, generate=4)
     (*_, coarse) = ablate_each_head(half)
     assert coarse.result is not None

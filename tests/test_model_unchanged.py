@@ -212,6 +212,7 @@ def test_threads_record_one_model_in_turn(used: Callable[..., Any], tokenizer: A
         thread.join(60)
     for text in texts:
         check_equal(traces[text], expected[text])
+        assert traces[text].caption == "LlamaForCausalLM (Llama), in memory: float32 on cpu, sdpa attention."
     assert {**state(model), "warnings": 0} == {**before, "warnings": 0}
 
 
@@ -242,9 +243,7 @@ def wrapped(kind: str, model: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["torch.compile", "compiled in place", "compiled layer", "adapter", "parallel", "all"])
-def test_wrapped_model_is_recorded_without_its_wrapper(
-    tiny: TinyModels, tokenizer: Any, kind: str
-) -> None:
+def test_wrapped_model_is_recorded_without_its_wrapper(tiny: TinyModels, tokenizer: Any, kind: str) -> None:
     expected = Model.of(load(tiny, "Llama"), tokenizer, OWL).trace()
     model = load(tiny, "Llama")
     outer = wrapped(kind, model)

@@ -31,11 +31,12 @@ class Attachment:
         self.recordable = True
         self.modules: list[Module] = []
         self._is_open = False
+        self._own_implementation = ""
 
     @property
     def implementation(self) -> str:
-        """The attention implementation that the user chose, outside of `attached`."""
-        return str(getattr(self.model.config, "_attn_implementation", None) or "eager")
+        """The attention implementation that the user chose."""
+        return self._own_implementation if self._is_open else _implementation(self.model.config)
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -47,6 +48,7 @@ class Attachment:
             yield
             return
         with ExitStack() as stack:
+            self._own_implementation = self.implementation
             _replace(stack, vars(self), "_is_open", True)
             _keep_process_state(stack, self.model)
             for module in self.model.modules():
@@ -57,12 +59,16 @@ class Attachment:
             if any(hasattr(module, "_orig_mod") for module in self.model.modules()):
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             for config in _configs(self.model):
-                own = str(getattr(config, _IMPLEMENTATION, None) or "eager")
-                recorded = _RECORDED.get(own, recorder.IMPLEMENTATION) if self.recordable else "eager"
+                recorded = _RECORDED.get(_implementation(config), recorder.IMPLEMENTATION)
+                recorded = recorded if self.recordable else "eager"
                 _replace(stack, vars(config), _IMPLEMENTATION, recorded)
             for module in self.modules:
                 stack.callback(recorder.record_inputs(module).remove)
             yield
+
+
+def _implementation(config: Any) -> str:
+    return str(getattr(config, _IMPLEMENTATION, None) or "eager")
 
 
 def _replace(stack: ExitStack, attributes: dict[str, Any], name: str, value: Any) -> None:

@@ -47,7 +47,7 @@ class ModelHandle:
             ModelError: it cannot read text, or returns no attention.
         """
         with self._lock.hold():
-            state = _state(self.model)
+            state = _state(self.model), self._attachment.implementation
             if self._loaded is None or self._loaded[0] != state:
                 self._loaded = state, self._probe()
             return self._loaded[1]
@@ -147,4 +147,4 @@ def _state(model: Any) -> object:
     """A value that changes with the weights and the modules of a model: an optimizer's step, an adapter, another device."""
     tensors = (*model.parameters(), *model.buffers())
     versions = tuple((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
-    return versions, sum(1 for _ in model.modules()), getattr(model.config, "_attn_implementation", None)
+    return versions, sum(1 for _ in model.modules())

@@ -97,15 +97,16 @@ def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, 
 
 
 def _id_options(handle: ModelHandle, ids: Mapping[str, tuple[int, ...]], note: str) -> dict[str, Any]:
-    *_, last = ids.values()
-    first = next(iter(ids.values()))
+    first, *_, last = (*ids.values(), *ids.values())
     if not first or not last:
         raise TextError(
             "The input needs at least one token; got none: give a text with words, or a mask that shows some."
         )
+    # Only for people; an id that the model does not have is refused before it runs.
+    first_text, last_text = (handle.tokenizer.decode([i for i in row if i >= 0]) for row in (first, last))
     return {
-        "text": handle.tokenizer.decode(list(first)),
-        "text2": handle.tokenizer.decode(list(last)) if len(ids) > 1 else "",
+        "text": first_text,
+        "text2": last_text if len(ids) > 1 else "",
         "input_ids": tuple(ids.items()),
         "note": note,
     }
@@ -125,6 +126,7 @@ def _row(name: str, value: Any) -> Tensor:
         raise ConfigError(
             f"inputs has one row, [1 pos]; {name} has {len(tensor)}: give the texts as texts=[…], or the rows one after the other."
         )
+    tensor = tensor if tensor.numel() else tensor.long()  # an empty list has no kind of number
     if tensor.is_floating_point() or tensor.is_complex() or tensor.ndim not in (1, 2):
         raise ConfigError(
             f"{name} is one row of whole numbers, [1 pos]; got {tensor.dtype} with the shape {list(tensor.shape)}: give token ids."
