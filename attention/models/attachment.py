@@ -38,6 +38,13 @@ class Attachment:
         """The attention implementation that the user chose."""
         return self._own_implementation if self._is_open else _implementation(self.model.config)
 
+    @property
+    def words(self) -> str:
+        """The attention implementation of the user, and that of a recorded pass if it is another."""
+        own = self.implementation
+        recorded_as_is = own == "eager" or (own in _RECORDED and self.recordable)
+        return f"{own} attention" if recorded_as_is else f"{own} attention, recorded with eager attention"
+
     @contextmanager
     def attached(self) -> Iterator[None]:
         """A context in which the model can be recorded; afterwards all is as before, after any exception too.

@@ -56,17 +56,18 @@ class ModelHandle:
         recorder.register()
         model, attachment = self.model, self._attachment
         attachment.recordable, attachment.modules = True, []
-        implementation, dtype = attachment.implementation, str(model.dtype).removeprefix("torch.")
+        dtype = str(model.dtype).removeprefix("torch.")
         loaded = LoadedModel(
             self.name, model, self.tokenizer, (), bool(getattr(model.config, "is_encoder_decoder", False)),
             max_length(model, self.tokenizer), sum(parameter.numel() for parameter in model.parameters()) * 4,
-            about=f"{self.name}, in memory: {dtype} on {model.device}, {implementation} attention.",
+            about=f"{self.name}, in memory: {dtype} on {model.device}, {attachment.words}.",
             lock=self._lock, attachment=attachment,
         )  # fmt: skip
         if sites := find_sites(loaded):
             return loaded.replace(sites=sites)
         attachment.recordable, attachment.modules = False, []
-        return loaded.replace(n_maps=count_maps(loaded))
+        about = f"{self.name}, in memory: {dtype} on {model.device}, {attachment.words}."
+        return loaded.replace(n_maps=count_maps(loaded), about=about)
 
 
 def handle_of(model: Any, tokenizer: Any) -> ModelHandle:

@@ -167,6 +167,7 @@ class Model(ModelOptions):
             input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
             continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation))),
             no_prediction_reason=lm_head.no_prediction_reason(loaded, positions),
+            caption=_caption(loaded, error),
             vectors=None if lm_head.vocabulary_size(loaded) else lm_head.last_vectors(outputs),
             changes=validate.describe(self.interventions, layers, self.frozen),
             max_weight_error=error,
@@ -226,7 +227,6 @@ class Model(ModelOptions):
             merged_layers,
             merged_layers[0].key_tokens,
             notes=tuple(notes),
-            caption=loaded.about,
         )
         return trace.with_config(self.config)
 
@@ -316,3 +316,12 @@ class Model(ModelOptions):
             got = "only blanks" if self.text else "nothing"
             raise TextError(f"The text needs at least one word; got {got}: type a sentence.")
         return LIBRARY.get(self.name, self.device) if self.handle is None else self.handle.load()
+
+
+def _caption(loaded: LoadedModel, max_weight_error: float | None) -> str:
+    """What is shown beside the numbers of a model."""
+    if max_weight_error is None:
+        return loaded.about
+    return (
+        f"{loaded.about} Its own weights differ from those computed here in float32 by at most {max_weight_error:.1e}."
+    )
