@@ -305,6 +305,16 @@ def test_adapted_and_quantized_layers_have_no_readable_matrix(
     assert torch.equal(trace.predictions[0].all_logits, before[0, -1])
 
 
+def test_other_fused_attention_is_recorded_as_eager_attention(tiny: TinyModels, tokenizer: Any) -> None:
+    expected = Model.of(load(tiny, "Llama"), tokenizer, OWL).trace()
+    model = load(tiny, "Llama")
+    vars(model.config)["_attn_implementation_internal"] = "flash_attention_2"  # which needs a GPU
+    trace = Model.of(model, tokenizer, OWL).trace()
+    check_equal(trace, expected)
+    assert "flash_attention_2 attention, recorded with eager attention." in trace.caption
+    assert model.config._attn_implementation == "flash_attention_2"
+
+
 def test_token_ids_move_to_the_device_of_the_model(tiny: TinyModels, tokenizer: Any) -> None:
     source = Model.of(load(tiny, "GPT-2").train(), tokenizer, OWL)
     loaded, inputs = source.load_inputs()

@@ -66,8 +66,8 @@ class Library:
         """Drop all loaded models, and use these settings from now on."""
         with self._guard:
             self.settings = settings
-            self._loaded: OrderedDict[tuple[str, str], LoadedModel] = OrderedDict()  # by name and device
-            self._loading: dict[tuple[str, str], Lock] = {}
+            self._loaded: OrderedDict[str, LoadedModel] = OrderedDict()  # by name, and device if one is named
+            self._loading: dict[str, Lock] = {}
 
     @property
     def offers(self) -> bool:
@@ -98,7 +98,7 @@ class Library:
         Raises:
             ModelError: there is no such model, or it cannot be loaded here.
         """
-        key = name, device
+        key = f"{name} on {device}" if device else name
         with self._guard:
             if key in self._loaded:
                 self._loaded.move_to_end(key)
