@@ -134,11 +134,11 @@ class Interrupt(BaseException):
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, Interrupt])
-@pytest.mark.parametrize("n_calls", [1, 3, 5])
+@pytest.mark.parametrize("n_calls", [1, 3, 6, 8, 9])
 def test_model_keeps_its_state_after_an_exception(
     used: Callable[..., Any], tokenizer: Any, error: type[BaseException], n_calls: int
 ) -> None:
-    """The calls 1 to 4 look for the attention modules of two layers; the fifth is recorded."""
+    """The calls 1 to 4 look for the attention modules of two layers, 5 to 8 compare the output; the ninth is recorded."""
     model, calls = used("Llama"), list[str]()
 
     def fail(module: nn.Module, *_: Any) -> None:
@@ -151,7 +151,7 @@ def test_model_keeps_its_state_after_an_exception(
     with pytest.raises(ModelError if error is ValueError else error, match="owl"):
         Model.of(model, tokenizer, OWL).trace()
     assert state(model) == before
-    assert set(calls) == {"lab_sdpa"}
+    assert calls == ["lab_sdpa" if number not in (7, 8) else "sdpa" for number in range(1, n_calls + 1)]
     for hook in hooks:
         hook.remove()
     assert Model.of(model, tokenizer, OWL).trace().layers
@@ -313,6 +313,17 @@ def test_other_fused_attention_is_recorded_as_eager_attention(tiny: TinyModels, 
     check_equal(trace, expected)
     assert "flash_attention_2 attention, recorded with eager attention." in trace.caption
     assert model.config._attn_implementation == "flash_attention_2"
+
+
+def test_family_that_asks_for_the_name_of_its_attention_is_reported(tiny: TinyModels, tokenizer: Any) -> None:
+    """GPT-2 upcasts its scores only under the name “eager”."""
+    model = load(tiny, "GPT-2", dtype=torch.bfloat16)
+    for block in model.transformer.h:
+        block.attn.reorder_and_upcast_attn = True
+    before = output_of(model, tokenizer)
+    trace = Model.of(model, tokenizer, OWL).trace()
+    assert "recorded with an output that differs by" in trace.caption
+    assert torch.equal(output_of(model, tokenizer), before)
 
 
 def test_token_ids_move_to_the_device_of_the_model(tiny: TinyModels, tokenizer: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.nn import Module
@@ -22,13 +22,14 @@ class Attachment:
 
     Attributes:
         model: a transformers model, which may be in use.
-        recordable: whether its family calls the recorder; if not, it runs eager attention, which returns its weights.
+        mode: which attention runs: "recorded", by the recorder; "eager", for a family that does not call the recorder but returns
+            its weights; "own", as the user runs it.
         modules: the attention modules, whose inputs are recorded.
     """
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.recordable = True
+        self.mode: Literal["recorded", "eager", "own"] = "recorded"
         self.modules: list[Module] = []
         self._is_open = False
         self._own_implementation = ""
@@ -41,9 +42,14 @@ class Attachment:
     @property
     def words(self) -> str:
         """The attention implementation of the user, and that of a recorded pass if it is another."""
+        recorded = "" if self.is_recorded_as_is else ", recorded with eager attention"
+        return f"{self.implementation} attention{recorded}"
+
+    @property
+    def is_recorded_as_is(self) -> bool:
+        """Whether a recorded pass computes with the attention implementation of the user."""
         own = self.implementation
-        recorded_as_is = own == "eager" or (own in _RECORDED and self.recordable)
-        return f"{own} attention" if recorded_as_is else f"{own} attention, recorded with eager attention"
+        return own == "eager" or (own in _RECORDED and self.mode == "recorded")
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -66,9 +72,9 @@ class Attachment:
             if any(hasattr(module, "_orig_mod") for module in self.model.modules()):
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             for config in _configs(self.model):
-                recorded = _RECORDED.get(_implementation(config), recorder.IMPLEMENTATION)
-                recorded = recorded if self.recordable else "eager"
-                _replace(stack, vars(config), _IMPLEMENTATION, recorded)
+                own = _implementation(config)
+                names = {"own": own, "eager": "eager", "recorded": _RECORDED.get(own, recorder.IMPLEMENTATION)}
+                _replace(stack, vars(config), _IMPLEMENTATION, names[self.mode])
             for module in self.modules:
                 stack.callback(recorder.record_inputs(module).remove)
             yield

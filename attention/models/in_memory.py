@@ -7,9 +7,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from attention.errors import ModelError
-from attention.models import recorder
+from attention.models import recorder, running
 from attention.models.attachment import Attachment
-from attention.models.attention_sites import find_sites
+from attention.models.attention_sites import PROBE, find_sites
 from attention.models.fair_lock import FairLock
 from attention.models.loaded import LoadedModel
 from attention.models.loading import count_maps, max_length
@@ -55,19 +55,37 @@ class ModelHandle:
     def _probe(self) -> LoadedModel:
         recorder.register()
         model, attachment = self.model, self._attachment
-        attachment.recordable, attachment.modules = True, []
+        attachment.mode, attachment.modules = "recorded", []
         dtype = str(model.dtype).removeprefix("torch.")
         loaded = LoadedModel(
             self.name, model, self.tokenizer, (), bool(getattr(model.config, "is_encoder_decoder", False)),
             max_length(model, self.tokenizer), sum(parameter.numel() for parameter in model.parameters()) * 4,
-            about=f"{self.name}, in memory: {dtype} on {model.device}, {attachment.words}.",
             lock=self._lock, attachment=attachment,
         )  # fmt: skip
+        where = f"{self.name}, in memory: {dtype} on {model.device}"
         if sites := find_sites(loaded):
-            return loaded.replace(sites=sites)
-        attachment.recordable, attachment.modules = False, []
-        about = f"{self.name}, in memory: {dtype} on {model.device}, {attachment.words}."
-        return loaded.replace(n_maps=count_maps(loaded), about=about)
+            return loaded.replace(sites=sites, about=f"{where}, {attachment.words}{self._difference(loaded)}.")
+        attachment.mode, attachment.modules = "eager", []
+        return loaded.replace(n_maps=count_maps(loaded), about=f"{where}, {attachment.words}.")
+
+    def _difference(self, loaded: LoadedModel) -> str:
+        """How far the recorded output is from the model's own, in words; empty if it is equal to the bit, or known not to be.
+
+        A few families ask for the name of their attention, and compute something else under ours.
+        """
+        attachment = self._attachment
+        if not attachment.is_recorded_as_is:
+            return ""
+        inputs, _ = running.tokenize_inputs(loaded, PROBE, PROBE, 8)
+        recorded = running.run(loaded, inputs)
+        try:
+            attachment.mode = "own"
+            own = running.run(loaded, inputs)
+        finally:
+            attachment.mode = "recorded"
+        name = next(name for name in ("logits", "prediction_logits", "last_hidden_state", *own) if name in own)
+        difference = float((recorded[name].float() - own[name].float()).abs().max())
+        return f", recorded with an output that differs by {difference:.1e} on a short text" if difference else ""
 
 
 def handle_of(model: Any, tokenizer: Any) -> ModelHandle:
