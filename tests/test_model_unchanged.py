@@ -315,7 +315,7 @@ def test_other_fused_attention_is_recorded_as_eager_attention(tiny: TinyModels, 
     assert model.config._attn_implementation == "flash_attention_2"
 
 
-def test_family_that_asks_for_the_name_of_its_attention_is_reported(tiny: TinyModels, tokenizer: Any) -> None:
+def test_family_that_asks_for_its_attention_name_is_reported(tiny: TinyModels, tokenizer: Any) -> None:
     """GPT-2 upcasts its scores only under the name “eager”."""
     model = load(tiny, "GPT-2", dtype=torch.bfloat16)
     for block in model.transformer.h:
