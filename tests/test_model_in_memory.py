@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from test_explain import check_printed_lines
 from test_model import CAT, OWL, RECORDED, TWO_TEXTS, WEIGHTS_ONLY
 from tiny_models import FAMILIES, SENTENCES, TinyModels, byte_level
 
-from attention import Cell, ConfigError, Intervention, MissingError, Model, ModelError, Trace
+from attention import Cell, ConfigError, Intervention, MissingError, Model, ModelError, Trace, explain
 from attention.export.program import python
 from attention.io.arrays.array_writer import npz
 from attention.models import running
@@ -109,6 +110,15 @@ def test_weights_of_half_precision_differ_by_the_reported_number(
     assert trace.max_weight_error == pytest.approx(max(differences), rel=1e-4)
     assert 1e-5 < max(differences) < 0.05
     assert f"max_weight_error {max(differences):.1e}" in repr(trace)
+
+
+def test_rounded_projections_of_half_precision_are_explained(tiny: TinyModels, tokenizer: Any) -> None:
+    trace = Model.of(load(tiny, "GPT-2", "sdpa", torch.bfloat16), tokenizer, OWL).trace()
+    for step in trace.layers[1].steps:
+        explanation = explain(trace, step.name, 1, 2, 3, 2)
+        check_printed_lines(explanation)
+        is_rounded = "as the model rounded it to bfloat16" in explanation.words
+        assert is_rounded == (step.name in ("query", "key", "value"))
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

@@ -61,6 +61,10 @@ def build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str
     whole = MAPS_PER_HEAD * len(call.query) * len(tokens) * len(keys) * BYTES_PER_NUMBER <= MAX_WHOLE_BYTES
     recorded = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     provenance = {step: text for step, text in _PROVENANCE.items() if step not in site.pure_projections}
+    if call.dtype not in (torch.float32, torch.float64):
+        dtype = str(call.dtype).removeprefix("torch.")
+        rounded = f"The input times its projection, as the model rounded it to {dtype}: the exact sum differs in the last digits."
+        provenance |= dict.fromkeys(site.pure_projections, rounded)
     layer = Layer(
         site.name,
         tokens,
