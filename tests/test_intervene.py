@@ -53,7 +53,7 @@ def outputs(source: Model) -> list[Tensor]:
         for path, module in loaded.model.named_modules()
         if re.search(W_O, path)
     ]
-    _, output = forward_pass.run_recorded(loaded, inputs, interventions, tuple(range(ids.shape[-1])))
+    _, output, _ = forward_pass.run_recorded(loaded, inputs, interventions, tuple(range(ids.shape[-1])))
     for hook in hooks:
         hook.remove()
     return [*results, output["logits" if "logits" in output else "last_hidden_state"][0]]

@@ -77,9 +77,7 @@ def test_family_that_counts_its_queries_is_never_split() -> None:
         return None, output[:, rows] + more
 
     def call(more: float) -> recorder.Call:
-        values = SimpleNamespace(
-            query=output, head_output=output, attend_rows=lambda attend_rows: of(attend_rows, more)
-        )
+        values = SimpleNamespace(query=output, head_output=output, attend_rows=lambda rows: of(rows, more))
         return cast(recorder.Call, values)
 
     assert attention_sites._supports_row_blocks(call(0))

@@ -332,8 +332,23 @@ class Layer(Attributes):
         if self.parent is not None and name not in _FORMULA_TENSORS:
             return self.parent[name]
         if name in self.available:
-            return self.available[name]
+            tensor = self.available[name]
+            return self._read_shared(name, tensor) if name in self.shared_with_model else tensor
         return self._compute(name, None)
+
+    def _read_shared(self, name: str, tensor: Tensor) -> Tensor:
+        """A parameter of the model as float32 on the CPU; the layer has no copy of it.
+
+        Raises:
+            MissingError: the model was changed after it was recorded, such as by training.
+        """
+        import torch
+
+        if getattr(tensor, "recorded_version", None) not in (None, tensor.is_inference() or tensor._version):
+            raise MissingError(
+                f"{name} of {self.name} should be as it was recorded; the model was changed since then: record it again."
+            )
+        return tensor.to("cpu", torch.float32)
 
     def _compute(self, name: str, head: int | None) -> Tensor:
         """A step that is not recorded, computed from earlier steps: for one head [row column], or for all."""

@@ -46,6 +46,8 @@ class Trace:
         continuation: the tokens with which the model continues, if the text is shown without them.
         changes: a sentence for each intervention inside the model; empty without interventions.
         caption: a line to show beside the numbers, such as that the model is a 4-bit version.
+        max_weight_error: of a model in memory, the largest difference between its own attention weights, in its dtype, and those
+            computed here in float32 from its Q and K; None for other sources, and where the model gives weights only.
 
     Raises:
         ShapeError: the number of tokens differs from the number of rows, or that of key tokens from the columns.
@@ -63,6 +65,7 @@ class Trace:
     continuation: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     caption: str = ""
+    max_weight_error: float | None = None
 
     def __post_init__(self) -> None:
         if not self.key_tokens:
@@ -77,6 +80,7 @@ class Trace:
         text = shorten(" ".join(self.tokens), _SHOWN_TEXT, placeholder=" …")
         layers = [*map(repr, self.layers[:_SHOWN_LAYERS]), *(["…"] if len(self.layers) > _SHOWN_LAYERS else [])]
         heading = f"Trace({len(self.tokens)} tokens: {text!r}; {len(self.layers)} layers"
+        heading += "" if self.max_weight_error is None else f"; max_weight_error {self.max_weight_error:.1e}"
         return "\n  ".join([f"{heading}:" if layers else heading, *layers]) + ")"
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,23 +30,26 @@ def find_sites(loaded: LoadedModel) -> tuple[Site, ...]:
         run(loaded, model_inputs)
     modules = {id(call.module): call.module for call in calls}
     for module in modules.values():
-        recorder.record_inputs(module)
+        if loaded.attachment is None:
+            recorder.record_inputs(module)
+        else:
+            loaded.attachment.modules.append(module)
     calls.clear()
     parent_of = parents(loaded.model)
     paths = {id(module): path for path, module in loaded.model.named_modules()}
     outputs: dict[int, Tensor] = {}
     output_modules = {key: output_module(module, parent_of.get(key)) for key, module in modules.items()}
-    hooks = [
-        module.register_forward_hook(lambda _, __, output, key=key: outputs.update({key: output[0]}))
-        for key, module in output_modules.items()
-        if module is not None
-    ]
-    with recorder.recording(calls.append):
+    with loaded.lock.hold(), ExitStack() as hooks, recorder.recording(calls.append):
+        for key, w_o in output_modules.items():
+            if w_o is not None:
+                hooks.callback(w_o.register_forward_hook(partial(_note_output, outputs, key)).remove)
         run(loaded, model_inputs)
-    for hook in hooks:
-        hook.remove()
     d_model = int(getattr(loaded.model.config, "hidden_size", 0) or 0)
-    row_blocks = {key: all(_supports_row_blocks(call) for call in calls if id(call.module) == key) for key in modules}
+    # A user's model computes all queries at once, as it does without us: in blocks, the last bits could differ.
+    row_blocks = {
+        key: not loaded.in_memory and all(_supports_row_blocks(call) for call in calls if id(call.module) == key)
+        for key in modules
+    }
     for key, module in modules.items():
         if row_blocks[key]:
             recorder.allow_row_blocks(module)
@@ -55,6 +60,8 @@ def find_sites(loaded: LoadedModel) -> tuple[Site, ...]:
             named = parameters(call, parent_of.get(key))
             if "w_o" in named and not (key in outputs and makes_output(named, call, outputs[key])):
                 named = {name: tensor for name, tensor in named.items() if name not in ("w_o", "b_o")}
+            for tensor in named.values():  # a layer notices by it that the model was changed since
+                vars(tensor)["recorded_version"] = tensor.is_inference() or tensor._version
             parameters_of[key] = named
     return tuple(
         Site(
@@ -64,10 +71,14 @@ def find_sites(loaded: LoadedModel) -> tuple[Site, ...]:
             len(call.query),
             sum(tensor.shape[0] * tensor.shape[-1] for tensor in (call.query, call.key, call.value))
             + d_model * (1 + (call.memory is not None)),
-            row_blocks[id(call.module)],
+            row_blocks[id(call.module)] or not call.has_own_weights,
         )
         for name, call in zip(_names(loaded, calls, paths), calls, strict=True)
     )
+
+
+def _note_output(outputs: dict[int, Tensor], key: int, _: Any, __: Any, output: Tensor) -> None:
+    outputs[key] = recorder.in_float32(output[0])
 
 
 def _supports_row_blocks(call: recorder.Call) -> bool:

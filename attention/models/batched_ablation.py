@@ -63,7 +63,7 @@ def estimate_seconds(
         time_cost.count_parameters(loaded) * n_tokens / time_cost.PARAMETER_TOKENS_PER_SECOND
         + time_cost.SECONDS_PER_LAYER * n_patched_layers
     ) * n_runs
-    if needed > MAX_SECONDS:
+    if needed > MAX_SECONDS and not loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
         raise ConfigError(
             f"Ablating (silencing) {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most "
             f"{MAX_SECONDS:,.0f} s are allowed: choose a shorter text, or a smaller model."
@@ -127,7 +127,7 @@ def ablation_runs(
 def _measure(model_output: Any, measurement: Measurement) -> Tensor:
     """For every text of a batch a log-probability, a logit difference, or the cosine with the vectors of the first text."""
     if measurement.target is None:
-        last = model_output["last_hidden_state"].double()
+        last = model_output["last_hidden_state"].cpu().double()
         cosine = torch.cosine_similarity(last, last[:1], dim=-1)
         # Clamped, since rounding can give more than 1 for equal vectors.
         selected: Tensor = (
@@ -135,7 +135,7 @@ def _measure(model_output: Any, measurement: Measurement) -> Tensor:
         ).clamp_max(1)
         return selected
     logits = model_output.get("logits", model_output.get("prediction_logits"))
-    row = logits[:, 0 if logits.shape[1] == 1 else measurement.position].double()
+    row = logits[:, 0 if logits.shape[1] == 1 else measurement.position].cpu().double()
     if measurement.distractor is not None:
         difference: Tensor = row[:, measurement.target] - row[:, measurement.distractor]
         return difference

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.core.layer import Layer
 from attention.core.names import WEIGHTS
 from attention.errors import ModelError
 from attention.models import lm_head, recorder, running
-from attention.models.recorded_layer import build_layer
+from attention.models.recorded_layer import build_layer, max_weight_error
 from attention.models.token_pieces import readable_tokens
 from attention.tokens import Generated
 
@@ -18,6 +18,21 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel, Site
     from attention.models.recorder import Call
     from attention.patching.forward import PatchedForward
+
+
+class RecordedPass(NamedTuple):
+    """The result of one forward pass.
+
+    Attributes:
+        layers: in the order of the trace.
+        model_output: of the model, as transformers gives it.
+        max_weight_error: the largest difference between the weights of a user's model and those recomputed in float32;
+            None if none were compared.
+    """
+
+    layers: list[Layer]
+    model_output: Any
+    max_weight_error: float | None = None
 
 
 class ReadableTexts:
@@ -41,22 +56,29 @@ def run_recorded(
     forward: PatchedForward,
     positions: tuple[int, ...] = (),
     n_generated: int = 0,
-) -> tuple[list[Layer], Any]:
+) -> RecordedPass:
     """The layers of one forward pass, in the order of the trace, and the model's output with logits at these positions."""
     tokens = ReadableTexts(loaded, model_inputs, n_generated)
     by_index: dict[int, Layer] = {}
+    weight_errors: list[float] = []
 
     def on_call(call: Call) -> Tensor | None:
         site, index = loaded.sites[len(by_index)], loaded.layer_indices[len(by_index)]
-        by_index[index], patched = forward.run_layer(
-            index, call, lambda call: build_layer(call, site, *tokens.of_site(site.name))
-        )
+
+        def make_layer(call: Call) -> Layer:
+            layer = build_layer(call, site, *tokens.of_site(site.name))
+            if loaded.in_memory and (error := max_weight_error(layer, call)) is not None:
+                weight_errors.append(error)
+            return layer
+
+        by_index[index], patched = forward.run_layer(index, call, make_layer)
         return patched
 
     with recorder.recording(on_call, weights=forward.needs_weights), lm_head.logits_at(positions):
         model_output = running.run(loaded, model_inputs)
     assert len(by_index) == len(loaded.sites)
-    return [by_index[index] for index in range(len(by_index))], model_output
+    layers = [by_index[index] for index in range(len(by_index))]
+    return RecordedPass(layers, model_output, max(weight_errors, default=None))
 
 
 def run_patched(
@@ -84,7 +106,7 @@ def patched_head_output(forward: PatchedForward, index: int, call: Call, site: S
 
 def run_weights_only(
     loaded: LoadedModel, model_inputs: dict[str, Tensor], positions: tuple[int, ...] = (), n_generated: int = 0
-) -> tuple[list[Layer], Any]:
+) -> RecordedPass:
     """The layers and the model's output, like `run_recorded`, for a family that cannot be recorded: its weights only.
 
     Raises:
@@ -98,6 +120,5 @@ def run_weights_only(
             f"{loaded.name} gives no attention weights: it has none, or does not return them. Choose another model."
         )
     tokens = ReadableTexts(loaded, model_inputs, n_generated)
-    return [
-        Layer(name, *tokens.of_site(name), recorded={WEIGHTS: weights}) for name, weights in weights_of
-    ], model_output
+    layers = [Layer(name, *tokens.of_site(name), recorded={WEIGHTS: weights}) for name, weights in weights_of]
+    return RecordedPass(layers, model_output)

@@ -15,7 +15,7 @@ from attention.core.cache import CACHE
 from attention.errors import ModelError
 from attention.models.fair_lock import FairLock
 from attention.models.loaded import LoadedModel
-from attention.models.running import silence_warnings
+from attention.models.running import place_ids, silence_warnings
 from attention.progress import current_callback
 
 
@@ -46,18 +46,19 @@ def generate(
         raise ModelError(f"The decoder of {loaded.name} generates no words: type a second text for it to read.")
     name = [*model_inputs][-1]
     ids = tuple((key, tuple(tensor[0].tolist())) for key, tensor in model_inputs.items())
-    key = ("generated", id(loaded), loaded.name, ids, max_new_tokens, temperature, seed, patched and patched[0])
+    key = ("generated", loaded.uid, ids, max_new_tokens, temperature, seed, patched and patched[0])
     sampler = _GumbelSampler(temperature, seed) if temperature else None
 
     def generate() -> Tensor:
-        silence_warnings()
+        placed = place_ids(loaded, model_inputs)
         processors: list[Any] = [_PauseBetweenTokens(loaded.lock, max_new_tokens), *([sampler] if sampler else [])]
-        with torch.no_grad(), loaded.lock.hold():
+        with torch.no_grad(), loaded.session():
+            silence_warnings()
             output_ids: Tensor = loaded.model.generate(
-                **model_inputs, attention_mask=torch.ones_like(model_inputs["input_ids"]), max_new_tokens=max_new_tokens,
+                **placed, attention_mask=torch.ones_like(placed["input_ids"]), max_new_tokens=max_new_tokens,
                 do_sample=False, num_beams=1, logits_processor=processors,
             )  # fmt: skip
-        return output_ids
+        return output_ids.cpu()
 
     def generate_patched() -> Tensor:
         assert patched is not None
@@ -108,4 +109,5 @@ class _GumbelSampler:
 
     def __call__(self, _: Tensor, scores: Tensor) -> Tensor:
         uniform = torch.rand(scores.shape, generator=self.generator, dtype=torch.float64).clamp(1e-300, 1 - 2**-53)
-        return scores.double() / self.temperature - (-uniform.log()).log()
+        noisy = scores.cpu().double() / self.temperature - (-uniform.log()).log()
+        return noisy.to(scores.device)

@@ -66,7 +66,7 @@ class Library:
         """Drop all loaded models, and use these settings from now on."""
         with self._guard:
             self.settings = settings
-            self._loaded: OrderedDict[str, LoadedModel] = OrderedDict()
+            self._loaded: OrderedDict[str, LoadedModel] = OrderedDict()  # by name, and device if one is named
             self._loading: dict[str, Lock] = {}
 
     @property
@@ -92,29 +92,30 @@ class Library:
         if not (self.settings.paths or name in self.names() or on_hub):
             raise self._unknown(name)
 
-    def get(self, name: str) -> LoadedModel:
-        """The model of this name, loaded once while it stays in memory.
+    def get(self, name: str, device: str = "") -> LoadedModel:
+        """The model of this name on a device of torch, loaded once while it stays in memory; empty: on the CPU.
 
         Raises:
             ModelError: there is no such model, or it cannot be loaded here.
         """
+        key = f"{name} on {device}" if device else name
         with self._guard:
-            if name in self._loaded:
-                self._loaded.move_to_end(name)
-                return self._loaded[name]
-            lock = self._loading.setdefault(name, Lock())
+            if key in self._loaded:
+                self._loaded.move_to_end(key)
+                return self._loaded[key]
+            lock = self._loading.setdefault(key, Lock())
         with lock:  # other callers for this model wait; callers for a loaded model do not
             with self._guard:
-                if name in self._loaded:
-                    return self._loaded[name]
+                if key in self._loaded:
+                    return self._loaded[key]
             try:
-                loaded = self._load(name)
+                loaded = self._load(name, device)
                 with self._guard:
-                    self._loaded[name] = loaded
+                    self._loaded[key] = loaded
                     self._evict()
             finally:
                 with self._guard:
-                    self._loading.pop(name, None)
+                    self._loading.pop(key, None)
             return loaded
 
     def _evict(self) -> None:
@@ -147,7 +148,7 @@ class Library:
                 "choose a smaller model, come back in a minute, or give the server more memory (LAB_MEMORY_MB, or its container's)."
             )
 
-    def _load(self, name: str) -> LoadedModel:
+    def _load(self, name: str, device: str) -> LoadedModel:
         from attention.models.folder_check import check_folder
         from attention.models.loading import load
 
@@ -160,7 +161,7 @@ class Library:
             ) from error
         with _LOADING:
             self._check_memory(folder, name)
-            return load(folder, name, _about(path, name))
+            return load(folder, name, _about(path, name), device)
 
     def _path(self, name: str) -> Path:
         """The folder of a name.

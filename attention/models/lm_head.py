@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from attention.core.prediction import TOP_K, Prediction
@@ -25,7 +26,10 @@ _POSITIONS: ContextVar[tuple[int, ...] | None] = ContextVar("positions", default
 
 
 def limit_logits(model: Any) -> None:
-    """From now on, compute logits only at the positions of the context `logits_at`: those of all positions take too much memory."""
+    """From now on, compute logits only at the positions of the context `logits_at`: those of all positions take too much memory.
+
+    A user's model keeps computing all of them: fewer rows in a product can change the last bits of each.
+    """
     head = _language_model_head(model)
     if head is not None:
         head.register_forward_pre_hook(_select_positions)
@@ -97,7 +101,8 @@ def count_numbers(
     if not vocabulary_size(loaded):
         return len(predicted_text_ids(model_inputs)) * int(getattr(loaded.model.config, "hidden_size", 0) or 0)
     n_positions = len(wanted) or len(prediction_positions(loaded, model_inputs, ())) + max_new_tokens
-    return n_positions * vocabulary_size(loaded) * 3
+    n_all = len(predicted_text_ids(model_inputs)) + max_new_tokens if loaded.in_memory else 0  # see `limit_logits`
+    return (n_positions * 3 + n_all) * vocabulary_size(loaded)
 
 
 def read_predictions(
@@ -108,9 +113,9 @@ def read_predictions(
     if not logit_positions or logits is None:
         return ()
     ids = predicted_text_ids(model_inputs)
-    rows = (
-        logits if logits.shape[0] == len(logit_positions) else logits[list(logit_positions)]
-    )  # some families do not call their head as a module
+    # A user's model computes all logits, as do families that do not call their head as a module.
+    are_selected = not loaded.in_memory and logits.shape[0] == len(logit_positions)
+    rows = (logits if are_selected else logits[list(logit_positions)]).to("cpu", torch.float32)
     likeliest = rows.topk(min(TOP_K, rows.shape[-1])).indices.tolist()
     token_ids = sorted({*(ids[i] for i in logit_positions), *(token_id for top in likeliest for token_id in top)})
     names = dict(zip(token_ids, readable_tokens(loaded.tokenizer, token_ids), strict=True))
@@ -131,7 +136,7 @@ def logits_of(model_output: Any) -> Tensor | None:
 def last_vectors(model_output: Any) -> Tensor | None:
     """The last vector of every token, [pos d_model], from a model without a head; None if it returns none."""
     last = model_output.get("last_hidden_state")
-    return last[0].detach() if isinstance(last, Tensor) and last.ndim == 3 else None
+    return last[0].detach().to("cpu", torch.float32) if isinstance(last, Tensor) and last.ndim == 3 else None
 
 
 def no_prediction_reason(loaded: LoadedModel, logit_positions: Sequence[int]) -> str:

@@ -1,16 +1,23 @@
-"""A model in memory, and its attention sites."""
+"""A loaded model, and its attention sites."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attention.models.fair_lock import FairLock
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+    from torch.nn import Module
 
+_uids = count()
 _KINDS = ("layer", "encoder", "decoder", "cross")  # the order of the layers of a trace
 
 
@@ -35,13 +42,22 @@ class Site:
     supports_row_blocks: bool = False
 
 
+class Preparable(Protocol):
+    """What prepares a user's model for a recorded pass; `attachment.Attachment` is one."""
+
+    modules: list[Module]
+
+    def attached(self) -> AbstractContextManager[None]:
+        """A context in which the model can be recorded; afterwards it is as before."""
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
     """A model in memory, ready to be recorded.
 
     Attributes:
         name: as the user wrote it.
-        model: a transformers model, in single precision.
+        model: a transformers model: loaded from a folder in single precision, or a user's own.
         tokenizer: its transformers tokenizer.
         sites: its attention sites in call order; empty if its family cannot be recorded.
         is_encoder_decoder: whether it is an encoder-decoder model.
@@ -50,6 +66,8 @@ class LoadedModel:
         n_maps: total number of query × key matrices of its heads, if there are no sites.
         about: a note to show with the model, such as that it is a 4-bit version; may be empty.
         lock: allows one forward pass at a time; each model has its own.
+        attachment: prepares a model that belongs to the user for each pass, and puts it back; None: the model is ours, and prepared.
+        uid: identifies the model in cache keys, which must not hold it.
     """
 
     name: str
@@ -62,6 +80,35 @@ class LoadedModel:
     n_maps: int = 0
     about: str = ""
     lock: FairLock = field(default_factory=FairLock)
+    attachment: Preparable | None = None
+    uid: int = field(default_factory=lambda: next(_uids))
+
+    def replace(self, **fields: Any) -> LoadedModel:
+        """The same model with other fields."""
+        return dataclasses.replace(self, **fields)
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """A context in which this thread may run the model, which is prepared for it."""
+        with self.lock.hold():
+            if self.attachment is None:
+                yield
+                return
+            with self.attachment.attached():
+                yield
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the model belongs to the user, who loaded it and may still use it."""
+        return self.attachment is not None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model reads its token ids."""
+        import torch
+
+        weight = getattr(self.model.get_input_embeddings(), "weight", None)
+        return weight.device if isinstance(weight, torch.Tensor) else torch.device(self.model.device)
 
     @cached_property
     def layer_indices(self) -> tuple[int, ...]:

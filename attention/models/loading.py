@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +17,8 @@ _SIZE_FACTOR, _EXTRA_BYTES = 2, 2**26  # a model may be larger than its file, su
 _NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
 
 
-def load(folder: Folder, name: str, about: str = "") -> LoadedModel:
-    """The model of a folder, after one trial run.
+def load(folder: Folder, name: str, about: str = "", device: str = "") -> LoadedModel:
+    """The model of a folder on a device of torch, the CPU if it is empty, after one trial run.
 
     Raises:
         ModelError: it cannot be loaded, has no tokenizer, or returns no attention.
@@ -29,19 +28,24 @@ def load(folder: Folder, name: str, about: str = "") -> LoadedModel:
     silence_warnings()
     _check_size(folder, name)
     tokenizer = _tokenizer(folder, name)
-    model = _model(folder, name, recorder.IMPLEMENTATION) or _model(folder, name, "eager")
-    limit, two_texts = _limit(model, tokenizer), bool(model.config.is_encoder_decoder)
+    model = _on_device(_model(folder, name, recorder.IMPLEMENTATION) or _model(folder, name, "eager"), device)
+    limit, two_texts = max_length(model, tokenizer), bool(model.config.is_encoder_decoder)
     loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about)
     attention_sites = find_sites(loaded)
     if attention_sites:
         lm_head.limit_logits(model)
-        return replace(loaded, sites=attention_sites)
+        return loaded.replace(sites=attention_sites)
     # Its family does not call the recorder: use its own attention, and read the weights that it returns.
-    loaded = replace(loaded, model=_model(folder, name, "eager"))
+    loaded = loaded.replace(model=_model(folder, name, "eager").to(model.device))
     lm_head.limit_logits(loaded.model)
+    return loaded.replace(n_maps=count_maps(loaded))
+
+
+def count_maps(loaded: LoadedModel) -> int:
+    """The total number of query × key matrices of the heads of a model that returns only its weights."""
     probe, _ = tokenize_inputs(loaded, PROBE, PROBE, 8)
     model_output = run(loaded, probe, output_attentions=True)
-    return replace(loaded, n_maps=sum(len(heads) for _, heads in attention_weights(model_output, probe)))
+    return sum(len(heads) for _, heads in attention_weights(model_output, probe))
 
 
 def _tokenizer(folder: Folder, name: str) -> Any:
@@ -76,6 +80,23 @@ def _model(folder: Folder, name: str, implementation: str) -> Any:
             return None
         raise ModelError(_load_error(name, error)) from error
     return model.eval()
+
+
+def _on_device(model: Any, device: str) -> Any:
+    """The model on this device.
+
+    Raises:
+        ModelError: torch has no such device here, or its memory is too small.
+    """
+    try:
+        if torch.device(device or "cpu").type == "meta":
+            raise ValueError("the meta device has no numbers")
+        return model.to(device or "cpu")
+    except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
+        message = " ".join(str(error).split())[:150]
+        raise ModelError(
+            f"A device is one that torch finds here, such as cpu or cuda; got {device[:40]!r}, and torch says “{message}”: choose another."
+        ) from error
 
 
 def _check_size(folder: Folder, name: str) -> None:
@@ -116,7 +137,7 @@ def _model_class(config: dict[str, Any]) -> Any:
     return cls if is_model else transformers.AutoModel
 
 
-def _limit(model: Any, tokenizer: Any) -> int | None:
+def max_length(model: Any, tokenizer: Any) -> int | None:
     """The largest number of tokens in a text: the rows of the position table, or the limit of the tokenizer."""
     config = model.config
     text_config = config.get_text_config() if hasattr(config, "get_text_config") else config

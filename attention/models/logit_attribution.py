@@ -30,6 +30,7 @@ _TOLERANCE = 1e-3  # relative to the largest number
 _NO_LOGITS = "a direct effect is what a head adds to a logit, and this model predicts no tokens."
 _FILLS_MASKS = "a model that fills masks has a non-linear layer between the last vectors and the logits, so no part of a logit belongs to one head."
 _NOT_ADDITIVE = "a layer of this model does more than add the outputs of its heads, such as normalizing the sum (post-LN), so no part of a logit belongs to one head."
+_TOO_COARSE = "the parts of a logit are checked against the whole, and this model computes in half precision, which is too coarse: load it in float32."
 _UNKNOWN_END = "it is not known here what this model computes between its last layer and its logits."
 
 
@@ -49,6 +50,8 @@ def direct_effects(
         return _NO_LOGITS
     if lm_head.is_masked_lm(loaded):
         return _FILLS_MASKS
+    if loaded.model.dtype not in (torch.float32, torch.float64):
+        return _TOO_COARSE
     position = measurement.position
     calls, activations = list[recorder.Call](), _Activations(loaded, position)
 
@@ -64,12 +67,12 @@ def direct_effects(
     all_logits = lm_head.logits_of(model_output)
     if activations.last_norm is None or activations.head_input is None or all_logits is None:
         return _UNKNOWN_END
-    y = activations.head_input[0, 0 if activations.head_input.shape[1] == 1 else position].double()
-    logits = all_logits[0 if len(all_logits) == 1 else position].double()
+    y = _in_float64(activations.head_input[0, 0 if activations.head_input.shape[1] == 1 else position])
+    logits = _in_float64(all_logits[0 if len(all_logits) == 1 else position])
     direction, logit = torch.zeros_like(y), 0.0
     for token, sign in ((measurement.target, 1), (measurement.distractor, -1)):
         if token is not None:
-            token_row = head.weight[token].detach().double()
+            token_row = _in_float64(head.weight[token])
             bias = float(head.bias[token]) if getattr(head, "bias", None) is not None else 0.0
             product, expected = float(y @ token_row) + bias, float(logits[token])
             scale = _logit_scale(loaded.model.config, product)
@@ -77,7 +80,7 @@ def direct_effects(
                 return _UNKNOWN_END
             direction, logit = direction + sign * scale * token_row, logit + sign * expected
     norm, x = activations.last_norm
-    frozen_norm = _frozen_norm(norm, x[0, position].double(), y)
+    frozen_norm = _frozen_norm(norm, _in_float64(x[0, position]), y)
     if frozen_norm is None:
         return _UNKNOWN_END
     effects: dict[int, Tensor] = {}
@@ -89,7 +92,7 @@ def direct_effects(
         if site.name.startswith("encoder"):  # affects the logits only through the decoder
             effects[layer] = torch.zeros(len(call.query), dtype=torch.float64)
         else:
-            outputs = torch.stack([z[position].double() @ w_o.double() for z, w_o in heads])
+            outputs = torch.stack([_in_float64(z[position]) @ _in_float64(w_o) for z, w_o in heads])
             effects[layer] = frozen_norm(to_residual(outputs)) @ direction
     return effects, logit - sum(float(layer_effects.sum()) for layer_effects in effects.values())
 
@@ -107,8 +110,8 @@ def _frozen_norm(norm: Any, x: Tensor, y: Tensor) -> Linear | None:
     """The linear map [… d_model] of a norm that is frozen at its scale for the input x with the output y; None if unknown."""
     if isinstance(norm, torch.nn.LayerNorm):
         deviation = (x.var(unbiased=False) + norm.eps).sqrt()
-        weight = torch.ones_like(x) if norm.weight is None else norm.weight.detach().double()
-        scale, shift = weight / deviation, 0 if norm.bias is None else norm.bias.detach().double()
+        weight = torch.ones_like(x) if norm.weight is None else _in_float64(norm.weight)
+        scale, shift = weight / deviation, 0 if norm.bias is None else _in_float64(norm.bias)
         expected = (x - x.mean()) * scale + shift
         if not torch.allclose(expected, y, rtol=_TOLERANCE, atol=_TOLERANCE * float(y.abs().max())):
             return None
@@ -136,14 +139,15 @@ class _Activations:
 
     def record(self) -> ExitStack:
         """A context that records every module; no other thread may run the model in it."""
-        stack, head = ExitStack(), self.model.get_output_embeddings()
-        for module in self.model.modules():
-            if module is head:
-                hook = module.register_forward_pre_hook(self._record_head)
-            else:
-                hook = module.register_forward_hook(self._record_module, with_kwargs=True)
-            stack.callback(hook.remove)
-        return stack
+        head = self.model.get_output_embeddings()
+        with ExitStack() as stack:
+            for module in self.model.modules():
+                if module is head:
+                    hook = module.register_forward_pre_hook(self._record_head)
+                else:
+                    hook = module.register_forward_hook(self._record_module, with_kwargs=True)
+                stack.callback(hook.remove)
+            return stack.pop_all()
 
     def _record_head(self, _: Any, args: tuple[Any, ...]) -> None:
         self.head_input = args[0].detach()
@@ -157,7 +161,7 @@ class _Activations:
             self.last_norm = module, x.detach()
         # Some families have rows without a batch axis. If a module is called twice, its first call counts.
         if x.ndim == y.ndim and x.ndim in (2, 3) and min(x.shape[-2], y.shape[-2]) > self.position:
-            rows = (tensor.detach().reshape(-1, tensor.shape[-1])[self.position].double() for tensor in (x, y))
+            rows = (_in_float64(tensor.reshape(-1, tensor.shape[-1])[self.position]) for tensor in (x, y))
             self.rows.setdefault(id(module), (next(rows), next(rows)))
 
     def map_to_residual(self, call: recorder.Call) -> Linear | None:
@@ -195,6 +199,10 @@ class _Activations:
         if best is None or error > _TOLERANCE * float(y.abs().max().clamp_min(1e-6)):
             return None
         return lambda rows: multiplier * best(rows)
+
+
+def _in_float64(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().double()
 
 
 def _error(candidate: tuple[float, Any]) -> float:

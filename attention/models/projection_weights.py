@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attention.core.functions import project, project_output
 from attention.core.names import KEY, QUERY, VALUE
+from attention.models.recorder import in_float32
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -27,6 +28,7 @@ _FUSED_SIDE_BY_SIDE = ("c_attn", "qkv_proj", "Wqkv")
 _FUSED_BY_HEAD = ("query_key_value",)
 _OUTPUT = ("o_proj", "out_proj", "o", "out_lin", "c_proj", "dense", "Wo")
 _TOLERANCE = 1e-3  # relative to the largest number
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 Linear = tuple[Tensor, Tensor | None]
 """The matrix [d_in d_out] and the bias of a linear layer."""
@@ -44,7 +46,7 @@ def parameters(call: Call, parent: Module | None) -> dict[str, Tensor]:
     """
     named = _input_projections(call)
     x2 = call.memory if call.memory is not None else call.input
-    if named and (x2 is None or not _is_close(project(x2, named["w_v"], named.get("b_v")), call.value)):
+    if named and (x2 is None or not _is_projection(x2, named, "v", call.value, call.dtype)):
         named = {}
     linears = map(_linear, _output_candidates(call.module, parent))
     output = next((linear for linear in linears if linear is not None), None)
@@ -67,15 +69,16 @@ def pure_projections(named: Mapping[str, Tensor], call: Call) -> frozenset[str]:
     return frozenset(
         name
         for name, x, recorded in candidates
-        if x is not None
-        and f"w_{name[0]}" in named
-        and _is_close(project(x, named[f"w_{name[0]}"], named.get(f"b_{name[0]}")), recorded)
+        if x is not None and f"w_{name[0]}" in named and _is_projection(x, named, name[0], recorded, call.dtype)
     )
 
 
 def makes_output(named: Mapping[str, Tensor], call: Call, output: Tensor) -> bool:
     """Whether W_O of the `named` parameters turns the head outputs into the model's `output` [query_pos d_model]."""
-    return "w_o" in named and _is_close(project_output(call.head_output, named["w_o"], named.get("b_o")), output)
+    if "w_o" not in named:
+        return False
+    w_o, b_o = in_float32(named["w_o"]), in_float32(named["b_o"]) if "b_o" in named else None
+    return _is_close(project_output(call.head_output, w_o, b_o), output, call.dtype)
 
 
 def output_module(module: Module, parent: Module | None) -> Module | None:
@@ -141,7 +144,10 @@ def _side_by_side(matrix: Tensor, n_heads: int, n_parts: int) -> Tensor:
 def _linear(module: Module | None) -> Linear | None:
     """The matrix [d_in d_out] and the bias of a linear layer; None for anything else."""
     weight = getattr(module, "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2:
+    if not isinstance(weight, Tensor) or weight.ndim != 2 or weight.dtype not in _DTYPES:
+        return None  # quantized weights are packed: they are no matrix
+    sizes = {getattr(module, name, None) for name in ("in_features", "out_features")} - {None}
+    if hasattr(module, "base_layer") or (sizes and sizes != {*weight.shape}):  # an adapter adds to its base layer
         return None
     bias = getattr(module, "bias", None)
     # GPT-2's Conv1D stores [d_in d_out], nn.Linear [d_out d_in].
@@ -149,7 +155,15 @@ def _linear(module: Module | None) -> Linear | None:
     return matrix.detach(), None if bias is None else bias.detach()
 
 
-def _is_close(actual: Tensor, expected: Tensor) -> bool:
+def _is_projection(x: Tensor, named: Mapping[str, Tensor], letter: str, recorded: Tensor, dtype: torch.dtype) -> bool:
+    """Whether X W + b with these parameters gives a recorded tensor."""
+    bias = in_float32(named[f"b_{letter}"]) if f"b_{letter}" in named else None
+    return _is_close(project(x, in_float32(named[f"w_{letter}"]), bias), recorded, dtype)
+
+
+def _is_close(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    """Whether two tensors are equal, as far as the model's dtype rounds."""
     if actual.shape != expected.shape:
         return False
-    return bool((actual - expected).abs().max() <= _TOLERANCE * expected.abs().max().clamp_min(1e-6))
+    tolerance = max(_TOLERANCE, 2 * torch.finfo(dtype).eps)
+    return bool((actual - expected).abs().max() <= tolerance * expected.abs().max().clamp_min(1e-6))

@@ -6,10 +6,13 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from attention.core.formula import Formula
 from attention.core.layer import Layer
 from attention.core.mask import Mask
 from attention.core.names import INPUT, KEY, MEMORY, QUERY, VALUE, WEIGHTS
+from attention.core.scores import BLOCK_ROWS
 
 if TYPE_CHECKING:
     from attention.models.loaded import Site
@@ -58,6 +61,10 @@ def build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str
     whole = MAPS_PER_HEAD * len(call.query) * len(tokens) * len(keys) * BYTES_PER_NUMBER <= MAX_WHOLE_BYTES
     recorded = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     provenance = {step: text for step, text in _PROVENANCE.items() if step not in site.pure_projections}
+    if call.dtype not in (torch.float32, torch.float64):
+        dtype = str(call.dtype).removeprefix("torch.")
+        rounded = f"The input times its projection, as the model rounded it to {dtype}: the exact sum differs in the last digits."
+        provenance |= dict.fromkeys(site.pure_projections, rounded)
     layer = Layer(
         site.name,
         tokens,
@@ -71,20 +78,52 @@ def build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str
     if _has_model_weights(layer, call):
         return layer
     # The family computes something that is not known here: its tensors are shown, and nothing is recomputed.
-    weights = call.rerun(call.query, call.key, call.value)[0] if call.weights is None else call.weights
+    weights = call.attend_rows(slice(None), call.dtype)[0] if call.weights is None else call.weights
     return replace(layer.with_tensors(weights=weights, head_output=call.head_output), formula=None)
 
 
 def _has_model_weights(layer: Layer, call: Call) -> bool:
-    """Whether the formula gives the model's weights, if it records any, in the first, middle and last row of every head."""
+    """Whether the formula gives the model's weights in the first, middle and last row of every head.
+
+    Where the model gives no weights (fused attention), whether it gives the model's head outputs. A model in half precision is
+    computed again in float32 for this, since its own numbers are too coarse to tell one formula from another.
+    """
     from attention.core.compute import compute_blocks
 
     last, heads = call.query.shape[1] - 1, slice(0, len(call.query))
+    is_exact, outputs, value = call.dtype == torch.float32, call.head_output, call.value
+    if not call.has_own_weights:
+        value = value.repeat_interleave(len(call.query) // len(value), dim=0)
+        if not is_exact:
+            outputs = call.rerun_in(torch.float32, call.query, call.key, call.value)[1]
     for query in {0, last // 2, last}:
         rows = slice(query, query + 1)
-        expected = call.attend_rows(rows)[0] if call.weights is None else call.weights[:, rows]
-        if expected is not None and bool(
-            (compute_blocks(layer, (WEIGHTS,), heads, rows)[0] - expected).abs().max() > _TOLERANCE
-        ):
+        actual = compute_blocks(layer, (WEIGHTS,), heads, rows)[0]
+        expected, tolerance = None, _TOLERANCE
+        if not call.has_own_weights:
+            actual, expected = actual @ value, outputs[:, rows]
+            tolerance *= max(1.0, float(value.abs().max()))
+        elif is_exact and call.weights is not None:
+            expected = call.weights[:, rows]
+        else:
+            expected = call.attend_rows(rows)[0]
+        if expected is not None and bool((actual - expected).abs().max() > tolerance):
             return False
     return True
+
+
+def max_weight_error(layer: Layer, call: Call) -> float | None:
+    """The largest difference between the weights that the formula gives in float32 and those of the model, in its dtype.
+
+    The weights of fused attention, which gives none, are those of its family's eager attention. None without a formula.
+    """
+    if layer.formula is None:
+        return None
+    errors, n_queries = [0.0], call.query.shape[1]
+    for start in range(0, n_queries, BLOCK_ROWS):
+        rows = slice(start, min(start + BLOCK_ROWS, n_queries))
+        weights = call.attend_rows(rows, call.dtype)[0] if call.weights is None else call.weights[:, rows]
+        if weights is None:
+            return None
+        errors.append(float((layer.blocks(WEIGHTS, rows=rows)[0] - weights).abs().max()))
+    return max(errors)

@@ -1,4 +1,4 @@
-"""Recording and patching each attention call of a model; the eager attention of transformers is reproduced bit for bit."""
+"""Recording and patching each attention call of a model, whose own attention computes the output bit for bit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
@@ -21,6 +22,7 @@ from attention.patching.forward import AttentionCall
 
 if TYPE_CHECKING:
     from torch.nn import Module
+    from torch.utils.hooks import RemovableHandle
 
     from attention.models.loaded import Site
 
@@ -31,7 +33,9 @@ OutputPatcher = Callable[[Tensor, Callable[[int], "Call"]], Tensor]
 """Receives the head output of a batch and a function from batch index to call. Returns the patched head output."""
 
 IMPLEMENTATION = "lab"
-"""The name under which transformers knows `_attend`; models are loaded with it."""
+"""The name under which transformers knows `_attend` with eager attention; models are loaded with it."""
+SDPA_IMPLEMENTATION = "lab_sdpa"
+"""The same with torch's fused attention, for a model in memory that runs it: the output is that of the model, weights are recomputed."""
 
 _MEMORY_ARGUMENTS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
 _HIDDEN_BELOW = -1e30  # an additive mask has a smaller number where a key is hidden
@@ -55,7 +59,10 @@ class Call(AttentionCall):
         sinks: one extra score in every row, [head].
         input: input of the module, [query_pos d_model].
         memory: the other text in cross-attention, [key_pos d_model].
-        attend_rows: the model's own attention for a slice of the queries: weights [head query_pos key_pos], head output.
+        dtype: in which the model computes; the tensors of a call are float32, on the CPU.
+        has_own_weights: whether the attention of the model gives weights, as eager attention does.
+        rerun_in: the model's own attention, computed in a dtype: weights if it gives some, and head output.
+        attend_in: its family's eager attention of a slice of the queries, computed in a dtype.
     """
 
     module: Module
@@ -66,7 +73,14 @@ class Call(AttentionCall):
     sinks: Tensor | None
     input: Tensor | None
     memory: Tensor | None
-    attend_rows: Callable[[slice], tuple[Tensor | None, Tensor]]
+    dtype: torch.dtype
+    has_own_weights: bool
+    rerun_in: Callable[[torch.dtype, Tensor, Tensor, Tensor], tuple[Tensor | None, Tensor]]
+    attend_in: Callable[[torch.dtype, Tensor, Tensor, Tensor, slice], tuple[Tensor | None, Tensor]]
+
+    def attend_rows(self, rows: slice, dtype: torch.dtype = torch.float32) -> tuple[Tensor | None, Tensor]:
+        """Eager attention for a slice of the queries: weights [head query_pos key_pos], and head output."""
+        return self.attend_in(dtype, self.query, self.key, self.value, rows)
 
 
 @dataclass
@@ -78,12 +92,14 @@ class Recorder:
         weights: whether calls keep their weights, however large.
         inputs: input and memory by the id of the module.
         masks: the additive mask, its rule or cells, and its bias, by the id of the additive mask.
+        additive_masks: the mask of fused attention, and the same mask for eager attention, by the id of the first and the sizes.
     """
 
     on_call: CallHook
     weights: bool = True
     inputs: dict[int, tuple[Tensor | None, Tensor | None]] = field(default_factory=dict)
     masks: dict[int, tuple[Tensor, Mask | Tensor | None, Tensor | None]] = field(default_factory=dict)
+    additive_masks: dict[tuple[int, int, int], tuple[Tensor | None, Tensor | None]] = field(default_factory=dict)
 
 
 _RECORDER: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
@@ -95,8 +111,9 @@ def register() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-    AttentionInterface.register(IMPLEMENTATION, _attend)
-    AttentionMaskInterface.register(IMPLEMENTATION, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+    for implementation, own in ((IMPLEMENTATION, "eager"), (SDPA_IMPLEMENTATION, "sdpa")):
+        AttentionInterface.register(implementation, _attend)
+        AttentionMaskInterface.register(implementation, ALL_MASK_ATTENTION_FUNCTIONS[own])
 
 
 @contextmanager
@@ -130,9 +147,9 @@ def allow_row_blocks(module: Module) -> None:
     _ROW_BLOCK_MODULES.add(module)
 
 
-def record_inputs(module: Module) -> None:
-    """From now on, record the inputs of this module with its calls."""
-    module.register_forward_pre_hook(_record_inputs, with_kwargs=True)
+def record_inputs(module: Module) -> RemovableHandle:
+    """From now on, record the inputs of this module with its calls, until the handle is removed."""
+    return module.register_forward_pre_hook(_record_inputs, with_kwargs=True)
 
 
 def _record_inputs(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -147,24 +164,45 @@ def _record_inputs(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _attend(module: Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Head output and weights of the model's eager attention; the call is recorded and may be patched."""
+    """Head output and weights of the model's own attention; the call is recorded and may be patched."""
     recorder, patcher = _RECORDER.get(), _PATCHER.get()
     keep_weights = recorder is not None and recorder.weights
-    result = _run_eager(module, (query, key, value), args, kwargs, keep_weights)
+    result = _run_own(module, (query, key, value), args, kwargs, keep_weights)
     if patcher is not None:
         output, weights = result
 
         def call_of(batch_index: int) -> Call:
             row = slice(batch_index, batch_index + 1)
             qkv = query[row], key[row], value[row]
-            row_weights = _run_eager(module, qkv, args, kwargs)[1] if weights is None else weights[row]
+            row_weights = _run_own(module, qkv, args, kwargs)[1] if weights is None else weights[row]
             return _build_call(patcher[1], module, qkv, args, kwargs, (output[row], row_weights))
 
-        result = patcher[0](output, call_of), weights
+        result = patcher[0](output, call_of).to(output), weights
     if recorder is None:
         return result
     patched = recorder.on_call(_build_call(recorder, module, (query, key, value), args, kwargs, result))
-    return result if patched is None else (patched.transpose(0, 1).contiguous()[None], result[1])
+    return result if patched is None else (patched.to(result[0]).transpose(0, 1).contiguous()[None], result[1])
+
+
+def _is_sdpa(module: Module) -> bool:
+    """Whether the model of this module runs torch's fused attention, recorded."""
+    config: Any = getattr(module, "config", None)
+    return getattr(config, "_attn_implementation", None) == SDPA_IMPLEMENTATION
+
+
+def _run_own(
+    module: Module,
+    qkv: tuple[Tensor, Tensor, Tensor],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    keep_weights: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """Head output [batch query_pos head d_v] of the model's own attention, and its weights if it gives some."""
+    if not _is_sdpa(module):
+        return _run_eager(module, qkv, args, kwargs, keep_weights)
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    return cast(tuple[Tensor, None], ALL_ATTENTION_FUNCTIONS["sdpa"](module, *qkv, *args, **kwargs))
 
 
 def _run_eager(
@@ -223,43 +261,108 @@ def _build_call(
     kwargs: Mapping[str, Any],
     result: tuple[Tensor, Tensor | None],
 ) -> Call:
-    query, key, value = (tensor[0].detach() for tensor in qkv)
+    query, key, value = (in_float32(tensor[0]) for tensor in qkv)
     output, weights = result
+    device, own_dtype, own_args, own_kwargs = qkv[0].device, qkv[0].dtype, args, kwargs
+    if _is_sdpa(module):
+        args, kwargs = _eager_arguments(recorder, module, qkv, args, kwargs)
     additive_mask = args[0] if args else kwargs.get("attention_mask")
     mask, mask_bias = _split_mask(recorder, additive_mask, query.shape[-2], key.shape[-2])
     biases = [bias for bias in (kwargs.get("position_bias"), mask_bias) if bias is not None]
-    biases = [bias[0] if bias.ndim == 4 else bias for bias in biases]
+    biases = [in_float32(bias[0] if bias.ndim == 4 else bias) for bias in biases]
     biases = [bias for bias in biases if bool(bias.any())]
     bias = sum(biases[1:], biases[0]).expand(len(query), -1, -1) if biases else None
     scaling = kwargs.get("scaling", args[1] if len(args) > 1 else None)
     sinks = kwargs.get("s_aux", getattr(module, "sinks", None))
     x, memory = recorder.inputs.get(id(module), (None, None))
 
-    def attend_again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor | None, Tensor]:
-        output, weights = _run_eager(module, (query[None], key[None], value[None]), args, kwargs)
-        return None if weights is None else weights[0], output[0].transpose(0, 1)
+    def inputs(dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = (tensor[None].to(device, dtype) for tensor in tensors)
+        return q, k, v
 
-    def attend_rows(rows: slice) -> tuple[Tensor | None, Tensor]:
-        output, weights = _run_eager_rows(module, (query[None], key[None], value[None]), args, kwargs, rows)
-        return None if weights is None else weights[0], output[0].transpose(0, 1)
+    def without_batch(result: tuple[Tensor, Tensor | None]) -> tuple[Tensor | None, Tensor]:
+        output, weights = result
+        return None if weights is None else in_float32(weights[0]), in_float32(output[0]).transpose(0, 1)
+
+    def rerun_in(dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor | None, Tensor]:
+        arguments = _in_dtype(dtype, own_args, own_kwargs)
+        return without_batch(_run_own(module, inputs(dtype, *tensors), *arguments))
+
+    def attend_in(
+        dtype: torch.dtype, query: Tensor, key: Tensor, value: Tensor, rows: slice
+    ) -> tuple[Tensor | None, Tensor]:
+        arguments = _in_dtype(dtype, args, kwargs)
+        return without_batch(_run_eager_rows(module, inputs(dtype, query, key, value), *arguments, rows))
 
     return Call(
         query=query,
         key=key,
         value=value,
-        weights=None if weights is None else weights[0].detach(),
-        head_output=output[0].detach().transpose(0, 1),
-        rerun=attend_again,
+        weights=None if weights is None else in_float32(weights[0]),
+        head_output=in_float32(output[0]).transpose(0, 1),
+        rerun=partial(rerun_in, own_dtype),
         module=module,
         mask=mask,
         bias=bias,
         scaling=1 / math.sqrt(query.shape[-1]) if scaling is None else float(scaling),
         cap=kwargs.get("softcap"),
-        sinks=None if sinks is None else sinks.detach().flatten(),
+        sinks=None if sinks is None else in_float32(sinks).flatten(),
         input=x,
         memory=memory,
-        attend_rows=attend_rows,
+        dtype=own_dtype,
+        has_own_weights=weights is not None or not _is_sdpa(module),
+        rerun_in=rerun_in,
+        attend_in=attend_in,
     )
+
+
+def in_float32(tensor: Tensor) -> Tensor:
+    """A tensor without its gradient, as float32 on the CPU; half precision loses nothing there."""
+    return tensor.detach().to("cpu", torch.float32)
+
+
+def _in_dtype(
+    dtype: torch.dtype, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call with masks and biases of this dtype."""
+
+    def convert(argument: Any) -> Any:
+        if isinstance(argument, Tensor) and argument.ndim == 4:
+            argument = argument[:1]  # all texts of a batch have the same mask
+        if not isinstance(argument, Tensor) or not argument.is_floating_point() or argument.dtype == dtype:
+            return argument
+        smallest = torch.finfo(dtype).min  # what hides a key; no −∞, or a row without keys would be NaN
+        return (argument.clamp_min(smallest) if smallest > torch.finfo(argument.dtype).min else argument).to(dtype)
+
+    return tuple(map(convert, args)), {name: convert(argument) for name, argument in kwargs.items()}
+
+
+def _eager_arguments(
+    recorder: Recorder,
+    module: Module,
+    qkv: tuple[Tensor, Tensor, Tensor],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The arguments of fused attention as those of eager attention: the mask is additive, also where it is only a flag."""
+    mask: Tensor | None = args[0] if args else kwargs.get("attention_mask")
+    n_queries, n_keys = qkv[0].shape[-2], qkv[1].shape[-2]
+    is_causal = kwargs.get("is_causal")
+    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    if mask is None and (not is_causal or n_queries == 1):
+        return args, kwargs
+    key = id(mask), n_queries, n_keys
+    if key not in recorder.additive_masks:
+        hidden = torch.finfo(qkv[0].dtype).min
+        visible = mask
+        if visible is None:
+            visible = torch.ones(1, 1, n_queries, n_keys, dtype=torch.bool, device=qkv[0].device).tril()
+        additive = visible
+        if visible.dtype == torch.bool:
+            additive = torch.zeros_like(visible, dtype=qkv[0].dtype).masked_fill_(~visible, hidden)
+        recorder.additive_masks[key] = mask, additive
+    additive_mask = recorder.additive_masks[key][1]
+    return ((additive_mask, *args[1:]), kwargs) if args else (args, {**kwargs, "attention_mask": additive_mask})
 
 
 def _eager_attention(module: Module) -> EagerAttention:
@@ -280,11 +383,11 @@ def _split_mask(
     if additive_mask is None:
         return None, None
     if id(additive_mask) not in recorder.masks:
-        cells = additive_mask[0, :, :n_queries, :n_keys]
+        cells = additive_mask[0, :, :n_queries, :n_keys].to("cpu")
         if cells.dtype == torch.bool:  # True = may attend
             visible, bias = cells, None
         else:
-            visible = cells > _HIDDEN_BELOW
+            visible = cells > max(_HIDDEN_BELOW, torch.finfo(cells.dtype).min)  # the smallest half is −65504
             bias = torch.where(visible, cells, 0)
             bias = bias.expand(-1, n_queries, n_keys) if bool(bias.any()) else None
         if bool((visible != visible[:1]).any()):  # heads have different masks: a bias of −∞
@@ -314,4 +417,4 @@ def detect_mask(visible: Tensor) -> Mask | Tensor:
 
 def _without_batch(x: Any) -> Tensor | None:
     """The sequence [pos d_model] of a batch of one; None for anything else."""
-    return x[0].detach() if isinstance(x, Tensor) and x.ndim == 3 and len(x) == 1 else None
+    return in_float32(x[0]) if isinstance(x, Tensor) and x.ndim == 3 and len(x) == 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -44,6 +45,18 @@ def tokenize_inputs(
     return model_inputs, truncated
 
 
+def cut_ids(
+    loaded: LoadedModel, input_ids: tuple[tuple[str, tuple[int, ...]], ...], max_tokens: int
+) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
+    """The same as `tokenize_inputs` for token ids by argument name; a decoder without ids gets the token that starts it."""
+    ids = dict(input_ids)
+    if loaded.is_encoder_decoder:
+        ids.setdefault("decoder_input_ids", (_start_id(loaded.model),))
+    whose = dict(zip(ids, ("text", "second text"), strict=False))
+    truncated = [(whose[name], len(row)) for name, row in ids.items() if len(row) > max_tokens]
+    return {name: torch.tensor([row[:max_tokens]]) for name, row in ids.items()}, truncated
+
+
 def attention_weights(model_output: Any, model_inputs: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
     """The attention weights [head query_pos key_pos] in the output of a forward pass, each with the name of its layer.
 
@@ -54,18 +67,23 @@ def attention_weights(model_output: Any, model_inputs: dict[str, Tensor]) -> lis
     for kind, field in ATTENTIONS.items():
         for i, tensor in enumerate(model_output.get(field) or ()):
             if isinstance(tensor, Tensor) and tensor.ndim == 4 and {*tensor.shape[2:]} <= lengths:
-                named.append((f"{kind} {i}", tensor[0].detach()))
+                named.append((f"{kind} {i}", tensor[0].detach().to("cpu", torch.float32)))
     return named
 
 
 def run(loaded: LoadedModel, model_inputs: dict[str, Tensor], **kwargs: Any) -> Any:
-    """The output of one forward pass, without gradients and key-value cache; a model runs one pass at a time."""
-    silence_warnings()
-    with torch.no_grad(), loaded.lock.hold():
+    """The output of one forward pass, without gradients and key-value cache; a model runs one pass at a time.
+
+    Raises:
+        ModelError: the model does not read such ids.
+    """
+    check_ids(loaded, model_inputs)
+    with torch.no_grad(), loaded.session():
+        silence_warnings()
         if hasattr(loaded.model.config, "use_cache"):
             kwargs["use_cache"] = False
         try:
-            return loaded.model(**model_inputs, **kwargs)
+            return loaded.model(**place_ids(loaded, model_inputs), **kwargs)
         except AttentionError:  # raised by our own patches
             raise
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -73,6 +91,28 @@ def run(loaded: LoadedModel, model_inputs: dict[str, Tensor], **kwargs: Any) -> 
             raise ModelError(
                 f"{loaded.name} should read tokens and nothing else, and fails with “{message}”: choose a model of texts."
             ) from error
+
+
+def place_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The token ids on the device of the model."""
+    return {name: ids.to(loaded.device) for name, ids in model_inputs.items()}
+
+
+def check_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> None:
+    """Check that the model has all token ids, before it runs: a GPU does not recover from one that it lacks.
+
+    Raises:
+        ModelError: it lacks one.
+    """
+    table = getattr(loaded.model.get_input_embeddings(), "weight", None)
+    n_rows = len(table) if isinstance(table, Tensor) and table.ndim == 2 and table.is_floating_point() else None
+    for ids in model_inputs.values():
+        wrong = ids[(ids < 0) | (ids >= n_rows)] if n_rows is not None else ids[ids < 0]
+        if len(wrong):
+            raise ModelError(
+                f"The token ids of {loaded.name} are from 0 to {(n_rows or 1) - 1:,}; got {int(wrong[0]):,}: "
+                "give the tokenizer that belongs to the model, and ids that it made."
+            )
 
 
 def silence_warnings() -> None:

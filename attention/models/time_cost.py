@@ -73,7 +73,7 @@ def check_time(loaded: LoadedModel, tokens: int, max_new_tokens: int, passes: Se
         needed = max_new_tokens * estimate_seconds(loaded, 1)
         if max_new_tokens:
             needed += estimate_seconds(loaded, tokens)
-    if needed <= MAX_SECONDS:
+    if needed <= MAX_SECONDS or loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
         return
     changes = f"{n_changes} {'change' if n_changes == 1 else 'changes'}" if n_changes else ""
     generated = f"{max_new_tokens} generated {'token' if max_new_tokens == 1 else 'tokens'}" if max_new_tokens else ""

@@ -165,7 +165,8 @@ def _estimate(model: Model, loaded: LoadedModel, inputs: dict[str, Tensor], n_ru
 def _cache_key(model: Model, loaded: LoadedModel, inputs: dict[str, Tensor]) -> tuple[object, ...]:
     """Everything that a sweep depends on: the model, its input, and its interventions."""
     ids = tuple(tuple(tensor[0].tolist()) for tensor in inputs.values())
-    return id(loaded), loaded.name, ids, model.interventions, model.frozen, model.other
+    other = None if model.other is None else replace(model.other, handle=None)  # a cache must not hold the model
+    return loaded.uid, ids, model.interventions, model.frozen, other
 
 
 def _resolve_metric(

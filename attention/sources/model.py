@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 from attention.analysis.subwords import merge_tokens
 from attention.core.layer import Layer
 from attention.core.override import Override
 from attention.core.trace import Trace
-from attention.errors import TextError
+from attention.errors import ConfigError, TextError
 from attention.sources.model_options import ModelOptions
 from attention.tokens import Generated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -24,9 +24,26 @@ if TYPE_CHECKING:
     from attention.sources.model_input import ModelInputs
 
 
+class Models(tuple["Model", ...]):
+    """Several texts for one model in memory, a `Model` each; `traces` has a trace each.
+
+    Every text is a pass of its own: in a batch with padding, the last bits of a text would depend on the others.
+    """
+
+    __slots__ = ()
+
+    def traces(self) -> tuple[Trace, ...]:
+        """The trace of each text, in their order.
+
+        Raises:
+            AttentionError: as for `Model.trace`.
+        """
+        return tuple(model.trace() for model in self)
+
+
 @dataclass(frozen=True)
 class Model(ModelOptions):
-    """A text run through a real model, with its attention recorded.
+    """A text run through a real model, with its attention recorded: `Model(folder, text)`, or `Model.of(model, tokenizer, text)`.
 
     Queries and keys are recorded as they enter their product: after rotary embedding, normalization or scaling where the model
     has these. Nothing is renormalized.
@@ -35,6 +52,72 @@ class Model(ModelOptions):
     """
 
     other: Model | None = None
+
+    @overload
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        text: str | None = None,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> Model: ...
+
+    @overload
+    @classmethod
+    def of(cls, model: Any, tokenizer: Any, *, texts: Iterable[str], **options: Any) -> Models: ...
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        tokenizer: Any,
+        text: str | None = None,
+        *,
+        texts: Iterable[str] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> Model | Models:
+        """A text for a transformers model in memory, on any device and in any dtype; the model is read, and never changed.
+
+        Its attention implementation, hooks, train or eval mode, and the random numbers are as before after every pass, also after
+        an exception; no other code may run the model during a pass. The model lives as long as the source does.
+
+        Args:
+            model: of transformers, also inside of torch.compile, an adapter (peft) or data parallelism.
+            tokenizer: the tokenizer of the model.
+            text: the input.
+            texts: several inputs, each in a pass of its own; the result is then one `Model` for each.
+            inputs: token ids instead of a text, as `tokenizer(text, return_tensors="pt")` gives them: one row.
+            messages: a chat instead of a text, by the tokenizer's own template.
+            options: other fields of `ModelOptions`, such as `interventions`, `generate` or `text2`.
+
+        Raises:
+            ModelError: this is no transformers model, or no tokenizer of transformers.
+            ConfigError: there is no input, or more than one, or tensors that cannot be read.
+            TextError: messages that the tokenizer cannot read.
+        """
+        from attention.models.in_memory import handle_of
+        from attention.sources import input_arguments
+
+        if "device" in options:
+            raise ConfigError(
+                "device is where the model of a folder runs; a model in memory stays where it is: move it with model.to(device)."
+            )
+        input_arguments.check_one_form(text=text, texts=texts, inputs=inputs, messages=messages)
+        handle = handle_of(model, tokenizer)
+        if texts is not None:
+            return Models(cls(handle.name, item, handle=handle, **options) for item in input_arguments.text_list(texts))
+        read: dict[str, Any] = {"text": text}
+        if inputs is not None:
+            read = input_arguments.tensor_options(handle, inputs)
+        elif messages is not None:
+            read = input_arguments.message_options(handle, messages)
+        return cls(handle.name, handle=handle, **{**options, **read})
 
     def trace(self) -> Trace:
         """One layer for each attention module of the model: the encoder's, the decoder's, then cross-attention.
@@ -68,13 +151,13 @@ class Model(ModelOptions):
         inputs, prefix_len = texts.inputs, texts.prefix_len
         positions = lm_head.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
         if loaded.sites:
-            layers, outputs = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len)
+            layers, outputs, error = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len)
             if any(layer.formula is None for layer in layers):
                 notes.append(
                     "The formula of some layers is unknown: their weights are shown as the model computed them."
                 )
         else:
-            layers, outputs = forward_pass.run_weights_only(loaded, inputs, positions, prefix_len)
+            layers, outputs, error = forward_pass.run_weights_only(loaded, inputs, positions, prefix_len)
             notes.append(
                 "The attention of this model family cannot be recorded: only its weights are shown; Q, K, V and the scores are unknown."
             )
@@ -84,8 +167,10 @@ class Model(ModelOptions):
             input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
             continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation))),
             no_prediction_reason=lm_head.no_prediction_reason(loaded, positions),
+            caption=_caption(loaded, error),
             vectors=None if lm_head.vocabulary_size(loaded) else lm_head.last_vectors(outputs),
             changes=validate.describe(self.interventions, layers, self.frozen),
+            max_weight_error=error,
         )
 
     def patched_forward(self, loaded: LoadedModel, inputs: dict[str, Tensor]) -> PatchedForward:
@@ -127,8 +212,10 @@ class Model(ModelOptions):
         from attention.patching.validate import check_other_state
 
         problem = ""
-        if self.other is not None and (self.other.name != self.name or self.other.other is not None):
-            problem = "takes from a third" if self.other.other is not None else f"is of {self.other.name}"
+        if self.other is not None:
+            same_model = (self.other.name, self.other.handle) == (self.name, self.handle)
+            problem = "" if same_model else f"is of {self.other.name}"
+            problem = "takes from a third" if self.other.other is not None else problem
         return check_other_state("Model", self.other, problem)
 
     def _merged_trace(self, loaded: LoadedModel, layers: list[Layer], notes: list[str]) -> Trace:
@@ -140,7 +227,6 @@ class Model(ModelOptions):
             merged_layers,
             merged_layers[0].key_tokens,
             notes=tuple(notes),
-            caption=loaded.about,
         )
         return trace.with_config(self.config)
 
@@ -158,6 +244,13 @@ class Model(ModelOptions):
         from attention.models import lm_head
 
         return lm_head.parse_token(self._loaded(), text)
+
+    @property
+    def no_link_reason(self) -> str:
+        """Why no link opens this source, in a sentence; empty if one does."""
+        if self.handle is None:
+            return ""
+        return f"A link names a model that the Lab can load, and {self.name} is in memory: save the trace as a file, and open that."
 
     @property
     def input_text(self) -> str:
@@ -180,7 +273,16 @@ class Model(ModelOptions):
         return replace(self, config=Override())
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
-        """The beginning of a Python program that computes the trace: it loads the model with transformers and records the inputs of its attention."""
+        """The beginning of a Python program that computes the trace: it loads the model with transformers and records the inputs of its attention.
+
+        Raises:
+            ConfigError: the model is in memory, where no program finds it.
+        """
+        if self.handle is not None:
+            raise ConfigError(
+                f"A program loads its model from a folder, and {self.name} is in memory: save it with "
+                "model.save_pretrained(folder) and tokenizer.save_pretrained(folder), and use Model(folder, text)."
+            )
         from attention.program import loaded_model
 
         return loaded_model.model(self, trace, layer)
@@ -209,7 +311,16 @@ class Model(ModelOptions):
     def _loaded(self) -> LoadedModel:
         from attention.models.library import LIBRARY
 
-        if not self.text.strip():
+        if not self.text.strip() and not self.input_ids:
             got = "only blanks" if self.text else "nothing"
             raise TextError(f"The text needs at least one word; got {got}: type a sentence.")
-        return LIBRARY.get(self.name)
+        return LIBRARY.get(self.name, self.device) if self.handle is None else self.handle.load()
+
+
+def _caption(loaded: LoadedModel, max_weight_error: float | None) -> str:
+    """What is shown beside the numbers of a model."""
+    if max_weight_error is None:
+        return loaded.about
+    return (
+        f"{loaded.about} Its own weights differ from those computed here in float32 by at most {max_weight_error:.1e}."
+    )

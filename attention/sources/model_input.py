@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from attention.core.cost import ALLOW_MORE
@@ -69,7 +69,12 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
     from attention.models import running
 
     limit = min(model.max_tokens, loaded.max_length or model.max_tokens)
-    inputs, truncated = running.tokenize_inputs(loaded, model.text, model.text2, limit)
+    if model.input_ids:
+        inputs, truncated = running.cut_ids(loaded, model.input_ids, limit)
+        notes += [model.note] if model.note else []
+    else:
+        inputs, truncated = running.tokenize_inputs(loaded, model.text, model.text2, limit)
+    running.check_ids(loaded, inputs)
     whose = "the model's limit" if limit == loaded.max_length else "the limit of this server"
     notes += [
         f"The {name} has {length:,} tokens; the first {limit:,} are read, {whose}: shorten it to see all of it."
@@ -124,11 +129,16 @@ def _patches_of_passes(model: ModelOptions) -> list[PassInterventions]:
     return passes
 
 
+def _decodes_alone(model: ModelOptions, loaded: LoadedModel) -> bool:
+    """Whether the decoder reads only what the model generates."""
+    return loaded.is_encoder_decoder and not model.text2.strip() and len(model.input_ids) < 2
+
+
 def _count_generated(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
     """How many tokens the model generates: the requested number, as far as they fit."""
     from attention.models import lm_head
 
-    decodes_alone = loaded.is_encoder_decoder and not model.text2.strip()
+    decodes_alone = _decodes_alone(model, loaded)
     wanted = model.generate or (MAX_NEW_TOKENS - 1 if decodes_alone else 0)
     if not decodes_alone and (not lm_head.vocabulary_size(loaded) or lm_head.is_masked_lm(loaded)):
         return 0
@@ -144,6 +154,8 @@ def _generate(
     build_forward: Callable[[dict[str, Tensor]], PatchedForward],
 ) -> dict[str, Tensor]:
     """The ids with the generated ones appended."""
+    import torch
+
     from attention.models import forward_pass, generation, lm_head
 
     n_generated = _count_generated(model, loaded, inputs)
@@ -156,15 +168,17 @@ def _generate(
     how = "always the most likely token"
     if model.generate_temperature:
         how = f"sampled with temperature {model.generate_temperature:g} and seed {model.generate_seed}"
-    if loaded.is_encoder_decoder and not model.text2.strip():
+    if _decodes_alone(model, loaded):
         notes.append(f"The decoder reads its own generated tokens ({how}): type a second text to replace them.")
 
     def patched_logits(ids: dict[str, Tensor]) -> Tensor:
         last = len(lm_head.predicted_text_ids(ids)) - 1
         logits = lm_head.logits_of(forward_pass.run_patched(loaded, ids, build_forward(ids), (last,)))
         assert logits is not None
-        return logits[-1]
+        return logits[-1].to("cpu", torch.float32)
 
-    key = (model.interventions, model.frozen, model.other)
+    # A key of the cache must not hold the model.
+    other = None if model.other is None else replace(model.other, handle=None)
+    key = (model.interventions, model.frozen, other)
     patched = (key, patched_logits) if model.interventions and loaded.sites else None
     return generation.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from attention.core.override import Override
 from attention.patching.intervention import Intervention
+
+if TYPE_CHECKING:
+    from attention.models.in_memory import ModelHandle
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class ModelOptions:
         frozen: frozen attention: the layers after the first intervention use the weights of the unchanged model and the values of the
             changed one.
         other: the other run of activation patching: the same model with a text of the same number of tokens.
+        device: where torch runs a model of a folder, such as "cuda"; empty: the CPU. A model in memory stays where it is.
+        handle: the model in memory that `Model.of` wraps, which has a name only for people; None: `name` is loaded.
+        input_ids: the token ids of each argument of the model, if they are given instead of the texts.
+        note: what happened to the ids before; shown with the trace.
     """
 
     name: str
@@ -49,3 +57,7 @@ class ModelOptions:
     interventions: tuple[Intervention, ...] = ()
     frozen: bool = False
     other: ModelOptions | None = None
+    device: str = ""
+    handle: ModelHandle | None = None
+    input_ids: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    note: str = ""

@@ -117,7 +117,7 @@ class Output(Product):
     def compute(self, layer: LayerView, head: int | None) -> Tensor:
         """The output [query_pos d_model], which has no head axis."""
         z = layer[names.PATCHED_OUTPUT if layer.has(names.PATCHED_OUTPUT) else names.HEAD_OUTPUT]
-        return project_output(z, layer["w_o"], layer.recorded.get("b_o"))
+        return project_output(z, layer["w_o"], layer["b_o"] if layer.has("b_o") else None)
 
     def describe(self, work: StepContext[E_co], left: str) -> str:
         """How the cell is computed."""

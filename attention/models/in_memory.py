@@ -1,0 +1,169 @@
+"""Models in memory: a model that the user has loaded, with its tokenizer, as a value that a source can hold."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
+
+from attention.errors import ModelError
+from attention.models import recorder, running
+from attention.models.attachment import Attachment
+from attention.models.attention_sites import PROBE, find_sites
+from attention.models.fair_lock import FairLock
+from attention.models.loaded import LoadedModel
+from attention.models.loading import count_maps, max_length
+
+_HANDLES: WeakValueDictionary[tuple[int, int], ModelHandle] = WeakValueDictionary()
+_GUARD = Lock()
+
+
+class ModelHandle:
+    """A user's model and tokenizer, compared by identity; only sources hold it, so the model lives no longer than they do.
+
+    Attributes:
+        model: a transformers model, without the wrappers of compilation, adapters or parallelism.
+        tokenizer: its transformers tokenizer.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self._attachment, self._lock = Attachment(model), FairLock()
+        self._loaded: tuple[object, LoadedModel] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.name} in memory>"
+
+    @property
+    def name(self) -> str:
+        """The class of the model, and where it was loaded from, if anywhere."""
+        origin = str(getattr(self.model.config, "name_or_path", "") or "").replace("\\", "/").rstrip("/")
+        return type(self.model).__name__ + (f" ({origin.rpartition('/')[2]})" if origin else "")
+
+    def load(self) -> LoadedModel:
+        """The model ready to be recorded; tried anew where its weights or modules changed, as by training.
+
+        Raises:
+            ModelError: it cannot read text, or returns no attention.
+        """
+        with self._lock.hold():
+            state = _state(self.model), self._attachment.implementation
+            if self._loaded is None or self._loaded[0] != state:
+                self._loaded = state, self._probe()
+            return self._loaded[1]
+
+    def _probe(self) -> LoadedModel:
+        recorder.register()
+        model, attachment = self.model, self._attachment
+        attachment.mode, attachment.modules = "recorded", []
+        dtype = str(model.dtype).removeprefix("torch.")
+        loaded = LoadedModel(
+            self.name, model, self.tokenizer, (), bool(getattr(model.config, "is_encoder_decoder", False)),
+            max_length(model, self.tokenizer), sum(parameter.numel() for parameter in model.parameters()) * 4,
+            lock=self._lock, attachment=attachment,
+        )  # fmt: skip
+        where = f"{self.name}, in memory: {dtype} on {model.device}"
+        if sites := find_sites(loaded):
+            return loaded.replace(sites=sites, about=f"{where}, {attachment.words}{self._difference(loaded)}.")
+        attachment.mode, attachment.modules = "eager", []
+        return loaded.replace(n_maps=count_maps(loaded), about=f"{where}, {attachment.words}.")
+
+    def _difference(self, loaded: LoadedModel) -> str:
+        """How far the recorded output is from the model's own, in words; empty if it is equal to the bit, or known not to be.
+
+        A few families ask for the name of their attention, and compute something else under ours.
+        """
+        attachment = self._attachment
+        if not attachment.is_recorded_as_is:
+            return ""
+        inputs, _ = running.tokenize_inputs(loaded, PROBE, PROBE, 8)
+        recorded = running.run(loaded, inputs)
+        try:
+            attachment.mode = "own"
+            own = running.run(loaded, inputs)
+        finally:
+            attachment.mode = "recorded"
+        name = next(name for name in ("logits", "prediction_logits", "last_hidden_state", *own) if name in own)
+        difference = float((recorded[name].float() - own[name].float()).abs().max())
+        return f", recorded with an output that differs by {difference:.1e} on a short text" if difference else ""
+
+
+def handle_of(model: Any, tokenizer: Any) -> ModelHandle:
+    """The handle of a model and its tokenizer; the same one while any source holds it.
+
+    Raises:
+        ModelError: they are not a model and a tokenizer of transformers.
+    """
+    model, tokenizer = _unwrapped(model), _checked_tokenizer(tokenizer)
+    with _GUARD:
+        key = id(model), id(tokenizer)  # of living objects, which the handle holds
+        handle = _HANDLES.get(key)
+        if handle is None:
+            handle = _HANDLES[key] = ModelHandle(model, tokenizer)
+        return handle
+
+
+def _unwrapped(model: Any) -> Any:
+    """The transformers model inside of torch.compile, adapters (LoRA), and data parallelism.
+
+    Raises:
+        ModelError: there is none.
+    """
+    from torch.nn import Module
+    from transformers import PreTrainedModel
+
+    outermost = model
+    while isinstance(model, Module) and not isinstance(model, PreTrainedModel):
+        config = getattr(model, "active_peft_config", None)
+        if getattr(config, "is_prompt_learning", False):
+            raise ModelError(
+                f"An adapter must be inside of the model's layers; got {type(model).__name__} with a learned prompt, "
+                "which no token stands for: give the model without it."
+            )
+        get_base_model = getattr(model, "get_base_model", None)
+        inner = get_base_model() if callable(get_base_model) else None
+        names = ("_orig_mod", "module", "base_model", "model")
+        candidates = (inner, *(getattr(model, name, None) for name in names))
+        inner = next((candidate for candidate in candidates if isinstance(candidate, Module)), None)
+        if inner is None or inner is model:
+            break
+        model = inner
+    if not isinstance(model, PreTrainedModel):
+        raise ModelError(
+            f"Model.of reads a loaded transformers model; got {_kind(outermost)}: "
+            "load it with AutoModelForCausalLM.from_pretrained(…), or give the folder of a model as Model(folder, text)."
+        )
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise ModelError(
+            f"Model.of reads a model whose weights are in memory; some of {type(model).__name__} are on the meta device: "
+            "load them on the CPU or a GPU."
+        )
+    return model
+
+
+def _checked_tokenizer(tokenizer: Any) -> Any:
+    """The tokenizer, also of a processor that has one.
+
+    Raises:
+        ModelError: it is none of transformers.
+    """
+    from transformers import PreTrainedTokenizerBase
+
+    for candidate in (tokenizer, getattr(tokenizer, "tokenizer", None)):
+        if isinstance(candidate, PreTrainedTokenizerBase):
+            return candidate
+    raise ModelError(
+        f"Model.of needs the model's transformers tokenizer, which names the tokens; got {_kind(tokenizer)}: "
+        "load it with AutoTokenizer.from_pretrained(…)."
+    )
+
+
+def _kind(value: Any) -> str:
+    return repr(value)[:60] if value is None or isinstance(value, str) else f"a {type(value).__name__}"
+
+
+def _state(model: Any) -> object:
+    """A value that changes with the weights and the modules of a model: an optimizer's step, an adapter, another device."""
+    tensors = (*model.parameters(), *model.buffers())
+    versions = tuple((tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
+    return versions, sum(1 for _ in model.modules())
