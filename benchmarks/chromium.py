@@ -43,7 +43,7 @@ STOPWATCH = """(() => {
     });
   };
   bench.drag = async (name, share) => {
-    const { figureState } = document.querySelector(".figures"), control = document.querySelector(`.hand [name=${name}]`), { frames } = figureState;
+    const { figureState } = document.querySelector(".figures"), control = document.querySelector(`.controls [name=${name}]`), { frames } = figureState;
     const began = performance.now(), [least, most] = [Number(control.min), Number(control.max)];
     control.value = least + share * (most - least);
     control.dispatchEvent(new Event("input", { bubbles: true }));
@@ -141,7 +141,7 @@ class Ours(Tab):
         """A new number entered above the maps."""
         field = self._on(key)
         if field.is_hidden():  # the field offers some values and takes any typed one
-            self.page.locator(f".hand [data-name={key}] select").select_option("other …")
+            self.page.locator(f".controls [data-name={key}] select").select_option("other …")
         field.fill(str(value))
         field.focus()
         return self.press("Enter")
@@ -180,4 +180,4 @@ class Ours(Tab):
         return int(self.page.evaluate("document.querySelector('.figures').figureState.frames"))
 
     def _on(self, name: str) -> Locator:
-        return self.page.locator(f".hand [name={name}]").first
+        return self.page.locator(f".controls [name={name}]").first

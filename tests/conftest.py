@@ -570,9 +570,9 @@ def painted_numbers(page: Page | Frame, index: int) -> np.ndarray:
 
 def chosen_cell_line(page: Page | Frame | FrameLocator) -> str:
     """The line under the maps about the chosen cell: "weights · query 4 the → key 2 sat = 0.4508"."""
-    line: str = page.locator(".answer").evaluate(
+    line: str = page.locator(".answer-line").evaluate(
         """(answer) => { const side = (name) => { const one = answer.querySelector(`.side.${name}`);
-              return [one.querySelector('.unbroken').firstChild.textContent, one.querySelector('input').value, one.querySelector('code').textContent].join(' ').trim(); };
+              return [one.querySelector('.nowrap').firstChild.textContent, one.querySelector('input').value, one.querySelector('code').textContent].join(' ').trim(); };
             return `${answer.querySelector('b').textContent} · ${side('q')} → ${side('k')} = ${answer.querySelector('.number').textContent}`; }"""
     )
     return line
@@ -580,12 +580,12 @@ def chosen_cell_line(page: Page | Frame | FrameLocator) -> str:
 
 def set_control(page: Page | Frame, knob: str, value: str) -> None:
     """Sets a control above the maps, and waits until the page has followed."""
-    control = page.locator(f".hand [name={knob}]")
+    control = page.locator(f".controls [name={knob}]")
     if control.evaluate("(element) => element.tagName") == "SELECT":
         act_and_settle(page, lambda: control.select_option(value))
         return
     if control.is_hidden():  # d_model: a menu of some values, and a field for any other
-        page.locator(f".hand [data-name={knob}] select").select_option("other …")
+        page.locator(f".controls [data-name={knob}] select").select_option("other …")
     control.fill(value)
     act_and_settle(page, lambda: control.press("Enter"))
 

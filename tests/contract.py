@@ -191,7 +191,7 @@ def check_step(step: Step) -> Iterator[str]:
     for name in (name for factor in step.of for name in factor.names if name not in DECLARED):
         yield f"factors: {step.name} is made of {name}, which is no step and no parameter"
     yield from check_link(STEP, step.name)
-    scripts = in_script("kernel.js", "CHAIN") | in_script("steps.js", "STEPS") | {names.SCORES}
+    scripts = in_script("kernel.js", "CHAIN") | in_script("live_steps.js", "STEPS") | {names.SCORES}
     yield from check_in_page(step.name, bool(step.in_page), scripts)
     if step.by_formula or step.name == names.OUTPUT:
         example = Formula(**{**BUSY, **dict(step.example)})

@@ -105,7 +105,9 @@ def test_every_offered_question_can_be_asked_and_keeps_its_answer(state: dict[st
         context = context_of(linked)
         torch.testing.assert_close(context.before.layer(cell.layer).matrix("weights", cell.head), base.layer(cell.layer).matrix("weights", cell.head))  # fmt: skip
         message, truth = grading.lesson_message(linked, context, ()), evaluate(linked.answer, context)
-        assert (message["truth"], message["said"], message["reply"], message["stage"]) == (None, "", "", "ask"), label
+        assert (message["truth"], message["truth_text"], message["reply"], message["stage"]) == (None, "", "", "ask"), (
+            label
+        )
         assert grading.lesson_message(linked, context, [truth])["right"]
         cells = [value for figure in message["figures"] for row in figure["cells"] for value in row]
         assert (None in cells) == bool(linked.hide), label
@@ -297,7 +299,7 @@ def submitted(app: AppTest) -> AppTest:
 
 def query(app: AppTest) -> dict[str, str]:
     """The query of the link that the question's buttons copy."""
-    (link,) = (json.loads(component.proto.json)["ask"] for component in app.get("bidi_component") if component.proto.component_name == "attention_link" and '"ask"' in component.proto.json and json.loads(component.proto.json)["ask"])  # fmt: skip
+    (link,) = (json.loads(component.proto.json)["ask"] for component in app.get("bidi_component") if component.proto.component_name == "attention_share_buttons" and '"ask"' in component.proto.json and json.loads(component.proto.json)["ask"])  # fmt: skip
     return {key: value for key, (value,) in parse_qs(link).items()}
 
 

@@ -26,13 +26,13 @@ LINK = urlencode({"text": "the cat sat on the mat", "mask": "causal"})
 # The visible state: the address, the controls above the maps and in the sidebar, and the painted numbers.
 SEEN = """() => {
     const value = (field) => field.type === 'checkbox' ? field.checked : field.value, address = [...new URLSearchParams(location.search)].sort();
-    const controls = Object.fromEntries([...document.querySelectorAll('.hand [name]')].map((field) => [field.name, value(field)]));
+    const controls = Object.fromEntries([...document.querySelectorAll('.controls [name]')].map((field) => [field.name, value(field)]));
     const sidebar = [...document.querySelectorAll('[data-testid=stSidebar] :is(input, textarea)')]
         .filter((field) => field.type !== 'file').map((field) => [field.ariaLabel ?? field.placeholder, value(field)]);
     const round = (z) => z.map((row) => Array.from(row, (number) => Number.isFinite(number) ? Number(number.toPrecision(6)) : null));
     const painted = [...document.querySelectorAll('.js-plotly-plot')].map(({ data }) => data[0].z && round(Array.from(data[0].z)));
-    const line = [...document.querySelectorAll('.answer :is(b, .number, .how)')].map((part) => part.innerText);
-    const fields = [...document.querySelectorAll('.answer input')].map((field) => field.value);
+    const line = [...document.querySelectorAll('.answer-line :is(b, .number, .arithmetic)')].map((part) => part.innerText);
+    const fields = [...document.querySelectorAll('.answer-line input')].map((field) => field.value);
     return { path: location.pathname, address, controls, sidebar, painted, line, fields, title: document.querySelector('h1').innerText }; }"""
 
 
@@ -76,19 +76,19 @@ class Person:
 
     def knob(self) -> None:
         name, values = self.dice.choice([("mask", ["none", "causal", "window"]), ("head", ["0", "1", "2"])])
-        control = self.page.locator(f".hand [name={name}]")
+        control = self.page.locator(f".controls [name={name}]")
         if control.count() and control.is_visible():
             offered = control.locator("option").evaluate_all("(options) => options.map((option) => option.value)")
             control.select_option(self.dice.choice([value for value in values if value in offered]))
 
     def seed(self) -> None:
-        field = self.page.locator(".hand [name=seed]")
+        field = self.page.locator(".controls [name=seed]")
         if field.count() and field.is_visible():
             field.fill(str(self.dice.randrange(5)))
             self.page.keyboard.press("Enter")
 
     def held_key(self) -> None:
-        knob = self.page.locator(".hand [name=temperature]")
+        knob = self.page.locator(".controls [name=temperature]")
         if knob.count() and knob.is_visible():
             knob.focus()
             for _ in range(4):
@@ -125,7 +125,7 @@ class Person:
         other = self.page.context.new_page()
         other.goto(self.page.url)
         wait_until_settled(other)
-        other.locator(".hand [name=seed]").fill("4")
+        other.locator(".controls [name=seed]").fill("4")
         other.keyboard.press("Enter")
         wait_until_settled(other)
         other.close()
@@ -192,12 +192,12 @@ def test_back_undoes_every_action_even_with_late_answers(open_page: Open, server
         states = [page.url]
         first = visible_state(page)
         proxy.hold()
-        page.locator(".hand [name=seed]").fill("3")
+        page.locator(".controls [name=seed]").fill("3")
         page.keyboard.press("Enter")
         states.append(page.url)
-        page.locator(".hand [name=mask]").select_option("none")
+        page.locator(".controls [name=mask]").select_option("none")
         states.append(page.url)
-        page.locator(".hand [name=temperature]").focus()
+        page.locator(".controls [name=temperature]").focus()
         page.keyboard.press("ArrowRight")
         states.append(page.url)
         assert len(set(states)) == 4
@@ -215,5 +215,5 @@ def test_back_undoes_every_action_even_with_late_answers(open_page: Open, server
             page.wait_for_url(url)
         wait_until_settled(page)
         assert page.url == states[-1]
-        expect(page.locator(".hand [name=seed]")).to_have_value("3")
+        expect(page.locator(".controls [name=seed]")).to_have_value("3")
         page.goto(f"{proxy.address}/_stcore/health")

@@ -28,7 +28,7 @@ SILENT = Intervention(1, 2, ablate="zero")
 def table(page: Page) -> list[list[str]]:
     """The rows of the table of predictions: rank, token and probability."""
     cells = "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
-    rows: list[list[str]] = page.locator("table.said tbody tr").evaluate_all(cells)
+    rows: list[list[str]] = page.locator("table.predictions tbody tr").evaluate_all(cells)
     return rows
 
 
@@ -43,13 +43,13 @@ def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
         first = table(page)
         assert [row[1] for row in first] == [label(token, escape=False) for token in predicted.predictions[0].tokens]
         act_and_settle(page, lambda: page.get_by_role("button", name="Ablate (silence) L1 H2").press("Enter"))
-        expect(page.locator("table.said tbody tr")).to_have_count(len(rows))
+        expect(page.locator("table.predictions tbody tr")).to_have_count(len(rows))
         silenced = table(page)
         for row, prediction in zip(silenced, rows, strict=True):
             assert prediction.before is not None
             assert (row[0].split()[0], row[1]) == (str(prediction.rank), label(prediction.token, escape=False))
             assert row[3] == f"{format_number(prediction.before.probability)} → {format_number(prediction.probability)}"
-        expect(page.locator(".own")).to_have_text("Changed: L1 H2 silenced.")
+        expect(page.locator(".override")).to_have_text("Changed: L1 H2 silenced.")
         assert query(page)["interventions"] == "1.2.zero"
         output = painted_numbers(page, 2)
         assert abs(output - ablated.layers[1].output.numpy()).max() < 1e-6

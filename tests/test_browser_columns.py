@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbers, set_control, wait_until_settled
 from test_browser import Open
-from test_browser_hand import TEXT, at_once, click, drag, follow, layer, output_has_columns, temperature
+from test_browser_controls import TEXT, at_once, click, drag, follow, layer, output_has_columns, temperature
 
 pytestmark = pytest.mark.browser
 

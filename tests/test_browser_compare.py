@@ -47,9 +47,9 @@ def test_difference_after_the_last_knob_is_one_click_and_linkable(open_page: Ope
     expect(page.get_by_text("Without a partner: 3 the in A; 3 a in B.")).to_be_visible()
 
     # Then knobs of A, while B stays; then of both.
-    act_and_settle(page, page.locator(".hand button[value=A]").click)
+    act_and_settle(page, page.locator(".controls button[value=A]").click)
     set_control(page, "seed", "7")
-    act_and_settle(page, page.locator(".hand button[value=both]").click)
+    act_and_settle(page, page.locator(".controls button[value=both]").click)
     set_control(page, "head", "1")
     b = TypedText("the owl asked a moon", AttentionConfig(mask="causal")).trace()
     a = TypedText(TEXT, AttentionConfig(seed=7)).trace()
@@ -91,7 +91,7 @@ def test_comparison_stacks_maps_on_a_dark_locked_phone_without_sidebar(open_page
     assert len(boxes) == 3
     assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
-    expect(page.locator(".hand label")).to_have_count(0)
+    expect(page.locator(".controls label")).to_have_count(0)
     a = TypedText("the owl asked the moon and the moon blinked").trace()
     np.testing.assert_array_equal(
         painted_numbers(page, 2), compare(a, a, "weights", HeadIndex(), HeadIndex(0, 3)).matrix.numpy()
@@ -99,4 +99,4 @@ def test_comparison_stacks_maps_on_a_dark_locked_phone_without_sidebar(open_page
     # The keyboard reads a cell of the difference.
     page.locator(".js-plotly-plot").nth(2).focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".js-plotly-plot .spoken").nth(2)).to_contain_text("weights, B − A, the to owl,")
+    expect(page.locator(".js-plotly-plot .visually-hidden").nth(2)).to_contain_text("weights, B − A, the to owl,")

@@ -35,8 +35,8 @@ def test_export_link_uses_current_knobs_and_shows_refusals_beside_it(open_page: 
     entries = page.evaluate("history.length")
     # The page follows the control before a script has run: the link must not be that of the last run.
     page.evaluate(
-        """() => { const hand = document.querySelector(".hand [name=mask]"); hand.value = "none";
-            hand.dispatchEvent(new Event("change", { bubbles: true })); }"""
+        """() => { const control = document.querySelector(".controls [name=mask]"); control.value = "none";
+            control.dispatchEvent(new Event("change", { bubbles: true })); }"""
     )
     url, table = downloaded(page, page, "Download CSV")
     assert "mask" not in parse_qs(urlsplit(url).query)

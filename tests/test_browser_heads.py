@@ -66,7 +66,7 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
     act_and_settle(page, lambda: click_cell(page, 1, row=4, column=3))
     explained = explain(trace, "weights", 0, 2, 4, 3)
     assert chosen_cell_line(page).endswith(f"= {explained.shown}")
-    expect(page.locator(".answer .how")).to_contain_text(explained.short)
+    expect(page.locator(".answer-line .arithmetic")).to_contain_text(explained.short)
 
     # The norm-weighted map, beside the weights.
     act_and_settle(page, page.locator(".strip button[name=norm-weighted]").click)
@@ -88,7 +88,7 @@ def test_aggregate_is_a_map_to_click_link_and_read(open_page: Open, server: str)
     from attention import Cell
 
     explained = mean.explain(trace, Cell(4, "weights", 0, 6, 0))
-    expect(page.locator(".answer .number")).to_have_text(explained.shown)
+    expect(page.locator(".answer-line .number")).to_have_text(explained.shown)
     expect(
         page.get_by_text("The mean of 12 numbers: what each head of layer 4 gives key 0 for query 6.")
     ).to_be_visible()

@@ -36,7 +36,7 @@ def kernel(browser: Any, server: str) -> Any:
     page.goto(f"{server}/_stcore/health")
     page.evaluate(
         "async (paths) => { window.lab = Object.assign({}, ...await Promise.all(paths.map((path) => import(path)))); }",
-        [script_address(server, name) for name in ("kernel", "blocks", "live", "message")],
+        [script_address(server, name) for name in ("kernel", "pooling", "live_layer", "message")],
     )
     page.evaluate(
         """() => { window.floats = (text) => new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);

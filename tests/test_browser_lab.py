@@ -90,18 +90,18 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
     page = open_page(f"{server}/?{LINK}")
 
     def type_query() -> None:
-        page.locator(".answer [name=q]").fill("5")
+        page.locator(".answer-line [name=q]").fill("5")
         page.keyboard.press("Enter")
 
     act_and_settle(page, type_query)
-    expect(page.locator(".answer .number")).to_have_text(explain(TRACE, "weights", q=5).shown)
+    expect(page.locator(".answer-line .number")).to_have_text(explain(TRACE, "weights", q=5).shown)
     assert query(page)["q"] == "5"
     assert page.evaluate("document.activeElement.name") == "q"
     act_and_settle(page, lambda: click_cell(page, 1, row=4, column=2))
     explanation = explain(TRACE, "weights", q=4, k=2)
-    line = page.locator(".answer")
+    line = page.locator(".answer-line")
     expect(line.locator(".number")).to_have_text(explanation.shown)
-    expect(line.locator(".how")).to_have_text(f"{explanation.sign} {explanation.short}")
+    expect(line.locator(".arithmetic")).to_have_text(f"{explanation.sign} {explanation.short}")
     expect(line.locator(".side.q code")).to_have_text("the")
     expect(line.locator(".side.k code")).to_have_text("sat")
     expect(line.locator("[name=q]")).to_have_value("4")
@@ -113,11 +113,11 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
     expect(weights.locator("[aria-live]")).to_have_text(
         f"weights, on to sat, {float(f'{CAUSAL.weights[0, 4, 2]:.4g}')}".replace("on to", "the to")
     )
-    expect(weights.locator(".at")).to_be_visible()
+    expect(weights.locator(".cursor")).to_be_visible()
     page.keyboard.press("ArrowUp")
     act_and_settle(page, lambda: page.keyboard.press("Enter"))
     assert {key: query(page)[key] for key in ("q", "k")} == {"q": "3", "k": "2"}
-    expect(page.locator(".answer .number")).to_have_text(explain(TRACE, "weights", q=3, k=2).shown)
+    expect(page.locator(".answer-line .number")).to_have_text(explain(TRACE, "weights", q=3, k=2).shown)
     assert page.evaluate("document.activeElement === document.querySelectorAll('.js-plotly-plot')[1]")
     # Three maps are three tab stops, and Plotly's buttons are none.
     assert (
@@ -131,17 +131,20 @@ def test_typing_or_arrows_choose_a_cell_and_explain_it(open_page: Open, server: 
     for key in ["ArrowUp"] * 4 + ["ArrowLeft"] * 4:  # an arrow at the edge stays there
         page.keyboard.press(key)
     expect(scores.locator("[aria-live]")).to_contain_text("scores, the to the, ")
-    act_and_settle(page, line.locator(".from button").first.click)
+    act_and_settle(page, line.locator(".sources button").first.click)
     assert query(page)["step"] == "masked_scores"
     # The pressed button is gone; the focus is on its replacement, not on the body.
-    assert page.evaluate("document.activeElement.closest('.answer') !== null")
+    assert page.evaluate("document.activeElement.closest('.answer-line') !== null")
 
 
 def projected_page_is_larger_with_two_knobs(open_page: Open, server: str, plain: Page) -> None:
     """Asserts that the projected page is larger than the plain one."""
     page = open_page(f"{server}/?{LINK}&present=temperature.head", viewport={"width": 1280, "height": 720})
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
-    assert [control.get_attribute("name") for control in page.locator(".hand [name]").all()] == ["temperature", "head"]
+    assert [control.get_attribute("name") for control in page.locator(".controls [name]").all()] == [
+        "temperature",
+        "head",
+    ]
     size = "parseFloat(getComputedStyle(document.querySelector('.js-plotly-plot .xtick text')).fontSize)"
     assert page.evaluate(size) > 1.25 * plain.evaluate(size)
     assert page.locator(".js-plotly-plot").first.locator(".heatmap-label").count()
@@ -153,7 +156,7 @@ def projected_page_is_larger_with_two_knobs(open_page: Open, server: str, plain:
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
 def test_cell_line_is_visible_and_letters_are_large(open_page: Open, server: str, width: int, height: int) -> None:
     page = open_page(f"{server}/?{LINK}", viewport={"width": width, "height": height}, has_touch=width < 500)
-    line, first = page.locator(".answer").bounding_box(), page.locator(".js-plotly-plot").first.bounding_box()
+    line, first = page.locator(".answer-line").bounding_box(), page.locator(".js-plotly-plot").first.bounding_box()
     assert line
     assert first
     assert line["y"] + line["height"] <= height + 1
@@ -166,7 +169,7 @@ def test_cell_line_is_visible_and_letters_are_large(open_page: Open, server: str
         assert page.evaluate("document.querySelector('.stMain').scrollWidth") <= 390
     else:
         assert first["y"] + first["height"] < 640
-        labels = [label.bounding_box() for label in page.locator(".hand label:visible").all()]
+        labels = [label.bounding_box() for label in page.locator(".controls label:visible").all()]
         rows = [box["y"] + box["height"] / 2 for box in labels if box]
         assert max(rows) - min(rows) < 6, "the controls are in one line"
         projected_page_is_larger_with_two_knobs(open_page, server, page)
@@ -174,33 +177,33 @@ def test_cell_line_is_visible_and_letters_are_large(open_page: Open, server: str
 
 def test_back_undoes_one_action_before_and_after_answers(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{LINK}")
-    page.locator(".hand [name=seed]").fill("7")
+    page.locator(".controls [name=seed]").fill("7")
     page.keyboard.press("Enter")
     page.wait_for_function("location.search.includes('seed=7')")
     page.go_back()
     page.wait_for_function("!location.search.includes('seed')")
-    page.wait_for_function("document.querySelector('.hand [name=seed]').value === '0'")
+    page.wait_for_function("document.querySelector('.controls [name=seed]').value === '0'")
     wait_until_settled(page)
     np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[0].numpy())
     assert query(page) == {"text": TEXT, "mask": "causal"}
     page.go_forward()
-    page.wait_for_function("document.querySelector('.hand [name=seed]').value === '7'")
+    page.wait_for_function("document.querySelector('.controls [name=seed]').value === '7'")
     wait_until_settled(page)
     assert query(page)["seed"] == "7"
     act_and_settle(page, page.go_back)
 
     # Back at once also undoes a change that only the page has computed.
     weights = painted_numbers(page, 1)
-    page.locator(".hand [name=temperature]").focus()
+    page.locator(".controls [name=temperature]").focus()
     page.keyboard.press("Home")
     page.evaluate("history.back()")
     page.wait_for_function("!location.search.includes('temperature')")
-    page.wait_for_function("document.querySelector('.hand output').textContent === '1.00'")
+    page.wait_for_function("document.querySelector('.controls output').textContent === '1.00'")
     wait_until_settled(page)
     np.testing.assert_array_equal(painted_numbers(page, 1), weights)
     assert query(page) == {"text": TEXT, "mask": "causal"}
     # A held knob is one history entry: no answer arrives between its events, however slow the machine is.
-    page.locator(".hand [name=temperature]").evaluate(
+    page.locator(".controls [name=temperature]").evaluate(
         """(knob) => { for (let i = 0; i < 5; i += 1) {
             knob.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
             knob.stepUp();
@@ -229,15 +232,15 @@ def test_back_undoes_one_action_before_and_after_answers(open_page: Open, server
 
 def test_mask_size_shows_where_needed_and_d_model_is_editable(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
-    expect(page.locator(".hand [name=window]")).to_be_hidden()
+    expect(page.locator(".controls [name=window]")).to_be_hidden()
     set_control(page, "mask", "window")
-    expect(page.locator(".hand [name=window]")).to_be_visible()
+    expect(page.locator(".controls [name=window]")).to_be_visible()
     set_control(page, "window", "1")
     window = TypedText(TEXT, AttentionConfig(mask="window", window=1)).trace().layers[0]
     np.testing.assert_array_equal(painted_numbers(page, 1), window.weights[0].numpy())
     assert query(page) == {"text": TEXT, "mask": "window", "window": "1"}
     # A d_model is picked or typed.
-    choice = page.locator(".hand [data-name=d_model] select")
+    choice = page.locator(".controls [data-name=d_model] select")
     act_and_settle(page, lambda: choice.select_option("32"))
     assert query(page)["d_model"] == "32"
     choice.select_option("other …")
@@ -259,7 +262,7 @@ def test_locked_page_stays_locked_and_its_clicks_reach_the_address(open_page: Op
     wait_until_settled(page)
     assert query(page)["lock"] == "1"
     assert query(page)["head"] == "3"
-    expect(page.locator(".hand label")).to_have_count(0)
+    expect(page.locator(".controls label")).to_have_count(0)
     expect(page.locator("[data-testid=stSidebar]")).to_be_hidden()
     expect(page.locator("[data-testid=stSlider]:visible, [data-testid=stSelectbox]:visible")).to_have_count(0)
     act_and_settle(page, lambda: click_cell(page, 1, row=4, column=1))

@@ -23,7 +23,7 @@ AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"
 
 def reference_settled(page: Page) -> None:
     """Waits until the reference, which has no figure, is complete."""
-    expect(page.locator(".st-key-reference_steps .elsewhere")).to_have_count(len(STEPS))
+    expect(page.locator(".st-key-reference_steps .other-names")).to_have_count(len(STEPS))
     page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
 
 

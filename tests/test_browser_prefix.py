@@ -119,8 +119,8 @@ def test_other_pages_update_the_address_of_their_host(open_page: Open, shell: Sh
         assert len(pictures(lab)) == maps, title
         if title != "Softmax":
             act_and_settle(lab, lambda: click_cell(lab, 1, row=5, column=2))
-            expect(lab.locator(".answer [name=q]")).to_have_value("5")
-            expect(lab.locator(".answer [name=k]")).to_have_value("2")
+            expect(lab.locator(".answer-line [name=q]")).to_have_value("5")
+            expect(lab.locator(".answer-line [name=k]")).to_have_value("2")
         set_control(lab, "seed", str(maps))
         assert f"seed={maps}" in unquote(tab.url)  # on Compare, the seed of the second state
         opens_the_same(open_page, copied(tab, lab), lab)
@@ -172,7 +172,7 @@ def test_hub_page_follows_its_space_and_informs_no_other_site(framed: Callable[.
     # The frame opens with the state of the hub's address, and shows the copied page.
     lab = framed(HUB, f"?{LINK}&seed=7#/heads", strict=False).frames[1]
     expect(lab.get_by_role("heading", level=1, name="Heads")).to_be_visible()
-    expect(lab.locator(".hand [name=seed]")).to_have_value("7")
+    expect(lab.locator(".controls [name=seed]")).to_have_value("7")
 
     page = framed(FRAMED_BY, f"?{LINK}#/heads", strict=False)
     wait_until_settled(page.frames[1])

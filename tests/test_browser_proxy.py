@@ -114,9 +114,9 @@ def test_every_page_works_under_the_policy_with_compressed_cached_scripts(replic
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         if path != "/reference":
             expect(page.locator(".js-plotly-plot .xtick").first).to_be_visible()
-    expect(page.locator(".answer .side.q code")).to_have_text("the")
+    expect(page.locator(".answer-line .side.q code")).to_have_text("the")
     click_cell(page, 1, row=4, column=1)
-    expect(page.locator(".answer .side.k code")).to_have_text("cat")
+    expect(page.locator(".answer-line .side.k code")).to_have_text("cat")
     assert chosen_cell_line(page).startswith("weights · query 4 the → key 1 cat")
     np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[0].numpy())
     wait_until_settled(page)  # the click is followed by a full run, which redraws the button
@@ -184,8 +184,8 @@ def test_allowed_foreign_page_may_frame_the_lab(replicas: Replicas, visit: Visit
         visitor = visit(strict=True)
         page = visitor.open(f"http://localhost:{server.server_port}/")  # another site than 127.0.0.1
         frame = page.frame_locator("iframe")
-        expect(frame.locator(".answer .side.q code")).to_have_text("the")
-        expect(frame.locator(".answer [name=q]")).to_have_value("4")
+        expect(frame.locator(".answer-line .side.q code")).to_have_text("the")
+        expect(frame.locator(".answer-line [name=q]")).to_have_value("4")
         expect(frame.locator(".js-plotly-plot .xtick").first).to_be_visible()
         assert not [cookie for cookie in visitor.context.cookies() if cookie["name"] == "route"]
         with page.expect_download() as coming:  # from the replica that has the session, without a cookie

@@ -69,13 +69,13 @@ def test_softmax_page_paints_backend_numbers_and_reports_factors_that_overflow(o
 
 def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/softmax?softmax_row=1,2,2.5", viewport={"width": 390, "height": 844})
-    slider, output = page.locator(".shares input[type=range]"), page.locator(".shares output")
+    slider, output = page.locator(".softmax-bars input[type=range]"), page.locator(".softmax-bars output")
     expect(slider).to_be_visible()
     for row in ((1.0, 2.0, 2.5), (-300.0, 0.0, 300.0, 300.0)):
         if row[0] < 0:
             page.get_by_role("textbox", name="A row of numbers").fill(", ".join(map(str, row)))
             page.keyboard.press("Enter")
-            expect(page.locator(".shares .share")).to_have_count(len(row))
+            expect(page.locator(".softmax-bars .weight")).to_have_count(len(row))
             expect(output).to_have_text("9.74")  # another row keeps the temperature
             wait_until_settled(page)
         watch_runs(page)
@@ -85,18 +85,18 @@ def test_softmax_row_follows_its_slider_without_the_server(open_page: Open, serv
                 "(input, place) => { input.value = place; input.dispatchEvent(new Event('input')); }", place
             )
             temperature = float(output.text_content() or "")
-            shares = page.evaluate("Array.from(document.querySelector('.shares').weights)")
+            shares = page.evaluate("Array.from(document.querySelector('.softmax-bars').weights)")
             expected = SHARES["softmax"].weights(torch.tensor(row, dtype=torch.float64) / temperature)
             np.testing.assert_allclose(shares, expected.numpy(), atol=1e-12)
             bars = page.evaluate(
-                "[...document.querySelectorAll('.shares .bar')].map((bar) => bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)"
+                "[...document.querySelectorAll('.softmax-bars .bar')].map((bar) => bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)"
             )
             np.testing.assert_allclose(bars, expected.numpy(), atol=0.01)
             temperatures.append(temperature)
         assert (temperatures[0], temperatures[-1], 1.0 in temperatures) == (0.05, 10.0, True)
         slider.focus()
         page.keyboard.press("ArrowLeft")
-        expect(page.locator(".shares [role=status]")).to_contain_text("At temperature 9.7")
+        expect(page.locator(".softmax-bars [role=status]")).to_contain_text("At temperature 9.7")
         assert page.evaluate("window.script.runs === window.before")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
@@ -145,7 +145,7 @@ def test_reference_typesets_every_step_and_opens_it_in_the_lab(open_page: Open, 
     expect(page.get_by_label("Text", exact=True)).to_be_visible()
     assert parse_qs(urlsplit(page.url).query) == state
     page.get_by_role("link", name="Reference").click()
-    cards = page.locator(".st-key-reference_steps .elsewhere")
+    cards = page.locator(".st-key-reference_steps .other-names")
     expect(cards).to_have_count(len(STEPS))
     expect(page.locator(".katex-error")).to_have_count(0)
     expect(page.locator(".st-key-reference_scores")).to_contain_text("head 2 · query_pos 3 · key_pos 3")

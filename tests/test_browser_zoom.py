@@ -10,7 +10,7 @@ import pytest
 from conftest import painted_numbers, set_control, wait_until_settled
 from playwright.sync_api import Page, expect
 from test_browser import Open
-from test_browser_hand import at_once, click, drag, follow
+from test_browser_controls import at_once, click, drag, follow
 
 pytestmark = pytest.mark.browser
 LONG = " ".join(f"w{i}" for i in range(300))

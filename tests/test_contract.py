@@ -87,7 +87,7 @@ def test_names_and_attributes_are_those_of_steps_and_parameters() -> None:
 def test_kernel_has_only_steps_normalizers_and_scores_known_to_python() -> None:
     assert contract.in_script("kernel.js", "NORMALIZERS") <= set(SHARES)
     assert contract.in_script("kernel.js", "SCORES") <= set(SCORES)
-    scripts = contract.in_script("kernel.js", "CHAIN") | contract.in_script("steps.js", "STEPS")
+    scripts = contract.in_script("kernel.js", "CHAIN") | contract.in_script("live_steps.js", "STEPS")
     assert scripts <= {step.name for step in STEPS}
 
 

@@ -174,7 +174,7 @@ def modules(browser: Any, served: str) -> Iterator[Page]:
     """A page with the demo's modules in `window.demo`."""
     page = browser.new_page()
     page.goto(f"{served}/folder/LICENSES.txt")
-    names = ("printed", "explain", "lab", "film", "numbers")
+    names = ("number_text", "explain", "lab", "film", "numbers")
     page.evaluate(
         """async (paths) => { window.demo = Object.assign({}, ...await Promise.all(paths.map((path) => import(path))));
             window.load = async (name) => { const script = await (await fetch(`states/${name}.js`)).text();
@@ -310,6 +310,10 @@ def test_demo_explains_cells_under_other_knobs_like_python(modules: Page, name: 
 
 
 def settled(page: Page, name: str = "") -> None:
+    # The browser reports a changed hash in a task of its own, after the click that changed it.
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+    )
     page.wait_for_function(
         """(name) => { const { figureState } = document.querySelector('.figures');
             return figureState?.painted && figureState.painted === figureState.figures && !figureState.animating && (!name || document.title.startsWith(name)); }""",
@@ -341,8 +345,8 @@ def shows(actual: np.ndarray, matrix: Any) -> bool:
 
 
 def line_of(page: Page) -> str:
-    text: str = page.locator(".answer").evaluate(
-        "(answer) => `${answer.querySelector('.number').textContent} ${answer.querySelector('.how').textContent}`.trim()"
+    text: str = page.locator(".answer-line").evaluate(
+        "(answer) => `${answer.querySelector('.number').textContent} ${answer.querySelector('.arithmetic').textContent}`.trim()"
     )
     return text
 
@@ -384,7 +388,7 @@ def test_demo_paints_and_explains_backend_numbers(
 @pytest.mark.browser
 def test_demo_temperature_drag_gives_the_numbers_of_torch(open_page: Any, served: str) -> None:
     page, state = open_demo(open_page, f"{served}/folder/#causal"), BY_NAME["causal"]
-    page.locator(".hand input[name=temperature]").focus()
+    page.locator(".controls input[name=temperature]").focus()
     for _ in range(30):
         page.keyboard.press("ArrowLeft")
     settled(page)
@@ -393,8 +397,8 @@ def test_demo_temperature_drag_gives_the_numbers_of_torch(open_page: Any, served
     trace = trace_with(state, temperature=temperature)
     for index, step in enumerate(("scores", "weights", "output")):
         assert shows(painted(page, index), trace.layers[0].matrix(step, 0))
-    page.locator(".hand [name=head]").select_option("2")
-    page.locator(".hand [name=mask]").select_option("window")
+    page.locator(".controls [name=head]").select_option("2")
+    page.locator(".controls [name=mask]").select_option("window")
     settled(page)
     trace = trace_with(state, temperature=temperature, mask="window")
     for step in ("scaled_scores", "masked_scores", "weights", "head_output", "output"):
@@ -427,16 +431,16 @@ def test_demo_temperature_drag_gives_the_numbers_of_torch(open_page: Any, served
 def test_demo_heads_both_follow_the_controls(open_page: Any, served: str, traces: Any) -> None:
     page, state = open_demo(open_page, f"{served}/folder/#heads"), BY_NAME["heads"]
     assert all(shows(painted(page, head), traces("heads").layers[0].matrix("weights", head)) for head in (0, 1))
-    page.evaluate("""() => { const slider = document.querySelector('.hand input[type=range]');
+    page.evaluate("""() => { const slider = document.querySelector('.controls input[type=range]');
         slider.value = 20; slider.dispatchEvent(new Event('input')); }""")  # the slider is still being dragged
     page.wait_for_function(
         "() => { const { figureState } = document.querySelector('.figures'); return figureState.frames > 0 && !figureState.animating; }"
     )
-    temperature = page.locator(".hand output").text_content() or ""
+    temperature = page.locator(".controls output").text_content() or ""
     assert "temperature" not in page.url
     trace = trace_with(state, temperature=temperature)
     assert all(shows(painted(page, head), trace.layers[0].matrix("weights", head)) for head in (0, 1))
-    page.evaluate("document.querySelector('.hand input[type=range]').dispatchEvent(new Event('change'))")
+    page.evaluate("document.querySelector('.controls input[type=range]').dispatchEvent(new Event('change'))")
     page.wait_for_url(f"**#heads&temperature={temperature.rstrip('0')}")
     settled(page)
     click_cell(page, 1, 7, 2)
@@ -448,7 +452,7 @@ def test_demo_heads_both_follow_the_controls(open_page: Any, served: str, traces
 def test_demo_link_reopens_the_picture_and_back_undoes_one_action(open_page: Any, served: str) -> None:
     page = open_demo(open_page, f"{served}/folder/#plain&step=scores&view=factors&head=3&q=5&k=2&temperature=0.5")
     assert chosen_cell_line(page).startswith("scores · query 5 and → key 2 asked")
-    assert page.locator(".hand output").text_content() == "0.50"
+    assert page.locator(".controls output").text_content() == "0.50"
     click_cell(page, 2, 1, 1)
     page.wait_for_function("() => document.querySelector('.side.q input').value === '1'")
     page.locator("nav a", has_text="Sparsemax").click()
@@ -457,12 +461,12 @@ def test_demo_link_reopens_the_picture_and_back_undoes_one_action(open_page: Any
     settled(page, "A sentence")
     page.go_back()
     page.wait_for_function("() => document.querySelector('.side.q input').value === '5'")
-    assert page.locator(".hand output").text_content() == "0.50"
+    assert page.locator(".controls output").text_content() == "0.50"
 
     page.goto(f"{served}/folder/#nothing&step=magic&q=-3&k=99&temperature=hot&head=77")
     settled(page, "A sentence")
     assert chosen_cell_line(page).startswith("weights · query 0 the → key 8 blinked")
-    assert page.locator(".hand output").text_content() == "1.00"
+    assert page.locator(".controls output").text_content() == "1.00"
 
 
 @pytest.mark.browser

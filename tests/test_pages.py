@@ -608,7 +608,7 @@ def test_walking_back_keeps_the_head_and_output_names_it() -> None:
         step: component_message(opened("app.py", step=step, head="2", q="3"))["line"]["from"][0]
         for step in ("query", "output")
     }
-    assert "head" not in factors["query"]["turn"]
+    assert "head" not in factors["query"]["knobs"]
     assert factors["query"]["label"].startswith("input [3, ")
-    came_from = factors["output"]["turn"]["head"]
+    came_from = factors["output"]["knobs"]["head"]
     assert factors["output"]["label"].endswith(f" of head {came_from}")

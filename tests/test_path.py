@@ -156,7 +156,7 @@ def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
     ]
     for message in hidden:
         assert message["truth"] is None
-        assert not message["said"]
+        assert not message["truth_text"]
         assert message["stage"] in ("ask", "again")
         assert "marks" not in str(message["figures"])
         assert select_reply(lesson.kind, truth, truth, True, lesson.replies) not in message["reply"]
@@ -216,7 +216,7 @@ def test_lesson_training_is_watched_after_the_answer() -> None:
     app.session_state["session"].guesses["map"] = [(4, 1)]
     message = sent(app.run())
     assert "./training" not in message
-    assert "“moon” → “owl” (query 4, key 1)" in json.loads(message)["message"]["said"]
+    assert "“moon” → “owl” (query 4, key 1)" in json.loads(message)["message"]["truth_text"]
 
 
 def test_lesson_on_an_ablated_model_names_its_stripe() -> None:

@@ -182,7 +182,7 @@ class Step:
         of: the matrices from which it is computed, in the order of the formula.
         bias: the parameter that is added to every row, if the layer has it.
         masked: whether hidden cells are drawn as hidden.
-        in_page: "head" if the page itself can compute it (under this name in kernel.js and steps.js); "whole" if the page
+        in_page: "head" if the page itself can compute it (under this name in kernel.js and live_steps.js); "whole" if the page
             needs the values of all heads for that.
     """
 

@@ -74,7 +74,7 @@ def lesson_message(lesson: Lesson, context: QuestionContext, guesses: Sequence[A
     message: dict[str, Any] = {
         "kind": lesson.kind, "question": lesson.question, "options": lesson.options, "keys": _keys(lesson, context),
         "stage": "done" if done else "again" if guesses else "ask", "right": any(right),
-        "reply": "", "guess": guesses[-1] if guesses else None, "truth": None, "said": "", "figures": _figures(lesson, context, done),
+        "reply": "", "guess": guesses[-1] if guesses else None, "truth": None, "truth_text": "", "figures": _figures(lesson, context, done),
     }  # fmt: skip
     if guesses:
         message["reply"] = select_reply(lesson.kind, guesses[-1], truth, right[-1], lesson.replies)
@@ -83,7 +83,7 @@ def lesson_message(lesson: Lesson, context: QuestionContext, guesses: Sequence[A
             message["reply"] += f" {select_reply(lesson.kind, truth, truth, True, lesson.replies)}"
         names, last_figure = message["keys"], message["figures"][-1]
         message |= {
-            "truth": truth, "said": _in_words(lesson, truth, names, last_figure), "guessed": _in_words(lesson, guesses[-1], names, last_figure),
+            "truth": truth, "truth_text": _in_words(lesson, truth, names, last_figure), "guess_text": _in_words(lesson, guesses[-1], names, last_figure),
         }  # fmt: skip
         for figure in message["figures"]:
             figure["marks"] = _marks(lesson, figure["step"], truth, guesses[-1])

@@ -1,4 +1,4 @@
-"""Describe a knob as a control above the maps, which figure/hand.js draws."""
+"""Describe a knob as a control above the maps, which figure/controls.js draws."""
 
 from __future__ import annotations
 

@@ -38,6 +38,6 @@ def _source_link(source: Cell, cell: Cell) -> dict[str, Any]:
     of_head, from_head = (find_step(step).per_head for step in (source.step, cell.step))
     name = f"{source.step} [{source.row}, {source.column}]"
     return {
-        "turn": {"view": VIEWS[1], "step": source.step, **({"head": source.head} if of_head else {}), "q": source.row, "k": source.column},
+        "knobs": {"view": VIEWS[1], "step": source.step, **({"head": source.head} if of_head else {}), "q": source.row, "k": source.column},
         "label": f"{name} of head {source.head}" if of_head and not from_head else name,
     }  # fmt: skip

@@ -17,7 +17,7 @@ from attention.pictures.screen import MAX_SENT_BLOCKS, keep_only_gaps, pool_for_
 
 SCRIPTS_DIR = Path(__file__).parent / "figure"
 """The folder of the scripts that draw a message, their styles (``figure.css``) and Plotly's script (``vendor/``)."""
-CONTAINERS_HTML = "<div class='strip'></div><div class='hand'></div><div class='own'></div><div class='figures'></div><div class='answer'></div>"
+CONTAINERS_HTML = "<div class='strip'></div><div class='controls'></div><div class='override'></div><div class='figures'></div><div class='answer-line'></div>"
 """The elements that these scripts draw into."""
 
 MAX_SENT_CELLS = 112 * 112  # three maps of this size are 150 kB

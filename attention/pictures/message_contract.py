@@ -63,7 +63,7 @@ class Meta(TypedDict):
 
 
 class Live(TypedDict):
-    """The data from which the page computes steps, see `live.live`."""
+    """The data from which the page computes steps, see `live_inputs.live_inputs`."""
 
     head: int
     heads: dict[str, Any]

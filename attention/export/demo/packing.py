@@ -109,7 +109,7 @@ class _Packing:
         formula = {
             "divisor": layer.divisor,
             "temperature": layer.temperature,
-            "share": layer.formula.normalizer if layer.formula else "",
+            "normalizer": layer.formula.normalizer if layer.formula else "",
         }
         before = (
             [name for _, name in layer.factors(find_step(MASKED_SCORES)) if is_step(name)]
@@ -126,8 +126,8 @@ class _Packing:
             },
             "numbers": numbers, "factors": self.factors, "formula": formula,
             "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": (before or [""])[0],
-            "whose": _whose(state), "link": dict(state.link), "about": describe_trace(self.trace), "outline": CHOSEN_COLOR,
-            "first": {
+            "source_label": _source_label(state), "link": dict(state.link), "about": describe_trace(self.trace), "outline": CHOSEN_COLOR,
+            "initial": {
                 "view": state.view, "step": state.step, "layer": str(state.layer), "head": str(state.head),
                 "q": str(state.q), "k": str(state.k),
             },
@@ -197,7 +197,7 @@ def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
         figure["data"][0]["of_head"] = head
 
 
-def _whose(state: State) -> str:
+def _source_label(state: State) -> str:
     """What fixes the formula, in a word; empty if the controls do."""
     source = state.link.get("source", "typed text")
     return SOURCE_LABELS.get(source, source) if source in SOURCES_WITH_FORMULA else ""

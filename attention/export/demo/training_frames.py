@@ -57,7 +57,7 @@ def pack_film(state: State) -> bytes:
     header = {
         "film": frames, "sides": sides, "link": dict(state.link), "outline": CHOSEN_COLOR,
         "about": " ".join(example.notes), "layers": [_weights_name(layer) for layer in trace.layers],
-        "first": {"at": str(plan.steps), "step": _weights_name(trace.layers[-1]), "q": str(state.q), "k": str(state.k)},
+        "initial": {"at": str(plan.steps), "step": _weights_name(trace.layers[-1]), "q": str(state.q), "k": str(state.k)},
     }  # fmt: skip
     return pool.pack(header)
 

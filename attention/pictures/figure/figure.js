@@ -5,16 +5,16 @@
 // A figure is never rebuilt: Plotly.react into the same element keeps the zoom (layout.uirevision). If
 // only numbers changed, only the cells are repainted.
 
-import { drawControls, drawOverride, markOverridden } from "./hand.js";
+import { drawControls, drawOverride, markOverridden } from "./controls.js";
 import { cellUnder, panelAt, pointAt, showTip } from "./hover.js";
-import { enableKeyboard, placeCursor, removeTabStops } from "./keys.js";
-import { drawLine, showLiveNumber } from "./line.js";
-import { LiveLayer } from "./live.js";
-import { create } from "./made.js";
+import { enableKeyboard, placeCursor, removeTabStops } from "./keyboard.js";
+import { drawLine, showLiveNumber } from "./cell_line.js";
+import { LiveLayer } from "./live_layer.js";
+import { create } from "./elements.js";
 import { figureHeight, paint } from "./map.js";
 import { loadPlotly, unpack } from "./message.js";
-import { FigureState, Picture } from "./shown.js";
-import { drawStrip } from "./strip.js";
+import { FigureState, Picture } from "./figure_state.js";
+import { drawStrip } from "./step_strip.js";
 import { dropUnusedZooms, recordZoom, windowsToRequest } from "./zoom.js";
 
 const REST_DELAY = 120; // milliseconds before the rest of the page is requested, which would slow down another change
@@ -160,11 +160,11 @@ export default function render(message, host) {
   if (sent.session === state.session && isOlder) return;
   if (state.figures && isNumbered && host.isLate(sent.act_number)) return; // a later answer is on its way
   Object.assign(state, { filmFrame: sent.film_frame, actNumber: sent.act_number, session: sent.session });
-  for (const name of ["strip", "hand", "answer"]) part(name).classList.toggle("large", sent.large);
+  for (const name of ["strip", "controls", "answer-line"]) part(name).classList.toggle("large", sent.large);
   state.figures = sent.figures;
   state.liveLayer = sent.live ? new LiveLayer(sent.live, state.liveLayer) : null;
   state.chosen = sent.line?.at;
-  state.showNumber = (number) => showLiveNumber(part("answer"), number);
+  state.showNumber = (number) => showLiveNumber(part("answer-line"), number);
   reserveSpace(state);
   dropUnusedZooms(state);
 
@@ -180,16 +180,16 @@ export default function render(message, host) {
     host.act({ key: sent.key, [name]: value }, sent.defaults, knobs);
   };
   const setKnobs = (knobs) => send("knob", knobs);
-  drawControls(part("hand"), sent.controls, {
+  drawControls(part("controls"), sent.controls, {
     input: (knobs) => {
-      if (!("head" in knobs)) markOverridden(part("own"));
+      if (!("head" in knobs)) markOverridden(part("override"));
       if (state.liveLayer) animate(state, knobs);
     },
     change: setKnobs,
   });
-  drawOverride(part("own"), sent.override, setKnobs);
+  drawOverride(part("override"), sent.override, setKnobs);
   drawStrip(part("strip"), sent.strip, setKnobs);
-  drawLine(part("answer"), sent.line, setKnobs);
+  drawLine(part("answer-line"), sent.line, setKnobs);
 
   loadPlotly().then(async () => {
     for (const [i, figure] of sent.figures.entries()) {

@@ -4,7 +4,7 @@
 // a row of scores is a query, a column a key. Variants are entries of tables: score functions in SCORES, steps between scores
 // and weights in CHAIN, normalizers in NORMALIZERS.
 //
-// `formula` is {score, divisor, temperature, cap, normalizer, mask}, see `LiveLayer` in live.js.
+// `formula` is {score, divisor, temperature, cap, normalizer, mask}, see `LiveLayer` in live_layer.js.
 
 // Score functions: every query with every key, each a row of `width` numbers.
 export const SCORES = {

@@ -1,8 +1,8 @@
 // Draws one map: its theme, its texts, and the part that is visible at the current zoom.
 
-import { MOST_CELLS } from "./blocks.js";
+import { MOST_CELLS } from "./pooling.js";
 import { colorNumbers, repaint } from "./cells.js";
-import { fitTicks, wrapText } from "./words.js";
+import { fitTicks, wrapText } from "./ticks.js";
 import { AXES, visibleRange } from "./zoom.js";
 
 const CONFIG = {

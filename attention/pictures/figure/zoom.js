@@ -1,6 +1,6 @@
 // The zoom of maps. Maps of one component that share an axis, by name and size, zoom together on it.
 
-import { clipRange } from "./blocks.js";
+import { clipRange } from "./pooling.js";
 
 export const AXES = ["xaxis", "yaxis"];
 const META_KEYS = { xaxis: { name: 1, size: "columns" }, yaxis: { name: 0, size: "rows" } }; // of each axis in `meta`

@@ -3,7 +3,7 @@
 // A file arrives as a download and does not change the page. Any other answer is a message, received in a hidden frame and shown on this page.
 
 import { sharedQuery } from "./frame.js";
-import { create } from "./made.js";
+import { create } from "./elements.js";
 
 const MAX_URL = 6000; // characters that every server accepts; a longer request is posted
 const HIDE_AFTER = 5000; // milliseconds that a message without a warning stays

@@ -13,6 +13,6 @@ def component() -> Any:
     return assets.component("lab_figure", "attention_figure", CONTAINERS_HTML, (SCRIPTS_DIR / "figure.css").read_text())
 
 
-def warm() -> None:
+def preload() -> None:
     """Makes the browser fetch the figure scripts early; a page calls this first."""
-    assets.component("warm", "attention_warm", "<i hidden></i>", "")(key="warm", height="content")
+    assets.component("preload", "attention_preload", "<i hidden></i>", "")(key="preload", height="content")

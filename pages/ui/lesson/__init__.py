@@ -18,7 +18,7 @@ _HTML = """
   <form novalidate></form>
   <div class="reply" tabindex="-1"></div>
   <div class="onward"></div>
-  <p class="spoken" role="status" aria-live="polite"></p>
+  <p class="visually-hidden" role="status" aria-live="polite"></p>
   <nav aria-label="The path of lessons"><p></p><ol></ol></nav>
 </div>
 """

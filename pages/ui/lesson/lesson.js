@@ -1,8 +1,8 @@
 // One lesson: its maps, its question, and the path. The true answer is only in the message after the user's answer.
 
-import { drawAnswer, drawComparison } from "./ask.js";
-import { create } from "./made.js";
-import { drawTables } from "./tables.js";
+import { drawInputs, drawComparison } from "./answer_inputs.js";
+import { create } from "./elements.js";
+import { drawTables } from "./lesson_tables.js";
 
 const STORAGE_KEY = "attention-lab-lessons"; // the progress on the path, stored only in this browser
 
@@ -51,7 +51,7 @@ function drawQuestion(root, { message, name }, send) {
   fieldset.append(create("legend", { textContent: message.question, tabIndex: -1 }));
   form.append(fieldset);
   if (message.stage === "done") return null;
-  const answer = drawAnswer(fieldset, message);
+  const answer = drawInputs(fieldset, message);
   form.append(create("button", { type: "submit", className: "main", textContent: message.stage === "again" ? "Answer again" : "Answer" }));
   form.onsubmit = (event) => {
     event.preventDefault();
@@ -66,7 +66,7 @@ function drawQuestion(root, { message, name }, send) {
 function announce(root, text, visible = false) {
   const status = root.querySelector("[role=status]");
   status.textContent = text;
-  status.classList.toggle("spoken", !visible);
+  status.classList.toggle("visually-hidden", !visible);
 }
 
 function drawReply(root, { message }) {
@@ -74,9 +74,9 @@ function drawReply(root, { message }) {
   container.replaceChildren();
   container.className = "reply";
   if (!message || message.stage === "ask") return;
-  const { stage, right, reply, said, guessed } = message;
+  const { stage, right, reply, truth_text: truthText, guess_text: guessText } = message;
   container.classList.add(right ? "right" : "wrong");
-  const verdict = right ? `Yes: ${said}.` : stage === "again" ? "Not yet." : `It is ${said}. You said ${guessed}.`;
+  const verdict = right ? `Yes: ${truthText}.` : stage === "again" ? "Not yet." : `It is ${truthText}. You said ${guessText}.`;
   const paragraph = create("p");
   paragraph.append(create("b", { textContent: message.kind === "row" && stage === "done" ? (right ? "Yes." : "It is this row.") : verdict }), ` ${reply}`);
   container.append(paragraph);
@@ -111,7 +111,7 @@ function announcement(data) {
   const done = Object.keys(progress()).filter((finished) => path.some(([other]) => other === finished)).length;
   const verdict = message.right ? "Right." : "Not right.";
   const count = path.length > 1 ? ` ${done} of ${path.length} lessons done.` : "";
-  return `${verdict} It is ${message.said}. ${message.reply}${count}`;
+  return `${verdict} It is ${message.truth_text}. ${message.reply}${count}`;
 }
 
 export default function render({ data, parentElement, setTriggerValue }) {

@@ -9,7 +9,7 @@ from pages.ui.share import link
 from pages.ui.state import knob_state
 from pages.ui.state.session import reset_session, session
 
-_KEY = "paused"  # in the address, written by pages/ui/patches/paused.js
+_KEY = "paused"  # in the address, written by pages/ui/patches/crash_guard.js
 
 
 def ask_first(title: str) -> None:

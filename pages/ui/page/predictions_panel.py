@@ -85,7 +85,7 @@ def _scrubber(page: Page) -> None:
             help="Shows the text, its maps and the next prediction after this number of generated tokens." if generates else None,
         )  # fmt: skip
     if generates:
-        st.html(_written(trace, shown_prediction(trace)))
+        st.html(_generated_text(trace, shown_prediction(trace)))
 
 
 def _step(page: Page, last: int) -> None:
@@ -113,15 +113,21 @@ def _position_button(page: Page) -> None:
         st.button(f"Predict after query {row}", key="predict_here", on_click=knob_state.hold, args=({"predict": str(row)},), help=help_)  # fmt: skip
 
 
-def _written(trace: Trace, prediction: Prediction) -> str:
+def _generated_text(trace: Trace, prediction: Prediction) -> str:
     """The text as HTML: up to the shown token, and the tokens generated after it."""
     tokens = (*trace.input_tokens, *trace.continuation)
     first = max(0, len(trace.input_tokens) - trace.generated - 6)
     pieces = []
     for position, token in enumerate(tokens[first:], first):
-        kind = "now" if position == prediction.position + 1 else "later" if position > prediction.position else "told"
+        kind = (
+            "current"
+            if position == prediction.position + 1
+            else "upcoming"
+            if position > prediction.position
+            else "previous"
+        )
         pieces.append(f"<span class='{kind}'>{label(token)}</span>")
-    return f"<p class='written'>… {' '.join(pieces)}</p>"
+    return f"<p class='generated'>… {' '.join(pieces)}</p>"
 
 
 def _token(source: Source, prediction: Prediction, text: str) -> tuple[int, str]:
@@ -154,7 +160,7 @@ def _table(rows: Sequence[TokenPrediction], watched: set[int]) -> str:
     most = max(state.probability for row in rows for state in (row, row.before) if state)
     head = "<th>rank<th>token<th>probability<th class='n'>" + ("before → after" if compared else "")
     body = "".join(_row(row, row.id in watched, most) for row in rows)
-    return f"<table class='said'><thead><tr>{head}<th class='n more'>log p<th class='n more'>logit</thead><tbody>{body}</tbody></table>"
+    return f"<table class='predictions'><thead><tr>{head}<th class='n more'>log p<th class='n more'>logit</thead><tbody>{body}</tbody></table>"
 
 
 def _row(token: TokenPrediction, watched: bool, most: float) -> str:
@@ -188,5 +194,5 @@ def _vectors(moved: Sequence[VectorShift]) -> None:
         for vector in sorted(moved, key=lambda vector: vector.cosine)[:MOST_MOVED]
     )
     head = "<th>position<th>token<th>moved<th class='n'>cosine"
-    st.html(f"<table class='said'><thead><tr>{head}</thead><tbody>{rows}</tbody></table>")
+    st.html(f"<table class='predictions'><thead><tr>{head}</thead><tbody>{rows}</tbody></table>")
     show.chart_table(predictions.shifts_frame(moved), "vectors", "The cosine of every token")

@@ -93,7 +93,7 @@ def _reserved_height(drawn: Sequence[Spec], around: Surroundings | None) -> int 
     """The height in pixels to reserve for the figures, so that the page below does not jump when they are drawn."""
     if not drawn:
         return "content"
-    heights = {"strip": 55, "controls": 42, "own": 28, "line": 48}
+    heights = {"strip": 55, "controls": 42, "override": 28, "line": 48}
     above = sum(pixels for part, pixels in heights.items() if getattr(around, part, None))
     return above + max(int(spec["layout"]["height"] or 0) for spec in drawn)
 
@@ -154,7 +154,7 @@ def card(entry: Step | Parameter, shape: str) -> None:
         kind = "<div class='kind parameter'>parameter: not a step, but used to compute one</div>"
         st.latex(entry.symbol if "_" in entry.symbol else rf"\text{{{entry.symbol}}}")
         st.markdown(entry.meaning)
-    st.html(f"<div class='axes'>{html.escape(shape)}</div>{kind}<dl class='elsewhere'>{other_names}</dl>")
+    st.html(f"<div class='axes'>{html.escape(shape)}</div>{kind}<dl class='other-names'>{other_names}</dl>")
 
 
 def short_table(rows: pd.DataFrame) -> None:

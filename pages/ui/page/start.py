@@ -148,7 +148,7 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
         tools = st.container(horizontal=True, width="content", vertical_alignment="center", gap="xsmall", key="tools")
     about = st.container(horizontal=True, gap=None, key="page_about")
     with about:
-        figure.warm()
+        figure.preload()
     about.caption(intro, width="content")
     knob_state.carry_over(title)
     notes = Notes()

@@ -4,8 +4,8 @@
 import render from "./figure.js";
 import { Film } from "./film.js";
 import { Lab } from "./lab.js";
-import { load } from "./loading.js";
-import { create } from "./made.js";
+import { load } from "./packed_state.js";
+import { create } from "./elements.js";
 import { loadPlotly } from "./message.js";
 
 const TICK = 120; // milliseconds per frame of a film
@@ -67,7 +67,7 @@ function drawPlayer(knobs) {
   const range = document.querySelector("#at");
   Object.assign(range, { max: steps.length - 1, value: steps.indexOf(knobs.at) });
   range.setAttribute("aria-valuetext", `step ${knobs.at}`);
-  part("at").textContent = `step ${knobs.at} of ${steps.at(-1)}`;
+  part("position").textContent = `step ${knobs.at} of ${steps.at(-1)}`;
   const answers = current.view.answers(knobs);
   const words = answers.flatMap(([word, isRight]) => [create(isRight ? "span" : "s", { textContent: word }), " "]);
   const right = answers.filter(([, isRight]) => isRight).length;

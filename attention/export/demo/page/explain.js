@@ -1,4 +1,4 @@
-// The arithmetic of a cell in one line, for the steps that the page computes, as attention/analysis/kinds has it.
+// The arithmetic of a cell in one line, for the steps that the page computes, as attention/analysis/explain/ writes it.
 //
 // Every function takes a `layer` and a `cell` {step, head, row, column}. The layer has:
 //   at(step, head, row, column)  a number; −∞ for a hidden cell
@@ -7,7 +7,7 @@
 //   d_k, divisor, temperature, normalizer, heads, before (the step before masked_scores)
 // It returns {short, sign, from: [[step, head, row, column], …]}. tests/test_demo.py compares every line with Python's.
 
-import { brief, factor, formatNumber, number, power, product, quotient, sum, sumWays } from "./printed.js";
+import { brief, factor, formatNumber, number, power, product, quotient, sum, sumWays } from "./number_text.js";
 
 const isClose = (a, b) => Math.abs(a - b) <= 1e-9 * Math.max(Math.abs(a), Math.abs(b));
 const numberOf = (layer, { step, head, row, column }) => layer.at(step, head, row, column);

@@ -1,31 +1,31 @@
 // A training, frame by frame. Its training data are not stored: only the weights of each frame are.
 
 import { explain } from "./explain.js";
-import { asBytes, matrixOf } from "./loading.js";
-import { formatNumber } from "./printed.js";
-import { markCell } from "./turned.js";
+import { asBytes, matrixOf } from "./packed_state.js";
+import { formatNumber } from "./number_text.js";
+import { markCell } from "./figure_updates.js";
 
 const toIndex = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
 
 export class Film {
   constructor(state) {
     this.state = state;
-    this.first = state.first;
+    this.initial = state.initial;
     this.steps = state.film.map(({ step }) => String(step));
   }
 
   // The knobs with valid values.
   validated(requested) {
-    const knobs = { ...this.first, ...requested };
-    if (!this.steps.includes(knobs.at)) knobs.at = this.first.at;
-    if (!this.state.layers.includes(knobs.step)) knobs.step = this.first.step;
+    const knobs = { ...this.initial, ...requested };
+    if (!this.steps.includes(knobs.at)) knobs.at = this.initial.at;
+    if (!this.state.layers.includes(knobs.step)) knobs.step = this.initial.step;
     const count = this.state.sides[0].tokens.length;
     return { at: knobs.at, step: knobs.step, q: String(toIndex(knobs.q, count)), k: String(toIndex(knobs.k, count)) };
   }
 
   // The knobs that differ from the initial ones.
   changedKnobs(knobs) {
-    return Object.fromEntries(Object.entries(knobs).filter(([name, value]) => value !== this.first[name]));
+    return Object.fromEntries(Object.entries(knobs).filter(([name, value]) => value !== this.initial[name]));
   }
 
   // The query of the same state in the Lab.

@@ -1,10 +1,10 @@
 // A state with its views, as the Lab shows it: here the page answers clicks and changed knobs itself, as Python does in the Lab.
 
 import { explain } from "./explain.js";
-import { asBytes } from "./loading.js";
+import { asBytes } from "./packed_state.js";
 import { Numbers } from "./numbers.js";
-import { formatNumber } from "./printed.js";
-import { applyChanges, markCell } from "./turned.js";
+import { formatNumber } from "./number_text.js";
+import { applyChanges, markCell } from "./figure_updates.js";
 
 const toIndex = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
 
@@ -13,21 +13,21 @@ export class Lab {
     this.state = state;
     const { controls } = Object.values(state.views)[0].message;
     this.controls = controls.filter(({ name }) => name !== "head");
-    this.first = { ...state.first, ...Object.fromEntries(this.controls.map(({ name, value }) => [name, value])) };
+    this.initial = { ...state.initial, ...Object.fromEntries(this.controls.map(({ name, value }) => [name, value])) };
   }
 
   // The knobs of the address, with invalid values replaced by the initial ones.
   validated(requested) {
-    const { state, first } = this;
-    const knobs = { ...first, ...requested, layer: first.layer };
+    const { state, initial } = this;
+    const knobs = { ...initial, ...requested, layer: initial.layer };
     for (const { name, kind, options, low, high } of this.controls) {
       const value = Number(knobs[name]);
       const isNumber = knobs[name] !== "" && value >= low && value <= high && (kind !== "whole" || Number.isInteger(value));
       const isValid = kind === "choice" ? options.includes(knobs[name]) : isNumber;
-      if (!isValid || value === Number(first[name])) knobs[name] = first[name]; // 1 is 1.0
+      if (!isValid || value === Number(initial[name])) knobs[name] = initial[name]; // 1 is 1.0
     }
-    if (!state.heads.includes(Number(knobs.head))) knobs.head = first.head;
-    if (!state.steps[knobs.step]) knobs.step = first.step;
+    if (!state.heads.includes(Number(knobs.head))) knobs.head = initial.head;
+    if (!state.steps[knobs.step]) knobs.step = initial.step;
     if (!state.views[this.viewName(knobs)]) knobs.view = "factors";
     const { rows, columns } = state.steps[knobs.step];
     return { ...knobs, q: String(toIndex(knobs.q, rows)), k: String(toIndex(knobs.k, columns)) };
@@ -35,7 +35,7 @@ export class Lab {
 
   // The knobs that differ from the initial ones, for the address.
   changedKnobs(knobs) {
-    return Object.fromEntries(Object.entries(knobs).filter(([name, value]) => String(value) !== this.first[name]));
+    return Object.fromEntries(Object.entries(knobs).filter(([name, value]) => String(value) !== this.initial[name]));
   }
 
   // The query of the same state in the Lab.
@@ -86,11 +86,11 @@ export class Lab {
 
   // The note about the numbers of a notebook or a model, and whether knobs override its formula.
   overrideNote(numbers) {
-    const { whose } = this.state;
-    if (!whose) return null;
-    if (!numbers.changes) return { text: `The ${whose}'s own numbers.`, reset: {}, changed: false };
-    const reset = Object.fromEntries(this.controls.map(({ name }) => [name, this.first[name]]));
-    return { text: `What if: other knobs than the ${whose}'s own.`, reset, changed: false };
+    const { source_label: sourceLabel } = this.state;
+    if (!sourceLabel) return null;
+    if (!numbers.changes) return { text: `The ${sourceLabel}'s own numbers.`, reset: {}, changed: false };
+    const reset = Object.fromEntries(this.controls.map(({ name }) => [name, this.initial[name]]));
+    return { text: `What if: other knobs than the ${sourceLabel}'s own.`, reset, changed: false };
   }
 
   line(cell, numbers) {
@@ -115,7 +115,7 @@ export class Lab {
     const perHead = this.state.steps[source].per_head;
     const name = `${source} [${row}, ${column}]`;
     return {
-      turn: { view: "factors", step: source, ...(perHead ? { head } : {}), q: row, k: column },
+      knobs: { view: "factors", step: source, ...(perHead ? { head } : {}), q: row, k: column },
       label: perHead && !this.state.steps[step].per_head ? `${name} of head ${head}` : name,
     };
   }

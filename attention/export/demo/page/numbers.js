@@ -1,8 +1,8 @@
 // The numbers of a state's steps for the current knobs: Python's, or computed in the page after a knob changed.
 
 import { unpack } from "./message.js";
-import { LiveLayer } from "./live.js";
-import { asBytes, matrixOf } from "./loading.js";
+import { LiveLayer } from "./live_layer.js";
+import { asBytes, matrixOf } from "./packed_state.js";
 
 const LIVE_STEPS = ["scaled_scores", "masked_scores", "weights", "head_output", "output"];
 
@@ -10,7 +10,7 @@ const LIVE_STEPS = ["scaled_scores", "masked_scores", "weights", "head_output", 
 const maskOf = ({ mask, window, prefix }) => ({ kind: mask, window: Number(window), prefix: Number(prefix) });
 
 export class Numbers {
-  /** The state as Python packed it, see loading.js. */
+  /** The state as Python packed it, see packed_state.js. */
   state;
   /** The knobs that differ from the packed ones, in the form of `LiveLayer`; null if none differ. */
   changes = null;
@@ -41,7 +41,7 @@ export class Numbers {
 
   get divisor() { return this.state.formula.divisor; }
 
-  get normalizer() { return this.state.formula.share; }
+  get normalizer() { return this.state.formula.normalizer; }
 
   get temperature() { return this.changes?.temperature ?? this.state.formula.temperature; }
 

@@ -37,7 +37,7 @@ BUTTONS = {
 
 @cache
 def _component() -> Any:
-    return assets.component("link", "attention_link", _HTML, _STYLE)
+    return assets.component("share_buttons", "attention_share_buttons", _HTML, _STYLE)
 
 
 def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave_open: str = "", ask: str = "") -> None:

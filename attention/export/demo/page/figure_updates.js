@@ -1,7 +1,7 @@
 // Adapts Python's figures of a state to the chosen cell and the current knobs.
 
 import { isHidden } from "./kernel.js";
-import { formatNumber } from "./printed.js";
+import { formatNumber } from "./number_text.js";
 
 // The outlines of a row, of columns, and of the cells where they meet, as attention.pictures.heatmap.cell_outlines draws them.
 function outlines({ rows, columns }, row, outlinedColumns, color) {

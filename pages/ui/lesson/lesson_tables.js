@@ -1,6 +1,6 @@
 // The small maps of a lesson as HTML tables, which screen readers and keyboards can navigate.
 
-import { create } from "./made.js";
+import { create } from "./elements.js";
 
 const MANY = 7; // columns; above this, numbers do not fit on a phone
 const SHORT = 2; // characters of a label that stays horizontal on a phone
@@ -13,10 +13,10 @@ function heading(text, scope) {
 
 // A cell, or a question mark for a cell that is withheld until the answer.
 function createCell(cell, label) {
-  if (!cell) return create("td", { className: "kept", textContent: "?", title: `${label}: comes after your answer` });
+  if (!cell) return create("td", { className: "withheld", textContent: "?", title: `${label}: comes after your answer` });
   const [text, exact, background, ink] = cell;
   const td = create("td", { textContent: text, title: `${label}: ${exact}`, className: INK[ink] ?? "" });
-  td.style.setProperty("--ground", background);
+  td.style.setProperty("--cell-color", background);
   return td;
 }
 
@@ -26,7 +26,7 @@ function outlineAnswers(rows, figure) {
     const td = rows[row - figure.first]?.cells[column + 1];
     if (!td) continue;
     td.classList.add(source);
-    td.append(create("span", { className: "spoken", textContent: source === "truth" ? " (the answer)" : " (your answer)" }));
+    td.append(create("span", { className: "visually-hidden", textContent: source === "truth" ? " (the answer)" : " (your answer)" }));
   }
 }
 

@@ -1,4 +1,4 @@
-// Computes each step after the scores, for the current head of a `LiveLayer` (live.js).
+// Computes each step after the scores, for the current head of a `LiveLayer` (live_layer.js).
 
 import { CHAIN, addWeightedValues, applyChain, isHidden } from "./kernel.js";
 

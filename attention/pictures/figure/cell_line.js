@@ -1,8 +1,8 @@
 // The line of the chosen cell under the maps: its position, its number, the arithmetic, and the cells that it was computed from.
 
-import { create, numberField } from "./made.js";
+import { create, numberField } from "./elements.js";
 
-const SILENT = "\u00a0"; // the first cell of a page is not announced
+const NOT_ANNOUNCED = "\u00a0"; // the text of the live region for the first cell of a page
 
 // "query [3] bank": the position is a field, so that any cell can be reached by typing.
 function createSide(container, knob) {
@@ -12,7 +12,7 @@ function createSide(container, knob) {
   });
   const axis = create("span");
   const token = create("code");
-  const position = create("span", { className: "unbroken" }, axis, " [", field, "]");
+  const position = create("span", { className: "nowrap" }, axis, " [", field, "]");
   const side = create("span", { className: `side ${knob}` }, position, " ", token);
   side.update = ({ axis: name, token: word, value, high }) => {
     axis.textContent = name;
@@ -30,17 +30,17 @@ function build(container) {
     step: create("b"),
     sides: [createSide(container, "q"), createSide(container, "k")],
     number: create("b", { className: "number" }),
-    arithmetic: create("span", { className: "how" }),
-    sources: create("span", { className: "from" }),
-    spoken: create("span", { className: "spoken" }),
+    arithmetic: create("span", { className: "arithmetic" }),
+    sources: create("span", { className: "sources" }),
+    liveRegion: create("span", { className: "visually-hidden" }),
   };
-  const { step, sides: [query, key], number, arithmetic, sources, spoken } = container.parts;
-  spoken.setAttribute("aria-live", "polite");
+  const { step, sides: [query, key], number, arithmetic, sources, liveRegion } = container.parts;
+  liveRegion.setAttribute("aria-live", "polite");
   container.tabIndex = -1;
   container.setAttribute("role", "group");
   container.setAttribute("aria-label", "The chosen cell");
   const position = create("span", {}, step, " · ", query, " → ", key);
-  container.append(position, create("span", {}, "= ", number), arithmetic, sources, spoken);
+  container.append(position, create("span", {}, "= ", number), arithmetic, sources, liveRegion);
 }
 
 // Draws the line that Python has `sent`; `setKnobs` reports a click or a typed position to Python.
@@ -51,7 +51,7 @@ export function drawLine(container, sent, setKnobs) {
     return;
   }
   if (!container.firstChild) build(container);
-  const { step, sides, number, arithmetic, sources, spoken } = container.parts;
+  const { step, sides, number, arithmetic, sources, liveRegion } = container.parts;
   step.textContent = sent.step;
   sent.sides.forEach((side, i) => sides[i].update(side));
   number.textContent = sent.shown;
@@ -60,11 +60,11 @@ export function drawLine(container, sent, setKnobs) {
 
   const positions = sent.sides.map(({ axis, token, value }) => token || `${axis} ${value}`);
   const text = `${sent.step}, ${positions.join(" to ")}, ${sent.shown}`;
-  if (!spoken.textContent) spoken.textContent = SILENT;
-  else if (spoken.textContent !== text) spoken.textContent = text;
+  if (!liveRegion.textContent) liveRegion.textContent = NOT_ANNOUNCED;
+  else if (liveRegion.textContent !== text) liveRegion.textContent = text;
 
   const focused = [...sources.children].indexOf(document.activeElement);
-  const buttons = sent.from.map(({ label, turn: knobs }) => {
+  const buttons = sent.from.map(({ label, knobs }) => {
     const button = create("button", { type: "button", textContent: label });
     button.addEventListener("click", () => setKnobs(knobs));
     return button;

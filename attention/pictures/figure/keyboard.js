@@ -1,7 +1,7 @@
 // Keyboard navigation of a map: the map is one tab stop, the arrow keys move over its cells, Enter explains the current cell.
 
 import { cellUnder, panelAt } from "./hover.js";
-import { create } from "./made.js";
+import { create } from "./elements.js";
 
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }; // rows, columns
 
@@ -75,10 +75,10 @@ export function enableKeyboard(state, picture, choose) {
   const { element } = picture;
   element.tabIndex = 0;
   element.setAttribute("aria-roledescription", "heatmap: arrow keys move over its cells, Enter explains one");
-  picture.cursorFrame = create("div", { className: "at", hidden: true });
-  picture.spoken = create("div", { className: "spoken" });
-  picture.spoken.setAttribute("aria-live", "polite");
-  element.append(picture.cursorFrame, picture.spoken);
+  picture.cursorFrame = create("div", { className: "cursor", hidden: true });
+  picture.liveRegion = create("div", { className: "visually-hidden" });
+  picture.liveRegion.setAttribute("aria-live", "polite");
+  element.append(picture.cursorFrame, picture.liveRegion);
   element.addEventListener("keydown", (event) => {
     const { panels, step } = picture.meta;
     if (event.target !== element || !panels.length || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -89,7 +89,7 @@ export function enableKeyboard(state, picture, choose) {
     } else if (delta) {
       picture.cursor = movedCursor(picture, delta);
       placeCursor(picture);
-      picture.spoken.textContent = describeCell(state, picture, picture.cursor);
+      picture.liveRegion.textContent = describeCell(state, picture, picture.cursor);
     } else {
       return;
     }

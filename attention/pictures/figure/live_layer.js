@@ -1,12 +1,12 @@
 // Computes matrices in the page from what Python sent, pools them for the screen, and recomputes them while the user
-// changes a knob. kernel.js has the formula, heads.js its inputs, steps.js the steps.
+// changes a knob. kernel.js has the formula, live_head.js its inputs, live_steps.js the steps.
 
-import { MOST_CELLS, clipRange, hiddenBlocks, poolBlocks } from "./blocks.js";
-import { Head, equalArrays } from "./heads.js";
+import { MOST_CELLS, clipRange, hiddenBlocks, poolBlocks } from "./pooling.js";
+import { Head, equalArrays } from "./live_head.js";
 import { weights } from "./kernel.js";
-import { STEPS } from "./steps.js";
+import { STEPS } from "./live_steps.js";
 
-const SERVER_MASKS = ["custom", "own"]; // masks whose cells only Python knows
+const SERVER_MASKS = ["custom", "own"]; // masks whose cells only Python knows; "own" is the mask of the source
 
 /** A layer whose steps the page computes, for the current knobs. */
 export class LiveLayer {

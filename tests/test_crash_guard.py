@@ -22,7 +22,7 @@ LINK = {"heads": "8", "text": "too much for anybody"}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_paused_address_runs_nothing(page: str) -> None:
+def test_crash_guard_address_runs_nothing(page: str) -> None:
     app = opened(page, **LINK, paused="1")
     assert not app.exception
     assert not drawn(app)
@@ -31,7 +31,7 @@ def test_paused_address_runs_nothing(page: str) -> None:
     assert not app.selectbox, "a paused page reads no knob"
 
 
-def test_paused_page_can_be_retried_or_left() -> None:
+def test_crash_guard_page_can_be_retried_or_left() -> None:
     app = opened("app.py", **LINK, lock="1", paused="1")
     app.button(key="paused_again").click().run()
     assert drawn(app)

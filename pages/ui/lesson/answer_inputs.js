@@ -1,7 +1,7 @@
 // The inputs of an answer, for each kind of question. Each is drawn into a container and returns `answer()`, which gives the answer or null;
 // `answer.missing()` describes an invalid input, if there is any.
 
-import { create } from "./made.js";
+import { create } from "./elements.js";
 
 const STEP = 0.05; // of a bar
 const LARGEST = 1e300; // the limit of a number, as in attention/lessons/question_kinds.py
@@ -106,7 +106,7 @@ const KINDS = {
   choice: (container, { question, options }) => chips(container, question, options, options),
 };
 
-export function drawAnswer(container, message) {
+export function drawInputs(container, message) {
   return KINDS[message.kind](container, message);
 }
 
@@ -119,7 +119,7 @@ export function drawComparison({ keys, guess, truth }) {
     const pairs = create("div");
     for (const [source, weight] of [["truth", truth[i]], ["guess", guess[i]]]) {
       const bar = create("i", { className: source });
-      bar.style.setProperty("--share", Math.min(1, weight));
+      bar.style.setProperty("--weight", Math.min(1, weight));
       const caption = create("small", { textContent: `${source === "truth" ? "it is" : "you said"} ${weight.toFixed(2)}` });
       const pair = create("p");
       pair.append(bar, caption);

@@ -3,10 +3,10 @@
 // The address bar always contains the whole state, so sharing only means copying it.
 
 import { runAgain } from "./address.js";
-import { markFirstPicture } from "./first.js";
+import { markFirstPicture } from "./first_picture.js";
 import { keepFocus } from "./focus.js";
 import { sharedAddress, sharedQuery } from "./frame.js";
-import { create } from "./made.js";
+import { create } from "./elements.js";
 import { watchMenu } from "./menu.js";
 
 const SAFE_LENGTH = 2000; // characters that no mail program or chat truncates

@@ -36,7 +36,7 @@ def follow(page: Page, name: str, value: Any) -> None:
     """Moves a control without releasing it, and waits for the next frame."""
     page.evaluate(
         """async ([name, value]) => {
-            const control = document.querySelector(`.hand [name=${name}]`), { figureState } = document.querySelector('.figures');
+            const control = document.querySelector(`.controls [name=${name}]`), { figureState } = document.querySelector('.figures');
             const before = figureState.frames;
             control.value = value;
             control.dispatchEvent(new Event(name === 'temperature' ? 'input' : 'follow'));
@@ -46,7 +46,7 @@ def follow(page: Page, name: str, value: Any) -> None:
 
 
 def temperature(page: Page) -> float:
-    return float(page.locator(".hand output").inner_text())
+    return float(page.locator(".controls output").inner_text())
 
 
 def drag(page: Page, index: int, start: tuple[int, int], end: tuple[int, int]) -> None:
@@ -120,7 +120,7 @@ def test_cells_that_only_the_old_mask_hid_appear_at_once(open_page: Open, server
     page.evaluate(  # no answer comes: the page must compute the picture itself
         "() => { WebSocket.prototype.send = () => {}; document.querySelector('.figures').figureState.frames = 0; }"
     )
-    page.locator(".hand [name=mask]").select_option("none")
+    page.locator(".controls [name=mask]").select_option("none")
     page.wait_for_function("document.querySelector('.figures').figureState.frames > 0")
     expected = TypedText(text, AttentionConfig(d_model=16), text2).trace().layers[0]
     np.testing.assert_allclose(painted_numbers(page, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
@@ -131,7 +131,7 @@ def test_300_tokens_draw_clickable_blocks_that_zoom_to_exact_cells(open_page: Op
     expected = layer(text, mask="causal")
     page = open_page(f"{server}/?{urlencode({'text': text, 'mask': 'causal', 'q': 250, 'k': 100})}")
     number = explain(TypedText(text, AttentionConfig(mask="causal")).trace(), "weights", q=250, k=100)
-    expect(page.locator(".answer .number")).to_have_text(number.shown)
+    expect(page.locator(".answer-line .number")).to_have_text(number.shown)
     assert painted_numbers(page, 1).shape == (150, 150)
     np.testing.assert_allclose(
         painted_numbers(page, 1),
@@ -242,7 +242,7 @@ def test_blocks_keep_colours_while_dragging_and_d_model_columns(open_page: Open,
             set_control(page, "colors", colors)
         follow(page, "temperature", place)
         dragging, picture = page.evaluate(ends), pixels(page, 1)
-        act_and_settle(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
+        act_and_settle(page, lambda: page.locator(".controls [name=temperature]").dispatch_event("change"))
         assert page.evaluate(ends) == pytest.approx(dragging, rel=1e-5)
         assert np.abs(pixels(page, 1) - picture).max() <= 2
         assert len(set(picture.flatten().tolist())) > 100  # the picture is not a uniform dark square
@@ -317,8 +317,8 @@ def test_knob_changes_cause_no_layout_shift_fade_or_empty_map(
     open_page: Open, server: str, viewport: dict[str, int]
 ) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}", viewport=viewport)
-    page.locator(".hand [name=temperature]").scroll_into_view_if_needed()
-    box = page.locator(".hand [name=temperature]").bounding_box()
+    page.locator(".controls [name=temperature]").scroll_into_view_if_needed()
+    box = page.locator(".controls [name=temperature]").bounding_box()
     assert box
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= viewport["width"]
@@ -358,13 +358,13 @@ def test_released_value_sets_the_knob_and_resolves_indivisible_d_model(open_page
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
 
     def press() -> None:
-        page.locator(".hand [name=temperature]").focus()
+        page.locator(".controls [name=temperature]").focus()
         page.keyboard.press("End")
 
     act_and_settle(page, press)
     page.wait_for_function("location.search.includes('temperature=100')")
     np.testing.assert_array_equal(painted_numbers(page, 1), layer(temperature=100.0).weights[0].numpy())
-    expect(page.locator(".hand output")).to_have_text("100.0")
+    expect(page.locator(".controls output")).to_have_text("100.0")
     set_control(page, "mask", "window")
     set_control(page, "head", "3")
     page.wait_for_function("location.search.includes('mask=window') && location.search.includes('head=3')")
@@ -373,7 +373,7 @@ def test_released_value_sets_the_knob_and_resolves_indivisible_d_model(open_page
     np.testing.assert_array_equal(painted_numbers(page, 0), layer().scores[3].numpy())
     # A control released at its old value does not block anything.
     for _ in range(2):  # Python's answer contains no change
-        act_and_settle(page, lambda: page.locator(".hand [name=temperature]").dispatch_event("change"))
+        act_and_settle(page, lambda: page.locator(".controls [name=temperature]").dispatch_event("change"))
     assert "temperature=100" in page.url
     for knob, value in (("mask", "none"), ("head", "0")):
         set_control(page, knob, value)
@@ -385,11 +385,11 @@ def test_released_value_sets_the_knob_and_resolves_indivisible_d_model(open_page
     wait_until_settled(page)
     np.testing.assert_array_equal(painted_numbers(page, 0), layer(d_model=30, n_heads=3).scores[0].numpy())
     for bad in ("", "5000", "0"):  # the browser gives the reason; the old value returns
-        page.locator(".hand [data-name=d_model] select").select_option("other …")
-        page.locator(".hand [name=d_model]").fill(bad)
+        page.locator(".controls [data-name=d_model] select").select_option("other …")
+        page.locator(".controls [name=d_model]").fill(bad)
         page.keyboard.press("Enter")
-        page.locator(".hand [name=seed]").focus()
-        expect(page.locator(".hand [name=d_model]")).to_have_value("30")
+        page.locator(".controls [name=seed]").focus()
+        expect(page.locator(".controls [name=d_model]")).to_have_value("30")
     set_control(page, "d_model", "60")
     page.wait_for_function("location.search.includes('d_model=60')")  # four heads are possible again
     np.testing.assert_array_equal(painted_numbers(page, 0), layer(d_model=60).scores[0].numpy())
@@ -416,7 +416,7 @@ def test_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str) 
 
 def test_controls_override_a_notebooks_formula_and_restore_it(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'source': 'notebook', 'notebook': 'averaging-self-attention'})}")
-    status, mask = page.locator(".own"), page.locator(".hand [name=mask]")
+    status, mask = page.locator(".override"), page.locator(".controls [name=mask]")
     expect(status).to_have_text("The notebook's own numbers.")
     expect(mask.locator("option:checked")).to_have_text("own (causal)")
 

@@ -4,7 +4,7 @@
 // Replaces: window.WebSocket, with a subclass that reads the type of each message, and sends nothing after the second lost server.
 // Why: Streamlit reconnects and repeats its last request automatically, as soon as a server answers, without an event.
 //   The attributes of the page change too late to stop the third request.
-// Canary: tests/test_paused.py, test_page_stops_asking_a_server_that_died_twice.
+// Canary: tests/test_crash_guard.py, test_page_stops_asking_a_server_that_died_twice.
 // Public replacement: an option that limits how often a page repeats a request after its server was lost, or an event before it does.
 //
 // It runs before Streamlit's scripts.

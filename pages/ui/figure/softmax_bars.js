@@ -1,7 +1,7 @@
 // A row of numbers and its softmax as bars; its own temperature slider works without the server.
 
 import { weights } from "./kernel.js";
-import { create } from "./made.js";
+import { create } from "./elements.js";
 
 // Logarithmic steps of the slider.
 const POSITIONS = 200;
@@ -21,7 +21,7 @@ const cell = (className, ...parts) => create("span", { className }, ...parts);
 function drawLines(root, row) {
   root.dataset.row = JSON.stringify(row);
   const lines = row.map((number) => (
-    cell("line", cell("number", `${number}`), cell("divided"), cell("bar", create("i")), cell("share"))
+    cell("line", cell("number", `${number}`), cell("divided"), cell("bar", create("i")), cell("weight"))
   ));
   root.querySelector(".lines").replaceChildren(...lines);
   root.querySelector(".lines").classList.toggle("few", row.length <= 8); // in one column, bars are easy to compare
@@ -38,7 +38,7 @@ function show(root, data) {
     const divided = Number((row[i] / temperature).toPrecision(4));
     line.querySelector(".divided").textContent = `÷ ${temperature.toFixed(2)} = ${divided}`;
     line.querySelector("i").style.width = `${100 * weightsOfRow[i]}%`;
-    line.querySelector(".share").textContent = formatWeight(weightsOfRow[i]);
+    line.querySelector(".weight").textContent = formatWeight(weightsOfRow[i]);
   });
 }
 
@@ -52,7 +52,7 @@ function announce(root, row) {
 
 export default function render({ data, parentElement }) {
   const { row } = data;
-  const root = parentElement.querySelector(".shares");
+  const root = parentElement.querySelector(".softmax-bars");
   const input = root.querySelector("input");
   if (root.dataset.row === JSON.stringify(row)) return;
   if (!root.dataset.row) Object.assign(input, { min: 0, max: POSITIONS, step: 1, value: startPosition(data) });

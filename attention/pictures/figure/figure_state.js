@@ -13,9 +13,9 @@ export class Picture {
   lastPaint = null;
   /** The cell [row, column] of the keyboard cursor; null until an arrow key is pressed. */
   cursor = null;
-  /** The outline of that cell, and its text for a screen reader. */
+  /** The outline of that cell, and the live region that a screen reader reads it from. */
   cursorFrame = null;
-  spoken = null;
+  liveRegion = null;
   /** The tooltip of the block under the pointer. */
   tip = null;
   /** Observes the width. @type {ResizeObserver} */
@@ -59,7 +59,7 @@ export class FigureState {
   filmFrame = 0;
   actNumber = null;
   session = "";
-  /** Computes matrices in the page; null where Python computes them all. @type {import("./live.js").LiveLayer} */
+  /** Computes matrices in the page; null where Python computes them all. @type {import("./live_layer.js").LiveLayer} */
   liveLayer = null;
   /** The step, row and column of the chosen cell, if any. */
   chosen = null;

@@ -1,6 +1,6 @@
 // The strip of steps above the maps: a button for each step with its symbol and shape.
 
-import { create } from "./made.js";
+import { create } from "./elements.js";
 
 // Draws the `steps`. The buttons are reused while the names stay the same, which keeps the focus.
 export function drawStrip(container, steps, setKnobs) {

@@ -1,6 +1,6 @@
 // The row of controls above the maps. They update the maps in the page at once, without waiting for the server.
 
-import { create, numberField } from "./made.js";
+import { create, numberField } from "./elements.js";
 
 const OTHER = "other …"; // the option of a list of numbers that opens the field
 
