@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
+from attention.core.all_heads import AllHeads
+from attention.core.display import Displayed
 from attention.core.layer import Layer
+from attention.core.names import WEIGHTS
 from attention.errors import check_index
 from attention.tokens import Generated
 
@@ -22,7 +25,7 @@ _SHOWN_LAYERS = 6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trace:
+class Trace(Displayed):
     """All tensors of one forward pass, from tokens to output: one sequence, no batch axis.
 
     Attributes:
@@ -95,6 +98,14 @@ class Trace:
         """
         check_index("layers", index, len(self.layers))
         return self.layers[index]
+
+    def heads(self, step: str = WEIGHTS, layer: int | None = None) -> AllHeads:
+        """A step of every head, of all layers or of one, which a notebook draws as small maps.
+
+        Raises:
+            MissingError: there is no such step or layer.
+        """
+        return AllHeads(self, step, layer)
 
     def with_config(self, config: AttentionConfig | Override) -> Trace:
         """The trace with the values of `config` for the knobs after the scores; its steps are recomputed on access."""
