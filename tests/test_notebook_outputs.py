@@ -93,7 +93,7 @@ def test_output_keeps_its_text_without_frames_and_styles(causal: Trace) -> None:
     text = causal._repr_html_() or ""
     plain = re.sub(r"<(style|iframe)\b.*?</\1>", "", text, flags=re.DOTALL)
     assert unescape(plain).removesuffix("</pre></div>").endswith(repr(causal))
-    assert "http" not in re.sub(r'srcdoc=".*?"', "", text)
+    assert "http" not in re.sub(r'srcdoc=".*?"', "", text, flags=re.DOTALL)
 
 
 def test_every_plain_text_fits_on_a_screen(causal: Trace) -> None:
@@ -111,7 +111,6 @@ def test_explanation_shows_itself_as_markdown(causal: Trace) -> None:
     text = explain(causal, "weights", 0, 0, 4, 1)._repr_markdown_()
     assert text.startswith("**`weights`** L0 H0 [4, 1] = **")
     assert r"$$\begin{aligned}" in text
-    assert "$$" not in explain(causal, "embedding", 0, 0, 4, 1)._repr_markdown_()
 
 
 def test_heads_refuse_what_a_trace_does_not_have(causal: Trace) -> None:
@@ -124,8 +123,8 @@ def test_heads_refuse_what_a_trace_does_not_have(causal: Trace) -> None:
 
 
 def test_long_trace_is_packed_within_its_limit() -> None:
-    trace = TypedText("owl " * 300, AttentionConfig(d_model=64, n_heads=8)).trace()
-    content = pack_trace(trace, max_bytes=500_000)
+    trace = TypedText(" ".join(map(str, range(300))), AttentionConfig(d_model=64, n_heads=8)).trace()
+    content = pack_trace(trace, max_bytes=100_000)
     header = unpacked(content)
     (layer,) = header["layers"].values()
     assert len(layer["heads"]) < 8
@@ -185,7 +184,7 @@ def open_outputs(open_page: Callable[..., Page], served: tuple[Path, str]) -> Ca
 
     def open_outputs(*outputs: str, around: Callable[..., str] = "\n".join, **options: Any) -> tuple[Page, list[Frame]]:
         name = f"{next(_numbers)}.html"
-        (served[0] / name).write_text(f"<!doctype html><body>{around(outputs)}</body>", encoding="utf-8")
+        (served[0] / name).write_text(f"<!doctype html><link rel=icon href=data:,><body>{around(outputs)}</body>", encoding="utf-8")
         page = open_page(f"{served[1]}/{name}", figure=False, bypass_csp=False, **options)
         frames = [frame for frame in page.frames if frame.evaluate("Boolean(document.getElementById('settings'))")]
         assert len(frames) == len(outputs)
@@ -235,7 +234,7 @@ def click(frame: Frame, index: int, row: int, column: int) -> None:
 
 def line_of(frame: Frame) -> str:
     text: str = frame.locator(".answer-line").evaluate(
-        "(line) => `${line.querySelector('.number').textContent} ${line.querySelector('.how').textContent}`.trim()"
+        "(line) => `${line.querySelector('.number').textContent} ${line.querySelector('.arithmetic').textContent}`.trim()"
     )
     return text
 
@@ -393,7 +392,7 @@ def test_output_without_the_scripts_says_where_they_are(
 ) -> None:
     _, later = causal._repr_html_(), causal._repr_html_()
     forged = "<script>onmessage = ({ data, source }) => source.postMessage({ attentionLab: 'scripts', hash: data.hash, packed: new Uint8Array(9) }, '*')</script>"
-    (served[0] / "later.html").write_text(f"<!doctype html><body>{forged}{later}</body>", encoding="utf-8")
+    (served[0] / "later.html").write_text(f"<!doctype html><link rel=icon href=data:,><body>{forged}{later}</body>", encoding="utf-8")
     page = open_page(f"{served[1]}/later.html", figure=False, bypass_csp=False)
     waiting = page.frames[1].locator("#waiting")
     waiting.filter(has_text="bring_scripts").wait_for()
@@ -409,6 +408,6 @@ def test_output_takes_the_background_of_the_notebook(open_outputs: Any, causal: 
     assert frame.evaluate("document.documentElement.dataset.theme") == "dark"
     assert frame.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 17, 17)"
     page.evaluate("document.getElementById('cell').style.background = 'white'; document.body.className = 'light'")
-    frame.wait_for_function("document.documentElement.dataset.theme === 'light'")
+    frame.wait_for_function("() => document.documentElement.dataset.theme === 'light'")
     settled(frame)
     assert frame.evaluate("document.querySelector('.js-plotly-plot')._fullLayout.font.color") == "#31333f"

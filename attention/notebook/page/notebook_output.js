@@ -63,8 +63,8 @@ class TraceOutput {
     const { step, head, q, k, shown, sign, short } = arithmetic;
     const isCurrent = step === this.knobs.step && String(q) === this.knobs.q && String(k) === this.knobs.k && String(head) === this.knobs.head
       && String(arithmetic.layer) === this.layer;
-    const how = this.root.querySelector(".answer-line .how");
-    if (isCurrent && short && how && !how.textContent && this.root.querySelector(".answer-line .number").textContent === shown) how.textContent = `${sign} ${short}`;
+    const written = this.root.querySelector(".answer-line .arithmetic");
+    if (isCurrent && short && written && !written.textContent && this.root.querySelector(".answer-line .number").textContent === shown) written.textContent = `${sign} ${short}`;
   }
 
   note() {
