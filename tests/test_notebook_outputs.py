@@ -184,7 +184,9 @@ def open_outputs(open_page: Callable[..., Page], served: tuple[Path, str]) -> Ca
 
     def open_outputs(*outputs: str, around: Callable[..., str] = "\n".join, **options: Any) -> tuple[Page, list[Frame]]:
         name = f"{next(_numbers)}.html"
-        (served[0] / name).write_text(f"<!doctype html><link rel=icon href=data:,><body>{around(outputs)}</body>", encoding="utf-8")
+        (served[0] / name).write_text(
+            f"<!doctype html><link rel=icon href=data:,><body>{around(outputs)}</body>", encoding="utf-8"
+        )
         page = open_page(f"{served[1]}/{name}", figure=False, bypass_csp=False, **options)
         frames = [frame for frame in page.frames if frame.evaluate("Boolean(document.getElementById('settings'))")]
         assert len(frames) == len(outputs)
@@ -392,7 +394,9 @@ def test_output_without_the_scripts_says_where_they_are(
 ) -> None:
     _, later = causal._repr_html_(), causal._repr_html_()
     forged = "<script>onmessage = ({ data, source }) => source.postMessage({ attentionLab: 'scripts', hash: data.hash, packed: new Uint8Array(9) }, '*')</script>"
-    (served[0] / "later.html").write_text(f"<!doctype html><link rel=icon href=data:,><body>{forged}{later}</body>", encoding="utf-8")
+    (served[0] / "later.html").write_text(
+        f"<!doctype html><link rel=icon href=data:,><body>{forged}{later}</body>", encoding="utf-8"
+    )
     page = open_page(f"{served[1]}/later.html", figure=False, bypass_csp=False)
     waiting = page.frames[1].locator("#waiting")
     waiting.filter(has_text="bring_scripts").wait_for()
@@ -411,3 +415,50 @@ def test_output_takes_the_background_of_the_notebook(open_outputs: Any, causal: 
     frame.wait_for_function("() => document.documentElement.dataset.theme === 'light'")
     settled(frame)
     assert frame.evaluate("document.querySelector('.js-plotly-plot')._fullLayout.font.color") == "#31333f"
+
+
+HOST = """async ([module, values]) => {
+    const { default: widget } = await import(module);
+    const handlers = {}, sent = window.sent = [];
+    const model = window.model = { ...values, get: (name) => values[name], set: (name, value) => { values[name] = value; handlers[`change:${name}`]?.(); },
+        on: (name, handler) => { handlers[name] = handler; }, off() {}, save_changes() { sent.push({ ...values }); }, send: (content) => sent.push(content), handlers };
+    window.leave = widget.render({ model, el: document.body }); }"""
+
+
+@pytest.mark.browser
+def test_live_view_exchanges_clicks_and_knobs_with_its_host(
+    open_page: Any, served: tuple[Path, str], causal: Trace
+) -> None:
+    """The host is anywidget's: a model with values and messages, and an element to draw into."""
+    folder, address = served
+    (folder / "widget.js").write_bytes((scripts.PAGE_DIR / "widget.js").read_bytes())
+    (folder / "scripts.gz").write_bytes(scripts.packed_scripts())
+    (folder / "host.html").write_text("<!doctype html><link rel=icon href=data:,><body></body>")
+    page = open_page(f"{address}/host.html", figure=False, bypass_csp=False)
+    values = {
+        "document": output.document("trace", pack_trace(causal), carries=False), "height": 600, "arithmetic": {},
+        "layer": 0, "head": 1, "step": "weights", "q": 2, "k": 1, "view": "overview", "mask": "own", "window": 3, "prefix": 1, "temperature": 1.0,
+    }  # fmt: skip
+    page.evaluate(HOST, [f"{address}/widget.js", values])
+    page.wait_for_function("() => sent.some(({ kind }) => kind === 'scripts')")
+    page.evaluate(
+        """async (hash) => { const bytes = await (await fetch('scripts.gz')).arrayBuffer();
+            model.handlers['msg:custom']({ kind: 'scripts', hash }, [new DataView(bytes)]); }""",
+        scripts.scripts_hash(),
+    )
+    frame = page.frames[1]
+    settled(frame)
+    frame.wait_for_function("() => attentionOutput.knobs.head === '1'")
+    settled(frame)
+    assert line_of(frame) == python_line(causal, "weights", 0, 1, 2, 1)
+    click(frame, 1, 6, 4)
+    page.wait_for_function("() => sent.at(-1).q === 6 && sent.at(-1).k === 4 && sent.at(-1).head === 1")
+    frame.locator(".controls [name=mask]").select_option("none")
+    page.wait_for_function("() => sent.at(-1).mask === 'none' && sent.at(-1).temperature === 1")
+    page.evaluate("model.set('head', 3)")
+    frame.wait_for_function("() => attentionOutput.knobs.head === '3'")
+    settled(frame)
+    turned = causal.with_config(Override(mask="none"))
+    assert is_close(painted(frame, 1), turned.layers[0].matrix("weights", 3))
+    assert line_of(frame) == python_line(turned, "weights", 0, 3, 6, 4)
+    page.evaluate("leave()")

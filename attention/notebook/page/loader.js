@@ -123,17 +123,22 @@
     body.dataset.ready = "true";
   }
 
-  // Whether a colour is dark; null for a transparent one.
-  function isDark(color) {
-    const [red, green, blue, alpha = 1] = (color.match(/[\d.]+/g) ?? []).map(Number);
-    return alpha === 0 || red === undefined ? null : 0.299 * red + 0.587 * green + 0.114 * blue < 128;
+  // A colour as [red, green, blue, alpha] from 0 to 255, whatever its notation: a canvas converts it.
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  function rgba(color) {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = color;
+    canvas.fillRect(0, 0, 1, 1);
+    return canvas.getImageData(0, 0, 1, 1).data;
   }
 
-  // The background behind this frame: that of the nearest element with one.
+  const isDark = ([red, green, blue]) => 0.299 * red + 0.587 * green + 0.114 * blue < 128;
+
+  // The background behind this frame: that of the nearest element with one; null where there is none, or another origin.
   function backgroundBehind() {
     for (let element = frameElement()?.parentElement; element; element = element.parentElement) {
-      const color = element.ownerDocument.defaultView.getComputedStyle(element).backgroundColor;
-      if (isDark(color) !== null) return color;
+      const color = rgba(element.ownerDocument.defaultView.getComputedStyle(element).backgroundColor);
+      if (color[3] > 200) return color;
     }
     return null;
   }
@@ -141,12 +146,12 @@
   let theme = null;
   function applyTheme() {
     const background = backgroundBehind();
-    const dark = background === null ? matchMedia("(prefers-color-scheme: dark)").matches : isDark(background);
-    if (theme === `${dark} ${background}`) return;
-    theme = `${dark} ${background}`;
+    const dark = background ? isDark(background) : matchMedia("(prefers-color-scheme: dark)").matches;
+    const color = background ? `rgb(${[...background].slice(0, 3).join(", ")})` : dark ? "#111418" : "#ffffff";
+    if (theme === color) return;
+    theme = color;
     document.documentElement.dataset.theme = dark ? "dark" : "light";
-    const isOpaque = background?.startsWith("rgb(");
-    document.documentElement.style.setProperty("--st-background-color", isOpaque ? background : dark ? "#111418" : "#ffffff");
+    document.documentElement.style.setProperty("--st-background-color", color);
     output?.draw();
   }
 
