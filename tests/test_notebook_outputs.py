@@ -24,7 +24,7 @@ from playwright.sync_api import Frame, Page
 from attention import AttentionConfig, MissingError, Trace, TypedText, compare, explain, metrics
 from attention.core.override import Override
 from attention.notebook import bring_scripts, open_in_lab, output, scripts, show
-from attention.notebook.packing import pack_trace
+from attention.notebook.trace_packing import pack_trace
 from attention.pictures.factors import factor_maps
 
 OWL = "the owl asked the moon and the moon blinked"

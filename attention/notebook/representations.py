@@ -8,13 +8,12 @@ from html import escape
 
 from attention.analysis.compare.comparison import Difference
 from attention.analysis.metrics import NAMES, MetricsTable
-from attention.core.all_heads import AllHeads
 from attention.core.cell import Cell
 from attention.core.layer import Layer
-from attention.core.trace import Trace
+from attention.core.trace import AllHeads, Trace
 from attention.errors import AttentionError
 from attention.notebook.output import frame
-from attention.notebook.packing import MAX_BYTES, pack_trace
+from attention.notebook.trace_packing import MAX_BYTES, pack_trace
 from attention.pictures.all_layers import layers_json
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings, pack

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from attention.core.cell import Cell
 from attention.core.names import WEIGHTS
 from attention.core.trace import Trace
-from attention.notebook.packing import MAX_BYTES
 from attention.notebook.representations import trace_html
+from attention.notebook.trace_packing import MAX_BYTES
 from attention.pictures.view import VIEWS
 
 

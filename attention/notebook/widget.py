@@ -16,7 +16,7 @@ from attention.core.trace import Trace
 from attention.errors import AttentionError, MissingError
 from attention.notebook import scripts
 from attention.notebook.output import document
-from attention.notebook.packing import MAX_BYTES, pack_trace
+from attention.notebook.trace_packing import MAX_BYTES, pack_trace
 from attention.pictures.view import VIEWS, clamp_cell
 
 _HEIGHT = 640  # pixels, until the frame knows its own

@@ -48,7 +48,7 @@ function composeViews(layer) {
   return views;
 }
 
-/** A layer as Python packed it (attention/notebook/packing.py). */
+/** A layer as Python packed it (attention/notebook/trace_packing.py). */
 export class TraceLayer extends Lab {
   constructor(layer, arrays) {
     super({ ...layer, views: composeViews(layer), arrays });
