@@ -28,7 +28,7 @@ from attention.pictures.message_contract import Control, Live
 from attention.pictures.strip import step_strip
 from attention.pictures.view import HEAD, LAYER, VIEWS, clamp_cell, overview_steps
 
-MAX_BYTES = 2_000_000
+MAX_BYTES = 1_000_000
 """The default limit of the arrays of one output; layers and heads beyond it are left out, and the output says which."""
 
 _MAX_STEP_BYTES = 250_000  # a step without heads, such as the input of a wide model
