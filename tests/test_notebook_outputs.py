@@ -21,7 +21,7 @@ import pytest
 from conftest import chosen_cell_line
 from playwright.sync_api import Frame, Page
 
-from attention import AttentionConfig, MissingError, Trace, TypedText, compare, explain, metrics
+from attention import NOTEBOOKS, AttentionConfig, MissingError, Notebook, Trace, TypedText, compare, explain, metrics
 from attention.core.override import Override
 from attention.notebook import bring_scripts, open_in_lab, output, scripts, show
 from attention.notebook.trace_packing import pack_trace
@@ -136,6 +136,20 @@ def test_trace_without_page_arithmetic_offers_no_knobs() -> None:
     (layer,) = unpacked(pack_trace(owl(positions="alibi")))["layers"].values()
     assert [control["name"] for control in layer["controls"]] == ["head"]
     assert {"scaled_scores", "biased_scores", "weights"} <= layer["lines"].keys()
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_trace_of_every_notebook_shows_itself(name: str) -> None:
+    trace = Notebook(name).trace()
+    shown = [trace, trace.layers[0], metrics.of(trace), *([trace.heads()] if trace.layers[0].has("weights") else [])]
+    assert all(value._repr_html_() for value in shown)
+
+
+def test_tokens_cannot_end_the_scripts_of_an_output() -> None:
+    text = TypedText("</script> <script>alert(1)</script> </iframe> <!-- \u2028").trace()._repr_html_() or ""
+    page = unescape(re.findall(r'srcdoc="([^"]*)"', text)[0])
+    assert page.count("<script") == page.count("</script") == 4  # settings, data, scripts, loader
+    assert "alert" not in re.sub(r"<pre>.*", "", text, flags=re.DOTALL)
 
 
 def test_open_in_lab_writes_a_file_with_the_same_digits(causal: Trace, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def metrics_html(table: MetricsTable) -> str:
     """The first metrics as charts with a point for every head, and all metrics as a table."""
     defined = [name for name in NAMES if not all(math.isnan(value) for value in table.column(name).tolist())]
     charts = [head_scatter_json(table, LAYER, name) for name in defined[:_CHARTED_METRICS]]
-    return _figures_html(charts, repr(table)) + _metrics_table(table, defined)
+    return (_figures_html(charts, repr(table)) if charts else "") + _metrics_table(table, defined)
 
 
 def difference_html(difference: Difference) -> str | None:

@@ -31,6 +31,7 @@ from attention.pictures.view import HEAD, LAYER, VIEWS, clamp_cell, overview_ste
 MAX_BYTES = 1_000_000
 """The default limit of the arrays of one output; layers and heads beyond it are left out, and the output says which."""
 
+_FIGURE_BYTES = 1_000  # the labels and titles of a map
 _MAX_STEP_BYTES = 250_000  # a step without heads, such as the input of a wide model
 _MAX_PARAMETER_BYTES = 250_000  # all matrices that a step is projected with
 _MAX_COMPUTED_TOKENS = 32  # above this, the page computes maps from Q and K instead of receiving them
@@ -88,10 +89,11 @@ def _fitting_heads(layer: Layer, first: int, max_bytes: int) -> tuple[int, ...]:
 
 
 def _layer_bytes(layer: Layer) -> int:
-    """The approximate bytes of a layer's numbers for all heads."""
+    """The approximate bytes of a layer's numbers and figures for all heads."""
     is_long = max(layer.sizes["query_pos"], layer.sizes["key_pos"]) > _MAX_COMPUTED_TOKENS
     steps = [step for step in layer.steps if step.per_head and not (is_long and step.axes == MAP_AXES)]
-    return sum(4 * math.prod(layer.shape(step.name)) for step in steps)
+    figures = layer.n_heads * len(layer.steps) * _FIGURE_BYTES
+    return figures + sum(4 * math.prod(layer.shape(step.name)) for step in steps)
 
 
 def _left_out(trace: Trace, packers: dict[int, _LayerPacker]) -> str:
