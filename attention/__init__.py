@@ -7,9 +7,13 @@
 This package never imports Streamlit. Importing it does not import torch; computing a trace does.
 """
 
+from __future__ import annotations
+
 from attention.analysis import metrics
+from attention.analysis.compare.comparison import compare
 from attention.analysis.explain.arithmetic import Explanation
 from attention.analysis.explain.explain import explain
+from attention.core import display
 from attention.core.cell import Cell
 from attention.core.config import AttentionConfig
 from attention.core.layer import Layer
@@ -76,7 +80,18 @@ __all__ = [
     "Trace",
     "Trained",
     "TypedText",
+    "compare",
     "explain",
     "find_step",
     "metrics",
 ]
+
+
+def _html(displayed: object) -> str | None:
+    """The HTML of an object in a notebook. Most programs draw nothing, so what draws is imported here."""
+    from attention.notebook.representations import html
+
+    return html(displayed)
+
+
+display.register(_html)

@@ -425,7 +425,8 @@ def open_page(browser: Browser, contexts: dict[str, Tabs]) -> Iterator[Callable[
             complaints.append(f"page error: {error}")
 
         def on_navigated(frame: Frame) -> None:
-            if not frame.url.startswith((home, "blob:", "data:", "about:")):
+            # A sandboxed frame of srcdoc has no address.
+            if frame.url and not frame.url.startswith((home, "blob:", "data:", "about:")):
                 complaints.append(f"went outside: {frame.url}")
 
         def at_home() -> None:

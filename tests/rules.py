@@ -31,6 +31,7 @@ FLOORS = (
     {"sources", "pictures"},  # where a trace comes from, and its pictures
     {"lessons"},  # what single pages teach
     {"export"},  # files for users
+    {"notebook"},  # what notebooks show
     {"__init__", "command"},  # what users import, and the command
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

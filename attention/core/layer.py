@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.core import cache
 from attention.core.attributes import Attributes
+from attention.core.display import Displayed
 from attention.core.formula import Formula
 from attention.core.names import HEAD_OUTPUT, OUTPUT, PATCHED_OUTPUT, QUERY, SCORES
 from attention.core.override import Override
@@ -45,7 +46,7 @@ class Recorded(dict[str, "Tensor"]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Layer(Attributes):
+class Layer(Attributes, Displayed):
     """One attention layer: the tensors that its source recorded, and the formula that computes the later steps.
 
     ``layer.weights`` is the tensor of a step or parameter for all heads, or None if the layer does not have it.

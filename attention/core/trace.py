@@ -8,8 +8,11 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
+from attention.core.display import Displayed
 from attention.core.layer import Layer
-from attention.errors import FileError, check_index
+from attention.core.names import WEIGHTS
+from attention.core.steps import find_step
+from attention.errors import FileError, MissingError, check_index
 from attention.tokens import Generated
 
 if TYPE_CHECKING:
@@ -27,10 +30,11 @@ FILE_WRITERS: dict[str, Callable[[Trace, int | None, Collection[int] | None], by
 
 _SHOWN_TEXT = 80  # characters of the text in a repr
 _SHOWN_LAYERS = 6
+_SHOWN_LAYERS_OF_HEADS = 12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trace:
+class Trace(Displayed):
     """All tensors of one forward pass, from tokens to output: one sequence, no batch axis.
 
     Attributes:
@@ -139,8 +143,56 @@ class Trace:
                 f"“{target}” cannot be written ({error.strerror}): give a path in a folder that exists and that you may write to."
             ) from None
 
+    def heads(self, step: str = WEIGHTS, layer: int | None = None) -> AllHeads:
+        """A step of every head, of all layers or of one, which a notebook draws as small maps.
+
+        Raises:
+            MissingError: there is no such step or layer.
+        """
+        return AllHeads(self, step, layer)
+
     def with_config(self, config: AttentionConfig | Override) -> Trace:
         """The trace with the values of `config` for the knobs after the scores; its steps are recomputed on access."""
         layers = tuple(layer.with_config(config) for layer in self.layers)
         notes = config.mask_rule.notes(len(self.tokens), len(self.key_tokens))
         return replace(self, layers=layers, notes=(*self.notes, *notes))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AllHeads(Displayed):
+    """One step of every head of a trace, as small maps on one colour scale.
+
+    Attributes:
+        trace: the trace.
+        step: the step of each head.
+        layer: the layer whose heads are shown; None for all layers.
+
+    Raises:
+        MissingError: there is no such step or layer, or no layer has the step.
+    """
+
+    trace: Trace
+    step: str
+    layer: int | None = None
+
+    def __post_init__(self) -> None:
+        name = find_step(self.step).name
+        if self.layer is not None:
+            check_index("layers", self.layer, len(self.trace.layers))
+        if not self.layers:
+            raise MissingError(f"no layer of this trace has {name}: choose another step.")
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The indices of the layers that are shown."""
+        chosen = range(len(self.trace.layers)) if self.layer is None else (self.layer,)
+        return tuple(index for index in chosen if self.trace.layers[index].has(self.step))
+
+    def __repr__(self) -> str:
+        rows = [
+            f"L{index}: heads 0 to {self.trace.layers[index].n_heads - 1}"
+            for index in self.layers[:_SHOWN_LAYERS_OF_HEADS]
+        ]
+        rows += ["…"] if len(self.layers) > _SHOWN_LAYERS_OF_HEADS else []
+        count = sum(self.trace.layers[index].n_heads for index in self.layers)
+        return "\n  ".join([f"AllHeads({self.step} of {count} heads in {len(self.layers)} layers:", *rows]) + ")"

@@ -28,7 +28,7 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     """
     layer = trace.layer(cell.layer)
     step = find_step(cell.step)
-    maps = [_map(trace, factor, name, cell, colors) for factor, name in layer.factors(step)]
+    maps = [factor_map(trace, factor, name, cell, colors) for factor, name in layer.factors(step)]
     result = heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)
     if maps:
         title = result["layout"]["title"]
@@ -60,7 +60,8 @@ def _all_heads_name(name: str) -> str:
     return f"{name} of all heads"
 
 
-def _map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str) -> Spec:
+def factor_map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str = "fixed") -> Spec:
+    """Returns the map of one factor of a cell's step, with the row, column or cells that produce the number outlined."""
     layer = cell.layer
     sides = {"row": cell.row, "column": cell.column, "pair": cell.column, "": None}
     row, column = sides[factor.row], sides[factor.column]

@@ -30,21 +30,23 @@ HEAD_STEPS = tuple(step.name for step in STEPS if step.in_page == "head")
 LIVE_STEPS = tuple(step.name for step in STEPS if step.in_page)
 
 
-def live_inputs(layer: Layer, head: int) -> Live | None:
+def live_inputs(layer: Layer, head: int, max_bytes: int = MAX_LIVE_BYTES) -> Live | None:
     """Returns the data from which a page computes steps; None where its arithmetic does not support this formula.
 
     Each matrix is sent as rows, as distinct rows with an index, or as input times projection.
     Small layers send all heads with values and `w_o`, so that the page can compute the output; others send only
-    the chosen head, without values. The mask, divisor, temperature and the `computable` steps are always sent.
+    the chosen head, without values. Small are those whose heads take at most `max_bytes`. The mask, divisor, temperature
+    and the `computable` steps are always sent.
     """
     formula = layer.formula
     if formula is None or not is_computable_in_page(layer):
         return None
-    # Only the server computes further steps after the weights, and the page does not add an output bias.
-    all_heads = not any(step.axes == MAP_AXES and not step.in_page for step in layer.steps) and not layer.has("b_o")
+    # Only the server computes further steps after the weights.
+    all_heads = not any(step.axes == MAP_AXES and not step.in_page for step in layer.steps)
     heads, inputs = _matrices(layer, list(range(layer.n_heads)), (QUERY, KEY, VALUE)) if all_heads else ({}, {})
-    w_o = None if layer.w_o is None else layer.w_o.flatten(0, 1).numpy()
-    if not all_heads or _size(heads, inputs) + (0 if w_o is None else w_o.nbytes) > MAX_LIVE_BYTES:
+    # The page does not add an output bias.
+    w_o = None if layer.w_o is None or layer.has("b_o") else layer.w_o.flatten(0, 1).numpy()
+    if not all_heads or _size(heads, inputs) + (0 if w_o is None else w_o.nbytes) > max_bytes:
         heads, inputs = _matrices(layer, [head], (QUERY, KEY))
         all_heads, w_o = False, None
     return {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attention.analysis.compare.align_pool import Side, pool_aligned
 from attention.analysis.compare.alignment import Alignment, align
+from attention.core.display import Displayed
 from attention.core.layer import Layer
 from attention.core.names import WEIGHTS
 from attention.core.stats import finite_range
@@ -50,8 +51,17 @@ class CellChange(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, eq=False)
-class Difference:
+class ComparedTraces(NamedTuple):
+    """The two traces of a difference, and the layer and head of each."""
+
+    a: Trace
+    b: Trace
+    at: HeadIndex
+    other: HeadIndex
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Difference(Displayed):
     """One matrix of a step in A and in B, on aligned axes.
 
     Attributes:
@@ -60,6 +70,7 @@ class Difference:
         a: the numbers of A [row column], pooled; nan where A has no such row or column.
         b: the numbers of B.
         hidden: the cells that both masks hide, or for scores either of them; None if there are none.
+        traces: what was compared, for a picture of it.
     """
 
     step: Step
@@ -68,6 +79,17 @@ class Difference:
     a: Tensor
     b: Tensor
     hidden: Tensor | None
+    traces: ComparedTraces | None = None
+
+    def __repr__(self) -> str:
+        rows, columns = self.matrix.shape
+        place = ""
+        if self.traces is not None:
+            at, other = self.traces.at, self.traces.other
+            place = f" of L{at.layer} H{at.head}" + (f" and L{other.layer} H{other.head}" if other != at else "")
+        changes = [f"[{change.row}, {change.column}] {change.value:+.4g}" for change in self.largest_changes()]
+        words = self.identity_words or f"largest changes {', '.join(changes)}"
+        return f"Difference({self.step.name}, B − A{place}; {rows} × {columns}; {words})"
 
     @cached_property
     def matrix(self) -> Tensor:
@@ -133,7 +155,7 @@ def compare(
         _hidden(layer_b.for_head(other.head), definition, rows, columns, "b"),
         definition,
     )
-    return Difference(definition, rows, columns, matrix_a, matrix_b, hidden)
+    return Difference(definition, rows, columns, matrix_a, matrix_b, hidden, ComparedTraces(a, b, at, other))
 
 
 def align_axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:

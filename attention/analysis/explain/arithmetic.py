@@ -77,6 +77,17 @@ class Explanation:
         how = f" {self.sign} {self.short}" if self.short else ""
         return f"Explanation({cell.step} L{cell.layer} H{cell.head} [{cell.row}, {cell.column}] = {self.displayed_value}{how}; {self.words})"
 
+    def _repr_markdown_(self) -> str:
+        """The explanation as notebooks draw it, without scripts: the number, the sentence, and the arithmetic."""
+        cell = self.cell
+        lines = [
+            f"**`{cell.step}`** L{cell.layer} H{cell.head} [{cell.row}, {cell.column}] = **{self.displayed_value}**",
+            self.words,
+        ]
+        if self.lines:
+            lines.append(r"$$\begin{aligned}" + r" \\ ".join(self.lines) + r"\end{aligned}$$")
+        return "\n\n".join(lines)
+
     @property
     def displayed_value(self) -> str:
         """The value as a heading says it, with 4 significant digits: "0.055", "−1.2", "1.235e−7", "−∞"; −0 is "0"."""

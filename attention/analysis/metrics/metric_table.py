@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from attention.analysis.metrics.metric import NAMES, find
+from attention.core.display import Displayed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MetricsTable:
+class MetricsTable(Displayed):
     """The metrics of every head on one text.
 
     Attributes:
@@ -32,7 +33,7 @@ class MetricsTable:
 
     def __repr__(self) -> str:
         means = ", ".join(f"{name} {mean:.3g}" for name in NAMES if not math.isnan(mean := self._mean(name)))
-        return f"Table({len(self.heads)} heads in {len(self.n_heads)} layers; means: {means or 'none defined'})"
+        return f"MetricsTable({len(self.heads)} heads in {len(self.n_heads)} layers; means: {means or 'none defined'})"
 
     def _mean(self, name: str) -> float:
         defined = [value for value in self.column(name).tolist() if not math.isnan(value)]

@@ -39,8 +39,12 @@ def page(about: str, start: str = "demo") -> bytes:
     return re.sub(r"<!--(\w+)-->|\{\{(\w+)\}\}", lambda match: parts[match[1] or match[2]], template).encode()
 
 
-def bundle(start: str) -> str:
+def bundle(start: str, *folders: Path) -> str:
     """A module and its imports as one classic script: each module becomes a function that is called once, after its imports.
+
+    Args:
+        start: the entry module.
+        folders: where modules are looked up before the demo's page and the figure's scripts.
 
     Raises:
         AttentionError: an import or export has a form that this bundler does not read.
@@ -55,7 +59,7 @@ def bundle(start: str) -> str:
             )
         if name in pieces:
             return
-        text = _module(name)
+        text = _module(name, *folders)
         for match in _IMPORT.finditer(text):
             add(match[2] or match[4], (*path, name))
         pieces[name] = _wrapped(name, text)
@@ -65,8 +69,8 @@ def bundle(start: str) -> str:
     return '"use strict";\n' + "".join(pieces[name] for name in order)
 
 
-def _module(name: str) -> str:
-    for folder in (_PAGE, SCRIPTS_DIR):
+def _module(name: str, *folders: Path) -> str:
+    for folder in (*folders, _PAGE, SCRIPTS_DIR):
         if (path := folder / f"{name}.js").exists():
             return path.read_text(encoding="utf-8")
     raise AttentionError(f"The page imports {name}.js, which is neither among its own scripts nor among the figure's.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class _Packing:
         self.names = tuple(step.name for step in self.steps)
         self.overview = overview_steps(self.names)
         self.live = {head: live_inputs(self.layer, head) for head in self.heads}
-        self.factors = {step.name: self._factors(step) for step in self.steps if self._multiplied(step)}
+        self.factors = {step.name: self._factors(step) for step in self.steps if is_plain_product(self.layer, step)}
         self.explained = tuple(name for name in self.names if name in (*_EXPLAINED, *self.factors))
         self._check()
 
@@ -118,11 +119,15 @@ class _Packing:
         )
         header = {
             "views": views,
-            "steps": {step.name: self._about(step) for step in self.steps},
-            "lines": {step.name: self._lines(step) for step in self.steps if step.name not in self.explained},
+            "steps": {step.name: describe_sides(layer, step) for step in self.steps},
+            "lines": {
+                step.name: cell_lines(self.trace, state.layer, step, self.heads)
+                for step in self.steps
+                if step.name not in self.explained
+            },
             "numbers": numbers, "factors": self.factors, "formula": formula,
             "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": (before or [""])[0],
-            "source_label": _source_label(state), "link": dict(state.link), "about": self._about_trace(), "outline": CHOSEN_COLOR,
+            "source_label": _source_label(state), "link": dict(state.link), "about": describe_trace(self.trace), "outline": CHOSEN_COLOR,
             "initial": {
                 "view": state.view, "step": state.step, "layer": str(state.layer), "head": str(state.head),
                 "q": str(state.q), "k": str(state.k),
@@ -133,46 +138,12 @@ class _Packing:
     def _factors(self, step: Step) -> list[str]:
         return [name for _, name in self.layer.factors(step)]
 
-    def _multiplied(self, step: Step) -> bool:
-        """Whether a step is a plain product of a row and a column, with both factors complete in the page."""
-        layer, names = self.layer, self._factors(step)
-        is_biased = bool(step.bias) and layer.has(step.bias)
-        is_plain = isinstance(step, Product) and step.per_head and len(names) == 2 and not is_biased
-        is_dot = step.name != SCORES or (layer.formula is not None and layer.formula.score == "dot")
-        return (
-            is_plain
-            and is_dot
-            and step.name not in layer.provenance
-            and max(max(layer.shape(name)[-2:]) for name in names) <= MAX_SIDE
-        )
-
-    def _about_trace(self) -> str:
-        sentences = ["Random weights: this shows the mechanism, not language."] if self.trace.random else []
-        return " ".join([*sentences, *([self.trace.caption] if self.trace.caption else []), *self.trace.notes])
-
-    def _about(self, step: Step) -> dict[str, Any]:
-        """What the page needs to write the line of a cell: the size of the step, and the names of its rows and columns."""
-        rows, columns = self.layer.shape(step.name)[-2:]
-        row_names = [tables.cell_names(self.layer, Cell(0, step.name, 0, i, 0))[0] for i in range(rows)]
-        column_names = [tables.cell_names(self.layer, Cell(0, step.name, 0, 0, i))[1] for i in range(columns)]
-        sides = [{"axis": names[0][0], "tokens": [token for _, token in names]} for names in (row_names, column_names)]
-        return {"rows": rows, "columns": columns, "per_head": step.per_head, "sides": sides}
-
     def _numbers(self, name: str) -> list[dict[str, Any]]:
         """The matrices of a step or parameter for all packed heads; hidden scores are nan, as in maps."""
         heads = self.heads if declared(name).axes[0] in HEAD_AXES else (0,)
         matrices = [self.layer.matrix(name, head).numpy() for head in heads]
         return [
             self.pool.add(np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)) for matrix in matrices
-        ]
-
-    def _lines(self, step: Step) -> list[Any]:
-        """For each head and each cell, row by row: the number, the sign, the arithmetic and the source cells."""
-        rows, columns = self.layer.shape(step.name)[-2:]
-        cells = [(row, column) for row in range(rows) for column in range(columns)]
-        return [
-            [_line(self.trace, Cell(self.state.layer, step.name, head, *row_and_column)) for row_and_column in cells]
-            for head in (self.heads if step.per_head else (0,))
         ]
 
     def _view(self, name: str, head: int, view: str) -> dict[str, Any]:
@@ -231,6 +202,45 @@ def _source_label(state: State) -> str:
     """What fixes the formula, in a word; empty if the controls do."""
     source = state.link.get("source", "typed text")
     return SOURCE_KINDS[source].label if source in SOURCES_WITH_FORMULA else ""
+
+
+def describe_trace(trace: Trace) -> str:
+    """What a page says about a trace beside its maps; empty if there is nothing to say."""
+    sentences = ["Random weights: this shows the mechanism, not language."] if trace.random else []
+    return " ".join([*sentences, *([trace.caption] if trace.caption else []), *trace.notes])
+
+
+def describe_sides(layer: Layer, step: Step) -> dict[str, Any]:
+    """What the page needs to write the line of a cell: the size of the step, and the names of its rows and columns."""
+    rows, columns = layer.shape(step.name)[-2:]
+    row_names = [tables.cell_names(layer, Cell(0, step.name, 0, i, 0))[0] for i in range(rows)]
+    column_names = [tables.cell_names(layer, Cell(0, step.name, 0, 0, i))[1] for i in range(columns)]
+    sides = [{"axis": names[0][0], "tokens": [token for _, token in names]} for names in (row_names, column_names)]
+    return {"rows": rows, "columns": columns, "per_head": step.per_head, "sides": sides}
+
+
+def is_plain_product(layer: Layer, step: Step) -> bool:
+    """Whether a step is a plain product of a row and a column, which page/explain.js writes, with factors of at most `MAX_SIDE`."""
+    names = [name for _, name in layer.factors(step)]
+    is_biased = bool(step.bias) and layer.has(step.bias)
+    is_plain = isinstance(step, Product) and step.per_head and len(names) == 2 and not is_biased
+    is_dot = step.name != SCORES or (layer.formula is not None and layer.formula.score == "dot")
+    return (
+        is_plain
+        and is_dot
+        and step.name not in layer.provenance
+        and max(max(layer.shape(name)[-2:]) for name in names) <= MAX_SIDE
+    )
+
+
+def cell_lines(trace: Trace, layer: int, step: Step, heads: Sequence[int]) -> list[Any]:
+    """Python's lines of a step: for each head and each cell, row by row, the number, the sign, the arithmetic and the source cells."""
+    rows, columns = trace.layer(layer).shape(step.name)[-2:]
+    cells = [(row, column) for row in range(rows) for column in range(columns)]
+    return [
+        [_line(trace, Cell(layer, step.name, head, *row_and_column)) for row_and_column in cells]
+        for head in (heads if step.per_head else (0,))
+    ]
 
 
 def _line(trace: Trace, cell: Cell) -> list[Any]:

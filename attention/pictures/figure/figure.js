@@ -109,6 +109,7 @@ async function animate(state, knobs) {
   while (state.hasNewInput) {
     state.hasNewInput = false;
     await new Promise(requestAnimationFrame);
+    if (!state.liveLayer?.changed) continue; // a message arrived meanwhile: it has these numbers, and their arithmetic
     for (const picture of state.pictures) {
       const step = picture.live;
       if (!step || !state.liveLayer.canCompute(step) || (step === "scores" && !("head" in knobs))) continue;

@@ -143,8 +143,9 @@ const ARRAYS = {
 
 let plotly; // the promise of the page's only Plotly
 
-// Loads Plotly's script, which lies beside this one, once.
+// Loads Plotly's script, which lies beside this one, once; a page that contains it needs no file.
 export function loadPlotly() {
+  if (window.Plotly) return Promise.resolve(window.Plotly);
   plotly ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = new URL("./plotly.js", import.meta.url);

@@ -63,10 +63,12 @@ export class Lab {
     return { q: cell[0], k: cell[1] };
   }
 
+  numbersOf(knobs) { return new Numbers(this.state, knobs); }
+
   // The message for the figure, and the numbers behind it.
   message(knobs) {
     const { state } = this;
-    const numbers = new Numbers(state, knobs);
+    const numbers = this.numbersOf(knobs);
     const cell = { step: knobs.step, head: Number(knobs.head), row: Number(knobs.q), column: Number(knobs.k) };
     const { message, marked } = state.views[this.viewName(knobs)];
     const header = structuredClone(message);

@@ -74,6 +74,11 @@ export class Numbers {
       const number = this.liveLayerOf(this.heads.includes(head) ? head : this.heads[0]).numberAt(step, row, column);
       return Number.isNaN(number) ? -Infinity : number;
     }
+    return this.packedNumber(step, head, row, column);
+  }
+
+  // One of Python's numbers.
+  packedNumber(step, head, row, column) {
     const { flat, columns } = this.matrix(step, head);
     const number = flat[row * columns + column];
     return Number.isNaN(number) ? -Infinity : number;

@@ -1,0 +1,17 @@
+"""Traces in a notebook: they show themselves as the last expression of a cell, and these functions show more.
+
+from attention import TypedText
+from attention.notebook import show, view
+trace = TypedText("the cat sat on the mat").trace()
+show(trace, layer=0, head=2)     # at a chosen cell
+v = view(trace)                  # live: v.cell is what was clicked
+"""
+
+from __future__ import annotations
+
+from attention.notebook.lab_link import LabFile, open_in_lab
+from attention.notebook.output import bring_scripts
+from attention.notebook.showing import Shown, show
+from attention.notebook.widget import view
+
+__all__ = ["LabFile", "Shown", "bring_scripts", "open_in_lab", "show", "view"]

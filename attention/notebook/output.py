@@ -1,0 +1,115 @@
+"""An output of a notebook: a frame with its data, and the scripts in one output of the notebook only."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from attention.notebook import scripts
+from attention.pictures.message import CONTAINERS_HTML
+
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_numbers = itertools.count()
+
+
+@dataclass
+class Carrier:
+    """Which cell of the notebook carries the scripts, for this session of the kernel.
+
+    Attributes:
+        key: identifies the cell; empty before the first output, and where the cell is unknown.
+        label: what a reader calls it, such as "In [3]".
+    """
+
+    key: str = ""
+    label: str = ""
+    chosen: bool = field(default=False)
+
+    def carries(self) -> bool:
+        """Whether the output of the running cell carries the scripts: the first one of the session, and each repetition of its cell."""
+        key, label, removed = _running_cell()
+        if not self.chosen or self.key in removed or (key and key == self.key):
+            self.key, self.label, self.chosen = key, label, True
+            return True
+        return False
+
+    def reset(self) -> None:
+        """The next output carries the scripts."""
+        self.key, self.label, self.chosen = "", "", False
+
+
+CARRIER = Carrier()
+
+
+def bring_scripts() -> None:
+    """Makes the next output carry the scripts: after the output that carried them was cleared, and the notebook reloaded."""
+    CARRIER.reset()
+
+
+def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | None = None) -> str:
+    """The HTML of an output: a frame without access to the network, and its plain text where frames and styles are removed.
+
+    Args:
+        kind: "trace" or "figures".
+        data: what `notebook_output.js` opens.
+        text: the plain text, for viewers that remove frames, such as GitHub's.
+        height: of the frame in pixels, until it knows its own.
+        standalone: whether the output carries the scripts; by default one output of a notebook does, see `Carrier`.
+    """
+    carries = CARRIER.carries() if standalone is None else standalone
+    page = document(kind, data, carries)
+    name = f"attention-{os.getpid()}-{next(_numbers)}"
+    return (
+        f'<div class="attention-output" id="{name}"><style>#{name} > pre {{ display: none }}</style>'
+        f'<iframe srcdoc="{escape(page)}" title="Attention Lab" width="100%" height="{height}"'
+        f' style="border: 0; width: 100%; height: {height}px; display: block"></iframe>'
+        f"<pre>{escape(text)}</pre></div>"
+    )
+
+
+def document(kind: str, data: bytes, carries: bool, name: str = "") -> str:
+    """The page in the frame: its styles, its data, perhaps the scripts, and the script that starts it."""
+    settings: dict[str, Any] = {
+        "hash": scripts.scripts_hash(), "kind": kind, "alphabet": scripts.ALPHABET, "id": name, "missing": _missing_text(),
+    }  # fmt: skip
+    carried = f'<script type="text/plain" id="scripts">{scripts.scripts_text()}</script>' if carries else ""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>Attention Lab</title>'
+        f"<style>{scripts.styles()}</style></head><body>"
+        f'<div id="lab"><div id="waiting">…</div>{CONTAINERS_HTML}<div class="about"></div></div>'
+        f'<script type="application/json" id="settings">{json.dumps(settings).replace("<", chr(92) + "u003c")}</script>'
+        f'<script type="text/plain" id="data">{scripts.as_text(scripts.compress(data))}</script>{carried}'
+        f"<script>{scripts.loader()}</script></body></html>"
+    )
+
+
+def _missing_text() -> str:
+    where = f" ({CARRIER.label})" if CARRIER.label else ""
+    return (
+        f"The first Attention Lab output of this notebook{where} has the scripts that draw this one, and it is not on this page: run its "
+        "cell again. If it was deleted, run attention.notebook.bring_scripts() and then this cell."
+    )
+
+
+def _running_cell() -> tuple[str, str, list[str]]:
+    """The identity of the running cell, its label, and the ids of deleted cells; empty outside of a notebook.
+
+    Front ends send the id of the cell and the deleted ones (JupyterLab, Notebook 7, VS Code); elsewhere its text identifies it.
+    """
+    ipython = sys.modules.get("IPython")  # every kernel has imported it; nothing else needs it
+    shell = ipython.get_ipython() if ipython else None
+    if shell is None:
+        return "", "", []
+    try:
+        metadata = shell.get_parent().get("metadata", {})
+    except (AttributeError, LookupError):  # a shell without a kernel
+        metadata = {}
+    history = shell.user_ns.get("In", [""])
+    label = f"In [{shell.execution_count}]"
+    return str(metadata.get("cellId") or history[-1]), label, list(metadata.get("deletedCells") or [])
