@@ -10,7 +10,7 @@ This package never imports Streamlit. Importing it does not import torch; comput
 from __future__ import annotations
 
 from attention.analysis import metrics
-from attention.analysis.compare.comparison import compare
+from attention.analysis.compare.comparison import HeadIndex, compare
 from attention.analysis.explain.arithmetic import Explanation
 from attention.analysis.explain.explain import explain
 from attention.core import display
@@ -60,6 +60,7 @@ __all__ = [
     "Explanation",
     "File",
     "FileError",
+    "HeadIndex",
     "Intervention",
     "Layer",
     "Matrices",

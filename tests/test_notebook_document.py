@@ -12,6 +12,7 @@ import nbformat
 import pytest
 import traitlets
 from conftest import ROOT
+from tiny_models import FAMILIES, TinyModels
 
 from attention import AttentionConfig, Cell, MissingError, TypedText, explain
 from attention.notebook import bring_scripts, scripts, view, widget
@@ -52,8 +53,16 @@ def run(code: str, namespace: dict[str, Any]) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("host")
-def test_notebook_of_the_documents_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "models").symlink_to(ROOT / "models")
+def test_notebook_of_the_documents_runs(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name = "SmolLM2-135M-Instruct"
+    folder = ROOT / "models" / name
+    if not folder.is_dir():  # without `make models ALL=1`: a tiny model with as many layers and heads
+        folder = tmp_path / "tiny"
+        config, model, knobs = FAMILIES["Llama"]
+        sizes = {"hidden_size": 36, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3}
+        tiny.save(folder, config, model, knobs | sizes)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / name).symlink_to(folder)
     monkeypatch.chdir(tmp_path)
     notebook = nbformat.read(DOCUMENT, 4)
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
@@ -67,8 +76,10 @@ def test_notebook_of_the_documents_runs(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert scripts.scripts_text()[:200] in outputs[0]
     assert max(map(len, outputs)) < 6e6
     (likely, before), (_, after) = results[9]
-    assert likely == "·copper"
-    assert after < before
+    assert before != after
+    if folder.name == name:
+        assert likely == "·copper"
+        assert after < before
 
 
 @pytest.mark.usefixtures("host")
