@@ -36,6 +36,11 @@ class Printed:
     parts: tuple[Printed, ...] = ()
 
 
+def plural(count: int, noun: str) -> str:
+    """A number and its noun, such as "1 layer" and "2 layers"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def number(value: float, digits: int = DIGITS) -> Printed:
     r"""A number with `digits` significant digits: 0.3573, −∞, 1.235 \cdot 10^{-7} (as plain text 1.235e−7).
 

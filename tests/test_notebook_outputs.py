@@ -103,7 +103,7 @@ def test_every_plain_text_fits_on_a_screen(causal: Trace) -> None:
         assert len(repr(value)) < 1500
         assert repr(value).count("\n") < 24
         assert "tensor(" not in repr(value)
-    assert repr(a.heads()) == "AllHeads(weights of 4 heads in 1 layers:\n  L0: heads 0 to 3)"
+    assert repr(a.heads()) == "AllHeads(weights of 4 heads in 1 layer:\n  L0: heads 0 to 3)"
     assert "largest changes [0, 0]" in repr(compare(a, b))
 
 

@@ -13,6 +13,7 @@ from attention.core.layer import Layer
 from attention.core.names import WEIGHTS
 from attention.core.steps import find_step
 from attention.errors import FileError, MissingError, check_index
+from attention.printed import plural
 from attention.tokens import Generated
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Trace(Displayed):
     def __repr__(self) -> str:
         text = shorten(" ".join(self.tokens), _SHOWN_TEXT, placeholder=" …")
         layers = [*map(repr, self.layers[:_SHOWN_LAYERS]), *(["…"] if len(self.layers) > _SHOWN_LAYERS else [])]
-        heading = f"Trace({len(self.tokens)} tokens: {text!r}; {len(self.layers)} layers"
+        heading = f"Trace({plural(len(self.tokens), 'token')}: {text!r}; {plural(len(self.layers), 'layer')}"
         heading += "" if self.max_weight_error is None else f"; max_weight_error {self.max_weight_error:.1e}"
         return "\n  ".join([f"{heading}:" if layers else heading, *layers]) + ")"
 
@@ -195,4 +196,9 @@ class AllHeads(Displayed):
         ]
         rows += ["…"] if len(self.layers) > _SHOWN_LAYERS_OF_HEADS else []
         count = sum(self.trace.layers[index].n_heads for index in self.layers)
-        return "\n  ".join([f"AllHeads({self.step} of {count} heads in {len(self.layers)} layers:", *rows]) + ")"
+        return (
+            "\n  ".join(
+                [f"AllHeads({self.step} of {plural(count, 'head')} in {plural(len(self.layers), 'layer')}:", *rows]
+            )
+            + ")"
+        )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from attention.analysis.metrics.metric import NAMES, find
 from attention.core.display import Displayed
+from attention.printed import plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +34,7 @@ class MetricsTable(Displayed):
 
     def __repr__(self) -> str:
         means = ", ".join(f"{name} {mean:.3g}" for name in NAMES if not math.isnan(mean := self._mean(name)))
-        return f"MetricsTable({len(self.heads)} heads in {len(self.n_heads)} layers; means: {means or 'none defined'})"
+        return f"MetricsTable({plural(len(self.heads), 'head')} in {plural(len(self.n_heads), 'layer')}; means: {means or 'none defined'})"
 
     def _mean(self, name: str) -> float:
         defined = [value for value in self.column(name).tolist() if not math.isnan(value)]
