@@ -44,7 +44,7 @@ def test_export_link_uses_current_knobs_and_shows_refusals_beside_it(open_page: 
     np.testing.assert_array_equal(table.to_numpy(np.float32)[:, :6], bare.numpy())
     wait_until_settled(page)
     np.testing.assert_array_equal(painted_numbers(page, 1), bare.numpy())
-    entries += 1  # the mask
+    entries = min(entries + 1, 50)  # the mask; Chromium keeps 50
     address = page.url
 
     page.route("**/export/**", lambda route: route.fulfill(body=BUSY, content_type="text/plain"))

@@ -37,7 +37,7 @@ def test_copy_link_copies_the_address_and_confirms(open_page: Open, server: str)
     entries = page.evaluate("history.length")
     act_and_settle(page, lambda: click_cell(page, 1, row=3, column=1))
     page.wait_for_function("location.search.includes('k=1')")
-    assert page.evaluate("history.length") == entries + 1
+    assert page.evaluate("history.length") == min(entries + 1, 50)  # Chromium keeps 50
     copy(page)
     assert "share=" not in clipboard(page)
     expect(page.locator(".links [role=status]").first).to_have_text("Link copied.")

@@ -9,6 +9,7 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import chosen_cell_line
-from playwright.sync_api import Frame, Page
+from playwright.sync_api import Error, Frame, Page
 
 from attention import NOTEBOOKS, AttentionConfig, MissingError, Notebook, Trace, TypedText, compare, explain, metrics
 from attention.core.override import Override
@@ -202,13 +203,25 @@ def open_outputs(open_page: Callable[..., Page], served: tuple[Path, str]) -> Ca
             f"<!doctype html><link rel=icon href=data:,><body>{around(outputs)}</body>", encoding="utf-8"
         )
         page = open_page(f"{served[1]}/{name}", figure=False, bypass_csp=False, **options)
-        frames = [frame for frame in page.frames if frame.evaluate("Boolean(document.getElementById('settings'))")]
+        for _ in range(600):  # a frame inside a frame begins late
+            if len(frames := output_frames(page)) >= len(outputs):
+                break
+            page.wait_for_timeout(100)
         assert len(frames) == len(outputs)
         for frame in frames:
             settled(frame)
         return page, frames
 
     return open_outputs
+
+
+def output_frames(page: Page) -> list[Frame]:
+    """The frames of outputs that have begun to load."""
+    frames = []
+    for frame in page.frames:
+        with suppress(Error):  # a frame that is replaced meanwhile
+            frames += [frame] if frame.evaluate("Boolean(document.getElementById('settings'))") else []
+    return frames
 
 
 def settled(frame: Frame) -> None:
@@ -257,7 +270,7 @@ def line_of(frame: Frame) -> str:
 
 def python_line(trace: Trace, step: str, layer: int, head: int, row: int, column: int) -> str:
     found = explain(trace, step, layer, head, row, column)
-    return f"{found.shown} {found.sign if found.short else ''} {found.short}".strip()
+    return f"{found.displayed_value} {found.sign if found.short else ''} {found.short}".strip()
 
 
 @pytest.mark.browser
