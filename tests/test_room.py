@@ -191,6 +191,12 @@ class Idle:
         return 0.0 if self.busy > 0 else 60.0
 
 
+@pytest.fixture(autouse=True)
+def process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another test may have ended a server in this process."""
+    monkeypatch.setattr(process, "_ending", process.threading.Event())
+
+
 def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
     """The modules that an idle process imports for models."""
     imported: list[str] = []
@@ -224,6 +230,21 @@ def test_process_that_ends_stops_importing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(process, "_ending", ending := process.threading.Event())
     ending.set()
     monkeypatch.setattr(scheduler, "idle_seconds", lambda: 0.0)
+    assert importing(monkeypatch, hub=True) == []
+
+
+def test_import_that_fails_at_the_end_of_the_process_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(ends: bool) -> Iterator[str]:
+        yield "torch._dynamo"
+        if ends:
+            process._ending.set()
+        raise AttributeError("'_OpNamespace' 'prims' object has no attribute 'view_of'")
+
+    monkeypatch.setattr(scheduler, "idle_seconds", lambda: GB)
+    monkeypatch.setattr(preload, "import_parts", lambda: parts(ends=False))
+    with pytest.raises(AttributeError, match="prims"):
+        importing(monkeypatch, hub=True)
+    monkeypatch.setattr(preload, "import_parts", lambda: parts(ends=True))
     assert importing(monkeypatch, hub=True) == []
 
 

@@ -69,11 +69,16 @@ def _import_for_models() -> None:
 
     if not LIBRARY.offers or make_room(preload.missing_bytes()):
         return
-    for _ in preload.import_parts():
-        while scheduler.idle_seconds() < _QUIET:
-            if _ending.wait(_QUIET / 4):
-                return
-        gc.set_threshold(200_000)
+    try:
+        for _ in preload.import_parts():
+            while scheduler.idle_seconds() < _QUIET:
+                if _ending.wait(_QUIET / 4):
+                    return
+            gc.set_threshold(200_000)
+    except Exception:  # at the end of the process, finalizers of torch remove what an import still needs
+        if _ending.is_set():
+            return
+        raise
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_DEFAULT_THRESHOLD)
@@ -98,7 +103,10 @@ async def lifespan(_: App) -> AsyncIterator[None]:
 
         signal.signal(signal.SIGTERM, end)
     threading.Thread(target=_import_for_models, name=_IMPORTING, daemon=True).start()
-    yield
+    try:
+        yield
+    finally:
+        _ending.set()
 
 
 def _wait_for_runs() -> None:
