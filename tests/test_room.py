@@ -233,7 +233,7 @@ def test_process_that_ends_stops_importing(monkeypatch: pytest.MonkeyPatch) -> N
     assert importing(monkeypatch, hub=True) == []
 
 
-def test_import_that_fails_at_the_end_of_the_process_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_that_fails_at_the_end_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     def parts(ends: bool) -> Iterator[str]:
         yield "torch._dynamo"
         if ends:
