@@ -216,7 +216,7 @@ LIMITS = {"0": 0.0, "−1": -1.0, "1": 1.0, "keys − 1": 7.0, "∞": np.inf, "�
 
 
 def test_every_metric_is_documented_and_within_its_range() -> None:
-    text = TypedText("the cat sat on the mat the cat", AttentionConfig(seed=2)).trace()
+    text = TypedText("the cat sat, on the cat.", AttentionConfig(seed=2)).trace()
     of_text, of_weights = metrics.of(text), metrics.of(Trained("induction", at=0).trace())
     assert len(set(metrics.NAMES)) == len(metrics.METRICS)
     for metric in metrics.METRICS:
@@ -225,6 +225,23 @@ def test_every_metric_is_documented_and_within_its_range() -> None:
         column = (of_text if metric.compute else of_weights).column(metric.name)
         assert (column >= low).all()
         assert (column <= high).all()
+
+
+def test_distant_induction_ignores_a_head_of_previous_tokens() -> None:
+    words, previous = ("x", "y", "x", "z", "x", "y"), torch.eye(6).roll(1, 0)[None]
+    previous[:, 0] = 0
+    values, query_counts = numbers(layer_of(previous, words)), counts(layer_of(previous, words))
+    # "induction" holds where the earlier x is two positions back; three other queries see a token after an earlier occurrence.
+    assert values["induction"] == pytest.approx(2 / 3)
+    assert values["distant induction"] == 0
+    assert query_counts["distant induction"] == 2
+
+
+def test_punctuation_and_local_weights_are_sums_over_their_cells() -> None:
+    words, uniform = ("·Yes", ",", "it", "is", ".", "…", "a."), torch.full((1, 7, 7), 1 / 7)
+    values = numbers(layer_of(uniform, words))
+    assert values["punctuation"] == pytest.approx(3 / 7)
+    assert values["local"] == pytest.approx((4 + 5 + 6 + 7 + 6 + 5 + 4) / 49)
 
 
 def test_metric_of_the_parameters_needs_a_model() -> None:

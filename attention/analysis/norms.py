@@ -29,14 +29,16 @@ def contribution_lengths(layer: Layer) -> Tensor | None:
     if not (layer.has(VALUE) and layer.has("w_o")):
         return None
 
-    def make() -> Tensor:
-        import torch
+    return cache.memoize(layer.uid, "reach", None, lambda: projected_lengths(layer[VALUE], layer["w_o"]))
 
-        value, w_o = layer[VALUE], layer["w_o"]
-        group = len(w_o) // len(value)  # query heads per key-value head
-        return torch.stack([(value[head // group] @ w_o[head]).norm(dim=-1) for head in range(len(w_o))])
 
-    return cache.memoize(layer.uid, "reach", None, make)
+def projected_lengths(value: Tensor, w_o: Tensor) -> Tensor:
+    """The length of each value [… kv_head key_pos d_v] after its head's rows of W_O [head d_v d_model], [… head key_pos]."""
+    import torch
+
+    group = len(w_o) // value.shape[-3]  # query heads per key-value head
+    lengths = [(value[..., head // group, :, :] @ w_o[head]).norm(dim=-1) for head in range(len(w_o))]
+    return torch.stack(lengths, dim=-2)
 
 
 def is_available(layer: Layer) -> bool:

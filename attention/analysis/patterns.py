@@ -1,10 +1,10 @@
-"""The weights of a layer in blocks of heads and queries, so that no array of size T² exists for all heads at once."""
+"""The weights of a layer in blocks of heads and queries, so that no array of size T² exists for all heads at once; or of a batch of texts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,17 +20,48 @@ CELLS_PER_SECOND = 20_000_000  # weights computed and measured per second; measu
 
 
 @dataclass(frozen=True, eq=False)
-class Pattern:
-    """The weights of some heads in some rows, with visibility and positions.
+class TokenTexts:
+    """The tokens of one text, or of each text of a batch, with the masks that are derived from them; all layers share these.
 
     Attributes:
-        weights: [head query_pos key_pos]; rows need not sum to 1.
-        visible: the keys that each query may look at, [head query_pos key_pos] or [1 query_pos key_pos].
+        texts: the tokens of each text.
+        special: which tokens are special, such as [CLS].
+        n_keys: the length of the key axis, to which the texts of a batch are padded; None: one text, and no batch axis.
+    """
+
+    texts: tuple[tuple[str, ...], ...]
+    special: frozenset[str] = frozenset()
+    n_keys: int | None = None
+    _masks: dict[Hashable, Tensor] = field(default_factory=dict, repr=False)
+
+    def mask(self, name: Hashable, of_text: Callable[[tuple[str, ...]], Tensor]) -> Tensor:
+        """The mask `of_text` [key_pos] or [query_pos key_pos] of the text; of a batch, padded, [text 1 …]. Computed once for each name."""
+        import torch
+        from torch.nn.functional import pad
+
+        if name not in self._masks:
+            masks = [of_text(tokens) for tokens in self.texts]
+            if self.n_keys is not None:
+                masks = [pad(mask, (0, self.n_keys - len(mask)) * mask.ndim, value=False) for mask in masks]
+            self._masks[name] = masks[0] if self.n_keys is None else torch.stack(masks)[:, None]
+        return self._masks[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """The weights of some heads in some rows, with visibility and positions; of one text, or of a batch of padded texts.
+
+    For one text, there is no text axis anywhere. For a batch, each axis query_pos or key_pos of a whole text comes after [text 1].
+
+    Attributes:
+        weights: [text head query_pos key_pos]; rows need not sum to 1.
+        visible: the keys that each query may look at, [text head query_pos key_pos], where the head axis may have length 1.
         queries: the position of each row, [query_pos].
-        token_ids: token ids within the text, equal for equal tokens: of these rows [query_pos], and of all keys [key_pos].
-        is_token: whether each row belongs to a token and not to padding, [query_pos].
+        token_ids: token ids within the text, equal for equal tokens: of these rows [text 1 query_pos], and of all keys [text 1 key_pos].
+        is_token: whether each row belongs to a token and not to padding, [text 1 query_pos].
         is_cross_attention: whether queries and keys are two texts, whose positions cannot be compared.
-        contribution_lengths: the length of the vector that each key contributes at weight 1, [head key_pos]; None if unknown.
+        contribution_lengths: the length of the vector that each key contributes at weight 1, [text head key_pos]; None if unknown.
+        tokens: the tokens of the keys.
     """
 
     weights: Tensor
@@ -40,26 +71,27 @@ class Pattern:
     is_token: Tensor
     is_cross_attention: bool
     contribution_lengths: Tensor | None = None
+    tokens: TokenTexts = TokenTexts(((),))
 
     @cached_property
     def row_sums(self) -> Tensor:
-        """The sum of each row, [head query_pos 1]."""
+        """The sum of each row, [text head query_pos 1]."""
         import torch
 
         return self.weights.sum(dim=-1, keepdim=True, dtype=torch.float64)
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """The rows divided by their sums (usually 1): [head query_pos key_pos]."""
+        """The rows divided by their sums (usually 1): [text head query_pos key_pos]."""
         return self.weights / self.row_sums.to(self.weights.dtype)
 
     @cached_property
     def n_visible(self) -> Tensor:
-        """The number of keys visible to each query, [head query_pos]."""
+        """The number of keys visible to each query, [text head query_pos]."""
         return self.visible.sum(dim=-1)
 
     def nan_unless(self, defined: Tensor | bool, numbers: Tensor) -> Tensor:
-        """A number for each head and query, [head query_pos]: NaN where it is undefined, or the row is padding or empty."""
+        """A number for each head and query, [text head query_pos]: NaN where it is undefined, or the row is padding or empty."""
         usable = self.is_token & (self.row_sums[..., 0] > 0) & defined
         return numbers.double().masked_fill(~usable, math.nan)
 
@@ -69,14 +101,14 @@ class Pattern:
             return self.nan_unless(False, self.row_sums[..., 0])
         position = self.queries + offset
         exists = (position >= 0) & (position < self.weights.shape[-1])
-        column = position.clamp(0, self.weights.shape[-1] - 1)[None, :, None]
-        visible = self.visible.gather(-1, column.expand(len(self.visible), -1, 1))[..., 0]
-        return self.nan_unless(
-            exists & visible, self.weights.gather(-1, column.expand(len(self.weights), -1, 1))[..., 0]
+        column = position.clamp(0, self.weights.shape[-1] - 1)[:, None]
+        visible, weights = (
+            cells.gather(-1, column.expand(*cells.shape[:-1], 1))[..., 0] for cells in (self.visible, self.weights)
         )
+        return self.nan_unless(exists & visible, weights)
 
     def weight_on(self, keys: Tensor) -> Tensor:
-        """The total weight of some `keys` [query_pos key_pos], defined where any of them is visible."""
+        """The total weight of some `keys` [text 1 query_pos key_pos], defined where any of them is visible."""
         import torch
 
         if self.is_cross_attention or not bool(keys.any()):
@@ -86,34 +118,50 @@ class Pattern:
 
     @cached_property
     def is_earlier_occurrence(self) -> Tensor:
-        """Whether each key is an earlier occurrence of the query's token: [query_pos key_pos]."""
-        import torch
-
+        """Whether each key is an earlier occurrence of the query's token: [text 1 query_pos key_pos]."""
         rows, keys = self.token_ids
-        return (rows[:, None] == keys) & (torch.arange(len(keys)) < self.queries[:, None])
+        return (rows[..., :, None] == keys[..., None, :]) & (self.offsets < 0)
 
     @cached_property
     def follows_earlier_occurrence(self) -> Tensor:
-        """Whether each key directly follows an earlier occurrence of the query's token: [query_pos key_pos]."""
+        """Whether each key directly follows an earlier occurrence of the query's token: [text 1 query_pos key_pos]."""
         return self.is_earlier_occurrence.roll(
             1, dims=-1
         )  # the last key never precedes its query, so nothing wraps around
 
     @cached_property
-    def distances(self) -> Tensor:
-        """The distance between each query and each key in positions, [query_pos key_pos]."""
+    def offsets(self) -> Tensor:
+        """The position of each key minus that of each query, [query_pos key_pos]."""
         import torch
 
-        return (torch.arange(self.weights.shape[-1]) - self.queries[:, None]).abs().to(self.weights.dtype)
+        return torch.arange(self.weights.shape[-1], device=self.queries.device) - self.queries[:, None]
+
+    @cached_property
+    def distances(self) -> Tensor:
+        """The distance between each query and each key in positions, [query_pos key_pos]."""
+        return self.offsets.abs().to(self.weights.dtype)
+
+    def mask_of_tokens(self, name: Hashable, of_text: Callable[[tuple[str, ...]], Tensor]) -> Tensor:
+        """A mask that depends on the tokens, as cells of these rows that can be broadcast to [text 1 query_pos key_pos].
+
+        Args:
+            name: identifies the mask; it is computed once for each text.
+            of_text: the keys [key_pos], or the cells [query_pos key_pos], of the tokens of a text.
+        """
+        mask = self.tokens.mask(name, of_text).to(self.weights.device)
+        if mask.ndim == (1 if self.tokens.n_keys is None else 3):
+            return mask[..., None, :]
+        return mask[..., self.queries, :]
 
     @property
     def under_uniform_attention(self) -> Pattern:
         """The same rows of the first head under uniform attention: all visible keys have the same weight."""
-        visible = self.visible[:1].to(self.weights.dtype)
+        first = self.visible[..., :1, :, :]
+        visible = first.to(self.weights.dtype)
         return replace(
             self,
             weights=visible / visible.sum(-1, keepdim=True).clamp_min(1),
-            visible=self.visible[:1],
+            visible=first,
             contribution_lengths=None,
         )
 
@@ -136,7 +184,7 @@ def iterate_patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
         torch.tensor([numbers.setdefault(token, len(numbers)) for token in tokens] or range(size))
         for tokens, size in ((layer.tokens, n_queries), (layer.key_tokens, n_keys))
     )
-    counted = torch.tensor(_real(layer, crossed, n_queries))
+    counted, texts = torch.tensor(_real(layer, crossed, n_queries)), TokenTexts((tuple(layer.key_tokens),))
     causal = not layer.has(MASKED_SCORES) and not layer.has("mask") and not crossed and _looks_back(layer)
     for heads, rows in iterate_blocks(n_heads, n_queries, n_keys):
         positions = torch.arange(n_queries)[rows]
@@ -153,7 +201,9 @@ def iterate_patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
         yield (
             heads,
             rows,
-            Pattern(weights, visible, positions, (rows_of[rows], keys_of), counted[rows], crossed, block_lengths),
+            Pattern(
+                weights, visible, positions, (rows_of[rows], keys_of), counted[rows], crossed, block_lengths, texts
+            ),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +19,25 @@ if TYPE_CHECKING:
 
 ON_THIS_TEXT = "on this text"
 OF_THE_PARAMETERS = "of the parameters"
+NEARBY = 3
+"""The largest distance of a token that counts as nearby, in positions."""
+
+
+@dataclass(frozen=True)
+class CellWeights:
+    """A metric that sums the weights of some cells, computed as such.
+
+    Attributes:
+        cells: the cells, as a mask that can be broadcast to the weights.
+        weight: the value of the metric if it is not the total weight of these cells, where any of them is visible.
+    """
+
+    cells: Callable[[Pattern], Tensor]
+    weight: Callable[[Pattern], Tensor] | None = None
+
+    def __call__(self, pattern: Pattern) -> Tensor:
+        """The value for each query, [text head query_pos]."""
+        return pattern.weight_on(self.cells(pattern)) if self.weight is None else self.weight(pattern)
 
 
 @dataclass(frozen=True)
@@ -32,7 +52,8 @@ class Metric:
         formula: for one query i, plain text; a are the weights, p is a row divided by its sum, which usually is 1.
         averaged_over: the queries over which it is averaged, in words.
         paper: where it was introduced.
-        compute: the value for each query of some heads, [head query_pos], NaN where undefined; None: `of_heads` has the values.
+        compute: the value for each query of some heads, [head query_pos] or [text head query_pos], NaN where undefined; None: `of_heads`
+            has the values.
         maximum: the largest possible value, plain text.
         minimum: the smallest possible value, plain text.
         scope: what the value depends on, as part of a heading.
@@ -51,6 +72,11 @@ class Metric:
     scope: str = ON_THIS_TEXT
     of_heads: Callable[[Trace], Tensor | None] = lambda _: None
     estimate: Callable[[Trace], float] = lambda _: 0.0
+
+    @property
+    def cells(self) -> Callable[[Pattern], Tensor] | None:
+        """The cells whose weights it sums, such as those of the previous tokens, as a mask that can be broadcast to the weights; None: all."""
+        return self.compute.cells if isinstance(self.compute, CellWeights) else None
 
     @property
     def range(self) -> str:
@@ -84,10 +110,44 @@ def _norm_first(pattern: Pattern) -> Tensor:
 
     if pattern.contribution_lengths is None:
         return pattern.nan_unless(False, pattern.row_sums[..., 0])
-    norms = pattern.weights * pattern.contribution_lengths[:, None]
+    norms = pattern.weights * pattern.contribution_lengths[..., None, :]
     total = norms.sum(dim=-1, dtype=torch.float64)
     later = (pattern.queries > 0) | pattern.is_cross_attention
     return pattern.nan_unless(later & pattern.visible[..., 0] & (total > 0), norms[..., 0] / total)
+
+
+def _offset(offset: int) -> CellWeights:
+    """The weight of the key at this offset from its query."""
+    return CellWeights(
+        lambda pattern: pattern.offsets == offset,
+        lambda pattern: pattern.weight_at_offset(offset),
+    )
+
+
+def _first_key(pattern: Pattern) -> Tensor:
+    return pattern.offsets == -pattern.queries[:, None]
+
+
+def _distant_induction(pattern: Pattern) -> Tensor:
+    return pattern.follows_earlier_occurrence & (pattern.offsets != -1)
+
+
+def _punctuation(pattern: Pattern) -> Tensor:
+    import torch
+
+    return pattern.mask_of_tokens(
+        "punctuation", lambda tokens: torch.tensor([is_punctuation(token) for token in tokens])
+    )
+
+
+def is_punctuation(token: str) -> bool:
+    """Whether a token has punctuation marks and nothing else, apart from a leading blank."""
+    text = token.lstrip("·▁ ")
+    return bool(text) and all(unicodedata.category(character).startswith("P") for character in text)
+
+
+def _local(pattern: Pattern) -> Tensor:
+    return pattern.offsets.abs() <= NEARBY
 
 
 def _matrices(trace: Trace) -> HeadMatrices | None:
@@ -118,25 +178,25 @@ METRICS: tuple[Metric, ...] = (
         "Σ_j p_ij |i − j|", "all queries, within one text", "Vig and Belinkov 2019, Analyzing the Structure of Attention", _distance,
         "keys − 1"),
     Metric("previous", "The weight of the preceding token.", "a_i,i−1", "queries for which the preceding token is visible",
-        _VOITA, lambda pattern: pattern.weight_at_offset(-1)),
+        _VOITA, _offset(-1)),
     Metric("next", "The weight of the following token.", "a_i,i+1", "queries for which the following token is visible",
-        _VOITA, lambda pattern: pattern.weight_at_offset(1)),
+        _VOITA, _offset(1)),
     Metric("first token", "The weight of the first token, where idle heads often look (an attention sink). A large weight need not be a large effect.",
         "a_i,0", "queries after the first for which it is visible",
-        "Vig and Belinkov 2019; Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks", _first),
+        "Vig and Belinkov 2019; Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks", CellWeights(_first_key, _first)),
     Metric("self", "The weight of the token itself.", "a_i,i", "all queries, within one text",
-        _VOITA, lambda pattern: pattern.weight_at_offset(0)),
+        _VOITA, _offset(0)),
     Metric("duplicate token", "The total weight of earlier occurrences of the same token.",
         "Σ a_ij over j < i with x_j = x_i", "queries whose token occurs earlier in the text",
-        "Wang et al. 2022, Interpretability in the Wild; TransformerLens, head_detector", lambda pattern: pattern.weight_on(pattern.is_earlier_occurrence)),
+        "Wang et al. 2022, Interpretability in the Wild; TransformerLens, head_detector", CellWeights(lambda pattern: pattern.is_earlier_occurrence)),
     Metric("induction", "The total weight of the tokens that followed earlier occurrences of the same token. It shows where a head looks, not what it copies.",
         "Σ a_ij over j ≤ i with x_j−1 = x_i", "queries whose token occurs earlier in the text",
-        "Olsson et al. 2022, In-context Learning and Induction Heads", lambda pattern: pattern.weight_on(pattern.follows_earlier_occurrence)),
+        "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(lambda pattern: pattern.follows_earlier_occurrence)),
     Metric("largest weight", "How concentrated a head is: the largest weight of a query. Looking at a sink counts, too.",
         "max_j a_ij", "all queries", _VOITA, lambda pattern: pattern.nan_unless(True, pattern.weights.amax(dim=-1))),
     Metric("norm-weighted first token", "The first token's share of the vector lengths that a query receives: usually far below its weight.",
         "‖a_i0 f(x_0)‖ / Σ_j ‖a_ij f(x_j)‖, f(x) = (x W_V + b_V) W_O", "queries after the first for which it is visible, if V and W_O are known",
-        "Kobayashi et al. 2020, Attention is Not Only a Weight", _norm_first),
+        "Kobayashi et al. 2020, Attention is Not Only a Weight", CellWeights(_first_key, _norm_first)),
     Metric("copying score", "Whether a head raises the token that it reads, through W_V, W_O and the vocabulary alone: 1 means that it copies every token, −1 that it suppresses it. It says nothing about where the head looks.",
         "Σλ / Σ|λ|, λ the eigenvalues of W_E W_V W_O W_U", "the whole vocabulary, for models whose heads have a linear path to the logits",
         "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits", None, "1", "−1", OF_THE_PARAMETERS, _copying, _copying_seconds),
@@ -144,6 +204,13 @@ METRICS: tuple[Metric, ...] = (
         "z W_O N w_U at the position of the last prediction", "the position of the last prediction, for models that predict the next token",
         "Wang et al. 2022, Interpretability in the Wild; nostalgebraist 2020, the logit lens", None, "∞", "−∞", ON_THIS_TEXT,
         direct_effect_of_heads.direct_effects, direct_effect_of_heads.estimated_seconds),
+    Metric("distant induction", "Induction without the token directly before the query: in “x y x”, the y is both the previous token and the one after the earlier x, so a previous-token head would count.",
+        "Σ a_ij over j ≤ i with x_j−1 = x_i and j ≠ i − 1", "queries whose token occurs earlier in the text, with a token after it that is not the previous one",
+        "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(_distant_induction)),
+    Metric("punctuation", "The total weight of punctuation marks.", "Σ a_ij over j with x_j a punctuation mark", "queries that see a punctuation mark",
+        "Clark et al. 2019, What Does BERT Look At?", CellWeights(_punctuation)),
+    Metric("local", f"The total weight of the tokens at most {NEARBY} positions away, and of the token itself.",
+        f"Σ a_ij over |i − j| ≤ {NEARBY}", "all queries, within one text", "Clark et al. 2019, What Does BERT Look At?; Vig and Belinkov 2019", CellWeights(_local)),
 )
 # fmt: on
 """Every metric, in the order of the tables."""
