@@ -29,7 +29,10 @@ FLOORS = (
     },  # what is read off a trace, files, real models, and tiny models that learn
     {"program"},  # the Python of copied programs
     {"sources"},  # where a trace comes from
-    {"circuits"},  # what heads write and read, as sums over the parts of a model
+    {
+        "circuits",
+        "corpus",
+    },  # what heads write and read, as sums over the parts of a model; every head over many texts
     {"pictures"},
     {"lessons"},  # what single pages teach
     {"export"},  # files for users

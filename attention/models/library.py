@@ -165,6 +165,14 @@ class Library:
             self._check_memory(folder, name)
             return load(folder, name, _about(path, name), device)
 
+    def folder(self, name: str) -> Path:
+        """The folder of a model of this machine, by its name.
+
+        Raises:
+            ModelError: there is none.
+        """
+        return self._path(name)
+
     def _path(self, name: str) -> Path:
         """The folder of a name.
 

@@ -1,0 +1,291 @@
+"""The one function that computes a chunk of texts: every metric of every head, with the controls, as a digest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from attention.analysis.norms import projected_lengths
+from attention.analysis.patterns import Pattern, TokenTexts
+from attention.core.names import VALUE
+from attention.corpus.batches import Tokenizer, TokenSequence, batches, padded
+from attention.corpus.digest import MAX_OFFSET, N_BINS, N_KEYS, Digest, Examples, Moments
+from attention.corpus.run_plan import RANDOM, SHUFFLED
+from attention.errors import ModelError
+from attention.models import lm_head, recorder, running
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.analysis.metrics.metric import Metric
+    from attention.corpus.run_plan import RunPlan
+    from attention.models.attention_call import ModelCall
+    from attention.models.loaded import LoadedModel, Site
+
+TEXTS, UNIFORM = "texts", "uniform"
+TEXTS_PER_RANDOM = 16
+"""There is one random control sequence for this number of texts."""
+_HIDDEN_BELOW = -1e30
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive texts.
+
+    Attributes:
+        index: of the chunk.
+        first: the number of its first text.
+        texts: the texts.
+    """
+
+    index: int
+    first: int
+    texts: tuple[str, ...]
+
+
+def compute_chunk(loaded: LoadedModel, plan: RunPlan, chunk: Chunk) -> Digest:
+    """The digest of a chunk; the same bytes on every machine with the same processor and packages.
+
+    Raises:
+        ModelError: the attention of the model cannot be recorded.
+    """
+    tokenizer = Tokenizer(loaded, plan.max_tokens)
+    sequences, n_cut = tokenizer.sequences(chunk.first, chunk.texts)
+    sums = _Sums(encoder_of(loaded), plan, chunk, tokenizer)
+    sums.add(TEXTS, sequences)
+    if SHUFFLED in plan.controls:
+        sums.add(SHUFFLED, [tokenizer.shuffled(sequence, plan.seed) for sequence in sequences])
+    n_random = 0
+    if RANDOM in plan.controls:
+        numbers = [n for n in range(chunk.first, chunk.first + len(sequences)) if n % TEXTS_PER_RANDOM == 0]
+        n_random = len(numbers)
+        sums.add(RANDOM, [tokenizer.repeated(number, plan.seed) for number in numbers])
+    n_tokens = sum(len(sequence.ids) for sequence in sequences)
+    return sums.digest({"texts": len(sequences), "tokens": n_tokens, "cut": n_cut, "random": n_random}, sequences)
+
+
+def encoder_of(loaded: LoadedModel) -> LoadedModel:
+    """The model that reads a text alone: the encoder of an encoder-decoder model, otherwise the model itself.
+
+    Raises:
+        ModelError: the attention of the model cannot be recorded.
+    """
+    if not loaded.sites:
+        raise ModelError(
+            f"{loaded.name} gives only its weights, and does not let them be recorded: choose another model."
+        )
+    return loaded.replace(model=loaded.model.get_encoder()) if loaded.is_encoder_decoder else loaded
+
+
+def sites_of(loaded: LoadedModel) -> list[tuple[int, Site]]:
+    """The sites that attend within a text, in call order, each with its index in `trace.layers`."""
+    pairs = zip(loaded.layer_indices, loaded.sites, strict=True)
+    return [(index, site) for index, site in pairs if not site.name.startswith(("decoder", "cross"))]
+
+
+class _Sums:
+    """What is added up over the batches of a chunk."""
+
+    def __init__(self, loaded: LoadedModel, plan: RunPlan, chunk: Chunk, tokenizer: Tokenizer) -> None:
+        self.loaded, self.plan, self.chunk, self.tokenizer = loaded, plan, chunk, tokenizer
+        self.sites = sites_of(loaded)
+        self.order = sorted(range(len(self.sites)), key=lambda call: self.sites[call][0])  # calls by layer
+        self.n_heads = tuple(self.sites[call][1].n_heads for call in self.order)
+        starts = np.cumsum([0, *self.n_heads])
+        self.heads = {call: slice(*starts[place : place + 2]) for place, call in enumerate(self.order)}
+        self.places = {call: place for place, call in enumerate(self.order)}
+        shape = len(chunk.texts), sum(self.n_heads), len(plan.metrics)
+        conditions = (TEXTS, UNIFORM, *plan.controls)
+        sizes = {UNIFORM: (shape[0], len(self.sites), shape[2])}
+        self.values = {name: np.full(sizes.get(name, shape), np.nan) for name in conditions}
+        self.queries = np.zeros(shape[1:], np.int64)
+        self.examples = {call: Examples.none(site.n_heads, shape[2]) for call, (_, site) in enumerate(self.sites)}
+        n, n_offsets = plan.map_length, 2 * MAX_OFFSET + 1
+        self.offset_sums = torch.zeros(shape[1], n_offsets, dtype=torch.float64)
+        self.offset_counts = np.zeros((len(self.sites), n_offsets), np.int64)
+        self.map_sums = torch.zeros(shape[1], n, n, dtype=torch.float64)
+        self.n_maps = 0
+
+    def add(self, condition: str, sequences: Sequence[TokenSequence]) -> None:
+        """Adds the values of sequences: texts, or those of a control."""
+        for batch in batches(sequences):
+            _BatchRun(self, condition, batch).run()
+
+    def digest(self, read: dict[str, int], sequences: Sequence[TokenSequence]) -> Digest:
+        """The digest of everything that was added."""
+        examples = _joined([self.examples[call] for call in self.order])
+        numbers = {int(number) for number in np.unique(examples.number)}
+        texts = {s.number: (s.text, self.tokenizer.tokens(s)) for s in sequences if s.number in numbers}
+        values = self.values[TEXTS]
+        return Digest(
+            tuple(self.sites[call][0] for call in self.order),
+            self.n_heads,
+            {name: Moments.of(each) for name, each in self.values.items()},
+            self.queries,
+            np.stack(
+                [_histogram(values[..., m], *limits(metric, self.plan)) for m, metric in enumerate(self.plan.metrics)],
+                1,
+            ),
+            examples,
+            self.offset_sums.numpy(),
+            self.offset_counts,
+            self.map_sums.numpy(),
+            self.n_maps,
+            read,
+            texts,
+        )
+
+
+@dataclass(eq=False)
+class _BatchRun:
+    """The run of one batch, whose attention calls are measured one after the other."""
+
+    sums: _Sums
+    condition: str
+    batch: Sequence[TokenSequence]
+    n_calls: int = 0
+    visible: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)  # by the id of the mask, which stays alive
+
+    def run(self) -> None:
+        """Runs the model, and adds what it computes."""
+        sums, loaded = self.sums, self.sums.loaded
+        pad_id = loaded.tokenizer.pad_token_id
+        ids, self.is_token = padded(self.batch, 0 if pad_id is None else pad_id)
+        # Padding is never measured, so any token will do; equal numbers are equal tokens.
+        self.ids = torch.where(self.is_token, ids, -1)[:, None]
+        texts = tuple(sums.tokenizer.tokens(sequence) for sequence in self.batch)
+        self.tokens = TokenTexts(texts, sums.tokenizer.special_tokens, ids.shape[1])
+        mask = self.is_token.long().to(loaded.device)
+        with recorder.wrapping_attention(self._measure), lm_head.logits_at(()):
+            running.run(loaded, {"input_ids": ids}, attention_mask=mask)
+
+    def _measure(self, call: ModelCall) -> tuple[Tensor, Tensor | None]:
+        output, weights = call.run(keep_weights=True)
+        index, self.n_calls = self.n_calls, self.n_calls + 1
+        if weights is None:
+            raise ModelError(f"{self.sums.loaded.name} gives no weights with its attention: choose another model.")
+        if index < len(self.sums.sites):
+            self._add(index, call, weights.detach().to("cpu", torch.float32))
+        return output, weights
+
+    def _add(self, call_index: int, call: ModelCall, weights: Tensor) -> None:
+        sums, plan = self.sums, self.sums.plan
+        heads, place = sums.heads[call_index], sums.places[call_index]
+        pattern = self._pattern(call_index, call, weights)
+        rows = [self._row(sequence) for sequence in self.batch]
+        is_text = self.condition == TEXTS
+        uniform = pattern.under_uniform_attention if is_text else None
+        found = []
+        for m, metric in enumerate(plan.metrics):
+            assert metric.compute is not None
+            of_queries = metric.compute(pattern)
+            counts = (~of_queries.isnan()).sum(-1)
+            values = (of_queries.nansum(-1) / counts).numpy()  # NaN where no query has a value
+            sums.values[self.condition][rows, heads, m] = values
+            if uniform is not None:
+                sums.queries[heads, m] += counts.sum(0).numpy()
+                sums.values[UNIFORM][rows, place, m] = metric.compute(uniform).nanmean(-1)[:, 0].numpy()
+                found.append(self._examples(metric, pattern, of_queries, values))
+        if not is_text:
+            return
+        batch_examples = Examples(*(np.stack(parts, 1) for parts in zip(*found, strict=True)))
+        sums.examples[call_index] = sums.examples[call_index].merge(batch_examples, plan.top)
+        self._add_maps(pattern, weights, heads, place)
+
+    def _pattern(self, call_index: int, call: ModelCall, weights: Tensor) -> Pattern:
+        site = self.sums.sites[call_index][1]
+        w_o = site.parameters.get("w_o") if VALUE in site.pure_projections else None
+        lengths = None if w_o is None else projected_lengths(call.value.detach(), w_o).to("cpu", torch.float32)
+        queries = torch.arange(weights.shape[-2])
+        return Pattern(
+            weights,
+            self._visible(call),
+            queries,
+            (self.ids, self.ids),
+            self.is_token[:, None],
+            False,
+            lengths,
+            self.tokens,
+        )
+
+    def _visible(self, call: ModelCall) -> Tensor:
+        """The keys that each query may look at, [text head query_pos key_pos]; the head axis usually has length 1."""
+        mask = call.masks.eager(call.attention, call.query, call.key).mask
+        if id(mask) not in self.visible:
+            visible = self.is_token[:, None, None, :].expand(-1, 1, self.is_token.shape[1], -1)
+            if mask is not None:
+                cells = mask[..., : visible.shape[-1]].detach().to("cpu")
+                cells = cells if cells.dtype == torch.bool else cells > max(_HIDDEN_BELOW, torch.finfo(cells.dtype).min)
+                visible = visible & cells
+            self.visible[id(mask)] = mask, visible
+        return self.visible[id(mask)][1]
+
+    def _row(self, sequence: TokenSequence) -> int:
+        """The row of a sequence in the values of the chunk."""
+        return sequence.number - self.sums.chunk.first
+
+    def _examples(self, metric: Metric, pattern: Pattern, of_queries: Tensor, values: Any) -> tuple[Any, ...]:
+        """The example of each text of the batch for each head: the fields of `Examples`, [head text …]."""
+        best = of_queries.nan_to_num(-math.inf).argmax(-1)  # [text head]; the first of equal ones
+        row = pattern.weights.gather(2, best[..., None, None].expand(-1, -1, 1, pattern.weights.shape[-1]))[..., 0, :]
+        n_keys = min(N_KEYS, row.shape[-1])
+        weights, keys = row.topk(n_keys)
+        cells = row
+        if metric.cells is not None:
+            shape = (len(row), 1, *pattern.weights.shape[2:])
+            of_metric = metric.cells(pattern).expand(shape)
+            picked = of_metric.expand(-1, row.shape[1], -1, -1).gather(
+                2, best[..., None, None].expand(-1, -1, 1, shape[-1])
+            )
+            cells = row.masked_fill(~picked[..., 0, :], -1)
+        numbers = np.array([sequence.number for sequence in self.batch])
+        missing = N_KEYS - n_keys
+        return (
+            values.T,
+            np.broadcast_to(numbers, values.T.shape),
+            best.T.numpy().astype(np.int32),
+            cells.argmax(-1).T.numpy().astype(np.int32),
+            np.pad(keys.transpose(0, 1).numpy().astype(np.int32), ((0, 0), (0, 0), (0, missing))),
+            np.pad(weights.transpose(0, 1).numpy(), ((0, 0), (0, 0), (0, missing))),
+        )
+
+    def _add_maps(self, pattern: Pattern, weights: Tensor, heads: slice, place: int) -> None:
+        """Adds the weights by offset, and the maps of the texts with the length of the plan."""
+        sums, n = self.sums, self.sums.plan.map_length
+        offsets = pattern.offsets
+        near = offsets.abs() <= MAX_OFFSET
+        bins = (offsets + MAX_OFFSET)[near]
+        usable = (pattern.visible & self.is_token[:, None, :, None])[..., near]
+        counted = usable.any(1).sum(0).numpy()
+        sums.offset_counts[place] += np.bincount(bins.numpy(), counted, 2 * MAX_OFFSET + 1).astype(np.int64)
+        of_cells = (weights[..., near] * usable).sum(0, dtype=torch.float64)
+        sums.offset_sums[heads].index_add_(1, bins, of_cells)
+        if n:
+            equal = [row for row, sequence in enumerate(self.batch) if len(sequence.ids) == n]
+            sums.map_sums[heads] += weights[equal][..., :n, :n].sum(0, dtype=torch.float64)
+            sums.n_maps += len(equal) if place == 0 else 0
+
+
+def limits(metric: Metric, plan: RunPlan) -> tuple[float, float]:
+    """The ends of the histogram of a metric."""
+    return 0.0, 1.0 if metric.maximum == "1" else float(plan.max_tokens - 1)
+
+
+def _histogram(values: Any, low: float, high: float) -> Any:
+    """The number of texts in each bin, [head bin], of values [text head]."""
+    bins = np.clip(np.nan_to_num((values - low) / (high - low) * N_BINS), 0, N_BINS - 1).astype(np.int64)
+    result = np.zeros((values.shape[1], N_BINS), np.int64)
+    heads = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    defined = ~np.isnan(values)
+    np.add.at(result, (heads[defined], bins[defined]), 1)
+    return result
+
+
+def _joined(examples: list[Examples]) -> Examples:
+    """The examples of all layers, one after the other along the head axis."""
+    return Examples(*(np.concatenate([getattr(each, name) for each in examples]) for name in Examples.__annotations__))

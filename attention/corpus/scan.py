@@ -1,0 +1,294 @@
+"""A run over many texts: its plan, its chunks, one part for each, and the table of all."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attention.corpus.parts_folder import PartsFolder, part_name
+from attention.corpus.run_plan import RunPlan
+from attention.errors import ConfigError, FileError, ModelError
+
+if TYPE_CHECKING:
+    from attention.corpus.chunk import Chunk
+    from attention.corpus.digest import Digest
+    from attention.models.loaded import LoadedModel
+
+PLAN, INFO, TABLE = "plan.json", "corpus.json", "heads.parquet"
+_SAMPLE = 2000  # texts that the plan cuts into tokens
+_MAP_LENGTHS = range(8, 25)  # tokens of the texts whose mean map is computed
+_PACKAGES = ("attention", "torch", "transformers", "tokenizers", "numpy")
+
+
+def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tuple[RunPlan, int]:
+    """The plan of a run over some texts, and the estimated number of tokens; the texts are read once.
+
+    Args:
+        loaded: the model.
+        texts: as `TextFiles`.
+        options: fields of `RunPlan`, such as `max_tokens`, `controls` and `finds`.
+
+    Raises:
+        ConfigError: an option is out of its range, or there is no text.
+        ModelError: the files of the model cannot be read.
+    """
+    from attention.corpus.batches import Tokenizer
+
+    digest, sample, n_texts = _TextsDigest(), _Sample(_SAMPLE), 0
+    for text in texts:
+        digest.add(text)
+        sample.add(text)
+        n_texts += 1
+    if not n_texts:
+        raise ConfigError("A run needs at least one text that is not empty; got none: check the files and the column.")
+    folder = model_folder(loaded.name)
+    checked = RunPlan(
+        loaded.name,
+        model_digest(folder),
+        _revision(folder),
+        "float32",
+        n_texts,
+        digest.hex(),
+        0,
+        versions=_versions(),
+        **options,
+    )
+    tokenizer = Tokenizer(loaded, checked.max_tokens)
+    sequences, _ = tokenizer.sequences(0, sample.texts)
+    lengths = Counter(len(sequence.ids) for sequence in sequences)
+    shown = [length for length in lengths if length in _MAP_LENGTHS]
+    map_length = max(shown, key=lambda length: (lengths[length], length), default=0)
+    n_tokens = round(sum(length * count for length, count in lengths.items()) / len(sequences) * n_texts)
+    return RunPlan(**{**checked.__dict__, "map_length": map_length}), n_tokens
+
+
+def hold_plan(folder: PartsFolder, plan: RunPlan) -> None:
+    """Write the plan into a new folder, or check that the folder has the parts of this plan.
+
+    Raises:
+        FileError: the folder belongs to another run.
+    """
+    if not folder.exists(PLAN):
+        folder.write(PLAN, plan.to_json().encode())
+        return
+    theirs = read_plan(folder)
+    if difference := plan.difference(theirs):
+        raise FileError(
+            f"{folder.url} has the parts of another run: {difference}. Choose another folder with -o, or delete this one."
+        )
+
+
+def read_plan(folder: PartsFolder) -> RunPlan:
+    """The plan of a folder.
+
+    Raises:
+        FileError: it has none.
+    """
+    if not folder.exists(PLAN):
+        raise FileError(f"{folder.url} should be the folder of a run, with {PLAN}; there is none: check its name.")
+    return RunPlan.from_json(folder.read(PLAN).decode("utf-8", "replace"), f"{folder.url}/{PLAN}")
+
+
+def chunks(plan: RunPlan, texts: Iterable[str]) -> Iterator[Chunk]:
+    """The chunks of a run, in order.
+
+    Raises:
+        FileError: the texts are not those of the plan: a file was changed.
+    """
+    from attention.corpus.chunk import Chunk
+
+    digest, batch, index = _TextsDigest(), list[str](), 0
+    for text in texts:
+        digest.add(text)
+        batch.append(text)
+        if len(batch) == plan.chunk_size:
+            yield Chunk(index, index * plan.chunk_size, tuple(batch))
+            batch, index = [], index + 1
+    if batch:
+        yield Chunk(index, index * plan.chunk_size, tuple(batch))
+    if digest.hex() != plan.texts_digest:
+        raise FileError(
+            "The texts have changed since the run was planned: delete the folder, and run the command again."
+        )
+
+
+def scan_part(url: str, plan: RunPlan, chunk: Chunk, device: str = "") -> None:
+    """Compute a chunk and write its part, unless the part is there: the function that all processes and machines run.
+
+    Args:
+        url: the folder of the run.
+        plan: its plan.
+        chunk: the texts.
+        device: of torch; the CPU if empty.
+
+    Raises:
+        ModelError: the model is missing here, or is another one than in the plan.
+        FileError: the part cannot be written.
+    """
+    from attention.corpus.chunk import compute_chunk
+
+    folder = PartsFolder(url)
+    if folder.exists(part_name(chunk.index)):
+        return
+    with one_thread():
+        digest = compute_chunk(_model(plan.model, plan.model_digest, device), plan, chunk)
+    folder.write(part_name(chunk.index), digest.to_bytes())
+
+
+def scan(
+    plan: RunPlan,
+    texts: Iterable[str],
+    url: str,
+    shard: tuple[int, int] = (0, 1),
+    report: Callable[[int], None] = lambda _: None,
+    device: str = "",
+) -> None:
+    """Compute the missing parts of a run, one after the other.
+
+    Args:
+        plan: of the run.
+        texts: its texts, from the start.
+        url: the folder of the run.
+        shard: (i, n): only the chunks i, i + n, i + 2 n, …
+        report: receives the number of texts of each chunk that is done.
+        device: of torch; the CPU if empty.
+
+    Raises:
+        FileError: as for `hold_plan` and `chunks`.
+        ModelError: as for `scan_part`.
+    """
+    folder = PartsFolder(url)
+    hold_plan(folder, plan)
+    for chunk in chunks(plan, texts):
+        if chunk.index % shard[1] == shard[0]:
+            scan_part(url, plan, chunk, device)
+            report(len(chunk.texts))
+
+
+def merge(url: str) -> dict[str, Any]:
+    """Merge the parts of a folder in their order into heads.parquet, and write corpus.json; the content of the latter.
+
+    Raises:
+        FileError: parts are missing or damaged.
+    """
+    from attention.corpus import heads_table
+    from attention.corpus.digest import Digest
+
+    folder = PartsFolder(url)
+    plan = read_plan(folder)
+    present = folder.present()
+    missing = [index for index in range(plan.n_chunks) if index not in present]
+    if missing:
+        raise FileError(
+            f"{len(missing):,} of {plan.n_chunks:,} parts are missing in {url}, the first is {part_name(missing[0])}: run the command again."
+        )
+    total: Digest | None = None
+    for index in range(plan.n_chunks):
+        part = Digest.from_bytes(folder.read(part_name(index)), f"{url}/{part_name(index)}")
+        total = part if total is None else total.merge(part, plan.top)
+    assert total is not None  # a plan has a text
+    info = heads_table.info(plan, total)
+    folder.write(TABLE, heads_table.parquet(plan, total, info))
+    folder.write(INFO, json.dumps(info, indent=1, sort_keys=True).encode())
+    return info
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a model of this machine.
+
+    Raises:
+        ModelError: there is none.
+    """
+    from attention.models.library import LIBRARY
+
+    return LIBRARY.folder(name)
+
+
+@lru_cache(maxsize=8)
+def model_digest(folder: Path) -> str:
+    """SHA-256 of the files of a model: its weights, its config, and its tokenizer."""
+    digest = sha256()
+    files = [file for suffix in ("safetensors", "json", "model", "txt") for file in folder.glob(f"*.{suffix}")]
+    for file in sorted(files, key=lambda file: file.name):
+        digest.update(struct.pack("<QQ", len(file.name.encode()), file.stat().st_size) + file.name.encode())
+        with file.open("rb") as stream:
+            while block := stream.read(2**22):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A context in which torch computes on one thread of this process: more would compete, and could change the last digits."""
+    import torch
+
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def _model(name: str, digest: str, device: str) -> LoadedModel:
+    """The model of the plan, loaded once in each process.
+
+    Raises:
+        ModelError: this machine has another model of this name.
+    """
+    from attention.models.library import LIBRARY
+
+    if model_digest(model_folder(name)) != digest:
+        raise ModelError(f"The files of {name} on this machine are not those of the plan: copy the same folder here.")
+    return LIBRARY.get(name, device)
+
+
+def _revision(folder: Path) -> str:
+    """The revision of a folder in the cache of the hub; otherwise empty."""
+    is_cached = folder.parent.name == "snapshots" and re.fullmatch("[0-9a-f]{40}", folder.name)
+    return folder.name if is_cached else ""
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    from attention import __version__
+
+    return {name: __version__ if name == "attention" else version(name) for name in _PACKAGES}
+
+
+class _TextsDigest:
+    """SHA-256 of texts, each with its length."""
+
+    def __init__(self) -> None:
+        self._digest = sha256()
+
+    def add(self, text: str) -> None:
+        content = text.encode("utf-8", "surrogatepass")
+        self._digest.update(struct.pack("<Q", len(content)) + content)
+
+    def hex(self) -> str:
+        return self._digest.hexdigest()
+
+
+class _Sample:
+    """At most `size` texts, evenly spread over an unknown number."""
+
+    def __init__(self, size: int) -> None:
+        self.texts: list[str] = []
+        self._size, self._step, self._seen = size, 1, 0
+
+    def add(self, text: str) -> None:
+        if self._seen % self._step == 0:
+            self.texts.append(text)
+            if len(self.texts) > self._size:
+                self.texts, self._step = self.texts[::2], 2 * self._step
+        self._seen += 1
