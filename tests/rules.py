@@ -63,6 +63,8 @@ OTHER_WORDS = {
     "attention/models/projection_weights.py": {"query", "key", "value", "output"},  # attributes in transformers
     "attention/analysis/predictions.py": {"position"},  # a column
     "attention/circuits/token_relevance.py": {"position"},  # a column
+    "attention/corpus/digest.py": {"value"},  # of an example
+    "attention/corpus/heads_table.py": {"value", "query", "key", "weights"},  # columns
     "attention/pictures/controls.py": {"value"},  # keys of a message
     "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes
     "attention/pictures/explanation_line.py": {"value"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,7 +89,11 @@ class Tokenizer:
         """
         before, after, ordinary = self._frame
         length = min(REPEATED_TOKENS, (self.max_tokens - len(before) - len(after)) // 2)
-        chosen = random.Random(f"{seed} {number}").sample(ordinary, min(length, len(ordinary)))
+        length, chosen, draw = min(length, len(ordinary)), list[int](), 0
+        while len(chosen) < length:
+            token_id = ordinary[int.from_bytes(_hash(seed, number, draw)) % len(ordinary)]
+            chosen += [token_id] * (token_id not in chosen)
+            draw += 1
         ids = (*before, *chosen, *chosen, *after)
         special = [True] * len(before) + [False] * 2 * len(chosen) + [True] * len(after)
         return TokenSequence(number, ids, tuple(special))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,11 +52,11 @@ def compute_chunk(loaded: LoadedModel, plan: RunPlan, chunk: Chunk) -> Digest:
     """The digest of a chunk; the same bytes on every machine with the same processor and packages.
 
     Raises:
-        ModelError: the attention of the model cannot be recorded.
+        ModelError: the model returns no attention weights, or does not read such texts.
     """
     tokenizer = Tokenizer(loaded, plan.max_tokens)
     sequences, n_cut = tokenizer.sequences(chunk.first, chunk.texts)
-    sums = _Sums(encoder_of(loaded), plan, chunk, tokenizer)
+    sums = _Sums(reader_of(loaded), plan, chunk, tokenizer)
     sums.add(TEXTS, sequences)
     if SHUFFLED in plan.controls:
         sums.add(SHUFFLED, [tokenizer.shuffled(sequence, plan.seed) for sequence in sequences])
@@ -69,23 +69,50 @@ def compute_chunk(loaded: LoadedModel, plan: RunPlan, chunk: Chunk) -> Digest:
     return sums.digest({"texts": len(sequences), "tokens": n_tokens, "cut": n_cut, "random": n_random}, sequences)
 
 
-def encoder_of(loaded: LoadedModel) -> LoadedModel:
-    """The model that reads a text alone: the encoder of an encoder-decoder model, otherwise the model itself.
+class TextSite(NamedTuple):
+    """One place of a model where a text attends to itself.
 
-    Raises:
-        ModelError: the attention of the model cannot be recorded.
+    Attributes:
+        layer: its index in `trace.layers`.
+        n_heads: the number of its heads.
+        site: the site that is recorded; None in a family that returns its weights and cannot be recorded.
     """
-    if not loaded.sites:
-        raise ModelError(
-            f"{loaded.name} gives only its weights, and does not let them be recorded: choose another model."
-        )
+
+    layer: int
+    n_heads: int
+    site: Site | None
+
+
+def reader_of(loaded: LoadedModel) -> LoadedModel:
+    """The model that reads a text alone: the encoder of an encoder-decoder model, otherwise the model itself."""
     return loaded.replace(model=loaded.model.get_encoder()) if loaded.is_encoder_decoder else loaded
 
 
-def sites_of(loaded: LoadedModel) -> list[tuple[int, Site]]:
-    """The sites that attend within a text, in call order, each with its index in `trace.layers`."""
-    pairs = zip(loaded.layer_indices, loaded.sites, strict=True)
-    return [(index, site) for index, site in pairs if not site.name.startswith(("decoder", "cross"))]
+def text_sites(reader: LoadedModel) -> tuple[TextSite, ...]:
+    """The sites that attend within a text, in the order of their calls.
+
+    Raises:
+        ModelError: the model returns no attention weights.
+    """
+    if reader.sites:
+        pairs = zip(reader.layer_indices, reader.sites, strict=True)
+        return tuple(
+            TextSite(index, site.n_heads, site)
+            for index, site in pairs
+            if not site.name.startswith(("decoder", "cross"))
+        )
+    probe = torch.tensor([reader.tokenizer("a b c")["input_ids"]])
+    weights = _returned_weights(running.run(reader, {"input_ids": probe}, output_attentions=True), 1, probe.shape[1])
+    if not weights:
+        raise ModelError(f"{reader.name} returns no attention weights: choose another model.")
+    return tuple(TextSite(index, of_layer.shape[1], None) for index, of_layer in enumerate(weights))
+
+
+def _returned_weights(model_output: Any, n_texts: int, n_tokens: int) -> list[Tensor]:
+    """The weights [text head query_pos key_pos] of each layer in the output of a model."""
+    tensors = [weights for weights in model_output.get("attentions") or () if isinstance(weights, torch.Tensor)]
+    is_map = [len(t) == n_texts and t.ndim == 4 and t.shape[2:] == (n_tokens, n_tokens) for t in tensors]
+    return [tensor.detach().to("cpu", torch.float32) for tensor, usable in zip(tensors, is_map, strict=True) if usable]
 
 
 class _Sums:
@@ -93,9 +120,9 @@ class _Sums:
 
     def __init__(self, loaded: LoadedModel, plan: RunPlan, chunk: Chunk, tokenizer: Tokenizer) -> None:
         self.loaded, self.plan, self.chunk, self.tokenizer = loaded, plan, chunk, tokenizer
-        self.sites = sites_of(loaded)
-        self.order = sorted(range(len(self.sites)), key=lambda call: self.sites[call][0])  # calls by layer
-        self.n_heads = tuple(self.sites[call][1].n_heads for call in self.order)
+        self.sites = text_sites(loaded)
+        self.order = sorted(range(len(self.sites)), key=lambda call: self.sites[call].layer)  # calls by layer
+        self.n_heads = tuple(self.sites[call].n_heads for call in self.order)
         starts = np.cumsum([0, *self.n_heads])
         self.heads = {call: slice(*starts[place : place + 2]) for place, call in enumerate(self.order)}
         self.places = {call: place for place, call in enumerate(self.order)}
@@ -104,7 +131,7 @@ class _Sums:
         sizes = {UNIFORM: (shape[0], len(self.sites), shape[2])}
         self.values = {name: np.full(sizes.get(name, shape), np.nan) for name in conditions}
         self.queries = np.zeros(shape[1:], np.int64)
-        self.examples = {call: Examples.none(site.n_heads, shape[2]) for call, (_, site) in enumerate(self.sites)}
+        self.examples = {call: Examples.none(site.n_heads, shape[2]) for call, site in enumerate(self.sites)}
         n, n_offsets = plan.map_length, 2 * MAX_OFFSET + 1
         self.offset_sums = torch.zeros(shape[1], n_offsets, dtype=torch.float64)
         self.offset_counts = np.zeros((len(self.sites), n_offsets), np.int64)
@@ -123,7 +150,7 @@ class _Sums:
         texts = {s.number: (s.text, self.tokenizer.tokens(s)) for s in sequences if s.number in numbers}
         values = self.values[TEXTS]
         return Digest(
-            tuple(self.sites[call][0] for call in self.order),
+            tuple(self.sites[call].layer for call in self.order),
             self.n_heads,
             {name: Moments.of(each) for name, each in self.values.items()},
             self.queries,
@@ -161,8 +188,15 @@ class _BatchRun:
         texts = tuple(sums.tokenizer.tokens(sequence) for sequence in self.batch)
         self.tokens = TokenTexts(texts, sums.tokenizer.special_tokens, ids.shape[1])
         mask = self.is_token.long().to(loaded.device)
-        with recorder.wrapping_attention(self._measure), lm_head.logits_at(()):
-            running.run(loaded, {"input_ids": ids}, attention_mask=mask)
+        inputs = {"input_ids": ids}
+        if any(site.site for site in sums.sites):
+            with recorder.wrapping_attention(self._measure), lm_head.logits_at(()):
+                running.run(loaded, inputs, attention_mask=mask)
+            return
+        with lm_head.logits_at(()):
+            model_output = running.run(loaded, inputs, attention_mask=mask, output_attentions=True)
+        for index, weights in enumerate(_returned_weights(model_output, *ids.shape)):
+            self._add(index, weights, self._inferred_visible(weights))
 
     def _measure(self, call: ModelCall) -> tuple[Tensor, Tensor | None]:
         output, weights = call.run(keep_weights=True)
@@ -170,13 +204,18 @@ class _BatchRun:
         if weights is None:
             raise ModelError(f"{self.sums.loaded.name} gives no weights with its attention: choose another model.")
         if index < len(self.sums.sites):
-            self._add(index, call, weights.detach().to("cpu", torch.float32))
+            site = self.sums.sites[index].site
+            w_o = site.parameters.get("w_o") if site and VALUE in site.pure_projections else None
+            lengths = None if w_o is None else projected_lengths(call.value.detach(), w_o).to("cpu", torch.float32)
+            self._add(index, weights.detach().to("cpu", torch.float32), self._visible(call), lengths)
         return output, weights
 
-    def _add(self, call_index: int, call: ModelCall, weights: Tensor) -> None:
+    def _add(self, index: int, weights: Tensor, visible: Tensor, lengths: Tensor | None = None) -> None:
+        """Adds what a layer did: its weights [text head query_pos key_pos]."""
         sums, plan = self.sums, self.sums.plan
-        heads, place = sums.heads[call_index], sums.places[call_index]
-        pattern = self._pattern(call_index, call, weights)
+        heads, place = sums.heads[index], sums.places[index]
+        queries, ids = torch.arange(weights.shape[-2]), (self.ids, self.ids)
+        pattern = Pattern(weights, visible, queries, ids, self.is_token[:, None], False, lengths, self.tokens)
         rows = [self._row(sequence) for sequence in self.batch]
         is_text = self.condition == TEXTS
         uniform = pattern.under_uniform_attention if is_text else None
@@ -191,39 +230,31 @@ class _BatchRun:
                 sums.queries[heads, m] += counts.sum(0).numpy()
                 sums.values[UNIFORM][rows, place, m] = metric.compute(uniform).nanmean(-1)[:, 0].numpy()
                 found.append(self._examples(metric, pattern, of_queries, values))
-        if not is_text:
-            return
-        batch_examples = Examples(*(np.stack(parts, 1) for parts in zip(*found, strict=True)))
-        sums.examples[call_index] = sums.examples[call_index].merge(batch_examples, plan.top)
-        self._add_maps(pattern, weights, heads, place)
-
-    def _pattern(self, call_index: int, call: ModelCall, weights: Tensor) -> Pattern:
-        site = self.sums.sites[call_index][1]
-        w_o = site.parameters.get("w_o") if VALUE in site.pure_projections else None
-        lengths = None if w_o is None else projected_lengths(call.value.detach(), w_o).to("cpu", torch.float32)
-        queries = torch.arange(weights.shape[-2])
-        return Pattern(
-            weights,
-            self._visible(call),
-            queries,
-            (self.ids, self.ids),
-            self.is_token[:, None],
-            False,
-            lengths,
-            self.tokens,
-        )
+        if is_text:
+            batch_examples = Examples(*(np.stack(parts, 1) for parts in zip(*found, strict=True)))
+            sums.examples[index] = sums.examples[index].merge(batch_examples, plan.top)
+            self._add_maps(pattern, heads, place)
 
     def _visible(self, call: ModelCall) -> Tensor:
         """The keys that each query may look at, [text head query_pos key_pos]; the head axis usually has length 1."""
         mask = call.masks.eager(call.attention, call.query, call.key).mask
         if id(mask) not in self.visible:
-            visible = self.is_token[:, None, None, :].expand(-1, 1, self.is_token.shape[1], -1)
+            visible = self._real_keys()
             if mask is not None:
                 cells = mask[..., : visible.shape[-1]].detach().to("cpu")
                 cells = cells if cells.dtype == torch.bool else cells > max(_HIDDEN_BELOW, torch.finfo(cells.dtype).min)
                 visible = visible & cells
             self.visible[id(mask)] = mask, visible
         return self.visible[id(mask)][1]
+
+    def _inferred_visible(self, weights: Tensor) -> Tensor:
+        """The visible keys of a family that returns its weights and no mask: all earlier ones if no weight is on a later one."""
+        visible = self._real_keys()
+        real = weights * self.is_token[:, None, :, None]
+        return visible if bool(real.triu(1).any()) else visible.tril()
+
+    def _real_keys(self) -> Tensor:
+        return self.is_token[:, None, None, :].expand(-1, 1, self.is_token.shape[1], -1)
 
     def _row(self, sequence: TokenSequence) -> int:
         """The row of a sequence in the values of the chunk."""
@@ -234,7 +265,7 @@ class _BatchRun:
         best = of_queries.nan_to_num(-math.inf).argmax(-1)  # [text head]; the first of equal ones
         row = pattern.weights.gather(2, best[..., None, None].expand(-1, -1, 1, pattern.weights.shape[-1]))[..., 0, :]
         n_keys = min(N_KEYS, row.shape[-1])
-        weights, keys = row.topk(n_keys)
+        weights, keys = row.masked_fill(~self.is_token[:, None], -1).topk(n_keys)  # padding comes last
         cells = row
         if metric.cells is not None:
             shape = (len(row), 1, *pattern.weights.shape[2:])
@@ -254,9 +285,9 @@ class _BatchRun:
             np.pad(weights.transpose(0, 1).numpy(), ((0, 0), (0, 0), (0, missing))),
         )
 
-    def _add_maps(self, pattern: Pattern, weights: Tensor, heads: slice, place: int) -> None:
+    def _add_maps(self, pattern: Pattern, heads: slice, place: int) -> None:
         """Adds the weights by offset, and the maps of the texts with the length of the plan."""
-        sums, n = self.sums, self.sums.plan.map_length
+        sums, weights, n = self.sums, pattern.weights, self.sums.plan.map_length
         offsets = pattern.offsets
         near = offsets.abs() <= MAX_OFFSET
         bins = (offsets + MAX_OFFSET)[near]
@@ -265,8 +296,8 @@ class _BatchRun:
         sums.offset_counts[place] += np.bincount(bins.numpy(), counted, 2 * MAX_OFFSET + 1).astype(np.int64)
         of_cells = (weights[..., near] * usable).sum(0, dtype=torch.float64)
         sums.offset_sums[heads].index_add_(1, bins, of_cells)
-        if n:
-            equal = [row for row, sequence in enumerate(self.batch) if len(sequence.ids) == n]
+        equal = [row for row, sequence in enumerate(self.batch) if len(sequence.ids) == n]
+        if equal:
             sums.map_sums[heads] += weights[equal][..., :n, :n].sum(0, dtype=torch.float64)
             sums.n_maps += len(equal) if place == 0 else 0
 
