@@ -18,6 +18,7 @@ from attention.corpus.digest import MAX_OFFSET, N_BINS, N_KEYS, Digest, Examples
 from attention.corpus.run_plan import RANDOM, SHUFFLED
 from attention.errors import ModelError
 from attention.models import lm_head, recorder, running
+from attention.models.attention_call import in_float32
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -112,7 +113,7 @@ def _returned_weights(model_output: Any, n_texts: int, n_tokens: int) -> list[Te
     """The weights [text head query_pos key_pos] of each layer in the output of a model."""
     tensors = [weights for weights in model_output.get("attentions") or () if isinstance(weights, torch.Tensor)]
     is_map = [len(t) == n_texts and t.ndim == 4 and t.shape[2:] == (n_tokens, n_tokens) for t in tensors]
-    return [tensor.detach().to("cpu", torch.float32) for tensor, usable in zip(tensors, is_map, strict=True) if usable]
+    return [in_float32(tensor) for tensor, usable in zip(tensors, is_map, strict=True) if usable]
 
 
 class _Sums:
@@ -206,8 +207,8 @@ class _BatchRun:
         if index < len(self.sums.sites):
             site = self.sums.sites[index].site
             w_o = site.parameters.get("w_o") if site and VALUE in site.pure_projections else None
-            lengths = None if w_o is None else projected_lengths(call.value.detach(), w_o).to("cpu", torch.float32)
-            self._add(index, weights.detach().to("cpu", torch.float32), self._visible(call), lengths)
+            lengths = None if w_o is None else projected_lengths(in_float32(call.value), w_o)
+            self._add(index, in_float32(weights), self._visible(call), lengths)
         return output, weights
 
     def _add(self, index: int, weights: Tensor, visible: Tensor, lengths: Tensor | None = None) -> None:
