@@ -148,12 +148,12 @@ def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
             metric.name, words=metric.meaning, formula=metric.formula, over=metric.averaged_over, paper=metric.paper
         )
     )
-    trace = trace_of() if metric.compute else Trained("induction", at=0).trace()
+    trace = trace_of(f"{TEXT} .") if metric.compute else Trained("induction", at=0).trace()
     table = metrics.of(trace)
     column = table.column(metric.name)
     low, high = (0 if metric.minimum == "0" else -1), (len(trace.tokens) - 1 if metric.maximum != "1" else 1)
     assert np.isfinite(column).all(), (
-        "every metric is defined on a text with repeated words, or on the parameters of a model"
+        "every metric is defined on a text with repeated words and punctuation, or on the parameters of a model"
     )
     assert ((column >= low - 1e-6) & (column <= high + 1e-6)).all()
     assert f"{metric.name} " in repr(table)

@@ -45,6 +45,9 @@ FOREIGN = {
     "layer.weights": "a variable, of a Layer",
     "attention_steps.py": "an export",
     "maps.png": "an export",
+    "plan.json": "made by attention.corpus",
+    "corpus.json": "made by attention.corpus",
+    "heads/": "made by attention.corpus",
 }
 """Files that are not ours, or not in the repository, and their owners."""
 
