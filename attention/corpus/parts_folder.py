@@ -50,15 +50,20 @@ class PartsFolder:
                 f"{self._path(name)} cannot be read ({error.strerror or error}): run the command again."
             ) from error
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: bytes, is_new: bool = False) -> None:
         """Write a file, so that a reader sees all of it or nothing, whatever happens meanwhile.
+
+        Args:
+            name: of the file.
+            content: of the file.
+            is_new: on this machine, keep a file that another process has written meanwhile.
 
         Raises:
             FileError: it cannot be written.
         """
         try:
             if self._is_local:
-                _write_and_rename(Path(self._path(name)), content)
+                _write_and_rename(Path(self._path(name)), content, is_new)
             else:  # object stores show an object when it is complete
                 self._files.pipe_file(self._path(name), content)
         except OSError as error:
@@ -84,7 +89,7 @@ def part_name(index: int) -> str:
     return f"{_PARTS}/{index:06}.npz"
 
 
-def _write_and_rename(path: Path, content: bytes) -> None:
+def _write_and_rename(path: Path, content: bytes, is_new: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
@@ -92,9 +97,22 @@ def _write_and_rename(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # before the new name, so that a pulled plug leaves no empty part
+        if is_new and _linked(aside, path):
+            return
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _linked(aside: Path, path: Path) -> bool:
+    """Whether a file has a second name now, or another file had it before; false where the file system has no such names."""
+    try:
+        path.hardlink_to(aside)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _protocols(files: Any) -> tuple[str, ...]:
