@@ -53,8 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"install attention-lab with its extra “corpus”, for example pip install 'attention_lab-{__version__}-py3-none-any.whl[corpus]'."
             )
         with _sigterm_as_interrupt():
-            url = _url(options.folder if is_merge else options.output)
-            _merge(url) if is_merge else _run(options, url)
+            _merge(options.folder) if is_merge else _run(options, options.output)
     except AttentionError as error:
         _say(error)
         return 1
@@ -86,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         help="files (.txt .jsonl .csv .tsv, each also .gz; .parquet .arrow), folders of them, datasets that “datasets” saved, or - for standard input",
     )
-    add("-o", "--output", default="heads", metavar="FOLDER", help="the folder of the parts and of the table, or a URL such as s3://bucket/heads (default: heads)")  # fmt: skip
+    add("-o", "--output", type=_folder, default="heads", metavar="FOLDER", help="the folder of the parts and of the table, or a URL such as s3://bucket/heads (default: heads)")  # fmt: skip
     add("--column", default="", help="the column of the texts (default: “text”, or the only one with texts)")
     add("--paragraphs", action="store_true", help="in .txt, a text is a paragraph, and not a line")
     add(
@@ -126,7 +125,7 @@ def _merge_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         f"{PROGRAM} {MERGE}", description="Merges the parts of a run into heads.parquet and corpus.json."
     )
-    parser.add_argument("folder", help="the folder of the run, or its URL")
+    parser.add_argument("folder", type=_folder, help="the folder of the run, or its URL")
     return parser
 
 
@@ -137,6 +136,13 @@ def _shard(text: str) -> tuple[int, int]:
     if len(numbers) < 2 or not numbers[0] < numbers[1]:
         raise argparse.ArgumentTypeError(f"a shard is i/n with i from 0 to n − 1, such as 0/4; got {text[:40]!r}")
     return numbers[0], numbers[1]
+
+
+def _folder(text: str) -> str:
+    """The path or URL of a folder, without a slash at its end."""
+    if not text.strip("/ "):
+        raise argparse.ArgumentTypeError(f"a folder has a name, such as heads; got {text!r}")
+    return text.rstrip("/")
 
 
 def _run(options: argparse.Namespace, url: str) -> None:
@@ -165,9 +171,9 @@ def _run(options: argparse.Namespace, url: str) -> None:
     mine = range(options.shard[0], plan.n_chunks, options.shard[1])
     if missing := [index for index in mine if index not in present]:
         sample = list(islice(texts, run_words.ESTIMATE_TEXTS))
-        n_workers = max(1, options.workers)
-        estimate = run_words.estimate(loaded, plan, sample, n_tokens, n_workers)
-        print(run_words.estimate_words(estimate, plan, len(missing) / plan.n_chunks, n_workers), flush=True)
+        estimate = run_words.estimate(loaded, plan, sample, n_tokens * len(missing) / plan.n_chunks)
+        n_workers = 0 if options.scheduler else max(1, options.workers)
+        print(run_words.estimate_words(estimate, plan.n_chunks, n_workers), flush=True)
     if options.dry_run:
         return
     if missing:
@@ -226,10 +232,6 @@ def _plan_options(options: argparse.Namespace) -> dict[str, Any]:
 def _chunk_texts(plan: RunPlan, index: int) -> int:
     """The number of texts of a chunk."""
     return min(plan.chunk_size, plan.n_texts - index * plan.chunk_size)
-
-
-def _url(folder: str) -> str:
-    return folder.rstrip("/") or "/"
 
 
 def _say(words: object) -> None:

@@ -31,6 +31,7 @@ class PartsFolder:
                 "check it, or install what it needs."
             ) from error
         self._is_local = "file" in _protocols(self._files)
+        self._errors = (OSError,) if self._is_local else (Exception,)  # each object store has errors of its own
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
@@ -45,9 +46,9 @@ class PartsFolder:
         """
         try:
             return bytes(self._files.cat_file(self._path(name)))
-        except OSError as error:
+        except self._errors as error:
             raise FileError(
-                f"{self._path(name)} cannot be read ({error.strerror or error}): run the command again."
+                f"{self._path(name)} cannot be read ({getattr(error, 'strerror', None) or error}): run the command again."
             ) from error
 
     def write(self, name: str, content: bytes, is_new: bool = False) -> None:
@@ -66,9 +67,9 @@ class PartsFolder:
                 _write_and_rename(Path(self._path(name)), content, is_new)
             else:  # object stores show an object when it is complete
                 self._files.pipe_file(self._path(name), content)
-        except OSError as error:
+        except self._errors as error:
             raise FileError(
-                f"{self._path(name)} cannot be written ({error.strerror or error}): free some space, or choose another folder."
+                f"{self._path(name)} cannot be written ({getattr(error, 'strerror', None) or error}): free some space, or choose another folder."
             ) from error
 
     def present(self) -> frozenset[int]:

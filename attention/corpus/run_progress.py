@@ -30,6 +30,7 @@ class ProgressLines:
         self.n_texts, self.n_done = n_texts, 0
         self._stream, self._clock = stream, clock
         self._start = self._last = clock()
+        self._last_done = 0
 
     def add(self, n_texts: int) -> None:
         """Counts some texts as done."""
@@ -37,8 +38,8 @@ class ProgressLines:
         now = self._clock()
         if now - self._last < _SECONDS and self.n_done < self.n_texts:
             return
-        self._last = now
-        left = (now - self._start) / self.n_done * (self.n_texts - self.n_done)
+        left = (now - self._last) / (self.n_done - self._last_done) * (self.n_texts - self.n_done)
+        self._last, self._last_done = now, self.n_done
         rest = f", about {duration(left)} left" if self.n_done < self.n_texts else f" in {duration(now - self._start)}"
         print(f"{self.n_done:,} of {self.n_texts:,} texts{rest}", file=self._stream, flush=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ UNIFORM = "uniform"
 ESTIMATE_TEXTS = 64
 """The texts that are measured for an estimate, at most."""
 _ENOUGH_SECONDS = 0.5
+_LONG_SECONDS = 120
 _RUNNERS_UP = 2
 _MIN_TEXTS = 0.1  # of all texts: a mean over fewer is not listed first
 
@@ -33,7 +35,7 @@ class Estimate:
     """What a run will take.
 
     Attributes:
-        seconds: with all workers.
+        seconds: of one worker.
         part_bytes: of a part.
     """
 
@@ -41,12 +43,12 @@ class Estimate:
     part_bytes: int
 
 
-def estimate(loaded: LoadedModel, plan: RunPlan, texts: Sequence[str], n_tokens: int, n_workers: int) -> Estimate:
-    """What the whole run will take, from computing a few of its texts."""
+def estimate(loaded: LoadedModel, plan: RunPlan, texts: Sequence[str], n_tokens: float) -> Estimate:
+    """What a number of tokens will take, from computing a few of the texts."""
     from attention.corpus.chunk import Chunk, compute_chunk
     from attention.corpus.scan import one_thread
 
-    n, seconds = 1, 0.0
+    n = 1
     with one_thread():
         while True:  # the first runs are slower than the others, so twice as many texts follow
             start = time.perf_counter()
@@ -56,8 +58,7 @@ def estimate(loaded: LoadedModel, plan: RunPlan, texts: Sequence[str], n_tokens:
                 break
             n *= 2
     examples = min(plan.top, plan.chunk_size, plan.n_texts) / min(plan.top, n, len(texts))
-    rate = digest.read["tokens"] / seconds
-    return Estimate(n_tokens / rate / n_workers, round(len(digest.to_bytes()) * examples))
+    return Estimate(n_tokens * seconds / digest.read["tokens"], round(len(digest.to_bytes()) * examples))
 
 
 def plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n_present: int, url: str) -> str:
@@ -78,7 +79,7 @@ def plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n_
     size = f"{loaded.nbytes / 2**20:,.0f} MB"
     finds = f", {', '.join(plan.finds)} among them" if plan.finds else ""
     controls = [CONTROL_WORDS[control] for control in plan.controls]
-    present = f"; {n_present:,} of them there already" if n_present else ""
+    present = f"; {n_present:,} of them are there already" if n_present else ""
     chunk = f"one for {plan.chunk_size} texts" if plan.n_chunks > 1 else "one"
     return _aligned(
         ("Model", f"{plan.model}: {sum(site.n_heads for site in sites)} heads in {plural(n_layers, 'layer')}, {size}"),
@@ -89,23 +90,24 @@ def plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n_
     )
 
 
-def estimate_words(found: Estimate, plan: RunPlan, share: float, n_workers: int) -> str:
+def estimate_words(found: Estimate, n_parts: int, n_workers: int) -> str:
     """What a run will take, in words.
 
     Args:
-        found: for all of its parts.
-        plan: of the run.
-        share: of the parts that this call computes.
-        n_workers: the number of processes.
+        found: the estimate.
+        n_parts: of the whole run.
+        n_workers: of this machine; 0: those of a scheduler, whose number is not known.
     """
-    size = found.part_bytes * plan.n_chunks / 2**20
-    workers = f"on {plural(n_workers, 'worker')} of one thread"
-    return _aligned(
-        (
-            "Estimate",
-            f"about {duration(found.seconds * share)} {workers}; parts of about {max(0.1, size):,.1f} MB together",
-        )
-    )
+    time_words = f"about {duration(found.seconds / max(1, n_workers))}"
+    n_cores = os.cpu_count() or 1
+    if not n_workers:
+        time_words += " for one worker of one thread, divided by the number of workers"
+    else:
+        time_words += f" on {plural(n_workers, 'worker')} of one thread"
+        if n_workers == 1 < n_cores and found.seconds > _LONG_SECONDS:
+            time_words += f"; this machine has {n_cores} cores: --workers {n_cores}, or --shard, would use them"
+    size = found.part_bytes * n_parts / 1e6
+    return _aligned(("Estimate", time_words), ("", f"about {max(0.1, size):,.1f} MB of parts, all together"))
 
 
 def strongest_words(result: HeadsResult) -> str:
