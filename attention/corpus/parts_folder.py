@@ -32,6 +32,11 @@ class PartsFolder:
             ) from error
         self._is_local = "file" in _protocols(self._files)
 
+    @property
+    def absolute_url(self) -> str:
+        """The URL that another process understands, whatever its current folder is."""
+        return self._root if self._is_local else self.url
+
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
         self._files.invalidate_cache()
