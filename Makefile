@@ -116,7 +116,7 @@ lock: $(VENV)/.dev
 audit: $(VENV)/.run $(VENV)/audit/.audit
 	@$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file sbom.json $(BIN)/python
 	@echo "What is installed, with its licences: sbom.json. What is known against what is locked:"
-	@failed=0; for part in run torch dev models gguf audit; do echo "lock/$$part.txt"; \
+	@failed=0; for part in run torch cluster dev models gguf audit; do echo "lock/$$part.txt"; \
 	  $(VENV)/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r lock/$$part.txt || failed=1; done; exit $$failed
 
 decisions:

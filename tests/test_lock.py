@@ -25,7 +25,8 @@ def locked(*names: str) -> dict[str, str]:
 
 def required(file: str) -> dict[str, str]:
     lines = (ROOT / file).read_text().splitlines()
-    return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines if not line.startswith("-r")}
+    pins = [line.split("==") for line in lines if not line.startswith("-r")]
+    return {canonicalize_name(name.partition("[")[0]): version for name, version in pins}
 
 
 def test_locks_have_exact_versions_with_hashes_only() -> None:
@@ -39,9 +40,10 @@ def test_locks_have_exact_versions_with_hashes_only() -> None:
 
 
 def test_locks_satisfy_the_requirements() -> None:
-    assert set(FILES) == {"run", "torch", "cpu", "dev", "models", "gguf", "audit"}
+    assert set(FILES) == {"run", "torch", "cpu", "cluster", "dev", "models", "gguf", "audit"}
     assert required("requirements.txt").items() <= locked("run", "torch").items()
     assert required("requirements-dev.txt").items() <= locked("dev").items()
+    assert required("requirements-cluster.txt").items() <= locked("cluster").items() <= locked("dev").items()
     assert required("requirements-models.txt") == locked("models")
     assert required("requirements-gguf.txt").items() <= locked("gguf").items()
     assert required("requirements-audit.txt").items() <= locked("audit").items()
@@ -52,10 +54,17 @@ def test_locks_satisfy_the_requirements() -> None:
 
 def test_each_package_is_locked_once() -> None:
     assert not set(locked("run")) & set(locked("torch"))
-    assert not set(locked("run", "torch")) & set(locked("dev", "gguf"))
+    assert not set(locked("run", "torch")) & set(locked("cluster", "dev", "gguf"))
 
 
-@pytest.mark.parametrize(("files", "first"), [(["run"], "requirements.txt"), (["run", "dev"], "requirements-dev.txt")])
+@pytest.mark.parametrize(
+    ("files", "first"),
+    [
+        (["run"], "requirements.txt"),
+        (["run", "cluster"], "requirements-cluster.txt"),
+        (["run", "dev"], "requirements-dev.txt"),
+    ],
+)
 def test_requirements_of_locked_packages_are_locked(files: list[str], first: str) -> None:
     # pip installs with --no-deps, so that nothing without a hash is installed; torch's CPU build needs no CUDA
     available = set(locked(*files, "cpu"))

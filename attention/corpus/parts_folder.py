@@ -33,6 +33,11 @@ class PartsFolder:
         self._is_local = "file" in _protocols(self._files)
         self._errors = (OSError,) if self._is_local else (Exception,)  # each object store has errors of its own
 
+    @property
+    def absolute_url(self) -> str:
+        """The URL that another process understands, whatever its current folder is."""
+        return self._root if self._is_local else self.url
+
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
         self._files.invalidate_cache()

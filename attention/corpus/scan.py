@@ -8,7 +8,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
         n_texts,
         digest.hex(),
         0,
-        versions=_versions(),
+        versions=dict(versions()),
         **options,
     )
     tokenizer = Tokenizer(loaded, checked.max_tokens)
@@ -166,9 +166,11 @@ def scan(
     """
     folder = PartsFolder(url)
     hold_plan(folder, plan)
+    present = folder.present()  # one list instead of a question for each
     for chunk in chunks(plan, texts):
         if chunk.index % shard[1] == shard[0]:
-            scan_part(url, plan, chunk, device)
+            if chunk.index not in present:
+                scan_part(url, plan, chunk, device)
             report(len(chunk.texts))
 
 
@@ -256,7 +258,9 @@ def _revision(folder: Path) -> str:
     return folder.name if is_cached else ""
 
 
-def _versions() -> dict[str, str]:
+@cache
+def versions() -> dict[str, str]:
+    """The versions of the packages that decide the numbers, here."""
     from importlib.metadata import version
 
     from attention import __version__

@@ -1,0 +1,315 @@
+"""A run over many texts on several processes or machines, with Dask: a task is a chunk, and its part is all that remains of it."""
+
+from __future__ import annotations
+
+import socket
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+from attention import errors
+from attention.corpus import scan
+from attention.corpus.parts_folder import PartsFolder, part_name
+from attention.corpus.run_plan import RunPlan
+from attention.errors import AttentionError, ConfigError, FileError, ModelError, SizeError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from attention.corpus.chunk import Chunk
+
+CHUNKS_PER_WORKER = 3
+"""The chunks that Dask has at a time, for each worker: one is computed, and the next ones are there."""
+CONNECTION_SECONDS = 30
+"""How long a scheduler may take to answer."""
+WORKER_SECONDS = 300
+"""How long the first worker of a scheduler may take to appear."""
+VISIBLE_SECONDS = 60
+"""How long a new part may take to be seen on another machine: NFS keeps the list of a folder that long."""
+KILLS = 3
+"""A chunk is given up after it has ended this number of workers of a local cluster."""
+
+_CONFIG = {
+    "distributed.scheduler.allowed-failures": KILLS - 1,
+    # A worker has the task that it computes and no other, so that only this one is suspected when it is killed.
+    "distributed.scheduler.worker-saturation": 1.0,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.large-graph-warning-threshold": "1 GiB",  # texts are sent with their task
+}
+_SAME_EVERYWHERE = ("python", "dask", "distributed", "msgpack", "cloudpickle", "tornado")
+_COMPUTING = Lock()
+
+
+def scan_on_cluster(
+    plan: RunPlan,
+    texts: Iterable[str],
+    url: str,
+    *,
+    workers: int = 0,
+    scheduler: str = "",
+    shard: tuple[int, int] = (0, 1),
+    report: Callable[[int], None] = lambda _: None,
+    device: str = "",
+) -> None:
+    """Compute the missing parts of a run on several workers; the parts are the same as those of `scan.scan`.
+
+    A worker that is killed is replaced, and its chunk is computed again. Chunks whose part exists are not sent to anyone.
+
+    Args:
+        plan: of the run.
+        texts: its texts, from the start.
+        url: the folder of the run, which every worker must see.
+        workers: the number of processes that are started on this machine, each with one thread.
+        scheduler: instead of these, the address of a Dask scheduler, such as tcp://10.0.0.2:8786, and all its workers.
+        shard: (i, n): only the chunks i, i + n, i + 2 n, …
+        report: receives the number of texts of each chunk that is done.
+        device: of torch; the CPU if empty.
+
+    Raises:
+        ConfigError: there is no scheduler or worker, or it has other versions of Dask.
+        FileError: as for `scan.scan`, or a worker does not see the folder.
+        ModelError: as for `scan.scan_part`, or a worker has other packages than the plan.
+        SizeError: some chunks have ended several workers, one after the other; all other parts are there.
+    """
+    if not (workers or scheduler):
+        scan.scan(plan, texts, url, shard, report, device)
+        return
+    folder = PartsFolder(url)
+    scan.hold_plan(folder, plan)
+    with _connected(workers, scheduler) as client:
+        _Run(client, plan, folder, report, device).compute(
+            chunk for chunk in scan.chunks(plan, texts) if chunk.index % shard[1] == shard[0]
+        )
+
+
+class _Outcome(NamedTuple):
+    """What a task returns: errors are sentences, so that no worker logs a traceback for them."""
+
+    host: str
+    worker: str
+    error: str = ""
+    sentence: str = ""
+
+
+class _Run:
+    """The chunks of a run that Dask has now."""
+
+    def __init__(
+        self, client: Client, plan: RunPlan, folder: PartsFolder, report: Callable[[int], None], device: str
+    ) -> None:
+        from distributed import as_completed
+
+        from attention.models.library import LIBRARY
+
+        self.client, self.plan, self.folder, self.report = client, plan, folder, report
+        models = str(LIBRARY.settings.folder.resolve())
+        self.arguments = folder.absolute_url, plan.to_json(), models, device
+        self.present = folder.present()
+        self.completed = as_completed(loop=client.loop)
+        self.sent: dict[str, Chunk] = {}  # by key of their future
+        self.done: list[int] = []
+        self.deadly: list[Chunk] = []
+        self.hosts = set[str]()  # whose parts are seen here
+        self.name = uuid4().hex[:8]  # tasks of another run are others
+
+    def compute(self, chunks: Iterator[Chunk]) -> None:
+        """Compute all chunks, a few at a time."""
+        from distributed import CancelledError, KilledWorker
+
+        self._send(chunks)
+        for future in self.completed:
+            chunk = self.sent.pop(future.key)
+            try:
+                self._receive(chunk, future.result())
+            except KilledWorker:
+                self.deadly.append(chunk)
+            except CancelledError as error:
+                raise ConfigError(
+                    "The scheduler has stopped: start it again, and run the command again. The parts that are there remain."
+                ) from error
+            except ImportError as error:
+                raise ConfigError(
+                    f"A worker, or the scheduler, cannot import the task ({error}): install attention-lab[cluster] on all machines."
+                ) from error
+            del future  # the scheduler forgets the chunk
+            self._send(chunks)
+        self._check_deadly()
+        self._check_visible(self.done, "")
+
+    def _send(self, chunks: Iterator[Chunk]) -> None:
+        """Send chunks until every worker has enough to do."""
+        wanted = CHUNKS_PER_WORKER * max(1, len(self.client.nthreads()))
+        while len(self.sent) < wanted and (chunk := next(chunks, None)):
+            if chunk.index in self.present:
+                self.report(len(chunk.texts))
+                continue
+            key = f"chunk-{self.name}-{chunk.index}"
+            future = self.client.submit(
+                _compute, *self.arguments, chunk.index, chunk.first, chunk.texts, key=key, pure=False
+            )
+            self.sent[key] = chunk
+            self.completed.add(future)
+
+    def _receive(self, chunk: Chunk, outcome: _Outcome) -> None:
+        if outcome.error:
+            raise getattr(errors, outcome.error)(f"The worker {outcome.worker}: {outcome.sentence}")
+        self.done.append(chunk.index)
+        if outcome.host not in self.hosts:  # one list of the folder for each machine, and one at the end
+            self._check_visible([chunk.index], outcome.host)
+            self.hosts.add(outcome.host)
+        self.report(len(chunk.texts))
+
+    def _check_visible(self, indices: list[int], host: str) -> None:
+        """Check that parts are in the folder of this machine.
+
+        Raises:
+            FileError: they are not.
+        """
+        until = time.monotonic() + VISIBLE_SECONDS
+        while missing := set(indices) - self.folder.present():
+            if time.monotonic() >= until:
+                who = f"The machine {host} has" if host else "The workers have"
+                raise FileError(
+                    f"{who} written {part_name(min(missing))}, and {self.folder.url} has no such file here: "
+                    "choose a folder that all machines share under the same path, or a URL such as s3://bucket/heads."
+                )
+            time.sleep(0.2)
+
+    def _check_deadly(self) -> None:
+        if self.deadly:
+            names = [
+                f"{chunk.index} (texts {chunk.first:,} to {chunk.first + len(chunk.texts) - 1:,})"
+                for chunk in sorted(self.deadly, key=lambda chunk: chunk.index)
+            ]
+            more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+            raise SizeError(
+                f"Each of these chunks has ended several workers, one after the other: {', '.join(names[:5])}{more}. The other parts "
+                "are there. Probably the memory is too small: give each worker more, start fewer, or set a smaller --max-tokens."
+            )
+
+
+@contextmanager
+def _connected(workers: int, scheduler: str) -> Iterator[Client]:
+    """A client of new local workers, or of a scheduler.
+
+    Raises:
+        ConfigError: distributed is missing, or the scheduler or its workers are.
+    """
+    try:
+        import dask.config
+        from distributed import Client, LocalCluster
+        from distributed.versions import VersionMismatchWarning
+    except ImportError as error:
+        raise ConfigError(
+            f"Several workers need Dask, which is not installed here ({error}): install attention-lab[cluster], or use one process."
+        ) from error
+    if workers and scheduler:
+        raise ConfigError("Choose a number of workers of this machine or the address of a scheduler, not both.")
+    with dask.config.set(_CONFIG), warnings.catch_warnings():
+        warnings.simplefilter("ignore", VersionMismatchWarning)  # `_check_versions` says it in a sentence
+        if workers:
+            with (
+                # No limit of memory: Dask would pause a worker near it, for good if torch has the memory.
+                LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",
+                    dashboard_address=None,
+                    memory_limit=0,
+                ) as cluster,
+                Client(cluster, set_as_default=False) as client,
+            ):
+                yield client
+            return
+        try:
+            client = Client(scheduler, timeout=CONNECTION_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"A scheduler has an address such as tcp://10.0.0.2:8786; {scheduler[:80]} does not answer: start `dask scheduler`, "
+                "and check the address and the network."
+            ) from error
+        with client:
+            _check_workers(client, scheduler)
+            yield client
+
+
+def _check_workers(client: Client, scheduler: str) -> None:
+    """Wait for a worker, and check the versions of all.
+
+    Raises:
+        ConfigError: none appears, or one has another version.
+    """
+    try:
+        client.wait_for_workers(1, timeout=WORKER_SECONDS)
+    except TimeoutError as error:
+        raise ConfigError(
+            f"The scheduler {scheduler[:80]} has no workers: start some with `dask worker {scheduler[:80]} --nthreads 1`."
+        ) from error
+    versions: Any = client.get_versions()
+    ours = versions["client"]["packages"]
+    for name, theirs in (("The scheduler", versions["scheduler"]), *versions["workers"].items()):
+        for package in _SAME_EVERYWHERE:
+            version, expected = (str(packages.get(package)) for packages in (theirs["packages"], ours))
+            if package == "python":
+                version, expected = (".".join(text.split(".")[:2]) for text in (version, expected))
+            if version != expected:
+                who = name if name == "The scheduler" else f"The worker {name}"
+                raise ConfigError(
+                    f"{who} has {package} {version}, and this process has {expected}: install the same versions everywhere, "
+                    "as the image does."
+                )
+
+
+def _compute(
+    url: str, plan_json: str, models: str, device: str, index: int, first: int, texts: tuple[str, ...]
+) -> _Outcome:
+    """Compute a chunk on a worker. Everything is a plain value, so that the scheduler need not import torch."""
+    from distributed import get_worker
+
+    from attention.corpus.chunk import Chunk
+
+    host, worker = socket.gethostname(), str(get_worker().address)
+    try:
+        plan = _plan(plan_json)
+        _check_packages(plan)
+        with _COMPUTING:  # torch's number of threads is one for the process
+            _find_models(models)
+            scan.scan_part(url, plan, Chunk(index, first, texts), device)
+    except AttentionError as error:
+        return _Outcome(host, worker, type(error).__name__, str(error))
+    return _Outcome(host, worker)
+
+
+@lru_cache(maxsize=4)
+def _plan(plan_json: str) -> RunPlan:
+    return RunPlan.from_json(plan_json)
+
+
+def _check_packages(plan: RunPlan) -> None:
+    """Check that this process would compute the numbers of the plan.
+
+    Raises:
+        ModelError: it has another version of a package.
+    """
+    for name, version in scan.versions().items():
+        if plan.versions.get(name, version) != version:
+            raise ModelError(
+                f"It has {name} {version}, and the plan {plan.versions[name]}: install the same versions everywhere, as the image does."
+            )
+
+
+def _find_models(models: str) -> None:
+    """Look for models in the folder of the client where this machine has it; otherwise in its own."""
+    from attention.models.library import LIBRARY, Settings
+
+    folder = Path(models)
+    if folder.is_dir() and LIBRARY.settings.folder.resolve() != folder:
+        LIBRARY.hold(Settings(folder))
