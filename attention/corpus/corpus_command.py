@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from threading import current_thread, main_thread
@@ -180,7 +179,7 @@ def _run(options: argparse.Namespace, url: str) -> None:
         with progress(sum(_chunk_texts(plan, index) for index in mine), sys.stderr) as report:
             _compute(options, plan, texts, url, report)
     present = folder.present()
-    if len(present) < plan.n_chunks:
+    if not present.issuperset(range(plan.n_chunks)):
         print(run_words.missing_words(plan, present, url))
         return
     _merge(url)
@@ -191,8 +190,9 @@ def _compute(options: argparse.Namespace, plan: RunPlan, texts: TextFiles, url: 
     if options.workers <= 1 and not options.scheduler:
         scan.scan(plan, texts, url, options.shard, report, options.device)
         return
-    cluster: Any = import_module("attention.corpus.cluster")
-    cluster.scan_on_cluster(
+    from attention.corpus.cluster import scan_on_cluster
+
+    scan_on_cluster(
         plan,
         texts,
         url,
