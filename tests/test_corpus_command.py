@@ -150,7 +150,7 @@ def test_shards_share_a_folder_and_the_last_one_merges(
     assert command("merge", tmp_path / "shared")[0] == 1
     _, output, _ = command(*shared, "0/3")
     assert parts(tmp_path / "shared") == ["000000.npz", "000002.npz", "000003.npz"]
-    assert "1 of them are there already" in output or "; 1 of them" in output
+    assert "one for 2 texts; already there: 1\n" in output
     assert not (tmp_path / "shared" / "heads.parquet").exists()
     assert command(*shared, "1/3")[0] == 0
     assert digest(tmp_path / "shared") == digest(tmp_path / "one")
@@ -303,7 +303,7 @@ def test_second_plan_at_the_same_moment_is_refused(
 def sentences() -> tuple[str, ...]:
     """200 sentences of the documents of this repository."""
     found: list[str] = []
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    for path in sorted((ROOT / "docs").rglob("*.md")):
         prose = re.sub(r"```.*?```|`[^`]*`|\[|\]\([^)]*\)|[*_#>|]", " ", path.read_text(), flags=re.DOTALL)
         found += re.findall(r"(?<=\s)[A-Z][^.!?]{30,250}[.!?](?=\s)", " ".join(prose.split()))
     return tuple(found[:200])
@@ -436,7 +436,8 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
     "number of texts": (["MODEL", "TEXTS", "--max-texts", "-1"], 1, r"0, for all, or more; got -1"),
     "device": (["MODEL", "TEXTS", "--device", "abacus"], 1, r"A device is one that torch finds here"),
     "protocol": (["MODEL", "TEXTS", "-o", "nope://x"], 1, r"'nope://x' is neither here"),
-    "file": (["MODEL", "TEXTS", "-o", "TEXTS"], 1, r"plan\.json cannot be written"),
+    "file": (["MODEL", "TEXTS", "-o", "TABLE"], 1, r"plan\.json cannot be written"),
+    "folder of texts": (["MODEL", "TEXTS", "-o", "TEXTS"], 1, r"a run needs a folder of its own: choose another with -o"),
     "another run": (["MODEL", "TEXTS", "-o", "RUN", "--top", "4"], 1, r"parts of another run: top 3 instead of 4\. Choose another folder with -o"),
     "other texts": (["MODEL", "TABLE", "-o", "RUN"], 1, r"parts of another run: n texts 9 instead of 1"),
     "merge": (["merge", "EMPTY"], 1, r"should be the folder of a run"),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import islice
+from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from attention.corpus.local_models import hold_local_models
 from attention.corpus.run_plan import CONTROLS
 from attention.corpus.run_progress import progress
 from attention.corpus.text_files import LINE_FORMATS, LINES, TextFiles
-from attention.errors import AttentionError
+from attention.errors import AttentionError, FileError
 
 if TYPE_CHECKING:
     from attention.corpus.run_plan import RunPlan
@@ -149,6 +150,8 @@ def _run(options: argparse.Namespace, url: str) -> None:
     from attention.corpus.parts_folder import PartsFolder
     from attention.models.library import LIBRARY
 
+    if any(Path(text).resolve() == Path(url).resolve() for text in options.texts):
+        raise FileError(f"{url} is a folder of texts; a run needs a folder of its own: choose another with -o.")
     hold_local_models()
     texts = TextFiles(
         options.texts,

@@ -8,9 +8,15 @@ from pathlib import Path
 _NO_BOUND = 2**40  # MB
 
 
-def hold_local_models() -> None:
-    """Let this process load any model of this machine: a folder, a name in LAB_MODELS (or `models`), or one in the cache of the hub."""
+def hold_local_models(folder: Path | None = None) -> None:
+    """Let this process load any model of this machine: a folder, a name in the folder of models, or one in the cache of the hub.
+
+    Args:
+        folder: of the models; None: LAB_MODELS, or `models` in the current folder.
+    """
     os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
     from attention.models.library import LIBRARY, Settings
 
-    LIBRARY.hold(Settings(Path(os.environ.get("LAB_MODELS") or "models"), most_mb=_NO_BOUND, kept_mb=_NO_BOUND))
+    wanted = Settings(folder or Path(os.environ.get("LAB_MODELS") or "models"), most_mb=_NO_BOUND, kept_mb=_NO_BOUND)
+    if LIBRARY.settings != wanted:  # new settings drop the models that are loaded
+        LIBRARY.hold(wanted)

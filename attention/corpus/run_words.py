@@ -24,7 +24,7 @@ CONTROL_WORDS = {SHUFFLED: "the words of each text shuffled", RANDOM: "random to
 UNIFORM = "uniform"
 ESTIMATE_TEXTS = 64
 """The texts that are measured for an estimate, at most."""
-_ENOUGH_SECONDS = 0.5
+_ENOUGH_SECONDS = 1.0
 _LONG_SECONDS = 120
 _RUNNERS_UP = 2
 _MIN_TEXTS = 0.1  # of all texts: a mean over fewer is not listed first
@@ -44,19 +44,21 @@ class Estimate:
 
 
 def estimate(loaded: LoadedModel, plan: RunPlan, texts: Sequence[str], n_tokens: float) -> Estimate:
-    """What a number of tokens will take, from computing a few of the texts."""
+    """What a number of tokens will take, from computing a few of the texts, at most a tenth of all."""
     from attention.corpus.chunk import Chunk, compute_chunk
     from attention.corpus.scan import one_thread
 
-    n = 1
+    n, texts = 1, texts[: plan.n_texts // 10 + 1]
     with one_thread():
-        while True:  # the first runs are slower than the others, so twice as many texts follow
+        while (
+            True
+        ):  # the first runs are slower than the others, and so are small batches: four times as many texts follow
             start = time.perf_counter()
             digest = compute_chunk(loaded, plan, Chunk(0, 0, tuple(texts[:n])))
             seconds = time.perf_counter() - start
             if seconds > _ENOUGH_SECONDS or n >= len(texts):
                 break
-            n *= 2
+            n *= 4
     examples = min(plan.top, plan.chunk_size, plan.n_texts) / min(plan.top, n, len(texts))
     return Estimate(n_tokens * seconds / digest.read["tokens"], round(len(digest.to_bytes()) * examples))
 
@@ -79,7 +81,7 @@ def plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n_
     size = f"{loaded.nbytes / 2**20:,.0f} MB"
     finds = f", {', '.join(plan.finds)} among them" if plan.finds else ""
     controls = [CONTROL_WORDS[control] for control in plan.controls]
-    present = f"; {n_present:,} of them are there already" if n_present else ""
+    present = f"; already there: {n_present:,}" if n_present else ""
     chunk = f"one for {plan.chunk_size} texts" if plan.n_chunks > 1 else "one"
     return _aligned(
         ("Model", f"{plan.model}: {sum(site.n_heads for site in sites)} heads in {plural(n_layers, 'layer')}, {size}"),
