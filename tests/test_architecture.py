@@ -213,7 +213,7 @@ def test_circle_of_folders_is_reported_without_a_circle_of_modules() -> None:
 def test_every_file_of_python_has_a_name_of_its_own() -> None:
     scripts = {page.path for page in PAGES if page.path.parent == Path("pages")}  # their names are addresses
     stems = Counter(module.path.stem for module in BACKEND + PAGES if module.path not in scripts)
-    assert {stem for stem, count in stems.items() if count > 1} == {"__init__"}
+    assert {stem for stem, count in stems.items() if count > 1} == {"__init__", "__main__"}
 
 
 def test_steps_is_assigned_once() -> None:

@@ -31,6 +31,7 @@ class PartsFolder:
                 "check it, or install what it needs."
             ) from error
         self._is_local = "file" in _protocols(self._files)
+        self._errors = (OSError,) if self._is_local else (Exception,)  # each object store has errors of its own
 
     @property
     def absolute_url(self) -> str:
@@ -50,25 +51,30 @@ class PartsFolder:
         """
         try:
             return bytes(self._files.cat_file(self._path(name)))
-        except OSError as error:
+        except self._errors as error:
             raise FileError(
-                f"{self._path(name)} cannot be read ({error.strerror or error}): run the command again."
+                f"{self._path(name)} cannot be read ({getattr(error, 'strerror', None) or error}): run the command again."
             ) from error
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: bytes, is_new: bool = False) -> None:
         """Write a file, so that a reader sees all of it or nothing, whatever happens meanwhile.
+
+        Args:
+            name: of the file.
+            content: of the file.
+            is_new: on this machine, keep a file that another process has written meanwhile.
 
         Raises:
             FileError: it cannot be written.
         """
         try:
             if self._is_local:
-                _write_and_rename(Path(self._path(name)), content)
+                _write_and_rename(Path(self._path(name)), content, is_new)
             else:  # object stores show an object when it is complete
                 self._files.pipe_file(self._path(name), content)
-        except OSError as error:
+        except self._errors as error:
             raise FileError(
-                f"{self._path(name)} cannot be written ({error.strerror or error}): free some space, or choose another folder."
+                f"{self._path(name)} cannot be written ({getattr(error, 'strerror', None) or error}): free some space, or choose another folder."
             ) from error
 
     def present(self) -> frozenset[int]:
@@ -89,7 +95,7 @@ def part_name(index: int) -> str:
     return f"{_PARTS}/{index:06}.npz"
 
 
-def _write_and_rename(path: Path, content: bytes) -> None:
+def _write_and_rename(path: Path, content: bytes, is_new: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
@@ -97,9 +103,22 @@ def _write_and_rename(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # before the new name, so that a pulled plug leaves no empty part
+        if is_new and _linked(aside, path):
+            return
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _linked(aside: Path, path: Path) -> bool:
+    """Whether a file has a second name now, or another file had it before; false where the file system has no such names."""
+    try:
+        path.hardlink_to(aside)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _protocols(files: Any) -> tuple[str, ...]:

@@ -103,7 +103,8 @@ class RunPlan:
 
     def difference(self, other: RunPlan) -> str:
         """The first field in which two plans differ, in words; empty if they are equal."""
-        for entry in dataclasses.fields(self):
+        chosen_first = sorted(dataclasses.fields(self), key=lambda entry: entry.name == "map_length")
+        for entry in chosen_first:  # the length of the map follows from other fields
             mine, theirs = getattr(self, entry.name), getattr(other, entry.name)
             if mine != theirs:
                 return f"{entry.name.replace('_', ' ')} {str(theirs)[:60]} instead of {str(mine)[:60]}"

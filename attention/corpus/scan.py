@@ -77,9 +77,8 @@ def hold_plan(folder: PartsFolder, plan: RunPlan) -> None:
         FileError: the folder belongs to another run.
     """
     if not folder.exists(PLAN):
-        folder.write(PLAN, plan.to_json().encode())
-        return
-    theirs = read_plan(folder)
+        folder.write(PLAN, plan.to_json().encode(), is_new=True)
+    theirs = read_plan(folder)  # also of a process that began at the same time
     if difference := plan.difference(theirs):
         raise FileError(
             f"{folder.url} has the parts of another run: {difference}. Choose another folder with -o, or delete this one."
