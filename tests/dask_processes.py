@@ -73,9 +73,9 @@ def ended(pid: int) -> bool:
 
 @contextmanager
 def running(*command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of this Python in a session of its own, with everything that it starts."""
+    """A process of this Python in a session of its own, with everything that it starts, which ends with it."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    process = subprocess.Popen([sys.executable, *command], env=env, stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, *command], env=env, stderr=subprocess.PIPE, start_new_session=True)
     try:
         yield process
     finally:
