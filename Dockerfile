@@ -6,10 +6,13 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ENV PIP_PYTHON=/venv/bin/python PIP_NO_CACHE_DIR=1 PIP_COMPILE=0 PYTHONDONTWRITEBYTECODE=1 \
     PIP_REQUIRE_HASHES=1 PIP_NO_DEPS=1 PIP_ONLY_BINARY=:all:
 WORKDIR /lab
-COPY lock/run.txt lock/cpu.txt lock/
+# What else it installs: nothing, or EXTRAS=cluster for workers of a Dask cluster (deploy/corpus).
+ARG EXTRAS=
+COPY lock/run.txt lock/cpu.txt lock/cluster.txt lock/
 RUN python -m venv --without-pip /venv \
  && pip install --index-url "$TORCH_INDEX" -r lock/cpu.txt \
- && pip install -r lock/run.txt
+ && pip install -r lock/run.txt \
+ && for extra in $EXTRAS; do pip install -r "lock/$extra.txt" || exit 1; done
 # Real models, by their hashes: none, minilm or all. What turns the second into its folder is gone afterwards.
 ARG MODELS=minilm
 COPY .ci/get_models.py .ci/
@@ -39,11 +42,13 @@ RUN find . -name __pycache__ -prune -exec rm -rf {} + \
       /lab /venv/lib
 
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
-# For tokens in exported figures: matplotlib's own fonts have no Chinese, Japanese, Korean, Hindi or Thai.
+# For tokens in exported figures: matplotlib's own fonts have no Chinese, Japanese, Korean, Hindi or Thai. A volume at /heads
+# takes the owner of that folder, for runs over many texts.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends fonts-wqy-microhei=0.2.0-beta-3.1 fonts-freefont-ttf=20120503-10 \
  && rm -rf /var/lib/apt/lists/* \
- && useradd --system --uid 1000 --no-create-home lab
+ && useradd --system --uid 1000 --no-create-home lab \
+ && install --directory --owner=1000 --group=1000 /heads
 COPY --from=build /venv /venv
 COPY --from=build /models /lab/models
 COPY --from=build /lab /lab

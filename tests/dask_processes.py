@@ -20,7 +20,8 @@ import os, signal, threading
 from pathlib import Path
 from attention.corpus import cluster
 
-compute, log = cluster._compute, Path({log!r})
+cluster.compute_chunk = getattr(cluster, "compute_chunk", cluster._compute)  # Dask runs this script twice
+log = Path({log!r})
 
 def _compute(*arguments):
     index, texts = arguments[-3], arguments[-1]
@@ -31,7 +32,7 @@ def _compute(*arguments):
     first = sum(line.startswith(f"{{index}} ") for line in log.read_text().splitlines()) == 1
     if first and any(text.startswith("wait") for text in texts):
         threading.Event().wait()
-    return compute(*arguments)
+    return cluster.compute_chunk(*arguments)
 
 cluster._compute = _compute
 """
@@ -72,13 +73,14 @@ def ended(pid: int) -> bool:
 
 @contextmanager
 def running(*command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of this Python in a session of its own, with everything that it starts."""
+    """A process of this Python in a session of its own, with everything that it starts, which ends with it."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    process = subprocess.Popen([sys.executable, *command], env=env, stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, *command], env=env, stderr=subprocess.PIPE, start_new_session=True)
     try:
         yield process
     finally:
-        family = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]
+        alive = process.poll() is None
+        family = [child.pid for child in psutil.Process(process.pid).children(recursive=True)] if alive else []
         process.terminate()
         process.communicate(timeout=PATIENCE / 1000)
         wait_until(lambda: all(map(ended, family)), "the end of every process")

@@ -21,7 +21,7 @@ from tiny_models import TinyModels
 
 from attention import ConfigError, FileError, ModelError
 from attention.corpus import cluster, scan
-from attention.corpus.cluster import CHUNKS_PER_WORKER, KILLS, scan_on_cluster
+from attention.corpus.cluster import KILLS, scan_on_cluster
 from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
 from attention.errors import SizeError
@@ -90,7 +90,7 @@ def test_killed_workers_are_restarted_and_change_no_byte(wanted: Wanted, journal
         nonlocal read
         for text in STOPPED_TEXTS:
             read += 1
-            assert read - sum(done) <= SIZE * (2 * CHUNKS_PER_WORKER + 1), "few texts are in memory"
+            assert read - sum(done) <= SIZE * (2 + 1), "few texts are in memory"
             yield text
 
     def kill_both() -> None:

@@ -262,7 +262,11 @@ def test_image_installs_everything_by_hash() -> None:
     for setting in ("PIP_REQUIRE_HASHES=1", "PIP_NO_DEPS=1", "PIP_ONLY_BINARY=:all:", "PIP_COMPILE=0"):
         assert setting in DOCKERFILE.split("RUN", 1)[0]
     installs = re.findall(r"pip install (.*?)(?: \\)?$", DOCKERFILE, re.MULTILINE)
-    assert installs == ['--index-url "$TORCH_INDEX" -r lock/cpu.txt', "-r lock/run.txt"]
+    assert installs == [
+        '--index-url "$TORCH_INDEX" -r lock/cpu.txt',
+        "-r lock/run.txt",
+        '-r "lock/$extra.txt" || exit 1; done',
+    ]
 
 
 def test_image_includes_the_model_that_its_builder_chooses() -> None:

@@ -7,7 +7,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
     from attention.corpus.chunk import Chunk
 
-CHUNKS_PER_WORKER = 3
-"""The chunks that Dask has at a time, for each worker: one is computed, and the next ones are there."""
 CONNECTION_SECONDS = 30
 """How long a scheduler may take to answer."""
 WORKER_SECONDS = 300
@@ -33,13 +32,10 @@ WORKER_SECONDS = 300
 VISIBLE_SECONDS = 60
 """How long a new part may take to be seen on another machine: NFS keeps the list of a folder that long."""
 KILLS = 3
-"""A chunk is given up after it has ended this number of workers of a local cluster."""
+"""A chunk is given up after it has ended this number of workers on this machine; on a scheduler of one's own, four by default."""
 
 _CONFIG = {
     "distributed.scheduler.allowed-failures": KILLS - 1,
-    # A worker has the task that it computes and no other, so that only this one is suspected when it is killed.
-    "distributed.scheduler.worker-saturation": 1.0,
-    "distributed.scheduler.work-stealing": False,
     "distributed.worker.profile.enabled": False,
     "distributed.admin.large-graph-warning-threshold": "1 GiB",  # texts are sent with their task
 }
@@ -120,7 +116,7 @@ class _Run:
         self.name = uuid4().hex[:8]  # tasks of another run are others
 
     def compute(self, chunks: Iterator[Chunk]) -> None:
-        """Compute all chunks, a few at a time."""
+        """Compute all chunks, as many at a time as there are workers."""
         from distributed import CancelledError, KilledWorker
 
         self._send(chunks)
@@ -144,8 +140,8 @@ class _Run:
         self._check_visible(self.done, "")
 
     def _send(self, chunks: Iterator[Chunk]) -> None:
-        """Send chunks until every worker has enough to do."""
-        wanted = CHUNKS_PER_WORKER * max(1, len(self.client.nthreads()))
+        """Send a chunk for every worker, and no more: Dask suspects all chunks that a worker has when it dies."""
+        wanted = max(1, len(self.client.nthreads()))
         while len(self.sent) < wanted and (chunk := next(chunks, None)):
             if chunk.index in self.present:
                 self.report(len(chunk.texts))
@@ -274,14 +270,14 @@ def _compute(
     """Compute a chunk on a worker. Everything is a plain value, so that the scheduler need not import torch."""
     from distributed import get_worker
 
-    from attention.corpus.chunk import Chunk
-
     host, worker = socket.gethostname(), str(get_worker().address)
     try:
         plan = _plan(plan_json)
         _check_packages(plan)
         with _COMPUTING:  # torch's number of threads is one for the process
-            _find_models(models)
+            _find_models(models)  # before anything is imported that reads HF_HUB_OFFLINE
+            from attention.corpus.chunk import Chunk
+
             scan.scan_part(url, plan, Chunk(index, first, texts), device)
     except AttentionError as error:
         return _Outcome(host, worker, type(error).__name__, str(error))
@@ -306,10 +302,12 @@ def _check_packages(plan: RunPlan) -> None:
             )
 
 
+@cache
 def _find_models(models: str) -> None:
-    """Look for models in the folder of the client where this machine has it; otherwise in its own."""
-    from attention.models.library import LIBRARY, Settings
+    """Let this worker load what the command may load, from the folder of the client where this machine has it."""
+    from attention.corpus.local_models import hold_local_models
+    from attention.models.library import LIBRARY
 
-    folder = Path(models)
-    if folder.is_dir() and LIBRARY.settings.folder.resolve() != folder:
-        LIBRARY.hold(Settings(folder))
+    hold_local_models()
+    if Path(models).is_dir():
+        LIBRARY.hold(replace(LIBRARY.settings, folder=Path(models)))
