@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
@@ -16,6 +15,7 @@ from uuid import uuid4
 
 from attention import errors
 from attention.corpus import scan
+from attention.corpus.local_models import hold_local_models
 from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
 from attention.errors import AttentionError, ConfigError, FileError, ModelError, SizeError
@@ -304,10 +304,6 @@ def _check_packages(plan: RunPlan) -> None:
 
 @cache
 def _find_models(models: str) -> None:
-    """Let this worker load what the command may load, from the folder of the client where this machine has it."""
-    from attention.corpus.local_models import hold_local_models
-    from attention.models.library import LIBRARY
-
-    hold_local_models()
-    if Path(models).is_dir():
-        LIBRARY.hold(replace(LIBRARY.settings, folder=Path(models)))
+    """Look for models in the folder of the client where this machine has it; otherwise in its own."""
+    folder = Path(models)
+    hold_local_models(folder if folder.is_dir() else None)
