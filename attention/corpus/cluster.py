@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 import warnings
@@ -218,11 +219,12 @@ def _connected(workers: int, scheduler: str) -> Iterator[Client]:
                     threads_per_worker=1,
                     processes=True,
                     host="127.0.0.1",
-                    dashboard_address=None,
+                    dashboard_address="127.0.0.1:0",  # any free port: two runs may share a machine
                     memory_limit=0,
                 ) as cluster,
                 Client(cluster, set_as_default=False) as client,
             ):
+                _leave_interrupts_to_client(client)
                 yield client
             return
         try:
@@ -235,6 +237,17 @@ def _connected(workers: int, scheduler: str) -> Iterator[Client]:
         with client:
             _check_workers(client, scheduler)
             yield client
+
+
+def _leave_interrupts_to_client(client: Client) -> None:
+    """Let Ctrl-C end this process, which ends its workers: a terminal sends it to all, and each would write a traceback."""
+    from distributed import Worker, WorkerPlugin
+
+    class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]  # distributed is skipped
+        def setup(self, worker: Worker) -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    client.register_plugin(IgnoreInterrupts())
 
 
 def _check_workers(client: Client, scheduler: str) -> None:
