@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -275,7 +277,7 @@ def _compute(
         plan = _plan(plan_json)
         _check_packages(plan)
         with _COMPUTING:  # torch's number of threads is one for the process
-            _find_models(models)  # before anything is imported that reads HF_HUB_OFFLINE
+            _prepare_worker(models)  # before anything is imported that reads HF_HUB_OFFLINE
             from attention.corpus.chunk import Chunk
 
             scan.scan_part(url, plan, Chunk(index, first, texts), device)
@@ -303,11 +305,25 @@ def _check_packages(plan: RunPlan) -> None:
 
 
 @cache
-def _find_models(models: str) -> None:
+def _prepare_worker(models: str) -> None:
     """Let this worker load what the command may load, from the folder of the client where this machine has it."""
     from attention.corpus.local_models import hold_local_models
     from attention.models.library import LIBRARY
 
+    _keep_freed_memory()
     hold_local_models()
     if Path(models).is_dir():
         LIBRARY.hold(replace(LIBRARY.settings, folder=Path(models)))
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep freed memory as it does by itself after a while.
+
+    Dask's nanny sets MALLOC_TRIM_THRESHOLD_=65536 for its workers: each tensor is then new memory of the system, and a text takes nearly
+    twice as long.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(mmap_threshold, 2**25)  # the largest that glibc chooses
+        mallopt(trim_threshold, 2**26)
