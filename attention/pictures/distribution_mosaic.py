@@ -20,6 +20,19 @@ from attention.printed import format_number
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from attention.corpus.heads_result import HeadsResult
+
+CHANCE_COLUMNS = {
+    "uniform attention": "uniform",
+    "shuffled words": "shuffled_mean",
+    "random repeated tokens": "random_mean",
+}
+"""The columns of a result that have values by chance, by name."""
+MARKS = {
+    "previous token": "prev", "next token": "next", "induction": "ind", "duplicate token": "dup", "first token": "1st", "punctuation": ".,;", "local": "near",
+    "position": "pos", "self": "self",
+}  # fmt: skip
+"""The marks of labels in the mosaic."""
 MAX_BARS = 16
 """The bars of a small histogram; neighbouring bins are added where the histogram has more."""
 CHANCE_COLOR = "#ff7f0e"
@@ -59,6 +72,25 @@ class HeadDistributions:
     chance: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     marks: Mapping[tuple[int, int], str] = field(default_factory=dict)
     words: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, result: HeadsResult, metric: str, labels: Sequence[Sequence[Any]] = ()) -> HeadDistributions:
+        """One metric of a result, with the `labels` of its heads.
+
+        Raises:
+            MissingError: the result has no such metric.
+        """
+        labelled = [(head, each) for head, each in zip(result.heads, labels, strict=False) if each]
+        return cls(
+            metric,
+            result.heads,
+            *(result.column(metric, name) for name in ("mean", "sd", "count")),
+            result.histogram(metric),
+            result.limits(metric),
+            {words: result.column(metric, name) for words, name in CHANCE_COLUMNS.items()},
+            {head: MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled},
+            {head: "; ".join(label.sentence for label in each) for head, each in labelled},
+        )
 
     @property
     def is_probability(self) -> bool:
@@ -237,8 +269,13 @@ def describe_distribution(numbers: HeadDistributions, i: int) -> str:
     if not numbers.count[i]:
         return f"L{layer} H{head}\n{numbers.metric}: not defined in any text"
     spread = f" ± {format_number(numbers.sd[i])}" if np.isfinite(numbers.sd[i]) else ""
-    lines = [f"L{layer} H{head}", f"{numbers.metric} {format_number(numbers.mean[i])}{spread}, {int(numbers.count[i]):,} texts"]
-    by_chance = [f"{format_number(values[i])} ({name})" for name, values in numbers.chance.items() if np.isfinite(values[i])]
+    lines = [
+        f"L{layer} H{head}",
+        f"{numbers.metric} {format_number(numbers.mean[i])}{spread}, {int(numbers.count[i]):,} texts",
+    ]
+    by_chance = [
+        f"{format_number(values[i])} ({name})" for name, values in numbers.chance.items() if np.isfinite(values[i])
+    ]
     return "\n".join(lines + [f"by chance {', '.join(by_chance)}"] * bool(by_chance))
 
 
@@ -247,6 +284,17 @@ def _alt(numbers: HeadDistributions, shape: tuple[int, int]) -> str:
     extremes = ""
     if defined.any():
         top, bottom = int(np.nanargmax(numbers.mean)), int(np.nanargmin(numbers.mean))
-        named = [f"L{numbers.heads[i][0]} H{numbers.heads[i][1]} with {format_number(numbers.mean[i])}" for i in (top, bottom)]
+        named = [
+            f"L{numbers.heads[i][0]} H{numbers.heads[i][1]} with {format_number(numbers.mean[i])}"
+            for i in (top, bottom)
+        ]
         extremes = f"; largest mean: {named[0]}, smallest: {named[1]}"
     return f"Heatmap of the mean of {numbers.metric} over texts, {shape[0]} layers by up to {shape[1]} heads, each cell with a histogram over the texts{extremes}."
+
+
+def largest_words(numbers: HeadDistributions) -> str:
+    """The head with the largest mean, in words, with its spread and its values by chance; empty if no head has a value."""
+    if not np.isfinite(numbers.mean).any():
+        return ""
+    head, values, *more = describe_distribution(numbers, int(np.nanargmax(numbers.mean))).split("\n")
+    return f"Largest mean: {head}, {values}{''.join(f'; {words}' for words in more)}."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.pictures import scales
-from attention.pictures.distribution_mosaic import CHANCE_COLOR
+from attention.pictures.distribution_mosaic import CHANCE_COLOR, CHANCE_COLUMNS
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec
 from attention.pictures.metric_charts import POINT_COLOR, empty_chart, set_axes
 from attention.printed import format_number
@@ -18,12 +18,26 @@ from attention.printed import format_number
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from attention.corpus.heads_result import HeadsResult
+
 OTHER_COLOR = "#c2559d"
 """The colour of the second of two results."""
-CHANCE_SYMBOLS = {"uniform attention": "line-ns-open", "shuffled words": "x-thin-open", "random repeated tokens": "diamond-open"}
+CHANCE_SYMBOLS = {
+    "uniform attention": "line-ns-open",
+    "shuffled words": "x-thin-open",
+    "random repeated tokens": "diamond-open",
+}
 """The mark of each value by chance; in histograms, the dash of its line."""
 _DASHES = {"uniform attention": "solid", "shuffled words": "dash", "random repeated tokens": "dot"}
-_LEGEND = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "font": {"size": 10}, "bgcolor": "rgba(0,0,0,0)"}
+_LEGEND = {
+    "orientation": "h",
+    "x": 1,
+    "xanchor": "right",
+    "y": 1,
+    "yanchor": "bottom",
+    "font": {"size": 10},
+    "bgcolor": "rgba(0,0,0,0)",
+}
 _GREY = "rgba(128,128,140,0.9)"
 
 
@@ -48,7 +62,29 @@ class MetricLine:
     other_sd: float = float("nan")
 
 
-def metric_lines_json(lines: Sequence[MetricLine], head: str, chosen: str = "", names: tuple[str, str] = ("", "")) -> Spec:
+def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult | None = None) -> list[MetricLine]:
+    """The metrics of a head whose values are from 0 to 1, with those of a second result that has the same head."""
+    place = result.heads.index(head)
+    other_place = other.heads.index(head) if other is not None and head in other.heads else None
+    lines = []
+    for metric in result.metrics:
+        if result.limits(metric) != (0.0, 1.0):
+            continue
+        means = [float(result.column(metric, name)[place]) for name in ("mean", "sd")]
+        chance = {words: float(result.column(metric, name)[place]) for words, name in CHANCE_COLUMNS.items()}
+        both = other is not None and other_place is not None and metric in other.metrics
+        others = (
+            [float(other.column(metric, name)[other_place]) for name in ("mean", "sd")]
+            if both and other is not None
+            else []
+        )
+        lines.append(MetricLine(metric, *means, chance, *others))
+    return lines
+
+
+def metric_lines_json(
+    lines: Sequence[MetricLine], head: str, chosen: str = "", names: tuple[str, str] = ("", "")
+) -> Spec:
     """Returns the metrics of a head from 0 to 1, one below the other: mean, spread, and the values by chance.
 
     Args:
@@ -60,42 +96,75 @@ def metric_lines_json(lines: Sequence[MetricLine], head: str, chosen: str = "", 
     lines = [line for line in lines if np.isfinite(line.mean)]
     rows = np.arange(len(lines), dtype=float)
     two = any(np.isfinite(line.other) for line in lines)
-    shift = 0.16 if two else 0.0
+    shift = 0.16 if two else 0.1
     alt = f"Bar chart of the metrics of {head}: " + "; ".join(
         f"{line.name} {format_number(line.mean)}" + "".join(f", {name} {format_number(value)}" for name, value in line.chance.items() if np.isfinite(value))
         for line in lines
     )  # fmt: skip
     subtitle = "mean and standard deviation over the texts; orange: by chance"
-    figure = empty_chart("Metrics", subtitle, f"{alt}.", height=max(240, 118 + 22 * len(lines)))
-    data: list[dict[str, Any]] = [_means([line.mean for line in lines], [line.sd for line in lines], rows - shift, [line.name for line in lines], POINT_COLOR, names[0])]
+    figure = empty_chart("Metrics", subtitle, f"{alt}.", height=max(300, 120 + 23 * len(lines) + 8 * two * len(lines)))
+    data: list[dict[str, Any]] = [
+        _means(
+            [line.mean for line in lines],
+            [line.sd for line in lines],
+            rows - shift,
+            [line.name for line in lines],
+            POINT_COLOR,
+            names[0],
+        )
+    ]
     if two:
-        data.append(_means([line.other for line in lines], [line.other_sd for line in lines], rows + shift, [line.name for line in lines], OTHER_COLOR, names[1]))
+        data.append(
+            _means(
+                [line.other for line in lines],
+                [line.other_sd for line in lines],
+                rows + shift,
+                [line.name for line in lines],
+                OTHER_COLOR,
+                names[1],
+            )
+        )
     for name, symbol in CHANCE_SYMBOLS.items():
         values = np.array([line.chance.get(name, np.nan) for line in lines])
         if np.isfinite(values).any():
             data.append({
-                "type": "scatter", "mode": "markers", "x": values, "y": rows - shift, "name": name, "cliponaxis": False, "text": [line.name for line in lines],
-                "marker": {"symbol": symbol, "size": 8, "color": CHANCE_COLOR, "line": {"width": 2, "color": CHANCE_COLOR}},
+                "type": "scatter", "mode": "markers", "x": values, "y": rows + (0.42 if two else 0.24), "name": name, "cliponaxis": False, "text": [line.name for line in lines],
+                "marker": {"symbol": symbol, "size": 7, "color": CHANCE_COLOR, "line": {"width": 2, "color": CHANCE_COLOR}},
                 "hovertemplate": f"%{{text}}<br>{name} <b>%{{x:.4g}}</b><extra></extra>",
             })  # fmt: skip
     figure["data"], layout = data, figure["layout"]
-    layout |= {"hovermode": "closest", "legend": {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.1, "yanchor": "top"}, "showlegend": True}
+    layout |= {
+        "hovermode": "closest",
+        "legend": {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.1, "yanchor": "top"},
+        "showlegend": True,
+    }
     layout["uirevision"] = f"metrics {head}"
     longest = max((len(line.name) for line in lines), default=4)
     layout["margin"] |= {"l": 14 + min(170, round(6.2 * longest)), "t": 58, "b": 56}
-    texts = [f"<b>{html.escape(_short(line.name))}</b>" if line.name == chosen else html.escape(_short(line.name)) for line in lines]
-    set_axes(figure, "", "", {"range": [-0.02, 1.02]}, {"range": [len(lines) - 0.4, -0.6], "tickvals": rows, "ticktext": texts, "showgrid": False})
+    texts = [
+        f"<b>{html.escape(_short(line.name))}</b>" if line.name == chosen else html.escape(_short(line.name))
+        for line in lines
+    ]
+    set_axes(
+        figure,
+        "",
+        "",
+        {"range": [-0.02, 1.02]},
+        {"range": [len(lines) - 0.4, -0.6], "tickvals": rows, "ticktext": texts, "showgrid": False},
+    )
     return figure
 
 
-def _means(values: Sequence[float], spreads: Sequence[float], rows: Any, texts: Sequence[str], color: str, name: str) -> dict[str, Any]:
-    values, spreads = np.array(values), np.nan_to_num(np.array(spreads))
-    low, high = np.maximum(values - spreads, 0), np.minimum(values + spreads, 1)
-    words = [f"{text}<br>{name and html.escape(name) + ' '}mean <b>{format_number(value)}</b> ± {format_number(spread)}" for text, value, spread in zip(map(html.escape, texts), values, spreads, strict=True)]  # fmt: skip
+def _means(
+    values: Sequence[float], spreads: Sequence[float], rows: Any, texts: Sequence[str], color: str, name: str
+) -> dict[str, Any]:
+    means, sds = np.array(values), np.nan_to_num(np.array(spreads))
+    low, high = np.maximum(means - sds, 0), np.minimum(means + sds, 1)
+    words = [f"{text}<br>{name and html.escape(name) + ' '}mean <b>{format_number(mean)}</b> ± {format_number(sd)}" for text, mean, sd in zip(map(html.escape, texts), means, sds, strict=True)]  # fmt: skip
     return {
-        "type": "scatter", "mode": "markers", "x": values, "y": rows, "text": words, "hovertemplate": "%{text}<extra></extra>", "cliponaxis": False,
+        "type": "scatter", "mode": "markers", "x": means, "y": rows, "text": words, "hovertemplate": "%{text}<extra></extra>", "cliponaxis": False,
         "name": html.escape(name) or "mean ± sd", "marker": {"size": 9, "color": color},
-        "error_x": {"type": "data", "symmetric": False, "array": high - values, "arrayminus": values - low, "thickness": 3, "width": 0, "color": color},
+        "error_x": {"type": "data", "symmetric": False, "array": high - means, "arrayminus": means - low, "thickness": 3, "width": 0, "color": color},
     }  # fmt: skip
 
 
@@ -107,6 +176,7 @@ def head_histogram_json(
     marks: Mapping[str, float],
     other: NDArray[np.int64] | None = None,
     names: tuple[str, str] = ("", ""),
+    height: int = 300,
 ) -> Spec:
     """Returns the histogram of a metric of one head over the texts, with lines at its mean and at its values by chance.
 
@@ -118,6 +188,7 @@ def head_histogram_json(
         marks: the lines, by name: "mean", and values by chance; NaN is left out.
         other: the histogram of a second result with the same limits; both are then shares of their texts.
         names: of the two results, if there are two.
+        height: in pixels.
     """
     low, high = limits
     n_bins = len(histogram)
@@ -132,14 +203,14 @@ def head_histogram_json(
     unit = "texts" if other is None else "share of the texts"
     shown = {name: value for name, value in marks.items() if np.isfinite(value)}
     alt = f"Bar chart of {metric} of {head}: the number of texts by its value, {int(histogram.sum()):,} texts; " + ", ".join(f"{name} {format_number(value)}" for name, value in shown.items())  # fmt: skip
-    figure = empty_chart(html.escape(metric), f"{head} over {int(histogram.sum()):,} texts", f"{alt}.", height=300)
+    figure = empty_chart(html.escape(metric), f"{head} over {int(histogram.sum()):,} texts", f"{alt}.", height=height)
     data: list[dict[str, Any]] = []
-    for height, count, color, name in zip(heights, counts, (POINT_COLOR, OTHER_COLOR), names, strict=False):
+    for shown_height, count, color, name in zip(heights, counts, (POINT_COLOR, OTHER_COLOR), names, strict=False):
         data.append({
-            "type": "bar", "x": centers, "y": height, "width": width * 0.94, "text": edges, "customdata": count, "name": html.escape(name) or "texts", "textposition": "none",
+            "type": "bar", "x": centers, "y": shown_height, "width": width * 0.94, "text": edges, "customdata": count, "name": html.escape(name) or "texts", "textposition": "none",
             "marker": {"color": color, "opacity": 0.85 if other is None else 0.6}, "hovertemplate": "%{text}<br><b>%{customdata}</b> texts<extra></extra>", "showlegend": other is not None,
         })  # fmt: skip
-    top = max((float(height.max(initial=0)) for height in heights), default=0) or 1.0
+    top = max((float(each.max(initial=0)) for each in heights), default=0) or 1.0
     for name, value in shown.items():
         is_mean = name not in _DASHES
         line = {"width": 2, "color": _GREY if is_mean else CHANCE_COLOR, "dash": _DASHES.get(name, "solid")}
@@ -148,7 +219,12 @@ def head_histogram_json(
             "hovertemplate": f"{name} <b>{format_number(value)}</b><extra></extra>",
         })  # fmt: skip
     figure["data"], layout = data, figure["layout"]
-    layout |= {"barmode": "overlay", "hovermode": "closest", "showlegend": True, "uirevision": f"histogram {head} {metric}"}
+    layout |= {
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "showlegend": True,
+        "uirevision": f"histogram {head} {metric}",
+    }
     layout["legend"] = {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"}
     layout["margin"] |= {"t": 58, "b": 78, "l": 50}
     set_axes(figure, "", unit, {"range": [low, low + n_shown * width], "showgrid": False}, {"range": [0, 1.06 * top]})
@@ -161,7 +237,9 @@ def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
     place = divmod(int(np.nanargmax(mean_map)), columns)
     alt = f"Heatmap of the mean weights of {head} over {n_texts:,} texts of {rows} tokens, query (attends from) by key (attends to); largest: query {place[0]} to key {place[1]} with {format_number(float(mean_map[place]))}"
     texts = "text" if n_texts == 1 else "texts"
-    figure = empty_chart("Mean map", f"{head}, the {n_texts:,} {texts} of {rows} tokens; axes are positions", f"{alt}.", height=340)
+    figure = empty_chart(
+        "Mean map", f"{head}, the {n_texts:,} {texts} of {rows} tokens; axes are positions", f"{alt}.", height=340
+    )
     bar = {
         "orientation": "h", "thickness": 8, "len": 0.4, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4, "outlinewidth": 0,
         "tickfont": {"size": 10}, "tickvals": [0, 0.5, 1],
@@ -171,16 +249,29 @@ def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
         "hovertemplate": "query %{y}<br>key %{x}<br>mean weight <b>%{z:.4g}</b><extra></extra>", "hoverongaps": False,
     }]  # fmt: skip
     layout = figure["layout"]
-    layout["meta"] |= {"step": "mean weights", "panels": [asdict(Panel(0, 0, 0, rows, columns))], "axes": ["query", "key"], "file": ["mean-map"]}
+    layout["meta"] |= {
+        "step": "mean weights",
+        "panels": [asdict(Panel(0, 0, 0, rows, columns))],
+        "axes": ["query", "key"],
+        "file": ["mean-map"],
+    }
     layout |= {"uirevision": f"mean map {head} {rows}"}
     layout["margin"] |= {"t": 74, "l": 46, "b": 40}
     step = 1 if rows <= 12 else 4 if rows <= 24 else 8
     ticks = {"tickvals": [*range(0, rows, step)], "ticktext": [str(i) for i in range(0, rows, step)], "showgrid": False}
-    set_axes(figure, AXIS_TITLES["key_pos"], AXIS_TITLES["query_pos"], {**ticks, "range": [-0.5, columns - 0.5]}, {**ticks, "range": [rows - 0.5, -0.5]})
+    set_axes(
+        figure,
+        AXIS_TITLES["key_pos"],
+        AXIS_TITLES["query_pos"],
+        {**ticks, "range": [-0.5, columns - 0.5]},
+        {**ticks, "range": [rows - 0.5, -0.5]},
+    )
     return figure
 
 
-def offset_chart_json(weights: NDArray[Any], head: str, other: NDArray[Any] | None = None, names: tuple[str, str] = ("", "")) -> Spec:
+def offset_chart_json(
+    weights: NDArray[Any], head: str, other: NDArray[Any] | None = None, names: tuple[str, str] = ("", "")
+) -> Spec:
     """Returns the mean weight of a head by the distance from query to key, from an array [offset] with offset 0 in its middle."""
     middle = len(weights) // 2
     offsets = np.arange(len(weights)) - middle
@@ -191,7 +282,12 @@ def offset_chart_json(weights: NDArray[Any], head: str, other: NDArray[Any] | No
     top = float(np.nanmax(np.stack(every), initial=0.0)) or 1.0
     largest = int(offsets[int(np.nanargmax(weights))]) if np.isfinite(weights).any() else 0
     alt = f"Bar chart of the mean weight of {head} by distance from query to key; largest at offset {largest} with {format_number(float(weights[largest + middle]))}"
-    figure = empty_chart("Mean weight by distance", f"{head}; −1 is the token before the query, 0 the query itself", f"{alt}.", height=340)
+    figure = empty_chart(
+        "Mean weight by distance",
+        f"{head}; −1 is the token before the query, 0 the query itself",
+        f"{alt}.",
+        height=340,
+    )
     figure["data"] = [
         {
             "type": "bar", "x": offsets[np.isfinite(each)], "y": each[np.isfinite(each)].astype(np.float64), "width": 0.9, "name": html.escape(name) or "mean weight", "showlegend": other is not None,
@@ -202,7 +298,13 @@ def offset_chart_json(weights: NDArray[Any], head: str, other: NDArray[Any] | No
     layout = figure["layout"]
     layout |= {"barmode": "overlay", "hovermode": "closest", "uirevision": f"offsets {head}", "legend": _LEGEND}
     layout["margin"] |= {"t": 74, "l": 50, "b": 40}
-    set_axes(figure, "key position − query position", "mean weight", {"range": [-reach - 0.6, 0.6 if causal else reach + 0.6], "showgrid": False}, {"range": [0, 1.06 * top]})
+    set_axes(
+        figure,
+        "key position − query position",
+        "mean weight",
+        {"range": [-reach - 0.6, 0.6 if causal else reach + 0.6], "showgrid": False},
+        {"range": [0, 1.06 * top]},
+    )
     return figure
 
 

@@ -1,0 +1,142 @@
+"""Heads over many texts: the result of a run, its heads in one picture and in a table; the page of one head is in `head_page_panel`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from attention.errors import AttentionError, AwaitedError
+from attention.params.knob import Knob
+from attention.params.ranges import Choice, Text
+from attention.pictures import distribution_mosaic as mosaic
+from pages.ui.page import head_page_panel, result_difference_panel, show
+from pages.ui.page.result_controls import picker
+from pages.ui.page.start import Page
+from pages.ui.server import results, scheduler
+from pages.ui.server.limits import ALLOW_LOCAL_MODELS
+from pages.ui.state import chosen_result, knob_state
+from pages.ui.state.chosen_result import OTHER, RESULT
+from pages.ui.state.notices import plain, show_error
+from pages.ui.state.session import session
+from pages.ui.state.widgets import Knobs
+
+if TYPE_CHECKING:
+    from attention.corpus.heads_result import HeadsResult
+
+METRIC = Knob("heads_metric", "previous", Text(300), "Metric", "What each head is measured by in every text.", inline=True)  # fmt: skip
+ALL, ONE_HEAD, CHANGE = "all heads", "one head", "what changed"
+SHOWN = Knob("heads_show", ALL, Choice((ALL, ONE_HEAD, CHANGE)), "Show", "All heads in one picture, the page of one head, or what differs between the two results.", inline=True)  # fmt: skip
+COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o heads/"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the page shows.
+
+    Attributes:
+        result: the result.
+        other: the second result; None without.
+        metric: the name of the metric.
+        names: of both results.
+    """
+
+    result: HeadsResult
+    other: HeadsResult | None
+    metric: str
+    names: tuple[str, str]
+
+
+def many_texts(page: Page, knobs: Knobs) -> None:
+    """Draws the whole page below its first row of choices."""
+    opened = _opened(knobs)
+    if opened is None:
+        return
+    result, other = opened
+    names = tuple(chosen_result.short_name(str(knobs.value(knob))) for knob in (RESULT, OTHER))
+    st.caption(plain(_about(result, names[0])))
+    if other is not None:
+        st.caption(plain(_about(other, names[1])))
+    with st.container(horizontal=True, vertical_alignment="bottom", key="heads_choices"):
+        metric = picker(knobs, METRIC, Choice(result.metrics), width=260)
+        views = (ALL, ONE_HEAD) if other is None else (ALL, ONE_HEAD, CHANGE)
+        view = picker(knobs, SHOWN, Choice(views), segmented=True)
+    shown = Shown(result, other, metric, (names[0], names[1]))
+    if view == ONE_HEAD:
+        head_page_panel.head_page(page, shown.result, shown.other, shown.metric, shown.names)
+    elif view == CHANGE and other is not None:
+        result_difference_panel.difference_section(page, result, other, metric, shown.names, open_head)
+    else:
+        _all_heads(page, shown)
+
+
+def open_head(layer: int, head: int) -> None:
+    """Opens the page of a head. For callbacks."""
+    knob_state.hold({"layer": layer, "head": head, SHOWN.key: ONE_HEAD})
+
+
+def _opened(knobs: Knobs) -> tuple[HeadsResult, HeadsResult | None] | None:
+    """Both results; None, with an explanation, without the first one."""
+    opened: list[HeadsResult | None] = []
+    for knob in (RESULT, OTHER):
+        try:
+            with scheduler.without_turn():
+                opened.append(chosen_result.result_of(knobs, knob))
+        except AwaitedError as error:
+            st.info(plain(str(error)))
+            chosen_result.upload_field(knob, "Result" if knob == RESULT else "Second result")
+            opened.append(None)
+        except AttentionError as error:
+            show_error(str(error))
+            opened.append(None)
+    if problem := session().result_problem:
+        show_error(problem)
+    if opened[0] is None:
+        _explain(knobs)
+        return None
+    return opened[0], opened[1]
+
+
+def _explain(knobs: Knobs) -> None:
+    """How to make a result."""
+    if knobs.locked:
+        return
+    st.markdown(
+        "A *result* says what every head of a model does over thousands of texts: mean, spread and histogram of each metric, the same by chance, "
+        "and the texts with the largest values. One command makes it from a model and your own texts (`.txt`, `.jsonl`, `.csv`, `.parquet`); 500 sentences take about ten seconds."
+    )
+    st.code(COMMAND, language="sh")
+    where = (
+        "choose it above, type the path of its folder there, or"
+        if ALLOW_LOCAL_MODELS
+        else "choose a result above, or"
+        if results.names()
+        else "then"
+    )
+    st.markdown(f"Then {where} upload its `heads.parquet`:".replace("Then then", "Then"))
+    chosen_result.upload_field(RESULT, "A result: heads.parquet")
+
+
+def _about(result: HeadsResult, name: str) -> str:
+    title = f"{name}: " if name and name != result.model else ""
+    return f"{title}{result.model}, {result.words()}."
+
+
+def _all_heads(page: Page, shown: Shown) -> None:
+    numbers = mosaic.HeadDistributions.of(shown.result, shown.metric)
+    rows = mosaic.layer_rows(numbers.heads)
+    chosen = (page.cell.layer, page.cell.head)
+
+    def click(_: str, x: int, y: int) -> None:
+        if 0 <= y < len(rows) and (rows[y], x) in shown.result.heads:
+            open_head(rows[y], x)
+
+    st.markdown(plain(mosaic.largest_words(numbers)))
+    picture = mosaic.distribution_mosaic_json(numbers, [shown.result.model], chosen, shown.result.digest[:8])
+    show.figures([picture], "heads_mosaic", click)
+
+
+def keep(values: dict[str, Any]) -> None:
+    """Sets knobs of this page. For callbacks."""
+    knob_state.hold(values)
