@@ -36,16 +36,16 @@ page = start(
     ),
 )
 knobs = Knobs(page.notes)
-with st.container(horizontal=True, vertical_alignment="bottom"):
+with st.container(horizontal=True, vertical_alignment="bottom" if not chosen_result.is_many() else "center", key="heads_over_row"):
     over = result_controls.heads_over(knobs)
     all_layers, by, has_layers = (
         False,
         metric_charts.UNSORTED,
-        over == result_controls.ONE and len(page.trace.layers) > 1,
+        over == chosen_result.ONE and len(page.trace.layers) > 1,
     )
     if has_layers:
         all_layers, by = knobs.value(LAYERS, width=240) == ALL, knobs.value(metric_charts.SORT, width=260)
-if over == result_controls.MANY:
+if over == chosen_result.MANY:
     many_texts_panel.many_texts(page, knobs)
     page.end()
     st.stop()

@@ -84,7 +84,9 @@ class HeadDistributions:
         return cls(
             metric,
             result.heads,
-            *(result.column(metric, name) for name in ("mean", "sd", "count")),
+            result.column(metric, "mean"),
+            result.column(metric, "sd"),
+            result.column(metric, "count"),
             result.histogram(metric),
             result.limits(metric),
             {words: result.column(metric, name) for words, name in CHANCE_COLUMNS.items()},
@@ -268,7 +270,7 @@ def describe_distribution(numbers: HeadDistributions, i: int) -> str:
     layer, head = numbers.heads[i]
     if not numbers.count[i]:
         return f"L{layer} H{head}\n{numbers.metric}: not defined in any text"
-    spread = f" ± {format_number(numbers.sd[i])}" if np.isfinite(numbers.sd[i]) else ""
+    spread = f" ± {numbers.sd[i]:.2g}" if np.isfinite(numbers.sd[i]) else ""
     lines = [
         f"L{layer} H{head}",
         f"{numbers.metric} {format_number(numbers.mean[i])}{spread}, {int(numbers.count[i]):,} texts",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,20 +65,19 @@ class MetricLine:
 def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult | None = None) -> list[MetricLine]:
     """The metrics of a head whose values are from 0 to 1, with those of a second result that has the same head."""
     place = result.heads.index(head)
-    other_place = other.heads.index(head) if other is not None and head in other.heads else None
     lines = []
     for metric in result.metrics:
         if result.limits(metric) != (0.0, 1.0):
             continue
-        means = [float(result.column(metric, name)[place]) for name in ("mean", "sd")]
         chance = {words: float(result.column(metric, name)[place]) for words, name in CHANCE_COLUMNS.items()}
-        both = other is not None and other_place is not None and metric in other.metrics
-        others = (
-            [float(other.column(metric, name)[other_place]) for name in ("mean", "sd")]
-            if both and other is not None
-            else []
-        )
-        lines.append(MetricLine(metric, *means, chance, *others))
+        mean, sd = (float(result.column(metric, name)[place]) for name in ("mean", "sd"))
+        line = MetricLine(metric, mean, sd, chance)
+        if other is not None and head in other.heads and metric in other.metrics:
+            other_mean, other_sd = (
+                float(other.column(metric, name)[other.heads.index(head)]) for name in ("mean", "sd")
+            )
+            line = replace(line, other=other_mean, other_sd=other_sd)
+        lines.append(line)
     return lines
 
 
@@ -103,27 +102,11 @@ def metric_lines_json(
     )  # fmt: skip
     subtitle = "mean and standard deviation over the texts; orange: by chance"
     figure = empty_chart("Metrics", subtitle, f"{alt}.", height=max(300, 120 + 23 * len(lines) + 8 * two * len(lines)))
-    data: list[dict[str, Any]] = [
-        _means(
-            [line.mean for line in lines],
-            [line.sd for line in lines],
-            rows - shift,
-            [line.name for line in lines],
-            POINT_COLOR,
-            names[0],
-        )
-    ]
+    means = [line.mean for line in lines], [line.sd for line in lines]
+    data = _means(*means, rows - shift, [line.name for line in lines], POINT_COLOR, names[0])
     if two:
-        data.append(
-            _means(
-                [line.other for line in lines],
-                [line.other_sd for line in lines],
-                rows + shift,
-                [line.name for line in lines],
-                OTHER_COLOR,
-                names[1],
-            )
-        )
+        others = [line.other for line in lines], [line.other_sd for line in lines]
+        data += _means(*others, rows + shift, [line.name for line in lines], OTHER_COLOR, names[1])
     for name, symbol in CHANCE_SYMBOLS.items():
         values = np.array([line.chance.get(name, np.nan) for line in lines])
         if np.isfinite(values).any():
@@ -157,15 +140,22 @@ def metric_lines_json(
 
 def _means(
     values: Sequence[float], spreads: Sequence[float], rows: Any, texts: Sequence[str], color: str, name: str
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
+    """The means as points, and a line under each as long as its spread on both sides."""
     means, sds = np.array(values), np.nan_to_num(np.array(spreads))
-    low, high = np.maximum(means - sds, 0), np.minimum(means + sds, 1)
-    words = [f"{text}<br>{name and html.escape(name) + ' '}mean <b>{format_number(mean)}</b> ± {format_number(sd)}" for text, mean, sd in zip(map(html.escape, texts), means, sds, strict=True)]  # fmt: skip
-    return {
-        "type": "scatter", "mode": "markers", "x": means, "y": rows, "text": words, "hovertemplate": "%{text}<extra></extra>", "cliponaxis": False,
-        "name": html.escape(name) or "mean ± sd", "marker": {"size": 9, "color": color},
-        "error_x": {"type": "data", "symmetric": False, "array": high - means, "arrayminus": means - low, "thickness": 3, "width": 0, "color": color},
-    }  # fmt: skip
+    gap = np.full(len(means), np.nan)
+    ends = np.stack([np.maximum(means - sds, 0), np.minimum(means + sds, 1), gap], 1).ravel()
+    words = [
+        f"{html.escape(text)}<br>{name and html.escape(name) + ' '}mean <b>{format_number(mean)}</b> ± {format_number(sd)}"
+        for text, mean, sd in zip(texts, means, sds, strict=True)
+    ]
+    return [
+        {"type": "scatter", "mode": "lines", "x": ends, "y": np.stack([rows, rows, gap], 1).ravel(), "line": {"width": 3, "color": color}, "hoverinfo": "skip", "showlegend": False},
+        {
+            "type": "scatter", "mode": "markers", "x": means, "y": rows, "text": words, "hovertemplate": "%{text}<extra></extra>", "cliponaxis": False,
+            "name": html.escape(name) or "mean ± sd", "marker": {"size": 9, "color": color},
+        },
+    ]  # fmt: skip
 
 
 def head_histogram_json(

@@ -11,8 +11,7 @@ from attention.errors import AttentionError, AwaitedError
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Text
 from attention.pictures import distribution_mosaic as mosaic
-from pages.ui.page import head_page_panel, result_difference_panel, show
-from pages.ui.page.result_controls import picker
+from pages.ui.page import head_page_panel, result_controls, result_difference_panel, show
 from pages.ui.page.start import Page
 from pages.ui.server import results, scheduler
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS
@@ -55,13 +54,12 @@ def many_texts(page: Page, knobs: Knobs) -> None:
         return
     result, other = opened
     names = tuple(chosen_result.short_name(str(knobs.value(knob))) for knob in (RESULT, OTHER))
-    st.caption(plain(_about(result, names[0])))
-    if other is not None:
-        st.caption(plain(_about(other, names[1])))
-    with st.container(horizontal=True, vertical_alignment="bottom", key="heads_choices"):
-        metric = picker(knobs, METRIC, Choice(result.metrics), width=260)
+    with st.container(horizontal=True, vertical_alignment="center", key="heads_choices"):
+        metric = result_controls.options_list(knobs, METRIC, result.metrics, width=260)
         views = (ALL, ONE_HEAD) if other is None else (ALL, ONE_HEAD, CHANGE)
-        view = picker(knobs, SHOWN, Choice(views), segmented=True)
+        view = result_controls.buttons(knobs, SHOWN, views)
+    lines = [_about(each, name) for each, name in zip((result, other), names, strict=True) if each is not None]
+    st.caption("  \n".join(plain(line) for line in lines))
     shown = Shown(result, other, metric, (names[0], names[1]))
     if view == ONE_HEAD:
         head_page_panel.head_page(page, shown.result, shown.other, shown.metric, shown.names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
@@ -11,65 +12,68 @@ from attention.params.ranges import Choice
 from pages.ui.server import results
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS
 from pages.ui.state import chosen_result, knob_state
-from pages.ui.state.chosen_result import MANY, ONE, OTHER, OVER, RESULT
+from pages.ui.state.chosen_result import MANY, OTHER, OVER, RESULT
 from pages.ui.state.widgets import Knobs
 
 
-def picker(knobs: Knobs, knob: Knob, within: Choice | None = None, segmented: bool = False, **more: Any) -> Any:
-    """The value of an inline knob that is one of several options. Draws a list, or `segmented` buttons, unless the page is locked."""
-    value = knobs.value(knob, within)
-    if knobs.locked:
-        return value
-    options = (within or knob.range).options  # type: ignore[union-attr]  # a Choice
-    key = f"{knob.key}_field"
-    st.session_state[key] = value
-    arguments = {"key": key, "on_change": _picked, "args": (knob.key, key), "help": knob.help or None, **more}
-    if segmented:
-        st.segmented_control(
-            knob.label, options, required=True, label_visibility="collapsed", **(arguments | {"help": None})
-        )
-    else:
-        st.selectbox(knob.label, options, **arguments)
+def buttons(knobs: Knobs, knob: Knob, options: tuple[str, ...]) -> str:
+    """The value of an inline knob with few options. Draws them as buttons side by side, unless the page is locked."""
+    value: str = knobs.value(knob, Choice(options))
+    if not knobs.locked:
+        key = _field(knob, value)
+        st.segmented_control(knob.label, options, key=key, on_change=_picked, args=(knob.key, key), required=True, label_visibility="collapsed")  # fmt: skip
+    return value
+
+
+def options_list(
+    knobs: Knobs, knob: Knob, options: tuple[str, ...], words: Callable[[str], str] = str, **more: Any
+) -> str:
+    """The value of an inline knob with many options. Draws a list, unless the page is locked."""
+    value: str = knobs.value(knob, Choice(options))
+    if not knobs.locked:
+        _list(knob, value, options, words, **more)
     return value
 
 
 def heads_over(knobs: Knobs) -> str:
     """The choice between one text and many; with many, also between results."""
-    over: str = picker(knobs, OVER, OVER.range, segmented=True)  # type: ignore[arg-type]  # a Choice
+    over = buttons(knobs, OVER, OVER.range.options)  # type: ignore[attr-defined]  # it is a Choice
     if over == MANY and not knobs.locked:
-        _result_field(knobs, RESULT, "Choose a result", 230)
-        if str(knobs.value(RESULT)):
-            _result_field(knobs, OTHER, "nothing", 230)
-        with st.popover("Upload …"):
-            chosen_result.upload_field(RESULT, "A result: heads.parquet")
-            if str(knobs.value(RESULT)):
+        has_result = bool(str(knobs.value(RESULT)))
+        _result_list(RESULT, str(knobs.value(RESULT)), lambda name: _short(name) or "choose a result")
+        if has_result:
+            _result_list(OTHER, str(knobs.value(OTHER)), lambda name: f"compared with {_short(name) or 'nothing'}")
+            with st.popover("Upload …"):
+                chosen_result.upload_field(RESULT, "A result: heads.parquet")
                 chosen_result.upload_field(OTHER, "A second result, to compare")
     return over
 
 
-def _result_field(knobs: Knobs, knob: Knob, empty: str, width: int) -> None:
+def _result_list(knob: Knob, value: str, words: Callable[[str], str]) -> None:
     """The list of results on offer; other names can be typed where paths are allowed."""
-    value = str(knobs.value(knob))
-    options = list(dict.fromkeys(["", *([value] if value else []), *results.names()]))
-    if len(options) == 1 and not ALLOW_LOCAL_MODELS:
-        return
-    key = f"{knob.key}_field"
-    st.session_state[key] = value
-    placeholder = "Choose, or type a path" if ALLOW_LOCAL_MODELS else empty
+    options = tuple(dict.fromkeys(("", *([value] if value else []), *results.names())))
+    if len(options) > 1 or ALLOW_LOCAL_MODELS:
+        _list(knob, value, options, words, accept_new_options=ALLOW_LOCAL_MODELS, width=230)
+
+
+def _list(knob: Knob, value: str, options: tuple[str, ...], words: Callable[[str], str], **more: Any) -> None:
+    key = _field(knob, value)
     st.selectbox(
-        knob.label, options, key=key, on_change=_picked, args=(knob.key, key), help=knob.help, accept_new_options=ALLOW_LOCAL_MODELS, width=width,
-        placeholder=placeholder, format_func=lambda name: _label(name) or empty,
+        knob.label, options, key=key, on_change=_picked, args=(knob.key, key), format_func=words, label_visibility="collapsed", **more
     )  # fmt: skip
 
 
-def _label(name: str) -> str:
-    short = chosen_result.short_name(name)
-    return f"{short} (uploaded)" if short != name else short
+def _field(knob: Knob, value: str) -> str:
+    """The key of a widget that shows this value."""
+    key = f"{knob.key}_field"
+    st.session_state[key] = value
+    return key
 
 
 def _picked(knob: str, field: str) -> None:
-    value = st.session_state[field]
-    knob_state.hold({knob: "" if value is None else value})
+    knob_state.hold({knob: st.session_state[field] or ""})
 
 
-__all__ = ["MANY", "ONE", "heads_over", "picker"]
+def _short(name: str) -> str:
+    short = chosen_result.short_name(name)
+    return f"{short} (uploaded)" if short != name else short

@@ -143,6 +143,10 @@ class Sourceless:
     applies: Callable[[], bool]
     intro: str
 
+    def choose(self, intro: str) -> tuple[bool, str]:
+        """Whether the page has a source now, and the sentence under its title; `intro` is that of a page with one."""
+        return (False, self.intro) if self.applies() else (True, intro)
+
 
 def start(
     title: str,
@@ -178,9 +182,9 @@ def start(
     with about:
         figure.preload()
     knob_state.carry_over(title)
-    has_source = sourceless is None or not sourceless.applies()
+    has_source, intro = (True, intro) if sourceless is None else sourceless.choose(intro)
     own = own or not has_source
-    about.caption(sourceless.intro if sourceless and not has_source else intro, width="content")
+    about.caption(intro, width="content")
     notes = Notes()
     wide = st.container()
     with st.expander("Knobs") if embedded and not is_locked() else st.sidebar:
@@ -212,8 +216,7 @@ def start(
         if embedded or is_locked():
             link.copy_buttons("open", key="copy_link", page=title)
         else:
-            shared = source if has_source else None
-            bar.share_bar(title, shared, None if own else cell, asks=maps and not _edits_second(more))
+            bar.share_bar(title, source if has_source else None, None if own else cell, maps and not _edits_second(more))
     return Page(source, cell, notes, _no_trace if trace is None else ref(trace), about, title)
 
 
