@@ -64,6 +64,8 @@ OTHER_WORDS = {
     "attention/analysis/predictions.py": {"position"},  # a column
     "attention/circuits/token_relevance.py": {"position"},  # a column
     "attention/corpus/digest.py": {"value"},  # of an example
+    "attention/corpus/heads_examples.py": {"value"},  # a column
+    "attention/corpus/heads_numbers.py": {"value", "query", "key", "weights"},  # columns
     "attention/corpus/heads_table.py": {"value", "query", "key", "weights"},  # columns
     "attention/pictures/controls.py": {"value"},  # keys of a message
     "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes

@@ -10,14 +10,14 @@ import numpy as np
 
 from attention.corpus.chunk import TEXTS, UNIFORM, limits
 from attention.corpus.digest import MAX_OFFSET
+from attention.corpus.heads_info import METADATA
 from attention.corpus.run_plan import CONTROLS
 
 if TYPE_CHECKING:
     from attention.corpus.digest import Digest
     from attention.corpus.run_plan import RunPlan
 
-METADATA = b"attention_lab"
-"""The key of the Parquet metadata that has the content of corpus.json."""
+_GROUP_HEADS, _GROUP_TOKENS = 64, 64 * 20 * 256
 
 
 def info(plan: RunPlan, digest: Digest) -> dict[str, Any]:
@@ -48,7 +48,11 @@ def parquet(plan: RunPlan, digest: Digest, about: dict[str, Any]) -> bytes:
     fields["mean_map"] = _first_rows(pa, maps.reshape(len(maps), -1), n_metrics)
     table = pa.table(fields).replace_schema_metadata({METADATA: json.dumps(about, sort_keys=True)})
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", row_group_size=n_metrics * 64)
+    # A reader unpacks the examples of one group to show those of one head.
+    group_heads = max(1, min(_GROUP_HEADS, _GROUP_TOKENS // (plan.top * plan.max_tokens)))
+    # All that could change with a release of pyarrow is set: `attention.io.parquet` reads this and nothing else.
+    packed = {"compression": "zstd", "data_page_version": "1.0", "version": "2.6", "use_dictionary": True}
+    pq.write_table(table, buffer, row_group_size=n_metrics * group_heads, **packed)
     return buffer.getvalue()
 
 
