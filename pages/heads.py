@@ -36,7 +36,9 @@ page = start(
     ),
 )
 knobs = Knobs(page.notes)
-with st.container(horizontal=True, vertical_alignment="bottom" if not chosen_result.is_many() else "center", key="heads_over_row"):
+with st.container(
+    horizontal=True, vertical_alignment="bottom" if not chosen_result.is_many() else "center", key="heads_over_row"
+):
     over = result_controls.heads_over(knobs)
     all_layers, by, has_layers = (
         False,

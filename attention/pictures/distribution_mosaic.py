@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attention.core.names import POSITION
 from attention.pictures import scales
 from attention.pictures.layout import Panel, Spec, outline
 from attention.pictures.metric_charts import empty_chart, set_axes
@@ -30,11 +31,11 @@ CHANCE_COLUMNS = {
 """The columns of a result that have values by chance, by name."""
 MARKS = {
     "previous token": "prev", "next token": "next", "induction": "ind", "duplicate token": "dup", "first token": "1st", "punctuation": ".,;", "local": "near",
-    "position": "pos", "self": "self",
+    POSITION: "pos", "self": "self",
 }  # fmt: skip
 """The marks of labels in the mosaic."""
-MAX_BARS = 16
-"""The bars of a small histogram; neighbouring bins are added where the histogram has more."""
+MAX_BARS, MAX_FINE = 16, 400
+"""The bars of a small histogram, half as many beyond this number of heads; neighbouring bins are added where the histogram has more."""
 CHANCE_COLOR = "#ff7f0e"
 """The colour of a value by chance in all pictures of many texts."""
 DARK_BARS, LIGHT_BARS = "rgba(10,10,20,0.72)", "rgba(255,255,255,0.82)"
@@ -100,15 +101,16 @@ class HeadDistributions:
         return self.limits == (0.0, 1.0)
 
     def bars(self) -> tuple[NDArray[np.int64], tuple[float, float]]:
-        """The histogram with at most `MAX_BARS` bins, [head bar], and its ends: empty bins above the largest value are left out where values may exceed 1."""
+        """The histogram with at most `MAX_BARS` bars, [head bar], and its ends: empty bins above the largest value are left out where values may exceed 1."""
         bins, (low, high) = self.histogram, self.limits
         if not self.is_probability:
             used = np.flatnonzero(bins.any(0))
             n_used = int(used[-1]) + 1 if len(used) else bins.shape[1]
             high, bins = low + (high - low) * n_used / bins.shape[1], bins[:, :n_used]
-        if bins.shape[1] <= MAX_BARS:
+        most = MAX_BARS if len(self.heads) <= MAX_FINE else MAX_BARS // 2
+        if bins.shape[1] <= most:
             return bins, (low, high)
-        together = -(-bins.shape[1] // MAX_BARS)
+        together = -(-bins.shape[1] // most)
         n_bars = -(-bins.shape[1] // together)
         padded = np.zeros((len(bins), n_bars * together), np.int64)
         padded[:, : bins.shape[1]] = bins

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attention.core.names import KEY, QUERY
 from attention.pictures import scales
 from attention.pictures.distribution_mosaic import CHANCE_COLOR, CHANCE_COLUMNS
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec
@@ -242,7 +243,7 @@ def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
     layout["meta"] |= {
         "step": "mean weights",
         "panels": [asdict(Panel(0, 0, 0, rows, columns))],
-        "axes": ["query", "key"],
+        "axes": [QUERY, KEY],
         "file": ["mean-map"],
     }
     layout |= {"uirevision": f"mean map {head} {rows}"}

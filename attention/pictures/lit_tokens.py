@@ -85,7 +85,7 @@ def _name(example: Example, position: int) -> str:
 
 
 def _token(example: Example, position: int, weight: float) -> str:
-    classes = ["at"] * (position == example.query) + ["key"] * (position == example.key)
+    classes = ["at"] * (position == example.query) + ["looked-at"] * (position == example.key)
     attributes = f' class="{" ".join(classes)}"' if classes else ""
     if weight > 0:
         color = ";color:#ffffff" if weight >= _LIGHT_TEXT else ""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from attention.core.names import WEIGHTS
 from attention.pictures import distribution_mosaic as mosaic
 from attention.pictures import head_over_texts as charts
 from attention.pictures.lit_tokens import examples_html
@@ -91,7 +92,7 @@ def _state(result: HeadsResult, layer: int, head: int, example: Example) -> dict
         "text": example.text,
         "layer": layer,
         "head": head,
-        "step": "weights",
+        "step": WEIGHTS,
         "q": example.query,
         "k": example.key,
     }

@@ -216,7 +216,9 @@ def start(
         if embedded or is_locked():
             link.copy_buttons("open", key="copy_link", page=title)
         else:
-            bar.share_bar(title, source if has_source else None, None if own else cell, maps and not _edits_second(more))
+            bar.share_bar(
+                title, source if has_source else None, None if own else cell, maps and not _edits_second(more)
+            )
     return Page(source, cell, notes, _no_trace if trace is None else ref(trace), about, title)
 
 

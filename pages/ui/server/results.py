@@ -93,7 +93,7 @@ def _cached(key: tuple[object, ...], size: int, parse: Callable[[], HeadsResult]
     def make() -> _Parsed:
         CACHE.make_room(min(size, MAX_BYTES) * 2)
         result = parse()
-        return _Parsed(result, result.memory_bytes())
+        return _Parsed(result, result.memory_bytes() + size)  # its examples are decoded later
 
     with scheduler.exclusive() if size > _LARGE else nullcontext(), scheduler.without_turn():
         return CACHE.get_or_compute(key, make).result
