@@ -19,6 +19,7 @@ from attention.pictures.metric_charts import empty_chart, set_axes
 from attention.printed import format_number
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
     from attention.corpus.heads_result import HeadsResult
@@ -94,6 +95,27 @@ class HeadDistributions:
             {head: MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled},
             {head: "; ".join(label.sentence for label in each) for head, each in labelled},
         )
+
+    @property
+    def order(self) -> list[int]:
+        """The indices of the heads, the largest mean first; those without a value are last."""
+        return [int(i) for i in np.argsort(-np.nan_to_num(self.mean, nan=-np.inf), kind="stable")]
+
+    def frame(self) -> pd.DataFrame:
+        """The heads in this order as a table: mean, spread, number of texts, and the values by chance."""
+        import pandas as pd
+
+        order = self.order
+        columns: dict[str, Any] = {
+            "head": [f"L{layer} H{head}" for layer, head in (self.heads[i] for i in order)],
+            "mean": self.mean[order],
+            "sd": self.sd[order],
+            "texts": self.count[order].astype(np.int64),
+        }
+        columns |= {f"by chance: {name}": each[order] for name, each in self.chance.items() if np.isfinite(each).any()}
+        if self.words:
+            columns["label"] = [self.words.get(self.heads[i], "") for i in order]
+        return pd.DataFrame(columns)
 
     @property
     def is_probability(self) -> bool:

@@ -17,6 +17,7 @@ from attention.pictures.metric_charts import POINT_COLOR, empty_chart, set_axes
 from attention.printed import format_number
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
     from attention.corpus.heads_result import HeadsResult
@@ -80,6 +81,46 @@ def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult 
             line = replace(line, other=other_mean, other_sd=other_sd)
         lines.append(line)
     return lines
+
+
+def lines_frame(lines: Sequence[MetricLine], names: tuple[str, str] = ("", "")) -> pd.DataFrame:
+    """The metrics as a table."""
+    import pandas as pd
+
+    rows = []
+    for line in lines:
+        row: dict[str, Any] = {"metric": line.name, "mean": line.mean, "sd": line.sd}
+        row |= {f"by chance: {name}": value for name, value in line.chance.items()}
+        rows.append(row | ({f"mean, {names[1]}": line.other, f"sd, {names[1]}": line.other_sd} if names[1] else {}))
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def histogram_frame(
+    histogram: NDArray[np.int64], limits: tuple[float, float], other: NDArray[np.int64] | None = None
+) -> pd.DataFrame:
+    """The histogram of a head as a table, with that of a second result."""
+    import pandas as pd
+
+    edges = np.linspace(*limits, len(histogram) + 1)
+    columns = {"from": edges[:-1], "to": edges[1:], "texts": histogram}
+    return pd.DataFrame(columns | ({} if other is None else {"texts of the second result": other}))
+
+
+def offset_frame(weights: NDArray[Any], other: NDArray[Any] | None = None) -> pd.DataFrame:
+    """The mean weight by distance as a table, with that of a second result."""
+    import pandas as pd
+
+    columns = {"key position − query position": np.arange(len(weights)) - len(weights) // 2, "mean weight": weights}
+    frame = pd.DataFrame(columns | ({} if other is None else {"mean weight in the second result": other}))
+    return frame.dropna(subset=frame.columns[1:], how="all")
+
+
+def map_frame(mean_map: NDArray[Any]) -> pd.DataFrame:
+    """The mean map as a table with a row for each query and a column for each key."""
+    import pandas as pd
+
+    rows = {QUERY: np.arange(len(mean_map))}
+    return pd.DataFrame(rows | {f"key {column}": mean_map[:, column] for column in range(mean_map.shape[1])})
 
 
 def metric_lines_json(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -11,7 +10,9 @@ from attention.errors import AttentionError, AwaitedError
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Text
 from attention.pictures import distribution_mosaic as mosaic
+from pages.ui.exports.links import small_download
 from pages.ui.page import head_page_panel, result_controls, result_difference_panel, show
+from pages.ui.page.head_page_panel import Shown
 from pages.ui.page.start import Page
 from pages.ui.server import results, scheduler
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS
@@ -27,24 +28,15 @@ if TYPE_CHECKING:
 METRIC = Knob("heads_metric", "previous", Text(300), "Metric", "What each head is measured by in every text.", inline=True)  # fmt: skip
 ALL, ONE_HEAD, CHANGE = "all heads", "one head", "what changed"
 SHOWN = Knob("heads_show", ALL, Choice((ALL, ONE_HEAD, CHANGE)), "Show", "All heads in one picture, the page of one head, or what differs between the two results.", inline=True)  # fmt: skip
+_HELPS = {
+    "mean": "The mean over the texts of the metric in each text.",
+    "sd": "The standard deviation over the texts.",
+    "texts": "The texts in which the metric is defined.",
+    "by chance: uniform attention": "The same metric if every query attended to all visible keys equally.",
+    "by chance: shuffled words": "The mean over the same texts with their words in random order.",
+    "by chance: random repeated tokens": "The mean over sequences of random tokens, repeated once (Olsson et al. 2022).",
+}
 COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o heads/"
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What the page shows.
-
-    Attributes:
-        result: the result.
-        other: the second result; None without.
-        metric: the name of the metric.
-        names: of both results.
-    """
-
-    result: HeadsResult
-    other: HeadsResult | None
-    metric: str
-    names: tuple[str, str]
 
 
 def many_texts(page: Page, knobs: Knobs) -> None:
@@ -61,10 +53,17 @@ def many_texts(page: Page, knobs: Knobs) -> None:
     lines = [_about(each, name) for each, name in zip((result, other), names, strict=True) if each is not None]
     st.caption("  \n".join(plain(line) for line in lines))
     shown = Shown(result, other, metric, (names[0], names[1]))
+    try:
+        _draw(page, shown, view)
+    except AttentionError as error:  # a part of a damaged file that is read only now
+        show_error(str(error))
+
+
+def _draw(page: Page, shown: Shown, view: str) -> None:
     if view == ONE_HEAD:
-        head_page_panel.head_page(page, shown.result, shown.other, shown.metric, shown.names)
-    elif view == CHANGE and other is not None:
-        result_difference_panel.difference_section(page, result, other, metric, shown.names, open_head)
+        head_page_panel.head_page(page, shown)
+    elif view == CHANGE and shown.other is not None:
+        result_difference_panel.difference_section(page, shown, open_head)
     else:
         _all_heads(page, shown)
 
@@ -133,8 +132,8 @@ def _all_heads(page: Page, shown: Shown) -> None:
     st.markdown(plain(mosaic.largest_words(numbers)))
     picture = mosaic.distribution_mosaic_json(numbers, [shown.result.model], chosen, shown.result.digest[:8])
     show.figures([picture], "heads_mosaic", click)
-
-
-def keep(values: dict[str, Any]) -> None:
-    """Sets knobs of this page. For callbacks."""
-    knob_state.hold(values)
+    st.caption("The heads by their mean. Click a row for the page of its head; click a column to sort by it.")
+    rows_of_table = numbers.frame()
+    order = [numbers.heads[i] for i in numbers.order]
+    show.clickable_table(rows_of_table, "heads_ranking", _HELPS, lambda row: open_head(*order[row]))
+    small_download("Download CSV", rows_of_table.to_csv(index=False), "heads-over-texts.csv", "text/csv", "heads_ranking_csv")  # fmt: skip
