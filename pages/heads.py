@@ -39,16 +39,16 @@ knobs = Knobs(page.notes)
 with st.container(
     horizontal=True, vertical_alignment="bottom" if not chosen_result.is_many() else "center", key="heads_over_row"
 ):
-    over = result_controls.heads_over(knobs)
+    opened = result_controls.heads_over(knobs)
     all_layers, by, has_layers = (
         False,
         metric_charts.UNSORTED,
-        over == chosen_result.ONE and len(page.trace.layers) > 1,
+        opened is None and len(page.trace.layers) > 1,
     )
     if has_layers:
         all_layers, by = knobs.value(LAYERS, width=240) == ALL, knobs.value(metric_charts.SORT, width=260)
-if over == chosen_result.MANY:
-    many_texts_panel.many_texts(page, knobs)
+if opened is not None:
+    many_texts_panel.many_texts(page, knobs, opened)
     page.end()
     st.stop()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from attention.errors import AttentionError, AwaitedError
+from attention.errors import AttentionError
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Text
 from attention.pictures import distribution_mosaic as mosaic
@@ -14,11 +14,11 @@ from pages.ui.exports.links import small_download
 from pages.ui.page import head_page_panel, result_controls, result_difference_panel, show
 from pages.ui.page.head_page_panel import Shown
 from pages.ui.page.start import Page
-from pages.ui.server import results, scheduler
+from pages.ui.server import results
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS
 from pages.ui.state import chosen_result, knob_state
-from pages.ui.state.chosen_result import OTHER, RESULT
-from pages.ui.state.notices import plain, show_error
+from pages.ui.state.chosen_result import OTHER, RESULT, Opened
+from pages.ui.state.notices import plain, show_error, show_refusal
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
@@ -39,12 +39,18 @@ _HELPS = {
 COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o heads/"
 
 
-def many_texts(page: Page, knobs: Knobs) -> None:
+def many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
     """Draws the whole page below its first row of choices."""
-    opened = _opened(knobs)
-    if opened is None:
+    for error in opened.problems.values():
+        show_refusal(error)
+    if problem := session().result_problem:
+        show_error(problem)
+    result, other = opened.result, opened.other
+    if result is None:
+        _explain(knobs)
         return
-    result, other = opened
+    if knobs.locked and OTHER.key in opened.problems:
+        chosen_result.upload_field(OTHER, "The second result")
     names = tuple(chosen_result.short_name(str(knobs.value(knob))) for knob in (RESULT, OTHER))
     with st.container(horizontal=True, vertical_alignment="center", key="heads_choices"):
         metric = result_controls.options_list(knobs, METRIC, result.metrics, width=260)
@@ -73,31 +79,10 @@ def open_head(layer: int, head: int) -> None:
     knob_state.hold({"layer": layer, "head": head, SHOWN.key: ONE_HEAD})
 
 
-def _opened(knobs: Knobs) -> tuple[HeadsResult, HeadsResult | None] | None:
-    """Both results; None, with an explanation, without the first one."""
-    opened: list[HeadsResult | None] = []
-    for knob in (RESULT, OTHER):
-        try:
-            with scheduler.without_turn():
-                opened.append(chosen_result.result_of(knobs, knob))
-        except AwaitedError as error:
-            st.info(plain(str(error)))
-            chosen_result.upload_field(knob, "Result" if knob == RESULT else "Second result")
-            opened.append(None)
-        except AttentionError as error:
-            show_error(str(error))
-            opened.append(None)
-    if problem := session().result_problem:
-        show_error(problem)
-    if opened[0] is None:
-        _explain(knobs)
-        return None
-    return opened[0], opened[1]
-
-
 def _explain(knobs: Knobs) -> None:
     """How to make a result."""
     if knobs.locked:
+        chosen_result.upload_field(RESULT, "The result")
         return
     st.markdown(
         "A *result* says what every head of a model does over thousands of texts: mean, spread and histogram of each metric, the same by chance, "

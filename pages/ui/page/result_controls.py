@@ -12,7 +12,7 @@ from attention.params.ranges import Choice
 from pages.ui.server import results
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS
 from pages.ui.state import chosen_result, knob_state
-from pages.ui.state.chosen_result import MANY, OTHER, OVER, RESULT
+from pages.ui.state.chosen_result import MANY, OTHER, OVER, RESULT, Opened
 from pages.ui.state.widgets import Knobs
 
 
@@ -35,18 +35,19 @@ def options_list(
     return value
 
 
-def heads_over(knobs: Knobs) -> str:
-    """The choice between one text and many; with many, also between results."""
-    over = buttons(knobs, OVER, OVER.range.options)  # type: ignore[attr-defined]  # it is a Choice
-    if over == MANY and not knobs.locked:
-        has_result = bool(str(knobs.value(RESULT)))
+def heads_over(knobs: Knobs) -> Opened | None:
+    """The opened results if the page is about many texts; None if it is about one. Draws the choice, and with many texts that of the results."""
+    if buttons(knobs, OVER, OVER.range.options) != MANY:  # type: ignore[attr-defined]  # it is a Choice
+        return None
+    opened = chosen_result.open_both(knobs)
+    if not knobs.locked:
         _result_list(RESULT, str(knobs.value(RESULT)), lambda name: _short(name) or "choose a result")
-        if has_result:
+        if opened.result is not None:
             _result_list(OTHER, str(knobs.value(OTHER)), lambda name: f"compared with {_short(name) or 'nothing'}")
             with st.popover("Upload …"):
                 chosen_result.upload_field(RESULT, "A result: heads.parquet")
                 chosen_result.upload_field(OTHER, "A second result, to compare")
-    return over
+    return opened
 
 
 def _result_list(knob: Knob, value: str, words: Callable[[str], str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -32,14 +33,41 @@ def is_many() -> bool:
     return standing(OVER.key) == MANY
 
 
-def result_of(knobs: Knobs, knob: Knob) -> HeadsResult | None:
-    """The result that a knob names; None if it names none.
+@dataclass(frozen=True)
+class Opened:
+    """The results that the address names.
+
+    Attributes:
+        result: the first one; None if the address names none, or it cannot be opened.
+        other: the second one.
+        problems: why one cannot be opened, by the key of its knob.
+    """
+
+    result: HeadsResult | None
+    other: HeadsResult | None
+    problems: dict[str, AttentionError]
+
+
+def open_both(knobs: Knobs) -> Opened:
+    """Opens the results that the address names."""
+    opened: dict[str, HeadsResult | None] = {RESULT.key: None, OTHER.key: None}
+    problems: dict[str, AttentionError] = {}
+    for knob in (RESULT, OTHER):
+        try:
+            with scheduler.without_turn():
+                opened[knob.key] = _result_of(str(knobs.value(knob)).strip())
+        except AttentionError as error:
+            problems[knob.key] = error
+    return Opened(opened[RESULT.key], opened[OTHER.key], problems)
+
+
+def _result_of(asked: str) -> HeadsResult | None:
+    """The result that the value of a knob names; None if it names none.
 
     Raises:
         AwaitedError: it is an upload that this tab does not have.
         FileError: there is no such result, or it cannot be read.
     """
-    asked = str(knobs.value(knob)).strip()
     if not asked:
         return None
     found = _UPLOADED.fullmatch(asked)

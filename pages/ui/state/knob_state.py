@@ -194,7 +194,8 @@ def keep_undrawn() -> None:
     """Keeps the knobs of the sidebar, and their place in the address, in a run that does not draw them: Streamlit forgets a widget that is not drawn."""
     ours = session()
     st.session_state.update({key: value for key, value in ours.carried_knobs.items() if key not in ours.requested})
-    ours.knobs_read.update(key for key in KNOBS if key in ours.defaults and key in st.session_state)
+    kept = {key for key in KNOBS if (ours.defaults if key in st.session_state else ours.requested).get(key) is not None}
+    ours.knobs_read |= kept
 
 
 def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
