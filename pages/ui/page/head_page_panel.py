@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,13 @@ from attention.corpus.digest import N_KEYS
 from attention.pictures import distribution_mosaic as mosaic
 from attention.pictures import head_over_texts as charts
 from attention.pictures.lit_tokens import examples_html
+from attention.pictures.message import Surroundings
 from pages.ui.page import show
 from pages.ui.page.start import Page
 from pages.ui.server import scheduler
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain
+from pages.ui.state.widgets import is_presented
 
 if TYPE_CHECKING:
     from attention.corpus.heads_result import Example, HeadsResult
@@ -43,8 +46,13 @@ class Shown:
         return self.other if self.other is not None and head in self.other.heads else None
 
 
-def head_page(page: Page, shown: Shown) -> None:
-    """Draws the page of the chosen head.
+def around() -> Surroundings:
+    """What surrounds the figures: nothing; on a projector their letters are large."""
+    return Surroundings(large=is_presented())
+
+
+def head_page(page: Page, shown: Shown, close: Callable[[], None]) -> None:
+    """Draws the page of the chosen head; `close` goes back to all heads.
 
     Raises:
         FileError: the examples or maps of the result are damaged.
@@ -54,16 +62,17 @@ def head_page(page: Page, shown: Shown) -> None:
     name = f"L{head[0]} H{head[1]}"
     if wanted != head:
         st.info(f"The result has no L{wanted[0]} H{wanted[1]}; this is {name}.")
-    _title(result, name, result.heads.index(head))
+    _title(result, name, result.heads.index(head), close)
     _metrics(shown, head, name)
     _examples(result, head, name, shown.metric)
     _maps(shown, head, name)
 
 
-def _title(result: HeadsResult, name: str, place: int) -> None:
-    """The name of the head, with the heads before and after it."""
+def _title(result: HeadsResult, name: str, place: int, close: Callable[[], None]) -> None:
+    """The name of the head, with the heads before and after it, and all heads."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="heads_one_title"):
         st.markdown(f"## {name}", width="content")
+        st.button("All heads", key="heads_all", type="tertiary", on_click=close)
         for label, step, words in (("←", -1, "the head before"), ("→", 1, "the next head")):
             layer, head = result.heads[(place + step) % len(result.heads)]
             st.button(label, key=f"heads_step_{step}", help=f"L{layer} H{head}, {words}", type="tertiary", on_click=knob_state.hold, args=({"layer": layer, "head": head},))  # fmt: skip
@@ -83,7 +92,7 @@ def _metrics(shown: Shown, head: tuple[int, int], name: str) -> None:
     lines_chart = charts.metric_lines_json(lines, name, metric, names)
     height = int(lines_chart["layout"]["height"])
     histogram = numbers.histogram[place]
-    show.figures([lines_chart, charts.head_histogram_json(histogram, numbers.limits, metric, name, marks, second, names, height)], "heads_one")  # fmt: skip
+    show.figures([lines_chart, charts.head_histogram_json(histogram, numbers.limits, metric, name, marks, second, names, height)], "heads_one", around=around())  # fmt: skip
     st.markdown(plain(mosaic.describe_distribution(numbers, place).replace("\n", "; ").replace(";", ":", 1) + "."))
     with st.container(horizontal=True):
         show.chart_table(charts.lines_frame(lines, names), "head-metrics", "The metrics as a table")
@@ -117,7 +126,7 @@ def _maps(shown: Shown, head: tuple[int, int], name: str) -> None:
     pictures = [charts.offset_chart_json(offsets, name, second, names)]
     if mean_map is not None:
         pictures.insert(0, charts.mean_map_json(mean_map, name, int(result.info["map_texts"])))
-    show.figures(pictures, "heads_one_maps")
+    show.figures(pictures, "heads_one_maps", around=around())
     with st.container(horizontal=True):
         show.chart_table(charts.offset_frame(offsets, second), "head-offsets", "The weights by distance as a table")
         if mean_map is not None:

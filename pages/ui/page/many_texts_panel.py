@@ -65,9 +65,14 @@ def many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
         show_error(str(error))
 
 
+def close_head() -> None:
+    """Goes back to all heads. For callbacks."""
+    knob_state.hold({SHOWN.key: ALL})
+
+
 def _draw(page: Page, shown: Shown, view: str) -> None:
     if view == ONE_HEAD:
-        head_page_panel.head_page(page, shown)
+        head_page_panel.head_page(page, shown, close_head)
     elif view == CHANGE and shown.other is not None:
         result_difference_panel.difference_section(page, shown, open_head)
     else:
@@ -116,7 +121,7 @@ def _all_heads(page: Page, shown: Shown) -> None:
 
     st.markdown(plain(mosaic.largest_words(numbers)))
     picture = mosaic.distribution_mosaic_json(numbers, [shown.result.model], chosen, shown.result.digest[:8])
-    show.figures([picture], "heads_mosaic", click)
+    show.figures([picture], "heads_mosaic", click, head_page_panel.around())
     st.caption("The heads by their mean. Click a row for the page of its head; click a column to sort by it.")
     rows_of_table = numbers.frame()
     order = [numbers.heads[i] for i in numbers.order]

@@ -187,7 +187,7 @@ def start(
     about.caption(intro, width="content")
     notes = Notes()
     wide = st.container()
-    with st.expander("Knobs") if embedded and not is_locked() else st.sidebar:
+    with st.expander("Knobs") if embedded and has_source and not is_locked() else st.sidebar:
         source = None
         try:
             with nullcontext() if embedded or is_locked() or not has_source else _fold(maps, more):
