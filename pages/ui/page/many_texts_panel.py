@@ -74,7 +74,7 @@ def _draw(page: Page, shown: Shown, view: str) -> None:
     if view == ONE_HEAD:
         head_page_panel.head_page(page, shown, close_head)
     elif view == CHANGE and shown.other is not None:
-        result_difference_panel.difference_section(page, shown, open_head)
+        result_difference_panel.difference_section(page, shown, shown.other, open_head)
     else:
         _all_heads(page, shown)
 
