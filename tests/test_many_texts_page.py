@@ -59,6 +59,10 @@ def result() -> HeadsResult:
     return HeadsResult.of("first", heads_parquet())
 
 
+def other_result() -> HeadsResult:
+    return HeadsResult.of("second", heads_parquet(OTHER_TEXTS))
+
+
 def mosaic(app: AppTest) -> dict[str, Any]:
     return next(figure for figure in drawn(app) if figure["layout"]["meta"]["axes"] == ["layer", "head"])
 
@@ -137,6 +141,35 @@ def test_many_texts_compute_no_trace_and_keep_the_source(monkeypatch: pytest.Mon
     assert {"text": text, "temperature": "2.0"}.items() <= state_of_address(app).items()
     over(app).set_value("many texts").run()
     assert {"text": text, "temperature": "2.0", "heads_result": "first"}.items() <= state_of_address(app).items()
+
+
+def test_changed_heads_are_ranked_by_the_difference_of_their_means() -> None:
+    app = opened(PAGE, **MANY, heads_result="first", heads_result_b="second", heads_show="what changed")
+    assert not app.exception
+    assert not app.error
+    first, second = (each.column("previous", "mean") for each in (result(), other_result()))
+    change_map = mosaic(app)["data"][0]
+    np.testing.assert_allclose(change_map["z"], (second - first).reshape(6, 12))
+    assert change_map["zmin"] == -change_map["zmax"]
+    largest = int(np.abs(second - first).argmax())
+    name = f"L{largest // 12} H{largest % 12}"
+    assert f"Largest change\\: {name}" in " ".join(markdown.value for markdown in app.markdown)
+    (table,) = app.dataframe
+    assert table.value["head"][0] == name
+    spreads = [each.column("previous", "sd") ** 2 / each.column("previous", "count") for each in (result(), other_result())]  # fmt: skip
+    assert table.value["standard error"][0] == pytest.approx(np.sqrt(sum(spreads))[largest])
+    app = opened(PAGE, **MANY, heads_result="first", heads_result_b="second", heads_show="one head", layer="1")
+    assert not app.exception
+    histogram = next(figure for figure in drawn(app) if figure["layout"]["title"]["text"] == "<b>previous</b>")["data"]
+    np.testing.assert_array_equal(histogram[0]["y"], result().histogram("previous")[12] / len(TEXTS))
+    np.testing.assert_allclose(histogram[1]["y"], other_result().histogram("previous")[12] / other_result().column("previous", "count")[12])  # fmt: skip
+
+
+def test_stretched_colours_end_at_the_largest_mean() -> None:
+    app = opened(PAGE, **MANY, heads_result="first", heads_metric="self", colors="stretched")
+    heat = mosaic(app)["data"][0]
+    assert heat["zmax"] == pytest.approx(result().column("self", "mean").max())
+    assert "stretched to" in mosaic(app)["layout"]["title"]["subtitle"]["text"]
 
 
 ODD = {

@@ -35,6 +35,8 @@ MARKS = {
     POSITION: "pos", "self": "self",
 }  # fmt: skip
 """The marks of labels in the mosaic."""
+COLORS = scales.COLORS[:2]
+"""The colour ranges of a mean from 0 to 1: 0 … 1, or 0 … the largest."""
 MAX_BARS, MAX_FINE = 16, 400
 """The bars of a small histogram, half as many beyond this number of heads; neighbouring bins are added where the histogram has more."""
 CHANCE_COLOR = "#ff7f0e"
@@ -141,7 +143,11 @@ class HeadDistributions:
 
 
 def distribution_mosaic_json(
-    numbers: HeadDistributions, facts: Sequence[str] = (), chosen: tuple[int, int] | None = None, name: str = ""
+    numbers: HeadDistributions,
+    facts: Sequence[str] = (),
+    chosen: tuple[int, int] | None = None,
+    name: str = "",
+    colors: str = COLORS[0],
 ) -> Spec:
     """Returns the picture; a click on a cell has the head as x and the row of the layer as y (`layer_rows`).
 
@@ -150,6 +156,7 @@ def distribution_mosaic_json(
         facts: what was read, for the subtitle.
         chosen: the outlined head, as (layer, head).
         name: distinguishes pictures of different results.
+        colors: one of `COLORS`.
     """
     layers = layer_rows(numbers.heads)
     rows = np.array([layers.index(layer) for layer, _ in numbers.heads])
@@ -157,12 +164,13 @@ def distribution_mosaic_json(
     shape = len(layers), int(columns.max()) + 1
     mean = np.full(shape, np.nan, np.float32)
     mean[rows, columns] = numbers.mean
-    low, high, scale = _scale(numbers)
+    low, high, scale = _scale(numbers, colors)
     bars, (bar_low, bar_high) = numbers.bars()
     chance_name, chance = next(iter(numbers.chance.items()), ("", np.full(len(numbers.heads), np.nan)))
     has_chance = bool(np.isfinite(chance).any())
     ends = f"{format_number(bar_low)} (left) to {format_number(bar_high)} (right)"
-    subtitle = [*facts, f"colour: the mean; bars: the texts, from {ends}"]
+    stretched = f" (stretched to {format_number(high)})" if numbers.is_probability and high < 1 else ""
+    subtitle = [*facts, f"colour: the mean{stretched}; bars: the texts, from {ends}"]
     subtitle += [f"orange: {chance_name}"] * has_chance
     figure = empty_chart(
         html.escape(numbers.metric),
@@ -217,11 +225,11 @@ def layer_rows(heads: Sequence[tuple[int, int]]) -> list[int]:
 _LINE = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False, "cliponaxis": True}
 
 
-def _scale(numbers: HeadDistributions) -> tuple[float, float, Any]:
+def _scale(numbers: HeadDistributions, colors: str) -> tuple[float, float, Any]:
     """Both ends of the colours, and their scale: 0 to 1 for probabilities, otherwise up to the largest mean."""
-    if numbers.is_probability:
-        return 0.0, 1.0, scales.PROBABILITY
     largest = float(np.nanmax(np.abs(numbers.mean), initial=0.0)) or 1.0
+    if numbers.is_probability:
+        return 0.0, largest if colors == COLORS[1] else 1.0, scales.PROBABILITY
     if np.nanmin(numbers.mean, initial=0.0) < 0:
         return -largest, largest, scales.SIGNED
     return 0.0, largest, scales.POSITIVE

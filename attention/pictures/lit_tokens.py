@@ -90,4 +90,12 @@ def _token(example: Example, position: int, weight: float) -> str:
     if weight > 0:
         color = ";color:#ffffff" if weight >= _LIGHT_TEXT else ""
         attributes += f' style="background:rgba({_COLOR},{min(1.0, weight):.3f}){color}" title="position {position}: {format_number(round(weight, 4))}"'
-    return f"<span{attributes}>{label(example.tokens[position], 30)}</span>"
+    return f"<span{attributes}>{_faded_marks(label(example.tokens[position], 30))}</span>"
+
+
+def _faded_marks(name: str) -> str:
+    """The label with the mark of a word's beginning (·) or continuation (##) in grey: marks of every token would be all that one sees."""
+    for mark in ("·", "##"):
+        if name.startswith(mark) and name != mark:
+            return f"<small>{mark}</small>{name.removeprefix(mark)}"
+    return name

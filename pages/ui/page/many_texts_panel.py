@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -10,6 +11,7 @@ from attention.errors import AttentionError
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Text
 from attention.pictures import distribution_mosaic as mosaic
+from attention.pictures.controls import describe_control
 from pages.ui.exports.links import small_download
 from pages.ui.page import head_page_panel, result_controls, result_difference_panel, show
 from pages.ui.page.head_page_panel import Shown
@@ -18,9 +20,10 @@ from pages.ui.server import results
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS
 from pages.ui.state import chosen_result, knob_state
 from pages.ui.state.chosen_result import OTHER, RESULT, Opened
+from pages.ui.state.knob_table import COLORS
 from pages.ui.state.notices import plain, show_error, show_refusal
 from pages.ui.state.session import session
-from pages.ui.state.widgets import Knobs
+from pages.ui.state.widgets import Knobs, open_knobs
 
 if TYPE_CHECKING:
     from attention.corpus.heads_result import HeadsResult
@@ -120,8 +123,15 @@ def _all_heads(page: Page, shown: Shown) -> None:
             open_head(rows[y], x)
 
     st.markdown(plain(mosaic.largest_words(numbers)))
-    picture = mosaic.distribution_mosaic_json(numbers, [shown.result.model], chosen, shown.result.digest[:8])
-    show.figures([picture], "heads_mosaic", click, head_page_panel.around())
+    colors = knob_state.current_value(COLORS.key)
+    within = Choice(mosaic.COLORS)
+    colors = colors if within.accepts(colors) else mosaic.COLORS[0]
+    allowed = open_knobs()
+    has_control = numbers.is_probability and (allowed is None or COLORS.key in allowed)
+    row = [describe_control(COLORS, within, colors, None)] * has_control
+    around = replace(head_page_panel.around(), controls=row)
+    picture = mosaic.distribution_mosaic_json(numbers, [shown.result.model], chosen, shown.result.digest[:8], colors)
+    show.figures([picture], "heads_mosaic", click, around, knob_state.apply_controls)
     st.caption("The heads by their mean. Click a row for the page of its head; click a column to sort by it.")
     rows_of_table = numbers.frame()
     order = [numbers.heads[i] for i in numbers.order]
