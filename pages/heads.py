@@ -14,7 +14,7 @@ from attention.pictures import all_layers as layers
 from attention.pictures import heatmap, metric_charts
 from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
-from pages.ui.page import many_texts_panel, metrics_panel, result_controls, show
+from pages.ui.page import find_panel, many_texts_panel, metrics_panel, result_controls, show
 from pages.ui.page.ablation_panel import matters
 from pages.ui.page.aggregates_panel import aggregates_section
 from pages.ui.page.start import Sourceless, start
@@ -103,6 +103,7 @@ if session().head_opened:
     session().head_opened = False
     st.switch_page("app.py", query_params={})
 
+find_panel.find_section(page, knobs, open_cell)
 ablation_sweep = matters(page, knobs, open_head)
 with st.expander("What each head does, in numbers", has_layers, key="heads_numbers", on_change="rerun") as unfolded:
     if unfolded.open and (table := table or metrics_panel.table_of(page, "numbers")):

@@ -13,7 +13,7 @@ from conftest import state_of_address
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened, said
 
-from attention import FileError, TypedText
+from attention import FileError, TypedText, metrics
 from attention.corpus import scan
 from attention.corpus.heads_result import HeadsResult
 from attention.models.library import LIBRARY
@@ -170,6 +170,21 @@ def test_stretched_colours_end_at_the_largest_mean() -> None:
     heat = mosaic(app)["data"][0]
     assert heat["zmax"] == pytest.approx(result().column("self", "mean").max())
     assert "stretched to" in mosaic(app)["layout"]["title"]["subtitle"]["text"]
+
+
+def test_find_ranks_the_heads_of_this_text() -> None:
+    app = opened(PAGE, heads_find="from any to offset -1")
+    assert not app.exception
+    table = next(frame.value for frame in app.dataframe if "strongest cell" in frame.value)
+    column = metrics.of(TypedText("the owl asked the moon and the moon blinked").trace()).column("previous")
+    np.testing.assert_allclose(table["mean weight"], np.sort(column)[::-1])
+    assert state_of_address(app)["heads_find"] == "from any to offset -1"
+    app.button(key="heads_find_2").click().run()
+    assert state_of_address(app)["heads_find"] == 'from "the" to same word'
+    app = opened(PAGE, heads_find="where is <b>it</b>")
+    assert not app.exception
+    assert any("A rule is “from X to Y”" in caption.value for caption in app.caption)
+    assert said(opened(PAGE, heads_find='from "nobody" to any'))
 
 
 ODD = {
