@@ -6,6 +6,7 @@ The colours are one heatmap, the bars of all heads two paths: the picture has as
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from attention.core.names import POSITION
 from attention.pictures import scales
 from attention.pictures.layout import Panel, Spec, outline
 from attention.pictures.metric_charts import empty_chart, set_axes
-from attention.printed import format_number
+from attention.printed import format_number, plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,6 +103,13 @@ class HeadDistributions:
     def order(self) -> list[int]:
         """The indices of the heads, the largest mean first; those without a value are last."""
         return [int(i) for i in np.argsort(-np.nan_to_num(self.mean, nan=-np.inf), kind="stable")]
+
+    def legend(self) -> str:
+        """What the marks of labels mean, and how many heads have each; empty without labels."""
+        counts = Counter(self.marks.values())
+        names = {mark: name for name, mark in MARKS.items()}
+        said = [f"{mark}: {names.get(mark, mark)} ({plural(count, 'head')})" for mark, count in counts.most_common()]
+        return f"Labels, where a weight is large and clearly above chance: {', '.join(said)}." if said else ""
 
     def frame(self) -> pd.DataFrame:
         """The heads in this order as a table: mean, spread, number of texts, and the values by chance."""

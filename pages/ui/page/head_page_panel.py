@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from attention.core.names import WEIGHTS
+from attention.corpus import labels
 from attention.corpus.digest import N_KEYS
 from attention.pictures import distribution_mosaic as mosaic
 from attention.pictures import head_over_texts as charts
@@ -62,20 +63,24 @@ def head_page(page: Page, shown: Shown, close: Callable[[], None]) -> None:
     name = f"L{head[0]} H{head[1]}"
     if wanted != head:
         st.info(f"The result has no L{wanted[0]} H{wanted[1]}; this is {name}.")
-    _title(result, name, result.heads.index(head), close)
+    place = result.heads.index(head)
+    of_head = labels.of(result)[place]
+    _title(result, name, place, ", ".join(label.name for label in of_head), close)
+    if of_head:
+        st.caption(plain("; ".join(label.sentence for label in of_head) + "."))
     _metrics(shown, head, name)
     _examples(result, head, name, shown.metric)
     _maps(shown, head, name)
 
 
-def _title(result: HeadsResult, name: str, place: int, close: Callable[[], None]) -> None:
+def _title(result: HeadsResult, name: str, place: int, label: str, close: Callable[[], None]) -> None:
     """The name of the head, with the heads before and after it, and all heads."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="heads_one_title"):
-        st.markdown(f"## {name}", width="content")
+        st.markdown(f"## {name}" + (f" — {plain(label)}" if label else ""), width="content")
         st.button("All heads", key="heads_all", type="tertiary", on_click=close)
-        for label, step, words in (("←", -1, "the head before"), ("→", 1, "the next head")):
+        for arrow, step, words in (("←", -1, "the head before"), ("→", 1, "the next head")):
             layer, head = result.heads[(place + step) % len(result.heads)]
-            st.button(label, key=f"heads_step_{step}", help=f"L{layer} H{head}, {words}", type="tertiary", on_click=knob_state.hold, args=({"layer": layer, "head": head},))  # fmt: skip
+            st.button(arrow, key=f"heads_step_{step}", help=f"L{layer} H{head}, {words}", type="tertiary", on_click=knob_state.hold, args=({"layer": layer, "head": head},))  # fmt: skip
 
 
 def _metrics(shown: Shown, head: tuple[int, int], name: str) -> None:

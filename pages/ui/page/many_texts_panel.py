@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from attention.corpus import labels
 from attention.errors import AttentionError
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Text
@@ -114,7 +115,7 @@ def _about(result: HeadsResult, name: str) -> str:
 
 
 def _all_heads(page: Page, shown: Shown) -> None:
-    numbers = mosaic.HeadDistributions.of(shown.result, shown.metric)
+    numbers = mosaic.HeadDistributions.of(shown.result, shown.metric, labels.of(shown.result))
     rows = mosaic.layer_rows(numbers.heads)
     chosen = (page.cell.layer, page.cell.head)
 
@@ -132,6 +133,8 @@ def _all_heads(page: Page, shown: Shown) -> None:
     around = replace(head_page_panel.around(), controls=row)
     picture = mosaic.distribution_mosaic_json(numbers, [shown.result.model], chosen, shown.result.digest[:8], colors)
     show.figures([picture], "heads_mosaic", click, around, knob_state.apply_controls)
+    if legend := numbers.legend():
+        st.caption(plain(legend))
     st.caption("The heads by their mean. Click a row for the page of its head; click a column to sort by it.")
     rows_of_table = numbers.frame()
     order = [numbers.heads[i] for i in numbers.order]
