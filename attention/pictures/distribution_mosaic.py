@@ -104,11 +104,19 @@ class HeadDistributions:
         """The indices of the heads, the largest mean first; those without a value are last."""
         return [int(i) for i in np.argsort(-np.nan_to_num(self.mean, nan=-np.inf), kind="stable")]
 
+    def drawn_marks(self) -> dict[tuple[int, int], str]:
+        """The marks that are drawn: not one that more than half of the heads have, such as that of the first token in many decoders."""
+        counts = Counter(self.marks.values())
+        return {head: mark for head, mark in self.marks.items() if counts[mark] <= len(self.heads) / 2}
+
     def legend(self) -> str:
         """What the marks of labels mean, and how many heads have each; empty without labels."""
         counts = Counter(self.marks.values())
-        names = {mark: name for name, mark in MARKS.items()}
-        said = [f"{mark}: {names.get(mark, mark)} ({plural(count, 'head')})" for mark, count in counts.most_common()]
+        names, drawn = {mark: name for name, mark in MARKS.items()}, {*self.drawn_marks().values()}
+        said = [
+            f"{mark}: {names.get(mark, mark)} ({plural(count, 'head')}{'' if mark in drawn else ', not marked'})"
+            for mark, count in counts.most_common()
+        ]
         return f"Labels, where a weight is large and clearly above chance: {', '.join(said)}." if said else ""
 
     def frame(self) -> pd.DataFrame:
@@ -122,7 +130,11 @@ class HeadDistributions:
             "sd": self.sd[order],
             "texts": self.count[order].astype(np.int64),
         }
-        columns |= {f"by chance: {name}": each[order] for name, each in self.chance.items() if np.isfinite(each).any()}
+        columns |= {
+            f"by chance: {name.split()[0]}": each[order]
+            for name, each in self.chance.items()
+            if np.isfinite(each).any()
+        }
         if self.words:
             columns["label"] = [self.words.get(self.heads[i], "") for i in order]
         return pd.DataFrame(columns)
@@ -200,8 +212,8 @@ def distribution_mosaic_json(
     if has_chance:
         x, y = _ticks((chance - bar_low) / (bar_high - bar_low), columns, rows)
         data.append({**_LINE, "x": x, "y": y, "line": {"width": 2, "color": CHANCE_COLOR}})
-    if numbers.marks and shape[1] <= MAX_TEXT:
-        data.append(_marks(numbers.marks, layers, bright, numbers.heads))
+    if shape[1] <= MAX_TEXT and (marks := numbers.drawn_marks()):
+        data.append(_marks(marks, layers, bright, numbers.heads))
     figure["data"] = data
     layout = figure["layout"]
     layout["meta"] |= {

@@ -36,9 +36,10 @@ _HELPS = {
     "mean": "The mean over the texts of the metric in each text.",
     "sd": "The standard deviation over the texts.",
     "texts": "The texts in which the metric is defined.",
-    "by chance: uniform attention": "The same metric if every query attended to all visible keys equally.",
-    "by chance: shuffled words": "The mean over the same texts with their words in random order.",
-    "by chance: random repeated tokens": "The mean over sequences of random tokens, repeated once (Olsson et al. 2022).",
+    "label": "What the head does, only where a weight is large and clearly above chance.",
+    "by chance: uniform": "The same metric if every query attended to all visible keys equally.",
+    "by chance: shuffled": "The mean over the same texts with their words in random order.",
+    "by chance: random": "The mean over sequences of random tokens, repeated once (Olsson et al. 2022).",
 }
 COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o heads/"
 
