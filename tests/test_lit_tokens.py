@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+from attention.corpus.batches import Tokenizer
 from attention.corpus.heads_result import Example
-from attention.pictures.lit_tokens import describe_example, examples_html, lit_tokens_html, shown_positions
+from attention.models.library import LIBRARY
+from attention.pictures.lit_tokens import describe_example, examples_html, lit_tokens_html, read_text, shown_positions
 
 
 def example(tokens: tuple[str, ...], query: int, key: int, **more: object) -> Example:
@@ -41,3 +45,16 @@ def test_tokens_texts_and_addresses_are_escaped() -> None:
 def test_description_names_both_positions_and_the_weight() -> None:
     words = describe_example(example(("the", "animal", "slept", "it"), 3, 1))
     assert words == "query “it” (position 3) looks at “animal” (position 1) with 0.9"
+
+
+@pytest.mark.parametrize("model", ["all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"])
+def test_cut_text_opens_with_the_tokens_that_were_read(model: str) -> None:
+    text = "The Owl asked  the moon's friend, déjà vu (unbelievably!), and the moon blinked twice at 3.14 keys. " * 3
+    if model not in LIBRARY.names():
+        pytest.skip("this model is fetched by make models ALL=1")
+    whole = Tokenizer(LIBRARY.get(model), 10**4)
+    for max_tokens in range(9, 90):
+        tokenizer = Tokenizer(LIBRARY.get(model), max_tokens)
+        tokens = tokenizer.tokens(tokenizer.sequences(0, [text])[0][0])
+        read = read_text(example(tokens, 1, 0, text=text), max_tokens)
+        assert whole.tokens(whole.sequences(0, [read])[0][0]) == tokens

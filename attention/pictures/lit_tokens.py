@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from attention.analysis.metrics.find_rule import bare
 from attention.printed import format_number
 from attention.tokens import label
 
@@ -22,6 +24,7 @@ AROUND = 7
 NOTABLE = 0.1
 """Keys with at least this weight are always shown."""
 _COLOR = "31,111,178"  # red, green and blue of a weight of 1; readable under dark text on a light page, and light text on a dark one
+_FAR = 40  # characters between a token and the next
 _LIGHT_TEXT = 0.85  # from this weight on, text is white
 
 
@@ -73,6 +76,26 @@ def describe_example(example: Example) -> str:
     query, key = (f"“{_name(example, position)}” (position {position})" for position in (example.query, example.key))
     strength = "" if weight is None else f" with {format_number(round(weight, 3))}"
     return f"query {query} looks at {key}{strength}"
+
+
+def read_text(example: Example, max_tokens: int) -> str:
+    """The part of an example's text that was read: all of it, or its beginning if it was cut at `max_tokens` tokens.
+
+    Each token is looked for after the one before, without accents and in small letters; one that is written otherwise is passed over.
+    """
+    if len(example.tokens) < max_tokens:
+        return example.text
+    text, end = _folded(example.text), 0
+    for token in example.tokens:
+        part = _folded(token.replace("·", " ") if not token.strip("·") else bare(token))
+        at = text.find(part, end, end + len(part) + _FAR)
+        end = end if at < 0 or not part else at + len(part)
+    return example.text[:end]
+
+
+def _folded(text: str) -> str:
+    """The text without accents and in small letters, with as many characters."""
+    return "".join(unicodedata.normalize("NFD", character)[0].lower()[0] for character in text)
 
 
 def _around(places: Iterable[int], reach: int) -> set[int]:

@@ -13,7 +13,7 @@ from attention.corpus import labels
 from attention.corpus.digest import N_KEYS
 from attention.pictures import distribution_mosaic as mosaic
 from attention.pictures import head_over_texts as charts
-from attention.pictures.lit_tokens import examples_html
+from attention.pictures.lit_tokens import examples_html, read_text
 from attention.pictures.message import Surroundings
 from pages.ui.page import show
 from pages.ui.page.start import Page
@@ -117,7 +117,8 @@ def _examples(result: HeadsResult, head: tuple[int, int], name: str, metric: str
 
 def _state(result: HeadsResult, head: tuple[int, int], example: Example) -> dict[str, str]:
     """The state of the Lab that shows an example."""
-    state = {"source": "model", "model": result.model, "text": example.text, "layer": head[0], "head": head[1], "step": WEIGHTS, "q": example.query, "k": example.key}  # fmt: skip
+    text = read_text(example, int(result.plan["max_tokens"]))
+    state = {"source": "model", "model": result.model, "text": text, "layer": head[0], "head": head[1], "step": WEIGHTS, "q": example.query, "k": example.key}  # fmt: skip
     return {key: str(value) for key, value in state.items()}
 
 
