@@ -14,13 +14,13 @@ from attention.pictures import all_layers as layers
 from attention.pictures import heatmap, metric_charts
 from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
-from pages.ui.page import metrics_panel, show
+from pages.ui.page import find_panel, many_texts_panel, metrics_panel, result_controls, show
 from pages.ui.page.ablation_panel import matters
 from pages.ui.page.aggregates_panel import aggregates_section
-from pages.ui.page.start import start
+from pages.ui.page.start import Sourceless, start
 from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
-from pages.ui.state import knob_state
+from pages.ui.state import chosen_result, knob_state
 from pages.ui.state.notices import show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
@@ -29,13 +29,28 @@ ALL = "all layers"
 LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All heads of all layers, or a larger picture of the chosen layer.")  # fmt: skip
 
 page = start(
-    "Heads", "What each head does with the same text, in the same colours. Click a head to open it in the Lab."
+    "Heads",
+    "What each head does with the same text, in the same colours. Click a head to open it in the Lab.",
+    sourceless=Sourceless(
+        chosen_result.is_many, "What each head does over many texts, and by chance. Click a head for its page."
+    ),
 )
-has_layers, knobs = len(page.trace.layers) > 1, Knobs(page.notes)
-all_layers, by = False, metric_charts.UNSORTED
-if has_layers:
-    with st.container(horizontal=True, width=560):
-        all_layers, by = knobs.value(LAYERS) == ALL, knobs.value(metric_charts.SORT)
+knobs = Knobs(page.notes)
+with st.container(
+    horizontal=True, vertical_alignment="bottom" if not chosen_result.is_many() else "center", key="heads_over_row"
+):
+    opened = result_controls.heads_over(knobs)
+    all_layers, by, has_layers = (
+        False,
+        metric_charts.UNSORTED,
+        opened is None and len(page.trace.layers) > 1,
+    )
+    if has_layers:
+        all_layers, by = knobs.value(LAYERS, width=240) == ALL, knobs.value(metric_charts.SORT, width=260)
+if opened is not None:
+    many_texts_panel.many_texts(page, knobs, opened)
+    page.end()
+    st.stop()
 
 
 def mosaic(cells: int) -> Spec:
@@ -88,6 +103,7 @@ if session().head_opened:
     session().head_opened = False
     st.switch_page("app.py", query_params={})
 
+find_panel.find_section(page, knobs, open_cell)
 ablation_sweep = matters(page, knobs, open_head)
 with st.expander("What each head does, in numbers", has_layers, key="heads_numbers", on_change="rerun") as unfolded:
     if unfolded.open and (table := table or metrics_panel.table_of(page, "numbers")):

@@ -133,6 +133,7 @@ def test_documented_limits_are_complete_with_their_defaults() -> None:
         "TRACE_CACHE_MB": "twice `LAB_MAX_TRACE_MB`",
         "FRAME_ANCESTORS": "",
         "MODELS": "`models/`",
+        "RESULTS": "`results/`",
         "ALLOW_LOCAL_MODELS": "no",
         "HF_ALLOW": "no",
     }

@@ -48,6 +48,8 @@ FOREIGN = {
     "plan.json": "made by attention.corpus",
     "corpus.json": "made by attention.corpus",
     "heads/": "made by attention.corpus",
+    "heads.parquet": "made by attention.corpus",
+    "results/": "made by an operator",
 }
 """Files that are not ours, or not in the repository, and their owners."""
 

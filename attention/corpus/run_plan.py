@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from attention.analysis.metrics.find_rule import parse_rule
 from attention.analysis.metrics.metric import METRICS, Metric
 from attention.errors import ConfigError, FileError
 
@@ -67,6 +68,8 @@ class RunPlan:
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{name} is from {low} to {high:,}; got {value:,}: choose one of these.")
+        for rule in self.finds:
+            parse_rule(rule)
         if unknown := [control for control in self.controls if control not in CONTROLS]:
             raise ConfigError(f"A control is {' or '.join(CONTROLS)}; got {unknown[0][:40]!r}: choose one of them.")
 
@@ -78,7 +81,8 @@ class RunPlan:
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of a text, in the order of the table: those of `METRICS` that a text has, then the finds."""
-        return tuple(metric for metric in METRICS if metric.compute is not None)
+        finds = (parse_rule(text).metric for text in self.finds)
+        return (*(metric for metric in METRICS if metric.compute is not None), *finds)
 
     def to_json(self) -> str:
         """The plan as JSON."""

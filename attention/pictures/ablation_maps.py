@@ -48,6 +48,7 @@ def head_map_json(
     spread: NDArray[np.float64] | None = None,
     name: str = "heads-that-matter",
     is_signed: bool = True,
+    error: str = "standard deviation",
 ) -> Spec:
     """Returns a map [layer head] of numbers; 0 is white, and the range of numbers with a sign symmetric.
 
@@ -60,6 +61,7 @@ def head_map_json(
         spread: the standard deviation of each number, shown with it under the pointer.
         name: the beginning of the name of the file.
         is_signed: whether numbers may be negative.
+        error: what `spread` is.
     """
     layers, heads = numbers.shape
     limit = float(np.nanmax(np.abs(numbers), initial=0.0)) or 1.0
@@ -67,7 +69,7 @@ def head_map_json(
     alt = f"Heatmap of {description}, layer by head, from {low} to {format_number(limit)}; largest: L{largest_head[0]} H{largest_head[1]} with {format_number(float(numbers[largest_head]))}."
     figure = empty_chart(title, description, alt, height=min(_MAX_HEIGHT, max(_MIN_HEIGHT, 130 + _ROW_HEIGHT * layers)))
     bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit], "ticktext": [low, "0", format_number(limit)]}  # fmt: skip
-    more = "" if spread is None else "<br>standard deviation <b>%{customdata:.4g}</b>"
+    more = "" if spread is None else f"<br>{error} <b>%{{customdata:.4g}}</b>"
     heat: dict[str, Any] = {
         "type": "heatmap", "z": numbers, "zmin": -limit * is_signed, "zmax": limit, "colorscale": scales.SIGNED if is_signed else scales.POSITIVE, "colorbar": bar, "xgap": 1, "ygap": 1,
         "hoverongaps": False, "hovertemplate": f"L%{{y}} H%{{x}}<br>{quantity} <b>%{{z:.4g}}</b>{more}<extra></extra>",

@@ -24,10 +24,12 @@ from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
 from attention.pictures.strip import step_strip
 from attention.sources import Configurable, Intervenable
+from attention.sources import link as read_link
 from attention.sources.kinds.shared_knobs import INTERVENTIONS
 from pages.ui import address, figure, process
 from pages.ui.address.menu import MENU
 from pages.ui.page import crash_guard, interventions_panel, show
+from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.share import bar, link, state_file
 from pages.ui.state import control_row, knob_state, sidebar, user_actions
@@ -129,7 +131,31 @@ class Page:
         return self.trace.layers[self.cell.layer]
 
 
-def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Sequence[Knob] = ()) -> Page:
+@dataclass(frozen=True)
+class Sourceless:
+    """A page that can show numbers of its own, without a source.
+
+    Attributes:
+        applies: whether it does now; called when links have been applied.
+        intro: the sentence under the title then.
+    """
+
+    applies: Callable[[], bool]
+    intro: str
+
+    def choose(self, intro: str) -> tuple[bool, str]:
+        """Whether the page has a source now, and the sentence under its title; `intro` is that of a page with one."""
+        return (False, self.intro) if self.applies() else (True, intro)
+
+
+def start(
+    title: str,
+    intro: str,
+    maps: bool = True,
+    own: bool = False,
+    more: Sequence[Knob] = (),
+    sourceless: Sourceless | None = None,
+) -> Page:
     """Opens a page: title, menu, knobs, the trace they describe, and the chosen cell.
 
     If the knobs describe no trace, the page shows the error and stops.
@@ -140,6 +166,7 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
         maps: whether the page shows maps of the trace; otherwise its knobs are in an expander.
         own: whether the page shows numbers of its own, so that the trace is computed only when it is used.
         more: inline knobs that only this page has.
+        sourceless: how the page shows numbers without any source; its knobs are then kept, and not drawn.
     """
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
@@ -154,15 +181,17 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
     about = st.container(horizontal=True, gap=None, key="page_about")
     with about:
         figure.preload()
-    about.caption(intro, width="content")
     knob_state.carry_over(title)
+    has_source, intro = (True, intro) if sourceless is None else sourceless.choose(intro)
+    own = own or not has_source
+    about.caption(intro, width="content")
     notes = Notes()
     wide = st.container()
-    with st.expander("Knobs") if embedded and not is_locked() else st.sidebar:
+    with st.expander("Knobs") if embedded and has_source and not is_locked() else st.sidebar:
         source = None
         try:
-            with nullcontext() if embedded or is_locked() else _fold(maps, more):
-                source = sidebar.source(notes, wide)
+            with nullcontext() if embedded or is_locked() or not has_source else _fold(maps, more):
+                source = sidebar.source(notes, wide) if has_source else _kept_source()
         except AttentionError as error:
             notes.show_refusal(error)
         if not (embedded or is_locked()):
@@ -187,8 +216,17 @@ def start(title: str, intro: str, maps: bool = True, own: bool = False, more: Se
         if embedded or is_locked():
             link.copy_buttons("open", key="copy_link", page=title)
         else:
-            bar.share_bar(title, source, None if own else cell, asks=maps and not _edits_second(more))
+            bar.share_bar(
+                title, source if has_source else None, None if own else cell, maps and not _edits_second(more)
+            )
     return Page(source, cell, notes, _no_trace if trace is None else ref(trace), about, title)
+
+
+def _kept_source() -> Source:
+    """Keeps the knobs of the source for later, and stands for it meanwhile."""
+    knob_state.keep_undrawn()
+    source, _ = read_link.source_of({}, LIMITS)
+    return source
 
 
 def _no_trace() -> None:

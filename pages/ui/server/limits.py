@@ -169,6 +169,7 @@ def _hub(name: str) -> bool | dict[str, str]:
 
 # Models. Paths and the hub are not allowed by default, because a public server has unknown users; `make run` allows paths.
 MODELS = _folder("MODELS", Path(__file__).parents[3] / "models")  # each subfolder is a model, offered by its name
+RESULTS = _folder("RESULTS", Path(__file__).parents[3] / "results")  # each entry is a result of attention.corpus
 ALLOW_LOCAL_MODELS = _yes("ALLOW_LOCAL_MODELS")  # whether users may type any folder of this machine
 HF_ALLOW = _hub("HF_ALLOW")  # False, True, or the allowed revision of each id
 MAX_MODEL_MB = _limit("MAX_MODEL_MB", 4096, 1, 1_048_576)  # of weights in memory; larger models are refused

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 import streamlit as st
@@ -23,7 +24,7 @@ from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileMan
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 
-from attention import File, FileError
+from attention import FileError
 from pages.ui.server import forms, scheduler, upload_slots
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
 from pages.ui.server.upload_slots import UPLOAD_URL
@@ -40,7 +41,17 @@ _slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
 _locks: WeakValueDictionary[str, asyncio.Lock] = (
     WeakValueDictionary()
 )  # by session: a stalled session uses one slot, not all
-_session_files: WeakValueDictionary[str, File] = WeakValueDictionary()  # by session; the session itself owns the file
+_session_files: WeakValueDictionary[tuple[str, str], Content] = (
+    WeakValueDictionary()
+)  # by session and place; the session itself owns the files
+
+
+class Content(Protocol):
+    """An uploaded file that a session keeps."""
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes."""
 
 
 class _RefusedError(Exception):
@@ -149,15 +160,18 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
     return data
 
 
-def count_file(file: File) -> None:
-    """Counts this file of the session as one of its uploads, in place of the previous one."""
+def count_file(file: Content, place: str = "file") -> None:
+    """Counts this file of the session as one of its uploads, instead of the previous one of the same `place`."""
     if context := get_script_run_ctx():
-        _session_files[context.session_id] = file
+        _session_files[context.session_id, place] = file
 
 
 def session_file_sizes() -> dict[str, int]:
-    """The size in bytes of the file of each session."""
-    return {session: len(file.content) for session, file in [*_session_files.items()]}
+    """The bytes of the files of each session."""
+    sizes: Counter[str] = Counter()
+    for (session, _), file in [*_session_files.items()]:
+        sizes[session] += len(file.content)
+    return dict(sizes)
 
 
 class BoundedUploads:

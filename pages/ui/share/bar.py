@@ -15,17 +15,17 @@ from pages.ui.exports.links import Link, download_links, offer_link
 from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS
 from pages.ui.server.traces import trace_of
 from pages.ui.share import ask, link, state_file
-from pages.ui.state import control_row, knob_state
+from pages.ui.state import chosen_result, control_row, knob_state
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
 from pages.ui.state.matrix_drafts import too_long
 
 
-def share_bar(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
+def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:
     """Draws the buttons next to the title.
 
     Args:
         title: the title of the page.
-        source: the source of the numbers.
+        source: the source of the numbers; None on a page that shows numbers without one.
         cell: the chosen cell; None if the page does not use the source's numbers, which it then does not offer.
         asks: whether the menu offers to create a question about the cell.
     """
@@ -35,8 +35,10 @@ def share_bar(title: str, source: Source, cell: Cell | None, asks: bool) -> None
             _menu(title, source, cell, asks)
 
 
-def _missing(source: Source) -> str:
+def _missing(source: Source | None) -> str:
     """A sentence about the part of the state that is not in the link, and what to do; empty if the link is complete."""
+    if source is None:
+        return chosen_result.missing_words()
     if isinstance(source, File):
         return f"{quote(source.name)} is not in the link: send the file too, because the page will ask for it."
     left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and too_long(name)]
@@ -44,18 +46,18 @@ def _missing(source: Source) -> str:
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
 
 
-def _menu(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
+def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:
     st.markdown("**A link or a file that opens exactly this state**")
     frames_allowed = ("iframe",) if FRAME_ANCESTORS else ()
     link.copy_buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
-    if asks and cell is not None:
+    if asks and source is not None and cell is not None:
         with st.expander("Ask about this", key="asking", on_change="rerun") as opened:
             if opened.open:
                 ask.question_form(trace_of(source), cell, _missing(source))
     open_only = "" if cell is None else ", and only the knobs that you choose here"
     st.markdown(f"**For a projector**: large digits, no sidebar{open_only}")
     open_knobs: list[str] = []
-    if cell is not None:
+    if source is not None and cell is not None:
         names = [name for name in control_row.CONTROL_NAMES if name != "layer" or len(trace_of(source).layers) > 1]
         names += [key for key in COMPARE_KEYS if title == "Compare" and KNOBS[key].label]
         default = ["temperature", "mask", "head"]
@@ -64,7 +66,7 @@ def _menu(title: str, source: Source, cell: Cell | None, asks: bool) -> None:
     state = {**knob_state.page_knobs(), **knob_state.state(whole=True)}
     offer = Offer("application/json", "attention.json", partial(state_file.write, title, state))
     download_links("share_state", offer_link("Save the state (.json)", "state.json", offer))
-    if cell is not None:
+    if source is not None and cell is not None:
         _numbers(source, cell)
 
 

@@ -190,6 +190,14 @@ def remember(title: str) -> None:
         ours.recent_states = [*ours.recent_states[-1:], current]
 
 
+def keep_undrawn() -> None:
+    """Keeps the knobs of the sidebar, and their place in the address, in a run that does not draw them: Streamlit forgets a widget that is not drawn."""
+    ours = session()
+    st.session_state.update({key: value for key, value in ours.carried_knobs.items() if key not in ours.requested})
+    kept = {key for key in KNOBS if (ours.defaults if key in st.session_state else ours.requested).get(key) is not None}
+    ours.knobs_read |= kept
+
+
 def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
     """Reads the display knobs of a trace and the `more` knobs that only this page has."""
     # Old links and state files have a switch that is now one of the `colors`.

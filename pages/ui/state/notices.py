@@ -67,6 +67,11 @@ def show_error(text: str) -> None:
     st.error(plain(text))
 
 
+def show_refusal(error: AttentionError) -> None:
+    """Draws an error in place: as a note if a file is still awaited."""
+    (st.info if isinstance(error, AwaitedError) else st.error)(plain(str(error)))
+
+
 # Streamlit turns bare addresses into links even with backslashes; an invisible word joiner prevents that.
 _ADDRESS = re.compile(r"(?i)(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)")
 

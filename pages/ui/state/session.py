@@ -40,6 +40,26 @@ class FilmState:
     opening: bool = False
 
 
+@dataclass(frozen=True)
+class UploadedResult:
+    """An uploaded heads.parquet.
+
+    Attributes:
+        name: the name of the file.
+        digest: hash of the bytes.
+        content: the bytes.
+    """
+
+    name: str
+    digest: str
+    content: bytes = field(repr=False)
+
+    @property
+    def link_name(self) -> str:
+        """Its name and digest, as in the address."""
+        return f"{self.name}:{self.digest}"
+
+
 @dataclass
 class ReplacedWidget:
     """A widget whose value Back or Forward replaced.
@@ -98,6 +118,8 @@ class Session:
         matrix_notes: the text of each pasted or uploaded matrix and the notes about how it was parsed, by name.
         file: the uploaded attention file.
         file_problem: the error of the last uploaded file.
+        results: the uploaded results of a run over many texts, by the key of their knob.
+        result_problem: the error of the last uploaded result.
         opened_for_problem: whether the matrix editor was unfolded to show an error.
         first_state: the first of the two compared states at the last run of Compare; None before.
         recent_states: the comparable state before the last change and the one now.
@@ -151,6 +173,8 @@ class Session:
     matrix_notes: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     file: File | None = None
     file_problem: str = ""
+    results: dict[str, UploadedResult] = field(default_factory=dict)
+    result_problem: str = ""
     opened_for_problem: bool = False
     first_state: dict[str, str] | None = None
     recent_states: list[dict[str, str]] = field(default_factory=list)

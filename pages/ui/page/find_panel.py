@@ -1,0 +1,93 @@
+"""Find: the heads that look from some tokens to others, by a rule that the user types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+import streamlit as st
+
+from attention import Cell, Model
+from attention.analysis.metrics.find_rule import EXAMPLES, MAX_RULE, FoundHead, find_heads, parse_rule
+from attention.core.names import WEIGHTS
+from attention.errors import AttentionError
+from attention.models.library import LIBRARY
+from attention.params.knob import Knob
+from attention.params.ranges import Text
+from attention.printed import format_number
+from pages.ui.exports.links import small_download
+from pages.ui.page import show
+from pages.ui.page.start import Page
+from pages.ui.server import scheduler
+from pages.ui.state.notices import plain
+from pages.ui.state.session import count_action
+from pages.ui.state.widgets import Knobs
+
+FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], or /regular expression/ of a token; keys also: same word, offset −1, previous sentence. Upper and lower case are equal.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
+_HELPS = {
+    "mean weight": "The weight on the keys of the rule, averaged over its queries.",
+    "by chance": "The same if every query attended to all visible keys equally.",
+    "queries": "The queries of the rule that see any of its keys.",
+    "strongest cell": "The query with the largest value, and its strongest key. A click opens it in the Lab.",
+}
+
+
+def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) -> None:
+    """Draws the field, suggestions, and the heads that were found."""
+    st.markdown("### Find heads by where they look")
+    text = str(knobs.value(FIND)).strip()
+    if not knobs.locked:
+        with st.container(horizontal=True, gap="small", key="heads_find_examples"):
+            for i, example in enumerate(EXAMPLES):
+                st.button(plain(example), key=f"heads_find_{i}", type="tertiary", on_click=_suggest, args=(example,))
+    if not text:
+        return
+    try:
+        rule = parse_rule(text)
+        with scheduler.without_turn():
+            found = find_heads(page.trace, rule, _special_tokens(page))
+    except AttentionError as error:
+        st.caption(plain(str(error)))
+        return
+    if not found:
+        st.info(plain(f"No query of “{rule.text}” sees such a key in this text: try another text, or the rule over many texts (--find)."))  # fmt: skip
+        return
+    best = found[0]
+    st.markdown(plain(f"L{best.layer} H{best.head} looks there most: {format_number(best.value)}, by chance {format_number(best.by_chance)}, over {best.n_queries:,} of its queries."))  # fmt: skip
+    rows = _frame(page, found)
+    show.clickable_table(rows, "heads_found", _HELPS, lambda row: open_cell(_cell(found[row])))
+    small_download("Download CSV", rows.to_csv(index=False), "found-heads.csv", "text/csv", "heads_found_csv")
+
+
+def _special_tokens(page: Page) -> tuple[str, ...]:
+    """The special tokens of the model; none without one."""
+    if not isinstance(page.source, Model):
+        return ()
+    return tuple(LIBRARY.get(page.source.name).tokenizer.all_special_tokens)
+
+
+def _frame(page: Page, found: tuple[FoundHead, ...]) -> pd.DataFrame:
+    """The heads as a table."""
+    return pd.DataFrame({
+        "head": [f"L{each.layer} H{each.head}" for each in found],
+        "mean weight": [each.value for each in found],
+        "by chance": [each.by_chance for each in found],
+        "queries": [each.n_queries for each in found],
+        "strongest cell": [_words(page, each) for each in found],
+        "its weight": [each.weight for each in found],
+    })  # fmt: skip
+
+
+def _words(page: Page, each: FoundHead) -> str:
+    layer = page.trace.layers[each.layer]
+    query, key = layer.tokens[each.query], layer.key_tokens[each.key]
+    return f"[{each.query}] {query} → [{each.key}] {key}"
+
+
+def _cell(each: FoundHead) -> Cell:
+    return Cell(each.layer, WEIGHTS, each.head, each.query, each.key)
+
+
+def _suggest(rule: str) -> None:
+    count_action()
+    st.session_state[FIND.key] = rule

@@ -1,0 +1,54 @@
+"""Labels of heads: both numbers are those of the result, and a head without clear evidence has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from test_many_texts_page import heads_parquet
+
+from attention.corpus import labels
+from attention.corpus.heads_result import HeadsResult
+
+
+@dataclass
+class Numbers:
+    """A result of three heads with the same number for every metric but some."""
+
+    numbers: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ("previous", "next", "self", "first token", "distant induction", "duplicate token", "punctuation", "local")  # fmt: skip
+    heads: tuple[tuple[int, int], ...] = ((0, 0), (0, 1), (1, 0))
+
+    def column(self, metric: str, name: str) -> np.ndarray:
+        return np.array(self.numbers.get((metric, name), [0.1, 0.1, 0.1]))
+
+
+def names(numbers: dict[tuple[str, str], list[float]]) -> list[list[str]]:
+    return [[label.name for label in of_head] for of_head in labels.of(Numbers(numbers))]  # type: ignore[arg-type]
+
+
+def test_label_needs_a_large_weight_and_a_clear_distance_from_chance() -> None:
+    assert names({}) == [[], [], []]
+    assert names({("previous", "mean"): [0.9, 0.39, np.nan]}) == [["previous token"], [], []]
+    large = {("punctuation", "mean"): [0.5, 0.5, 0.5], ("punctuation", "uniform"): [0.1, 0.2, np.nan]}
+    assert names(large) == [["punctuation"], [], []]
+
+
+def test_induction_must_show_on_random_tokens_and_on_texts() -> None:
+    random = {("distant induction", "random_mean"): [0.8, 0.8, np.nan]}
+    assert names(random | {("distant induction", "mean"): [0.3, 0.05, 0.9]}) == [["induction"], [], []]
+
+
+def test_local_is_said_only_where_nothing_more_exact_is() -> None:
+    numbers = {("local", "mean"): [0.95, 0.95, 0.7], ("previous", "mean"): [0.9, 0.1, 0.1]}
+    assert names(numbers | {("local", "uniform"): [0.3, 0.3, 0.3]}) == [["previous token"], ["local"], []]
+
+
+def test_previous_token_head_of_minilm_has_both_numbers() -> None:
+    result = HeadsResult.of("first", heads_parquet())
+    (label,) = labels.of(result)[2]
+    assert label.name == "previous token"
+    assert label.value == pytest.approx(result.column("previous", "mean")[2])
+    assert label.null_value == pytest.approx(result.column("previous", "uniform")[2])
+    assert label.sentence.startswith("previous token: 0.999")
