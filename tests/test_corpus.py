@@ -76,6 +76,9 @@ def test_numbers_are_those_of_single_texts(family: str, tiny: TinyModels, tmp_pa
         defined = of_texts[~np.isnan(of_texts)]
         assert row["count"] == len(defined)
         assert row["queries"] == sum(table.counts[place] for table in tables)
+        if row["queries"]:
+            total = sum(table.values[place] * table.counts[place] for table in tables if table.counts[place])
+            assert row["query_mean"] == pytest.approx(total / row["queries"], abs=1e-5)
         if not len(defined):
             assert row["mean"] is None
             assert row["top"] == []
@@ -126,6 +129,11 @@ def test_maps_and_offsets_are_means_over_texts(tiny: TinyModels, tmp_path: Path)
         for offset in (-3, -1, 0):
             cells = torch.cat([m.diagonal(offset) for m in maps])
             assert row["offset_weights"][MAX_OFFSET + offset] == pytest.approx(float(cells.mean()), abs=1e-6)
+        common = [(row["offset_weights"][MAX_OFFSET - back], -back) for back in range(n)]
+        assert (row["peak_weight"], row["peak_offset"]) == (
+            pytest.approx(max(common)[0], abs=1e-6),
+            max(common)[1],
+        )
         assert row["offset_weights"][MAX_OFFSET + 1] is None or math.isnan(
             row["offset_weights"][MAX_OFFSET + 1]
         )  # causal
@@ -166,6 +174,28 @@ def test_controls_of_the_plan_decide_the_columns(tiny: TinyModels, tmp_path: Pat
     _, none = run(tiny("GPT-2"), tmp_path / "none", controls=())
     assert all(row[f"{control}_mean"] is None for row in none for control in CONTROLS)
     assert [row["mean"] for row in none] == [row["mean"] for row in both]
+
+
+def test_difference_is_paired_with_the_shuffled_text(tiny: TinyModels, tmp_path: Path) -> None:
+    loaded = LIBRARY.get(str(tiny("BERT")))
+    _, rows = run(tiny("BERT"), tmp_path)
+    tokenizer = Tokenizer(loaded, 256)
+    sequences, _ = tokenizer.sequences(0, TEXTS)
+    values: dict[str, list[Any]] = {"text": [], "shuffled": []}
+    for sequence in sequences:
+        for name, ids in (("text", sequence.ids), ("shuffled", tokenizer.shuffled(sequence, 0).ids)):
+            inputs = {"input_ids": torch.tensor([ids])}
+            trace = Model.of(loaded.model, loaded.tokenizer, inputs=inputs).trace()
+            values[name].append(metrics.of(trace).values)
+    for row in rows:
+        place = row["layer"], row["head"], metrics.NAMES.index(row["metric"])
+        pairs = np.array([text[place] - other[place] for text, other in zip(*values.values(), strict=True)])
+        pairs = pairs[~np.isnan(pairs)]
+        assert row["difference_count"] == len(pairs)
+        if len(pairs) > 1:
+            assert row["difference_mean"] == pytest.approx(pairs.mean(), abs=1e-5)
+            assert row["difference_sd"] == pytest.approx(pairs.std(ddof=1), abs=1e-5)
+    assert any(abs(row["difference_mean"] or 0) > 1e-3 for row in rows)
 
 
 def test_long_texts_are_cut_and_counted(tiny: TinyModels, tmp_path: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
 from test_many_texts_page import heads_parquet
+from tiny_models import TinyModels
 
-from attention.corpus import labels
+from attention.corpus import labels, scan
 from attention.corpus.heads_result import HeadsResult
+from attention.models.library import LIBRARY
 
 
 @dataclass
@@ -21,6 +25,8 @@ class Numbers:
     heads: tuple[tuple[int, int], ...] = ((0, 0), (0, 1), (1, 0))
 
     def column(self, metric: str, name: str) -> np.ndarray:
+        if name == "shuffled_mean" and (metric, name) not in self.numbers:
+            name = "mean"
         return np.array(self.numbers.get((metric, name), [0.1, 0.1, 0.1]))
 
 
@@ -33,6 +39,13 @@ def test_label_needs_a_large_weight_and_a_clear_distance_from_chance() -> None:
     assert names({("previous", "mean"): [0.9, 0.39, np.nan]}) == [["previous token"], [], []]
     large = {("punctuation", "mean"): [0.5, 0.5, 0.5], ("punctuation", "uniform"): [0.1, 0.2, np.nan]}
     assert names(large) == [["punctuation"], [], []]
+
+
+def test_place_must_show_on_shuffled_words_too() -> None:
+    values = {("previous", "mean"): [0.9, 0.9, 0.9], ("previous", "shuffled_mean"): [0.8, 0.3, np.nan]}
+    assert names(values) == [["previous token"], [], []]
+    peaks = {("previous", "peak_offset"): [-2, -1, -3], ("previous", "peak_weight"): [0.7, 0.7, 0.7]}
+    assert names(peaks | {("previous", "shuffled_peak_weight"): [0.6, 0.6, 0.1]}) == [["position"], [], []]
 
 
 def test_induction_must_show_on_random_tokens_and_on_texts() -> None:
@@ -51,4 +64,19 @@ def test_previous_token_head_of_minilm_has_both_numbers() -> None:
     assert label.name == "previous token"
     assert label.value == pytest.approx(result.column("previous", "mean")[2])
     assert label.null_value == pytest.approx(result.column("previous", "uniform")[2])
-    assert label.sentence.startswith("previous token: 0.999")
+    control = result.column("previous", "shuffled_mean")[2]
+    assert re.fullmatch(
+        rf"previous token: 0\.99\d* of the weight over the texts, {control:.3f}\d* on shuffled words, [\d.]+ under uniform attention",
+        label.sentence,
+    )
+
+
+@pytest.mark.parametrize("family", ["GPT-2", "BERT"])
+def test_random_weights_have_no_label(family: str, tiny: TinyModels, tmp_path: Path) -> None:
+    texts = tuple(
+        f"{text} ." for text in ("the owl asked the moon and the moon blinked", "keys and queries meet the owl")
+    )
+    plan, _ = scan.make_plan(LIBRARY.get(str(tiny(family))), texts)
+    scan.scan(plan, texts, str(tmp_path))
+    scan.merge(str(tmp_path))
+    assert not any(labels.of(HeadsResult.open(tmp_path)))

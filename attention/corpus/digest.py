@@ -114,12 +114,14 @@ class Digest:
     Attributes:
         layers: the index in `trace.layers` of each layer.
         n_heads: the number of heads in each.
-        moments: by condition: "texts", and the controls, [head metric]; "uniform" has one row for each layer.
+        moments: by condition: "texts", the controls, and "difference" (texts minus their shuffled words), [head metric]; "uniform" has
+            one row for each layer.
         queries: the number of queries behind the moments of the texts, [head metric].
+        query_sums: the sum over these queries, [head metric].
         histogram: the number of texts in each bin, [head metric bin].
         examples: the largest values.
-        offset_sums: the sum of the weights at each offset, [head offset].
-        offset_counts: the number of visible cells at each offset, [layer offset].
+        offset_sums: the sum of the weights at each offset, by condition, [head offset].
+        offset_counts: the number of visible cells at each offset, by condition, [layer offset].
         map_sums: the sum of the maps of texts with the length of the plan, [head query_pos key_pos].
         n_maps: the number of these texts.
         read: what was read: the numbers of texts, tokens, cut texts, and random sequences.
@@ -130,10 +132,11 @@ class Digest:
     n_heads: tuple[int, ...]
     moments: Mapping[str, Moments]
     queries: Integers
+    query_sums: Floats
     histogram: Integers
     examples: Examples
-    offset_sums: Floats
-    offset_counts: Integers
+    offset_sums: Mapping[str, Floats]
+    offset_counts: Mapping[str, Integers]
     map_sums: Floats
     n_maps: int
     read: Mapping[str, int]
@@ -153,10 +156,11 @@ class Digest:
             self,
             moments={name: moments.merge(other.moments[name]) for name, moments in self.moments.items()},
             queries=self.queries + other.queries,
+            query_sums=self.query_sums + other.query_sums,
             histogram=self.histogram + other.histogram,
             examples=examples,
-            offset_sums=self.offset_sums + other.offset_sums,
-            offset_counts=self.offset_counts + other.offset_counts,
+            offset_sums={name: sums + other.offset_sums[name] for name, sums in self.offset_sums.items()},
+            offset_counts={name: counts + other.offset_counts[name] for name, counts in self.offset_counts.items()},
             map_sums=self.map_sums + other.map_sums,
             n_maps=self.n_maps + other.n_maps,
             read={name: count + other.read[name] for name, count in self.read.items()},
@@ -169,6 +173,7 @@ class Digest:
             "layers": self.layers,
             "n_heads": self.n_heads,
             "conditions": tuple(self.moments),
+            "with_offsets": tuple(self.offset_sums),
             "n_maps": self.n_maps,
             "read": dict(self.read),
             "texts": [(number, text, tokens) for number, (text, tokens) in sorted(self.texts.items())],
@@ -177,6 +182,9 @@ class Digest:
         arrays |= {f"examples.{name}": getattr(self.examples, name) for name in Examples.__annotations__}
         for condition, moments in self.moments.items():
             arrays |= {f"{condition}.{name}": getattr(moments, name) for name in Moments.__annotations__}
+        for condition in self.offset_sums:
+            arrays[f"{condition}.offset_sums"] = self.offset_sums[condition]
+            arrays[f"{condition}.offset_counts"] = self.offset_counts[condition]
         arrays["info"] = np.frombuffer(json.dumps(info).encode("utf-8", "surrogatepass"), np.uint8)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **arrays)
@@ -200,6 +208,8 @@ class Digest:
                         for condition in info["conditions"]
                     },
                     examples=Examples(*(archive[f"examples.{key}"] for key in Examples.__annotations__)),
+                    offset_sums={name: archive[f"{name}.offset_sums"] for name in info["with_offsets"]},
+                    offset_counts={name: archive[f"{name}.offset_counts"] for name in info["with_offsets"]},
                     n_maps=info["n_maps"],
                     read=info["read"],
                     texts={number: (text, tuple(tokens)) for number, text, tokens in info["texts"]},
@@ -209,4 +219,4 @@ class Digest:
             raise FileError(f"{name} is damaged: delete it, and run the command again.") from error
 
 
-_ARRAYS = ("queries", "histogram", "offset_sums", "offset_counts", "map_sums")
+_ARRAYS = ("queries", "query_sums", "histogram", "map_sums")

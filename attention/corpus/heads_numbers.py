@@ -8,21 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attention.corpus.digest import N_BINS
+from attention.corpus.digest import MAX_OFFSET, N_BINS
 from attention.errors import FileError
 from attention.io.parquet.budget import Budget
 from attention.io.parquet.column_chunk import BYTES, DOUBLE, FLOAT, INT32, INT64, Column, Leaf
 from attention.io.parquet.table import ParquetTable, damaged_error
 from attention.io.parquet.thrift import DamagedError
 
-_COUNTS = ("count", "queries", "shuffled_count", "random_count")
-_MEANS = ("mean", "shuffled_mean", "random_mean", "uniform")
-_SPREADS = ("sd", "shuffled_sd", "random_sd")
+_COUNTS = ("count", "queries", "shuffled_count", "random_count", "difference_count")
+_MEANS = ("mean", "shuffled_mean", "random_mean", "difference_mean", "query_mean", "uniform")
+_COUNTED = _MEANS[:4]
+"""Those with a count of their own."""
+_SPREADS = ("sd", "shuffled_sd", "random_sd", "difference_sd")
+_PEAKS = ("peak_offset", "peak_weight", "shuffled_peak_weight")
 NUMBERS = (
     "mean", "sd", "count", "queries", "uniform", "shuffled_mean", "shuffled_sd", "shuffled_count", "random_mean", "random_sd",
-    "random_count",
+    "random_count", "difference_mean", "difference_sd", "difference_count", "query_mean", *_PEAKS,
 )  # fmt: skip
-"""The numbers of a head and a metric."""
+"""The numbers of a head and a metric. "Difference" is the value of a text minus that of its shuffled words; the peak is the offset with the largest mean weight."""
 _LIMITS = ("low", "high")
 _HISTOGRAM, OFFSETS, MAP = "histogram.list.element", "offset_weights.list.element", "mean_map.list.element"
 EXAMPLE = "top.list.element"
@@ -91,17 +94,20 @@ def _check_numbers(name: str, numbers: Mapping[str, NDArray[Any]], info: Mapping
     for key in _COUNTS:
         if not (numbers[key] >= 0).all():  # NaN is a missing one
             problem = f"{key} has a number below 0, or none"
-    for key in (*_MEANS, *_SPREADS):
+    for key in (*_MEANS, *_SPREADS, *_PEAKS):
         if np.isinf(numbers[key]).any():
             problem = f"{key} has an infinite number"
-    for key in _MEANS[:3]:
+    for key in _COUNTED:
         count = numbers[key.replace("mean", "count")]
         if not np.array_equal(np.isnan(numbers[key]), count == 0):
             problem = f"{key} is missing where texts were counted, or is there where none were"
     slack = 1e-3 * (high - low)
     for key in _MEANS:
-        if ((numbers[key] < low - slack) | (numbers[key] > high + slack)).any():
+        least = low - high if key == "difference_mean" else low
+        if ((numbers[key] < least - slack) | (numbers[key] > high + slack)).any():
             problem = f"{key} has a number outside of the range of its metric"
+    if (np.abs(numbers["peak_offset"]) > MAX_OFFSET).any():
+        problem = f"an offset is beyond {MAX_OFFSET}"
     if any((numbers[key] < 0).any() for key in _SPREADS):
         problem = "a standard deviation is below 0"
     if (numbers["count"] > info["read"]["texts"]).any():

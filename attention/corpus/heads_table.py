@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.corpus.chunk import TEXTS, UNIFORM, limits
+from attention.corpus.chunk import DIFFERENCE, TEXTS, UNIFORM, limits
 from attention.corpus.digest import MAX_OFFSET
 from attention.corpus.heads_info import METADATA
-from attention.corpus.run_plan import CONTROLS
+from attention.corpus.run_plan import CONTROLS, SHUFFLED
 
 if TYPE_CHECKING:
     from attention.corpus.digest import Digest
     from attention.corpus.run_plan import RunPlan
 
 _GROUP_HEADS, _GROUP_TOKENS = 64, 64 * 20 * 256
+_COMMON = 0.1
+"""The strongest offset is one of those that at least this part of the tokens have: a far one is the mean of a few cells."""
 
 
 def info(plan: RunPlan, digest: Digest) -> dict[str, Any]:
@@ -43,7 +45,7 @@ def parquet(plan: RunPlan, digest: Digest, about: dict[str, Any]) -> bytes:
     fields: dict[str, Any] = {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
     fields["histogram"] = _lists(pa, digest.histogram.reshape(n_rows, -1), pa.int64())
     fields["top"] = _examples(pa, digest, n_rows)
-    fields["offset_weights"] = _first_rows(pa, _offset_weights(digest), n_metrics)
+    fields["offset_weights"] = _first_rows(pa, _offset_weights(digest, TEXTS), n_metrics)
     maps = digest.map_sums / max(1, digest.n_maps) if digest.n_maps else np.zeros((sum(digest.n_heads), 0))
     fields["mean_map"] = _first_rows(pa, maps.reshape(len(maps), -1), n_metrics)
     table = pa.table(fields).replace_schema_metadata({METADATA: json.dumps(about, sort_keys=True)})
@@ -72,13 +74,15 @@ def _numbers(plan: RunPlan, digest: Digest) -> dict[str, Any]:
         "sd": texts.sd.ravel(),
         "count": texts.count.ravel(),
         "queries": digest.queries.ravel(),
+        "query_mean": _query_means(digest).ravel(),
         "uniform": uniform.ravel(),
     }
-    for control in CONTROLS:
+    for control in (*CONTROLS, DIFFERENCE):
         moments = digest.moments.get(control)
         columns[f"{control}_mean"] = (empty if moments is None else _defined(moments)).ravel()
         columns[f"{control}_sd"] = (empty if moments is None else moments.sd).ravel()
         columns[f"{control}_count"] = np.zeros(empty.size, np.int64) if moments is None else moments.count.ravel()
+    columns |= {name: np.repeat(values, len(names)) for name, values in _strongest_offsets(digest).items()}
     bounds = np.array([limits(metric, plan) for metric in plan.metrics])
     columns["low"], columns["high"] = (np.tile(bounds[:, side], len(heads)) for side in (0, 1))
     return columns
@@ -89,11 +93,31 @@ def _defined(moments: Any) -> Any:
     return np.where(moments.count > 0, moments.mean, np.nan)
 
 
-def _offset_weights(digest: Digest) -> Any:
-    """The mean weight at each offset, [head offset]; NaN where no cell has it."""
-    counts = np.repeat(digest.offset_counts, digest.n_heads, axis=0)
+def _query_means(digest: Digest) -> Any:
+    """The means over all queries of all texts, whatever their lengths; NaN where there is no query."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return digest.offset_sums / counts
+        return digest.query_sums / digest.queries
+
+
+def _offset_weights(digest: Digest, condition: str) -> Any:
+    """The mean weight at each offset, [head offset]; NaN where no cell has it."""
+    counts = np.repeat(digest.offset_counts[condition], digest.n_heads, axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return digest.offset_sums[condition] / counts
+
+
+def _strongest_offsets(digest: Digest) -> dict[str, Any]:
+    """The offset with the largest mean weight, this weight, and the same on shuffled words, each [head]; NaN without."""
+    of_texts, counts = _offset_weights(digest, TEXTS), digest.offset_counts[TEXTS]
+    common = counts >= _COMMON * counts[:, MAX_OFFSET, None]
+    weights = np.where(np.repeat(common & (counts > 0), digest.n_heads, axis=0), of_texts, -1.0)
+    heads, best = np.arange(len(weights)), weights.argmax(1)
+    is_known = weights[heads, best] >= 0
+    shuffled = np.full(len(heads), np.nan)
+    if SHUFFLED in digest.offset_sums:
+        shuffled = _offset_weights(digest, SHUFFLED)[heads, best]
+    values = {"peak_offset": best - MAX_OFFSET, "peak_weight": weights[heads, best], "shuffled_peak_weight": shuffled}
+    return {name: np.where(is_known, numbers, np.nan) for name, numbers in values.items()}
 
 
 def _lists(pa: Any, rows: Any, kind: Any) -> Any:
