@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import socket
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +18,6 @@ from uuid import uuid4
 
 from attention import errors
 from attention.corpus import scan
-from attention.corpus.local_models import hold_local_models
 from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
 from attention.errors import AttentionError, ConfigError, FileError, ModelError, SizeError
@@ -131,9 +132,12 @@ class _Run:
                 raise ConfigError(
                     "The scheduler has stopped: start it again, and run the command again. The parts that are there remain."
                 ) from error
-            except ImportError as error:
+            except (ImportError, RuntimeError) as error:
+                if isinstance(error, RuntimeError) and "deserialization" not in str(error):
+                    raise
                 raise ConfigError(
-                    f"A worker, or the scheduler, cannot import the task ({error}): install attention-lab[cluster] on all machines."
+                    f"The scheduler or a worker cannot import the task ({str(error).splitlines()[0]}): install attention-lab[cluster] "
+                    "on all machines, or start them with `python -m dask` in the folder of the package."
                 ) from error
             del future  # the scheduler forgets the chunk
             self._send(chunks)
@@ -219,7 +223,8 @@ def _connected(workers: int, scheduler: str) -> Iterator[Client]:
                     threads_per_worker=1,
                     processes=True,
                     host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",  # any free port: two runs may share a machine
+                    dashboard_address="127.0.0.1:0",  # None is port 8787, on which another run may listen
+                    scheduler_kwargs={"dashboard": False},
                     memory_limit=0,
                 ) as cluster,
                 Client(cluster, set_as_default=False) as client,
@@ -288,7 +293,7 @@ def _compute(
         plan = _plan(plan_json)
         _check_packages(plan)
         with _COMPUTING:  # torch's number of threads is one for the process
-            _find_models(models)  # before anything is imported that reads HF_HUB_OFFLINE
+            _prepare_worker(models)  # before anything is imported that reads HF_HUB_OFFLINE
             from attention.corpus.chunk import Chunk
 
             scan.scan_part(url, plan, Chunk(index, first, texts), device)
@@ -316,7 +321,22 @@ def _check_packages(plan: RunPlan) -> None:
 
 
 @cache
-def _find_models(models: str) -> None:
-    """Look for models in the folder of the client where this machine has it; otherwise in its own."""
-    folder = Path(models)
-    hold_local_models(folder if folder.is_dir() else None)
+def _prepare_worker(models: str) -> None:
+    """Let this worker load what the command may load, from the folder of the client where this machine has it."""
+    from attention.corpus.local_models import hold_local_models
+
+    _keep_freed_memory()
+    hold_local_models(Path(models) if Path(models).is_dir() else None)
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep freed memory as it does by itself after a while.
+
+    Dask's nanny sets MALLOC_TRIM_THRESHOLD_=65536 for its workers: each tensor is then new memory of the system, and a text takes nearly
+    twice as long.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(mmap_threshold, 2**25)  # the largest that glibc chooses
+        mallopt(trim_threshold, 2**26)
