@@ -51,9 +51,8 @@ class ComposeProcesses:
             self.wait_for_health(other)
         python, *arguments = self.command(service["command"], replaced)
         environment = {key: value for key, value in service["environment"].items() if value is not None}
-        command = ["-m", "dask", *arguments] if python == "dask" else arguments
-        assert python in ("dask", "python")
-        return self._stack.enter_context(running(*command, **environment, **self.environment))
+        assert python == "python"
+        return self._stack.enter_context(running(*arguments, **environment, **self.environment))
 
     def wait_for_health(self, name: str, **replaced: str) -> None:
         """Wait until the health check of a service succeeds."""

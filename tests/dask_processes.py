@@ -72,10 +72,12 @@ def ended(pid: int) -> bool:
 
 
 @contextmanager
-def running(*command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of this Python in a session of its own, with everything that it starts, which ends with it."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    process = subprocess.Popen([sys.executable, *command], env=env, stderr=subprocess.PIPE, start_new_session=True)
+def running(*command: str, cwd: Path = ROOT, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this Python, in the folder that stands for /lab of the image, and with everything that it starts."""
+    env = {**os.environ, **environment}
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=cwd, env=env, stderr=subprocess.PIPE, start_new_session=True
+    )
     try:
         yield process
     finally:
@@ -87,14 +89,15 @@ def running(*command: str, **environment: str) -> Iterator[subprocess.Popen[byte
 
 
 @contextmanager
-def running_cluster(folder: Path, workers: int, journal: Journal) -> Iterator[str]:
-    """The address of a scheduler with workers, each in the folder `folder`."""
+def running_cluster(folder: Path, workers: int, journal: Journal, scheduler_in: Path = ROOT) -> Iterator[str]:
+    """The address of a scheduler with workers, which leave their files in `folder`."""
     file = folder / "scheduler.json"
     at = ["--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"]
     of_worker = ["--scheduler-file", str(file), "--host", "127.0.0.1", "--nthreads", "1", "--memory-limit", "0"]
     of_worker += ["--no-dashboard", "--local-directory", str(folder)]
     with ExitStack() as stack:
-        stack.enter_context(running("-m", "dask", "scheduler", *at, "--no-dashboard", "--scheduler-file", str(file)))
+        at += ["--no-dashboard", "--scheduler-file", str(file)]
+        stack.enter_context(running("-m", "dask", "scheduler", *at, cwd=scheduler_in))
         for _ in range(workers):
             stack.enter_context(
                 running("-m", "dask", "worker", *of_worker, DASK_DISTRIBUTED__WORKER__PRELOAD=str(journal.script))

@@ -111,12 +111,12 @@ def test_killed_workers_are_restarted_and_change_no_byte(wanted: Wanted, journal
 
 
 def test_chunk_that_kills_its_workers_is_named(wanted: Wanted, journal: Journal, tmp_path: Path) -> None:
-    texts = tuple("kill" if i == 5 else text for i, text in enumerate(TEXTS[:16]))
+    texts = ("kill", *TEXTS[1:8])
     plan, _ = scan.make_plan(LIBRARY.get(wanted.model), texts, chunk_size=SIZE)
-    with pytest.raises(SizeError, match=r"several workers.*: 2 \(texts 4 to 5\)\. The other parts"):
-        scan_on_cluster(plan, texts, str(tmp_path / "heads"), workers=2)
-    assert PartsFolder(str(tmp_path / "heads")).present() == set(range(plan.n_chunks)) - {2}
-    assert len(set(journal.of(2))) == KILLS
+    with pytest.raises(SizeError, match=r"several workers.*: 0 \(texts 0 to 1\)\. The other parts"):
+        scan_on_cluster(plan, texts, str(tmp_path / "heads"), workers=1)
+    assert PartsFolder(str(tmp_path / "heads")).present() == {1, 2, 3}
+    assert len(set(journal.of(0))) == KILLS
 
 
 def test_killed_client_is_resumed_on_the_same_scheduler(wanted: Wanted, scheduler: Scheduler, tmp_path: Path) -> None:
@@ -125,11 +125,10 @@ def test_killed_client_is_resumed_on_the_same_scheduler(wanted: Wanted, schedule
 from attention.corpus.cluster import scan_on_cluster
 from attention.corpus.run_plan import RunPlan
 plan = RunPlan.from_json({wanted.plan.to_json()!r})
-scan_on_cluster(plan, {TEXTS!r}, "heads", scheduler={scheduler.address!r})
+scan_on_cluster(plan, {TEXTS!r}, {str(heads)!r}, scheduler={scheduler.address!r})
 """
     folder = PartsFolder(str(heads))
-    (tmp_path / "client.py").write_text(f"import os\nos.chdir({str(tmp_path)!r}){code}")
-    with running(str(tmp_path / "client.py")) as client:
+    with running("-c", code) as client:
         wait_until(lambda: len(folder.present()) >= 2, "the first parts")
         client.kill()
         client.wait()
@@ -226,6 +225,10 @@ def test_missing_scheduler_worker_or_package_is_a_sentence(
     refused("not both", scheduler="tcp://127.0.0.1:8786", workers=2)
     with running_cluster(tmp_path, 0, Journal(tmp_path)) as address:
         refused("has no workers: start some with `dask worker", scheduler=address)
+    monkeypatch.setattr(cluster, "WORKER_SECONDS", 60)
+    (tmp_path / "other").mkdir()
+    with running_cluster(tmp_path / "other", 1, Journal(tmp_path), scheduler_in=tmp_path) as address:
+        refused(r"cannot import the task .*: install attention-lab\[cluster\] on all", scheduler=address)
     monkeypatch.setitem(sys.modules, "distributed", None)
     refused(r"install attention-lab\[cluster\]", workers=2)
 

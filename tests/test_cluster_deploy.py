@@ -99,7 +99,7 @@ def test_processes_of_the_run_have_minimal_privileges(name: str) -> None:
     assert service["networks"] == ["inside"]
     assert "ports" not in service
     assert service["healthcheck"] == {"disable": True} if name == "run" else service["healthcheck"]["test"][0] == "CMD"
-    assert ("build" in service) == (name == "scheduler")
+    assert ("build" in service) == (name == "run")
     assert service["restart"] == ("on-failure:5" if name == "run" else "unless-stopped")
     assert COMPOSE["networks"] == {"inside": {"internal": True}}
 
@@ -110,7 +110,7 @@ def test_volume_belongs_to_the_user_of_the_image() -> None:
     assert re.findall(r"^USER (\d+)$", dockerfile, re.MULTILINE) == ["1000"]
     for name in ("worker", "run"):
         assert "heads:/heads" in SERVICES[name]["volumes"]
-    assert SERVICES["scheduler"]["build"]["args"]["EXTRAS"] == "cluster"
+    assert SERVICES["run"]["build"]["args"]["EXTRAS"] == "cluster"
     assert (ROOT / "lock" / "cluster.txt").exists()
     assert "!lock/cluster.txt" in (ROOT / ".dockerignore").read_text().split()
 
@@ -152,7 +152,9 @@ def test_dask_job_has_exactly_what_the_operator_reads(kubernetes: Any) -> None:
     kubernetes.validate(service, KUBERNETES, strict=True)
     (run,), (worker,) = PODS["run"]["containers"], PODS["worker"]["containers"]
     assert run["args"][-2:] == ["--scheduler", "$(DASK_SCHEDULER_ADDRESS)"]
-    assert worker["args"][:4] == ["dask", "worker", "--name", "$(DASK_WORKER_NAME)"]
+    assert worker["args"][:6] == ["python", "-m", "dask", "worker", "--name", "$(DASK_WORKER_NAME)"]
+    for name in ("worker", "scheduler", "run"):  # which have the package in their working directory
+        assert PODS[name]["containers"][0]["args"][:2] == ["python", "-m"]
     name = MANIFESTS["DaskJob"]["metadata"]["name"]
     assert spec["scheduler"]["service"]["selector"]["dask.org/cluster-name"] == name
 

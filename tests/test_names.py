@@ -46,6 +46,7 @@ FOREIGN = {
     "attention_steps.py": "an export",
     "maps.png": "an export",
     "plan.json": "made by attention.corpus",
+    "state.json": "datasets",
     "corpus.json": "made by attention.corpus",
     "heads/": "made by attention.corpus",
     "heads.parquet": "made by attention.corpus",

@@ -18,7 +18,6 @@ from uuid import uuid4
 
 from attention import errors
 from attention.corpus import scan
-from attention.corpus.local_models import hold_local_models
 from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
 from attention.errors import AttentionError, ConfigError, FileError, ModelError, SizeError
@@ -133,9 +132,12 @@ class _Run:
                 raise ConfigError(
                     "The scheduler has stopped: start it again, and run the command again. The parts that are there remain."
                 ) from error
-            except ImportError as error:
+            except (ImportError, RuntimeError) as error:
+                if isinstance(error, RuntimeError) and "deserialization" not in str(error):
+                    raise
                 raise ConfigError(
-                    f"A worker, or the scheduler, cannot import the task ({error}): install attention-lab[cluster] on all machines."
+                    f"The scheduler or a worker cannot import the task ({str(error).splitlines()[0]}): install attention-lab[cluster] "
+                    "on all machines, or start them with `python -m dask` in the folder of the package."
                 ) from error
             del future  # the scheduler forgets the chunk
             self._send(chunks)
@@ -221,7 +223,8 @@ def _connected(workers: int, scheduler: str) -> Iterator[Client]:
                     threads_per_worker=1,
                     processes=True,
                     host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",  # any free port: two runs may share a machine
+                    dashboard_address="127.0.0.1:0",  # None is port 8787, on which another run may listen
+                    scheduler_kwargs={"dashboard": False},
                     memory_limit=0,
                 ) as cluster,
                 Client(cluster, set_as_default=False) as client,

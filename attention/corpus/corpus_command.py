@@ -166,6 +166,7 @@ def _run(options: argparse.Namespace, url: str) -> None:
     loaded = LIBRARY.get(options.model, options.device)
     _say("Reading the texts and the files of the model …")
     plan, n_tokens = scan.make_plan(loaded, texts, **_plan_options(options))
+    _ = plan.metrics  # a rule of --find that is none ends here, and leaves no plan
     if folder.exists(scan.PLAN) or not options.dry_run:
         scan.hold_plan(folder, plan)
     present = folder.present()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -181,7 +182,6 @@ def merge(url: str) -> dict[str, Any]:
         FileError: parts are missing or damaged.
     """
     from attention.corpus import heads_table
-    from attention.corpus.digest import Digest
 
     folder = PartsFolder(url)
     plan = read_plan(folder)
@@ -192,14 +192,30 @@ def merge(url: str) -> dict[str, Any]:
             f"{len(missing):,} of {plan.n_chunks:,} parts are missing in {url}, the first is {part_name(missing[0])}: run the command again."
         )
     total: Digest | None = None
-    for index in range(plan.n_chunks):
-        part = Digest.from_bytes(folder.read(part_name(index)), f"{url}/{part_name(index)}")
+    for part in _parts(folder, plan):
         total = part if total is None else total.merge(part, plan.top)
     assert total is not None  # a plan has a text
     info = heads_table.info(plan, total)
     folder.write(TABLE, heads_table.parquet(plan, total, info))
     folder.write(INFO, json.dumps(info, indent=1, sort_keys=True).encode())
     return info
+
+
+def _parts(folder: PartsFolder, plan: RunPlan) -> Iterator[Digest]:
+    """The parts in their order; the next two are read and unpacked meanwhile."""
+    from attention.corpus.digest import Digest
+
+    def read(index: int) -> Digest:
+        return Digest.from_bytes(folder.read(part_name(index)), f"{folder.url}/{part_name(index)}")
+
+    waiting = deque[Future[Digest]]()
+    with ThreadPoolExecutor(2) as pool:
+        for index in range(plan.n_chunks):
+            waiting.append(pool.submit(read, index))
+            if len(waiting) > 2:
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
 
 
 def model_folder(name: str) -> Path:
