@@ -92,7 +92,8 @@ def read_list(table: ParquetTable, path: str, row: int, length: int) -> NDArray[
         return None if definition[0] == 0 or length else np.zeros(0)
     first = int((column.definition[: cells.start] == 3).sum())
     values = np.full(len(definition), np.nan)
-    values[definition == 3] = column.numbers[first : first + int((definition == 3).sum())]
+    with np.errstate(invalid="ignore"):  # a signaling NaN of a damaged file
+        values[definition == 3] = column.numbers[first : first + int((definition == 3).sum())]
     if len(values) != length or np.isinf(values).any():
         raise damaged_error(table.name)
     return values
