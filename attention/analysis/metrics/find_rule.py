@@ -249,21 +249,28 @@ def _of_layer(index: int, layer: Layer, rule: FindRule, tokens: TokenTexts) -> t
         texts = replace(pattern, tokens=tokens)
         cells = rule.cells(texts)
         values, uniform = (each.weight_on(cells) for each in (texts, texts.under_uniform_attention))
-        weights, keys = texts.weights.masked_fill(~cells.expand(texts.weights.shape), -1).max(-1)
-        for i, head in enumerate(range(heads.start, heads.stop)):
-            columns = values[i], uniform[0], torch.arange(len(keys[i])) + rows.start, keys[i], weights[i]
-            of_heads.setdefault(head, []).append(torch.stack([column.double() for column in columns]))
-    return tuple(found for head, blocks in of_heads.items() if (found := _of_head(index, head, torch.cat(blocks, 1))))
+        n_heads, _, n_keys = texts.weights.shape
+        best = values.nan_to_num(-1).argmax(-1)
+        picked = best[:, None, None].expand(-1, 1, n_keys)
+        of_rule = cells.expand(texts.weights.shape).gather(1, picked)[:, 0]
+        weights, keys = texts.weights.gather(1, picked)[:, 0].masked_fill(~of_rule, -1).max(-1)
+        defined = ~values.isnan()
+        columns = (
+            values.nansum(-1), (uniform * torch.ones_like(values)).nansum(-1), defined.sum(-1),
+            values.nan_to_num(-1).amax(-1), best + rows.start, keys, weights,
+        )  # fmt: skip
+        for i, head in enumerate(range(heads.start, heads.start + n_heads)):
+            of_heads.setdefault(head, []).append(torch.stack([column[i].double() for column in columns]))
+    found = (_of_head(index, head, torch.stack(blocks)) for head, blocks in of_heads.items())
+    return tuple(each for each in found if each is not None)
 
 
-def _of_head(layer: int, head: int, columns: Tensor) -> FoundHead | None:
-    """A head from its columns [value uniform query key weight, query_pos]; None if the rule has no query."""
-    values, uniform, queries, keys, weights = columns
-    defined = ~values.isnan()
-    if not bool(defined.any()):
+def _of_head(layer: int, head: int, blocks: Tensor) -> FoundHead | None:
+    """A head from its blocks of queries [block, sums, sums by chance, number of queries, and the best query: value, position, key, weight]; None without a query."""
+    value, by_chance, n_queries = blocks[:, :3].sum(0).tolist()
+    if not n_queries:
         return None
-    best = int(values.nan_to_num(-1).argmax())
-    cell = int(queries[best]), int(keys[best]), float(weights[best])
+    _, query, key, weight = blocks[int(blocks[:, 3].argmax()), 3:].tolist()
     return FoundHead(
-        layer, head, float(values[defined].mean()), float(uniform[defined].mean()), int(defined.sum()), *cell
+        layer, head, value / n_queries, by_chance / n_queries, int(n_queries), int(query), int(key), weight
     )
