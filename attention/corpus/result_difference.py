@@ -49,13 +49,13 @@ class HeadChanges:
         heads = tuple(head for head in first.heads if head in places)
         own = {head: place for place, head in enumerate(first.heads)}
         rows = [own[head] for head in heads], [places[head] for head in heads]
-        means, sds, counts = (
-            [result.column(metric, name)[row] for result, row in zip((first, second), rows, strict=True)]
-            for name in ("mean", "sd", "count")
+        a, b = (
+            {name: result.column(metric, name)[row] for name in ("mean", "sd", "count")}
+            for result, row in zip((first, second), rows, strict=True)
         )
         with np.errstate(invalid="ignore", divide="ignore"):
-            error = np.sqrt(sds[0] ** 2 / counts[0] + sds[1] ** 2 / counts[1])
-        return cls(metric, heads, *means, *sds, error)
+            error = np.sqrt(a["sd"] ** 2 / a["count"] + b["sd"] ** 2 / b["count"])
+        return cls(metric, heads, a["mean"], b["mean"], a["sd"], b["sd"], error)
 
     @property
     def change(self) -> NDArray[np.float64]:
