@@ -9,8 +9,11 @@ from playwright.sync_api import Page, expect
 from test_browser import Open, query
 from test_many_texts_page import heads_parquet
 
+from attention import TypedText
+from attention.analysis.metrics.find_rule import find_heads, parse_rule
 from attention.corpus.heads_result import HeadsResult
 from attention.printed import format_number
+from pages.ui.state.knob_table import DEFAULTS
 
 pytestmark = pytest.mark.browser
 
@@ -73,3 +76,17 @@ def test_link_to_an_upload_asks_another_browser_for_it(open_page: Open, server: 
     upload(page, "heads_result", "heads.parquet", content)
     expect(page.get_by_role("heading", name="L1 H3")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_found_head_opens_at_its_strongest_cell(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/heads")
+    act_and_settle(page, page.get_by_role("button", name='from "the" to same word').click)
+    assert query(page)["heads_find"] == 'from "the" to same word'
+    (best, *_) = find_heads(TypedText(str(DEFAULTS["text"])).trace(), parse_rule('from "the" to same word'))
+    expect(page.get_by_text(f"L{best.layer} H{best.head} looks there most")).to_be_visible()
+    grid = page.locator(".st-key-heads_found .dvn-scroller")
+    act_and_settle(page, lambda: grid.click(position={"x": 60, "y": 50}))
+    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
+    state = {"head": best.head, "q": best.query, "k": best.key}
+    assert query(page) == {key: str(number) for key, number in state.items() if number}
+    assert float(page.locator(".answer-line .number").inner_text()) == pytest.approx(best.weight, abs=1e-4)

@@ -34,7 +34,7 @@ def names(numbers: dict[tuple[str, str], list[float]]) -> list[list[str]]:
     return [[label.name for label in of_head] for of_head in labels.of(Numbers(numbers))]  # type: ignore[arg-type]
 
 
-def test_label_needs_a_large_weight_and_a_clear_distance_from_chance() -> None:
+def test_label_needs_a_large_weight_far_above_chance() -> None:
     assert names({}) == [[], [], []]
     assert names({("previous", "mean"): [0.9, 0.39, np.nan]}) == [["previous token"], [], []]
     large = {("punctuation", "mean"): [0.5, 0.5, 0.5], ("punctuation", "uniform"): [0.1, 0.2, np.nan]}

@@ -13,7 +13,7 @@ from attention.pictures.metric_charts import POINT_COLOR, empty_chart, set_axes
 from attention.printed import format_number
 
 if TYPE_CHECKING:
-    from attention.pictures.result_change import HeadChanges
+    from attention.corpus.result_difference import HeadChanges
 
 
 def change_map_json(changes: HeadChanges, names: tuple[str, str], chosen: tuple[int, int]) -> Spec:

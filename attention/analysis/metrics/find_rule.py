@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from attention.analysis.metrics.metric import CellWeights, Metric
-from attention.analysis.patterns import Pattern, TokenTexts, iterate_patterns
+from attention.analysis.patterns import CELLS_PER_SECOND, Pattern, TokenTexts, iterate_patterns
+from attention.core import cache
 from attention.core.names import WEIGHTS
 from attention.errors import ConfigError
 
@@ -218,11 +220,27 @@ def find_heads(trace: Trace, rule: FindRule, special: Iterable[str] = ()) -> tup
     for index, layer in enumerate(trace.layers):
         if layer.has(WEIGHTS):
             tokens = TokenTexts((tuple(layer.key_tokens),), frozenset(special))
-            found += _of_layer(index, layer, rule, tokens)
+            compute = partial(_of_layer, index, layer, rule, tokens)
+            found += cache.memoize(layer.uid, _place(rule, index), layer.formula, compute)
     return tuple(sorted(found, key=lambda each: -each.value))
 
 
-def _of_layer(index: int, layer: Layer, rule: FindRule, tokens: TokenTexts) -> Iterator[FoundHead]:
+def estimated_seconds(trace: Trace, rule: FindRule) -> float:
+    """The estimated seconds of `find_heads`; layers that are cached take none."""
+    uncached = (
+        layer
+        for index, layer in enumerate(trace.layers)
+        if layer.has(WEIGHTS) and cache.CACHE.get((layer.uid, _place(rule, index), layer.formula)) is None
+    )
+    return sum(math.prod(layer.shape(WEIGHTS)) for layer in uncached) / CELLS_PER_SECOND
+
+
+def _place(rule: FindRule, index: int) -> tuple[str, str, int]:
+    """The place of the found heads of a layer in the cache."""
+    return "find", rule.text, index
+
+
+def _of_layer(index: int, layer: Layer, rule: FindRule, tokens: TokenTexts) -> tuple[FoundHead, ...]:
     """The heads of a layer for which the rule has a query."""
     import torch
 
@@ -231,17 +249,28 @@ def _of_layer(index: int, layer: Layer, rule: FindRule, tokens: TokenTexts) -> I
         texts = replace(pattern, tokens=tokens)
         cells = rule.cells(texts)
         values, uniform = (each.weight_on(cells) for each in (texts, texts.under_uniform_attention))
-        weights, keys = texts.weights.masked_fill(~cells.expand(texts.weights.shape), -1).max(-1)
-        for i, head in enumerate(range(heads.start, heads.stop)):
-            columns = values[i], uniform[0], torch.arange(len(keys[i])) + rows.start, keys[i], weights[i]
-            of_heads.setdefault(head, []).append(torch.stack([column.double() for column in columns]))
-    for head, blocks in of_heads.items():
-        values, uniform, queries, keys, weights = torch.cat(blocks, 1)
+        n_heads, _, n_keys = texts.weights.shape
+        best = values.nan_to_num(-1).argmax(-1)
+        picked = best[:, None, None].expand(-1, 1, n_keys)
+        of_rule = cells.expand(texts.weights.shape).gather(1, picked)[:, 0]
+        weights, keys = texts.weights.gather(1, picked)[:, 0].masked_fill(~of_rule, -1).max(-1)
         defined = ~values.isnan()
-        if not bool(defined.any()):
-            continue
-        best = int(values.nan_to_num(-1).argmax())
-        cell = int(queries[best]), int(keys[best]), float(weights[best])
-        yield FoundHead(
-            index, head, float(values[defined].mean()), float(uniform[defined].mean()), int(defined.sum()), *cell
-        )
+        columns = (
+            values.nansum(-1), (uniform * torch.ones_like(values)).nansum(-1), defined.sum(-1),
+            values.nan_to_num(-1).amax(-1), best + rows.start, keys, weights,
+        )  # fmt: skip
+        for i, head in enumerate(range(heads.start, heads.start + n_heads)):
+            of_heads.setdefault(head, []).append(torch.stack([column[i].double() for column in columns]))
+    found = (_of_head(index, head, torch.stack(blocks)) for head, blocks in of_heads.items())
+    return tuple(each for each in found if each is not None)
+
+
+def _of_head(layer: int, head: int, blocks: Tensor) -> FoundHead | None:
+    """A head from its blocks of queries [block, sums, sums by chance, number of queries, and the best query: value, position, key, weight]; None without a query."""
+    value, by_chance, n_queries = blocks[:, :3].sum(0).tolist()
+    if not n_queries:
+        return None
+    _, query, key, weight = blocks[int(blocks[:, 3].argmax()), 3:].tolist()
+    return FoundHead(
+        layer, head, value / n_queries, by_chance / n_queries, int(n_queries), int(query), int(key), weight
+    )

@@ -8,7 +8,14 @@ import pandas as pd
 import streamlit as st
 
 from attention import Cell, Model
-from attention.analysis.metrics.find_rule import EXAMPLES, MAX_RULE, FoundHead, find_heads, parse_rule
+from attention.analysis.metrics.find_rule import (
+    EXAMPLES,
+    MAX_RULE,
+    FoundHead,
+    estimated_seconds,
+    find_heads,
+    parse_rule,
+)
 from attention.core.names import WEIGHTS
 from attention.errors import AttentionError
 from attention.models.library import LIBRARY
@@ -19,6 +26,7 @@ from pages.ui.exports.links import small_download
 from pages.ui.page import show
 from pages.ui.page.start import Page
 from pages.ui.server import scheduler
+from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state.notices import plain
 from pages.ui.state.session import count_action
 from pages.ui.state.widgets import Knobs
@@ -44,6 +52,11 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
         return
     try:
         rule = parse_rule(text)
+        seconds = estimated_seconds(page.trace, rule)
+        if seconds > METRIC_SECONDS and not st.button(
+            f"Find these heads (about {seconds:.0f} s)", key="heads_find_ask"
+        ):
+            return
         with scheduler.without_turn():
             found = find_heads(page.trace, rule, _special_tokens(page))
     except AttentionError as error:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from attention.corpus.result_difference import HeadChanges, describe
 from attention.pictures import change_over_texts as pictures
-from attention.pictures.result_change import HeadChanges
 from attention.printed import format_number
 from pages.ui.exports.links import small_download
 from pages.ui.page import show
@@ -44,8 +44,8 @@ def difference_section(page: Page, shown: Shown, other: HeadsResult, open_head: 
 
     most = changes.order[0]
     st.markdown(plain(f"Largest change: L{changes.heads[most][0]} H{changes.heads[most][1]}, {metric} from {format_number(changes.first[most])} to {format_number(changes.second[most])}, {format_number(changes.change[most])} ± {changes.error[most]:.2g} (standard error)."))  # fmt: skip
-    if result.plan["texts_digest"] != other.plan["texts_digest"]:
-        st.caption("The two results are about different texts, so a change may come from the texts.")
+    if words := describe(result, other):
+        st.caption(plain(words))
     drawn = [pictures.change_map_json(changes, names, chosen), pictures.change_scatter_json(changes, names, chosen)]
     show.figures(drawn, "heads_change", click, around())
     rows = changes.frame(names)

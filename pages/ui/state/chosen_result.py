@@ -94,7 +94,7 @@ def missing_words() -> str:
     ]
     them = "the file" if len(names) == 1 else "the files"
     return (
-        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not in the link: send {them} too, because the page will ask for it."
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not in the link: send {them} too, because the page will ask for {'it' if len(names) == 1 else 'them'}."
         if names
         else ""
     )
