@@ -10,7 +10,7 @@ from test_browser import Open, query
 from test_many_texts_page import heads_parquet
 
 from attention import TypedText
-from attention.analysis.metrics.find_rule import find_heads, parse_rule
+from attention.analysis.metrics import FindRule, find_heads
 from attention.corpus.heads_result import HeadsResult
 from attention.printed import format_number
 from pages.ui.state.knob_table import DEFAULTS
@@ -82,7 +82,7 @@ def test_found_head_opens_at_its_strongest_cell(open_page: Open, server: str) ->
     page = open_page(f"{server}/heads")
     act_and_settle(page, page.get_by_role("button", name='from "the" to same word').click)
     assert query(page)["heads_find"] == 'from "the" to same word'
-    (best, *_) = find_heads(TypedText(str(DEFAULTS["text"])).trace(), parse_rule('from "the" to same word'))
+    (best, *_) = find_heads(TypedText(str(DEFAULTS["text"])).trace(), FindRule.parse('from "the" to same word'))
     expect(page.get_by_text(f"L{best.layer} H{best.head} looks there most")).to_be_visible()
     grid = page.locator(".st-key-heads_found .dvn-scroller")
     act_and_settle(page, lambda: grid.click(position={"x": 60, "y": 50}))

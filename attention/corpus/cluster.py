@@ -323,6 +323,8 @@ def _check_packages(plan: RunPlan) -> None:
 @cache
 def _prepare_worker(models: str) -> None:
     """Let this worker load what the command may load, from the folder of the client where this machine has it; otherwise from its own."""
+    from attention.corpus.local_models import hold_local_models
+
     _keep_freed_memory()
     folder = Path(models)
     hold_local_models(folder if folder.is_dir() else None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from attention.analysis.metrics.find_rule import bare
 from attention.printed import format_number
 from attention.tokens import label
 
@@ -87,10 +87,15 @@ def read_text(example: Example, max_tokens: int) -> str:
         return example.text
     text, end = _folded(example.text), 0
     for token in example.tokens:
-        part = _folded(token.replace("·", " ") if not token.strip("·") else bare(token))
+        part = _folded(token.replace("·", " ") if not token.strip("·") else _bare(token))
         at = text.find(part, end, end + len(part) + _FAR)
         end = end if at < 0 or not part else at + len(part)
     return example.text[:end]
+
+
+def _bare(token: str) -> str:
+    """A token without the mark of a word's beginning or continuation."""
+    return re.sub(r"^(?:[·▁ ]|##)(?=.)", "", token)
 
 
 def _folded(text: str) -> str:

@@ -7,18 +7,12 @@ from collections.abc import Callable
 import pandas as pd
 import streamlit as st
 
-from attention import Cell, Model
-from attention.analysis.metrics.find_rule import (
-    EXAMPLES,
-    MAX_RULE,
-    FoundHead,
-    estimated_seconds,
-    find_heads,
-    parse_rule,
-)
+from attention import Cell
+from attention.analysis.metrics.find_parser import MAX_RULE
+from attention.analysis.metrics.find_rule import EXAMPLES, FindRule
+from attention.analysis.metrics.found_heads import FoundHead, estimated_seconds, find_heads
 from attention.core.names import WEIGHTS
 from attention.errors import AttentionError
-from attention.models.library import LIBRARY
 from attention.params.knob import Knob
 from attention.params.ranges import Text
 from attention.printed import format_number
@@ -31,7 +25,7 @@ from pages.ui.state.notices import plain
 from pages.ui.state.session import count_action
 from pages.ui.state.widgets import Knobs
 
-FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], or /regular expression/ of a token; keys also: same word, offset −1, previous sentence. Upper and lower case are equal.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
+FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
 _HELPS = {
     "mean weight": "The weight on the keys of the rule, averaged over its queries.",
     "by chance": "The same if every query attended to all visible keys equally.",
@@ -51,14 +45,14 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
     if not text:
         return
     try:
-        rule = parse_rule(text)
+        rule = FindRule.parse(text)
         seconds = estimated_seconds(page.trace, rule)
         if seconds > METRIC_SECONDS and not st.button(
             f"Find these heads (about {seconds:.0f} s)", key="heads_find_ask"
         ):
             return
         with scheduler.without_turn():
-            found = find_heads(page.trace, rule, _special_tokens(page))
+            found = tuple(each for each in find_heads(page.trace, rule) if each.queries)
     except AttentionError as error:
         st.caption(plain(str(error)))
         return
@@ -66,17 +60,10 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
         st.info(plain(f"No query of “{rule.text}” sees such a key in this text: try another text, or the rule over many texts (--find)."))  # fmt: skip
         return
     best = found[0]
-    st.markdown(plain(f"L{best.layer} H{best.head} looks there most: {format_number(best.value)}, by chance {format_number(best.by_chance)}, over {best.n_queries:,} of its queries."))  # fmt: skip
+    st.markdown(plain(f"L{best.layer} H{best.head} looks there most: {format_number(best.value)}, by chance {format_number(best.uniform)}, over {best.queries:,} of its queries."))  # fmt: skip
     rows = _frame(page, found)
     show.clickable_table(rows, "heads_found", _HELPS, lambda row: open_cell(_cell(found[row])))
     small_download("Download CSV", rows.to_csv(index=False), "found-heads.csv", "text/csv", "heads_found_csv")
-
-
-def _special_tokens(page: Page) -> tuple[str, ...]:
-    """The special tokens of the model; none without one."""
-    if not isinstance(page.source, Model):
-        return ()
-    return tuple(LIBRARY.get(page.source.name).tokenizer.all_special_tokens)
 
 
 def _frame(page: Page, found: tuple[FoundHead, ...]) -> pd.DataFrame:
@@ -84,8 +71,8 @@ def _frame(page: Page, found: tuple[FoundHead, ...]) -> pd.DataFrame:
     return pd.DataFrame({
         "head": [f"L{each.layer} H{each.head}" for each in found],
         "mean weight": [each.value for each in found],
-        "by chance": [each.by_chance for each in found],
-        "queries": [each.n_queries for each in found],
+        "by chance": [each.uniform for each in found],
+        "queries": [each.queries for each in found],
         "strongest cell": [_words(page, each) for each in found],
         "its weight": [each.weight for each in found],
     })  # fmt: skip
