@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import NoReturn
 
 import regex
 
@@ -52,17 +51,17 @@ class RuleParser:
             raise ConfigError(
                 f"A rule has at most {MAX_RULE:,} characters; got {len(self.text):,}: write a shorter one."
             )
-        for self.place, character in enumerate(self.text):
+        for place, character in enumerate(self.text):
             if unicodedata.category(character) in ("Cc", "Cs"):
-                self._fail("characters that can be seen", "remove it")
-        self.place = 0
+                self.place = place
+                raise self._error("characters that can be seen", "remove it")
         self._expect("from")
         left = self._side(_SIDE_WORDS)
         self._expect("to")
         right = self._target()
         self._skip_blanks()
         if self.place < len(self.text):
-            self._fail("the end of the rule", "remove the rest, or put several words into a list")
+            raise self._error("the end of the rule", "remove the rest, or put several words into a list")
         return left, right
 
     def _target(self) -> Target:
@@ -79,7 +78,7 @@ class RuleParser:
         match = re.compile(r"[-−+]?[0-9]+").match(self.text, self.place)
         offset = int(match[0].replace("−", "-")) if match and len(match[0]) < 9 else None
         if match is None or offset is None or abs(offset) > MAX_OFFSET:
-            self._fail(
+            raise self._error(
                 f"an integer from −{MAX_OFFSET:,} to {MAX_OFFSET:,}", "write offset -1 for the token before the query"
             )
         self.place = match.end()
@@ -97,7 +96,7 @@ class RuleParser:
             return self._list()
         if character == "/":
             return self._regex()
-        self._fail(f"one of {choices}", "put a word into quotes")
+        raise self._error(f"one of {choices}", "put a word into quotes")
 
     def _list(self) -> WordList:
         self.place += 1
@@ -106,19 +105,19 @@ class RuleParser:
             self._skip_blanks()
             words.append(self._word() if self.text[self.place : self.place + 1] in _CLOSING else self._plain_word())
             if len(words) > MAX_ITEMS:
-                self._fail(f"at most {MAX_ITEMS} words in a list", "use a shorter list, or a regular expression")
+                raise self._error(f"at most {MAX_ITEMS} words in a list", "use a shorter list, or a regular expression")
             self._skip_blanks()
             character, self.place = self.text[self.place : self.place + 1], self.place + 1
             if character == "]":
                 return WordList(tuple(dict.fromkeys(words)))
             if character != ",":
                 self.place -= 1
-                self._fail("a comma or ] after a word of a list", "write [he, she, it]")
+                raise self._error("a comma or ] after a word of a list", "write [he, she, it]")
 
     def _plain_word(self) -> str:
         match = re.compile(r'[^\s,\[\]"\\]+').match(self.text, self.place)
         if match is None:
-            self._fail("a word of a list", "write [he, she, it]")
+            raise self._error("a word of a list", "write [he, she, it]")
         self.place = match.end()
         return match[0]
 
@@ -129,14 +128,16 @@ class RuleParser:
         while self.text[self.place : self.place + 1] != closing:
             if self.place >= len(self.text):
                 self.place = start
-                self._fail(f"{closing} at the end of the word", "close the quotes")
+                raise self._error(f"{closing} at the end of the word", "close the quotes")
             self.place += self.text[self.place] == "\\" and self.place + 1 < len(self.text)
             characters.append(self.text[self.place])
             self.place += 1
         word = "".join(characters)
         if not word or any(character.isspace() for character in word):
             self.place = start
-            self._fail("one word without blanks in quotes", 'put several words into a list, such as ["New", "York"]')
+            raise self._error(
+                "one word without blanks in quotes", 'put several words into a list, such as ["New", "York"]'
+            )
         self.place += 1
         return word
 
@@ -144,21 +145,21 @@ class RuleParser:
         start = self.place
         match = re.compile(r"/((?:\\.|[^/\\])+)/(\w*)").match(self.text, self.place)
         if match is None:
-            self._fail("a regular expression between two /", r"close it with /, and write \/ for a / inside")
+            raise self._error("a regular expression between two /", r"close it with /, and write \/ for a / inside")
         pattern, flags = match[1], match[2]
         if len(pattern) > MAX_REGEX:
-            self._fail(f"a regular expression of at most {MAX_REGEX} characters", "write a shorter one")
+            raise self._error(f"a regular expression of at most {MAX_REGEX} characters", "write a shorter one")
         if flags not in ("", "i"):
             self.place = match.start(2)
-            self._fail("no flag but i", "remove it")
+            raise self._error("no flag but i", "remove it")
         for refused, words in _REFUSED:
             if found := refused.search(_skeleton(pattern)):
                 self.place = start + 1 + found.start()
-                self._fail(f"a simple regular expression, where {words}", "write it without")
+                raise self._error(f"a simple regular expression, where {words}", "write it without")
         try:
             regex.compile(pattern)
         except (regex.error, ValueError, KeyError, TypeError, OverflowError, RecursionError, MemoryError) as error:
-            self._fail("a regular expression", f"correct it ({error})")
+            raise self._error("a regular expression", f"correct it ({error})") from None
         self.place = match.end()
         return WordPattern(pattern, flags == "i")
 
@@ -171,18 +172,17 @@ class RuleParser:
 
     def _expect(self, keyword: str) -> None:
         if not self._accept(keyword):
-            self._fail(keyword, 'write a rule as from "it" to [animal, street]')
+            raise self._error(keyword, 'write a rule as from "it" to [animal, street]')
 
     def _skip_blanks(self) -> None:
         while self.text[self.place : self.place + 1].isspace():
             self.place += 1
 
-    def _fail(self, expected: str, to_do: str) -> NoReturn:
+    def _error(self, expected: str, to_do: str) -> ConfigError:
+        """The error that something else is expected at this place."""
         rest = self.text[self.place : self.place + 20]
         got = repr(rest) if rest else "the end"
-        raise ConfigError(
-            f"A find rule needs {expected} at character {self.place + 1}; got {got}: {to_do.rstrip('.')}."
-        )
+        return ConfigError(f"A find rule needs {expected} at character {self.place + 1}; got {got}: {to_do}.")
 
 
 def _skeleton(pattern: str) -> str:
