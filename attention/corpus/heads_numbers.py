@@ -25,7 +25,8 @@ NUMBERS = (
     "mean", "sd", "count", "queries", "uniform", "shuffled_mean", "shuffled_sd", "shuffled_count", "random_mean", "random_sd",
     "random_count", "difference_mean", "difference_sd", "difference_count", "query_mean", *_PEAKS,
 )  # fmt: skip
-"""The numbers of a head and a metric. "Difference" is the value of a text minus that of its shuffled words; the peak is the offset with the largest mean weight."""
+"""The numbers of a head and a metric. "Difference" is the value of a text minus that of its shuffled words; the peak is the
+offset with the largest mean weight, other than the query itself and the token before it."""
 _LIMITS = ("low", "high")
 _HISTOGRAM, OFFSETS, MAP = "histogram.list.element", "offset_weights.list.element", "mean_map.list.element"
 EXAMPLE = "top.list.element"

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from attention.corpus.run_plan import RunPlan
 
 _GROUP_HEADS, _GROUP_TOKENS = 64, 64 * 20 * 256
-_COMMON = 0.1
-"""The strongest offset is one of those that at least this part of the tokens have: a far one is the mean of a few cells."""
+_MAX_PEAK = 16
+"""The largest distance of the strongest offset: farther ones exist in few texts."""
 
 
 def info(plan: RunPlan, digest: Digest) -> dict[str, Any]:
@@ -107,10 +107,13 @@ def _offset_weights(digest: Digest, condition: str) -> Any:
 
 
 def _strongest_offsets(digest: Digest) -> dict[str, Any]:
-    """The offset with the largest mean weight, this weight, and the same on shuffled words, each [head]; NaN without."""
-    of_texts, counts = _offset_weights(digest, TEXTS), digest.offset_counts[TEXTS]
-    common = counts >= _COMMON * counts[:, MAX_OFFSET, None]
-    weights = np.where(np.repeat(common & (counts > 0), digest.n_heads, axis=0), of_texts, -1.0)
+    """The offset with the largest mean weight, other than the query itself and the token before it, this weight, and the same on shuffled words.
+
+    Each is [head], NaN where there is none.
+    """
+    offsets = np.arange(-MAX_OFFSET, MAX_OFFSET + 1)
+    near = (np.abs(offsets) <= _MAX_PEAK) & (offsets != 0) & (offsets != -1)
+    weights = np.where(near, np.nan_to_num(_offset_weights(digest, TEXTS), nan=-1.0), -1.0)
     heads, best = np.arange(len(weights)), weights.argmax(1)
     is_known = weights[heads, best] >= 0
     shuffled = np.full(len(heads), np.nan)

@@ -1,73 +1,45 @@
-"""Labels of heads, such as "previous token": only where the value and its control are clear; each label has both numbers.
-
-A label about places, such as "previous token", must also show where the words are shuffled: else it may be what these words have in common.
-A label about repetition, such as "induction", must show on random tokens, where words mean nothing (Olsson et al. 2022). Both are
-compared with uniform attention.
-"""
+"""Names of heads, such as "induction": only where the texts and a control are both clear; and whether a value is more than chance."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import numpy as np
-
-from attention.printed import format_number
+from attention.corpus.run_plan import RANDOM, SHUFFLED
 
 if TYPE_CHECKING:
-    from attention.corpus.heads_result import HeadsResult
+    import numpy as np
+    from numpy.typing import NDArray
 
-LEAST, TIMES = 0.4, 3.0
-"""A labelled head has at least this weight, and this many times the weight by chance."""
-POSITION_LABEL = "position"
-_NULL, _SHUFFLED, _RANDOM = "under uniform attention", "on shuffled words", "on random repeated tokens"
-_CONTROLS = {_SHUFFLED: "shuffled_mean", _RANDOM: "random_mean"}
-
-
-class _Rule(NamedTuple):
-    """How heads get a label.
-
-    Attributes:
-        label: the label.
-        metric: what it measures.
-        control: where the value must be as large; on random tokens it is the one that counts, and the texts must only be above chance.
-        least: the smallest value.
-        times: how many times the value by chance.
-        instead_of: labels that say more; a head with one of them does not get this one.
-    """
-
-    label: str
-    metric: str
-    control: str = _SHUFFLED
-    least: float = LEAST
-    times: float = TIMES
-    instead_of: tuple[str, ...] = ()
+MIN_TEXTS = 5
+"""A head gets a label if at least this number of texts have its metric."""
+POSITION = "position"
+_CONTROL_WORDS = {SHUFFLED: "shuffled words", RANDOM: "random tokens that repeat"}
 
 
-_RULES = (
-    _Rule("previous token", "previous"),
-    _Rule("next token", "next"),
-    _Rule("self", "self"),
-    _Rule("induction", "distant induction", _RANDOM),
-    _Rule("duplicate token", "duplicate token", _RANDOM),
-    _Rule("punctuation", "punctuation"),
-    _Rule("first token", "first token", least=0.5),
-    _Rule("local", "local", least=0.8, times=1.5, instead_of=("previous token", "next token", "self")),
-)
-NAMES = (*(rule.label for rule in _RULES), POSITION_LABEL)
-"""All labels."""
+class LabelledResult(Protocol):
+    """What labels need of a result, as `HeadsResult` has it."""
+
+    @property
+    def heads(self) -> tuple[tuple[int, int], ...]:
+        """(layer, head) in order."""
+
+    def column(self, metric: str, name: str) -> NDArray[np.float64]:
+        """A number of a metric for every head, [head]."""
 
 
-class Label(NamedTuple):
-    """What a head does, with its evidence.
+@dataclass(frozen=True)
+class Label:
+    """A label of a head, with the numbers that it rests on.
 
     Attributes:
-        name: one of `NAMES`.
-        metric: the metric behind it.
-        value: its mean.
-        null_name: what the value is compared with.
-        null_value: the mean by chance.
-        sentence: all of this in words.
+        name: the label.
+        metric: the metric.
+        value: its mean over the texts.
+        null_name: the control.
+        null_value: its mean over the control.
+        uniform: its value under uniform attention.
     """
 
     name: str
@@ -75,47 +47,126 @@ class Label(NamedTuple):
     value: float
     null_name: str
     null_value: float
-    sentence: str
+    uniform: float
+
+    @property
+    def sentence(self) -> str:
+        """The label in words, with its numbers."""
+        control = _CONTROL_WORDS[self.null_name]
+        name = f"{self.name} ({self.metric})" if self.name == POSITION else self.name
+        return f"{name}: {self.value:.2f} of the weight on texts, {self.null_value:.2f} on {control}, {self.uniform:.2f} by chance"
 
 
-def of(result: HeadsResult) -> tuple[tuple[Label, ...], ...]:
-    """The labels of each head in the order of the result; most heads have none, and no head has any in a run without controls."""
-    labels: list[list[Label]] = [[] for _ in result.heads]
-    for rule in _RULES:
-        if rule.metric not in result.metrics:
-            continue
-        on_texts, chance, on_control = (
-            result.column(rule.metric, name).tolist() for name in ("mean", "uniform", _CONTROLS[rule.control])
+class LabelRule(NamedTuple):
+    """When a head gets a label: the excess (value − uniform) / (1 − uniform) on texts, and the value on the control, reach `least`.
+
+    Attributes:
+        name: the label.
+        metric: its metric.
+        control: the condition that must agree.
+        least: of both numbers.
+        unless: labels of which none may be there.
+    """
+
+    name: str
+    metric: str
+    control: str
+    least: float
+    unless: tuple[str, ...] = ()
+
+
+# A label is half of the weight, or less where MiniLM and SmolLM2 show a gap between a few heads and all others (docs/decisions/0185).
+# Position does not depend on words: shuffled words must agree. Matching does not depend on meaning: random tokens must agree.
+RULES = (
+    LabelRule("previous token", "previous", SHUFFLED, 0.5),
+    LabelRule("induction", "distant induction", RANDOM, 0.3),
+    LabelRule("duplicate token", "duplicate token", RANDOM, 0.3),
+    LabelRule("first token", "first token", SHUFFLED, 0.5),
+    LabelRule("punctuation", "punctuation", SHUFFLED, 0.3),
+    LabelRule(POSITION, POSITION, SHUFFLED, 0.4, ("previous token",)),
+    LabelRule("local", "local", SHUFFLED, 0.5, ("previous token", POSITION)),
+)
+"""Every label, in the order in which they are given."""
+
+
+def of(result: LabelledResult) -> tuple[tuple[Label, ...], ...]:
+    """The labels of every head, in the order of `result.heads`; most heads have none."""
+    found: list[list[Label]] = [[] for _ in result.heads]
+    for rule in RULES:
+        of_rule = _positions(result, rule) if rule.metric == POSITION else _of_metric(result, rule)
+        for label, labels in zip(of_rule, found, strict=True):
+            excess = (label.value - label.uniform) / (1 - label.uniform) if label and label.uniform < 1 else math.nan
+            if (
+                label
+                and excess >= rule.least <= label.null_value
+                and not {each.name for each in labels} & {*rule.unless}
+            ):
+                labels.append(label)
+    return tuple(map(tuple, found))
+
+
+def _of_metric(result: LabelledResult, rule: LabelRule) -> list[Label | None]:
+    """The numbers of a rule for every head; None if too few texts have them."""
+    names = "mean", "uniform", f"{rule.control}_mean", "count"
+    columns = (result.column(rule.metric, name).tolist() for name in names)
+    return [
+        Label(rule.name, rule.metric, value, rule.control, null, uniform) if count >= MIN_TEXTS else None
+        for value, uniform, null, count in zip(*columns, strict=True)
+    ]
+
+
+def _positions(result: LabelledResult, rule: LabelRule) -> list[Label | None]:
+    """The numbers of the offset with the largest weight, other than the query itself and the token before it, for every head."""
+    names = "peak_offset", "peak_weight", "shuffled_peak_weight", "uniform", "count"
+    columns = (result.column("previous", name).tolist() for name in names)
+    return [
+        Label(rule.name, f"offset {offset:+.0f}", weight, rule.control, null, uniform) if count >= MIN_TEXTS else None
+        for offset, weight, null, uniform, count in zip(*columns, strict=True)
+    ]
+
+
+class Chance(NamedTuple):
+    """A value of a head beside what chance gives.
+
+    Attributes:
+        value: the mean over the texts.
+        uniform: the mean if all visible keys had the same weight.
+        shuffled: the mean over the same texts with their words in random order.
+        difference: the mean over the texts of the value minus that of the same text shuffled.
+        standard_error: of `difference`, from its spread over the texts.
+        texts: the number of texts behind the difference.
+    """
+
+    value: float
+    uniform: float
+    shuffled: float
+    difference: float
+    standard_error: float
+    texts: int
+
+    @classmethod
+    def of(cls, result: LabelledResult, metric: str, head: int) -> Chance:
+        """The numbers of the head with this index in `result.heads`; NaN where there are none."""
+        names = "mean", "uniform", "shuffled_mean", "difference_mean", "difference_sd", "difference_count"
+        value, uniform, shuffled, difference, sd, count = (float(result.column(metric, name)[head]) for name in names)
+        n_texts = int(count) if count > 0 else 0
+        return cls(value, uniform, shuffled, difference, sd / math.sqrt(n_texts) if n_texts > 1 else math.nan, n_texts)
+
+    @property
+    def standard_errors(self) -> float:
+        """The difference in standard errors; above about 4, chance is a poor explanation even for the best of hundreds of heads."""
+        return self.difference / self.standard_error if self.standard_error > 0 else math.nan
+
+    @property
+    def sentence(self) -> str:
+        """The answer to "is that more than chance?"."""
+        if math.isnan(self.value):
+            return "No text has a value."
+        words = f"{self.value:.2f} on texts, {self.uniform:.2f} if all visible keys had the same weight"
+        if math.isnan(self.standard_errors):
+            return f"{words}; too few texts, or no shuffled words, to say whether it is more than chance."
+        more = f"{abs(self.difference):.3f} ± {self.standard_error:.3f} {'more' if self.difference >= 0 else 'less'}"
+        return (
+            f"{words}, {self.shuffled:.2f} on shuffled words: {more} than on the same words in random order, "
+            f"{abs(self.standard_errors):.1f} standard errors over {self.texts:,} texts."
         )
-        for i, of_head in enumerate(labels):
-            smallest = on_control[i] if rule.control == _RANDOM else np.minimum(on_texts[i], on_control[i])
-            says_more = any(label.name in rule.instead_of for label in of_head)
-            # NaN is never above anything, nor is its minimum with a number: a metric without a value, or a run without the control, gives no label.
-            if smallest >= max(rule.least, rule.times * chance[i]) and on_texts[i] > chance[i] and not says_more:
-                values = (
-                    (on_texts[i], "of the weight over the texts"),
-                    (on_control[i], rule.control),
-                    (chance[i], _NULL),
-                )
-                value = on_control[i] if rule.control == _RANDOM else on_texts[i]
-                of_head.append(Label(rule.label, rule.metric, value, _NULL, chance[i], _sentence(rule.label, values)))
-    _add_positions(result, labels)
-    return tuple(map(tuple, labels))
-
-
-def _add_positions(result: HeadsResult, labels: list[list[Label]]) -> None:
-    """Adds the label of heads that attend to one other offset, such as two tokens back, whatever the words."""
-    offsets, weights, shuffled = (
-        result.column(result.metrics[0], name).tolist()
-        for name in ("peak_offset", "peak_weight", "shuffled_peak_weight")
-    )
-    for of_head, offset, weight, control in zip(labels, offsets, weights, shuffled, strict=True):
-        if abs(offset) > 1 and np.minimum(weight, control) >= LEAST:  # the others have labels of their own
-            where = f"{abs(offset):.0f} tokens {'back' if offset < 0 else 'ahead'}"
-            values = ((weight, f"of the weight {where}, over the texts"), (control, _SHUFFLED))
-            sentence = _sentence(POSITION_LABEL, values)
-            of_head.append(Label(POSITION_LABEL, "peak_weight", weight, _SHUFFLED, control, sentence))
-
-
-def _sentence(label: str, values: Sequence[tuple[float, str]]) -> str:
-    return f"{label}: {', '.join(f'{format_number(value)} {where}' for value, where in values)}"

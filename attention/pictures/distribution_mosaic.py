@@ -32,8 +32,8 @@ CHANCE_COLUMNS = {
 }
 """The columns of a result that have values by chance, by name."""
 MARKS = {
-    "previous token": "prev", "next token": "next", "induction": "ind", "duplicate token": "dup", "first token": "1st", "punctuation": ".,;", "local": "near",
-    POSITION: "pos", "self": "self",
+    "previous token": "prev", "induction": "ind", "duplicate token": "dup", "first token": "1st", "punctuation": ".,;", "local": "near",
+    POSITION: "pos",
 }  # fmt: skip
 """The marks of labels in the mosaic."""
 COLORS = scales.COLORS[:2]
@@ -63,6 +63,8 @@ class HeadDistributions:
         histogram: the number of texts in each bin, [head bin].
         limits: the ends of the histogram.
         chance: values by chance by name, such as "uniform attention", [head]; the first one is drawn.
+        gain: the value of a text minus that of its shuffled words, the mean over the texts, [head]; empty if it is unknown.
+        gain_error: the standard error of this mean, [head].
         marks: the short marks of labelled heads.
         words: further words about single heads, for the pointer.
     """
@@ -75,6 +77,8 @@ class HeadDistributions:
     histogram: NDArray[np.int64]
     limits: tuple[float, float]
     chance: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    gain: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    gain_error: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     marks: Mapping[tuple[int, int], str] = field(default_factory=dict)
     words: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
@@ -85,6 +89,7 @@ class HeadDistributions:
         Raises:
             MissingError: the result has no such metric.
         """
+        spread, n_texts = (result.column(metric, name) for name in ("difference_sd", "difference_count"))
         labelled = [(head, each) for head, each in zip(result.heads, labels, strict=False) if each]
         return cls(
             metric,
@@ -95,6 +100,8 @@ class HeadDistributions:
             result.histogram(metric),
             result.limits(metric),
             {words: result.column(metric, name) for words, name in CHANCE_COLUMNS.items()},
+            result.column(metric, "difference_mean"),
+            spread / np.sqrt(np.maximum(n_texts, 1)),
             {head: MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled},
             {head: "; ".join(label.sentence for label in each) for head, each in labelled},
         )
@@ -135,6 +142,8 @@ class HeadDistributions:
             for name, each in self.chance.items()
             if np.isfinite(each).any()
         }
+        if np.isfinite(self.gain).any():
+            columns |= {"more than shuffled": self.gain[order], "± standard error": self.gain_error[order]}
         if self.words:
             columns["label"] = [self.words.get(self.heads[i], "") for i in order]
         return pd.DataFrame(columns)

@@ -99,6 +99,7 @@ def _metrics(shown: Shown, head: tuple[int, int], name: str) -> None:
     histogram = numbers.histogram[place]
     show.figures([lines_chart, charts.head_histogram_json(histogram, numbers.limits, metric, name, marks, second, names, height)], "heads_one", around=around())  # fmt: skip
     st.markdown(plain(mosaic.describe_distribution(numbers, place).replace("\n", "; ").replace(";", ":", 1) + "."))
+    st.markdown(plain(f"Is {metric} of {name} more than chance? {labels.Chance.of(result, metric, place).sentence}"))
     with st.container(horizontal=True):
         show.chart_table(charts.lines_frame(lines, names), "head-metrics", "The metrics as a table")
         show.chart_table(charts.histogram_frame(histogram, numbers.limits, second), "head-histogram", "The histogram as a table")  # fmt: skip

@@ -39,6 +39,8 @@ _HELPS = {
     "label": "What the head does, only where a weight is large and clearly above chance.",
     "by chance: uniform": "The same metric if every query attended to all visible keys equally.",
     "by chance: shuffled": "The mean over the same texts with their words in random order.",
+    "more than shuffled": "The value of each text minus that of the same text with its words in random order: the mean over the texts. Far beyond its standard error, the head responds to the order of the words.",
+    "± standard error": "Of the difference, from its spread over the texts.",
     "by chance: random": "The mean over sequences of random tokens, repeated once (Olsson et al. 2022).",
 }
 COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o heads/"
