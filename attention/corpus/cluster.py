@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CONNECTION_SECONDS = 30
 """How long a scheduler may take to answer."""
 WORKER_SECONDS = 300
-"""How long the first worker of a scheduler may take to appear."""
+"""How long a run waits for the first worker, or for another after the last one."""
 VISIBLE_SECONDS = 60
 """How long a new part may take to be seen on another machine: NFS keeps the list of a folder that long."""
 KILLS = 3
@@ -38,11 +38,14 @@ KILLS = 3
 
 _CONFIG = {
     "distributed.scheduler.allowed-failures": KILLS - 1,
+    # After 15 seconds, a local cluster would give up a worker that its nanny is starting again on a busy machine.
+    "distributed.deploy.lost-worker-timeout": "1 hour",
     "distributed.worker.profile.enabled": False,
     "distributed.admin.large-graph-warning-threshold": "1 GiB",  # texts are sent with their task
 }
 _SAME_EVERYWHERE = ("python", "dask", "distributed", "msgpack", "cloudpickle", "tornado")
 _COMPUTING = Lock()
+_STOPPED = "The scheduler has stopped: start it again, and run the command again. The parts that are there remain."
 
 
 def scan_on_cluster(
@@ -122,16 +125,14 @@ class _Run:
         from distributed import CancelledError, KilledWorker
 
         self._send(chunks)
-        for future in self.completed:
+        for future in self._completed():
             chunk = self.sent.pop(future.key)
             try:
                 self._receive(chunk, future.result())
             except KilledWorker:
                 self.deadly.append(chunk)
             except CancelledError as error:
-                raise ConfigError(
-                    "The scheduler has stopped: start it again, and run the command again. The parts that are there remain."
-                ) from error
+                raise ConfigError(_STOPPED) from error
             except (ImportError, RuntimeError) as error:
                 if isinstance(error, RuntimeError) and "deserialization" not in str(error):
                     raise
@@ -144,9 +145,45 @@ class _Run:
         self._check_deadly()
         self._check_visible(self.done, "")
 
+    def _completed(self) -> Iterator[Any]:
+        """The futures that are done, as they are.
+
+        Raises:
+            ConfigError: there has been no worker for `WORKER_SECONDS`.
+        """
+        seen = checked = time.monotonic()
+        while self.sent:
+            if self.completed.has_ready():
+                yield next(self.completed)
+                seen = time.monotonic()
+                continue
+            time.sleep(
+                0.01
+            )  # next() would wait for ever, since Dask does not start a worker again that dies as it starts
+            if (now := time.monotonic()) - checked > 2:
+                checked = now
+                if self._count_workers():
+                    seen = now
+                elif now - seen > WORKER_SECONDS:
+                    raise ConfigError(
+                        f"There has been no worker for {WORKER_SECONDS} seconds: start some, and run the command again. "
+                        "The parts that are there remain."
+                    )
+
+    def _count_workers(self) -> int:
+        """The number of workers now.
+
+        Raises:
+            ConfigError: the scheduler does not answer.
+        """
+        try:
+            return len(self.client.nthreads())
+        except (OSError, RuntimeError) as error:  # Dask's CommClosedError, or a client that has closed itself
+            raise ConfigError(_STOPPED) from error
+
     def _send(self, chunks: Iterator[Chunk]) -> None:
         """Send a chunk for every worker, and no more: Dask suspects all chunks that a worker has when it dies."""
-        wanted = max(1, len(self.client.nthreads()))
+        wanted = max(1, self._count_workers())
         while len(self.sent) < wanted and (chunk := next(chunks, None)):
             if chunk.index in self.present:
                 self.report(len(chunk.texts))
