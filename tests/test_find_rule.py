@@ -1,123 +1,204 @@
-"""Find: rules are parsed or refused in a sentence, mean the cells that they say, and planted heads come first, on one text and over many."""
+"""Find rules: one form, sentences for mistakes, words and sentences of a text, planted heads, and a run over texts."""
 
 from __future__ import annotations
 
-import io
+import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+import torch
 from tiny_models import TinyModels
 
-from attention import ConfigError, File, Model, Trained, TypedText, metrics
-from attention.analysis.metrics import FindRule, find_heads
+from attention import ConfigError, Layer, Model, Trace, Trained
+from attention.analysis.metrics import FindRule, find_heads, find_targets
 from attention.analysis.metrics.find_rule import EXAMPLES
+from attention.analysis.metrics.find_words import TextWords
 from attention.corpus import scan
-from attention.corpus.heads_result import HeadsResult
 from attention.models.library import LIBRARY
 
-TOKENS = ("she", "saw", "anna", ".", "it", "saw", "tom")
+WORDPIECES = ("[CLS]", "the", "anim", "##al", "was", "tired", ".", "it", "slept", "!", '"', "The", "[SEP]")
 
 
-def cells(rule: str) -> set[tuple[int, int]]:
-    """The cells that a rule means: those on which a map of equal weights finds the query and the key."""
-    found = set()
-    for query in range(len(TOKENS)):
-        for key in range(len(TOKENS)):
-            weights = np.full((1, len(TOKENS), len(TOKENS)), 1e-3)
-            weights[0, query, key] = 0.9
-            content = io.BytesIO()
-            np.savez(content, weights=weights, tokens=np.array(TOKENS))
-            (head,) = find_heads(File.of("w.npz", content.getvalue()).trace(), FindRule.parse(rule))
-            if head.queries and (head.query, head.key) == (query, key) and head.weight == pytest.approx(0.9):
-                found.add((query, key))
-    return found
+def cells(rule: str, tokens: tuple[str, ...]) -> set[tuple[int, int]]:
+    """The cells of a rule that a bidirectional head of uniform weights counts, and a check of its value."""
+    weights = torch.rand(1, len(tokens), len(tokens), generator=torch.Generator().manual_seed(0)).double()
+    trace = Trace(tokens, (Layer(tokens=tokens, recorded={"weights": weights}),))
+    parsed = FindRule.parse(rule)
+    mask = parsed._of_text(tokens, frozenset())
+    (found,) = find_heads(trace, parsed)
+    defined = mask.any(-1)
+    assert found.queries == int(defined.sum())
+    if found.queries:
+        rows = (weights[0] * mask).sum(-1)[defined]
+        assert found.value == pytest.approx(float(rows.mean()))
+        assert found.uniform == pytest.approx(float(mask.sum(-1)[defined].double().mean()) / len(tokens))
+        assert mask[found.query, found.key]
+        assert found.weight == pytest.approx(float(weights[0, found.query, found.key]))
+    return {(int(query), int(key)) for query, key in mask.nonzero()}
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        *((rule, rule) for rule in EXAMPLES),
+        ("FROM  'it' TO “Animal”", 'from "it" to "Animal"'),
+        ('from ["he", she,he ] to ["a,b", x]', 'from [he, she] to ["a,b", x]'),
+        (r"from /a\/b/i to offset −3", r"from /a\/b/i to offset -3"),
+        ('from "\\"" to Same  Word', 'from "\\"" to same word'),
+        ("from special to [it]", 'from special to "it"'),
+    ],
+)
+def test_rule_has_one_form_that_is_read_again(written: str, canonical: str) -> None:
+    rule = FindRule.parse(written)
+    assert rule.text == rule.metric.name == canonical
+    assert FindRule.parse(canonical) == rule
+    assert hash(FindRule.parse(canonical)) == hash(rule)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "needs from at character 1; got the end: write"),
+        ("from it to any", r"needs one of .* at character 6; got 'it to any': put a word into quotes"),
+        ("from any to offset x", "an integer .* at character 20"),
+        ("from any to offset 99999", "from −4,096 to 4,096"),
+        ('from "a b" to any', "one word without blanks"),
+        ('from any to "x', "at the end of the word at character 13"),
+        ("from [a b] to any", "a comma or ]"),
+        ("from [a, ] to any", "a word of a list"),
+        ("from same word to any", "needs one of"),
+        ("from any to any x", "needs the end of the rule at character 17"),
+        ("from any to /a/g", "no flag but i at character 16"),
+        ("from any to /(/", "a regular expression at character"),
+        ("from any to /(((a{1000}){1000}){1000})/", "repetitions are"),
+        (r"from any to /(a)\1/", "references to groups"),
+        ("from any to /(?R)/", r"groups are \( \)"),
+        ("from any to /" + "a" * 201 + "/", "at most 200 characters"),
+        ("from any to [" + ",".join(map(str, range(101))) + "]", "at most 100 words"),
+        ("from any to " + "x" * 1000, "at most 1,000 characters"),
+        ('from "a\x00" to any', "characters that can be seen"),
+    ],
+)
+def test_mistakes_are_sentences_with_their_place(text: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        FindRule.parse(text)
+
+
+def test_slow_regular_expression_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find_targets, "_REGEX_SECONDS", 0.1)
+    rule = FindRule.parse("from /(((((((((a+)+)+)+)+)+)+)+)+)+b/ to any")
+    with pytest.raises(ConfigError, match="without repetitions inside"):
+        rule._of_text(("a" * 60,), frozenset())
+
+
+def test_words_join_pieces_and_end_sentences() -> None:
+    words = TextWords.of(WORDPIECES)
+    assert words.names[2] == "animal"
+    assert words.word_of.tolist() == [0, 1, 2, 2, *range(3, 12)]
+    assert words.sentence_of.tolist() == [-1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, -1]
+    assert TextWords.of(("Hel", "lo", "·wor", "ld", ",", "·x")).names == ("Hello", "world", ",", "x")
+    assert TextWords.of(("an", "owl")).names == ("an", "owl")
 
 
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        ('from "she" to "anna"', {(0, 2)}),
-        ("from [she, it] to [anna, tom]", {(0, 2), (0, 6), (4, 2), (4, 6)}),
-        ("FROM /^s/ TO offset +1", {(0, 1), (1, 2), (5, 6)}),
-        ("from any to same word", {(1, 5), (5, 1)}),
-        ('from "tom" to previous sentence', {(6, 0), (6, 1), (6, 2), (6, 3)}),
-        ("from [.] to any", {(3, key) for key in range(7) if key != 3}),
+        ('from "it" to "animal"', {(7, 2), (7, 3)}),
+        ('from "animal" to [IT, it]', {(2, 7), (3, 7)}),
+        ("from any to The", None),
+        ('from "it" to "The"', {(7, 11)}),
+        ('from "it" to "the"', {(7, 1), (7, 11)}),
+        ("from /^T/ to same word", {(11, 1)}),
+        ("from any to same word", {(1, 11), (11, 1)}),
+        ("from special to special", {(0, 12), (12, 0)}),
+        ('from "it" to punctuation', {(7, 6), (7, 9), (7, 10)}),
+        ('from "slept" to same sentence', {(8, 7), (8, 9), (8, 10)}),
+        ('from "slept" to previous sentence', {(8, key) for key in range(1, 7)}),
+        ('from "." to next sentence', {(6, key) for key in (7, 8, 9, 10)}),
+        ('from "animal" to offset -1', {(2, 1), (3, 2)}),
+        ("from /SLEPT/i to offset 0", {(8, 8)}),
+        ('from "dog" to any', set()),
     ],
 )
-def test_rule_means_its_cells(rule: str, expected: set[tuple[int, int]]) -> None:
-    assert cells(rule) == expected
+def test_cells_of_a_rule_are_those_counted_by_hand(rule: str, expected: set[tuple[int, int]] | None) -> None:
+    if expected is None:
+        with pytest.raises(ConfigError):
+            FindRule.parse(rule)
+    else:
+        assert cells(rule, WORDPIECES) == expected
+
+
+def test_matrix_without_tokens_has_offsets() -> None:
+    rule = FindRule.parse("from any to offset -1")
+    weights = torch.eye(4).double()[None, [0, 0, 1, 2]]
+    (found,) = find_heads(Trace((), (Layer(recorded={"weights": weights}),)), rule)
+    assert (found.value, found.queries) == (1.0, 3)
 
 
 @pytest.mark.parametrize(
-    "rule",
-    ["", "from", "from a to b", "to any from any", "from [] to any", "from /(/ to any", "from any to offset x", "from any to offset -1 or 2", "from any to " + "x" * 400, 'from "" to any'],
-)  # fmt: skip
-def test_other_rules_are_refused_in_a_sentence(rule: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        FindRule.parse(rule)
-    assert len(str(refusal.value)) < 400
+    ("task", "options", "rule", "layer", "least"),
+    [
+        ("copy", {}, "from any to offset -1", 0, 0.99),
+        ("copy", {"offset": 3}, "from any to offset -3", 0, 0.97),
+        ("reverse", {"text": "abcdefghijkl"}, 'from "b" to "k"', 0, 0.97),
+        ("induction", {}, "from any to offset -1", 0, 0.6),
+        ("induction", {}, 'from "owl" to "asked"', 1, 0.95),
+        ("induction", {"seed": 1}, 'from "owl" to "asked"', 1, 0.95),
+    ],
+)
+def test_planted_heads_are_found(task: str, options: dict[str, object], rule: str, layer: int, least: float) -> None:
+    found = find_heads(Trained(task, **options).trace(), FindRule.parse(rule))  # type: ignore[arg-type]
+    assert found[0].layer == layer
+    assert found[0].value > least > 2 * found[0].uniform
+    assert all(other.value < 0.2 for other in found[1:])
 
 
-def test_expression_that_never_ends_is_refused() -> None:
-    trace = TypedText("a" * 100).trace()
-    with pytest.raises(ConfigError, match="takes longer"):
-        find_heads(trace, FindRule.parse("from /^(a|aa|a?)+[^a]$/ to any"))
+@pytest.mark.parametrize("task", ["lookup", "sort"])
+def test_rule_is_undefined_between_two_texts(task: str) -> None:
+    (found,) = find_heads(Trained(task, at=0).trace(), FindRule.parse("from any to any"))
+    assert math.isnan(found.value)
+    assert (found.queries, found.query, found.key) == (0, -1, -1)
 
 
-@pytest.mark.parametrize(("rule", "metric"), [("from any to offset -1", "previous"), ("from any to offset 0", "self")])
-def test_offsets_are_the_metrics_of_the_same_name(rule: str, metric: str) -> None:
-    trace = TypedText("the owl asked the moon and the moon blinked").trace()
-    table = metrics.of(trace)
-    found = {(each.layer, each.head): each for each in find_heads(trace, FindRule.parse(rule))}
-    index = metrics.NAMES.index(metric)
-    for head, value in zip(table.heads, table.column(metric), strict=True):
-        assert found[head].value == pytest.approx(value, abs=1e-12)
-        assert found[head].queries == table.counts[head][index]
-        assert found[head].uniform == pytest.approx(table.uniform[head[0], index], abs=1e-6)
-
-
-def test_rule_over_many_texts_is_its_mean_over_single_texts(tiny: TinyModels, tmp_path: Path) -> None:
-    texts = ("the owl asked the moon and the moon blinked", "keys and queries meet", "the cat and the moon")
-    rule, folder = "from [the, a] to [moon, cat]", str(tiny("BERT"))
-    plan, _ = scan.make_plan(LIBRARY.get(folder), texts, finds=(rule,))
+def test_finds_of_a_run_are_those_of_single_texts(tiny: TinyModels, tmp_path: Path) -> None:
+    texts = ("the owl asked the moon and the moon blinked", "the cat", "she sells, sea shells. The sea") * 2
+    loaded = LIBRARY.get(str(tiny("BERT")))
+    written = ("FROM 'moon' to [ the ]", "from any to same word", "from any to same  word")
+    plan, _ = scan.make_plan(loaded, texts, chunk_size=4, finds=written)
+    assert plan.finds == ('from "moon" to "the"', "from any to same word")
     scan.scan(plan, texts, str(tmp_path))
-    scan.merge(str(tmp_path))
-    result = HeadsResult.open(tmp_path)
-    assert result.metrics[-1] == rule
-    single = [find_heads(Model(folder, text).trace(), FindRule.parse(rule)) for text in texts]
-    for place, head in enumerate(result.heads):
-        values = [each.value for found in single for each in found if (each.layer, each.head) == head and each.queries]
-        assert result.column(rule, "count")[place] == len(values)
-        if values:
-            assert result.column(rule, "mean")[place] == pytest.approx(np.mean(values), abs=1e-6)
-    assert [any(each.queries for each in found) for found in single] == [True, False, True]
+    info = scan.merge(str(tmp_path))
+    assert tuple(info["metrics"][-2:]) == plan.finds
+    traces = [Model(str(tiny("BERT")), text).trace() for text in texts]
+    rows = [row for row in pq.read_table(tmp_path / "heads.parquet").to_pylist() if row["metric"] in plan.finds]
+    assert len(rows) == 2 * sum(info["heads"])
+    for row in rows:
+        found = [
+            next(
+                each
+                for each in find_heads(trace, FindRule.parse(row["metric"]))
+                if each[:2] == (row["layer"], row["head"])
+            )
+            for trace in traces
+        ]
+        defined = [each for each in found if each.queries]
+        assert row["count"] == len(defined) > 0
+        assert row["mean"] == pytest.approx(np.mean([each.value for each in defined]), abs=1e-5)
+        assert row["uniform"] == pytest.approx(np.mean([each.uniform for each in defined]), abs=1e-5)
+        assert row["queries"] == sum(each.queries for each in defined)
+        of_queries = sum(each.value * each.queries for each in defined) / row["queries"]
+        assert row["query_mean"] == pytest.approx(of_queries, abs=1e-5)
+        assert row["difference_mean"] == pytest.approx(row["mean"] - row["shuffled_mean"], abs=1e-9)
+        example = row["top"][0]
+        best = found[example["number"]]
+        assert (example["query"], example["key"]) == (best.query, best.key)
 
 
-def test_all_suggested_rules_are_rules() -> None:
-    assert all(FindRule.parse(rule).metric.name == rule for rule in EXAMPLES)
-
-
-def test_words_of_a_rule_are_whole_words_in_any_case() -> None:
-    tokens = ("[CLS]", "The", "un", "##believ", "##able", "owl", "[SEP]")
-    weights = np.full((1, 7, 7), 1 / 7)
-    content = io.BytesIO()
-    np.savez(content, weights=weights, tokens=np.array(tokens))
-    trace = File.of("w.npz", content.getvalue()).trace()
-    for rule, n_queries, n_keys in (
-        ('from "the" to "unbelievable"', 1, 3), ('from "unbelievable" to "owl"', 3, 1), ('from "owl" to "believ"', 0, 0),
-        ('from "owl" to special', 1, 2), ('from "the" to any', 1, 6), ('from "owl" to "The"', 1, 1), ('from "owl" to "THE"', 0, 0),
-    ):  # fmt: skip
-        (head,) = find_heads(trace, FindRule.parse(rule))
-        assert head.queries == n_queries, rule
-        if n_queries:
-            assert head.value == head.uniform == pytest.approx(n_keys / 7), rule
-
-
-def test_planted_heads_of_a_trained_model_are_found() -> None:
-    trace = Trained("induction").trace()
-    previous = find_heads(trace, FindRule.parse("from any to offset -1"))[0]
-    table = metrics.of(trace)
-    assert (previous.layer, previous.head) == table.sorted_by("previous")[0]
-    assert previous.layer == 0
-    assert previous.value > 0.6 > 3 * previous.uniform
+def test_run_refuses_bad_and_many_rules(tiny: TinyModels) -> None:
+    loaded = LIBRARY.get(str(tiny("BERT")))
+    with pytest.raises(ConfigError, match="A find rule needs"):
+        scan.make_plan(loaded, ("a b",), finds=("x",))
+    with pytest.raises(ConfigError, match="at most 16 find rules"):
+        scan.make_plan(loaded, ("a b",), finds=tuple(f'from "{i}" to any' for i in range(17)))
