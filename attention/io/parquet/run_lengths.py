@@ -30,6 +30,7 @@ def unpack(content: bytes | memoryview, n_values: int, n_bits: int, budget: Budg
     if not 0 <= n_bits <= _MAX_BITS:
         raise DamagedError
     position, done, size, width = 0, 0, len(content), (n_bits + 7) // 8
+    packed = list[tuple[int, int, int, int]]()  # the first value and its successor, the first byte and its successor
     while done < n_values:
         header, shift = 0, 0
         while True:
@@ -46,11 +47,12 @@ def unpack(content: bytes | memoryview, n_values: int, n_bits: int, budget: Budg
         if not count:
             raise DamagedError  # no progress
         if header & 1:
-            end = min(position + count * n_bits, size)  # the last run may end early
-            count = min(count * 8, n_values - done, (end - position) * 8 // n_bits if n_bits else n_values)
+            groups = min(count, (n_values - done + 7) // 8)
+            end = min(position + groups * n_bits, size)  # the last run may end early
+            count = min(groups * 8, n_values - done, (end - position) * 8 // n_bits if n_bits else n_values)
             if not count:
                 raise DamagedError
-            result[done : done + count] = _bits(content[position:end], count, n_bits)
+            packed.append((done, done + count, position, end))
             position = end
         else:
             count = min(count, n_values - done)
@@ -61,11 +63,18 @@ def unpack(content: bytes | memoryview, n_values: int, n_bits: int, budget: Budg
             )
             position += width
         done += count
+    if n_bits and packed:  # all at once: many runs have only eight values
+        values = _bits(b"".join([content[begin:end] for _, _, begin, end in packed]), n_bits)
+        place = 0
+        for first, last, begin, end in packed:
+            result[first:last] = values[place : place + last - first]
+            place += (end - begin) * 8 // n_bits
     return result
 
 
-def _bits(content: bytes | memoryview, count: int, n_bits: int) -> NDArray[Any]:
-    """The first numbers of `n_bits` each."""
+def _bits(content: bytes, n_bits: int) -> NDArray[Any]:
+    """The numbers of `n_bits` each."""
+    count = len(content) * 8 // n_bits
     result, powers = np.empty(count, np.int32), 1 << np.arange(n_bits, dtype=np.int32)
     for start in range(0, count, _BLOCK):  # a bit takes four bytes meanwhile
         n = min(_BLOCK, count - start)
