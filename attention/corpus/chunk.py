@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from attention.models.attention_call import ModelCall
     from attention.models.loaded import LoadedModel, Site
 
-TEXTS, UNIFORM = "texts", "uniform"
+TEXTS, UNIFORM, DIFFERENCE = "texts", "uniform", "difference"
+"""Conditions beside the controls: the texts, uniform attention on them, and each text minus the same text shuffled."""
 TEXTS_PER_RANDOM = 16
 """There is one random control sequence for this number of texts."""
 _HIDDEN_BELOW = -1e30
@@ -131,10 +132,10 @@ class _Sums:
         conditions = (TEXTS, UNIFORM, *plan.controls)
         sizes = {UNIFORM: (shape[0], len(self.sites), shape[2])}
         self.values = {name: np.full(sizes.get(name, shape), np.nan) for name in conditions}
-        self.queries = np.zeros(shape[1:], np.int64)
+        self.queries, self.query_sums = np.zeros(shape[1:], np.int64), np.zeros(shape[1:])
         self.examples = {call: Examples.none(site.n_heads, shape[2]) for call, site in enumerate(self.sites)}
         n, n_offsets = plan.map_length, 2 * MAX_OFFSET + 1
-        self.offset_sums = torch.zeros(shape[1], n_offsets, dtype=torch.float64)
+        self.offset_sums = {name: torch.zeros(shape[1], n_offsets, dtype=torch.float64) for name in (TEXTS, SHUFFLED)}
         self.offset_counts = np.zeros((len(self.sites), n_offsets), np.int64)
         self.map_sums = torch.zeros(shape[1], n, n, dtype=torch.float64)
         self.n_maps = 0
@@ -150,18 +151,22 @@ class _Sums:
         numbers = {int(number) for number in np.unique(examples.number)}
         texts = {s.number: (s.text, self.tokenizer.tokens(s)) for s in sequences if s.number in numbers}
         values = self.values[TEXTS]
+        if SHUFFLED in self.values:
+            self.values[DIFFERENCE] = values - self.values[SHUFFLED]
         return Digest(
             tuple(self.sites[call].layer for call in self.order),
             self.n_heads,
             {name: Moments.of(each) for name, each in self.values.items()},
             self.queries,
+            self.query_sums,
             np.stack(
                 [_histogram(values[..., m], *limits(metric, self.plan)) for m, metric in enumerate(self.plan.metrics)],
                 1,
             ),
             examples,
-            self.offset_sums.numpy(),
+            self.offset_sums[TEXTS].numpy(),
             self.offset_counts,
+            self.offset_sums[SHUFFLED].numpy(),
             self.map_sums.numpy(),
             self.n_maps,
             read,
@@ -225,16 +230,20 @@ class _BatchRun:
             assert metric.compute is not None
             of_queries = metric.compute(pattern)
             counts = (~of_queries.isnan()).sum(-1)
-            values = (of_queries.nansum(-1) / counts).numpy()  # NaN where no query has a value
+            totals = of_queries.nansum(-1)
+            values = (totals / counts).numpy()  # NaN where no query has a value
             sums.values[self.condition][rows, heads, m] = values
             if uniform is not None:
                 sums.queries[heads, m] += counts.sum(0).numpy()
+                sums.query_sums[heads, m] += totals.sum(0).numpy()
                 sums.values[UNIFORM][rows, place, m] = metric.compute(uniform).nanmean(-1)[:, 0].numpy()
                 found.append(self._examples(metric, pattern, of_queries, values))
         if is_text:
             batch_examples = Examples(*(np.stack(parts, 1) for parts in zip(*found, strict=True)))
             sums.examples[index] = sums.examples[index].merge(batch_examples, plan.top)
             self._add_maps(pattern, heads, place)
+        if self.condition in sums.offset_sums:
+            self._add_offsets(pattern, heads, place)
 
     def _visible(self, call: ModelCall) -> Tensor:
         """The keys that each query may look at, [text head query_pos key_pos]; the head axis usually has length 1."""
@@ -287,20 +296,25 @@ class _BatchRun:
         )
 
     def _add_maps(self, pattern: Pattern, heads: slice, place: int) -> None:
-        """Adds the weights by offset, and the maps of the texts with the length of the plan."""
-        sums, weights, n = self.sums, pattern.weights, self.sums.plan.map_length
+        """Adds the maps of the texts with the length of the plan."""
+        sums, n = self.sums, self.sums.plan.map_length
+        equal = [row for row, sequence in enumerate(self.batch) if len(sequence.ids) == n]
+        if equal:
+            sums.map_sums[heads] += pattern.weights[equal][..., :n, :n].sum(0, dtype=torch.float64)
+            sums.n_maps += len(equal) if place == 0 else 0
+
+    def _add_offsets(self, pattern: Pattern, heads: slice, place: int) -> None:
+        """Adds the weights by offset; a text and its shuffled words have the same cells, which are counted once."""
+        sums, weights = self.sums, pattern.weights
         offsets = pattern.offsets
         near = offsets.abs() <= MAX_OFFSET
         bins = (offsets + MAX_OFFSET)[near]
         usable = (pattern.visible & self.is_token[:, None, :, None])[..., near]
-        counted = usable.any(1).sum(0).numpy()
-        sums.offset_counts[place] += np.bincount(bins.numpy(), counted, 2 * MAX_OFFSET + 1).astype(np.int64)
+        if self.condition == TEXTS:
+            counted = usable.any(1).sum(0).numpy()
+            sums.offset_counts[place] += np.bincount(bins.numpy(), counted, 2 * MAX_OFFSET + 1).astype(np.int64)
         of_cells = (weights[..., near] * usable).sum(0, dtype=torch.float64)
-        sums.offset_sums[heads].index_add_(1, bins, of_cells)
-        equal = [row for row, sequence in enumerate(self.batch) if len(sequence.ids) == n]
-        if equal:
-            sums.map_sums[heads] += weights[equal][..., :n, :n].sum(0, dtype=torch.float64)
-            sums.n_maps += len(equal) if place == 0 else 0
+        sums.offset_sums[self.condition][heads].index_add_(1, bins, of_cells)
 
 
 def limits(metric: Metric, plan: RunPlan) -> tuple[float, float]:

@@ -114,12 +114,15 @@ class Digest:
     Attributes:
         layers: the index in `trace.layers` of each layer.
         n_heads: the number of heads in each.
-        moments: by condition: "texts", and the controls, [head metric]; "uniform" has one row for each layer.
+        moments: by condition: "texts", and the controls, [head metric]; "uniform" has one row for each layer; "difference" has the value
+            of each text minus that of the same text shuffled.
         queries: the number of queries behind the moments of the texts, [head metric].
+        query_sums: the sum of the values of these queries, [head metric].
         histogram: the number of texts in each bin, [head metric bin].
         examples: the largest values.
         offset_sums: the sum of the weights at each offset, [head offset].
         offset_counts: the number of visible cells at each offset, [layer offset].
+        shuffled_offset_sums: the same of the shuffled texts, which have the same cells, [head offset]; 0 without this control.
         map_sums: the sum of the maps of texts with the length of the plan, [head query_pos key_pos].
         n_maps: the number of these texts.
         read: what was read: the numbers of texts, tokens, cut texts, and random sequences.
@@ -130,10 +133,12 @@ class Digest:
     n_heads: tuple[int, ...]
     moments: Mapping[str, Moments]
     queries: Integers
+    query_sums: Floats
     histogram: Integers
     examples: Examples
     offset_sums: Floats
     offset_counts: Integers
+    shuffled_offset_sums: Floats
     map_sums: Floats
     n_maps: int
     read: Mapping[str, int]
@@ -153,10 +158,12 @@ class Digest:
             self,
             moments={name: moments.merge(other.moments[name]) for name, moments in self.moments.items()},
             queries=self.queries + other.queries,
+            query_sums=self.query_sums + other.query_sums,
             histogram=self.histogram + other.histogram,
             examples=examples,
             offset_sums=self.offset_sums + other.offset_sums,
             offset_counts=self.offset_counts + other.offset_counts,
+            shuffled_offset_sums=self.shuffled_offset_sums + other.shuffled_offset_sums,
             map_sums=self.map_sums + other.map_sums,
             n_maps=self.n_maps + other.n_maps,
             read={name: count + other.read[name] for name, count in self.read.items()},
@@ -209,4 +216,6 @@ class Digest:
             raise FileError(f"{name} is damaged: delete it, and run the command again.") from error
 
 
-_ARRAYS = ("queries", "histogram", "offset_sums", "offset_counts", "map_sums")
+_ARRAYS = (
+    "queries", "query_sums", "histogram", "offset_sums", "offset_counts", "shuffled_offset_sums", "map_sums",
+)  # fmt: skip

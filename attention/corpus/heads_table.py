@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.corpus.chunk import TEXTS, UNIFORM, limits
+from attention.corpus.chunk import DIFFERENCE, TEXTS, UNIFORM, limits
 from attention.corpus.digest import MAX_OFFSET
 from attention.corpus.heads_info import METADATA
-from attention.corpus.run_plan import CONTROLS
+from attention.corpus.run_plan import CONTROLS, SHUFFLED
 
 if TYPE_CHECKING:
     from attention.corpus.digest import Digest
@@ -43,7 +43,10 @@ def parquet(plan: RunPlan, digest: Digest, about: dict[str, Any]) -> bytes:
     fields: dict[str, Any] = {name: pa.array(column, from_pandas=True) for name, column in columns.items()}
     fields["histogram"] = _lists(pa, digest.histogram.reshape(n_rows, -1), pa.int64())
     fields["top"] = _examples(pa, digest, n_rows)
-    fields["offset_weights"] = _first_rows(pa, _offset_weights(digest), n_metrics)
+    fields["offset_weights"] = _first_rows(pa, _offset_weights(digest, digest.offset_sums), n_metrics)
+    shuffled = _offset_weights(digest, digest.shuffled_offset_sums)
+    shuffled = shuffled if SHUFFLED in plan.controls else shuffled[:, :0]
+    fields["shuffled_offset_weights"] = _first_rows(pa, shuffled, n_metrics)
     maps = digest.map_sums / max(1, digest.n_maps) if digest.n_maps else np.zeros((sum(digest.n_heads), 0))
     fields["mean_map"] = _first_rows(pa, maps.reshape(len(maps), -1), n_metrics)
     table = pa.table(fields).replace_schema_metadata({METADATA: json.dumps(about, sort_keys=True)})
@@ -72,9 +75,10 @@ def _numbers(plan: RunPlan, digest: Digest) -> dict[str, Any]:
         "sd": texts.sd.ravel(),
         "count": texts.count.ravel(),
         "queries": digest.queries.ravel(),
+        "query_mean": np.where(digest.queries > 0, digest.query_sums / np.maximum(digest.queries, 1), np.nan).ravel(),
         "uniform": uniform.ravel(),
     }
-    for control in CONTROLS:
+    for control in (*CONTROLS, DIFFERENCE):
         moments = digest.moments.get(control)
         columns[f"{control}_mean"] = (empty if moments is None else _defined(moments)).ravel()
         columns[f"{control}_sd"] = (empty if moments is None else moments.sd).ravel()
@@ -89,11 +93,11 @@ def _defined(moments: Any) -> Any:
     return np.where(moments.count > 0, moments.mean, np.nan)
 
 
-def _offset_weights(digest: Digest) -> Any:
-    """The mean weight at each offset, [head offset]; NaN where no cell has it."""
+def _offset_weights(digest: Digest, sums: Any) -> Any:
+    """The mean weight at each offset, [head offset], from its sums; NaN where no cell has it."""
     counts = np.repeat(digest.offset_counts, digest.n_heads, axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return digest.offset_sums / counts
+        return sums / counts
 
 
 def _lists(pa: Any, rows: Any, kind: Any) -> Any:

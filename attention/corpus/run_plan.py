@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from attention.analysis.metrics.find_rule import FindRule
 from attention.analysis.metrics.metric import METRICS, Metric
 from attention.errors import ConfigError, FileError
 
@@ -15,7 +16,7 @@ SHUFFLED, RANDOM = "shuffled", "random"
 CONTROLS = (SHUFFLED, RANDOM)
 """The controls: the words of each text in random order, and random tokens that are repeated once."""
 
-MAX_TOP, MAX_CHUNK = 100, 4096
+MAX_TOP, MAX_CHUNK, MAX_FINDS = 100, 4096, 16
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class RunPlan:
         max_tokens: texts are cut to this number of tokens, with special tokens.
         top: the number of examples for each head and metric.
         controls: some of `CONTROLS`.
-        finds: metrics such as 'from "it" to "animal"', which users ask for.
+        finds: rules such as 'from "it" to "animal"', which become metrics; each in its one form, once.
         seed: of the controls.
         chunk_size: the number of texts in a part.
         versions: the packages that compute the numbers.
@@ -55,10 +56,10 @@ class RunPlan:
     versions: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the options.
+        """Check the options, and write the rules in their one form.
 
         Raises:
-            ConfigError: one is out of its range.
+            ConfigError: one is out of its range, or a rule is none.
         """
         for name, value, low, high in (
             ("The number of tokens", self.max_tokens, 4, 10**6),
@@ -69,6 +70,10 @@ class RunPlan:
                 raise ConfigError(f"{name} is from {low} to {high:,}; got {value:,}: choose one of these.")
         if unknown := [control for control in self.controls if control not in CONTROLS]:
             raise ConfigError(f"A control is {' or '.join(CONTROLS)}; got {unknown[0][:40]!r}: choose one of them.")
+        rules = dict.fromkeys(FindRule.parse(text).text for text in self.finds[: MAX_FINDS + 1])
+        if len(rules) > MAX_FINDS:
+            raise ConfigError(f"A run has at most {MAX_FINDS} find rules; got {len(self.finds)}: ask for fewer.")
+        object.__setattr__(self, "finds", tuple(rules))
 
     @property
     def n_chunks(self) -> int:
@@ -78,7 +83,8 @@ class RunPlan:
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of a text, in the order of the table: those of `METRICS` that a text has, then the finds."""
-        return tuple(metric for metric in METRICS if metric.compute is not None)
+        of_text = tuple(metric for metric in METRICS if metric.compute is not None)
+        return of_text + tuple(FindRule.parse(text).metric for text in self.finds)
 
     def to_json(self) -> str:
         """The plan as JSON."""

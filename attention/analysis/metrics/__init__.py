@@ -5,33 +5,37 @@
     table.values, table.counts     # [layer head metric]; NaN and 0 where a metric is undefined on this text
 
 Most metrics are one number per query, averaged over the queries for which it is defined. Others are one number per head, from the parameters
-of the model; `of_layer`, which sees one layer and no model, leaves these NaN.
+of the model; `of_layer`, which sees one layer and no model, leaves these NaN. Users add their own with a rule:
+
+    metrics.find_heads(trace, metrics.FindRule.parse('from "it" to [animal, street]'))[0]   # the head that looks so most
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from attention.analysis.metrics.find_rule import FindRule
+from attention.analysis.metrics.found_heads import find_heads
 from attention.analysis.metrics.head_similarity import similar_heads
+from attention.analysis.metrics.measure import measure
 from attention.analysis.metrics.metric import METRICS, NAMES, Metric, find
 from attention.analysis.metrics.metric_table import MetricsTable
-from attention.analysis.patterns import CELLS_PER_SECOND, Pattern, iterate_patterns
+from attention.analysis.patterns import CELLS_PER_SECOND
 from attention.core import cache
 from attention.core.layer import Layer
 from attention.core.names import WEIGHTS
 from attention.core.trace import Trace
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 __all__ = [
     "METRICS",
     "NAMES",
+    "FindRule",
     "Metric",
     "MetricsTable",
     "estimated_seconds",
     "find",
+    "find_heads",
     "is_cached",
     "of",
     "of_layer",
@@ -77,24 +81,4 @@ def estimated_seconds(trace: Trace) -> float:
 
 
 def _of_layer(layer: Layer) -> tuple[Any, Any, Any]:
-    import numpy as np
-
-    n_heads = layer.n_heads
-    sums, counts = np.zeros((n_heads + 1, len(METRICS))), np.zeros((n_heads + 1, len(METRICS)), dtype=np.int64)
-    for heads, _, pattern in iterate_patterns(layer):
-        _add(sums[:-1][heads], counts[:-1][heads], pattern)
-        if heads.start == 0:
-            _add(sums[-1:], counts[-1:], pattern.under_uniform_attention)
-    values = np.full(sums.shape, np.nan)
-    np.divide(sums, counts, out=values, where=counts > 0)
-    return values[:-1], counts[:-1], values[-1]
-
-
-def _add(sums: NDArray[Any], counts: NDArray[Any], pattern: Pattern) -> None:
-    """Adds the sums and counts over the queries of a pattern, both [head metric]."""
-    for index, metric in enumerate(METRICS):
-        if metric.compute is None:
-            continue
-        rows = metric.compute(pattern)
-        sums[:, index] += rows.nansum(dim=-1).numpy()
-        counts[:, index] += (~rows.isnan()).sum(dim=-1).numpy()
+    return measure(layer, METRICS)

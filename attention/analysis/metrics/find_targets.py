@@ -1,0 +1,205 @@
+"""What the two sides of a find rule can be: words of a kind, or a place relative to the query. Each is a value with its text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import regex
+
+from attention.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from attention.analysis.metrics.find_words import TextWords
+
+_REGEX_SECONDS = 2.0  # for all words of a text
+
+
+@dataclass(frozen=True)
+class AnyWord:
+    """Every token."""
+
+    @property
+    def text(self) -> str:
+        """The side as it is written."""
+        return "any"
+
+    def of_words(self, words: TextWords) -> NDArray[np.bool_]:
+        """Whether each word matches, [word]."""
+        import numpy as np
+
+        return np.ones(len(words.names), bool)
+
+
+@dataclass(frozen=True)
+class WordKind:
+    """The words of a kind: punctuation marks, or special tokens.
+
+    Attributes:
+        text: its keyword.
+    """
+
+    text: str
+
+    def of_words(self, words: TextWords) -> NDArray[np.bool_]:
+        """Whether each word matches, [word]."""
+        import numpy as np
+
+        from attention.analysis.metrics.metric import is_punctuation
+
+        if self.text == SPECIAL:
+            return np.array(words.is_special, bool)
+        pairs = zip(words.names, words.is_special, strict=True)
+        return np.array([not special and is_punctuation(name) for name, special in pairs], bool)
+
+
+@dataclass(frozen=True)
+class WordList:
+    """Some words. One without a capital matches whatever the case; one with a capital matches exactly.
+
+    Attributes:
+        words: the words.
+    """
+
+    words: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The side as it is written: a list without quotes where they are not needed; one word in quotes."""
+        if len(self.words) == 1:
+            return _quoted(self.words[0])
+        return f"[{', '.join(word if _is_plain(word) else _quoted(word) for word in self.words)}]"
+
+    def of_words(self, words: TextWords) -> NDArray[np.bool_]:
+        """Whether each word matches, [word]."""
+        import numpy as np
+
+        exact = {word for word in self.words if word != word.lower()}
+        folded = set(self.words) - exact
+        return np.array([name in exact or name.lower() in folded for name in words.names], bool)
+
+
+@dataclass(frozen=True)
+class WordPattern:
+    """The words in which a regular expression is found.
+
+    Attributes:
+        pattern: the regular expression.
+        ignores_case: whether it has the flag i.
+    """
+
+    pattern: str
+    ignores_case: bool = False
+
+    @property
+    def text(self) -> str:
+        """The side as it is written."""
+        return f"/{self.pattern}/{'i' if self.ignores_case else ''}"
+
+    def of_words(self, words: TextWords) -> NDArray[np.bool_]:
+        """Whether each word matches, [word].
+
+        Raises:
+            ConfigError: it takes too long.
+        """
+        import numpy as np
+
+        compiled = regex.compile(self.pattern.replace(r"\/", "/"), regex.IGNORECASE if self.ignores_case else 0)
+        end = time.monotonic() + _REGEX_SECONDS
+        found: dict[str, bool] = {}
+        try:
+            for name in words.names:
+                if name not in found:
+                    # Without the lock of the interpreter: a slow expression stops nobody else.
+                    left = max(1e-3, end - time.monotonic())
+                    found[name] = compiled.search(name, timeout=left, concurrent=True) is not None
+        except (TimeoutError, MemoryError):
+            raise ConfigError(
+                f"A regular expression may take {_REGEX_SECONDS:g} seconds for the words of a text; {self.text[:60]} takes longer: "
+                f"write one without repetitions inside repetitions."
+            ) from None
+        return np.array([found[name] for name in words.names], bool)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """The words that are in a relation to the word of the query.
+
+    Attributes:
+        text: its keywords.
+        meaning: the keys, in words.
+        cells: whether each word is in the relation, [word of the query, word].
+    """
+
+    text: str
+    meaning: str
+    cells: Callable[[TextWords], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Offset:
+    """The key at one offset from the query, in tokens.
+
+    Attributes:
+        offset: the position of the key minus that of the query.
+    """
+
+    offset: int
+
+    @property
+    def text(self) -> str:
+        """The side as it is written."""
+        return f"offset {self.offset}"
+
+
+Side = AnyWord | WordKind | WordList | WordPattern
+Target = Side | Relation | Offset
+
+
+def _same_word(words: TextWords) -> NDArray[np.bool_]:
+    import numpy as np
+
+    numbers: dict[str, int] = {}
+    of_words = np.array([numbers.setdefault(name.lower(), len(numbers)) for name in words.names], np.int64)
+    return np.equal.outer(of_words, of_words)
+
+
+def _in_sentence(difference: int) -> Callable[[TextWords], NDArray[np.bool_]]:
+    """The words of the sentence that many sentences later."""
+
+    def cells(words: TextWords) -> NDArray[np.bool_]:
+        sentences = words.sentence_of
+        is_text = sentences >= 0
+        found: NDArray[np.bool_] = (sentences[None, :] - sentences[:, None] == difference) & is_text & is_text[:, None]
+        return found
+
+    return cells
+
+
+ANY, PUNCTUATION, SPECIAL = "any", "punctuation", "special"
+SIDES: dict[str, Side] = {ANY: AnyWord(), PUNCTUATION: WordKind(PUNCTUATION), SPECIAL: WordKind(SPECIAL)}
+"""What both sides can be, by its keyword."""
+RELATIONS: dict[str, Relation] = {
+    relation.text: relation
+    for relation in (
+        Relation("same word", "other occurrences of its word, whatever the case", _same_word),
+        Relation("previous sentence", "words of the sentence before its own", _in_sentence(-1)),
+        Relation("same sentence", "other words of its sentence", _in_sentence(0)),
+        Relation("next sentence", "words of the sentence after its own", _in_sentence(1)),
+    )
+}
+"""What only the right side can be, by its keywords."""
+
+
+def _is_plain(word: str) -> bool:
+    return not any(character in ',[]"\\' for character in word)
+
+
+def _quoted(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
