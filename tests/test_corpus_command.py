@@ -133,8 +133,10 @@ def test_options_reach_the_plan_and_a_dry_run_computes_nothing(
     plan = scan.read_plan(PartsFolder(str(tmp_path / "a")))
     assert (plan.n_texts, plan.max_tokens, plan.top, plan.seed) == (6, 8, 2, 7)
     assert (plan.chunk_size, plan.controls, plan.finds) == (5, ("random",), ())
-    assert command(*arguments[:3], tmp_path / "b", "--control", "none")[0] == 0
-    assert scan.read_plan(PartsFolder(str(tmp_path / "b"))).controls == ()
+    code, output, _ = command(*arguments[:3], tmp_path / "b", "--control", "none", "--find", 'from "cat" to "the"')
+    plan = scan.read_plan(PartsFolder(str(tmp_path / "b")))
+    assert (code, plan.controls, plan.finds) == (0, (), ('from "cat" to "the"',))
+    assert re.search(r'^from "cat" to "the" +L\d H\d', output, re.MULTILINE)
 
 
 def test_shards_share_a_folder_and_the_last_one_merges(
@@ -440,6 +442,7 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
     "folder of texts": (["MODEL", "TEXTS", "-o", "TEXTS"], 1, r"a run needs a folder of its own: choose another with -o"),
     "another run": (["MODEL", "TEXTS", "-o", "RUN", "--top", "4"], 1, r"parts of another run: top 3 instead of 4\. Choose another folder with -o"),
     "other texts": (["MODEL", "TABLE", "-o", "RUN"], 1, r"parts of another run: n texts 9 instead of 1"),
+    "rule": (["MODEL", "TEXTS", "--find", "it at the"], 1, r"A find rule needs from"),
     "merge": (["merge", "EMPTY"], 1, r"should be the folder of a run"),
 }  # fmt: skip
 
@@ -461,6 +464,7 @@ def test_errors_are_a_sentence_and_an_exit_code(
     named = [places.get(argument, argument) for argument in arguments]
     elsewhere = [] if "-o" in named or code == 2 or "merge" in named else ["-o", str(tmp_path / "heads")]
     got, output, errors = command(*named, *elsewhere)
+    assert not (tmp_path / "heads").exists()
     assert (got, output) == (code, "")
     assert re.search(match, errors)
     assert digest(undisturbed.folder) == undisturbed.digest
