@@ -7,6 +7,7 @@ import re
 import pytest
 
 from attention.corpus.batches import Tokenizer
+from attention.corpus.example_link import ExampleLink
 from attention.corpus.heads_result import Example
 from attention.models.library import LIBRARY
 from attention.pictures.lit_tokens import describe_example, examples_html, lit_tokens_html, read_text, shown_positions
@@ -35,11 +36,17 @@ def test_long_texts_show_their_query_and_keys_only() -> None:
 
 def test_tokens_texts_and_addresses_are_escaped() -> None:
     evil = ('<script>alert("1")</script>', "a&b", '"><img src=x>')
-    html = examples_html([example(evil, 1, 0)], lambda _: {"text": '"><script>', "q": "1"})
+    html = examples_html([example(evil, 1, 0)], lambda _: ExampleLink({"text": '"><script>', "q": "1"}))
     assert "<script" not in html
     assert "<img" not in html
     assert 'href="./?text=%22%3E%3Cscript%3E&amp;q=1"' in html
     assert set(re.findall(r"<(\w+)", html)) == {"ol", "li", "a", "p", "span"}
+
+
+def test_example_without_a_link_says_why() -> None:
+    html = examples_html([example(("a", "b"), 1, 0)], lambda _: ExampleLink(None, "This server has no <model>."))
+    assert "<a" not in html
+    assert html.count("This server has no &lt;model&gt;.") == 2
 
 
 def test_description_names_both_positions_and_the_weight() -> None:

@@ -13,8 +13,7 @@ from attention.printed import format_number
 from attention.tokens import label
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from attention.corpus.example_link import ExampleLink
     from attention.corpus.heads_result import Example
 
 MAX_WHOLE = 48
@@ -28,18 +27,22 @@ _FAR = 40  # characters between a token and the next
 _LIGHT_TEXT = 0.85  # from this weight on, text is white
 
 
-def examples_html(examples: Sequence[Example], address: Callable[[Example], Mapping[str, str]]) -> str:
-    """Returns a list of examples, each with a link that opens its cell.
+def examples_html(examples: Sequence[Example], address: Callable[[Example], ExampleLink]) -> str:
+    """Returns a list of examples, each with a link that opens its cell, or with the reason why there is none.
 
     Args:
         examples: the examples.
-        address: returns the state of the Lab that shows an example.
+        address: returns the link of an example.
     """
     rows = []
     for example in examples:
         words = describe_example(example)
-        href = html.escape(f"./?{urlencode(address(example))}", quote=True)
-        link = f'<a href="{href}" target="_blank" rel="noopener" aria-label="{html.escape(words, quote=True)}: open this cell in the Lab">{html.escape(format_number(round(example.value, 3)))}</a>'
+        to_lab, value = address(example), html.escape(format_number(round(example.value, 3)))
+        href = html.escape(f"./?{urlencode(to_lab.state or {})}", quote=True)
+        link = f'<a href="{href}" target="_blank" rel="noopener" aria-label="{html.escape(words, quote=True)}: open this cell in the Lab">{value}</a>'
+        if to_lab.state is None:
+            link = f'<b title="{html.escape(to_lab.reason, quote=True)}">{value}</b>'
+            words = f"{words}. {to_lab.reason.rstrip('.')}"
         rows.append(
             f'<li>{link}<p class="shaded-tokens" aria-hidden="true">{lit_tokens_html(example)}</p><span class="unseen">{html.escape(words)}. Text {example.number}: {html.escape(example.text)}</span></li>'
         )

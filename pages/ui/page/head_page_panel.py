@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from attention.core.names import WEIGHTS
 from attention.corpus import labels
 from attention.corpus.digest import N_KEYS
+from attention.corpus.example_link import ExampleLink, example_link
 from attention.pictures import distribution_mosaic as mosaic
 from attention.pictures import head_over_texts as charts
 from attention.pictures.lit_tokens import examples_html, read_text
@@ -111,16 +111,16 @@ def _examples(result: HeadsResult, head: tuple[int, int], name: str, metric: str
     with scheduler.without_turn():
         examples = result.examples(*head, metric)
     if examples:
-        st.html(examples_html(examples, lambda example: _state(result, head, example)))
+        if reason := _link(result, head, examples[0]).reason:
+            st.caption(plain(reason))
+        st.html(examples_html(examples, lambda example: _link(result, head, example)))
     else:
         st.caption("No text has a value of this metric.")
 
 
-def _state(result: HeadsResult, head: tuple[int, int], example: Example) -> dict[str, str]:
-    """The state of the Lab that shows an example."""
-    text = read_text(example, int(result.plan["max_tokens"]))
-    state = {"source": "model", "model": result.model, "text": text, "layer": head[0], "head": head[1], "step": WEIGHTS, "q": example.query, "k": example.key}  # fmt: skip
-    return {key: str(value) for key, value in state.items()}
+def _link(result: HeadsResult, head: tuple[int, int], example: Example) -> ExampleLink:
+    """The link to the cell of an example."""
+    return example_link(result, example, *head, read_text(example, int(result.plan["max_tokens"])))
 
 
 def _maps(shown: Shown, head: tuple[int, int], name: str) -> None:
