@@ -1,6 +1,6 @@
 """Oracle: the means over queries are those that the published HeadVis script gives, computed here from its formulas.
 
-Source: Anthropic, headvis, data_pipeline.py (Apache-2.0, 2026), and Neuronpedia, compute-head-metrics.py, which implements it. The formulas are
+Source: Anthropic, headvis, its data pipeline (Apache-2.0, 2026), and Neuronpedia, its script of head metrics, which implements it. The formulas are
 written anew: sums over all queries of all sequences of at least two tokens, divided by the number of queries that can have the value.
 Their entropy −Σ a ln a is not divided by ln n_i, as ours is, so only the unnormalised sum over the queries of one text could be equal: not compared.
 Their induction zeroes weights below a threshold first; ours has none, which is their threshold 0.
