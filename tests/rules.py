@@ -56,6 +56,7 @@ OTHER_WORDS = {
     "attention/core/edit_kinds/__init__.py": {"patched_output"},  # the function that makes it
     "attention/core/edit_kinds/patch.py": {"weights"},  # a word of a sentence
     "attention/core/normalizers/normalizer.py": {"key"},  # a word of a sentence
+    "attention/corpus/labels.py": {"position"},  # the name of a label
     "attention/lessons/grading.py": {"key"},  # a kind of question
     "attention/lessons/templates.py": {"key"},
     "attention/lessons/question_kinds.py": {"key"},

@@ -1,6 +1,6 @@
 """The numbers of a run are those of HeadVis, on the metrics that both have.
 
-HeadVis (anthropics/headvis, data_pipeline.py, and Neuronpedia's compute-head-metrics.py, 2026) adds up over all positions of all texts and divides
+HeadVis (Anthropic, its data pipeline, and Neuronpedia's script of head metrics, 2026) adds up over all positions of all texts and divides
 by their number, so the means over queries are compared. Its entropy is in nats: a query that sees n keys adds its entropy here times log n.
 Its threshold for induction is 0, which leaves no weight out. A sliding window differs: HeadVis counts queries whose key is hidden, with weight 0.
 """

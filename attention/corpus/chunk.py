@@ -201,6 +201,10 @@ class _BatchRun:
         if any(site.site for site in sums.sites):
             with recorder.wrapping_attention(self._measure), lm_head.logits_at(()):
                 running.run(loaded, inputs, attention_mask=mask)
+            if self.n_calls < len(sums.sites):  # somebody has set another attention implementation since it was loaded
+                raise ModelError(
+                    f"{loaded.name} should call its attention {len(sums.sites)} times, and did so {self.n_calls} times: load it again."
+                )
             return
         with lm_head.logits_at(()):
             model_output = running.run(loaded, inputs, attention_mask=mask, output_attentions=True)
