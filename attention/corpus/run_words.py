@@ -24,7 +24,7 @@ CONTROL_WORDS = {SHUFFLED: "the words of each text shuffled", RANDOM: "random to
 UNIFORM = "uniform"
 ESTIMATE_TEXTS = 64
 """The texts that are measured for an estimate, at most."""
-_ENOUGH_SECONDS = 1.0
+_ENOUGH_SECONDS, _ENOUGH_TOKENS, _MAX_SECONDS = 1.0, 500, 20.0
 _LONG_SECONDS = 120
 _RUNNERS_UP = 2
 _MIN_TEXTS = 0.1  # of all texts: a mean over fewer is not listed first
@@ -56,7 +56,8 @@ def estimate(loaded: LoadedModel, plan: RunPlan, texts: Sequence[str], n_tokens:
             start = time.perf_counter()
             digest = compute_chunk(loaded, plan, Chunk(0, 0, tuple(texts[:n])))
             seconds = time.perf_counter() - start
-            if seconds > _ENOUGH_SECONDS or n >= len(texts):
+            is_enough = seconds > _ENOUGH_SECONDS and digest.read["tokens"] > _ENOUGH_TOKENS
+            if is_enough or seconds > _MAX_SECONDS or n >= len(texts):
                 break
             n *= 4
     examples = min(plan.top, plan.chunk_size, plan.n_texts) / min(plan.top, n, len(texts))
