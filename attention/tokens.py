@@ -49,6 +49,32 @@ class Generated(str):
     """A token that a model generated; pictures mark it."""
 
 
+class Patch(str):
+    """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7".
+
+    Attributes:
+        picture: the index of the picture in `Trace.pictures`.
+        row: of the grid of patches, from zero at the top.
+        column: of the grid of patches, from zero at the left.
+        box: left, top, right and bottom of the patch in the pixels that the model saw; right and bottom are outside.
+    """
+
+    picture: int
+    row: int
+    column: int
+    box: tuple[int, int, int, int]
+
+    def __new__(cls, picture: int, row: int, column: int, box: tuple[int, int, int, int]) -> Patch:
+        """The token of one patch."""
+        token = super().__new__(cls, f"patch row {row}, column {column}")
+        token.picture, token.row, token.column, token.box = picture, row, column, box
+        return token
+
+    def __getnewargs__(self) -> tuple[int, int, int, tuple[int, int, int, int]]:  # type: ignore[override]
+        """The arguments with which a copy is made."""
+        return self.picture, self.row, self.column, self.box
+
+
 def label(token: str, longest: int = 0, escape: bool = True) -> str:
     """The label of a token in pictures, without invisible characters, and escaped for HTML.
 
