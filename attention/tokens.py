@@ -79,14 +79,14 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     """The label of a token in pictures, without invisible characters, and escaped for HTML.
 
     A space is ·, a newline ⏎, a tab ⇥, an empty token ∅; another invisible character is shown as its code point, and a
-    combining mark without a letter on ◌. ▸ precedes a generated token.
+    combining mark without a letter on ◌. ▸ precedes a generated token. A patch keeps its blanks.
 
     Args:
         token: the token.
         longest: the maximal number of characters; a longer label ends with an ellipsis. 0: no limit.
         escape: whether to escape the label for HTML.
     """
-    text = "".join(map(_visible, token)) or "∅"
+    text = str(token) if isinstance(token, Patch) else "".join(map(_visible, token)) or "∅"
     if unicodedata.category(text[0]) == "Mn":
         text = "◌" + text  # a combining mark without a letter
     elif token.strip() and not any(map(_is_visible, token)):

@@ -35,8 +35,8 @@ class Measurement:
         if self.target is None:
             if "last_hidden_state" not in model_output:
                 raise ConfigError(
-                    "A change is measured at a logit or at the last vectors, and this model gives neither, as one of two towers: "
-                    "choose a model of one."
+                    "A change is measured at a logit of a token or at the last vectors, and this model gives neither: "
+                    "choose a model with one tower and without a classifier, such as a ViTModel."
                 )
             last = model_output["last_hidden_state"].cpu().double()
             cosine = torch.cosine_similarity(last, last[:1], dim=-1)

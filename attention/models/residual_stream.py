@@ -96,8 +96,9 @@ def vocabulary_weights(loaded: LoadedModel) -> VocabularyWeights:
     """The weights between vectors and vocabulary.
 
     Raises:
-        MissingError: they are not stored as plain matrices, as in a quantized model.
+        MissingError: they are not stored as plain matrices, as in a quantized model, or the model reads pictures.
     """
+    check_text_only(loaded, "What vectors mean in the vocabulary")
     head = loaded.model.get_output_embeddings()
     w_u = None if head is None else _matrix(loaded, head).T
     return VocabularyWeights(_matrix(loaded, loaded.model.get_input_embeddings()), w_u, _final_norm(loaded))

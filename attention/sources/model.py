@@ -43,9 +43,9 @@ class Models(tuple["Model", ...]):
 
 @dataclass(frozen=True)
 class Model(ModelOptions):
-    """A text or a picture run through a real model, with its attention recorded: `Model(folder, text)`, `Model(folder, image="photo.png")`.
+    """A text or a picture run through a real model, with its attention recorded: `Model(folder, text)`, `Model(folder, image=path)`.
 
-    A model in memory is `Model.of(model, tokenizer, text)`. A model that reads both gets both, `Model(folder, text, image="photo.png")`;
+    A model in memory is `Model.of(model, tokenizer, text)`. A model that reads both gets both, `Model(folder, text, image=path)`;
     the tokens of a picture are `Patch` objects with their place, and `trace.pictures` has what the model saw.
 
     Queries and keys are recorded as they enter their product: after rotary embedding, normalization or scaling where the model
