@@ -170,7 +170,7 @@ def test_model_without_attention_is_refused(tiny: TinyModels) -> None:
     assert "gives no attention weights: it has none, or does not return them" in refused(str(tiny("Mamba")))
 
 
-def test_model_of_pictures_in_memory_or_without_its_processor_is_refused(broken: Callable[..., str]) -> None:
+def test_picture_model_in_memory_or_without_processor_is_refused(broken: Callable[..., str]) -> None:
     import transformers
 
     name = broken("ViT")

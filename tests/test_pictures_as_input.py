@@ -129,7 +129,7 @@ def test_cls_row_is_that_of_visualize_attention(models: TinyPictureModels, famil
     trace = source(models, family).trace()
     seen, layer = trace.pictures[0], trace.layers[-1]
     n_heads = layer.n_heads
-    # Source: Caron et al. 2021, DINO, visualize_attention.py; registers as in Darcet et al. 2024.
+    # Source: Caron et al. 2021, DINO, its script that visualizes attention; registers as in Darcet et al. 2024.
     expected = attentions[0, :, 0, 1 + n_registers :].reshape(n_heads, seen.rows, seen.columns)
     actual = torch.zeros(n_heads, seen.rows, seen.columns)
     for position, token in enumerate(layer.tokens):
