@@ -187,7 +187,7 @@ def test_seen_picture_is_what_the_processor_made(models: TinyPictureModels) -> N
     assert source(models, "CLIP").trace().pictures[0].words == "resized to 24 × 16, cropped to 12 × 12 at the centre"
 
 
-def test_text_of_a_language_model_has_the_patches_of_its_picture(models: TinyPictureModels) -> None:
+def test_text_of_language_model_has_patches_of_its_picture(models: TinyPictureModels) -> None:
     trace = Model(models("LLaVA"), "the <image> owl", image=PHOTO).trace()
     text = trace.layers[-1].tokens
     of_picture = [token for token in text if isinstance(token, Patch)]
