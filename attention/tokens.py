@@ -49,18 +49,44 @@ class Generated(str):
     """A token that a model generated; pictures mark it."""
 
 
+class Patch(str):
+    """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7".
+
+    Attributes:
+        picture: the index of the picture in `Trace.pictures`.
+        row: of the grid of patches, from zero at the top.
+        column: of the grid of patches, from zero at the left.
+        box: left, top, right and bottom of the patch in the pixels that the model saw; right and bottom are outside.
+    """
+
+    picture: int
+    row: int
+    column: int
+    box: tuple[int, int, int, int]
+
+    def __new__(cls, picture: int, row: int, column: int, box: tuple[int, int, int, int]) -> Patch:
+        """The token of one patch."""
+        token = super().__new__(cls, f"patch row {row}, column {column}")
+        token.picture, token.row, token.column, token.box = picture, row, column, box
+        return token
+
+    def __getnewargs__(self) -> tuple[int, int, int, tuple[int, int, int, int]]:  # type: ignore[override]
+        """The arguments with which a copy is made."""
+        return self.picture, self.row, self.column, self.box
+
+
 def label(token: str, longest: int = 0, escape: bool = True) -> str:
     """The label of a token in pictures, without invisible characters, and escaped for HTML.
 
     A space is ·, a newline ⏎, a tab ⇥, an empty token ∅; another invisible character is shown as its code point, and a
-    combining mark without a letter on ◌. ▸ precedes a generated token.
+    combining mark without a letter on ◌. ▸ precedes a generated token. A patch keeps its blanks.
 
     Args:
         token: the token.
         longest: the maximal number of characters; a longer label ends with an ellipsis. 0: no limit.
         escape: whether to escape the label for HTML.
     """
-    text = "".join(map(_visible, token)) or "∅"
+    text = str(token) if isinstance(token, Patch) else "".join(map(_visible, token)) or "∅"
     if unicodedata.category(text[0]) == "Mn":
         text = "◌" + text  # a combining mark without a letter
     elif token.strip() and not any(map(_is_visible, token)):

@@ -170,14 +170,25 @@ def test_model_without_attention_is_refused(tiny: TinyModels) -> None:
     assert "gives no attention weights: it has none, or does not return them" in refused(str(tiny("Mamba")))
 
 
-@pytest.mark.parametrize(("family", "what"), [("ViT", "pictures"), ("Whisper", "sound")])
-def test_model_of_pictures_or_sound_is_refused(broken: Callable[..., str], family: str, what: str) -> None:
+def test_picture_model_in_memory_or_without_processor_is_refused(broken: Callable[..., str]) -> None:
     import transformers
 
-    name = broken(family)
-    expected = f"reads {what}: choose a language model, such as GPT-2, Llama or BERT."
+    name = broken("ViT")
+    assert "has no processor of pictures that can be read" in refused(name)
+    model = transformers.ViTModel.from_pretrained(name)
+    with pytest.raises(
+        ModelError, match=r"^The Lab reads pictures with models .* from a folder .*ViTModel.* is a vit: choose"
+    ):
+        Model.of(model, byte_level(SENTENCES), OWL).trace()
+
+
+def test_model_of_sound_is_refused(broken: Callable[..., str]) -> None:
+    import transformers
+
+    name = broken("Whisper")
+    expected = "reads sound: choose a language model, such as GPT-2, Llama or BERT."
     assert refused(name).endswith(expected)
-    model = getattr(transformers, NO_TEXT[family][1]).from_pretrained(name)
+    model = getattr(transformers, NO_TEXT["Whisper"][1]).from_pretrained(name)
     with pytest.raises(ModelError, match=f"^The Lab reads models of texts, and {type(model).__name__}.* {expected}$"):
         Model.of(model, byte_level(SENTENCES), OWL).trace()
     for file in Path(name).glob("*token*"):

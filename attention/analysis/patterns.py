@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from attention.core.layer import Layer
 from attention.core.names import MASKED_SCORES, MEMORY, WEIGHTS
+from attention.tokens import Patch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,6 +75,14 @@ class Pattern:
     tokens: TokenTexts = TokenTexts(((),))
 
     @cached_property
+    def has_distances(self) -> bool:
+        """Whether the difference of two positions is a distance: not between two texts, and not where tokens are patches of a picture.
+
+        Patches have a row and a column; the first patch of a row follows the last one of the row above, at the other side of the picture.
+        """
+        return not self.is_cross_attention and not any(isinstance(token, Patch) for token in self.tokens.texts[0])
+
+    @cached_property
     def row_sums(self) -> Tensor:
         """The sum of each row, [text head query_pos 1]."""
         import torch
@@ -97,7 +106,7 @@ class Pattern:
 
     def weight_at_offset(self, offset: int) -> Tensor:
         """The weight of the key at this offset from its query, defined where that key exists and is visible."""
-        if self.is_cross_attention:
+        if self.is_cross_attention or (offset and not self.has_distances):
             return self.nan_unless(False, self.row_sums[..., 0])
         position = self.queries + offset
         exists = (position >= 0) & (position < self.weights.shape[-1])

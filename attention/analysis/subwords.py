@@ -14,7 +14,7 @@ from attention.core.names import WEIGHTS
 from attention.core.stats import StepStats
 from attention.core.steps import Step, find_step
 from attention.errors import TextError
-from attention.tokens import Generated
+from attention.tokens import Generated, Patch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,10 +69,12 @@ class TokenGroups:
 
 
 def continues_word(previous: str, token: str, has_hashes: bool) -> bool:
-    """Whether a piece continues the word of the previous piece.
+    """Whether a piece continues the word of the previous piece; a patch of a picture never does.
 
     With `has_hashes` (WordPiece), such a piece begins with ##; otherwise (BPE, SentencePiece) with no space.
     """
+    if isinstance(token, Patch) or isinstance(previous, Patch):
+        return False
     if has_hashes:
         return token.startswith("##")
     return not token.startswith(("·", "⏎")) and _has_letters(token) and _has_letters(previous)
@@ -193,6 +195,8 @@ def merge_tokens(layer: Layer, special: Sequence[str], words: bool, mode: str) -
 
 def _join_pieces(pieces: Sequence[str]) -> str:
     """The pieces as one word; generated if one of them is; byte pieces that form a character become that character."""
+    if len(pieces) == 1 and isinstance(pieces[0], Patch):
+        return pieces[0]  # with its place
     word = "".join(piece.removeprefix("##") if i else piece for i, piece in enumerate(pieces))
     word = word if len(pieces) == 1 else _BYTES.sub(lambda match: _decode_bytes(match[0]), word)
     return Generated(word) if any(isinstance(piece, Generated) for piece in pieces) else word

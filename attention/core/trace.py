@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attention.core.model_run import ModelRun
     from attention.core.override import Override
     from attention.core.prediction import Prediction
+    from attention.core.seen_picture import SeenPicture
 
 FILE_WRITERS: dict[str, Callable[[Trace, int | None, Collection[int] | None], bytes]] = {}
 """For each file extension, the function that turns a trace, or one head or some layers of it, into the bytes of a file.
@@ -58,6 +59,7 @@ class Trace(ModelTensors, Displayed):
         caption: a line to show beside the numbers, such as that the model is a 4-bit version.
         max_weight_error: of a model in memory, the largest difference between its own attention weights, in its dtype, and those
             computed here in float32 from its Q and K; None for other sources, and where the model gives weights only.
+        pictures: what the model saw of each picture that it read; the `picture` of a `Patch` is an index of it.
         model_run: the run of the model, which `attention.circuits` repeats; None if the source has no model.
 
     Raises:
@@ -78,6 +80,7 @@ class Trace(ModelTensors, Displayed):
     caption: str = ""
     max_weight_error: float | None = None
     model_run: ModelRun | None = None
+    pictures: tuple[SeenPicture, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.key_tokens:
@@ -107,9 +110,10 @@ class Trace(ModelTensors, Displayed):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the recorded tensors of all layers, of the predictions and of the vectors."""
+        """Bytes of the recorded tensors of all layers, of the predictions, of the vectors and of the pictures."""
         outputs = sum(prediction.nbytes for prediction in self.predictions)
         outputs += 0 if self.vectors is None else self.vectors.nbytes
+        outputs += sum(picture.rgb.nbytes for picture in self.pictures)
         return sum(layer.nbytes for layer in self.layers) + outputs
 
     def labels_of(self, axis: str) -> tuple[str, ...] | None:

@@ -16,14 +16,13 @@ from attention.models.layer_numbers import hybrid_numbers
 from attention.models.loaded import LoadedModel, Site
 from attention.models.own_attention import allow_row_blocks
 from attention.models.projection_weights import makes_output, output_module, parameters, pure_projections
-from attention.models.running import run, tokenize_inputs
+from attention.models.running import probe_inputs, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch.nn import Module
 
-PROBE = "a b c d"  # the text that every model is tried with: several words, since a rotation does not change position 0
 _TOLERANCE = 1e-4
 
 
@@ -33,7 +32,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], Mapping[int, str]
     Also the layers of a hybrid model that have no attention: what each has instead, by its index.
     """
     calls: list[Call] = []
-    model_inputs, _ = tokenize_inputs(loaded, PROBE, PROBE, 8)
+    model_inputs = probe_inputs(loaded)
     with recorder.recording(calls.append):
         run(loaded, model_inputs)
     modules = {id(call.module): call.module for call in calls}
@@ -79,13 +78,18 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], Mapping[int, str]
             pure_projections(parameters_of[id(call.module)], call),
             len(call.query),
             sum(tensor.shape[0] * tensor.shape[-1] for tensor in (call.query, call.key, call.value))
-            + d_model * (1 + (call.memory is not None)),
+            + (d_model or _width(call)) * (1 + (call.memory is not None)),
             row_blocks[id(call.module)] or not call.has_own_weights,
             paths[id(call.module)],
         )
         for name, call in zip(names, calls, strict=True)
     )
     return sites, without_attention
+
+
+def _width(call: Call) -> int:
+    """The width of the input of a call, for a model whose towers have widths of their own."""
+    return 0 if call.input is None else call.input.shape[-1]
 
 
 def _note_output(outputs: dict[int, Tensor], key: int, _: Any, __: Any, output: Tensor) -> None:
@@ -112,6 +116,8 @@ def _names(loaded: LoadedModel, calls: list[Call], paths: dict[int, str]) -> tup
             kind = "cross"
         elif loaded.is_encoder_decoder:
             kind = "decoder" if re.search(r"\bdecoder\b", path) else "encoder"
+        elif loaded.pictures is not None and loaded.pictures.reads_text:
+            kind = "vision" if re.search(r"\bvision_(model|tower)\b", path) else "text"
         of_kind = numbers.setdefault(kind, {})
         name = f"{kind} {of_kind.setdefault(id(call.module), len(of_kind))}"
         names.append(f"{name} again" if name in names else name)

@@ -92,7 +92,7 @@ def run_with_gradients(
         recorder.wrapping_attention(attend),
         lm_head.logits_at(measurement.logit_positions),
     ):
-        value = measurement.read(running.run(loaded, dict(model_inputs), gradients=True))[0]
+        value = measurement.read(running.run(loaded, model_inputs, gradients=True))[0]
         tensors = [tensor for call in calls for tensor in call.values()]
         # A head may have no effect on the measured value, as in a layer after it.
         gradients = iter(torch.autograd.grad(value, tensors, allow_unused=True))

@@ -11,6 +11,7 @@ from attention.core.names import WEIGHTS
 from attention.errors import ConfigError
 from attention.models import lm_head, recorder, running, time_cost
 from attention.models.forward_pass import patched_head_output
+from attention.models.picture_inputs import repeated
 from attention.patching.forward import PatchedForward
 from attention.patching.intervention import Intervention
 
@@ -107,7 +108,7 @@ def head_runs(
                 row[:, heads] = row[:, heads].mean(0, keepdim=True) if kind == "mean" else 0.0
             return patched, weights
 
-        batch_inputs = {name: ids.expand(len(batch), -1) for name, ids in model_inputs.items()}
+        batch_inputs = repeated(model_inputs, len(batch))
         with recorder.wrapping_attention(attend), lm_head.logits_at(measurement.logit_positions):
             values = measurement.read(running.run(loaded, batch_inputs))
         before, *after = values.tolist()

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from attention.errors import ModelError
 from attention.models import recorder, running
 from attention.models.attachment import Attachment
-from attention.models.attention_sites import PROBE, find_sites
+from attention.models.attention_sites import find_sites
 from attention.models.fair_lock import FairLock
 from attention.models.loaded import LoadedModel
 from attention.models.loading import count_maps, max_length
@@ -78,7 +78,7 @@ class ModelHandle:
         attachment = self._attachment
         if not attachment.is_recorded_as_is:
             return ""
-        inputs, _ = running.tokenize_inputs(loaded, PROBE, PROBE, 8)
+        inputs = running.probe_inputs(loaded)
         recorded = running.run(loaded, inputs)
         try:
             attachment.mode = "own"

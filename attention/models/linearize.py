@@ -17,6 +17,7 @@ from attention.models import lm_head, recorder, running
 from attention.models.attention_call import ModelCall, as_model_output
 from attention.models.attention_sites import parents
 from attention.models.forward_pass import patched_head_output
+from attention.models.modalities import check_text_only
 from attention.models.projection_weights import output_candidates, output_module
 from attention.models.residual_writers import find_writers, is_norm, writing_children
 from attention.patching.forward import PatchedForward
@@ -50,10 +51,11 @@ def run_linear(
         raise MissingError(refusal + _TOO_COARSE)
     if not loaded.sites:
         raise MissingError(refusal + _UNRECORDED)
+    check_text_only(loaded, "The sum over the parts of a model")
     hooks = _Hooks(loaded, forward or PatchedForward())
     # The hooks are part of the model, so no other thread may run it now.
     with loaded.session(), hooks.attached(), lm_head.logits_at(()):
-        output = running.run(loaded, dict(model_inputs), gradients=True)
+        output = running.run(loaded, model_inputs, gradients=True)
     run = hooks.run
     run.model_uid = loaded.uid
     if hooks.n_writing_layers < len(loaded.sites):

@@ -144,6 +144,8 @@ def no_prediction_reason(loaded: LoadedModel, logit_positions: Sequence[int]) ->
     if logit_positions:
         return ""
     if not vocabulary_size(loaded):
+        if loaded.pictures is not None:
+            return f"{loaded.name} predicts no tokens: it computes a vector for every patch of a picture, or one for the picture and one for the text."
         return f"{loaded.name} has no language-model head: it computes a vector for every token, and predicts none."
     mask = loaded.tokenizer.mask_token
     if mask is None:

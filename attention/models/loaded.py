@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+    from attention.models.picture_reader import PictureReader
+
 _uids = count()
-_KINDS = ("layer", "encoder", "decoder", "cross")  # the order of the layers of a trace
+_KINDS = ("vision", "text", "layer", "encoder", "decoder", "cross")  # the order of the layers of a trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +28,8 @@ class Site:
     """One place of a model where attention is called.
 
     Attributes:
-        name: "layer 3"; in an encoder-decoder model "encoder 2", "decoder 2" or "cross 2".
+        name: "layer 3"; in an encoder-decoder model "encoder 2", "decoder 2" or "cross 2"; in a model
+            that reads a picture and a text "vision 2" or "text 2".
         parameters: W_Q, W_K, … by the names of the glossary, where they are known.
         pure_projections: which of query, key and value are exactly their projection of the input.
         n_heads: number of query heads.
@@ -60,7 +63,7 @@ class LoadedModel:
     Attributes:
         name: as the user wrote it.
         model: a transformers model: loaded from a folder in single precision, or a user's own.
-        tokenizer: its transformers tokenizer.
+        tokenizer: its transformers tokenizer; None for a model that reads pictures and no text.
         sites: its attention sites in call order; empty if its family cannot be recorded.
         is_encoder_decoder: whether it is an encoder-decoder model.
         max_length: the largest number of tokens in a text; None if there is no limit.
@@ -70,6 +73,7 @@ class LoadedModel:
         about: a note to show with the model, such as that it is a 4-bit version; may be empty.
         lock: allows one forward pass at a time; each model has its own.
         attachment: prepares a model that belongs to the user for each pass, and puts it back; None: the model is ours, and prepared.
+        pictures: how it reads pictures; None for a model of texts.
         uid: identifies the model in cache keys, which must not hold it.
     """
 
@@ -85,6 +89,7 @@ class LoadedModel:
     about: str = ""
     lock: FairLock = field(default_factory=FairLock)
     attachment: Preparable | None = None
+    pictures: PictureReader | None = None
     uid: int = field(default_factory=lambda: next(_uids))
 
     def replace(self, **fields: Any) -> LoadedModel:
@@ -111,8 +116,23 @@ class LoadedModel:
         """Where the model reads its token ids."""
         import torch
 
-        weight = getattr(self.model.get_input_embeddings(), "weight", None)
+        weight = getattr(self.input_embeddings, "weight", None)
         return weight.device if isinstance(weight, torch.Tensor) else torch.device(self.model.device)
+
+    @property
+    def input_embeddings(self) -> Module | None:
+        """The module that turns token ids into vectors, or a picture for a model without text."""
+        try:
+            module: Module = self.model.get_input_embeddings()
+        except NotImplementedError:  # of two towers, transformers does not choose one
+            module = self.model.text_model.get_input_embeddings()
+        return module
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens of the texts, and the tokens of a picture that are no patches."""
+        of_text = () if self.tokenizer is None else tuple(self.tokenizer.all_special_tokens)
+        return of_text if self.pictures is None else (*of_text, *self.pictures.first_tokens)
 
     @cached_property
     def layer_indices(self) -> tuple[int, ...]:

@@ -8,12 +8,14 @@ import torch
 
 from attention.errors import ModelError
 from attention.models import lm_head, loading_progress, recorder
-from attention.models.attention_sites import PROBE, find_sites
+from attention.models.attention_sites import find_sites
 from attention.models.folder_check import Folder
 from attention.models.loaded import LoadedModel
 from attention.models.modalities import no_text_error
 from attention.models.own_attention import IMPLEMENTATION
-from attention.models.running import attention_weights, run, silence_warnings, tokenize_inputs
+from attention.models.picture_reader import load_reader
+from attention.models.running import attention_weights, probe_inputs, run, silence_warnings
+from attention.models.vision_families import reads_text, vision_config
 
 _SIZE_FACTOR, _EXTRA_BYTES = 2, 2**26  # a model may be larger than its file, such as by a head that is not saved
 _NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
@@ -29,15 +31,15 @@ def load(folder: Folder, name: str, about: str = "", device: str = "") -> Loaded
     loading_progress.report_loading()
     silence_warnings()
     empty_model = _check_size(folder, name)
-    try:
-        tokenizer = _tokenizer(folder, name)
-    except ModelError as error:  # a model of pictures has none
-        if no_text := no_text_error(name, empty_model):
-            raise no_text from error
-        raise
+    is_of_pictures = vision_config(empty_model) is not None
+    if not is_of_pictures and (no_text := no_text_error(name, empty_model)):
+        raise no_text
+    pictures = load_reader(folder, name, empty_model) if is_of_pictures else None
+    tokenizer = None if is_of_pictures and not reads_text(empty_model) else _tokenizer(folder, name)
     model = _on_device(_model(folder, name, IMPLEMENTATION) or _model(folder, name, "eager"), device)
-    limit, two_texts = max_length(model, tokenizer), bool(model.config.is_encoder_decoder)
-    loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about)
+    limit = None if tokenizer is None else max_length(model, tokenizer)
+    two_texts = bool(getattr(model.config, "is_encoder_decoder", False))
+    loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about, pictures=pictures)
     attention_sites, without_attention = find_sites(loaded)
     if attention_sites:
         lm_head.limit_logits(model)
@@ -50,7 +52,7 @@ def load(folder: Folder, name: str, about: str = "", device: str = "") -> Loaded
 
 def count_maps(loaded: LoadedModel) -> int:
     """The total number of query × key matrices of the heads of a model that returns only its weights."""
-    probe, _ = tokenize_inputs(loaded, PROBE, PROBE, 8)
+    probe = probe_inputs(loaded)
     model_output = run(loaded, probe, output_attentions=True)
     return sum(len(heads) for _, heads in attention_weights(model_output, probe))
 

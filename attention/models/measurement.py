@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attention.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -31,6 +33,11 @@ class Measurement:
     def read(self, model_output: Any) -> Tensor:
         """For every text of a batch the measured value, [text] in float64: for vectors, the cosine with those of the first text."""
         if self.target is None:
+            if "last_hidden_state" not in model_output:
+                raise ConfigError(
+                    "A change is measured at a logit of a token or at the last vectors, and this model gives neither: "
+                    "choose a model with one tower and without a classifier, such as a ViTModel."
+                )
             last = model_output["last_hidden_state"].cpu().double()
             cosine = torch.cosine_similarity(last, last[:1], dim=-1)
             # Clamped, since rounding can give more than 1 for equal vectors.

@@ -16,7 +16,7 @@ from attention.core.head_matrices import LayerMatrices
 from attention.errors import ConfigError, ModelError
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import Call, in_float32
-from attention.models.attention_sites import PROBE, parents
+from attention.models.attention_sites import parents
 from attention.models.norm_parts import NormPart, norm_part
 from attention.models.rotations import RotaryCall, find_change
 from attention.models.token_pieces import readable_tokens
@@ -236,7 +236,7 @@ class _ProbeRun:
     def __post_init__(self) -> None:
         loaded = self.loaded
         head, head_input = loaded.model.get_output_embeddings(), list[Tensor]()
-        model_inputs, _ = running.tokenize_inputs(loaded, PROBE, PROBE, 8)
+        model_inputs = running.probe_inputs(loaded)
         with loaded.lock.hold(), ExitStack() as stack, recorder.recording(self.calls.append):
             for module in loaded.model.modules():
                 stack.callback(module.register_forward_hook(self._record, with_kwargs=True).remove)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from attention.errors import ConfigError, ModelError
 from attention.models import lm_head, recorder, running, time_cost
 from attention.models.attention_call import ModelCall
+from attention.models.modalities import check_text_only
 from attention.models.relevance_rules import Ledger, hook_gradient, hook_rules
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ def _check(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], max_bytes: i
         raise ConfigError(
             f"{method} is computed in float32; {loaded.name} computes in {dtype}: load the model in float32."
         )
+    check_text_only(loaded, method)
     n_tokens = len(lm_head.predicted_text_ids(model_inputs))
     if (needed := count_bytes(loaded, n_tokens)) > max_bytes:
         raise ConfigError(

@@ -14,6 +14,7 @@ from attention.core.cost import ALLOW_MORE
 from attention.core.vocabulary_weights import FinalNorm, VocabularyWeights
 from attention.errors import MissingError, SizeError
 from attention.models import forward_pass, lm_head
+from attention.models.modalities import check_text_only
 from attention.models.residual_writers import is_norm
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def residual_stream(
         MissingError: the layers do not follow each other in one list.
         SizeError: the streams would take more than `max_bytes`.
     """
+    check_text_only(loaded, "The residual stream")
     blocks = [*_layer_list(loaded)[1].children()]
     n_layers = loaded.n_layers or len(blocks)
     n_tokens, d_model = next(iter(inputs.values())).shape[-1], _d_model(loaded)
@@ -65,7 +67,7 @@ def residual_stream(
         for block in {id(block): block for block in blocks}.values():
             hooks.callback(block.register_forward_pre_hook(enter, with_kwargs=True).remove)
             hooks.callback(block.register_forward_hook(leave).remove)
-        forward_pass.run_patched(loaded, dict(inputs), forward, ())
+        forward_pass.run_patched(loaded, inputs, forward, ())
     states += [_copied(output) for output in last]
     if len(states) != n_layers + 1 or any(state.shape != (n_tokens, d_model) for state in states):
         raise MissingError(_no_stream(loaded))
@@ -84,7 +86,7 @@ def all_logits(loaded: LoadedModel, inputs: Mapping[str, Tensor], forward: Patch
         raise MissingError(lm_head.no_prediction_reason(loaded, ()))
     positions = tuple(range(len(lm_head.predicted_text_ids(inputs))))
     _check_size("The logits at all positions", len(positions) * size, max_bytes)
-    logits = lm_head.logits_of(forward_pass.run_patched(loaded, dict(inputs), forward, positions))
+    logits = lm_head.logits_of(forward_pass.run_patched(loaded, inputs, forward, positions))
     if logits is None:
         raise MissingError(f"{loaded.name} returns no logits: choose a model with a language-model head.")
     return logits.to("cpu", torch.float32)
@@ -94,8 +96,9 @@ def vocabulary_weights(loaded: LoadedModel) -> VocabularyWeights:
     """The weights between vectors and vocabulary.
 
     Raises:
-        MissingError: they are not stored as plain matrices, as in a quantized model.
+        MissingError: they are not stored as plain matrices, as in a quantized model, or the model reads pictures.
     """
+    check_text_only(loaded, "What vectors mean in the vocabulary")
     head = loaded.model.get_output_embeddings()
     w_u = None if head is None else _matrix(loaded, head).T
     return VocabularyWeights(_matrix(loaded, loaded.model.get_input_embeddings()), w_u, _final_norm(loaded))

@@ -13,7 +13,12 @@ from torch import Tensor
 from attention.errors import AttentionError, ModelError
 from attention.models.loaded import LoadedModel
 from attention.models.modalities import no_text_error
+from attention.models.picture_inputs import PictureInputs, picture_inputs
+from attention.models.vision_families import PICTURES
 
+PROBE = "a b c d"  # the text that every model is tried with: several words, since a rotation does not change position 0
+_PROBE_TOKENS = 8
+_PROBE_SIDE = 64  # pixels
 ATTENTIONS = {
     "layer": "attentions",
     "encoder": "encoder_attentions",
@@ -47,6 +52,18 @@ def tokenize_inputs(
     return model_inputs, truncated
 
 
+def probe_inputs(loaded: LoadedModel) -> dict[str, Tensor]:
+    """The input that every model is tried with: a short text, or a drawn picture, or both."""
+    if loaded.pictures is None:
+        return tokenize_inputs(loaded, PROBE, PROBE, _PROBE_TOKENS)[0]
+    import numpy as np
+
+    rows, columns = np.indices((_PROBE_SIDE, _PROBE_SIDE), dtype=np.uint8)
+    picture = np.stack([rows * 4, columns * 4, rows * columns], axis=-1)  # every patch is another
+    max_tokens = loaded.max_length or 2**20
+    return picture_inputs(loaded, picture, "", PROBE, max_tokens if loaded.pictures.reads_text else 2**20)[0]
+
+
 def cut_ids(
     loaded: LoadedModel, input_ids: tuple[tuple[str, tuple[int, ...]], ...], max_tokens: int
 ) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
@@ -73,7 +90,7 @@ def attention_weights(model_output: Any, model_inputs: dict[str, Tensor]) -> lis
     return named
 
 
-def run(loaded: LoadedModel, model_inputs: dict[str, Tensor], *, gradients: bool = False, **kwargs: Any) -> Any:
+def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: bool = False, **kwargs: Any) -> Any:
     """The output of one forward pass, without key-value cache; a model runs one pass at a time.
 
     Args:
@@ -96,9 +113,13 @@ def run(loaded: LoadedModel, model_inputs: dict[str, Tensor], *, gradients: bool
         except AttentionError:  # raised by our own patches
             raise
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            if no_text := no_text_error(loaded.name, loaded.model):
+            if loaded.pictures is None and (no_text := no_text_error(loaded.name, loaded.model)):
                 raise no_text from error
             message = " ".join(str(error).split())[:150]
+            if loaded.pictures is not None:
+                raise ModelError(
+                    f"{loaded.name} should read what its own processor makes of a picture, and fails with “{message}”: check its preprocessor_config.json."
+                ) from error
             raise ModelError(
                 f"{loaded.name} should read tokens and nothing else, and fails with “{message}”: choose a model of texts."
             ) from error
@@ -118,7 +139,10 @@ def frozen_weights(model: Any) -> Iterator[None]:
 
 
 def place_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The token ids on the device of the model."""
+    """The arguments of the model on its device: the token ids, and pixels in the dtype of the model."""
+    if isinstance(model_inputs, PictureInputs):
+        placed = {name: tensor.to(loaded.device) for name, tensor in model_inputs.arguments.items()}
+        return placed | {PICTURES: placed[PICTURES].to(loaded.model.dtype)}
     return {name: ids.to(loaded.device) for name, ids in model_inputs.items()}
 
 
@@ -128,9 +152,11 @@ def check_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> None:
     Raises:
         ModelError: it lacks one.
     """
-    table = getattr(loaded.model.get_input_embeddings(), "weight", None)
+    table = getattr(loaded.input_embeddings, "weight", None)
     n_rows = len(table) if isinstance(table, Tensor) and table.ndim == 2 and table.is_floating_point() else None
-    for ids in model_inputs.values():
+    for name, ids in model_inputs.items():
+        if name == PICTURES:
+            continue
         wrong = ids[(ids < 0) | (ids >= n_rows)] if n_rows is not None else ids[ids < 0]
         if len(wrong):
             raise ModelError(

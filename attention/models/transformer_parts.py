@@ -18,6 +18,8 @@ from attention.models import lm_head, recorder, residual_writers, running, time_
 from attention.models.attention_sites import parents
 from attention.models.batched_heads import texts_at_once
 from attention.models.forward_pass import patched_head_output
+from attention.models.modalities import check_text_only
+from attention.models.picture_inputs import repeated
 from attention.models.projection_weights import output_module
 from attention.patching.parts import Compute, Handlers, Place
 
@@ -71,13 +73,14 @@ class TransformerParts:
             ConfigError: the layers of the model are not in a list, so it is unknown what belongs to a layer.
         """
         self._loaded, self._inputs, self._forward, self._position = loaded, model_inputs, forward, position
+        check_text_only(loaded, "Path patching")
         self._writers = find_writers(loaded, model_inputs)
         self.layers = loaded.layer_indices
         self.batch_size = texts_at_once(loaded, model_inputs)
 
     def run(self, n_rows: int, handlers: Handlers) -> Tensor:
         """The logits at the position, [batch token] in float64, of a batch of equal texts."""
-        batch = {name: ids.expand(n_rows, -1) for name, ids in self._inputs.items()}
+        batch = repeated(self._inputs, n_rows)
         n_calls = 0
 
         def attend(call: ModelCall) -> tuple[Tensor, Tensor | None]:
@@ -146,7 +149,7 @@ def find_writers(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> Res
         return call.run()
 
     with recorder.wrapping_attention(attend), lm_head.logits_at((0,)):
-        running.run(loaded, dict(model_inputs))
+        running.run(loaded, model_inputs)
     parent_of = parents(loaded.model)
     projections = [output_module(module, parent_of.get(id(module))) for module in called]
     stacks: dict[int, Module] = {}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from attention.core.edit_kinds import LayerSize
 from attention.errors import ConfigError
+from attention.models.forward_pass import inputs_of_site
 from attention.patching import validate
 from attention.patching.intervention import Intervention
 
@@ -50,8 +51,7 @@ def check_interventions(loaded: LoadedModel, interventions: tuple[Intervention, 
         if site is None:
             extents.append(LayerSize(f"layer {index}", 0, 0, 0))
             continue
-        n_queries = lengths[-1 if site.name.startswith(("decoder", "cross")) else 0]
-        n_keys = lengths[-1 if site.name.startswith("decoder") else 0]
+        n_queries, n_keys = (lengths[which] for which in inputs_of_site(site.name))
         extents.append(LayerSize(site.name, site.n_heads, n_queries, n_keys))
     validate.check(interventions, extents)
 
@@ -59,6 +59,9 @@ def check_interventions(loaded: LoadedModel, interventions: tuple[Intervention, 
 def match_length(loaded: LoadedModel, text: str, like: str, length: int) -> str:
     """A text of exactly `length` tokens: `text` shortened, or extended with the words of `like`; empty if none is found."""
     from attention.models.running import tokenize_inputs
+
+    if loaded.pictures is not None:
+        return ""
 
     def count_tokens(candidate: str) -> int:
         return next(iter(tokenize_inputs(loaded, candidate, "", 2**20)[0].values())).shape[-1]

@@ -47,7 +47,7 @@ def at_aligned_positions(
     """The activations of the other run, by layer, with their positions in this run."""
     from attention.models.forward_pass import ReadableTexts
 
-    here, there = (ReadableTexts(loaded, dict(ids), 0) for ids in (inputs, other_inputs))
+    here, there = (ReadableTexts(loaded, ids, 0) for ids in (inputs, other_inputs))
     result = {}
     for layer, activation in activations.items():
         name = loaded.sites_by_layer[layer].name
@@ -68,7 +68,7 @@ def sentences(loaded: LoadedModel, inputs: Mapping[str, Tensor], other_inputs: M
     """A sentence for each text that has another number of tokens in the other run: which of its tokens are patched."""
     from attention.models.forward_pass import ReadableTexts
 
-    texts = (ReadableTexts(loaded, dict(ids), 0).texts for ids in (inputs, other_inputs))
+    texts = (ReadableTexts(loaded, ids, 0).texts for ids in (inputs, other_inputs))
     return tuple(describe(*pair) for pair in zip(*texts, strict=False) if len(pair[0]) != len(pair[1]))
 
 

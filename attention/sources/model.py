@@ -43,7 +43,10 @@ class Models(tuple["Model", ...]):
 
 @dataclass(frozen=True)
 class Model(ModelOptions):
-    """A text run through a real model, with its attention recorded: `Model(folder, text)`, or `Model.of(model, tokenizer, text)`.
+    """A text or a picture run through a real model, with its attention recorded: `Model(folder, text)`, `Model(folder, image=path)`.
+
+    A model in memory is `Model.of(model, tokenizer, text)`. A model that reads both gets both, `Model(folder, text, image=path)`;
+    the tokens of a picture are `Patch` objects with their place, and `trace.pictures` has what the model saw.
 
     Queries and keys are recorded as they enter their product: after rotary embedding, normalization or scaling where the model
     has these. Nothing is renormalized.
@@ -146,6 +149,7 @@ class Model(ModelOptions):
     def _trace(self, loaded: LoadedModel, texts: ModelInputs, forward: PatchedForward, notes: list[str]) -> Trace:
         from attention.models import forward_pass, lm_head
         from attention.models.layer_numbers import describe_layers
+        from attention.models.picture_inputs import PictureInputs
         from attention.models.token_pieces import readable_tokens
         from attention.patching import validate
         from attention.sources.repeated_run import TransformerRun
@@ -169,7 +173,9 @@ class Model(ModelOptions):
             self._merged_trace(loaded, layers, notes),
             predictions=lm_head.read_predictions(loaded, inputs, outputs, positions),
             input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
-            continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation))),
+            continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation)))
+            if texts.continuation
+            else (),
             no_prediction_reason=lm_head.no_prediction_reason(loaded, positions),
             caption=_caption(loaded, error),
             vectors=None if lm_head.vocabulary_size(loaded) else lm_head.last_vectors(outputs),
@@ -179,6 +185,7 @@ class Model(ModelOptions):
             ),
             max_weight_error=error,
             model_run=TransformerRun.of(self, inputs),
+            pictures=(inputs.picture.seen,) if isinstance(inputs, PictureInputs) else (),
         )
 
     def patched_forward(self, loaded: LoadedModel, inputs: dict[str, Tensor]) -> PatchedForward:
@@ -264,7 +271,7 @@ class Model(ModelOptions):
 
     def _merged_trace(self, loaded: LoadedModel, layers: list[Layer], notes: list[str]) -> Trace:
         """The trace of the layers, with subwords merged, special tokens hidden and the config applied as requested."""
-        special = loaded.tokenizer.all_special_tokens
+        special = loaded.special_tokens
         merged_layers = tuple(
             merge_tokens(layer, special, self.words, self.special) if layer.has_attention else layer for layer in layers
         )
@@ -285,11 +292,18 @@ class Model(ModelOptions):
         """
         from attention.models import lm_head
 
-        return lm_head.parse_token(self.load(), text)
+        loaded = self.load()
+        if loaded.tokenizer is None:
+            raise TextError(
+                f"{loaded.name} reads pictures and predicts no tokens; got {text[:40]!r}: choose a language model."
+            )
+        return lm_head.parse_token(loaded, text)
 
     @property
     def no_link_reason(self) -> str:
         """Why no link opens this source, in a sentence; empty if one does."""
+        if self.image is not None:
+            return "A link has no picture in it: save the trace as a file, and open that."
         if self.handle is None:
             return ""
         return f"A link names a model that the Lab can load, and {self.name} is in memory: save the trace as a file, and open that."
@@ -318,12 +332,16 @@ class Model(ModelOptions):
         """The beginning of a Python program that computes the trace: it loads the model with transformers and records the inputs of its attention.
 
         Raises:
-            ConfigError: the model is in memory, where no program finds it.
+            ConfigError: the model is in memory, where no program finds it, or it reads a picture.
         """
         if self.handle is not None:
             raise ConfigError(
                 f"A program loads its model from a folder, and {self.name} is in memory: save it with "
                 "model.save_pretrained(folder) and tokenizer.save_pretrained(folder), and use Model(folder, text)."
+            )
+        if self.image is not None:
+            raise ConfigError(
+                "The Lab writes programs for models of texts, and this trace is of a picture: save the trace as a file, and copy the program of that."
             )
         from attention.program import loaded_model
 
@@ -362,11 +380,14 @@ class Model(ModelOptions):
             TextError: the text is empty.
         """
         from attention.models.library import LIBRARY
+        from attention.models.modalities import check_input
 
-        if not self.text.strip() and not self.input_ids:
+        if not self.text.strip() and not self.input_ids and self.image is None:
             got = "only blanks" if self.text else "nothing"
             raise TextError(f"The text needs at least one word; got {got}: type a sentence.")
-        return LIBRARY.get(self.name, self.device) if self.handle is None else self.handle.load()
+        loaded = LIBRARY.get(self.name, self.device) if self.handle is None else self.handle.load()
+        check_input(loaded, self.text, self.image is not None, bool(self.input_ids or self.text2.strip()))
+        return loaded
 
 
 def _caption(loaded: LoadedModel, max_weight_error: float | None) -> str:

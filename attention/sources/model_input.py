@@ -60,6 +60,8 @@ def prepare_texts(
     prefix_len = (
         total_len - prompt_len if model.prefix_len is None else max(0, min(model.prefix_len, total_len - prompt_len))
     )
+    if total_len == prompt_len:
+        return ModelInputs(extended, 0, ())
     inputs = {**extended, name: extended[name][:, : prompt_len + prefix_len]}
     return ModelInputs(inputs, prefix_len, tuple(extended[name][0, prompt_len + prefix_len :].tolist()))
 
@@ -69,7 +71,9 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
     from attention.models import running
 
     limit = min(model.max_tokens, loaded.max_length or model.max_tokens)
-    if model.input_ids:
+    if model.image is not None:
+        inputs, truncated = _read_picture(model, loaded, limit, notes)
+    elif model.input_ids:
         inputs, truncated = running.cut_ids(loaded, model.input_ids, limit)
         notes += [model.note] if model.note else []
     else:
@@ -83,6 +87,22 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
     if model.text2.strip() and not loaded.is_encoder_decoder:
         notes.append("This model reads one text: the second text has no effect.")
     return inputs
+
+
+def _read_picture(
+    model: ModelOptions, loaded: LoadedModel, limit: int, notes: list[str]
+) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
+    """The input of a model that reads a picture, and its truncated texts."""
+    from attention.models.picture_inputs import picture_inputs
+
+    assert model.image is not None  # the caller has checked it
+    if model.generate:
+        raise ConfigError(
+            f"The Lab generates no tokens after a picture; got generate={model.generate}: leave it out, and write the continuation into the text."
+        )
+    inputs, truncated, more = picture_inputs(loaded, model.image.pixels(), model.image.digest, model.text, limit)
+    notes += (*model.image.notes, *more)
+    return inputs, truncated
 
 
 def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:

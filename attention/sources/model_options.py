@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from attention.core.override import Override
 from attention.errors import ConfigError, ModelError
+from attention.io.picture import Picture
 from attention.patching.intervention import Intervention, as_interventions
 
 if TYPE_CHECKING:
@@ -43,10 +44,12 @@ class ModelOptions:
         handle: the model in memory that `Model.of` wraps, which has a name only for people; None: `name` is loaded.
         input_ids: the token ids of each argument of the model, if they are given instead of the texts.
         note: what happened to the ids before; shown with the trace.
+        image: a picture for a model that reads one, also beside a text: the path or the bytes of a PNG, JPEG or WebP file, or an image
+            of Pillow; kept as a `Picture`, which is compared by its digest.
     """
 
     name: str
-    text: str
+    text: str = ""
     text2: str = ""
     config: Override = Override()
     words: bool = False
@@ -66,6 +69,7 @@ class ModelOptions:
     input_ids: tuple[tuple[str, tuple[int, ...]], ...] = ()
     note: str = ""
     align: bool = False
+    image: Picture | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.name, PathLike):
@@ -81,4 +85,7 @@ class ModelOptions:
                     f"{field} is one text; got a value of type {type(value).__name__}: give several as Model.of(model, tokenizer, texts=[…]), "
                     "or a Model for each."
                 )
+        if self.image is not None and not isinstance(self.image, Picture):
+            read = Picture.open if isinstance(self.image, str | PathLike) else Picture.of
+            object.__setattr__(self, "image", read(self.image))
         object.__setattr__(self, "interventions", as_interventions(self.interventions))

@@ -112,9 +112,12 @@ class TransformerRun:
 
         Raises:
             ModelError: the attention of its family cannot be recorded.
+            MissingError: the model reads pictures.
         """
+        from attention.models.modalities import check_text_only
         from attention.models.model_matrices import ModelMatrices
 
+        check_text_only(self.loaded, "What the matrices of a head do to vectors")
         return ModelMatrices(self.loaded)
 
     @property

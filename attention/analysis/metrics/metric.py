@@ -95,9 +95,7 @@ def _entropy(pattern: Pattern) -> Tensor:
 def _distance(pattern: Pattern) -> Tensor:
     import torch
 
-    return pattern.nan_unless(
-        not pattern.is_cross_attention, torch.linalg.vecdot(pattern.probabilities, pattern.distances)
-    )
+    return pattern.nan_unless(pattern.has_distances, torch.linalg.vecdot(pattern.probabilities, pattern.distances))
 
 
 def _first(pattern: Pattern) -> Tensor:
@@ -147,7 +145,7 @@ def is_punctuation(token: str) -> bool:
 
 
 def _local(pattern: Pattern) -> Tensor:
-    return pattern.offsets.abs() <= NEARBY
+    return (pattern.offsets.abs() <= NEARBY) & pattern.has_distances  # without distances no key is near
 
 
 def _matrices(trace: Trace) -> HeadMatrices | None:
@@ -175,11 +173,11 @@ METRICS: tuple[Metric, ...] = (
         "−Σ_j p_ij log p_ij / log n_i, n_i the number of keys visible to query i", "queries with at least two visible keys",
         "Ghader and Monz 2017, What does Attention in Neural Machine Translation Pay Attention to?; Clark et al. 2019", _entropy),
     Metric("distance", "How far away a query looks on average, in positions; under a causal mask it grows with the length of the text.",
-        "Σ_j p_ij |i − j|", "all queries, within one text", "Vig and Belinkov 2019, Analyzing the Structure of Attention", _distance,
+        "Σ_j p_ij |i − j|", "all queries, within one text without patches of a picture", "Vig and Belinkov 2019, Analyzing the Structure of Attention", _distance,
         "keys − 1"),
-    Metric("previous", "The weight of the preceding token.", "a_i,i−1", "queries for which the preceding token is visible",
+    Metric("previous", "The weight of the preceding token.", "a_i,i−1", "queries for which the preceding token is visible, in a text without patches of a picture",
         _VOITA, _offset(-1)),
-    Metric("next", "The weight of the following token.", "a_i,i+1", "queries for which the following token is visible",
+    Metric("next", "The weight of the following token.", "a_i,i+1", "queries for which the following token is visible, in a text without patches of a picture",
         _VOITA, _offset(1)),
     Metric("first token", "The weight of the first token, where idle heads often look (an attention sink). A large weight need not be a large effect.",
         "a_i,0", "queries after the first for which it is visible",
@@ -210,7 +208,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("punctuation", "The total weight of punctuation marks.", "Σ a_ij over j with x_j a punctuation mark", "queries that see a punctuation mark",
         "Clark et al. 2019, What Does BERT Look At?", CellWeights(_punctuation)),
     Metric("local", f"The total weight of the tokens at most {NEARBY} positions away, and of the token itself.",
-        f"Σ a_ij over |i − j| ≤ {NEARBY}", "all queries, within one text", "Clark et al. 2019, What Does BERT Look At?; Vig and Belinkov 2019", CellWeights(_local)),
+        f"Σ a_ij over |i − j| ≤ {NEARBY}", "all queries, within one text without patches of a picture", "Clark et al. 2019, What Does BERT Look At?; Vig and Belinkov 2019", CellWeights(_local)),
 )
 # fmt: on
 """Every metric, in the order of the tables."""

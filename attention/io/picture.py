@@ -1,0 +1,217 @@
+"""A picture file as rows of red, green and blue: PNG, JPEG or WebP, checked before it is decoded, without its metadata."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attention.errors import FileError
+
+if TYPE_CHECKING:
+    from numpy import uint8
+    from numpy.typing import NDArray
+
+MAX_BYTES = 2**25
+"""The largest picture file."""
+MAX_PIXELS = 2**25
+"""The largest number of pixels of a picture; it is decoded to 3 bytes for each."""
+MAX_RATIO = 16
+"""The largest ratio of the sides of a picture: a processor that gives the shorter side a fixed length makes the longer one this much longer."""
+
+_KINDS = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff", "WebP": b"RIFF"}  # how each kind of file begins
+_WEBP_HEADER = 30  # bytes
+_ORIENTATION = 0x0112  # the tag of EXIF
+_SIXTEEN_BIT = "I;16"  # how the modes of Pillow with 16 bit begin
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture, compared by its digest.
+
+    Everything else than pixels is left out, such as the place where a photo was taken and the colour profile (sRGB is assumed).
+
+    Attributes:
+        digest: of the file, BLAKE2b in hexadecimal.
+        width: number of pixels in a row.
+        height: number of rows.
+        rgb: red, green and blue of each pixel, a byte each, row by row.
+        notes: what was done to the file's own pixels, a sentence each.
+    """
+
+    digest: str
+    width: int = field(compare=False)
+    height: int = field(compare=False)
+    rgb: bytes = field(compare=False, repr=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> Picture:
+        """The picture of a file.
+
+        Raises:
+            FileError: there is no such file, or as for `of`.
+        """
+        try:
+            with Path(path).open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        except (OSError, ValueError) as error:
+            raise FileError(
+                f"A picture is a PNG, JPEG or WebP file that can be read; got “{str(path)[:80]}”, which cannot be: check its path."
+            ) from error
+        return cls.of(content)
+
+    @classmethod
+    def of(cls, content: Any) -> Picture:
+        """The picture of the bytes of a file, or of an image of Pillow.
+
+        The first frame of an animation; turned as its EXIF orientation says. Of numbers of 16 bit, the upper 8 are read; CMYK and palettes
+        become red, green and blue as Pillow converts them; transparent parts are laid on white.
+
+        Raises:
+            FileError: it is no PNG, JPEG or WebP, it is broken, or it is too large.
+        """
+        if isinstance(content, Picture):
+            return content
+        if isinstance(content, bytes | bytearray | memoryview):
+            return cls._decoded(bytes(content))
+        from PIL.Image import Image
+
+        if not isinstance(content, Image):
+            raise FileError(
+                f"A picture is the path or the bytes of a PNG, JPEG or WebP file, or an image of Pillow; got a {type(content).__name__}: give one of these."
+            )
+        _check_size(*content.size)
+        return cls._converted(content, "", "image of Pillow")
+
+    @classmethod
+    def _decoded(cls, content: bytes) -> Picture:
+        kind = next((kind for kind, start in _KINDS.items() if content.startswith(start)), "")
+        if not kind or (kind == "WebP" and content[8:12] != b"WEBP"):
+            raise FileError(
+                f"A picture is a PNG, JPEG or WebP file; got {_other_kind(content)}: save it as one of these, and give that."
+            )
+        if len(content) > MAX_BYTES:
+            raise FileError(
+                f"A picture file may take at most {MAX_BYTES / 2**20:.0f} MB; got more: save it smaller, or as JPEG."
+            )
+        if kind == "WebP":
+            _check_size(*_webp_size(content))  # Pillow allocates the pixels when it opens one
+        try:
+            image = _opener(kind)(BytesIO(content))
+            _check_size(*image.size)
+            return cls._converted(image, blake2b(content, digest_size=16).hexdigest(), f"{kind} file")
+        except FileError:
+            raise
+        except Exception as error:  # a broken file can raise anything in Pillow
+            raise _broken(kind) from error
+
+    @classmethod
+    def _converted(cls, image: Any, digest: str, what: str) -> Picture:
+        from PIL import Image, ImageOps
+
+        notes = []
+        if getattr(image, "n_frames", 1) > 1:
+            notes.append(f"The picture is an animation of {image.n_frames:,} frames: the first is read.")
+        image.load()
+        turned = ImageOps.exif_transpose(image) if _is_turned(image) else image
+        if turned is not image:
+            notes.append("The picture is turned as its EXIF orientation says.")
+        if turned.mode.startswith(_SIXTEEN_BIT):
+            turned = _upper_byte(turned)
+            notes.append("The picture has numbers of 16 bit: the upper 8 are read.")
+        if turned.has_transparency_data:
+            layer = turned.convert("RGBA")
+            turned = Image.new("RGBA", layer.size, "white")
+            turned.alpha_composite(layer)
+            if layer.getchannel("A").getextrema() != (255, 255):
+                notes.append("The transparent parts of the picture are laid on white.")
+        if turned.mode in ("I", "F"):
+            raise FileError(
+                f"A picture has numbers of 8 or 16 bit; this {what} has others: save it with 8 bit for each colour."
+            )
+        rgb = turned.convert("RGB")
+        pixels = rgb.tobytes()
+        digest = digest or blake2b(repr(rgb.size).encode() + pixels, digest_size=16).hexdigest()
+        return cls(digest, rgb.width, rgb.height, pixels, tuple(notes))
+
+    def pixels(self) -> NDArray[uint8]:
+        """Red, green and blue, [row column 3] from 0 to 255."""
+        import numpy as np
+
+        return np.frombuffer(self.rgb, np.uint8).reshape(self.height, self.width, 3)
+
+
+def _opener(kind: str) -> Any:
+    """The class of Pillow that reads this kind of file, and no other; `Image.open` would try more, and warn of large files only."""
+    from PIL.JpegImagePlugin import JpegImageFile
+    from PIL.PngImagePlugin import PngImageFile
+    from PIL.WebPImagePlugin import WebPImageFile
+
+    return {"PNG": PngImageFile, "JPEG": JpegImageFile, "WebP": WebPImageFile}[kind]
+
+
+def _check_size(width: int, height: int) -> None:
+    """Check the size of a picture before its pixels are decoded.
+
+    Raises:
+        FileError: it has too many pixels, none, or is too narrow.
+    """
+    if not 0 < width * height <= MAX_PIXELS:
+        raise FileError(
+            f"A picture may have at most {MAX_PIXELS:,} pixels; got {width:,} × {height:,} (width × height): save it smaller."
+        )
+    if max(width, height) > MAX_RATIO * min(width, height):
+        raise FileError(
+            f"One side of a picture may be at most {MAX_RATIO} times as long as the other; got {width:,} × {height:,} (width × height): cut a part of it."
+        )
+
+
+def _webp_size(content: bytes) -> tuple[int, int]:
+    """The width and height of a WebP file, from its header."""
+    header = content[:_WEBP_HEADER].ljust(_WEBP_HEADER, b"\0")
+    match header[12:16]:
+        case b"VP8 ":
+            width, height = struct.unpack("<HH", header[26:30])
+            return width & 0x3FFF, height & 0x3FFF
+        case b"VP8L":
+            (bits,) = struct.unpack("<I", header[21:25])
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8X":
+            return int.from_bytes(header[24:27], "little") + 1, int.from_bytes(header[27:30], "little") + 1
+    raise _broken("WebP")
+
+
+def _is_turned(image: Any) -> bool:
+    """Whether the EXIF of an image has an orientation other than upright; broken EXIF has none."""
+    try:
+        return image.getexif().get(_ORIENTATION, 1) in range(2, 9)
+    except Exception:  # broken EXIF can raise anything in Pillow
+        return False
+
+
+def _upper_byte(image: Any) -> Any:
+    import numpy as np
+    from PIL import Image
+
+    return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+
+
+def _other_kind(content: bytes) -> str:
+    """What a file is that is no picture we read, as far as its beginning shows it."""
+    start = content[:300].lstrip(b"\xef\xbb\xbf \r\n\t").lower()
+    if not content:
+        return "an empty file"
+    if start.startswith((b"<svg", b"<?xml", b"<!doctype svg")):
+        return "an SVG, a drawing without pixels"
+    known = {b"gif8": "a GIF", b"bm": "a BMP", b"ii*\0": "a TIFF", b"mm\0*": "a TIFF", b"%pdf": "a PDF"}
+    known_kind = next((name for prefix, name in known.items() if start.startswith(prefix)), "")
+    return known_kind or ("a HEIC or AVIF" if start[4:8] == b"ftyp" else "a file of another kind")
+
+
+def _broken(kind: str) -> FileError:
+    return FileError(f"This {kind} file is broken or cut off, so its pixels cannot be read: save or download it again.")

@@ -1,0 +1,59 @@
+"""The families of models that read a picture, each declared: which tokens come before its patches, and how a picture enters a text."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+CLS, DISTILLATION = "[CLS]", "[distillation]"
+PICTURES = "pixel_values"
+"""The argument of a model for its pictures."""
+
+
+def _registers(config: Any) -> tuple[str, ...]:
+    return (CLS, *(f"[register {index}]" for index in range(config.num_register_tokens)))
+
+
+FIRST_TOKENS: dict[str, Callable[[Any], tuple[str, ...]]] = {
+    "vit": lambda _: (CLS,),
+    "vit_msn": lambda _: (CLS,),
+    "deit": lambda _: (CLS, DISTILLATION),
+    "dinov2": lambda _: (CLS,),
+    "dinov2_with_registers": _registers,
+    "dinov3_vit": _registers,
+    "ijepa": lambda _: (),
+    "clip_vision_model": lambda _: (CLS,),
+    "siglip_vision_model": lambda _: (),
+}
+"""By `model_type` of a vision transformer: the names of its tokens before the patches, which follow row by row, from its config."""
+IN_TEXT = frozenset({"llava"})
+"""Language models that read the tokens of a picture at the places of an image token in their text, by `model_type`."""
+TWO_TOWERS = frozenset({"clip", "siglip"})
+"""Models that read a picture and a text side by side, by `model_type`."""
+PADDED_TEXTS = frozenset({"siglip"})
+"""Models whose texts are padded to their full length, as they were in training: no mask hides the padding."""
+
+
+def vision_config(model: Any) -> Any | None:
+    """The config of the vision transformer of a model that reads pictures, if its family is declared here; otherwise None."""
+    if PICTURES not in inspect.signature(model.forward).parameters:
+        return None
+    config = model.config
+    if config.model_type in FIRST_TOKENS:
+        return config
+    tower = getattr(config, "vision_config", None)
+    is_known = config.model_type in IN_TEXT | TWO_TOWERS or not reads_text(model)
+    return tower if is_known and getattr(tower, "model_type", "") in FIRST_TOKENS else None
+
+
+def reads_text(model: Any) -> bool:
+    """Whether a model reads a text."""
+    return "input_ids" in inspect.signature(model.forward).parameters
+
+
+def patch_size(config: Any) -> tuple[int, int]:
+    """The height and width of a patch in pixels."""
+    size = config.patch_size
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return int(height), int(width)
