@@ -179,11 +179,11 @@ def test_find_ranks_the_heads_of_this_text() -> None:
     column = metrics.of(TypedText("the owl asked the moon and the moon blinked").trace()).column("previous")
     np.testing.assert_allclose(table["mean weight"], np.sort(column)[::-1])
     assert state_of_address(app)["heads_find"] == "from any to offset -1"
-    app.button(key="heads_find_2").click().run()
-    assert state_of_address(app)["heads_find"] == 'from "the" to same word'
+    app.button(key="heads_find_1").click().run()
+    assert state_of_address(app)["heads_find"] == "from any to same word"
     app = opened(PAGE, heads_find="where is <b>it</b>")
     assert not app.exception
-    assert any("A rule is “from X to Y”" in caption.value for caption in app.caption)
+    assert any("A find rule needs from at character 1" in caption.value for caption in app.caption)
     assert said(opened(PAGE, heads_find='from "nobody" to any'))
 
 

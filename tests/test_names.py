@@ -49,6 +49,8 @@ FOREIGN = {
     "state.json": "datasets",
     "corpus.json": "made by attention.corpus",
     "heads/": "made by attention.corpus",
+    "python.txt": "made by the example of docs/corpus.md",
+    "photo.png": "a picture of a user",
     "heads.parquet": "made by attention.corpus",
     "results/": "made by an operator",
 }

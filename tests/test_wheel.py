@@ -38,6 +38,8 @@ BROUGHT_ALONG = {
     "google": ("protobuf", "streamlit"),
     "huggingface_hub": ("huggingface-hub", "transformers"),
     "starlette": ("starlette", "streamlit"),
+    "dask": ("dask", "distributed"),
+    "PIL": ("pillow", "pillow"),
     "tqdm": ("tqdm", "transformers"),
 }
 """Modules that we import: their package, and the declared package that requires it."""
