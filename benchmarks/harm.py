@@ -17,7 +17,19 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks import downloads, ending, flat, garbage, hostile_models, many_trainings, maxima, rounds, uploads, visits
+from benchmarks import (
+    downloads,
+    ending,
+    flat,
+    garbage,
+    hostile_models,
+    hostile_results,
+    many_trainings,
+    maxima,
+    rounds,
+    uploads,
+    visits,
+)
 from benchmarks.attack import Attack, Cost, suffer
 from benchmarks.server import ROOT, Server
 
@@ -29,6 +41,7 @@ ATTACKS: tuple[Attack, ...] = (
     *downloads.ATTACKS,
     *visits.ATTACKS,
     *hostile_models.ATTACKS,
+    *hostile_results.ATTACKS,
     *garbage.ATTACKS,
     *ending.ATTACKS,
     *many_trainings.ATTACKS,

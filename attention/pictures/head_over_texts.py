@@ -235,7 +235,9 @@ def head_histogram_json(
     unit = "texts" if other is None else "share of the texts"
     shown = {name: value for name, value in marks.items() if np.isfinite(value)}
     alt = f"Bar chart of {metric} of {head}: the number of texts by its value, {int(histogram.sum()):,} texts; " + ", ".join(f"{name} {format_number(value)}" for name, value in shown.items())  # fmt: skip
-    figure = empty_chart(html.escape(metric), f"{head} over {int(histogram.sum()):,} texts", f"{alt}.", height=height)
+    figure = empty_chart(
+        html.escape(_short(metric, 44)), f"{head} over {int(histogram.sum()):,} texts", f"{alt}.", height=height
+    )
     data: list[dict[str, Any]] = []
     for shown_height, count, color, name in zip(heights, counts, (POINT_COLOR, OTHER_COLOR), names, strict=False):
         data.append({
