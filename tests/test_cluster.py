@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import dask.config
@@ -51,6 +52,12 @@ def one_process(model: str, folder: Path, texts: tuple[str, ...]) -> Wanted:
     plan, _ = scan.make_plan(LIBRARY.get(model), texts, chunk_size=SIZE, top=3)
     scan.scan(plan, texts, str(folder))
     return Wanted(model, plan, table_digest(str(folder)))
+
+
+@pytest.fixture(autouse=True)
+def plain_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new process imports the main module again, which a test of a page in the same process may have replaced with a page."""
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ _HELPS = {
 
 def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) -> None:
     """Draws the field, suggestions, and the heads that were found."""
-    st.markdown("### Find heads by where they look")
+    st.markdown("## Find heads by where they look")
     text = str(knobs.value(FIND)).strip()
     if not knobs.locked:
         with st.container(horizontal=True, gap="small", key="heads_find_examples"):
