@@ -202,20 +202,19 @@ def merge(url: str) -> dict[str, Any]:
 
 
 def _parts(folder: PartsFolder, plan: RunPlan) -> Iterator[Digest]:
-    """The parts in their order; the next two are read and unpacked meanwhile."""
+    """The parts in their order; the next two are read meanwhile.
+
+    They are unpacked in this thread: NumPy parses the header of an array with `ast`, whose depth counter two threads of Python 3.11 share.
+    """
     from attention.corpus.digest import Digest
 
-    def read(index: int) -> Digest:
-        return Digest.from_bytes(folder.read(part_name(index)), f"{folder.url}/{part_name(index)}")
-
-    waiting = deque[Future[Digest]]()
+    waiting = deque[Future[bytes]]()
     with ThreadPoolExecutor(2) as pool:
-        for index in range(plan.n_chunks):
-            waiting.append(pool.submit(read, index))
-            if len(waiting) > 2:
-                yield waiting.popleft().result()
-        for future in waiting:
-            yield future.result()
+        for index in range(plan.n_chunks + 2):
+            if index < plan.n_chunks:
+                waiting.append(pool.submit(folder.read, part_name(index)))
+            if index >= 2 and waiting:
+                yield Digest.from_bytes(waiting.popleft().result(), f"{folder.url}/{part_name(index - 2)}")
 
 
 def model_folder(name: str) -> Path:
