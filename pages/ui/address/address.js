@@ -37,6 +37,14 @@ function sendActs(sender) {
   sender?.(entries.message);
 }
 
+// A message carries the values of all widgets. One that is sent while a run is being drawn may carry values that Back has just
+// replaced, and yet say that the page has seen the answer that replaces them: the server would take them for the user's own.
+function sendWhenDrawn(frames = 3) {
+  const isRunning = document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === "running";
+  if (frames) requestAnimationFrame(() => sendWhenDrawn(isRunning ? 3 : frames - 1));
+  else sendActs(send);
+}
+
 // Acts sent to a page that was left meanwhile, or to a lost server, get no answer.
 setInterval(() => {
   const { testScriptState, testConnectionState } = document.querySelector("[data-testid=stApp]")?.dataset ?? {};
@@ -78,6 +86,6 @@ export default function render({ data, setStateValue, setTriggerValue }) {
     send = (message) => setStateValue("acts", message);
     requestRun = () => setTriggerValue("again", Date.now());
   }
-  if (entries.answer(data) === "acts") sendActs(send);
+  if (entries.answer(data) === "acts") sendWhenDrawn();
   announce(); // meanwhile Streamlit has told the embedding page its own address
 }
