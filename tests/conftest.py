@@ -593,12 +593,20 @@ def set_control(page: Page | Frame, knob: str, value: str) -> None:
 
 def click_cell(page: Page | Frame, index: int, row: int, column: int) -> None:
     """Clicks the middle of a cell of a figure, at its current place on the screen."""
+    place = place_of_cell(page, index, row, column)
+    assert place is not None, f"The page has no map {index}."
+    tab_of(page).mouse.click(*place)
+
+
+def place_of_cell(page: Page | Frame, index: int, row: int, column: int) -> tuple[float, float] | None:
+    """The middle of a cell of a figure on the screen, or None if the page has no such figure now."""
     place = page.evaluate(
         """([i, row, column]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i];
+            if (!plot?._fullLayout) return null;
             plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
             // A browser truncates fractions of a pixel, which may be more than a cell of a long text.
             return [box.x + xaxis._offset + xaxis.l2p(column), box.y + yaxis._offset + yaxis.l2p(row)].map(Math.round); }""",
         [index, row, column],
     )
-    tab_of(page).mouse.click(*place)
+    return None if place is None else (place[0], place[1])
