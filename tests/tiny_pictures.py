@@ -30,6 +30,8 @@ _CROP = {"size": {"shortest_edge": 16}, "crop_size": {"height": 12, "width": 12}
 
 FAMILIES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "ViT": ("ViTForImageClassification", _VIT, "ViTImageProcessorPil", _FIXED),
+    "ViT-MSN": ("ViTMSNModel", _VIT, "ViTImageProcessorPil", _FIXED),
+    "I-JEPA": ("IJepaModel", _VIT, "ViTImageProcessorPil", _FIXED),
     "DeiT": ("DeiTModel", _VIT, "DeiTImageProcessorPil", _FIXED | {"do_center_crop": False}),
     "DINOv2": ("Dinov2Model", _DINO, "BitImageProcessorPil", {"size": {"shortest_edge": 8}, "do_center_crop": False}),
     "DINOv2 with registers": ("Dinov2WithRegistersModel", _DINO | {"num_register_tokens": 3}, "BitImageProcessorPil", _CROP),

@@ -1,0 +1,161 @@
+"""Attention drawn over a picture: every number at the place of its patch, and the pixels that the model saw below it."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from io import BytesIO
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from PIL import Image
+from tiny_pictures import TinyPictureModels, bright_patch, noise
+
+from attention import Model, TypedText
+from attention.core.trace import Trace
+from attention.errors import ConfigError, MissingError
+from attention.pictures.layout import Spec
+from attention.pictures.over_picture import MAX_SIDE, over_picture, over_picture_json
+from attention.pictures.token_grid import MAX_LINES, NO_TOKEN, TokenGrid
+from attention.tokens import Patch
+
+TEXT = "the owl asked the moon"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
+    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
+
+
+def trace_of(models: TinyPictureModels, family: str, text: str = "") -> Trace:
+    return Model(models(family), text, image=Image.fromarray(noise())).trace()
+
+
+def check_places(figure: Spec, numbers: np.ndarray, tokens: tuple[str, ...]) -> None:
+    """Check that each patch has its number at its row and column, below the lines of other tokens."""
+    cells = figure["data"][0]["z"]
+    patches = {(token.row, token.column): at for at, token in enumerate(tokens) if isinstance(token, Patch)}
+    n_rows = max(row for row, _ in patches) + 1
+    assert patches
+    for (row, column), at in patches.items():
+        place = len(cells) - n_rows + row, column
+        assert cells[place] == numbers[at]
+        assert figure["data"][0]["text"][place[0]][place[1]] == f"{at} patch row {row}, column {column}"
+
+
+@pytest.mark.parametrize("family", ["ViT", "DeiT", "DINOv2 with registers", "SigLIP vision"])
+def test_row_of_query_has_each_number_at_its_patch(models: TinyPictureModels, family: str) -> None:
+    trace = trace_of(models, family)
+    for query in (0, 3):
+        figure = over_picture_json(trace, "weights", layer=1, head=2, query=query)
+        check_places(figure, trace.layers[1].matrix("weights", 2)[query].numpy(), trace.layers[1].tokens)
+
+
+def test_column_of_key_and_of_feature_are_drawn(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "ViT")
+    layer = trace.layers[0]
+    check_places(over_picture_json(trace, "scores", key=4), layer.matrix("scores", 0)[:, 4].numpy(), layer.tokens)
+    feature = over_picture_json(trace, "value", head=1, key=5)
+    check_places(feature, layer.matrix("value", 1)[:, 5].numpy(), layer.tokens)
+    assert not feature["layout"]["shapes"]  # a feature is no patch
+    assert "column of d_v 5" in feature["layout"]["title"]["subtitle"]["text"]
+
+
+def test_words_of_llava_look_at_the_picture(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "LLaVA", TEXT)
+    number = next(i for i, layer in enumerate(trace.layers) if layer.name.startswith("text"))
+    layer = trace.layers[number]
+    query = len(layer.tokens) - 1
+    row = layer.matrix("weights", 0)[query].numpy()
+    figure = over_picture_json(trace, "weights", number, query=query)
+    check_places(figure, row, layer.tokens)
+    on_picture = sum(row[at] for at, token in enumerate(layer.tokens) if isinstance(token, Patch))
+    assert (
+        f"{on_picture:.2f} on the picture, {row.sum() - on_picture:.2f} on other tokens"
+        in figure["layout"]["title"]["subtitle"]["text"]
+    )
+
+
+def test_picture_below_the_patches_is_what_the_model_saw(models: TinyPictureModels) -> None:
+    trace = Model(models("ViT"), image=bright_patch(1, 2)).trace()
+    figure = over_picture_json(trace, "weights", query=0)
+    (image,) = figure["layout"]["images"]
+    pixels = np.asarray(Image.open(BytesIO(b64decode(image["source"].split(",")[1]))))
+    np.testing.assert_array_equal(pixels, trace.pictures[0].rgb)
+    # The brightest patch of the pixels lies under the cell of that patch.
+    seen = trace.pictures[0]
+    height, width = seen.patch_size
+    grid = TokenGrid.of(trace.layers[0].tokens)
+    assert grid is not None
+    bright = next(
+        at for at, token in enumerate(trace.layers[0].tokens)
+        if isinstance(token, Patch) and (token.row, token.column) == (1, 2)
+    )  # fmt: skip
+    x, y, columns, rows = grid.box(bright) or (0, 0, 0, 0)
+    left, top = round((x - 0.5 - image["x"]) * width), round((y - 0.5 - image["y"]) * height)
+    mean = pixels.mean(axis=2)
+    inside = mean[top : top + height, left : left + width].mean()
+    assert (columns, rows) == (1, 1)
+    assert inside > mean.mean() + 50
+    assert (image["sizex"], image["sizey"]) == (seen.columns, seen.rows)
+
+
+def test_query_that_is_a_patch_is_outlined(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "ViT")
+    grid = TokenGrid.of(trace.tokens)
+    assert grid is not None
+    (shape,) = over_picture_json(trace, "weights", query=4)["layout"]["shapes"]
+    x, y, *_ = grid.box(4) or ()
+    assert (shape["x0"], shape["y0"]) == (x - 0.5, y - 0.5)
+
+
+def test_several_pictures_stand_side_by_side() -> None:
+    box = (0, 0, 4, 4)
+    tokens = ("[CLS]", *(Patch(p, r, c, box) for p in range(2) for r in range(2) for c in range(3)), "dog")
+    grid = TokenGrid.of(tokens)
+    assert grid is not None
+    assert [(placed.x, placed.rows, placed.columns) for placed in grid.pictures] == [(0, 2, 3), (4, 2, 3)]
+    shown = [at for at in np.unique(grid.positions) if at != NO_TOKEN]
+    assert shown == list(range(len(tokens)))
+    top = grid.pictures[0].y
+    assert grid.positions[top : top + 2, 4:7].tolist() == [[7, 8, 9], [10, 11, 12]]
+
+
+def test_words_without_a_place_are_counted() -> None:
+    tokens = (Patch(0, 0, 0, (0, 0, 4, 4)), *["word"] * 500)
+    grid = TokenGrid.of(tokens)
+    assert grid is not None
+    assert max(token.y for token in grid.others) == MAX_LINES - 1
+    assert grid.n_left_out == 500 - len(grid.others) > 0
+    assert TokenGrid.of(("a", "b")) is None
+
+
+def test_figure_is_one_that_plotly_accepts(models: TinyPictureModels) -> None:
+    for colors in ("fixed", "stretched", "log"):
+        drawn = over_picture(trace_of(models, "DINOv2"), "weights", query=0, colors=colors)
+        go.Figure(drawn.to_plotly_json())
+
+
+def test_large_pictures_are_reduced_in_the_figure(models: TinyPictureModels) -> None:
+    from attention.core.seen_picture import SeenPicture
+    from attention.pictures.over_picture import image_source
+
+    seen = SeenPicture(np.zeros((2048, 512, 3), np.uint8), 8, 2, (256, 256), "", "")
+    source = image_source(seen, 2048, 512)
+    assert max(Image.open(BytesIO(b64decode(source.split(",")[1]))).size) == MAX_SIDE
+
+
+def test_wrong_requests_are_refused_in_a_sentence(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "CLIP", TEXT)
+    with pytest.raises(MissingError, match="got both"):
+        over_picture_json(trace, "weights", query=0, key=0)
+    with pytest.raises(MissingError, match="got neither"):
+        over_picture_json(trace, "weights")
+    with pytest.raises(MissingError, match="no patches"):
+        over_picture_json(trace, "weights", layer=len(trace.layers) - 1, query=0)
+    with pytest.raises(MissingError, match="no patches"):
+        over_picture_json(TypedText("a b").trace(), "weights", query=0)
+    with pytest.raises(MissingError):
+        over_picture_json(trace, "weights", query=1000)
+    with pytest.raises(ConfigError):
+        over_picture_json(trace, "weights", query=0, colors="rainbow")
