@@ -177,9 +177,9 @@ def test_picture_model_in_memory_or_without_processor_is_refused(broken: Callabl
     assert "has no processor of pictures that can be read" in refused(name)
     model = transformers.ViTModel.from_pretrained(name)
     with pytest.raises(
-        ModelError, match=r"^The Lab reads pictures with models .* from a folder .*ViTModel.* is a vit: choose"
+        ModelError, match=r"^Model.of needs the processor of a model that reads pictures, such as ViTModel"
     ):
-        Model.of(model, byte_level(SENTENCES), OWL).trace()
+        Model.of(model, byte_level(SENTENCES), OWL)
 
 
 def test_model_of_sound_is_refused(broken: Callable[..., str]) -> None:

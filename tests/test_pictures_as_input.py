@@ -368,3 +368,46 @@ def test_picture_is_turned_as_its_exif_says(kind: str) -> None:
     assert picture.pixels()[2, 4].min() > 240
     assert picture.pixels()[13, 4].max() < 15
     assert "EXIF" in picture.notes[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_model_in_memory_reads_pictures_as_its_folder(models: TinyPictureModels, family: str) -> None:
+    import transformers
+
+    path, text = models(family), TEXT if family in WITH_TEXT else None
+    network = getattr(transformers, FAMILIES[family][0]).from_pretrained(path, attn_implementation="eager").eval()
+    processor: Any = transformers.AutoImageProcessor.from_pretrained(path, backend="pil")
+    if family == "LLaVA":
+        both = transformers.AutoProcessor.from_pretrained(path, backend="pil")
+        both.image_processor = processor
+        processor = both
+    elif family in WITH_TEXT:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        name = FAMILIES[family][0].replace("Model", "Processor")
+        processor = getattr(transformers, name)(image_processor=processor, tokenizer=tokenizer)
+    trace = Model.of(network, processor, text, image=PHOTO).trace()
+    expected = source(models, family).trace()
+    assert len(trace.layers) == len(expected.layers)
+    for layer, other in zip(trace.layers, expected.layers, strict=True):
+        assert layer.tokens == other.tokens
+        torch.testing.assert_close(layer.weights, other.weights, atol=1e-6, rtol=0)
+    assert patches(trace) == patches(expected)
+    np.testing.assert_array_equal(trace.pictures[0].rgb, expected.pictures[0].rgb)
+    assert network.config._attn_implementation == "eager"
+
+
+def test_model_in_memory_needs_its_processor(models: TinyPictureModels) -> None:
+    import transformers
+
+    network = transformers.ViTForImageClassification.from_pretrained(models("ViT"))
+    processor = transformers.AutoImageProcessor.from_pretrained(models("ViT"), backend="pil")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(models("CLIP"))
+    with pytest.raises(ModelError, match=r"AutoImageProcessor\.from_pretrained"):
+        Model.of(network, tokenizer, image=PHOTO)
+    with pytest.raises(ModelError, match=r"AutoProcessor\.from_pretrained"):
+        Model.of(transformers.CLIPModel.from_pretrained(models("CLIP")), tokenizer, TEXT, image=PHOTO)
+    with pytest.raises(ConfigError, match="a picture: give it as image="):
+        Model.of(network, processor, "a").trace()
+    processor.size = {"height": 10_000, "width": 10_000}
+    with pytest.raises(ModelError, match="resizes each picture"):
+        Model.of(network, processor, image=PHOTO)

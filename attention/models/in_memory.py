@@ -13,21 +13,25 @@ from attention.models.attention_sites import find_sites
 from attention.models.fair_lock import FairLock
 from attention.models.loaded import LoadedModel
 from attention.models.loading import count_maps, max_length
+from attention.models.picture_reader import PictureReader, check_size
+from attention.models.vision_families import reads_text, vision_config
 
-_HANDLES: WeakValueDictionary[tuple[int, int], ModelHandle] = WeakValueDictionary()
+_HANDLES: WeakValueDictionary[tuple[int, int, int], ModelHandle] = WeakValueDictionary()
 _GUARD = Lock()
 
 
 class ModelHandle:
-    """A user's model and tokenizer, compared by identity; only sources hold it, so the model lives no longer than they do.
+    """A user's model and its tokenizer or processor, compared by identity; only sources hold it, so the model lives no longer than they do.
 
     Attributes:
         model: a transformers model, without the wrappers of compilation, adapters or parallelism.
-        tokenizer: its transformers tokenizer.
+        tokenizer: its transformers tokenizer; None for a model that reads pictures and no text.
+        processor: what `handle_of` finds this handle by, beside the model: the tokenizer, or the processor of a model that reads pictures.
+        pictures: how it reads pictures; None for a model of texts.
     """
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        self.model, self.tokenizer = model, tokenizer
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, pictures: PictureReader | None) -> None:
+        self.model, self.tokenizer, self.processor, self.pictures = model, tokenizer, processor, pictures
         self._attachment, self._lock = Attachment(model), FairLock()
         self._loaded: tuple[object, LoadedModel] | None = None
 
@@ -59,8 +63,9 @@ class ModelHandle:
         dtype = str(model.dtype).removeprefix("torch.")
         loaded = LoadedModel(
             self.name, model, self.tokenizer, (), bool(getattr(model.config, "is_encoder_decoder", False)),
-            max_length(model, self.tokenizer), sum(parameter.numel() for parameter in model.parameters()) * 4,
-            lock=self._lock, attachment=attachment,
+            None if self.tokenizer is None else max_length(model, self.tokenizer),
+            sum(parameter.numel() for parameter in model.parameters()) * 4,
+            lock=self._lock, attachment=attachment, pictures=self.pictures,
         )  # fmt: skip
         where = f"{self.name}, in memory: {dtype} on {model.device}"
         sites, without_attention = find_sites(loaded)
@@ -87,21 +92,30 @@ class ModelHandle:
             attachment.mode = "recorded"
         name = next(name for name in ("logits", "prediction_logits", "last_hidden_state", *own) if name in own)
         difference = float((recorded[name].float() - own[name].float()).abs().max())
-        return f", recorded with an output that differs by {difference:.1e} on a short text" if difference else ""
+        return (
+            f", recorded with an output that differs by {difference:.1e} on a short {'text' if self.pictures is None else 'trial'}"
+            if difference
+            else ""
+        )
 
 
 def handle_of(model: Any, tokenizer: Any) -> ModelHandle:
-    """The handle of a model and its tokenizer; the same one while any source holds it.
+    """The handle of a model and its tokenizer or processor; the same one while any source holds it.
 
     Raises:
-        ModelError: they are not a model and a tokenizer of transformers.
+        ModelError: they are not a model and a tokenizer or processor of transformers.
     """
-    model, tokenizer = _unwrapped(model), _checked_tokenizer(tokenizer)
+    model = _unwrapped(model)
+    reads_pictures = vision_config(model) is not None
+    image_processor = _checked_image_processor(model, tokenizer) if reads_pictures else None
+    text_tokenizer = None if reads_pictures and not reads_text(model) else _checked_tokenizer(tokenizer)
     with _GUARD:
-        key = id(model), id(tokenizer)  # of living objects, which the handle holds
+        key = id(model), id(text_tokenizer), id(image_processor)  # of living objects, which the handle holds
         handle = _HANDLES.get(key)
         if handle is None:
-            handle = _HANDLES[key] = ModelHandle(model, tokenizer)
+            pictures = PictureReader.of(model, image_processor, tokenizer) if reads_pictures else None
+            processor = tokenizer if reads_pictures else text_tokenizer
+            handle = _HANDLES[key] = ModelHandle(model, text_tokenizer, processor, pictures)
         return handle
 
 
@@ -157,6 +171,25 @@ def _checked_tokenizer(tokenizer: Any) -> Any:
     raise ModelError(
         f"Model.of needs the model's transformers tokenizer, which names the tokens; got {_kind(tokenizer)}: "
         "load it with AutoTokenizer.from_pretrained(…)."
+    )
+
+
+def _checked_image_processor(model: Any, processor: Any) -> Any:
+    """The processor of pictures, also of a processor that has one.
+
+    Raises:
+        ModelError: it is none of transformers, or asks for pictures that are too large.
+    """
+    from transformers import BaseImageProcessor
+
+    for candidate in (processor, getattr(processor, "image_processor", None)):
+        if isinstance(candidate, BaseImageProcessor):
+            check_size(candidate, type(model).__name__)
+            return candidate
+    loader = "AutoProcessor" if reads_text(model) else "AutoImageProcessor"
+    raise ModelError(
+        f"Model.of needs the processor of a model that reads pictures, such as {type(model).__name__}; got {_kind(processor)}: "
+        f"load it with {loader}.from_pretrained(…)."
     )
 
 

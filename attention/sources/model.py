@@ -45,7 +45,7 @@ class Models(tuple["Model", ...]):
 class Model(ModelOptions):
     """A text or a picture run through a real model, with its attention recorded: `Model(folder, text)`, `Model(folder, image=path)`.
 
-    A model in memory is `Model.of(model, tokenizer, text)`. A model that reads both gets both, `Model(folder, text, image=path)`;
+    A model in memory is `Model.of(model, tokenizer, text)`, or `Model.of(model, processor, image=path)`. A model that reads both gets both, `Model(folder, text, image=path)`;
     the tokens of a picture are `Patch` objects with their place, and `trace.pictures` has what the model saw.
 
     Queries and keys are recorded as they enter their product: after rotary embedding, normalization or scaling where the model
@@ -92,15 +92,15 @@ class Model(ModelOptions):
 
         Args:
             model: of transformers, also inside of torch.compile, an adapter (peft) or data parallelism.
-            tokenizer: the tokenizer of the model.
+            tokenizer: the tokenizer of the model; of a model that reads pictures, its processor.
             text: the input.
             texts: several inputs, each in a pass of its own; the result is then one `Model` for each.
             inputs: token ids instead of a text, as `tokenizer(text, return_tensors="pt")` gives them: one row.
             messages: a chat instead of a text, by the tokenizer's own template.
-            options: other fields of `ModelOptions`, such as `interventions`, `generate` or `text2`.
+            options: other fields of `ModelOptions`, such as `image`, `interventions`, `generate` or `text2`.
 
         Raises:
-            ModelError: this is no transformers model, or no tokenizer of transformers.
+            ModelError: this is no transformers model, or no tokenizer or processor of transformers.
             ConfigError: there is no input, or more than one, or tensors that cannot be read.
             TextError: messages that the tokenizer cannot read.
         """
@@ -111,6 +111,8 @@ class Model(ModelOptions):
             raise ConfigError(
                 "device is where the model of a folder runs; a model in memory stays where it is: move it with model.to(device)."
             )
+        if text is None and options.get("image") is not None:
+            text = ""  # many models read a picture alone
         input_arguments.check_one_form(text=text, texts=texts, inputs=inputs, messages=messages)
         handle = handle_of(model, tokenizer)
         if texts is not None:

@@ -41,14 +41,14 @@ class TransformerRun:
 
     _source: Any  # a `Model`, whose module imports this one; without its handle, which would keep the model alive
     inputs: dict[str, Tensor]
-    _in_memory: tuple[weakref.ref[Any], ...] = ()  # the model and its tokenizer
+    _in_memory: tuple[weakref.ref[Any], ...] = ()  # the model and its tokenizer or processor
     _uid: int = field(default_factory=lambda: next(_uids))
 
     @classmethod
     def of(cls, source: Any, inputs: dict[str, Tensor]) -> TransformerRun:
         """The run of a source with these token ids."""
         handle, other = source.handle, source.other
-        references = () if handle is None else (weakref.ref(handle.model), weakref.ref(handle.tokenizer))
+        references = () if handle is None else (weakref.ref(handle.model), weakref.ref(handle.processor))
         unattached = replace(source.base, handle=None, other=None if other is None else replace(other, handle=None))
         return cls(unattached, inputs, references)
 
@@ -66,12 +66,12 @@ class TransformerRun:
             return self._source
         from attention.models.in_memory import handle_of
 
-        model, tokenizer = (reference() for reference in self._in_memory)
-        if model is None or tokenizer is None:
+        model, processor = (reference() for reference in self._in_memory)
+        if model is None or processor is None:
             raise MissingError(
                 f"{self._source.name} is expected in memory; it was deleted: keep the model and its tokenizer as long as the trace."
             )
-        handle, other = handle_of(model, tokenizer), self._source.other
+        handle, other = handle_of(model, processor), self._source.other
         return replace(self._source, handle=handle, other=None if other is None else replace(other, handle=handle))
 
     def linear_run(self) -> LinearRun:
