@@ -227,7 +227,7 @@ def test_any_order_shards_and_interruptions_give_the_same_bytes(
 
 
 KILL_IN_THE_MIDDLE = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 from attention.corpus.corpus_command import main
 from attention.models import loading, running  # imported once for all
 import torch, transformers
@@ -243,7 +243,8 @@ for name in names:
             n_files += 1
             if n_files == 4:  # the plan, two parts, and this one
                 os.write(writer, b"x")
-                signal.pause()
+                while True:  # signal.pause() would miss one that comes just before it
+                    time.sleep(0.01)
             sync(file)
         os.fsync = fsync
         with open(f"{folder}/{name}.txt", "w") as output:
