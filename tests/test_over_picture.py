@@ -58,6 +58,9 @@ def test_column_of_key_and_of_feature_are_drawn(models: TinyPictureModels) -> No
     feature = over_picture_json(trace, "value", head=1, key=5)
     check_places(feature, layer.matrix("value", 1)[:, 5].numpy(), layer.tokens)
     assert not feature["layout"]["shapes"]  # a feature is no patch
+    whole = over_picture_json(trace, "output", key=1)
+    check_places(whole, layer.matrix("output", 0)[:, 1].numpy(), layer.tokens)
+    assert " H0" not in whole["layout"]["title"]["subtitle"]["text"]  # of no single head
     assert "column of d_v 5" in feature["layout"]["title"]["subtitle"]["text"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from html import escape
 from io import BytesIO
 from typing import Any
 
@@ -65,16 +66,16 @@ def over_picture_json(
         assert key is not None  # one of the two is given
         check_index("keys", key, matrix.shape[1])
         fixed, numbers, axis, own_axis = key, matrix[:, key], declaration.row_axis, declaration.column_axis
-    grid = TokenGrid.of(drawn_layer.labels_of(axis) or ())
+    tokens, own_tokens = drawn_layer.labels_of(axis) or (), drawn_layer.labels_of(own_axis)
+    grid = TokenGrid.of(tokens)
     if grid is None:
         raise MissingError(
             f"The tokens along {axis} of {step} in layer {layer} are no patches of a picture: choose a layer and a step whose tokens are."
         )
     low, high = scales.scale_range(declaration, drawn_layer.finite_range(step), colors)
     color_keys, extra_traces = scales.color_keys(declaration, low, high, colors)
-    own_tokens = drawn_layer.labels_of(own_axis)
+    where = f" H{head}" if declaration.per_head else ""
     own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (f" {label(own_tokens[fixed])}" if own_tokens else "")
-    tokens = drawn_layer.labels_of(axis) or ()
     heat = {
         "type": "heatmap",
         "z": grid.fill(np.where(np.isfinite(numbers.numpy()), numbers.numpy(), np.nan)),
@@ -84,18 +85,18 @@ def over_picture_json(
         "xgap": 1,
         "ygap": 1,
         "hoverongaps": False,
-        "hovertemplate": f"{step} L{layer} H{head}<br>{own_name}<br>%{{text}}<br><b>%{{z:.9g}}</b><extra></extra>",
+        "hovertemplate": f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br><b>%{{z:.9g}}</b><extra></extra>",
     }
     facts = [
         own_name,
-        f"{layer_label(drawn_layer, layer)} H{head}",
+        f"{layer_label(drawn_layer, layer)}{where}",
         *_shares(grid, numbers.numpy(), declaration.kind, axis),
     ]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
     meta: Meta = {
         "alt": f"{step} over the picture, {', '.join(facts)}: {seen}.",
-        "step": step, "layer": layer, "panels": [], "file": [step, f"L{layer}-H{head}", f"over-picture-{fixed}"],
+        "step": step, "layer": layer, "panels": [], "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
     }  # fmt: skip
     layout = base_layout(grid.positions.shape, f"<b>{declaration.symbol}</b>  {step} over the picture", facts, meta)
     height = min(_HEIGHTS[1], max(_HEIGHTS[0], _CELL * grid.positions.shape[0]))
@@ -104,7 +105,7 @@ def over_picture_json(
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
     layout["annotations"] = [
-        note(label(token.text), x=token.x + (token.columns - 1) / 2, y=token.y, bgcolor="rgba(255,255,255,0.8)", font={"size": 10, "color": "#111111"})
+        note(escape(token.text, quote=False), x=token.x + (token.columns - 1) / 2, y=token.y, bgcolor="rgba(255,255,255,0.8)", font={"size": 10, "color": "#111111"})
         for token in grid.others
     ]  # fmt: skip
     is_on_axis = own_axis in ("query_pos", "key_pos") and own_tokens == tokens
