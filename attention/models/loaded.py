@@ -132,7 +132,7 @@ class LoadedModel:
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens of the texts, and the tokens of a picture that are no patches."""
         of_text = () if self.tokenizer is None else tuple(self.tokenizer.all_special_tokens)
-        return of_text if self.pictures is None else (*of_text, *self.pictures.first_tokens)
+        return of_text if self.pictures is None else (*of_text, *self.pictures.special_tokens)
 
     @cached_property
     def layer_indices(self) -> tuple[int, ...]:

@@ -187,7 +187,7 @@ class Model(ModelOptions):
             ),
             max_weight_error=error,
             model_run=TransformerRun.of(self, inputs),
-            pictures=(inputs.picture.seen,) if isinstance(inputs, PictureInputs) else (),
+            pictures=inputs.pictures.seen if isinstance(inputs, PictureInputs) else (),
         )
 
     def patched_forward(self, loaded: LoadedModel, inputs: dict[str, Tensor]) -> PatchedForward:
@@ -388,7 +388,7 @@ class Model(ModelOptions):
             got = "only blanks" if self.text else "nothing"
             raise TextError(f"The text needs at least one word; got {got}: type a sentence.")
         loaded = LIBRARY.get(self.name, self.device) if self.handle is None else self.handle.load()
-        check_input(loaded, self.text, self.image is not None, bool(self.input_ids or self.text2.strip()))
+        check_input(loaded, self.text, bool(self.images), bool(self.input_ids or self.text2.strip()))
         return loaded
 
 

@@ -52,6 +52,8 @@ def prepare_texts(
     Raises:
         ConfigError: as for `count_bytes`.
     """
+    from attention.models.picture_inputs import with_ids
+
     prompt = tokenize_texts(model, loaded, notes)
     _ = count_bytes(model, loaded, prompt)
     extended = _generate(model, loaded, prompt, notes, build_forward)
@@ -62,7 +64,7 @@ def prepare_texts(
     )
     if total_len == prompt_len:
         return ModelInputs(extended, 0, ())
-    inputs = {**extended, name: extended[name][:, : prompt_len + prefix_len]}
+    inputs = with_ids(extended, name, extended[name][:, : prompt_len + prefix_len])
     return ModelInputs(inputs, prefix_len, tuple(extended[name][0, prompt_len + prefix_len :].tolist()))
 
 
@@ -71,8 +73,8 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
     from attention.models import running
 
     limit = min(model.max_tokens, loaded.max_length or model.max_tokens)
-    if model.image is not None:
-        inputs, truncated = _read_picture(model, loaded, limit, notes)
+    if model.images:
+        inputs, truncated = _read_pictures(model, loaded, limit, notes)
     elif model.input_ids:
         inputs, truncated = running.cut_ids(loaded, model.input_ids, limit)
         notes += [model.note] if model.note else []
@@ -89,19 +91,17 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
     return inputs
 
 
-def _read_picture(
+def _read_pictures(
     model: ModelOptions, loaded: LoadedModel, limit: int, notes: list[str]
 ) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
-    """The input of a model that reads a picture, and its truncated texts."""
+    """The input of a model that reads pictures, and its truncated texts."""
     from attention.models.picture_inputs import picture_inputs
+    from attention.models.picture_reader import RawPicture
 
-    assert model.image is not None  # the caller has checked it
-    if model.generate:
-        raise ConfigError(
-            f"The Lab generates no tokens after a picture; got generate={model.generate}: leave it out, and write the continuation into the text."
-        )
-    inputs, truncated, more = picture_inputs(loaded, model.image.pixels(), model.image.digest, model.text, limit)
-    notes += (*model.image.notes, *more)
+    pictures = [RawPicture(picture.pixels(), picture.digest) for picture in model.images]
+    inputs, truncated, more = picture_inputs(loaded, pictures, model.text, limit)
+    notes += (note for picture in model.images for note in picture.notes)
+    notes += more
     return inputs, truncated
 
 

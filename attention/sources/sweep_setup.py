@@ -85,10 +85,10 @@ def check_kind(kind: str) -> None:
 
 
 def cache_key(model: Model, loaded: LoadedModel, inputs: dict[str, Tensor]) -> tuple[object, ...]:
-    """Everything that a sweep depends on: the model, its input, and its interventions."""
+    """Everything that a sweep depends on: the model, its input, which may have pictures, and its interventions."""
     ids = tuple(tuple(tensor[0].tolist()) for tensor in inputs.values())
     other = None if model.other is None else replace(model.other, handle=None)  # a cache must not hold the model
-    return loaded.uid, ids, model.interventions, model.frozen, other, model.align
+    return loaded.uid, ids, model.images, model.interventions, model.frozen, other, model.align
 
 
 def resolve_metric(
