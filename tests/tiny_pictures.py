@@ -49,6 +49,20 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
 """The class of the model, the values of its config, the class of the image processor, and its values."""
 IN_TEXT = ("LLaVA", "LLaVA-NeXT", "Qwen2-VL")
 """Those that read pictures in their text, also several."""
+_CLASSES = {"id2label": dict(enumerate(("red circle", "blue square", "grey owl"))), "num_labels": 3}
+_CLASSIFIED = {
+    "ViT": "ViT", "ViT-MSN": "ViTMSN", "I-JEPA": "IJepa", "DeiT": "DeiT", "DINOv2": "Dinov2",
+    "DINOv2 with registers": "Dinov2WithRegisters", "CLIP vision": "CLIP", "SigLIP vision": "Siglip",
+}  # fmt: skip
+CLASSIFIERS = {
+    f"{family} classes": (
+        f"{name}ForImageClassification",
+        _CLASSES | ({"vision_config": FAMILIES[family][1]} if "vision" in family else FAMILIES[family][1]),
+        *FAMILIES[family][2:],
+    )
+    for family, name in _CLASSIFIED.items()
+} | {"DeiT with a teacher": ("DeiTForImageClassificationWithTeacher", _CLASSES | _VIT, *FAMILIES["DeiT"][2:])}
+"""The same for classifiers, of three classes."""
 WITH_TEXT = ("CLIP", "SigLIP", *IN_TEXT)
 PLACES = dict.fromkeys(IN_TEXT, "<image>") | {"Qwen2-VL": "<|vision_start|><|image_pad|><|vision_end|>"}
 """What a user writes where a picture stands."""
@@ -71,7 +85,7 @@ class TinyPictureModels:
 def _save(path: Path, family: str) -> None:
     import transformers
 
-    name, values, processor_name, options = FAMILIES[family]
+    name, values, processor_name, options = (FAMILIES | CLASSIFIERS)[family]
     tokenizer = byte_level(SENTENCES)
     cls = getattr(transformers, name)
     config = _config_in_text(family, tokenizer) if family in IN_TEXT else cls.config_class(**values)

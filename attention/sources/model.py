@@ -287,19 +287,14 @@ class Model(ModelOptions):
         return replace(self, interventions=(), frozen=False, other=None)
 
     def find_token(self, text: str) -> tuple[int, str]:
-        """The id of the one token that a text stands for, and its readable form.
+        """The id of the one token that a text stands for, and its readable form; for a classifier, of a class.
 
         Raises:
-            TextError: the text is no token, or several.
+            TextError: the text is no token, or several, or no class.
         """
         from attention.models import lm_head
 
-        loaded = self.load()
-        if loaded.tokenizer is None:
-            raise TextError(
-                f"{loaded.name} reads pictures and predicts no tokens; got {text[:40]!r}: choose a language model."
-            )
-        return lm_head.parse_token(loaded, text)
+        return lm_head.parse_token(self.load(), text)
 
     @property
     def no_link_reason(self) -> str:
