@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import File, Notebook, Source
+from attention.io.picture import Picture
 from attention.io.text.matrix import Matrix, Stack
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Range
@@ -22,6 +23,7 @@ from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.matrix_drafts import forget_uploads
 from pages.ui.state.matrix_editor import matrices
 from pages.ui.state.notices import Notes
+from pages.ui.state.picture_field import picture_field
 from pages.ui.state.widgets import Knobs, standing
 
 
@@ -94,6 +96,10 @@ class Sidebar:
     def file(self, knob: Knob) -> File:
         """The uploaded file, if it is the one that the address names. Draws its upload field."""
         return uploaded_file.attention_file(self.knobs, self.knobs.value(knob), self._wide)
+
+    def picture(self, knob: Knob) -> Picture:
+        """The picture that the address names: one of ours, or the uploaded one. Draws its fields."""
+        return picture_field(self.knobs.value(knob), knob.key, wide=self._wide, locked=self.knobs.locked)
 
 
 def _folds(chosen: str) -> dict[str, DeltaGenerator]:
