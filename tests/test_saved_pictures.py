@@ -132,6 +132,13 @@ def changed(change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> File:
     return File.of("x.npz", file.getvalue())
 
 
+def _planes(arrays: dict[str, Any], about: dict[str, Any]) -> None:
+    """A picture of many rows beside one of many columns."""
+    for index, (rows, columns) in enumerate(((1024, 1), (1, 1024))):
+        arrays[f"picture{index}"] = np.zeros((rows, columns, 3), np.uint8)
+        about["pictures"][index].update(rows=rows, columns=columns, patch_size=[1, 1])
+
+
 WRONG: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]] = {
     "a place that is a word": (lambda a, b: b["patches"].__setitem__(0, "here"), "needs .position, picture, row"),
     "places that are no list": (lambda a, b: b.update(patches={"0": 1}), "patches in “x.npz” needs"),
@@ -156,16 +163,9 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]] = 
     "no grid": (lambda a, b: b["pictures"][0].pop("rows"), "should fit into it"),
     "patches of no size": (lambda a, b: b["pictures"][0].update(patch_size=[0, 4]), "should fit into it"),
     "a patch size that is no list": (lambda a, b: b["pictures"][0].update(patch_size="4"), "should fit into it"),
-    "a plane that is too large": (lambda a, b: _planes(a, b), "at most 131,072 are drawn"),
+    "a plane that is too large": (_planes, "at most 131,072 are drawn"),
     "a picture that claims to be huge": (lambda a, b: a.update(picture0=np.zeros((4096, 4096, 3), np.uint8)), "have 16,777,333 pixels by their headers"),
 }  # fmt: skip
-
-
-def _planes(arrays: dict[str, Any], about: dict[str, Any]) -> None:
-    """A picture of many rows beside one of many columns."""
-    for index, (rows, columns) in enumerate(((1024, 1), (1, 1024))):
-        arrays[f"picture{index}"] = np.zeros((rows, columns, 3), np.uint8)
-        about["pictures"][index].update(rows=rows, columns=columns, patch_size=[1, 1])
 
 
 @pytest.mark.parametrize("what", WRONG)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from io import BytesIO
 from os import PathLike
@@ -23,10 +23,15 @@ MAX_PIXELS = 2**25
 MAX_RATIO = 16
 """The largest ratio of the sides of a picture: a processor that gives the shorter side a fixed length makes the longer one this much longer."""
 
+TURNED = "The picture is turned as its EXIF orientation says."
+SIXTEEN_BIT = "The picture has numbers of 16 bit: the upper 8 are read."
+ON_WHITE = "The transparent parts of the picture are laid on white."
+"""The notes on a picture whose pixels are not those of its file."""
+
 _KINDS = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff", "WebP": b"RIFF"}  # how each kind of file begins
 _WEBP_HEADER = 30  # bytes
 _ORIENTATION = 0x0112  # the tag of EXIF
-_SIXTEEN_BIT = "I;16"  # how the modes of Pillow with 16 bit begin
+_MODE_OF_16_BIT = "I;16"  # how the modes of Pillow with 16 bit begin
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Picture:
         height: number of rows.
         rgb: red, green and blue of each pixel, a byte each, row by row.
         notes: what was done to the file's own pixels, a sentence each.
+        name: of the file; empty if it was given without one.
     """
 
     digest: str
@@ -48,6 +54,7 @@ class Picture:
     height: int = field(compare=False)
     rgb: bytes = field(compare=False, repr=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
+    name: str = field(default="", compare=False)
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Picture:
@@ -63,7 +70,7 @@ class Picture:
             raise FileError(
                 f"A picture is a PNG, JPEG or WebP file that can be read; got “{str(path)[:80]}”, which cannot be: check its path."
             ) from error
-        return cls.of(content)
+        return replace(cls.of(content), name=Path(path).name)
 
     @classmethod
     def of(cls, content: Any) -> Picture:
@@ -120,16 +127,16 @@ class Picture:
         image.load()
         turned = ImageOps.exif_transpose(image) if _is_turned(image) else image
         if turned is not image:
-            notes.append("The picture is turned as its EXIF orientation says.")
-        if turned.mode.startswith(_SIXTEEN_BIT):
+            notes.append(TURNED)
+        if turned.mode.startswith(_MODE_OF_16_BIT):
             turned = _upper_byte(turned)
-            notes.append("The picture has numbers of 16 bit: the upper 8 are read.")
+            notes.append(SIXTEEN_BIT)
         if turned.has_transparency_data:
             layer = turned.convert("RGBA")
             turned = Image.new("RGBA", layer.size, "white")
             turned.alpha_composite(layer)
             if layer.getchannel("A").getextrema() != (255, 255):
-                notes.append("The transparent parts of the picture are laid on white.")
+                notes.append(ON_WHITE)
         if turned.mode in ("I", "F"):
             raise FileError(
                 f"A picture has numbers of 8 or 16 bit; this {what} has others: save it with 8 bit for each colour."
