@@ -53,7 +53,7 @@ def check_same(found: dict[str, Any], trace: Trace, index: int) -> None:
     layer = trace.layers[index]
     assert list(found["tokens"]) == list(layer.tokens)
     for step in STEPS:
-        torch.testing.assert_close(found[step], layer[step], rtol=1e-5, atol=1e-6, msg=f"layer {index}, {step}")
+        torch.testing.assert_close(found[step], layer[step], rtol=1e-5, atol=1e-5, msg=f"layer {index}, {step}")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
