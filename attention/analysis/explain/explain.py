@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from attention.analysis.explain.arithmetic import Explanation
 from attention.analysis.explain.merged_tokens import explain_merged
+from attention.analysis.explain.patch_names import name_patches
 from attention.analysis.explain.working import ExplanationBuilder
 from attention.core.cell import Cell
 from attention.core.edit_kinds import explain_edit
+from attention.core.layer import Layer
 from attention.core.steps import find_step
 from attention.core.trace import Trace
 from attention.errors import check_index
@@ -30,6 +32,11 @@ def explain(trace: Trace, step: str, layer: int = 0, head: int = 0, q: int = 0, 
     work = ExplanationBuilder(
         source.for_head(head) if definition.per_head else source, definition, Cell(layer, step, head, q, k), value
     )
+    return name_patches(_explained(work, source), source)
+
+
+def _explained(work: ExplanationBuilder, source: Layer) -> Explanation:
+    definition, step = work.step, work.step.name
     if source.wrapped is not source:
         return explain_merged(work)
     if source.formula is None and definition.by_formula:
