@@ -20,7 +20,7 @@ from attention.pictures.message import Surroundings, pack
 from attention.pictures.screen import pool_for_screen
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
-DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "OverrideNote", "StepTab", "Line")
+DECLARED = ("Message", "Meta", "Blocks", "Grid", "Live", "Control", "OverrideNote", "StepTab", "Line")
 
 
 def keys(declared: type) -> tuple[set[str], set[str]]:
