@@ -99,8 +99,8 @@ def maps_over_picture(trace: Trace, cell: Cell, colors: str, over: OverPicture =
     """
     layer, step = trace.layer(cell.layer), find_step(cell.step)
     sides = {
-        "row": (step.column_axis, {"query": cell.row, "chosen": cell.column}),
-        "column": (step.row_axis, {"key": cell.column, "chosen": cell.row}),
+        "row": (step.column_axis, dict(query=cell.row, chosen=cell.column)),
+        "column": (step.row_axis, dict(key=cell.column, chosen=cell.row)),
     }
     drawable = {
         name: chosen
@@ -111,7 +111,9 @@ def maps_over_picture(trace: Trace, cell: Cell, colors: str, over: OverPicture =
         return []
     chosen = drawable.get(over.reads, next(iter(drawable.values())))
     scale = FITTED if colors == "fixed" else colors
-    figure = over_picture_json(trace, cell.step, cell.layer, cell.head, colors=scale, opacity=over.opacity, **chosen)
+    figure = over_picture_json(
+        trace, cell.step, cell.layer, cell.head, colors=scale, opacity=over.opacity, exact=False, **chosen
+    )
     figure["layout"]["height"] = HEIGHT  # level with the maps beside it
     return [figure]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attention.core.names import KEY, QUERY
 from attention.core.seen_picture import SeenPicture
 from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
@@ -34,6 +35,7 @@ MAX_SIDE = 1024
 """The largest height and width in pixels of a picture in a figure."""
 
 _EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+_SMALL_SIDE = 256  # pixels; smaller pictures are enlarged without smoothing, so that their pixels are seen as they are
 _CELL = 26  # pixels of height of a cell
 _HEIGHTS = (240, 640)  # pixels, the lowest and the highest grid
 _FRAME = 96  # pixels of height of the title and the edge below
@@ -49,6 +51,7 @@ def over_picture_json(
     colors: str = "fixed",
     opacity: float = OPACITY,
     chosen: int | None = None,
+    exact: bool = True,
 ) -> Spec:
     """Returns the row of one query over the picture of its keys, or the column of one key over the picture of its queries.
 
@@ -65,6 +68,7 @@ def over_picture_json(
         colors: one of `scales.COLORS`, as for a heatmap; or `FITTED`, as a single row of many patches has small numbers.
         opacity: of the colours, from 0 (only the picture) to 1 (only the colours).
         chosen: the position of the chosen token of the drawn axis, which is outlined.
+        exact: whether the pixels of the picture are exact; otherwise a large picture is compressed, for pages that send it often.
 
     Raises:
         MissingError: there is no such layer, step, head, query or key, both or neither of these are given, or the axis has no patches.
@@ -119,14 +123,17 @@ def over_picture_json(
         "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
         "hidden_trace": HIDDEN_TRACE | {"opacity": opacity, "hoverinfo": "skip"},
         "grid": {
-            "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": "key" if query is None else "query",
+            "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": KEY if query is None else QUERY,
             "at": fixed, "same": is_same,
         },
     }  # fmt: skip
     layout = base_layout(grid.positions.shape, f"<b>{declaration.symbol}</b>  {step} over the picture", facts, meta)
     height = min(_HEIGHTS[1], max(_HEIGHTS[0], _CELL * grid.positions.shape[0]))
-    layout |= {"height": height + _FRAME, "margin": {"l": 12, "r": 22, "t": 78, "b": 18}}  # right: half of a number of the bar
-    layout["images"] = layout_images(grid, trace)
+    layout |= {
+        "height": height + _FRAME,
+        "margin": {"l": 12, "r": 22, "t": 78, "b": 18},
+    }  # right: half of a number of the bar
+    layout["images"] = layout_images(grid, trace, exact)
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
     layout["annotations"] = [
@@ -149,13 +156,13 @@ over_picture = plotly_variant(over_picture_json)
 """`over_picture_json` as a Plotly figure."""
 
 
-def layout_images(grid: TokenGrid, trace: Trace) -> list[dict[str, Any]]:
+def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True) -> list[dict[str, Any]]:
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
     for placed in grid.pictures:
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
-        source = image_source(seen, placed.rows * height, placed.columns * width)
+        source = image_source(seen, placed.rows * height, placed.columns * width, exact)
         images.append({
             "source": source, "xref": "x", "yref": "y", "x": placed.x - 0.5, "y": placed.y - 0.5, "sizex": placed.columns,
             "sizey": placed.rows, "xanchor": "left", "yanchor": "top", "sizing": "stretch", "layer": "below",
@@ -163,14 +170,20 @@ def layout_images(grid: TokenGrid, trace: Trace) -> list[dict[str, Any]]:
     return images
 
 
-def image_source(seen: SeenPicture, height: int, width: int) -> str:
-    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `MAX_SIDE`, it is reduced."""
+def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True) -> str:
+    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `MAX_SIDE`, it is reduced.
+
+    A small picture is enlarged by a whole number. Unless it is `exact`, a picture that is not small is a JPEG, with a tenth of the bytes.
+    """
     from PIL import Image
 
     image, file = Image.fromarray(np.ascontiguousarray(seen.rgb[:height, :width])), BytesIO()
     image.thumbnail((MAX_SIDE, MAX_SIDE))
-    image.save(file, "PNG")
-    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
+    if (factor := _SMALL_SIDE // max(image.size)) > 1:
+        image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+    kind = "PNG" if exact or factor > 1 else "JPEG"
+    image.save(file, kind, quality=90)
+    return f"data:image/{kind.lower()};base64,{b64encode(file.getvalue()).decode()}"
 
 
 def _colors(
