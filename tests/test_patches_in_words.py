@@ -81,11 +81,10 @@ def test_table_of_hidden_cells_keeps_its_order(models: TinyPictureModels) -> Non
     assert list(rows.columns).index("may attend") == 8
 
 
-@pytest.mark.parametrize("step", ["weights", "scores", "masked_scores", "query", "value", "head_output"])
+@pytest.mark.parametrize("step", ["weights", "scores", "masked_scores", "head_output"])
 def test_explanation_names_the_patches(models: TinyPictureModels, step: str) -> None:
     words = explain(trace_of(models, "ViT"), step, 1, 2, 5, 2).words
-    rows_name = {"query": "Row 5", "value": "Row 5"}.get(step, "query 5")
-    assert f"{rows_name} (patch row 1, column 1)" in words
+    assert "query 5 (patch row 1, column 1)" in words
     of_key = step in ("weights", "scores", "masked_scores")
     assert ("key 2 (patch row 0, column 1)" in words) == of_key
     assert words.count("patch") == 1 + of_key
