@@ -52,9 +52,9 @@ _CONVERSIONS = {
     TURNED: ["{image} = ImageOps.exif_transpose({image})"],
     SIXTEEN_BIT: ["{image} = Image.fromarray((np.asarray({image}).astype(np.uint16) >> 8).astype(np.uint8))"],
     ON_WHITE: [
-        'white = Image.new("RGBA", {image}.size, "white")',
-        'white.alpha_composite({image}.convert("RGBA"))',
-        "{image} = white",
+        'layer = {image}.convert("RGBA")',
+        '{image} = Image.new("RGB", layer.size, "white")',
+        '{image}.paste(layer, mask=layer.getchannel("A"))',
     ],
 }
 """The lines that do what a note of a picture says, in the order of `Picture`."""
