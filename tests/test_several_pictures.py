@@ -337,3 +337,36 @@ def test_wrong_number_of_pictures_is_refused(models: TinyPictureModels) -> None:
         source(models, "Qwen2-VL", PHOTOS, max_tokens=5).trace()
     notes = source(models, "LLaVA").trace().notes
     assert "The pictures stand before the text" in notes[0]
+
+
+@pytest.mark.parametrize("family", IN_TEXT)
+def test_saved_trace_of_several_pictures_opens_again(models: TinyPictureModels, family: str, tmp_path: Any) -> None:
+    from attention import File
+
+    trace = source(models, family, PHOTOS[:2]).trace()
+    trace.save(tmp_path / "several.npz")
+    opened = File.open(tmp_path / "several.npz").trace()
+    for layer, other in zip(opened.layers, trace.layers, strict=True):
+        assert layer.tokens == other.tokens
+        assert [patch.__getnewargs__() for patch in patches(layer.tokens)] == [patch.__getnewargs__() for patch in patches(other.tokens)]  # fmt: skip
+        torch.testing.assert_close(layer.weights, other.weights, atol=1e-6, rtol=0)
+    for seen, other_seen in zip(opened.pictures, trace.pictures, strict=True):
+        assert np.array_equal(seen.rgb, other_seen.rgb)
+        assert (seen.rows, seen.columns, seen.words) == (other_seen.rows, other_seen.columns, other_seen.words)
+
+
+def test_names_of_patches_tell_pictures_apart() -> None:
+    from attention.tokens import label
+
+    first, second = (Patch(picture, 3, 7, (28, 12, 32, 16)) for picture in (0, 1))
+    assert (first, second) == ("patch row 3, column 7", "patch row 3, column 7, picture 1")
+    assert label(second) == second
+    assert [label(patch, 14) for patch in (first, second)] == ["patch 3,7", "patch 3,7 (1)"]
+
+
+def test_program_and_link_of_several_pictures_are_refused(models: TinyPictureModels) -> None:
+    for images, family in ((PHOTOS, "LLaVA"), (PHOTOS[:1], "LLaVA-NeXT"), (PHOTOS[:1], "Qwen2-VL")):
+        model = source(models, family, images)
+        with pytest.raises(ConfigError, match="one picture in one grid"):
+            model.snippet(model.trace())
+    assert "names one picture, and this input has 3" in source(models, "LLaVA").no_link_reason
