@@ -182,7 +182,7 @@ def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True)
     if (factor := _SMALL_SIDE // max(image.size)) > 1:
         image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
     kind = "PNG" if exact or factor > 1 else "JPEG"
-    image.save(file, kind, quality=90)
+    image.save(file, kind, quality=80)
     return f"data:image/{kind.lower()};base64,{b64encode(file.getvalue()).decode()}"
 
 
