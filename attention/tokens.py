@@ -45,6 +45,10 @@ def tokenize(text: str, lowercase: bool = True) -> tuple[str, ...]:
     return tuple(_TOKEN.findall(text.lower() if lowercase else text))
 
 
+NEWLINE = "[newline]"
+"""The token that ends a row of patches, in the text of a model that reads a picture in tiles."""
+
+
 class Generated(str):
     """A token that a model generated; pictures mark it."""
 
@@ -87,7 +91,7 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
 
     Args:
         token: the token.
-        longest: the maximal number of characters; a longer label ends with an ellipsis, and that of a patch is "patch 3,7", or "patch 3,7 (1)" of picture 1. 0: no limit.
+        longest: the maximal number of characters; a longer label ends with an ellipsis, and that of a patch is "patch 3,7", or "patch1 3,7" of picture 1. 0: no limit.
         escape: whether to escape the label for HTML.
     """
     text = str(token) if isinstance(token, Patch | ClassName) and token else "".join(map(_visible, token)) or "∅"
@@ -98,7 +102,7 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     if isinstance(token, Generated):
         text = "▸" + text
     if isinstance(token, Patch) and 0 < longest < len(text):
-        text = f"patch {token.row},{token.column}" + f" ({token.picture})" * bool(token.picture)
+        text = f"patch{token.picture or ''} {token.row},{token.column}"
     if longest and len(text) > longest:
         text = text[: longest - 1] + "…"
     return html.escape(text, quote=False) if escape else text

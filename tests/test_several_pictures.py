@@ -15,13 +15,12 @@ from attention.core.trace import Trace
 from attention.errors import ConfigError, TextError
 from attention.io.picture import Picture
 from attention.models.picture_inputs import PictureInputs
-from attention.models.vision_families import NEWLINE
 from attention.patching.intervention import Intervention
 from attention.pictures.over_picture import over_picture_json
 from attention.pictures.token_grid import NO_TOKEN, TokenGrid
 from attention.sources.head_sweep import sweep_heads
 from attention.sources.model_options import MAX_PICTURES
-from attention.tokens import Patch
+from attention.tokens import NEWLINE, Patch
 
 TEXT = "the owl asked the moon"
 PHOTOS = (Image.fromarray(noise()), Image.fromarray(noise(15, 22, seed=1)), Image.fromarray(noise(18, 18, seed=2)))
@@ -237,6 +236,7 @@ def test_tiles_leave_out_what_lies_beside_the_picture(models: TinyPictureModels)
     share = sum(float(trace.layers[-1].weights[0, -1, i]) for i, token in enumerate(text) if isinstance(token, Patch))
     assert f"{share:.2f} on the picture" in figure["layout"]["meta"]["alt"]
     assert len(figure["layout"]["images"]) == 2
+    assert [text[token.position] for token in grid.others][-4:] == [NEWLINE] * 4  # after the words
     hidden = source(models, "LLaVA-NeXT", PHOTOS[:1], special="hide").trace().layers[-1].tokens
     assert NEWLINE not in hidden
 
@@ -361,7 +361,7 @@ def test_names_of_patches_tell_pictures_apart() -> None:
     first, second = (Patch(picture, 3, 7, (28, 12, 32, 16)) for picture in (0, 1))
     assert (first, second) == ("patch row 3, column 7", "patch row 3, column 7, picture 1")
     assert label(second) == second
-    assert [label(patch, 14) for patch in (first, second)] == ["patch 3,7", "patch 3,7 (1)"]
+    assert [label(patch, 14) for patch in (first, second)] == ["patch 3,7", "patch1 3,7"]
 
 
 def test_program_and_link_of_several_pictures_are_refused(models: TinyPictureModels) -> None:

@@ -42,6 +42,14 @@ class Packing:
     lengths: tuple[int, ...]
     waiting: list[tuple[ModelCall, Tensor]] = field(default_factory=list)
 
+    @cached_property
+    def visible(self) -> Tensor | None:
+        """The cells that are no pair of two sequences, [1 1 query_pos key_pos]; None if there is one sequence."""
+        if len(self.lengths) == 1:
+            return None
+        whose = torch.repeat_interleave(torch.arange(len(self.lengths)), torch.tensor(self.lengths))
+        return (whose[:, None] == whose)[None, None]
+
     def run(
         self, wrapper: Callable[[ModelCall], tuple[Tensor, Tensor | None]], call: ModelCall
     ) -> tuple[Tensor, Tensor | None]:
@@ -50,7 +58,7 @@ class Packing:
             return self._run_in_turn(wrapper, call)
         if len(call.query) == self.n_texts:
             return wrapper(call)
-        packed = PackedAttention.of([call], self.lengths, self.n_texts)
+        packed = PackedAttention.of([call], self)
         output, _ = wrapper(packed)
         return packed_attention(packed).split(output, 1)[0], None
 
@@ -67,7 +75,7 @@ class Packing:
             return output, None
         calls, outputs = zip(*self.waiting, strict=True)
         self.waiting.clear()
-        packed = PackedAttention.of(calls, self.lengths, self.n_texts)
+        packed = PackedAttention.of(calls, self)
         changed, _ = wrapper(packed)
         for own, new in zip(outputs, packed_attention(packed).split(changed, 1), strict=True):
             own.copy_(new)  # the module joins the outputs only after its last call
@@ -112,32 +120,30 @@ class PackedAttention(OwnAttention):
         is_batch: whether the model runs the sequences as a batch; otherwise one after the other.
         own: the tensors of the packed call, and those that the model itself passed in each of its calls: copies with other strides would
             change the last bits.
+        visible: the cells that are no pair of two sequences, [1 1 query_pos key_pos], of which a pass has one; None if there is one sequence.
     """
 
     lengths: tuple[int, ...] = ()
     is_batch: bool = True
     own: tuple[Tensors, tuple[Tensors, ...]] | None = None
+    visible: Tensor | None = None
 
     @classmethod
-    def of(cls, calls: Sequence[ModelCall], lengths: tuple[int, ...], n_texts: int) -> ModelCall:
+    def of(cls, calls: Sequence[ModelCall], packing: Packing) -> ModelCall:
         """The packed call of the calls of one module: a batch of all sequences, or a call for each."""
         first, is_batch = calls[0], len(calls) == 1
         parts = tuple((call.query, call.key, call.value) for call in calls)
-        query, key, value = (_join([part[i] for part in parts], 2, n_texts, is_batch) for i in range(3))
+        query, key, value = (_join([part[i] for part in parts], 2, packing.n_texts, is_batch) for i in range(3))
         own = first.attention
-        attention = cls(own.module, own.args, own.kwargs, lengths, is_batch, ((query, key, value), parts))
+        attention = cls(
+            own.module, own.args, own.kwargs, packing.lengths, is_batch, ((query, key, value), parts), packing.visible
+        )
         return replace(first, query=query, key=key, value=value, attention=attention)
-
-    @cached_property
-    def visible(self) -> Tensor:
-        """The cells that are no pair of two sequences, [1 1 query_pos key_pos]."""
-        whose = torch.repeat_interleave(torch.arange(len(self.lengths)), torch.tensor(self.lengths))
-        return (whose[:, None] == whose)[None, None]
 
     @property
     def mask(self) -> Tensor | None:
         """The cells that are no pair of two sequences, as a boolean mask."""
-        return self.visible if len(self.lengths) > 1 else None
+        return self.visible
 
     def with_mask(self, mask: Tensor | None) -> OwnAttention:
         """The same: its mask is made of the lengths, whatever a fused attention would need."""

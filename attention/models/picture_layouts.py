@@ -10,8 +10,8 @@ from torch import Tensor
 
 from attention.core.seen_picture import SeenPicture
 from attention.errors import ModelError
-from attention.models.vision_families import GRID, MERGED, NEWLINE, PICTURES, TILES
-from attention.tokens import Patch
+from attention.models.vision_families import GRID, MERGED, PICTURES, TILES
+from attention.tokens import NEWLINE, Patch
 
 _SIZES, _GRIDS = "image_sizes", "image_grid_thw"
 _RAW = {"do_rescale": False, "do_normalize": False}  # a processor with these returns the pixels from 0 to 255

@@ -14,7 +14,6 @@ from attention.models.vision_families import (
     GRID,
     IN_TEXT,
     MERGED,
-    NEWLINE,
     PADDED_TEXTS,
     TILES,
     TOKEN_TYPES,
@@ -22,7 +21,7 @@ from attention.models.vision_families import (
     reads_text,
     vision_config,
 )
-from attention.tokens import Patch
+from attention.tokens import NEWLINE, Patch
 
 if TYPE_CHECKING:
     from numpy import uint8

@@ -61,7 +61,7 @@ def probe_inputs(loaded: LoadedModel) -> dict[str, Tensor]:
 
     from attention.models.picture_reader import RawPicture
 
-    rows, columns = np.indices((_PROBE_SIDE, _PROBE_SIDE), dtype=np.uint8)
+    rows, columns = np.indices((_PROBE_SIDE // 2, _PROBE_SIDE), dtype=np.uint8)  # two tiles are fewer than four
     picture = np.stack([rows * 4, columns * 4, rows * columns], axis=-1)  # every patch is another
     max_tokens = loaded.max_length or 2**20
     text, limit = (PROBE, max_tokens) if loaded.pictures.reads_text else ("", 2**20)

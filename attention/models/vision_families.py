@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-CLS, DISTILLATION, NEWLINE = "[CLS]", "[distillation]", "[image newline]"
+CLS, DISTILLATION = "[CLS]", "[distillation]"
 PICTURES = "pixel_values"
 """The argument of a model for its pictures."""
 TOKEN_TYPES = "mm_token_type_ids"

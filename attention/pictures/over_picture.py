@@ -195,7 +195,7 @@ def _colors(
     """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
     if colors != FITTED:
         return scales.color_keys(step, *scales.scale_range(step, layer.finite_range(step.name), colors), colors)
-    on_pictures = np.concatenate([numbers[grid.positions[placed.area].ravel()] for placed in grid.pictures])
+    on_pictures = numbers[grid.on_pictures]
     finite = on_pictures[np.isfinite(on_pictures)]
     span = (float(finite.min()), float(finite.max())) if finite.size else None
     keys, extra_traces = scales.color_keys(step, *scales.scale_range(step, span, "stretched"), "stretched")
@@ -226,7 +226,5 @@ def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str
     """Returns how much of a row of weights lies on the pictures and on the other tokens; empty for other numbers."""
     if kind != "probability" or axis != "key_pos":
         return []
-    cells = [grid.positions[placed.area] for placed in grid.pictures]
-    # Some have no token, such as patches beside a picture in tiles.
-    on_pictures = sum(float(numbers[positions[positions != NO_TOKEN]].sum()) for positions in cells)
+    on_pictures = float(numbers[grid.on_pictures].sum())
     return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]

@@ -29,7 +29,7 @@ function truncateToWidth(label, room, font) {
 }
 
 const truncateToLength = (token, maxLength) => {
-  const text = token.length > maxLength ? token.replace(PATCH, (_, row, column, picture) => `patch ${row},${column}${picture ? ` (${picture})` : ""}`) : token;
+  const text = token.length > maxLength ? token.replace(PATCH, (_, row, column, picture) => `patch${picture ?? ""} ${row},${column}`) : token;
   const characters = Array.from(unescapeHtml(text));
   return characters.length > maxLength ? `${escapeHtml(characters.slice(0, maxLength - 1).join(""))}…` : text;
 };
