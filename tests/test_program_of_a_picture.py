@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from test_code import run
-from tiny_pictures import FAMILIES, WITH_TEXT, TinyPictureModels, bright_patch, noise
+from tiny_pictures import FAMILIES, MERGED, WITH_TEXT, TinyPictureModels, bright_patch, noise
 
 from attention import Cell, File, Model, Trace
 from attention.export.program import ipynb, python
@@ -56,7 +56,7 @@ def check_same(found: dict[str, Any], trace: Trace, index: int) -> None:
         torch.testing.assert_close(found[step], layer[step], rtol=1e-5, atol=1e-5, msg=f"layer {index}, {step}")
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in ("LLaVA-NeXT", "Qwen2-VL")])
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in ("LLaVA-NeXT", *MERGED)])
 def test_program_records_the_same_for_every_family(models: TinyPictureModels, family: str, beside: Path) -> None:
     model = source(models, family, Image.fromarray(noise()))
     trace = model.trace()
