@@ -33,8 +33,8 @@ class State(Protocol):
         """The interventions on heads inside the model."""
 
     @property
-    def image(self) -> Picture | None:
-        """The picture that the model reads; None if it reads none."""
+    def image(self) -> Picture | tuple[Picture, ...] | None:
+        """The picture that the model reads, or several; None if it reads none."""
 
     @property
     def other(self) -> State | None:
@@ -67,7 +67,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
     if layer.name not in names:
         return Snippet(
             "a real model that returns only its weights",
-            tuple(_weights_alone(source, model_class, folder, _arguments(inputs), layer.name)),
+            tuple(_weights_alone(source, model_class, folder, _arguments(loaded, inputs), layer.name)),
         )
     layer_order = loaded.layer_indices
     patches = PatchedSnippet(
@@ -84,8 +84,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
     lines = [
         "from pathlib import Path",
         "",
-        *picture_lines.imports(source.image, None if source.other is None else source.other.image),
-        f"from transformers import AttentionInterface, AttentionMaskInterface, {_loaded_classes(source, model_class)}",
+        *_imports(source, "AttentionInterface", "AttentionMaskInterface", model_class.__name__),
         "from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS",
         *([f"from {model_class.__module__} import eager_attention_forward"] if modules == own_module else []),
         "",
@@ -101,9 +100,9 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
         f"folder = {folder}  # the folder of the model on your machine",
         *_load_lines(model_class, "recorded"),
         *_picture_lines(source, "image"),
-        *_other_picture_lines(patches, source),
+        *_picture_lines(source.other if patches.needs_run("other") else None, "other_image"),
         "with torch.no_grad():",
-        *_run_lines(patches, source, inputs),
+        *_run_lines(patches, source, loaded, inputs),
         f"module, query, key, value, kwargs = calls[{names.index(layer.name)}][:5]  # {layer.name}",
         *patches.patch_layer(index),
     ]
@@ -123,32 +122,46 @@ def _load_lines(model_class: type, implementation: str) -> list[str]:
     ]
 
 
-def _loaded_classes(source: State, model_class: type) -> str:
-    """The classes that the program loads from the folder."""
-    return ", ".join(["AutoImageProcessor"] * (source.image is not None) + [model_class.__name__])
+def _pictures(source: State | None) -> tuple[Picture, ...]:
+    """The pictures that a model reads."""
+    image = None if source is None else source.image
+    return () if image is None else image if isinstance(image, tuple) else (image,)
 
 
-def _picture_lines(source: State, variable: str) -> list[str]:
-    """The lines that make the input of a model from its picture; none without a picture."""
-    if source.image is None:
-        return []
+def _imports(source: State, *names: str) -> list[str]:
+    """The lines that import what reads the pictures, and these names of transformers."""
+    pictures = _pictures(source)
+    of_pictures = ["AutoImageProcessor"] if pictures else []
     return [
-        *picture_lines.read_lines(source.image, variable),
-        'processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)  # without torchvision',
-        f'{variable}_inputs = processor(images={variable}, return_tensors="pt")  # as the model sees it',
+        *picture_lines.imports([*pictures, *_pictures(source.other)]),
+        f"from transformers import {', '.join([*names[:-1], *of_pictures, names[-1]])}",
     ]
 
 
-def _other_picture_lines(patches: PatchedSnippet, source: State) -> list[str]:
-    """The same for the other run, if a head is patched from it."""
-    if source.other is None or not patches.needs_run("other"):
+def _picture_lines(source: State | None, variable: str) -> list[str]:
+    """The lines that make the input of a model from its pictures; none without a picture."""
+    pictures = _pictures(source)
+    if not pictures:
         return []
-    return _picture_lines(source.other, "other_image")
+    names = [variable] if len(pictures) == 1 else [f"{variable}_{i}" for i in range(len(pictures))]
+    given = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+    lines = [
+        line for picture, name in zip(pictures, names, strict=True) for line in picture_lines.read_lines(picture, name)
+    ]
+    return [
+        *lines,
+        'processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)  # without torchvision',
+        f'{variable}_inputs = processor(images={given}, return_tensors="pt")  # as the model sees it',
+    ]
 
 
-def _arguments(inputs: Mapping[str, Tensor], variable: str = "image") -> str:
-    """The arguments of the model: what the processor made of the picture, and token ids."""
-    ids = [f"{name}=torch.tensor({ids.tolist()})" for name, ids in inputs.items() if name != PICTURES]
+def _arguments(loaded: LoadedModel, inputs: Mapping[str, Tensor], variable: str = "image") -> str:
+    """The arguments of the model: what the processor made of the pictures, and token ids."""
+    of_processor = () if loaded.pictures is None else (PICTURES, *loaded.pictures.image_processor.model_input_names)
+    everything = getattr(
+        inputs, "arguments", inputs
+    )  # of pictures: also the types of the tokens of a text, and the like
+    ids = [f"{name}=torch.tensor({ids.tolist()})" for name, ids in everything.items() if name not in of_processor]
     return ", ".join([f"**{variable}_inputs"] * (PICTURES in inputs) + ids)
 
 
@@ -179,21 +192,21 @@ def _attention_lines(patches: PatchedSnippet, eager: str) -> list[str]:
     ]
 
 
-def _run_lines(patches: PatchedSnippet, source: State, inputs: Mapping[str, Tensor]) -> list[str]:
+def _run_lines(patches: PatchedSnippet, source: State, loaded: LoadedModel, inputs: Mapping[str, Tensor]) -> list[str]:
     """The runs: those of the unchanged model and of the other state if they are needed, and finally this one."""
     lines = []
     if patches.needs_run("unchanged"):
-        lines += [f"    model({_arguments(inputs)})", "    unchanged, calls = calls, []"]
+        lines += [f"    model({_arguments(loaded, inputs)})", "    unchanged, calls = calls, []"]
     if patches.needs_run("other"):
         assert source.other is not None  # the trace of a patched state requires it
         if source.other.interventions:
             lines += [f"    {OTHER_IS_PATCHED}"]
         lines += [
-            f"    model({_arguments(source.other.load_inputs()[1], 'other_image')})",
+            f"    model({_arguments(*source.other.load_inputs(), 'other_image')})",
             "    other, calls = calls, []",
         ]
     lines += ["    patching = True"] if patches else []
-    return [*lines, f"    model({_arguments(inputs)})"]
+    return [*lines, f"    model({_arguments(loaded, inputs)})"]
 
 
 def _weights_alone(source: State, model_class: type, folder: str, arguments: str, name: str) -> list[str]:
@@ -203,8 +216,7 @@ def _weights_alone(source: State, model_class: type, folder: str, arguments: str
     return [
         "from pathlib import Path",
         "",
-        *picture_lines.imports(source.image, None if source.other is None else source.other.image),
-        f"from transformers import {_loaded_classes(source, model_class)}",
+        *_imports(source, model_class.__name__),
         "",
         f"folder = {folder}  # the folder of the model on your machine",
         *_load_lines(model_class, "eager"),

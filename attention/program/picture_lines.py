@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,10 @@ UNNAMED = "picture.png"
 _LINE = literals.WIDTH - 6
 
 
-def imports(*pictures: Picture | None) -> list[str]:
+def imports(pictures: Sequence[Picture]) -> list[str]:
     """The line that imports what `read_lines` needs for some pictures; none without a picture."""
-    present = [picture for picture in pictures if picture is not None]
-    is_turned = any(TURNED in picture.notes for picture in present)
-    return [f"from PIL import Image{', ImageOps' if is_turned else ''}"] if present else []
+    is_turned = any(TURNED in picture.notes for picture in pictures)
+    return [f"from PIL import Image{', ImageOps' if is_turned else ''}"] if pictures else []
 
 
 def read_lines(picture: Picture, variable: str) -> list[str]:
