@@ -166,8 +166,10 @@ def test_keys_that_the_mask_hides_are_marked(models: TinyPictureModels) -> None:
     number = len(trace.layers) - 1
     grid = TokenGrid.of(trace.layers[number].tokens)
     assert grid is not None
-    _, hidden = over_picture_json(trace, "weights", number, query=3)["data"]
+    heat, hidden = over_picture_json(trace, "weights", number, query=3)["data"]
     np.testing.assert_array_equal(hidden["z"] == 1, grid.positions > 3)
+    seen = (grid.positions >= 0) & (grid.positions <= 3)
+    np.testing.assert_array_equal(np.isfinite(heat["z"]), seen)
 
 
 def test_several_pictures_stand_side_by_side() -> None:

@@ -15,7 +15,7 @@ from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
 from attention.errors import MissingError, check_index
 from attention.pictures import scales
-from attention.pictures.drawing import HIDDEN_TRACE, hidden_cells, layer_label
+from attention.pictures.drawing import hidden_cells, layer_label, make_hidden_trace
 from attention.pictures.layout import AXIS_TITLES, Spec, axis_title, base_layout, note, outline, short_axis_name
 from attention.pictures.message_contract import Meta
 from attention.pictures.redraw import plotly_variant
@@ -94,24 +94,26 @@ def over_picture_json(
         raise MissingError(
             f"The tokens along {axis} of {step} in layer {layer} are no patches of a picture: choose a layer and a step whose tokens are."
         )
-    shown = np.where(np.isfinite(numbers.numpy()), numbers.numpy(), np.nan)
-    color_keys, extra_traces = _colors(declaration, colors, drawn_layer, grid, shown)
     hidden = _hidden(trace, declaration, layer, head, query, fixed)
+    shown = np.where(np.isfinite(numbers.numpy()) & ~hidden, numbers.numpy(), np.nan)
+    color_keys, extra_traces = _colors(declaration, colors, drawn_layer, grid, shown)
     where = f" H{head}" if declaration.per_head else ""
     own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (f" {label(own_tokens[fixed])}" if own_tokens else "")
+    hover = f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br>"
+    texts = [["" if at == NO_TOKEN else f"{at} {label(tokens[at])}" for at in line] for line in grid.positions]
     heat = {
         "type": "heatmap",
         "z": grid.fill(shown),
-        "text": [["" if at == NO_TOKEN else f"{at} {label(tokens[at])}" for at in line] for line in grid.positions],
+        "text": texts,
         **color_keys,
         "opacity": opacity,
         "hoverongaps": False,
-        "hovertemplate": f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br><b>%{{z:.9g}}</b><extra></extra>",
+        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
     }
     facts = [
         own_name,
         f"{layer_label(drawn_layer, layer)}{where}",
-        *_shares(grid, shown, declaration.kind, axis),
+        *_shares(grid, numbers.numpy(), declaration.kind, axis),
     ]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
@@ -121,7 +123,7 @@ def over_picture_json(
         "alt": f"{step} over the picture, {', '.join(facts)}: {seen}.",
         "step": step, "layer": layer, "panels": [], "axes": names,
         "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
-        "hidden_trace": HIDDEN_TRACE | {"opacity": opacity, "hoverinfo": "skip"},
+        "hidden_trace": make_hidden_trace(hover, "0" if declaration.kind == "probability" else "−∞") | {"opacity": opacity},
         "grid": {
             "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": KEY if query is None else QUERY,
             "at": fixed, "same": is_same,
@@ -148,7 +150,8 @@ def over_picture_json(
         layout["shapes"].append(dotted | {"line": dotted["line"] | {"dash": "dot"}})
     if chosen_box is not None:
         layout["shapes"].append(outline(*chosen_box, 3))
-    hidden_traces = [meta["hidden_trace"] | {"z": cells} for cells in [grid.fill(hidden)] if np.isfinite(cells).any()]
+    gray = grid.fill(np.where(hidden, np.float32(1), np.float32(np.nan)))
+    hidden_traces = [meta["hidden_trace"] | {"z": gray, "text": texts}] if hidden.any() else []
     return {"data": [heat, *hidden_traces, *extra_traces], "layout": layout}
 
 
@@ -182,7 +185,7 @@ def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True)
     if (factor := _SMALL_SIDE // max(image.size)) > 1:
         image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
     kind = "PNG" if exact or factor > 1 else "JPEG"
-    image.save(file, kind, quality=90)
+    image.save(file, kind, quality=80)
     return f"data:image/{kind.lower()};base64,{b64encode(file.getvalue()).decode()}"
 
 
@@ -199,12 +202,12 @@ def _colors(
     return keys | {"meta": {"colors": FITTED}}, extra_traces
 
 
-def _hidden(trace: Trace, step: Step, layer: int, head: int, query: int | None, fixed: int) -> NDArray[np.floating]:
-    """Returns 1 for each token of the drawn axis that the mask hides, NaN for the others."""
+def _hidden(trace: Trace, step: Step, layer: int, head: int, query: int | None, fixed: int) -> NDArray[np.bool_]:
+    """Returns which tokens of the drawn axis the mask hides."""
     hidden = hidden_cells(trace, step, layer, head)
     if hidden is None:
-        return np.full(max(trace.layer(layer).shape(step.name)[-2:]), np.nan, np.float32)
-    return np.where(hidden[fixed] if query is not None else hidden[:, fixed], np.float32(1), np.float32(np.nan))
+        return np.zeros(trace.layer(layer).shape(step.name)[-1 if query is not None else -2], bool)
+    return hidden[fixed] if query is not None else hidden[:, fixed]
 
 
 def _edges(grid: TokenGrid) -> list[dict[str, Any]]:
