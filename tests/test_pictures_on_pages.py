@@ -279,6 +279,12 @@ def test_model_without_any_input_names_what_it_reads(models: NamedModels, of_tex
             model.trace()
 
 
+def test_cached_trace_counts_the_file_of_its_picture(models: NamedModels) -> None:
+    small, large = png(3), png(3) + bytes(2**20)  # the same pixels
+    traces = [Model(models("ViT"), image=content).trace() for content in (small, large)]  # type: ignore[arg-type]
+    assert traces[1].nbytes - traces[0].nbytes == 2**20
+
+
 def test_photo_is_decoded_once_for_a_trace(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
     original = Picture.pixels
