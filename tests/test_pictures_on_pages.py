@@ -230,6 +230,16 @@ def test_second_state_has_a_picture_of_its_own(models: NamedModels) -> None:
     assert "There is no B: The link shows the picture “photo.png”" in said(app).replace("\\", "")
 
 
+@pytest.mark.parametrize("more", [{"lock": "1"}, {"editing": "A"}])
+def test_missing_picture_of_b_has_a_field_without_its_sidebar(models: NamedModels, more: dict[str, str]) -> None:
+    second = urlencode({"image": f"photo.png:{Picture.of(PHOTO).digest}"})
+    app = opened("pages/compare.py", source="model", model=models("ViT"), compare=second, **more)
+    assert "There is no B" in said(app)
+    uploaded(app, "photo.png", PHOTO, "second_image_upload_0")
+    assert not app.error
+    assert "second_image" not in str([field.key for field in app.file_uploader])
+
+
 def test_models_of_texts_have_no_field_for_a_picture(of_texts: str, models: NamedModels) -> None:
     app = opened("app.py", source="model", model=of_texts, image="example:two-cats")
     assert not app.error
