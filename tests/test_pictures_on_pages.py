@@ -56,7 +56,8 @@ def uploaded(app: AppTest, name: str, content: bytes, key: str = "") -> AppTest:
 
 def weights(app: AppTest) -> Any:
     """The painted weights."""
-    return next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
+    maps = (figure for figure in drawn(app) if not figure["layout"].get("images"))
+    return next(figure for figure in maps if figure["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
 
 
 def said_of_link(app: AppTest) -> str:
@@ -136,6 +137,14 @@ def test_uploaded_picture_is_shown_with_its_name_and_digest(models: NamedModels)
     assert app.file_uploader[0].value is None, "the field is empty again"
     assert "is not in the link: send it too" in said_of_link(app)
     assert "is not in the link" not in said_of_link(opened("app.py", source="model", model=models("ViT")))
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("family", ["ViT", "CLIP", "LLaVA"])
+def test_every_page_opens_with_a_picture_model(models: NamedModels, page: str, family: str) -> None:
+    app = opened(page, source="model", model=models(family), layer="1")
+    assert not app.exception
+    assert not app.error
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -268,6 +277,12 @@ def test_model_without_any_input_names_what_it_reads(models: NamedModels, of_tex
     ):
         with pytest.raises(AttentionError, match=message):
             model.trace()
+
+
+def test_cached_trace_counts_the_file_of_its_picture(models: NamedModels) -> None:
+    small, large = png(3), png(3) + bytes(2**20)  # the same pixels
+    traces = [Model(models("ViT"), image=content).trace() for content in (small, large)]  # type: ignore[arg-type]
+    assert traces[1].nbytes - traces[0].nbytes == 2**20
 
 
 def test_photo_is_decoded_once_for_a_trace(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
