@@ -233,3 +233,27 @@ def test_picture_fits_a_phone_in_both_themes(models: TinyPictureModels, open_pag
     grid = grid_of(source(models("ViT")).trace())
     act_and_settle(page, lambda: click_cell(page, 0, *place(grid, 2)))
     assert query(page)["k"] == "2"
+
+
+def test_compare_shows_both_states_and_the_change_over_pictures(
+    models: TinyPictureModels, open_page: Open, lab: str
+) -> None:
+    folder = models("ViT")
+    trace = source(folder).trace()
+    other = replace(source(folder), image=example_picture("odd-patch")).trace()
+    grid = grid_of(trace)
+    first, second = (each.layers[0].matrix("weights", 0)[3].numpy() for each in (trace, other))
+    page = open_page(link(lab, folder, "compare", compare="image=example:odd-patch", **CHOSEN))
+    for index, numbers in enumerate((first, second, second - first)):
+        np.testing.assert_array_equal(painted_numbers(page, index), grid.fill(numbers))
+    np.testing.assert_array_equal(
+        painted_numbers(page, 5), (other.layers[0].matrix("weights", 0) - trace.layers[0].matrix("weights", 0)).numpy()
+    )
+    page.mouse.move(*(place_of_cell(page, 0, *place(grid, 4)) or ()))
+    page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[5].querySelector('.link:not([hidden])')")
+    y, x = place(grid, 4)
+    assert [frame(page, i) for i in range(6)] == [None, [x, y, 1, 1], [x, y, 1, 1], *[[4, 3, 1, 1]] * 3]
+    for index, position in ((1, 2), (2, 6)):
+        act_and_settle(page, lambda index=index, position=position: click_cell(page, index, *place(grid, position)))  # type: ignore[misc]
+        assert query(page)["k"] == str(position)
+        assert query(page)["q"] == "3"
