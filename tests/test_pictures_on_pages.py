@@ -140,6 +140,14 @@ def test_uploaded_picture_is_shown_with_its_name_and_digest(models: NamedModels)
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("family", ["ViT", "CLIP", "LLaVA"])
+def test_every_page_opens_with_a_picture_model(models: NamedModels, page: str, family: str) -> None:
+    app = opened(page, source="model", model=models(family), layer="1")
+    assert not app.exception
+    assert not app.error
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_uploaded_picture_is_shown_on_every_page(models: NamedModels, page: str) -> None:
     app = uploaded(opened(page, source="model", model=models("DINOv2")), "photo.png", PHOTO)
     assert not app.error
@@ -269,6 +277,12 @@ def test_model_without_any_input_names_what_it_reads(models: NamedModels, of_tex
     ):
         with pytest.raises(AttentionError, match=message):
             model.trace()
+
+
+def test_cached_trace_counts_the_file_of_its_picture(models: NamedModels) -> None:
+    small, large = png(3), png(3) + bytes(2**20)  # the same pixels
+    traces = [Model(models("ViT"), image=content).trace() for content in (small, large)]  # type: ignore[arg-type]
+    assert traces[1].nbytes - traces[0].nbytes == 2**20
 
 
 def test_photo_is_decoded_once_for_a_trace(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
