@@ -177,6 +177,8 @@ def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True) -> list[dic
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
     for placed in grid.pictures:
+        if placed.picture >= len(trace.pictures):  # a layer alone has its tokens, and not the pixels
+            continue
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
         source = image_source(seen, placed.rows * height, placed.columns * width, exact)
