@@ -28,6 +28,7 @@ from attention.sources.link import source_of
 from pages.ui.exports import export_address, export_tokens
 from pages.ui.exports.export_tokens import Tab
 from pages.ui.server.limits import LIMITS
+from pages.ui.share import state_file
 from pages.ui.state import picture_field
 
 
@@ -58,6 +59,11 @@ def weights(app: AppTest) -> Any:
     """The painted weights."""
     maps = (figure for figure in drawn(app) if not figure["layout"].get("images"))
     return next(figure for figure in maps if figure["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
+
+
+def knob_state_of(app: AppTest) -> dict[str, str]:
+    """The values in the address of a page."""
+    return {key: value for key, value in state_of_address(app).items() if isinstance(value, str)}
 
 
 def said_of_link(app: AppTest) -> str:
@@ -133,6 +139,9 @@ def test_uploaded_picture_is_shown_with_its_name_and_digest(models: NamedModels)
     assert not app.error
     assert state_of_address(app)["image"] == f"photo.png:{Picture.of(PHOTO).digest}"
     np.testing.assert_array_equal(weights(app), Model(models("ViT"), image=PHOTO).trace().layers[0].weights[0])  # type: ignore[arg-type]
+    assert "12 × 8; 2 × 3 patches \\(rows × columns\\) of 4 × 4 pixels" in " ".join(
+        caption.value for caption in app.caption
+    )
     assert "“photo.png” (20 × 13 pixels" in " ".join(caption.value for caption in app.caption).replace("\\", "")
     assert app.file_uploader[0].value is None, "the field is empty again"
     assert "is not in the link: send it too" in said_of_link(app)
@@ -234,6 +243,14 @@ def test_models_of_texts_have_no_field_for_a_picture(of_texts: str, models: Name
     assert app.text_area(key="text").value
 
 
+def test_state_file_names_its_picture_and_asks_for_it(models: NamedModels) -> None:
+    app = uploaded(opened("app.py", source="model", model=models("ViT")), "photo.png", PHOTO)
+    state = {**knob_state_of(app), "source": "model", "model": models("ViT")}
+    page, texts = state_file.read(state_file.write("Lab", state).encode())
+    assert (page, texts["image"]) == ("Lab", f"photo.png:{Picture.of(PHOTO).digest}")
+    assert "The link shows the picture “photo.png”" in said(opened("app.py", **texts))
+
+
 def test_tab_keeps_pictures_up_to_its_memory(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture_field, "PICTURES_MB", 2.5 * len(PHOTO) / 2**20)
     app = opened("app.py", source="model", model=models("ViT"))
@@ -266,6 +283,9 @@ def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str
         folder.mkdir()
         (folder / "config.json").write_text(text)
         assert LIBRARY.inputs(str(folder)).text is ("vit" not in text)
+    for architecture, reads_text in (("CLIPModel", True), ("CLIPForImageClassification", False)):
+        (folder / "config.json").write_text(f'{{"model_type": "clip", "architectures": ["{architecture}"]}}')
+        assert LIBRARY.inputs(str(folder)) == (reads_text, True, False)
     assert LIBRARY.inputs("nothing of this name") == LIBRARY.inputs("\0") == TEXT_ALONE
 
 
