@@ -243,3 +243,10 @@ def test_derived_view_is_drawn_over_the_picture(models: TinyPictureModels, reads
     meta = figure["layout"]["meta"]
     assert [meta["step"], *(spec["layout"]["meta"]["step"] for spec in maps)] == [NORMS.name, "weights", NORMS.name]
     assert (meta["grid"]["reads"], meta["grid"]["at"]) == (("query", 3) if reads == "row" else ("key", 5))
+
+
+def test_picture_of_which_patches_were_cut_counts_the_others_only() -> None:
+    box = (0, 0, 4, 4)
+    grid = TokenGrid.of(("[CLS]", Patch(0, 0, 0, box), Patch(0, 1, 1, box), "dog"))
+    assert grid is not None
+    assert grid.patches.tolist() == [1, 2]

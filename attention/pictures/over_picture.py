@@ -211,8 +211,7 @@ def _colors(
     """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
     if colors != FITTED:
         return scales.color_keys(step, *scales.scale_range(step, span, colors), colors)
-    on_pictures = numbers[grid.on_pictures]
-    finite = on_pictures[np.isfinite(on_pictures)]
+    finite = numbers[grid.patches][np.isfinite(numbers[grid.patches])]
     span = (float(finite.min()), float(finite.max())) if finite.size else None
     keys, extra_traces = scales.color_keys(step, *scales.scale_range(step, span, "stretched"), "stretched")
     return keys | {"meta": {"colors": FITTED}}, extra_traces
@@ -242,5 +241,5 @@ def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str
     """Returns how much of a row of weights lies on the pictures and on the other tokens; empty for other numbers."""
     if kind != "probability" or axis != "key_pos":
         return []
-    on_pictures = float(numbers[grid.on_pictures].sum())
+    on_pictures = float(numbers[grid.patches].sum())
     return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]
