@@ -11,14 +11,20 @@ from xml.etree import ElementTree
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+import torch
 from PIL import Image
 from test_saved_pictures import two_pictures
 from tiny_pictures import TinyPictureModels, bright_patch, noise
 
-from attention import Model, PictureError
+from attention import Cell, Layer, Model, PictureError, Trace
+from attention.core.seen_picture import SeenPicture
 from attention.export import paper
 from attention.pictures.heatmap import heatmap
+from attention.pictures.lab_maps import lab_maps
+from attention.pictures.layout import CHOSEN_COLOR
 from attention.pictures.over_picture import over_picture
+from attention.pictures.redraw import to_plotly
+from attention.tokens import Patch
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
@@ -59,10 +65,12 @@ def cells_box(tree: Any) -> tuple[float, float, float, float]:
     return (*numbers.min(0), *numbers.max(0))
 
 
-def pixels_of(image: Any, transform: str) -> np.ndarray:
-    """The pixels of a picture in an SVG, upright as its transform shows them."""
+def check_pixels(image: Any, expected: np.ndarray) -> None:
+    """Check that a picture in an SVG is this one, upright as its transform shows it; a small one is enlarged by a whole number."""
     rgb = np.asarray(Image.open(BytesIO(b64decode(image.get(LINK).split(",")[1]))).convert("RGB"))
-    return rgb[::-1] if float(re.findall(r"-?[\d.]+", transform)[3]) < 0 else rgb
+    upright = rgb[::-1] if float(re.findall(r"-?[\d.]+", image.get("transform"))[3]) < 0 else rgb
+    factor = len(rgb) // len(expected)
+    np.testing.assert_array_equal(upright, expected.repeat(factor, 0).repeat(factor, 1))
 
 
 def test_svg_has_the_picture_inside_below_its_cells(models: TinyPictureModels) -> None:
@@ -72,7 +80,7 @@ def test_svg_has_the_picture_inside_below_its_cells(models: TinyPictureModels) -
     assert svg == paper.picture(figure, "svg")
     tree = parsed(svg)
     (image,) = tree.iter(f"{SVG}image")
-    np.testing.assert_array_equal(pixels_of(image, image.get("transform")), trace.pictures[0].rgb)
+    check_pixels(image, trace.pictures[0].rgb)
     (box,) = image_boxes(tree)
     np.testing.assert_allclose(box, cells_box(tree), atol=0.6)  # half of the gap between cells
     columns, rows = trace.pictures[0].columns, trace.pictures[0].rows
@@ -107,7 +115,23 @@ def test_several_pictures_stand_side_by_side_in_the_svg() -> None:
     assert first[1::2] == second[1::2]
     images = list(tree.iter(f"{SVG}image"))
     for image, seen in zip(images, trace.pictures, strict=True):
-        np.testing.assert_array_equal(pixels_of(image, image.get("transform")), seen.rgb[:8, :12])
+        check_pixels(image, seen.rgb[:8, :12])
+
+
+def test_figures_of_a_page_have_their_picture_inside(models: TinyPictureModels) -> None:
+    # Pages send a large picture as a JPEG.
+    patches = tuple(
+        Patch(0, r, c, (c * 160, r * 160, c * 160 + 160, r * 160 + 160)) for r in range(2) for c in range(3)
+    )
+    layer = Layer(recorded={"weights": torch.full((2, 6, 6), 1 / 6)}, tokens=patches, key_tokens=patches)
+    seen = SeenPicture(noise(480, 320), 2, 3, (160, 160), "", "")
+    trace = Trace(patches, (layer,), pictures=(seen,))
+    over_it, *maps = lab_maps(trace, Cell(0, "weights", 1, 4, 2), "overview", "fixed")
+    assert over_it["layout"]["images"][0]["source"].startswith("data:image/jpeg")
+    tree = parsed(paper.picture([to_plotly(figure) for figure in (over_it, *maps)], "svg", 60))
+    (image,) = tree.iter(f"{SVG}image")
+    drawn = np.asarray(Image.open(BytesIO(b64decode(image.get(LINK).split(",")[1]))).convert("RGB"))
+    assert drawn.shape == (320, 480, 3)
 
 
 def test_words_stand_on_a_ground_in_every_kind(models: TinyPictureModels) -> None:
@@ -130,6 +154,13 @@ def test_picture_and_map_stand_side_by_side(models: TinyPictureModels) -> None:
     assert any((group.get("id") or "").startswith("part-1-picture-0") for group in tree.iter(f"{SVG}image"))
 
 
+def test_chosen_query_is_dotted_and_chosen_key_is_not(models: TinyPictureModels) -> None:
+    trace = Model(models("ViT"), image=Image.fromarray(noise())).trace()
+    svg = paper.picture(over_picture(trace, "weights", layer=1, head=1, query=3, chosen=5), "svg").decode()
+    outlines = re.findall(rf'style="([^"]*stroke: {CHOSEN_COLOR}[^"]*)"', svg)
+    assert ["stroke-dasharray" in style for style in outlines] == [True, False]
+
+
 def test_html_has_the_picture_inside_and_asks_for_nothing(models: TinyPictureModels) -> None:
     page = paper.html(over(models, Image.fromarray(noise())))
     assert "data:image/png;base64," in page
@@ -139,5 +170,5 @@ def test_html_has_the_picture_inside_and_asks_for_nothing(models: TinyPictureMod
 def test_picture_from_elsewhere_is_refused(models: TinyPictureModels) -> None:
     figure = over(models, Image.fromarray(noise()))
     figure.layout.images[0].source = "https://example.org/photo.png"
-    with pytest.raises(PictureError, match="PNG in a data URI"):
+    with pytest.raises(PictureError, match="PNG or JPEG in a data URI"):
         paper.picture(figure, "svg")

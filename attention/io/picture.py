@@ -53,7 +53,7 @@ _MODE_OF_16_BIT = "I;16"  # how the modes of Pillow with 16 bit begin
 class Picture:
     """A picture, compared by its digest.
 
-    Everything else than pixels is left out, such as the place where a photo was taken and the colour profile (sRGB is assumed).
+    Pixels alone are read, and of the metadata the orientation: not the place where a photo was taken, nor the colour profile (sRGB is assumed).
 
     Attributes:
         digest: of the file, BLAKE2b in hexadecimal.

@@ -13,7 +13,9 @@ from attention.errors import ModelError
 from attention.models.vision_families import GRID, MERGED, PICTURES, TILES, VIEWS
 from attention.tokens import NEWLINE, Patch
 
-_SIZES, _GRIDS, _COUNTS = "image_sizes", "image_grid_thw", "num_patches"
+_SIZES, _GRIDS = "image_sizes", "image_grid_thw"
+COUNTS = "num_patches"
+"""The number of tiles of each picture, which the model does not read."""
 _RAW = {"do_rescale": False, "do_normalize": False}  # a processor with these returns the pixels from 0 to 255
 
 
@@ -142,7 +144,7 @@ def views(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[Na
     """
     from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
 
-    pixels, counts, processor = processed.get(PICTURES), processed.get(_COUNTS), reader.image_processor
+    pixels, counts, processor = processed.get(PICTURES), processed.get(COUNTS), reader.image_processor
     if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[1] != 3 or counts is None:
         raise _unknown()
     height, width = pixels.shape[-2:]

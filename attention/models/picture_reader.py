@@ -8,7 +8,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import ModelError
-from attention.models.picture_layouts import LAYOUTS, NamedImage, PatchReader, ReadPictures
+from attention.models.picture_layouts import COUNTS, LAYOUTS, NamedImage, PatchReader, ReadPictures
 from attention.models.vision_families import (
     FIRST_TOKENS,
     GRID,
@@ -115,6 +115,16 @@ class PictureReader:
         """The tokens of pictures that are no patches."""
         return (*self.first_tokens, *([NEWLINE] if self.layout == TILES else []))
 
+    @property
+    def options(self) -> dict[str, bool]:
+        """The options of the image processor, as the processor of texts of the family asks for them."""
+        return {"crop_to_patches": True} if self.layout == VIEWS else {}
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What the image processor gives beside the arguments of the model."""
+        return (COUNTS,) if self.layout == VIEWS else ()
+
     def read(self, pictures: Sequence[RawPicture], text: str, tokenizer: Any) -> tuple[ReadPictures, Tensor | None]:
         """Pictures as the model reads them; for a model that reads them in its text, also the token ids [1 pos] of the text.
 
@@ -133,8 +143,7 @@ class PictureReader:
         if self.processor is not None:
             processed = self.processor(images=plain, text=[text], return_tensors="pt")
             return LAYOUTS[self.layout](grid, processed, images), processed["input_ids"]
-        options = {"crop_to_patches": True} if self.layout == VIEWS else {}  # as its processor of texts asks for
-        processed = self.image_processor(images=plain, return_tensors="pt", **options)
+        processed = self.image_processor(images=plain, return_tensors="pt", **self.options)
         read = LAYOUTS[self.layout](grid, processed, images)
         if self.image_token_id is None:
             return read, None

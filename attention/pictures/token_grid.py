@@ -98,7 +98,7 @@ class TokenGrid:
         pictures = _placed_pictures([patch for _, patch in patches])
         width = max(_MIN_COLUMNS, *(placed.x + placed.columns for placed in pictures))
         names = [(position, token) for position, token in enumerate(tokens) if not isinstance(token, Patch)]
-        names.sort(key=lambda named: named[1] == NEWLINE)  # a page of tiles has dozens of them, and words come first
+        names.sort(key=lambda named: named[1] == NEWLINE)  # a picture in tiles has dozens of them, and words come first
         others = _placed_others(names if with_others else [], width)
         top = max((token.y + 1 + _GUTTER for token in others), default=0)
         pictures = tuple(
@@ -115,11 +115,11 @@ class TokenGrid:
         return cls(positions, pictures, others, len(names) - len(others) if with_others else 0)
 
     @property
-    def on_pictures(self) -> NDArray[int64]:
-        """The positions of the patches that the pictures show; in tiles, some places beside a picture have none."""
-        cells: NDArray[int64] = np.concatenate([self.positions[placed.area].ravel() for placed in self.pictures])
-        patches: NDArray[int64] = cells[cells != NO_TOKEN]
-        return patches
+    def patches(self) -> NDArray[int64]:
+        """The positions of all patches on the axis, picture by picture; a picture of which tokens were cut has fewer."""
+        positions = np.concatenate([self.positions[placed.area].ravel() for placed in self.pictures])
+        found: NDArray[int64] = positions[positions != NO_TOKEN]
+        return found
 
     def fill(self, numbers: NDArray[np.floating]) -> NDArray[np.floating]:
         """The numbers of an axis [pos] at the places of their tokens [row column]; NaN where there is no token."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ UNNAMED = "picture.png"
 _LINE = literals.WIDTH - 6
 
 
-def imports(*pictures: Picture) -> list[str]:
+def imports(pictures: Sequence[Picture]) -> list[str]:
     """The line that imports what `read_lines` needs for some pictures; none without a picture."""
     is_turned = any(TURNED in picture.notes for picture in pictures)
     return [f"from PIL import Image{', ImageOps' if is_turned else ''}"] if pictures else []

@@ -330,22 +330,15 @@ class Model(ModelOptions):
         """The beginning of a Python program that computes the trace: it loads the model with transformers and records the inputs of its attention.
 
         Raises:
-            ConfigError: the model is in memory, where no program finds it, or it reads several pictures, or one in more than one grid.
+            ConfigError: the model is in memory, where no program finds it.
         """
         if self.handle is not None:
             raise ConfigError(
                 f"A program loads its model from a folder, and {self.name} is in memory: save it with "
                 "model.save_pretrained(folder) and tokenizer.save_pretrained(folder), and use Model(folder, text)."
             )
-        from attention.models.vision_families import GRID
         from attention.program import loaded_model
 
-        reader = self.load().pictures if self.images else None
-        if reader is not None and (reader.layout != GRID or len(self.images) > 1):
-            raise ConfigError(
-                "The Lab writes programs for one picture in one grid of patches, and this input has several pictures, tiles or merged patches: "
-                "save the trace as a file, and copy the program of that."
-            )
         if self.align and self.alignment_sentences(*self.load_inputs()):
             raise ConfigError(
                 "A program patches from a text of the same number of tokens; these texts differ: choose another text for the other state."

@@ -106,7 +106,7 @@ def _upload_field(label: str, place: str, hold: Hold) -> None:
     st.file_uploader(
         label, type=list(_ENDINGS), key=key, on_change=_uploaded, args=(place, key, hold), max_upload_size=PICTURE_MB,
         help=f"PNG, JPEG or WebP, up to {PICTURE_MB} MB and {PICTURE_PIXELS / 1e6:g} million pixels. It stays in this browser tab, "
-        "without the place and camera that a photo names.",
+        "and the place and camera that a photo names are not read.",
     )  # fmt: skip
     if problem := ours.picture_problems.get(place):
         st.error(plain(problem))
@@ -162,8 +162,9 @@ def _read(content: bytes, name: str) -> UploadedPicture:
                 f"This picture needs {needs / 2**20:,.0f} MB of memory to be read, and this server has {max(0, needs - missing) / 2**20:,.0f} MB left: "
                 "save it smaller, or try again in a minute."
             )
-        picture = Picture.of(content, name, PICTURE_PIXELS)
-        return UploadedPicture(picture, picture.preview(_PREVIEW_SIDE))
+        with scheduler.without_turn() if needs > picture_file.LARGE_BYTES else nullcontext():
+            picture = Picture.of(content, name, PICTURE_PIXELS)
+            return UploadedPicture(picture, picture.preview(_PREVIEW_SIDE))
 
 
 def _drop_oldest(pictures: dict[str, UploadedPicture]) -> None:
