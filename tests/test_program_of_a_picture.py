@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from test_code import run
-from tiny_pictures import FAMILIES, PLACES, WITH_TEXT, TinyPictureModels, bright_patch, noise
+from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, bright_patch, noise
 
 from attention import Cell, ConfigError, File, Model, Trace
 from attention.export.program import ipynb, python
@@ -39,7 +39,7 @@ def beside(models: TinyPictureModels, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def source(models: TinyPictureModels, family: str, image: Any, **options: Any) -> Model:
-    return Model(models(family), TEXT if family in (*WITH_TEXT, *PLACES) else "", image=image, **options)
+    return Model(models(family), TEXT if family in WITH_TEXT else "", image=image, **options)
 
 
 def variables(program: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def check_same(found: dict[str, Any], trace: Trace, index: int) -> None:
         torch.testing.assert_close(found[step], layer[step], rtol=1e-5, atol=1e-5, msg=f"layer {index}, {step}")
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in ("LLaVA-NeXT", "Qwen2-VL")])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_program_records_the_same_for_every_family(models: TinyPictureModels, family: str, beside: Path) -> None:
     model = source(models, family, Image.fromarray(noise()))
     trace = model.trace()
@@ -139,7 +139,7 @@ def test_head_is_patched_from_the_run_of_another_picture(models: TinyPictureMode
     assert found["image"] != found["other_image"]
 
 
-@pytest.mark.parametrize("family", ["LLaVA", "LLaVA-NeXT", "Qwen2-VL"])
+@pytest.mark.parametrize("family", IN_TEXT)
 def test_program_joins_several_pictures_and_tiles(models: TinyPictureModels, family: str, beside: Path) -> None:
     images = [Image.fromarray(noise()), Image.fromarray(noise(15, 22, seed=1))]
     for given in (images[:1], images):

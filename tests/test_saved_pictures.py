@@ -158,7 +158,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]] = 
     "a token that is taken twice": (lambda a, b: b["patches"].__setitem__(0, [1, 0, 0, 0, *BOX]), "taken twice"),
     "more places than tokens": (lambda a, b: b["key_patches"].extend([[0, 0, 0, 0, *BOX]] * 9), "key_patches in"),
     "a picture without pixels": (lambda a, b: a.pop("picture1"), "describes 2 pictures, and has “picture0”"),
-    "pixels without a picture": (lambda a, b: b["pictures"].pop(), "describes 1 pictures, and has “picture0”, “picture1”"),
+    "pixels without a picture": (lambda a, b: b["pictures"].pop(), "describes 1 picture, and has “picture0”, “picture1”"),
     "too many pictures": (lambda a, b: b.update(pictures=b["pictures"] * 40), "at most 64 are read"),
     "a picture of two axes": (lambda a, b: a.update(picture0=np.zeros((9, 13))), r"axes \[row column 3\]; picture0"),
     "four colours": (lambda a, b: a.update(picture0=np.zeros((9, 13, 4))), r"is 9 × 13 × 4"),
