@@ -212,7 +212,7 @@ def test_pictures_of_other_programs_are_unused_arrays() -> None:
 
 @settings(max_examples=300)
 @given(pictured_files)
-def test_any_places_and_pixels_end_in_a_picture_or_a_sentence(content: bytes) -> None:
+def test_any_places_and_pixels_end_in_picture_or_sentence(content: bytes) -> None:
     trace = two_pictures()
     with suppress(FileError):
         trace = File.of("x.npz", content, max_bytes=2**24).trace()
