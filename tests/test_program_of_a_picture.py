@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from test_code import run
-from tiny_pictures import FAMILIES, IN_TEXT, PLACES, WITH_TEXT, TinyPictureModels, bright_patch, noise
+from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, bright_patch, noise
 
 from attention import Cell, ConfigError, File, Model, Trace
 from attention.export.program import ipynb, python
@@ -39,7 +39,7 @@ def beside(models: TinyPictureModels, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def source(models: TinyPictureModels, family: str, image: Any, **options: Any) -> Model:
-    return Model(models(family), TEXT if family in (*WITH_TEXT, *PLACES) else "", image=image, **options)
+    return Model(models(family), TEXT if family in WITH_TEXT else "", image=image, **options)
 
 
 def variables(program: str) -> dict[str, Any]:
