@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
 import pytest
-from conftest import state_of_address
+from conftest import component_message, state_of_address
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
@@ -342,3 +342,14 @@ def test_export_of_an_upload_needs_its_open_tab(models: NamedModels, monkeypatch
     with pytest.raises(export_tokens.GoneError):
         found(token="picture")
     assert found(token="picture", image="example:two-cats")
+
+
+@pytest.mark.parametrize("page", ["app.py", "pages/masks.py", "pages/circuits.py", "pages/compare.py"])
+def test_pages_with_a_control_of_the_picture_draw_it(models: NamedModels, page: str) -> None:
+    app = opened(page, source="model", model=models("ViT"), step="value", over="column", heat="0.3", q="2", k="7")
+    assert not app.exception
+    message = component_message(app)
+    assert [message["controls"][name]["value"] for name in ("over", "heat")] == ["column", "0.3"]
+    figure = drawn(app)[0]
+    assert figure["layout"]["meta"]["grid"]["reads"] == "key"
+    assert figure["data"][0]["opacity"] == 0.3
