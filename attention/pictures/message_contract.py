@@ -11,6 +11,11 @@ from typing import Any, NotRequired, TypedDict
 
 from numpy.typing import NDArray
 
+from attention.core.axes import MAP_AXES
+
+READS_QUERY, READS_KEY = (axis.removesuffix("_pos") for axis in MAP_AXES[-2:])
+"""Whether a figure over a picture draws the row of a query, or the column of a key."""
+
 
 class AxisNames(TypedDict):
     """The labels along an axis, by position as a string."""
@@ -26,6 +31,22 @@ class Blocks(TypedDict):
     top: int
     left: int
     window: list[int]
+
+
+class Grid(TypedDict):
+    """Where the tokens of a line of a map lie, in a figure that draws the line over a picture.
+
+    Attributes:
+        positions: the position on the axis of the token at each cell [row column], −1 where there is none; in a figure of many panels, of each panel.
+        reads: `READS_QUERY` if the line is the row of a query, `READS_KEY` if it is the column of a key.
+        at: the position of that query or key.
+        same: whether the tokens of both axes are the same, so that a token of the picture can be chosen on either.
+    """
+
+    positions: NDArray[Any]
+    reads: str
+    at: int
+    same: bool
 
 
 class Meta(TypedDict):
@@ -44,6 +65,7 @@ class Meta(TypedDict):
         offsets: the offset of each number in its block, counted row by row.
         rows: the labels of single rows, where each cell of a mosaic is a block.
         columns: the same for columns.
+        grid: where tokens lie, in a figure over a picture.
         design_width: the width in pixels for which its height was chosen; a narrower figure is lower and shortens the panels' names.
     """
 
@@ -59,6 +81,7 @@ class Meta(TypedDict):
     offsets: NotRequired[NDArray[Any]]
     rows: NotRequired[AxisNames]
     columns: NotRequired[AxisNames]
+    grid: NotRequired[Grid]
     design_width: NotRequired[int]
 
 
@@ -141,6 +164,7 @@ class Message(TypedDict):
     Attributes:
         figures: each {"data", "layout"}, whose ``layout.meta`` is a `Meta`.
         names: the distinct labels of axes; a figure refers to them by index.
+        sources: the distinct pictures below figures, as data URIs; an image of a layout refers to them by index.
         live: the data from which the page computes steps.
         controls: the row above the maps.
         override: the note under that row where the source has its own formula.
@@ -157,6 +181,7 @@ class Message(TypedDict):
 
     figures: list[dict[str, Any]]
     names: list[Any]
+    sources: list[str]
     live: Live | None
     controls: Sequence[Control]
     override: OverrideNote | None

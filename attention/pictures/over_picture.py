@@ -117,13 +117,13 @@ over_picture = plotly_variant(over_picture_json)
 """`over_picture_json` as a Plotly figure."""
 
 
-def layout_images(grid: TokenGrid, trace: Trace) -> list[dict[str, Any]]:
+def layout_images(grid: TokenGrid, trace: Trace, max_side: int = MAX_SIDE) -> list[dict[str, Any]]:
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
     for placed in grid.pictures:
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
-        source = image_source(seen, placed.rows * height, placed.columns * width)
+        source = image_source(seen, placed.rows * height, placed.columns * width, max_side)
         images.append({
             "source": source, "xref": "x", "yref": "y", "x": placed.x - 0.5, "y": placed.y - 0.5, "sizex": placed.columns,
             "sizey": placed.rows, "xanchor": "left", "yanchor": "top", "sizing": "stretch", "layer": "below",
@@ -131,12 +131,12 @@ def layout_images(grid: TokenGrid, trace: Trace) -> list[dict[str, Any]]:
     return images
 
 
-def image_source(seen: SeenPicture, height: int, width: int) -> str:
-    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `MAX_SIDE`, it is reduced."""
+def image_source(seen: SeenPicture, height: int, width: int, max_side: int = MAX_SIDE) -> str:
+    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `max_side`, it is reduced."""
     from PIL import Image
 
     image, file = Image.fromarray(np.ascontiguousarray(seen.rgb[:height, :width])), BytesIO()
-    image.thumbnail((MAX_SIDE, MAX_SIDE))
+    image.thumbnail((max_side, max_side))
     image.save(file, "PNG")
     return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
 

@@ -64,11 +64,12 @@ function listen(state, picture, send) {
   picture.tip = create("div", { className: "tip", hidden: true });
   element.append(picture.tip);
   element.on("plotly_click", ({ event }) => {
-    const { panels, step } = picture.meta;
+    const { blocks, offsets, panels, step } = picture.meta;
     if (!panels.length) return;
     const point = pointAt(element, event);
-    if (panels.length > 1 && !panelAt(panels, point.x, point.y)) return; // between the heads
-    const { x, y } = panels.length > 1 ? point : cellUnder(state, picture, point); // with many panels, Python finds the head
+    const isMosaic = panels.length > 1 || (offsets && !blocks);
+    if (isMosaic && !panelAt(panels, point.x, point.y)) return; // between the heads
+    const { x, y } = isMosaic ? point : cellUnder(state, picture, point); // in a mosaic, Python finds the head and the cell
     send("cell", { x: Math.round(x), y: Math.round(y), step, ...picture.fixedHead });
   });
   element.on("plotly_hover", ({ points: [point] }) => showTip(state, picture, point));
