@@ -10,7 +10,7 @@ from attention.analysis.norms import NORMS
 from attention.circuits import writes_map
 from attention.core.names import WEIGHTS
 from attention.pictures import factors
-from attention.pictures.lab_maps import derived_view, lab_maps
+from attention.pictures.lab_maps import OverPicture, derived_view, lab_maps
 from attention.pictures.view import overview_steps
 from pages.ui import application
 from pages.ui.page import predictions_panel, show
@@ -31,9 +31,8 @@ def pick_cell(step: str, x: int, y: int) -> None:
 def maps() -> None:
     """Draws the maps. A changed control or a click redraws them before the rest of the page runs."""
     current = page.for_fragment()
-    figures = lab_maps(
-        current.trace, current.cell, knob_state.current_value("view"), knob_state.current_value("colors")
-    )
+    view, colors, reads, opacity = map(knob_state.current_value, ("view", "colors", "over", "heat"))
+    figures = lab_maps(current.trace, current.cell, view, colors, OverPicture(reads, opacity))
     steps = overview_steps(tuple(step.name for step in current.layer.steps))
     around = current.around(steps=True, line=True, overview=steps, follow=True)
     show.figures(figures, "lab_maps", pick_cell, around, knob_state.apply_controls, rest=True, export="maps")

@@ -24,6 +24,7 @@ from attention.pictures.heads_over_picture import (
 )
 from attention.pictures.message import pack
 from attention.pictures.mosaic import cell_at
+from attention.pictures.over_picture import FITTED
 from attention.pictures.token_grid import NO_TOKEN, TokenGrid
 from attention.tokens import Patch
 
@@ -95,7 +96,7 @@ def test_message_has_a_picture_once_and_its_places(models: TinyPictureModels) ->
     (sent,) = message["figures"]
     assert [image["source"] for image in sent["layout"]["images"]] == [0] * 8
     np.testing.assert_array_equal(
-        sent["layout"]["meta"]["grid"]["positions"], figure["layout"]["meta"]["grid"]["positions"]
+        sent["layout"]["meta"]["panel_grid"]["positions"], figure["layout"]["meta"]["panel_grid"]["positions"]
     )
     assert "base64" in figure["layout"]["images"][0]["source"]  # the figure itself is unchanged
 
@@ -134,7 +135,7 @@ def test_only_layers_with_the_same_tokens_are_drawn(models: TinyPictureModels) -
     assert sorted({panel["layer"] for panel in meta["panels"]}) == text_layers
     assert "2 more layers have other tokens" in figure["layout"]["title"]["subtitle"]["text"]
     # Without a query, the last word looks: no token of this axis is [CLS].
-    assert meta["grid"]["at"] == len(trace.layers[text_layers[0]].tokens) - 1
+    assert meta["panel_grid"]["at"] == len(trace.layers[text_layers[0]].tokens) - 1
 
 
 def test_default_query_is_cls_then_the_last_word() -> None:
@@ -163,7 +164,11 @@ def test_colours_reach_to_the_largest_drawn_number(models: TinyPictureModels) ->
     figure = heads_over_picture_json(trace, "weights", query=1, colors="stretched")
     largest = max(float(layer.matrix("weights", h)[1].max()) for layer in trace.layers for h in range(4))
     assert figure["data"][0]["zmax"] == pytest.approx(largest)
-    for colors in ("fixed", "log"):
+    fitted = heads_over_picture_json(trace, "weights", query=1, colors=FITTED)
+    at_patches = [at for at, token in enumerate(trace.tokens) if isinstance(token, Patch)]
+    rows = [layer.matrix("weights", head)[1, at_patches] for layer in trace.layers for head in range(4)]
+    assert fitted["data"][0]["zmax"] == pytest.approx(max(float(row.max()) for row in rows))
+    for colors in ("fixed", "log", FITTED):
         go.Figure(heads_over_picture(trace, "weights", query=1, colors=colors).to_plotly_json())
 
 

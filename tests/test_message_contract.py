@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, Cell, Layer, Trace, TypedText
 from attention.core.seen_picture import SeenPicture
 from attention.lessons import lesson_charts, softmax_examples
-from attention.pictures import all_layers, factors, heads_over_picture, heatmap, message_contract
+from attention.pictures import all_layers, factors, heads_over_picture, heatmap, message_contract, over_picture
 from attention.pictures.layout import Panel
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings, pack
@@ -24,7 +24,7 @@ from attention.pictures.screen import pool_for_screen
 from attention.tokens import Patch
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
-DECLARED = ("Message", "Meta", "Blocks", "Grid", "Live", "Control", "OverrideNote", "StepTab", "Line")
+DECLARED = ("Message", "Meta", "Blocks", "Grid", "PanelGrid", "Live", "Control", "OverrideNote", "StepTab", "Line")
 
 
 def keys(declared: type) -> tuple[set[str], set[str]]:
@@ -76,11 +76,13 @@ def test_every_figure_has_the_declared_meta_data() -> None:
         all_layers.layers_json(short, "weights"),
         pool_for_screen(heatmap.heatmap_json(long, "weights")),
         heads_over_picture.heads_over_picture_json(picture_trace(), "weights"),
+        over_picture.over_picture_json(picture_trace(), "weights", query=0),
         lesson_charts.softmax_curve(softmax_examples.curve()),
     ]
     metas = [figure["layout"]["meta"] for figure in figures]
     check_keys(metas, message_contract.Meta)
     check_keys([meta["grid"] for meta in metas if "grid" in meta], message_contract.Grid)
+    check_keys([meta["panel_grid"] for meta in metas if "panel_grid" in meta], message_contract.PanelGrid)
     check_keys([meta["blocks"] for meta in metas if "blocks" in meta], message_contract.Blocks)
 
 

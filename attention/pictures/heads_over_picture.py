@@ -30,7 +30,7 @@ from attention.pictures.layout import (
 )
 from attention.pictures.message_contract import READS_KEY, READS_QUERY, Meta
 from attention.pictures.mosaic import MOSAIC_CELLS, filled_canvas, is_streamed, panels_across
-from attention.pictures.over_picture import OPACITY, layout_images
+from attention.pictures.over_picture import FITTED, OPACITY, layout_images
 from attention.pictures.redraw import plotly_variant
 from attention.pictures.token_grid import TokenGrid
 from attention.printed import plural
@@ -55,14 +55,12 @@ class _Lines:
         at: the position of that query or key.
         tokens: the tokens along the line.
         name: the query or key in words.
-        is_same: whether both axes have these tokens.
     """
 
     reads: str
     at: int
     tokens: tuple[str, ...]
     name: str
-    is_same: bool
 
     def of(self, matrix: NDArray[Any]) -> NDArray[Any]:
         """The line of a map [row column]."""
@@ -132,7 +130,7 @@ def heads_over_picture_json(
     """Returns a small picture for each head: the row of one query over the picture of its keys, or the column of one key over that of its queries.
 
     Tokens that are no patches, such as [CLS] and words, are cells above the picture. All pictures share one colour scale, whose range
-    is that of the drawn numbers. Above `cells` numbers, each cell shows the number of largest magnitude in a block, and the title states it.
+    is that of the drawn numbers, not of the whole step. Above `cells` numbers, each cell shows the number of largest magnitude in a block, and the title states it.
 
     Args:
         trace: of a model that reads a picture.
@@ -141,7 +139,7 @@ def heads_over_picture_json(
         query: the query whose rows are drawn; by default `default_query`, where the keys are patches.
         key: the key, or the column of another axis such as d_v, whose columns are drawn.
         chosen: the cell whose head is outlined.
-        colors: one of `scales.COLORS`.
+        colors: one of `scales.COLORS`, or `over_picture.FITTED`: up to the largest number on a patch.
         all_layers: whether to draw every layer that has this step and the same tokens, a row for each.
         cells: the maximum number of cells drawn.
         order: another order of the heads of all layers, line by line.
@@ -162,10 +160,7 @@ def heads_over_picture_json(
     block = math.ceil(math.sqrt(max(1.0, n_heads * grid.positions.size / cells)))
     tiles = _arrange(heads, grid.positions.shape, block, order, all_layers)
     z, offsets = _fill(trace, declaration, lines, grid, tiles)
-    finite = z[np.isfinite(z)]
-    span = (float(finite.min()), float(finite.max())) if finite.size else None
-    scale_ends = scales.scale_range(declaration, span, colors)
-    color_keys, extra_traces = scales.color_keys(declaration, *scale_ends, colors, many=True)
+    color_keys, extra_traces = _colors(declaration, colors, z, grid, tiles)
     facts = [lines.name, f"{plural(len(present), 'layer')}, {plural(n_heads, 'head')}"]
     others = sum(other.has(step) for other in trace.layers) - len(present) if all_layers else 0
     facts += [f"{others} more {'layer has' if others == 1 else 'layers have'} other tokens"] * bool(others)
@@ -174,7 +169,7 @@ def heads_over_picture_json(
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
     meta: Meta = {
-        "alt": f"{step} of each head over the picture, {', '.join(facts)}: {seen}, {describe_range(span)}.",
+        "alt": f"{step} of each head over the picture, {', '.join(facts)}: {seen}, {describe_range(_span(z))}.",
         "step": step,
         "panels": [asdict(panel) for panel in tiles.panels],
         "axes": [axis.removesuffix("_pos") for axis in (declaration.row_axis, declaration.column_axis)],
@@ -182,7 +177,7 @@ def heads_over_picture_json(
         "offsets": offsets,
         "rows": {"labelalias": hover_labels(of_layer, declaration.row_axis)},
         "columns": {"labelalias": hover_labels(of_layer, declaration.column_axis)},
-        "grid": {"positions": grid.positions.astype(np.int32), "reads": lines.reads, "at": lines.at, "same": lines.is_same},
+        "panel_grid": {"positions": grid.positions.astype(np.int32), "reads": lines.reads, "at": lines.at},
         "design_width": _USUAL_WIDTH if tiles.has_rows else _USUAL_WIDTH // 2,  # labels need space between the lines
     }  # fmt: skip
     layout = base_layout(z.shape, f"<b>{declaration.symbol}</b>  {step} of each head over the picture", facts, meta)
@@ -266,7 +261,7 @@ def _lines(layer: Layer, step: Step, number: int, query: int | None, key: int | 
     at = key if key is not None else query if query is not None else default_query(own_tokens or ())
     check_index("queries" if key is None else "keys", at, layer.sizes[own_axis])
     name = f"{axis_title(own_axis).split(' (')[0]} {at}" + (f" {label(own_tokens[at])}" if own_tokens else "")
-    return _Lines(reads, at, tokens, name, own_tokens == tokens)
+    return _Lines(reads, at, tokens, name)
 
 
 def _same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
@@ -287,6 +282,24 @@ def _iterate_lines(layer: Layer, step: Step, lines: _Lines) -> Iterator[NDArray[
             yield rows[0, 0].numpy()
         else:
             yield lines.of(layer.matrix(step.name, head).numpy())
+
+
+def _colors(
+    step: Step, colors: str, z: NDArray[Any], grid: TokenGrid, tiles: _Tiles
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
+    if colors != FITTED:
+        return scales.color_keys(step, *scales.scale_range(step, _span(z), colors), colors, many=True)
+    top = max(placed.y for placed in grid.pictures) // tiles.panels[0].block
+    on_patches = [z[panel.area][top:] for panel in tiles.panels]
+    ends = scales.scale_range(step, _span(np.stack(on_patches)), "stretched")
+    keys, extra_traces = scales.color_keys(step, *ends, "stretched", many=True)
+    return keys | {"meta": {"colors": FITTED}}, extra_traces
+
+
+def _span(numbers: NDArray[Any]) -> tuple[float, float] | None:
+    finite = numbers[np.isfinite(numbers)]
+    return (float(finite.min()), float(finite.max())) if finite.size else None
 
 
 def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict[str, Any]]:

@@ -34,19 +34,35 @@ class Blocks(TypedDict):
 
 
 class Grid(TypedDict):
-    """Where the tokens of a line of a map lie, in a figure that draws the line over a picture.
+    """The tokens of an axis that are drawn as a picture, each at its place.
 
     Attributes:
-        positions: the position on the axis of the token at each cell [row column], −1 where there is none; in a figure of many panels, of each panel.
-        reads: `READS_QUERY` if the line is the row of a query, `READS_KEY` if it is the column of a key.
-        at: the position of that query or key.
+        positions: the position of the token in each cell, [row column]; -1 where there is none.
+        top: the first row of the pictures; above it are lines of other tokens.
+        reads: `READS_QUERY` where the figure has the row of one query, `READS_KEY` where it has the column of one key or feature.
+        at: that query, key or feature.
         same: whether the tokens of both axes are the same, so that a token of the picture can be chosen on either.
+    """
+
+    positions: NDArray[Any]
+    top: int
+    reads: str
+    at: int
+    same: bool
+
+
+class PanelGrid(TypedDict):
+    """Where the tokens of one line of every head lie, in a figure that draws heads as small pictures.
+
+    Attributes:
+        positions: the position on the axis of the token in each cell of a panel, [row column]; -1 where there is none.
+        reads: as in `Grid`.
+        at: as in `Grid`.
     """
 
     positions: NDArray[Any]
     reads: str
     at: int
-    same: bool
 
 
 class Meta(TypedDict):
@@ -65,8 +81,9 @@ class Meta(TypedDict):
         offsets: the offset of each number in its block, counted row by row.
         rows: the labels of single rows, where each cell of a mosaic is a block.
         columns: the same for columns.
-        grid: where tokens lie, in a figure over a picture.
         design_width: the width in pixels for which its height was chosen; a narrower figure is lower and shortens the panels' names.
+        grid: where tokens lie, if one row or column is drawn over a picture; its cells can be chosen although it has no panels.
+        panel_grid: where tokens lie in each panel, if the panels are heads over a picture.
     """
 
     alt: str
@@ -81,8 +98,9 @@ class Meta(TypedDict):
     offsets: NotRequired[NDArray[Any]]
     rows: NotRequired[AxisNames]
     columns: NotRequired[AxisNames]
-    grid: NotRequired[Grid]
     design_width: NotRequired[int]
+    grid: NotRequired[Grid]
+    panel_grid: NotRequired[PanelGrid]
 
 
 class Live(TypedDict):

@@ -122,7 +122,7 @@ def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
         if 0 <= row < panel.rows and 0 <= column < panel.columns:
             down, across = divmod(int(meta["offsets"][y, x]) if "offsets" in meta else 0, panel.block)
             row, column = row * panel.block + down, column * panel.block + across
-            if grid := meta.get("grid"):
+            if grid := meta.get("panel_grid"):
                 if (position := int(grid["positions"][row, column])) == NO_TOKEN:
                     return None
                 row, column = (grid["at"], position) if grid["reads"] == READS_QUERY else (position, grid["at"])

@@ -15,7 +15,7 @@ export function pointAt(element, { clientX, clientY }) {
 
 // The cell whose number is drawn at a point, and the size of its block.
 export function cellUnder(state, picture, { x, y, z }) {
-  const { blocks, grid, offsets, panels } = picture.meta;
+  const { blocks, offsets, panel_grid: grid, panels } = picture.meta;
   const { view } = picture;
   if (view?.block > 1) {
     return { ...picture.layerOf(state).cellAt(picture.live, view, x, y), block: `${view.block} × ${view.block}` };

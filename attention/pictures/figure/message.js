@@ -42,8 +42,19 @@
  * @property {number[][]} [offsets] the offset of each number in its block
  * @property {{labelalias: Object<string, string>}} [rows] the labels of rows, where each cell of a mosaic is a block
  * @property {{labelalias: Object<string, string>}} [columns]
- * @property {Grid} [grid] where tokens lie, in a figure over a picture
+ * @property {PanelGrid} [panel_grid] where tokens lie in each panel, if the panels are heads over a picture
  * @property {number} [design_width] the width in pixels for which its height was chosen
+ * @property {Grid} [grid] where tokens lie, if one row or column is drawn over a picture
+ */
+
+/**
+ * The tokens of an axis that are drawn as a picture, each at its place.
+ * @typedef {object} Grid
+ * @property {number[][]} positions the position of the token in each cell, [row column]; -1 where there is none
+ * @property {number} top the first row of the pictures; above it are lines of other tokens
+ * @property {string} reads "query" for the row of one query, "key" for the column of one key or feature
+ * @property {number} at that query, key or feature
+ * @property {boolean} same whether the tokens of both axes are the same
  */
 
 /**
@@ -58,12 +69,11 @@
  */
 
 /**
- * Where the tokens of a line of a map lie.
- * @typedef {object} Grid
+ * Where the tokens of one line of every head lie.
+ * @typedef {object} PanelGrid
  * @property {number[][]} positions the position on the axis of the token at each cell of a panel, -1 where there is none
  * @property {string} reads "query" if the line is the row of a query, "key" if it is the column of a key
  * @property {number} at the position of that query or key
- * @property {boolean} same whether the tokens of both axes are the same
  */
 
 /**

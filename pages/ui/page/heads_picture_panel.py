@@ -11,6 +11,7 @@ from attention.params.knob import Knob
 from attention.params.ranges import Choice
 from attention.pictures import heads_over_picture as over
 from attention.pictures.layout import Spec
+from attention.pictures.over_picture import FITTED
 from attention.tokens import label
 from pages.ui.page.start import Page
 from pages.ui.state import knob_state
@@ -38,12 +39,17 @@ def is_over_picture(page: Page, knobs: Knobs) -> bool:
     return True
 
 
-def spec(page: Page, **more: Any) -> Spec:
-    """The heads over the picture: the row of the chosen query, or the column of the chosen key where only the queries are patches."""
+def spec(page: Page, colors: str, **more: Any) -> Spec:
+    """The heads over the picture: the row of the chosen query, or the column of the chosen key where only the queries are patches.
+
+    Fixed colours reach up to the largest patch, as in the Lab.
+    """
     trace, cell = page.trace, page.cell
     reads_query = over.reads_query(trace, cell.step, cell.layer)
     query, key = (cell.row, None) if reads_query else (None, cell.column)
-    return over.heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, **more)
+    return over.heads_over_picture_json(
+        trace, cell.step, cell.layer, query, key, cell, FITTED if colors == "fixed" else colors, **more
+    )
 
 
 def _token_list(page: Page) -> None:
