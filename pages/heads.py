@@ -46,8 +46,14 @@ with st.container(
         opened is None and len(page.trace.layers) > 1,
     )
     over_picture = opened is None and heads_picture_panel.is_over_picture(page, knobs)
+    narrow = 180 if over_picture else 0
     if has_layers:
-        all_layers, by = knobs.value(LAYERS, width=240) == ALL, knobs.value(metric_charts.SORT, width=260)
+        all_layers, by = (
+            knobs.value(LAYERS, width=narrow or 240) == ALL,
+            knobs.value(
+                metric_charts.SORT, Choice((metric_charts.UNSORTED, *metrics.names_of(page.trace))), width=narrow or 260
+            ),
+        )
 if opened is not None:
     many_texts_panel.many_texts(page, knobs, opened)
     page.end()
@@ -103,7 +109,7 @@ show.figures(
     [figure],
     "heads_map",
     open_on_map,
-    page.around(steps=True),
+    page.around(steps=True) if over_picture else heads_picture_panel.without_picture_controls(page.around(steps=True)),
     knob_state.apply_controls,
     files=lambda: [mosaic(MOSAIC_CELLS)],
 )

@@ -105,10 +105,18 @@ def default_query(tokens: Sequence[str]) -> int:
     return next((at for at in names if tokens[at] == "[CLS]"), names[-1] if names else 0)
 
 
-def reads_query(trace: Trace, step: str, layer: int) -> bool | None:
-    """Returns whether heads are drawn by the row of a query (the keys are patches), and not by the column of a key; None if neither axis has patches."""
+def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bool | None:
+    """Returns whether heads can be drawn by the row of a query (the keys are patches), and not by the column of a key; None if neither axis has patches.
+
+    Args:
+        trace: the trace.
+        step: the step.
+        layer: the layer.
+        column: whether the column is preferred where both axes have patches.
+    """
     declaration, drawn = find_step(step), trace.layer(layer)
-    for axis in (declaration.column_axis, declaration.row_axis) if trace.pictures else ():
+    axes = (declaration.column_axis, declaration.row_axis)[:: -1 if column else 1]
+    for axis in axes if trace.pictures else ():
         if any(isinstance(token, Patch) for token in drawn.labels_of(axis) or ()):
             return axis == declaration.column_axis
     return None
@@ -126,6 +134,7 @@ def heads_over_picture_json(
     cells: int = MOSAIC_CELLS,
     order: HeadOrder = (),
     by: str = "",
+    opacity: float = OPACITY,
 ) -> Spec:
     """Returns a small picture for each head: the row of one query over the picture of its keys, or the column of one key over that of its queries.
 
@@ -144,6 +153,7 @@ def heads_over_picture_json(
         cells: the maximum number of cells drawn.
         order: another order of the heads of all layers, line by line.
         by: what `order` sorts by, in words.
+        opacity: of the colours over the picture.
 
     Raises:
         MissingError: there is no such layer, step, query or key, both of these are given, or the axis has no patches.
@@ -184,7 +194,12 @@ def heads_over_picture_json(
     layout |= {"height": tiles.pixels, "margin": {"l": 12, "r": 12, "t": 96, "b": 12}}
     layout["uirevision"] = f"heads over the picture {layout['uirevision']}"
     layout["xaxis"] |= {**panel_ticks(()), "side": "top", "constrain": "domain"}
-    layout["yaxis"] |= {**panel_ticks(()), "scaleanchor": "x", "constrain": "domain"}  # square cells
+    layout["yaxis"] |= {
+        **panel_ticks(()),
+        "scaleanchor": "x",
+        "constrain": "domain",
+        "constraintoward": "top",
+    }  # square cells
     layout["images"] = _images(grid, trace, tiles.panels)
     layout["shapes"] = [
         outline(panel.x, panel.y, panel.columns, panel.rows, 3)
@@ -200,7 +215,7 @@ def heads_over_picture_json(
     elif declaration.per_head:
         style = {"borderpad": 0, "font": {"size": 10 if tiles.across > 8 else 11}}
         layout["annotations"] = [panel_label(f"L{panel.layer} H{panel.head}", panel, **style) for panel in tiles.panels]
-    heat = {"type": "heatmap", "z": z, **color_keys, "opacity": OPACITY, "hoverongaps": False, "hoverinfo": "none"}
+    heat = {"type": "heatmap", "z": z, **color_keys, "opacity": opacity, "hoverongaps": False, "hoverinfo": "none"}
     return {"data": [heat, *extra_traces], "layout": layout}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -11,7 +12,9 @@ from attention.params.knob import Knob
 from attention.params.ranges import Choice
 from attention.pictures import heads_over_picture as over
 from attention.pictures.layout import Spec
+from attention.pictures.message import Surroundings
 from attention.pictures.over_picture import FITTED
+from attention.pictures.view import HEAT, OVER
 from attention.tokens import label
 from pages.ui.page.start import Page
 from pages.ui.state import knob_state
@@ -26,10 +29,10 @@ def is_over_picture(page: Page, knobs: Knobs) -> bool:
     """Whether the heads are drawn over the picture. Draws the choice if the trace has a picture, and then the list of tokens."""
     if not page.trace.pictures:
         return False
-    drawn = knobs.value(DRAWN, width=180, on_change=_choose_query, args=(page.layer.tokens, page.cell.row))
+    drawn = knobs.value(DRAWN, width=170, on_change=_choose_query, args=(page.layer.tokens, page.cell.row))
     if drawn != PICTURE:
         return False
-    if over.reads_query(page.trace, page.cell.step, page.cell.layer) is None:
+    if _reads_query(page) is None:
         st.caption(
             f"The step {page.cell.step} of layer {page.cell.layer} has no patches along its axes, so its heads are drawn as maps."
         )
@@ -40,27 +43,37 @@ def is_over_picture(page: Page, knobs: Knobs) -> bool:
 
 
 def spec(page: Page, colors: str, **more: Any) -> Spec:
-    """The heads over the picture: the row of the chosen query, or the column of the chosen key where only the queries are patches.
+    """The heads over the picture: the row of the chosen query, or the column of the chosen key.
 
     Fixed colours reach up to the largest patch, as in the Lab.
     """
     trace, cell = page.trace, page.cell
-    reads_query = over.reads_query(trace, cell.step, cell.layer)
+    reads_query = _reads_query(page)
     query, key = (cell.row, None) if reads_query else (None, cell.column)
-    return over.heads_over_picture_json(
-        trace, cell.step, cell.layer, query, key, cell, FITTED if colors == "fixed" else colors, **more
-    )
+    scale, opacity = FITTED if colors == "fixed" else colors, knob_state.current_value(HEAT.key)
+    return over.heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, scale, opacity=opacity, **more)
+
+
+def without_picture_controls(around: Surroundings) -> Surroundings:
+    """The surroundings of maps: without the controls of a picture."""
+    return replace(around, controls=[each for each in around.controls if each["name"] not in (OVER.key, HEAT.key)])
+
+
+def _reads_query(page: Page) -> bool | None:
+    """Whether the row of the chosen query is drawn, and not the column of the chosen key."""
+    cell = page.cell
+    return over.reads_query(page.trace, cell.step, cell.layer, knob_state.current_value(OVER.key) == "column")
 
 
 def _token_list(page: Page) -> None:
     """Draws the list of the tokens from which the heads look, or of the columns."""
     cell, step = page.cell, find_step(page.cell.step)
-    reads_query = over.reads_query(page.trace, cell.step, cell.layer)
+    reads_query = _reads_query(page)
     axis, key, at = (step.row_axis, "q", cell.row) if reads_query else (step.column_axis, "k", cell.column)
     tokens = page.layer.labels_of(axis)
     names = [f"{i} {label(tokens[i], escape=False)}" if tokens else str(i) for i in range(page.layer.sizes[axis])]
     st.session_state[_FIELD] = at
-    st.selectbox("Query" if reads_query else "Column", range(len(names)), key=_FIELD, on_change=_choose_token, args=(key,), format_func=names.__getitem__, width=240)  # fmt: skip
+    st.selectbox("Query" if reads_query else "Key" if tokens else "Column", range(len(names)), key=_FIELD, on_change=_choose_token, args=(key,), format_func=names.__getitem__, width=220)  # fmt: skip
 
 
 def _choose_token(key: str) -> None:
