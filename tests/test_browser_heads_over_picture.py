@@ -51,13 +51,12 @@ def test_click_on_a_patch_of_a_head_opens_its_cell(open_page: Open, picture_serv
     panel = next(panel for panel in panels if (panel["layer"], panel["head"]) == (1, 2))
     row, column = panel["y"] + placed.y + 1, panel["x"] + placed.x
 
-    # The arrow keys read the same cell; the place between [CLS] and the picture has no token.
+    # The arrow keys read the same cell.
     page.locator(".js-plotly-plot").first.focus()
     for _ in range(column + 1):
         page.keyboard.press("ArrowRight")
     for _ in range(row):
         page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowLeft")
     number = float(f"{float(trace.layers[1].matrix('weights', 2)[3, 4]):.4g}")
     spoken = page.locator(".js-plotly-plot").first.locator(".visually-hidden")
     assert trace.tokens[4] == "patch row 1, column 0"
