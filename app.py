@@ -11,7 +11,7 @@ from attention.circuits import writes_map
 from attention.core.names import WEIGHTS
 from attention.pictures import factors
 from attention.pictures.lab_maps import OverPicture, derived_view, lab_maps
-from attention.pictures.view import overview_steps
+from attention.pictures.view import has_patches, overview_steps
 from pages.ui import application
 from pages.ui.page import predictions_panel, show
 from pages.ui.page.start import first_lesson, start
@@ -45,6 +45,8 @@ else:
     with page.about:
         first_lesson()
         second_sidebar.last_change_button()
+        if has_patches(page.layer):
+            st.caption("Double-click a patch of the picture to make it the query.", width="content")
     maps()
     predictions_panel.panel(page)
     cell = page.cell

@@ -257,7 +257,7 @@ def test_model_gets_what_it_reads_or_says_what_is_missing(models: TinyPictureMod
             model.trace()
     with pytest.raises(MissingError, match="is computed for models of texts"):
         Model(models("LLaVA"), TEXT, image=PHOTO).trace().residual[0]
-    assert "A link has no picture" in Model(models("ViT"), image=PHOTO).no_link_reason
+    assert "digest of its file, and this one is in memory" in Model(models("ViT"), image=PHOTO).no_link_reason
 
 
 def test_processor_of_too_large_pictures_is_refused(models: TinyPictureModels, tmp_path: Path) -> None:

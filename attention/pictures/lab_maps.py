@@ -98,20 +98,18 @@ def maps_over_picture(trace: Trace, cell: Cell, colors: str, over: OverPicture =
         AttentionError: the trace does not have the cell, or the colours do not exist.
     """
     layer, step = trace.layer(cell.layer), find_step(cell.step)
-    sides = {
-        "row": (step.column_axis, {"query": cell.row, "chosen": cell.column}),
-        "column": (step.row_axis, {"key": cell.column, "chosen": cell.row}),
-    }
-    drawable = {
-        name: chosen
-        for name, (axis, chosen) in sides.items()
-        if any(isinstance(token, Patch) for token in layer.labels_of(axis) or ())
-    }
-    if not drawable:
+    axes = {"row": step.column_axis, "column": step.row_axis}
+    with_patches = [
+        name for name, axis in axes.items() if any(isinstance(token, Patch) for token in layer.labels_of(axis) or ())
+    ]
+    if not with_patches:
         return []
-    chosen = drawable.get(over.reads, next(iter(drawable.values())))
+    reads = over.reads if over.reads in with_patches else with_patches[0]
+    query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
     scale = FITTED if colors == "fixed" else colors
-    figure = over_picture_json(trace, cell.step, cell.layer, cell.head, colors=scale, opacity=over.opacity, **chosen)
+    figure = over_picture_json(
+        trace, cell.step, cell.layer, cell.head, query, key, scale, over.opacity, chosen, exact=False
+    )
     figure["layout"]["height"] = HEIGHT  # level with the maps beside it
     return [figure]
 

@@ -11,11 +11,6 @@ from typing import Any, NotRequired, TypedDict
 
 from numpy.typing import NDArray
 
-from attention.core.axes import MAP_AXES
-
-READS_QUERY, READS_KEY = (axis.removesuffix("_pos") for axis in MAP_AXES[-2:])
-"""Whether a figure over a picture draws the row of a query, or the column of a key."""
-
 
 class AxisNames(TypedDict):
     """The labels along an axis, by position as a string."""
@@ -39,7 +34,7 @@ class Grid(TypedDict):
     Attributes:
         positions: the position of the token in each cell, [row column]; -1 where there is none.
         top: the first row of the pictures; above it are lines of other tokens.
-        reads: `READS_QUERY` where the figure has the row of one query, `READS_KEY` where it has the column of one key or feature.
+        reads: "query" where the figure has the row of one query, "key" where it has the column of one key or feature.
         at: that query, key or feature.
         same: whether the tokens of both axes are the same, so that a token of the picture can be chosen on either.
     """

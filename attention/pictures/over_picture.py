@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attention.core.names import KEY, QUERY
 from attention.core.seen_picture import SeenPicture
 from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
 from attention.errors import MissingError, check_index
 from attention.pictures import scales
-from attention.pictures.drawing import HIDDEN_TRACE, hidden_cells, layer_label
+from attention.pictures.drawing import hidden_cells, layer_label, make_hidden_trace
 from attention.pictures.layout import AXIS_TITLES, Spec, axis_title, base_layout, note, outline, short_axis_name
-from attention.pictures.message_contract import READS_KEY, READS_QUERY, Meta
+from attention.pictures.message_contract import Meta
 from attention.pictures.redraw import plotly_variant
 from attention.pictures.token_grid import NO_TOKEN, TokenGrid
 from attention.tokens import label
@@ -34,6 +35,7 @@ MAX_SIDE = 1024
 """The largest height and width in pixels of a picture in a figure."""
 
 _EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+_SMALL_SIDE = 256  # pixels; smaller pictures are enlarged without smoothing, so that their pixels are seen as they are
 _CELL = 26  # pixels of height of a cell
 _HEIGHTS = (240, 640)  # pixels, the lowest and the highest grid
 _FRAME = 96  # pixels of height of the title and the edge below
@@ -49,6 +51,7 @@ def over_picture_json(
     colors: str = "fixed",
     opacity: float = OPACITY,
     chosen: int | None = None,
+    exact: bool = True,
 ) -> Spec:
     """Returns the row of one query over the picture of its keys, or the column of one key over the picture of its queries.
 
@@ -65,6 +68,7 @@ def over_picture_json(
         colors: one of `scales.COLORS`, as for a heatmap; or `FITTED`, as a single row of many patches has small numbers.
         opacity: of the colours, from 0 (only the picture) to 1 (only the colours).
         chosen: the position of the chosen token of the drawn axis, which is outlined.
+        exact: whether the pixels of the picture are exact; otherwise a large picture is compressed, for pages that send it often.
 
     Raises:
         MissingError: there is no such layer, step, head, query or key, both or neither of these are given, or the axis has no patches.
@@ -90,24 +94,26 @@ def over_picture_json(
         raise MissingError(
             f"The tokens along {axis} of {step} in layer {layer} are no patches of a picture: choose a layer and a step whose tokens are."
         )
-    shown = np.where(np.isfinite(numbers.numpy()), numbers.numpy(), np.nan)
-    color_keys, extra_traces = _colors(declaration, colors, drawn_layer, grid, shown)
     hidden = _hidden(trace, declaration, layer, head, query, fixed)
+    shown = np.where(np.isfinite(numbers.numpy()) & ~hidden, numbers.numpy(), np.nan)
+    color_keys, extra_traces = _colors(declaration, colors, drawn_layer, grid, shown)
     where = f" H{head}" if declaration.per_head else ""
     own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (f" {label(own_tokens[fixed])}" if own_tokens else "")
+    hover = f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br>"
+    texts = [["" if at == NO_TOKEN else f"{at} {label(tokens[at])}" for at in line] for line in grid.positions]
     heat = {
         "type": "heatmap",
         "z": grid.fill(shown),
-        "text": [["" if at == NO_TOKEN else f"{at} {label(tokens[at])}" for at in line] for line in grid.positions],
+        "text": texts,
         **color_keys,
         "opacity": opacity,
         "hoverongaps": False,
-        "hovertemplate": f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br><b>%{{z:.9g}}</b><extra></extra>",
+        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
     }
     facts = [
         own_name,
         f"{layer_label(drawn_layer, layer)}{where}",
-        *_shares(grid, shown, declaration.kind, axis),
+        *_shares(grid, numbers.numpy(), declaration.kind, axis),
     ]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
@@ -117,9 +123,9 @@ def over_picture_json(
         "alt": f"{step} over the picture, {', '.join(facts)}: {seen}.",
         "step": step, "layer": layer, "panels": [], "axes": names,
         "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
-        "hidden_trace": HIDDEN_TRACE | {"opacity": opacity, "hoverinfo": "skip"},
+        "hidden_trace": make_hidden_trace(hover, "0" if declaration.kind == "probability" else "−∞") | {"opacity": opacity},
         "grid": {
-            "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": READS_KEY if query is None else READS_QUERY,
+            "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": KEY if query is None else QUERY,
             "at": fixed, "same": is_same,
         },
     }  # fmt: skip
@@ -129,7 +135,7 @@ def over_picture_json(
         "height": height + _FRAME,
         "margin": {"l": 12, "r": 22, "t": 78, "b": 18},
     }  # right: half of a number of the bar
-    layout["images"] = layout_images(grid, trace)
+    layout["images"] = layout_images(grid, trace, exact)
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
     layout["annotations"] = [
@@ -144,7 +150,8 @@ def over_picture_json(
         layout["shapes"].append(dotted | {"line": dotted["line"] | {"dash": "dot"}})
     if chosen_box is not None:
         layout["shapes"].append(outline(*chosen_box, 3))
-    hidden_traces = [meta["hidden_trace"] | {"z": cells} for cells in [grid.fill(hidden)] if np.isfinite(cells).any()]
+    gray = grid.fill(np.where(hidden, np.float32(1), np.float32(np.nan)))
+    hidden_traces = [meta["hidden_trace"] | {"z": gray, "text": texts}] if hidden.any() else []
     return {"data": [heat, *hidden_traces, *extra_traces], "layout": layout}
 
 
@@ -152,13 +159,13 @@ over_picture = plotly_variant(over_picture_json)
 """`over_picture_json` as a Plotly figure."""
 
 
-def layout_images(grid: TokenGrid, trace: Trace, max_side: int = MAX_SIDE) -> list[dict[str, Any]]:
+def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: int = MAX_SIDE) -> list[dict[str, Any]]:
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
     for placed in grid.pictures:
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
-        source = image_source(seen, placed.rows * height, placed.columns * width, max_side)
+        source = image_source(seen, placed.rows * height, placed.columns * width, exact, max_side)
         images.append({
             "source": source, "xref": "x", "yref": "y", "x": placed.x - 0.5, "y": placed.y - 0.5, "sizex": placed.columns,
             "sizey": placed.rows, "xanchor": "left", "yanchor": "top", "sizing": "stretch", "layer": "below",
@@ -166,14 +173,20 @@ def layout_images(grid: TokenGrid, trace: Trace, max_side: int = MAX_SIDE) -> li
     return images
 
 
-def image_source(seen: SeenPicture, height: int, width: int, max_side: int = MAX_SIDE) -> str:
-    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `max_side`, it is reduced."""
+def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True, max_side: int = MAX_SIDE) -> str:
+    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `max_side`, it is reduced.
+
+    A small picture is enlarged by a whole number. Unless it is `exact`, a picture that is not small is a JPEG, with a tenth of the bytes.
+    """
     from PIL import Image
 
     image, file = Image.fromarray(np.ascontiguousarray(seen.rgb[:height, :width])), BytesIO()
     image.thumbnail((max_side, max_side))
-    image.save(file, "PNG")
-    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
+    if (factor := min(_SMALL_SIDE, max_side) // max(image.size)) > 1:
+        image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+    kind = "PNG" if exact or factor > 1 else "JPEG"
+    image.save(file, kind, quality=80)
+    return f"data:image/{kind.lower()};base64,{b64encode(file.getvalue()).decode()}"
 
 
 def _colors(
@@ -189,12 +202,12 @@ def _colors(
     return keys | {"meta": {"colors": FITTED}}, extra_traces
 
 
-def _hidden(trace: Trace, step: Step, layer: int, head: int, query: int | None, fixed: int) -> NDArray[np.floating]:
-    """Returns 1 for each token of the drawn axis that the mask hides, NaN for the others."""
+def _hidden(trace: Trace, step: Step, layer: int, head: int, query: int | None, fixed: int) -> NDArray[np.bool_]:
+    """Returns which tokens of the drawn axis the mask hides."""
     hidden = hidden_cells(trace, step, layer, head)
     if hidden is None:
-        return np.full(max(trace.layer(layer).shape(step.name)[-2:]), np.nan, np.float32)
-    return np.where(hidden[fixed] if query is not None else hidden[:, fixed], np.float32(1), np.float32(np.nan))
+        return np.zeros(trace.layer(layer).shape(step.name)[-1 if query is not None else -2], bool)
+    return hidden[fixed] if query is not None else hidden[:, fixed]
 
 
 def _edges(grid: TokenGrid) -> list[dict[str, Any]]:

@@ -30,8 +30,8 @@ QUERY = Knob("q", 0, Integer(0), inline=True)
 KEY = Knob("k", 0, Integer(0), inline=True)
 VIEW = Knob("view", VIEWS[0], Choice(VIEWS), inline=True)
 OVER = Knob(
-    "over", "row", Choice(("row", "column"), ("row of the query", "column of the key")), "Picture",
-    "Row: how much the chosen query attends to each patch. Column: how much each patch attends to the chosen key.",
+    "over", "row", Choice(("row", "column"), ("query’s row", "key’s column")), "Picture",
+    "Row: how much the chosen query attends to each patch. Column: how much each patch attends to the chosen key. A click on a patch explains its number; a double click makes it the query, or the key.",
     inline=True, order=84)  # fmt: skip
 HEAT = Knob(
     "heat", OPACITY, Real(0, 1), "Heat", "How strongly the colours cover the picture. 0: only the picture.", inline=True, order=86)  # fmt: skip

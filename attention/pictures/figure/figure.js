@@ -49,6 +49,7 @@ async function draw(state, picture, figure, send) {
   const { element } = picture;
   const { alt } = figure.layout.meta;
   element.style.height = `${figureHeight(figure.layout, element)}px`; // before Plotly paints, so that nothing moves
+  element.classList.toggle("over-picture", Boolean(figure.layout.meta.grid));
   element.setAttribute("role", isClickable(figure.layout.meta) ? "application" : "figure");
   element.setAttribute("aria-label", alt);
   picture.figure = figure;

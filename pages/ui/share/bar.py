@@ -18,6 +18,7 @@ from pages.ui.share import ask, link, state_file
 from pages.ui.state import chosen_result, control_row, knob_state
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
 from pages.ui.state.matrix_drafts import too_long
+from pages.ui.state.picture_field import uploaded_names
 
 
 def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:
@@ -41,6 +42,9 @@ def _missing(source: Source | None) -> str:
         return chosen_result.missing_words()
     if isinstance(source, File):
         return f"{quote(source.name)} is not in the link: send the file too, because the page will ask for it."
+    if pictures := uploaded_names():
+        are, them = ("is", "it") if len(pictures) == 1 else ("are", "them")
+        return f"{' and '.join(map(quote, pictures))} {are} not in the link: send {them} too, because the page will ask for {them}."
     left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and too_long(name)]
     verb = "is" if len(left_out) == 1 else "are"
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
