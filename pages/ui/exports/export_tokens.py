@@ -39,17 +39,17 @@ class Tab:
         session: Streamlit's session id.
         token: the token in the tab's links; it changes when an upload is replaced.
         file: the uploaded attention file.
-        pictures: the uploaded pictures by their values of `image`.
         matrices: the texts of the matrices that are too long for a link, by name.
         offers: the offers by name.
+        pictures: the uploaded pictures by their values of `image`.
     """
 
     session: str
     token: str = ""
     file: File | None = None
-    pictures: Mapping[str, Picture] = field(default_factory=dict)
     matrices: Mapping[str, str] = field(default_factory=dict)
     offers: dict[str, Offer] = field(default_factory=dict)
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:

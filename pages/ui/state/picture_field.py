@@ -162,8 +162,9 @@ def _read(content: bytes, name: str) -> UploadedPicture:
                 f"This picture needs {needs / 2**20:,.0f} MB of memory to be read, and this server has {max(0, needs - missing) / 2**20:,.0f} MB left: "
                 "save it smaller, or try again in a minute."
             )
-        picture = Picture.of(content, name, PICTURE_PIXELS)
-        return UploadedPicture(picture, picture.preview(_PREVIEW_SIDE))
+        with scheduler.without_turn() if needs > picture_file.LARGE_BYTES else nullcontext():
+            picture = Picture.of(content, name, PICTURE_PIXELS)
+            return UploadedPicture(picture, picture.preview(_PREVIEW_SIDE))
 
 
 def _drop_oldest(pictures: dict[str, UploadedPicture]) -> None:
