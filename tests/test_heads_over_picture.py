@@ -22,6 +22,7 @@ from attention.pictures.heads_over_picture import (
     heads_over_picture_json,
     reads_query,
 )
+from attention.pictures.layout import CHOSEN_COLOR
 from attention.pictures.message import pack
 from attention.pictures.mosaic import cell_at
 from attention.pictures.over_picture import FITTED
@@ -154,7 +155,7 @@ def test_heads_follow_an_order_and_the_chosen_is_outlined(models: TinyPictureMod
     panels = figure["layout"]["meta"]["panels"]
     in_lines = sorted(panels, key=lambda panel: (panel["y"], panel["x"]))
     assert [(panel["layer"], panel["head"]) for panel in in_lines] == order
-    (shape,) = figure["layout"]["shapes"]
+    (shape,) = (each for each in figure["layout"]["shapes"] if each["line"]["color"] == CHOSEN_COLOR)
     assert (shape["x0"], shape["y0"]) == (-0.5, -0.5)
     assert "sorted by self" in figure["layout"]["title"]["subtitle"]["text"]
 

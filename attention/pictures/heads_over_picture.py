@@ -31,7 +31,7 @@ from attention.pictures.layout import (
 )
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import MOSAIC_CELLS, filled_canvas, is_streamed, panels_across
-from attention.pictures.over_picture import FITTED, OPACITY, layout_images
+from attention.pictures.over_picture import EDGE, FITTED, OPACITY, layout_images
 from attention.pictures.redraw import plotly_variant
 from attention.pictures.token_grid import TokenGrid
 from attention.printed import plural
@@ -45,6 +45,7 @@ THUMBNAIL = 96
 _USUAL_WIDTH = 900  # pixels of a map
 _PANEL_HEIGHTS = (56, 240)  # pixels, the lowest and the highest picture
 _MAX_HEIGHT = 1700
+_MAX_EDGES = 250  # boxes of other tokens with an edge
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ def heads_over_picture_json(
         "constraintoward": "top",
     }  # square cells
     layout["images"] = _images(grid, trace, tiles.panels)
-    layout["shapes"] = [
+    layout["shapes"] = _edges(grid, tiles.panels) + [
         outline(panel.x, panel.y, panel.columns, panel.rows, 3)
         for panel in tiles.panels
         if chosen is not None and declaration.per_head and (panel.layer, panel.head) == (chosen.layer, chosen.head)
@@ -316,6 +317,17 @@ def _colors(
 def _span(numbers: NDArray[Any]) -> tuple[float, float] | None:
     finite = numbers[np.isfinite(numbers)]
     return (float(finite.min()), float(finite.max())) if finite.size else None
+
+
+def _edges(grid: TokenGrid, panels: Sequence[Panel]) -> list[dict[str, Any]]:
+    """Returns the edges of the boxes of other tokens, which touch each other; none in a figure of many, where they would hide the boxes."""
+    if len(grid.others) < 2 or len(grid.others) * len(panels) > _MAX_EDGES or panels[0].block > 1:
+        return []
+    return [
+        outline(panel.x + token.x, panel.y + token.y, token.columns, 1, 1) | {"line": EDGE}
+        for panel in panels
+        for token in grid.others
+    ]
 
 
 def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict[str, Any]]:

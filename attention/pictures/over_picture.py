@@ -34,7 +34,8 @@ FITTED = "fitted"
 MAX_SIDE = 1024
 """The largest height and width in pixels of a picture in a figure."""
 
-_EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+"""The line between patches and around other tokens."""
 _SMALL_SIDE = 256  # pixels; smaller pictures are enlarged without smoothing, so that their pixels are seen as they are
 _CELL = 26  # pixels of height of a cell
 _HEIGHTS = (240, 640)  # pixels, the lowest and the highest grid
@@ -218,8 +219,8 @@ def _edges(grid: TokenGrid) -> list[dict[str, Any]]:
         right, bottom = left + placed.columns, top + placed.rows
         lines += [(left + i, top, left + i, bottom) for i in range(placed.columns + 1)]
         lines += [(left, top + i, right, top + i) for i in range(placed.rows + 1)]
-    drawn = [{"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": _EDGE} for x0, y0, x1, y1 in lines]
-    return drawn + [outline(token.x, token.y, token.columns, 1, 1) | {"line": _EDGE} for token in grid.others]
+    drawn = [{"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": EDGE} for x0, y0, x1, y1 in lines]
+    return drawn + [outline(token.x, token.y, token.columns, 1, 1) | {"line": EDGE} for token in grid.others]
 
 
 def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str) -> list[str]:
