@@ -17,7 +17,9 @@ from attention.analysis.compare.comparison import Difference, HeadIndex, compare
 from attention.export import program
 from attention.patching.intervention import describe_head
 from attention.pictures import side_by_side
+from attention.pictures.compared_pictures import compared_pictures
 from attention.pictures.explanation_line import cell_line
+from attention.pictures.lab_maps import OverPicture
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings
 from attention.pictures.message_contract import OverrideNote
@@ -47,7 +49,7 @@ class Both(NamedTuple):
         cell: the chosen cell of A.
         place_b: the chosen layer and head of B.
         control_state: B's knob values, for the row of controls.
-        maps: the figures of A, B and B − A.
+        maps: the figures of A, B and B − A: over their pictures if they have some, and as maps.
         difference: B − A; None if the two cannot be subtracted.
         reason: the reason why they cannot.
         notes: notes about B.
@@ -78,6 +80,11 @@ class Both(NamedTuple):
         return changes.explain_difference(self.difference, self.cell) if self.difference else None
 
 
+def over_picture() -> OverPicture:
+    """How a row or a column is drawn over a picture."""
+    return OverPicture(knob_state.current_value("over"), knob_state.current_value("heat"))
+
+
 def both(current: Page) -> Both:
     """The two states with their maps.
 
@@ -90,9 +97,9 @@ def both(current: Page) -> Both:
     a, b = traces_of_both(current.source, source)
     at = reader.place(b)
     compute_head(b.layers[at.layer], at.head)
-    maps, difference, why = side_by_side.comparison_maps(
-        a, b, current.cell, at, knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
-    )
+    colors, fit = knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
+    maps, difference, why = side_by_side.comparison_maps(a, b, current.cell, at, colors, fit)
+    maps = [*compared_pictures(a, b, current.cell, at, difference, colors, over_picture()), *maps]
     notes = (
         *unknown_key_notes(str(knob_state.current_value(SECOND.key))),
         *reader.notes,

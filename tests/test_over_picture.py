@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from PIL import Image
 from tiny_pictures import TinyPictureModels, bright_patch, noise
 
-from attention import Model, TypedText
+from attention import Cell, Model, TypedText
 from attention.core.seen_picture import SeenPicture
 from attention.core.trace import Trace
 from attention.errors import ConfigError, MissingError
+from attention.pictures.lab_maps import lab_maps
 from attention.pictures.layout import CHOSEN_COLOR, Spec
+from attention.pictures.message import pack
 from attention.pictures.over_picture import FITTED, MAX_SIDE, image_source, over_picture, over_picture_json
 from attention.pictures.token_grid import MAX_LINES, NO_TOKEN, TokenGrid
 from attention.tokens import Patch
@@ -219,3 +222,11 @@ def test_wrong_requests_are_refused_in_a_sentence(models: TinyPictureModels) -> 
         over_picture_json(trace, "weights", query=1000)
     with pytest.raises(ConfigError):
         over_picture_json(trace, "weights", query=0, colors="rainbow")
+
+
+def test_message_with_a_large_picture_is_small(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "ViT")
+    photo = np.asarray(Image.fromarray(noise(40, 27)).resize((1200, 800), Image.Resampling.BICUBIC))
+    trace = replace(trace, pictures=(SeenPicture(photo, 2, 3, (400, 400), "", ""),))
+    message = pack(lab_maps(trace, Cell(0, "weights", 0, 3, 5), "overview", "fixed"))
+    assert len(message) < 150_000

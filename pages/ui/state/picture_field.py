@@ -106,7 +106,7 @@ def _upload_field(label: str, place: str, hold: Hold) -> None:
     st.file_uploader(
         label, type=list(_ENDINGS), key=key, on_change=_uploaded, args=(place, key, hold), max_upload_size=PICTURE_MB,
         help=f"PNG, JPEG or WebP, up to {PICTURE_MB} MB and {PICTURE_PIXELS / 1e6:g} million pixels. It stays in this browser tab, "
-        "without the place and camera that a photo names.",
+        "and the place and camera that a photo names are not read.",
     )  # fmt: skip
     if problem := ours.picture_problems.get(place):
         st.error(plain(problem))
