@@ -266,7 +266,11 @@ def python(two: Both) -> None:
         st.columns(2), "AB", (page.source, two.source), (two.a, two.b), (two.cell, two.first_cell), strict=True
     ):
         with place:
-            text = program.python(source, trace, cell)
+            try:
+                text = program.python(source, trace, cell)
+            except AttentionError as error:
+                st.caption(plain(str(error)))
+                continue
             small_download(f"{name} (.py)", text, f"attention_{name}.py", "text/x-python", f"compare_{name}")
             st.code(text, height=260)
 

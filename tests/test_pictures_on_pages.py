@@ -140,6 +140,14 @@ def test_uploaded_picture_is_shown_with_its_name_and_digest(models: NamedModels)
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("family", ["ViT", "CLIP", "LLaVA"])
+def test_every_page_opens_with_a_picture_model(models: NamedModels, page: str, family: str) -> None:
+    app = opened(page, source="model", model=models(family), layer="1")
+    assert not app.exception
+    assert not app.error
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_uploaded_picture_is_shown_on_every_page(models: NamedModels, page: str) -> None:
     app = uploaded(opened(page, source="model", model=models("DINOv2")), "photo.png", PHOTO)
     assert not app.error

@@ -41,8 +41,8 @@ def writes_section(page: Page, knobs: Knobs) -> None:
         _weights(page)
         st.info(NO_MODEL)
         return
-    readout = _readout(page, knobs)
     try:
+        readout = _readout(page, knobs)
         seconds = question.estimate_seconds(page.trace)
         if not is_requested(seconds, "Compute what each part of the model adds", "circuits_ask"):
             _weights(page)
