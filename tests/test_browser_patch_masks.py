@@ -19,7 +19,7 @@ pytestmark = pytest.mark.browser
 def choose(page: Page, label: str, option: str) -> None:
     """Chooses an option of a list in the popover."""
     page.get_by_role("combobox", name=label).click()
-    act_and_settle(page, page.get_by_role("option", name=option).click)
+    act_and_settle(page, page.get_by_role("option", name=option, exact=True).click)
 
 
 def test_interventions_by_patch_change_the_model(open_page: Open, picture_server: str, folder: str) -> None:  # noqa: F811
