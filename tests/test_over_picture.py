@@ -14,10 +14,11 @@ from PIL import Image
 from tiny_pictures import TinyPictureModels, bright_patch, noise
 
 from attention import Cell, Model, TypedText
+from attention.analysis.norms import NORMS
 from attention.core.seen_picture import SeenPicture
 from attention.core.trace import Trace
 from attention.errors import ConfigError, MissingError
-from attention.pictures.lab_maps import lab_maps
+from attention.pictures.lab_maps import OverPicture, lab_maps
 from attention.pictures.layout import CHOSEN_COLOR, Spec
 from attention.pictures.message import pack
 from attention.pictures.over_picture import FITTED, MAX_SIDE, image_source, over_picture, over_picture_json
@@ -230,3 +231,22 @@ def test_message_with_a_large_picture_is_small(models: TinyPictureModels) -> Non
     trace = replace(trace, pictures=(SeenPicture(photo, 2, 3, (400, 400), "", ""),))
     message = pack(lab_maps(trace, Cell(0, "weights", 0, 3, 5), "overview", "fixed"))
     assert len(message) < 150_000
+
+
+@pytest.mark.parametrize("reads", ["row", "column"])
+def test_derived_view_is_drawn_over_the_picture(models: TinyPictureModels, reads: str) -> None:
+    trace = trace_of(models, "ViT")
+    cell = Cell(1, "weights", 2, 3, 5)
+    figure, *maps = lab_maps(trace, cell, "norms", "fixed", OverPicture(reads))  # type: ignore[arg-type]
+    numbers = NORMS.matrix(trace, 1, 2).numpy()
+    check_places(figure, numbers[3] if reads == "row" else numbers[:, 5], trace.layers[1].tokens)
+    meta = figure["layout"]["meta"]
+    assert [meta["step"], *(spec["layout"]["meta"]["step"] for spec in maps)] == [NORMS.name, "weights", NORMS.name]
+    assert (meta["grid"]["reads"], meta["grid"]["at"]) == (("query", 3) if reads == "row" else ("key", 5))
+
+
+def test_picture_of_which_patches_were_cut_counts_the_others_only() -> None:
+    box = (0, 0, 4, 4)
+    grid = TokenGrid.of(("[CLS]", Patch(0, 0, 0, box), Patch(0, 1, 1, box), "dog"))
+    assert grid is not None
+    assert grid.patches.tolist() == [1, 2]

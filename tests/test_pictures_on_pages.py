@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
 import pytest
-from conftest import state_of_address
+from conftest import component_message, state_of_address
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
@@ -279,6 +279,12 @@ def test_model_without_any_input_names_what_it_reads(models: NamedModels, of_tex
             model.trace()
 
 
+def test_cached_trace_counts_the_file_of_its_picture(models: NamedModels) -> None:
+    small, large = png(3), png(3) + bytes(2**20)  # the same pixels
+    traces = [Model(models("ViT"), image=content).trace() for content in (small, large)]  # type: ignore[arg-type]
+    assert traces[1].nbytes - traces[0].nbytes == 2**20
+
+
 def test_photo_is_decoded_once_for_a_trace(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
     original = Picture.pixels
@@ -306,3 +312,14 @@ def test_export_of_an_upload_needs_its_open_tab(models: NamedModels, monkeypatch
     with pytest.raises(export_tokens.GoneError):
         found(token="picture")
     assert found(token="picture", image="example:two-cats")
+
+
+@pytest.mark.parametrize("page", ["app.py", "pages/masks.py", "pages/circuits.py", "pages/compare.py"])
+def test_pages_with_a_control_of_the_picture_draw_it(models: NamedModels, page: str) -> None:
+    app = opened(page, source="model", model=models("ViT"), step="value", over="column", heat="0.3", q="2", k="7")
+    assert not app.exception
+    message = component_message(app)
+    assert [message["controls"][name]["value"] for name in ("over", "heat")] == ["column", "0.3"]
+    figure = drawn(app)[0]
+    assert figure["layout"]["meta"]["grid"]["reads"] == "key"
+    assert figure["data"][0]["opacity"] == 0.3

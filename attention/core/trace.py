@@ -110,10 +110,11 @@ class Trace(ModelTensors, Displayed):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the recorded tensors of all layers, of the predictions, of the vectors and of the pictures."""
+        """Bytes of the recorded tensors of all layers, of the predictions, of the vectors and of the pictures, also as files."""
         outputs = sum(prediction.nbytes for prediction in self.predictions)
         outputs += 0 if self.vectors is None else self.vectors.nbytes
         outputs += sum(picture.rgb.nbytes for picture in self.pictures)
+        outputs += int(getattr(self.model_run, "nbytes", 0))
         return sum(layer.nbytes for layer in self.layers) + outputs
 
     def labels_of(self, axis: str) -> tuple[str, ...] | None:

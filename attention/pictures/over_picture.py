@@ -24,8 +24,7 @@ from attention.tokens import label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from attention.core.layer import Layer
+    from torch import Tensor
 
 OPACITY = 0.6
 """Of the colours over a picture; the rest is the picture."""
@@ -75,13 +74,28 @@ def over_picture_json(
         MissingError: there is no such layer, step, head, query or key, both or neither of these are given, or the axis has no patches.
         ConfigError: `colors` is not one of `COLORS`.
     """
-    declaration, drawn_layer = find_step(step), trace.layer(layer)
+    drawn_layer = trace.layer(layer)
+    matrix, span = drawn_layer.matrix(step, head), drawn_layer.finite_range(step)
+    return matrix_over_picture_json(
+        trace, find_step(step), matrix, span, layer, head, query, key, colors, opacity, chosen, exact
+    )
+
+
+def matrix_over_picture_json(
+    trace: Trace, declaration: Step, matrix: Tensor, span: tuple[float, float] | None, layer: int = 0, head: int = 0,
+    query: int | None = None, key: int | None = None, colors: str = "fixed", opacity: float = OPACITY, chosen: int | None = None, exact: bool = True,
+) -> Spec:  # fmt: skip
+    """`over_picture_json` of a matrix that is no step of the layer, such as a derived map: `declaration` names it, `span` is the range of its numbers.
+
+    Raises:
+        MissingError, ConfigError: as `over_picture_json`.
+    """
+    step, drawn_layer = declaration.name, trace.layer(layer)
     if (query is None) == (key is None):
         raise MissingError(
             "A picture shows the row of one query or the column of one key; "
             f"got {'neither' if query is None else 'both'}: give query= or key=."
         )
-    matrix = drawn_layer.matrix(step, head)
     if query is not None:
         check_index("queries", query, matrix.shape[0])
         fixed, numbers, axis, own_axis = query, matrix[query], declaration.column_axis, declaration.row_axis
@@ -97,7 +111,7 @@ def over_picture_json(
         )
     hidden = _hidden(trace, declaration, layer, head, query, fixed)
     shown = np.where(np.isfinite(numbers.numpy()) & ~hidden, numbers.numpy(), np.nan)
-    color_keys, extra_traces = _colors(declaration, colors, drawn_layer, grid, shown)
+    color_keys, extra_traces = _colors(declaration, colors, span, grid, shown)
     where = f" H{head}" if declaration.per_head else ""
     own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (f" {label(own_tokens[fixed])}" if own_tokens else "")
     hover = f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br>"
@@ -164,6 +178,8 @@ def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: i
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
     for placed in grid.pictures:
+        if placed.picture >= len(trace.pictures):  # a layer alone has its tokens, and not the pixels
+            continue
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
         source = image_source(seen, placed.rows * height, placed.columns * width, exact, max_side)
@@ -191,13 +207,12 @@ def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True,
 
 
 def _colors(
-    step: Step, colors: str, layer: Layer, grid: TokenGrid, numbers: NDArray[np.floating]
+    step: Step, colors: str, span: tuple[float, float] | None, grid: TokenGrid, numbers: NDArray[np.floating]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
     if colors != FITTED:
-        return scales.color_keys(step, *scales.scale_range(step, layer.finite_range(step.name), colors), colors)
-    on_pictures = np.concatenate([numbers[grid.positions[placed.area].ravel()] for placed in grid.pictures])
-    finite = on_pictures[np.isfinite(on_pictures)]
+        return scales.color_keys(step, *scales.scale_range(step, span, colors), colors)
+    finite = numbers[grid.patches][np.isfinite(numbers[grid.patches])]
     span = (float(finite.min()), float(finite.max())) if finite.size else None
     keys, extra_traces = scales.color_keys(step, *scales.scale_range(step, span, "stretched"), "stretched")
     return keys | {"meta": {"colors": FITTED}}, extra_traces
@@ -227,5 +242,5 @@ def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str
     """Returns how much of a row of weights lies on the pictures and on the other tokens; empty for other numbers."""
     if kind != "probability" or axis != "key_pos":
         return []
-    on_pictures = sum(float(numbers[grid.positions[placed.area]].sum()) for placed in grid.pictures)
+    on_pictures = float(numbers[grid.patches].sum())
     return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]
