@@ -16,7 +16,7 @@ from attention.analysis.patch_box import PatchBox
 from attention.core import mask_tensor
 from attention.io.example_pictures import example_picture
 from attention.models.library import LIBRARY
-from attention.pictures.heads_over_picture import default_query
+from attention.pictures.lines_over_picture import default_query
 
 OVER = {"heads_drawn": "over the picture"}
 
@@ -75,7 +75,7 @@ def test_step_decides_what_is_drawn(models: TinyPictureModels, step: str, reads:
     assert name in labels(app)
 
 
-def test_layers_of_a_text_are_drawn_as_maps_with_a_sentence(models: TinyPictureModels) -> None:
+def test_layers_of_a_text_are_drawn_as_maps(models: TinyPictureModels) -> None:
     app = heads(models, "CLIP", text="the owl", layer="3", **OVER)
     assert "panel_grid" not in drawn(app)[0]["layout"]["meta"]
     assert any("has no patches along its axes" in caption.value for caption in app.caption)
