@@ -20,7 +20,7 @@ from attention.pictures.layout import AXIS_TITLES, Spec, axis_title, base_layout
 from attention.pictures.message_contract import Meta
 from attention.pictures.redraw import plotly_variant
 from attention.pictures.token_grid import NO_TOKEN, TokenGrid
-from attention.tokens import label
+from attention.tokens import place_label, shows_several_pictures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,9 +113,14 @@ def matrix_over_picture_json(
     shown = np.where(np.isfinite(numbers.numpy()) & ~hidden, numbers.numpy(), np.nan)
     color_keys, extra_traces = _colors(declaration, colors, span, grid, shown)
     where = f" H{head}" if declaration.per_head else ""
-    own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (f" {label(own_tokens[fixed])}" if own_tokens else "")
+    own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (
+        f" {place_label(own_tokens[fixed], shows_several_pictures(own_tokens))}" if own_tokens else ""
+    )
     hover = f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br>"
-    texts = [["" if at == NO_TOKEN else f"{at} {label(tokens[at])}" for at in line] for line in grid.positions]
+    several = len(grid.pictures) > 1
+    texts = [
+        ["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in line] for line in grid.positions
+    ]
     heat = {
         "type": "heatmap",
         "z": grid.fill(shown),
