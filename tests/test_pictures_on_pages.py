@@ -18,11 +18,13 @@ from tiny_models import TinyModels
 from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, noise
 
 from attention import Model
+from attention.core.cache import CACHE
 from attention.errors import AttentionError, AwaitedError
 from attention.io.example_pictures import EXAMPLES, example_picture, link_name
 from attention.io.picture import Picture
 from attention.models.declared_inputs import TEXT_ALONE
 from attention.models.library import LIBRARY
+from attention.sources.head_sweep import sweep_heads
 from attention.sources.knobs import KNOBS
 from attention.sources.link import source_of
 from pages.ui.exports import export_address, export_tokens
@@ -231,7 +233,7 @@ def test_second_state_has_a_picture_of_its_own(models: NamedModels) -> None:
 
 
 @pytest.mark.parametrize("more", [{"lock": "1"}, {"editing": "A"}])
-def test_missing_picture_of_b_has_a_field_without_its_sidebar(models: NamedModels, more: dict[str, str]) -> None:
+def test_missing_picture_of_b_has_its_field(models: NamedModels, more: dict[str, str]) -> None:
     second = urlencode({"image": f"photo.png:{Picture.of(PHOTO).digest}"})
     app = opened("pages/compare.py", source="model", model=models("ViT"), compare=second, **more)
     assert "There is no B" in said(app)
@@ -309,10 +311,23 @@ def test_model_without_any_input_names_what_it_reads(models: NamedModels, of_tex
             model.trace()
 
 
-def test_cached_trace_counts_the_file_of_its_picture(models: NamedModels) -> None:
+def test_cached_trace_counts_its_picture_file(models: NamedModels) -> None:
     small, large = png(3), png(3) + bytes(2**20)  # the same pixels
     traces = [Model(models("ViT"), image=content).trace() for content in (small, large)]  # type: ignore[arg-type]
     assert traces[1].nbytes - traces[0].nbytes == 2**20
+
+
+def test_cache_keys_hold_no_picture_files(models: NamedModels) -> None:
+    other = Model(models("DINOv2"), image=png(1))  # type: ignore[arg-type]
+    results = [
+        list(sweep_heads(Model(models("DINOv2"), image=png(seed), other=other), kind="head_output"))[-1].result  # type: ignore[arg-type]
+        for seed in (2, 3)
+    ]
+    assert results[0] is not None
+    assert results[1] is not None
+    assert not np.array_equal(results[0].change, results[1].change)
+    assert "Picture(" in repr(other)
+    assert "Picture(" not in " ".join(map(repr, CACHE.cache))
 
 
 def test_photo_is_decoded_once_for_a_trace(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
