@@ -369,7 +369,7 @@ def test_names_of_patches_tell_pictures_apart() -> None:
     from attention.tokens import label
 
     first, second = (Patch(picture, 3, 7, (28, 12, 32, 16)) for picture in (0, 1))
-    assert (first, second) == ("patch row 3, column 7", "patch row 3, column 7, picture 1")
+    assert (first, second) == ("patch row 3, column 7", "patch row 3, column 7 of picture 1")
     assert label(second) == second
     assert [label(patch, 14) for patch in (first, second)] == ["patch 3,7", "patch1 3,7"]
 
