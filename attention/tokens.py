@@ -49,8 +49,12 @@ class Generated(str):
     """A token that a model generated; pictures mark it."""
 
 
+class ClassName(str):
+    """The name of a class that a model predicts for a picture; it keeps its blanks."""
+
+
 class Patch(str):
-    """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7".
+    """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7", and after the first picture "patch row 3, column 7, picture 1".
 
     Attributes:
         picture: the index of the picture in `Trace.pictures`.
@@ -66,7 +70,7 @@ class Patch(str):
 
     def __new__(cls, picture: int, row: int, column: int, box: tuple[int, int, int, int]) -> Patch:
         """The token of one patch."""
-        token = super().__new__(cls, f"patch row {row}, column {column}")
+        token = super().__new__(cls, f"patch row {row}, column {column}" + f", picture {picture}" * bool(picture))
         token.picture, token.row, token.column, token.box = picture, row, column, box
         return token
 
@@ -86,7 +90,7 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
         longest: the maximal number of characters; a longer label ends with an ellipsis. 0: no limit.
         escape: whether to escape the label for HTML.
     """
-    text = str(token) if isinstance(token, Patch) else "".join(map(_visible, token)) or "∅"
+    text = str(token) if isinstance(token, Patch | ClassName) and token else "".join(map(_visible, token)) or "∅"
     if unicodedata.category(text[0]) == "Mn":
         text = "◌" + text  # a combining mark without a letter
     elif token.strip() and not any(map(_is_visible, token)):

@@ -93,7 +93,7 @@ def _width(call: Call) -> int:
 
 
 def _note_output(outputs: dict[int, Tensor], key: int, _: Any, __: Any, output: Tensor) -> None:
-    outputs[key] = in_float32(output[0])
+    outputs[key] = in_float32(output.reshape(-1, output.shape[-1]))  # of all pictures of the input
 
 
 def _supports_row_blocks(call: Call) -> bool:
@@ -117,7 +117,7 @@ def _names(loaded: LoadedModel, calls: list[Call], paths: dict[int, str]) -> tup
         elif loaded.is_encoder_decoder:
             kind = "decoder" if re.search(r"\bdecoder\b", path) else "encoder"
         elif loaded.pictures is not None and loaded.pictures.reads_text:
-            kind = "vision" if re.search(r"\bvision_(model|tower)\b", path) else "text"
+            kind = "vision" if re.search(r"\b(vision_(model|tower)|visual)\b", path) else "text"
         of_kind = numbers.setdefault(kind, {})
         name = f"{kind} {of_kind.setdefault(id(call.module), len(of_kind))}"
         names.append(f"{name} again" if name in names else name)

@@ -145,8 +145,9 @@ def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str
     """Returns how much of a row of weights lies on the pictures and on the other tokens; empty for other numbers."""
     if kind != "probability" or axis != "key_pos":
         return []
-    on_pictures = sum(
-        float(numbers[grid.positions[placed.y : placed.y + placed.rows, placed.x : placed.x + placed.columns]].sum())
+    cells = [
+        grid.positions[placed.y : placed.y + placed.rows, placed.x : placed.x + placed.columns]
         for placed in grid.pictures
-    )
+    ]  # some may have no token, such as patches beside a picture in tiles
+    on_pictures = sum(float(numbers[positions[positions != NO_TOKEN]].sum()) for positions in cells)
     return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]

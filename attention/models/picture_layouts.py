@@ -1,0 +1,210 @@
+"""How the pixels that a processor makes of pictures become tokens, each with its place: one grid, a grid of tiles, or merged patches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attention.core.seen_picture import SeenPicture
+from attention.errors import ModelError
+from attention.models.vision_families import GRID, MERGED, NEWLINE, PICTURES, TILES
+from attention.tokens import Patch
+
+_SIZES, _GRIDS = "image_sizes", "image_grid_thw"
+_RAW = {"do_rescale": False, "do_normalize": False}  # a processor with these returns the pixels from 0 to 255
+
+
+class PatchReader(NamedTuple):
+    """How the vision transformer of a model reads one grid.
+
+    Attributes:
+        image_processor: of transformers.
+        first_tokens: the tokens before the patches.
+        patch_size: height and width of a patch in pixels.
+        n_left_out: how many of the first tokens do not enter the text.
+    """
+
+    image_processor: Any
+    first_tokens: tuple[str, ...]
+    patch_size: tuple[int, int]
+    n_left_out: int
+
+
+class ReadPictures(NamedTuple):
+    """Pictures as a model reads them.
+
+    Attributes:
+        arguments: of the model for its pictures: the normalized pixels, and the sizes that it must know.
+        seen: what the model saw.
+        tokens: of the vision transformer, by position.
+        in_text: those that stand in a text, in its order.
+        lengths: of the sequences of the vision transformer, each of which sees itself only.
+    """
+
+    arguments: dict[str, Tensor]
+    seen: tuple[SeenPicture, ...]
+    tokens: tuple[str, ...]
+    in_text: tuple[str, ...]
+    lengths: tuple[int, ...]
+
+
+class NamedImage(NamedTuple):
+    """A picture before it is processed.
+
+    Attributes:
+        image: of Pillow.
+        digest: of its file.
+    """
+
+    image: Any
+    digest: str
+
+
+Layout = Callable[[PatchReader, Mapping[str, Any], Sequence[NamedImage]], ReadPictures]
+"""Gives the tokens of pictures from what the processor of a reader made of them."""
+
+
+def one_grid(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[NamedImage]) -> ReadPictures:
+    """Patches row by row, after the first tokens of the vision transformer.
+
+    Raises:
+        ModelError: the processor does not give each picture in three colours.
+    """
+    pixels = processed[PICTURES]
+    if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[:2] != (len(images), 3):
+        raise _unknown()
+    seen = tuple(
+        _seen(reader, own, named.digest, _words(reader.image_processor, named.image, own))
+        for own, named in zip(pixels, images, strict=True)
+    )
+    sequences = [(*reader.first_tokens, *_patches(reader, index, one.rows, one.columns)) for index, one in enumerate(seen)]  # fmt: skip
+    in_text = tuple(token for tokens in sequences for token in tokens[reader.n_left_out :])
+    return ReadPictures({PICTURES: pixels}, seen, _row(sequences), in_text, tuple(map(len, sequences)))
+
+
+def tiles(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[NamedImage]) -> ReadPictures:
+    """The whole picture in one grid, then the same picture, larger, cut into tiles, which the vision transformer reads one by one.
+
+    In the text, the rows of patches run through the tiles, each with a separator after it, without those that lie beside the picture.
+    Both views are pictures of their own.
+
+    Raises:
+        ModelError: the processor makes no tiles.
+    """
+    from transformers.models.llava_next.modeling_llava_next import get_anyres_image_grid_shape, unpad_image
+
+    pixels, sizes = processed.get(PICTURES), processed.get(_SIZES)
+    if not isinstance(pixels, Tensor) or pixels.ndim != 5 or pixels.shape[2] != 3 or not isinstance(sizes, Tensor):
+        raise _unknown()
+    side = pixels.shape[-1]
+    seen: list[SeenPicture] = []
+    sequences: list[tuple[str, ...]] = []
+    in_text: list[str] = []
+    for index, (own, size, named) in enumerate(zip(pixels, sizes, images, strict=True)):
+        n_rows, n_columns = get_anyres_image_grid_shape(  # type: ignore[no-untyped-call]  # transformers has no annotation
+            size, reader.image_processor.image_grid_pinpoints, side
+        )
+        whole = _seen(reader, own[0], named.digest, _words(reader.image_processor, named.image, own[0]))
+        joined = own[1 : 1 + n_rows * n_columns].unflatten(0, (n_rows, n_columns)).permute(2, 0, 3, 1, 4)
+        words = f"fitted into {n_columns * side} × {n_rows * side} with black beside it, cut into {n_rows} × {n_columns} tiles (rows × columns)"
+        tiled = _seen(reader, joined.reshape(3, n_rows * side, n_columns * side), named.digest, words)
+        seen += whole, tiled
+        base = (*reader.first_tokens, *_patches(reader, 2 * index, whole.rows, whole.columns))
+        grid = list(_patches(reader, 2 * index + 1, tiled.rows, tiled.columns))
+        places = torch.arange(len(grid)).view(tiled.rows, tiled.columns)
+        sequences.append(base)
+        for tile in (tile for rows in places.chunk(n_rows) for tile in rows.chunk(n_columns, dim=1)):
+            sequences.append((*reader.first_tokens, *(grid[place] for place in tile.flatten().tolist())))
+        in_text += base[reader.n_left_out :]
+        kept = unpad_image(places[None], size)[0]  # type: ignore[no-untyped-call]
+        for row in kept.tolist():
+            in_text += *(grid[place] for place in row), NEWLINE
+    arguments = {PICTURES: pixels, _SIZES: sizes}
+    return ReadPictures(arguments, tuple(seen), _row(sequences), tuple(in_text), tuple(map(len, sequences)))
+
+
+def merged(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[NamedImage]) -> ReadPictures:
+    """Patches in squares, each of which becomes one token of the text.
+
+    Raises:
+        ModelError: the processor does not give patches in squares.
+    """
+    pixels, grids = processed.get(PICTURES), processed.get(_GRIDS)
+    if not isinstance(pixels, Tensor) or pixels.ndim != 2 or not isinstance(grids, Tensor):
+        raise _unknown()
+    side, n_merged, n_frames = (getattr(reader.image_processor, name) for name in ("patch_size", "merge_size", "temporal_patch_size"))  # fmt: skip
+    seen, sequences, in_text, first = list[SeenPicture](), list[tuple[str, ...]](), list[str](), 0
+    for index, ((_, rows, columns), named) in enumerate(zip(grids.tolist(), images, strict=True)):
+        squares = rows // n_merged, columns // n_merged
+        own = pixels[first : first + rows * columns].view(*squares, n_merged, n_merged, 3, n_frames, side, side)
+        picture = own[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, rows * side, columns * side)
+        seen.append(_seen(reader, picture, named.digest, _words(reader.image_processor, named.image, picture)))
+        places = [divmod(place, squares[1]) for place in range(squares[0] * squares[1])]
+        inside = [divmod(place, n_merged) for place in range(n_merged**2)]
+        sequences.append(tuple(_patch(index, y * n_merged + dy, x * n_merged + dx, (side, side)) for y, x in places for dy, dx in inside))  # fmt: skip
+        in_text += (_patch(index, y, x, (side * n_merged, side * n_merged)) for y, x in places)
+        first += rows * columns
+    arguments = {PICTURES: pixels, _GRIDS: grids}
+    return ReadPictures(arguments, tuple(seen), _row(sequences), tuple(in_text), tuple(map(len, sequences)))
+
+
+LAYOUTS: Mapping[str, Layout] = {GRID: one_grid, TILES: tiles, MERGED: merged}
+"""The layouts, by the names in `vision_families.IN_TEXT`; a model without text has a grid."""
+
+
+def _row(sequences: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(token for tokens in sequences for token in tokens)
+
+
+def _patch(picture: int, row: int, column: int, size: tuple[int, int]) -> Patch:
+    height, width = size
+    return Patch(picture, row, column, (column * width, row * height, (column + 1) * width, (row + 1) * height))
+
+
+def _patches(reader: PatchReader, picture: int, rows: int, columns: int) -> Iterator[Patch]:
+    return (_patch(picture, row, column, reader.patch_size) for row in range(rows) for column in range(columns))
+
+
+def _seen(reader: PatchReader, pixels: Tensor, digest: str, words: str) -> SeenPicture:
+    """What a model saw, from its normalized pixels [3 row column]."""
+    processor, rgb = reader.image_processor, pixels.double()
+    if processor.do_normalize:
+        mean, std = (
+            torch.tensor(numbers, dtype=torch.float64).expand(3)[:, None, None]
+            for numbers in (processor.image_mean, processor.image_std)
+        )
+        rgb = rgb * std + mean
+    if processor.do_rescale:
+        rgb = rgb / processor.rescale_factor
+    rows, columns = (
+        length // size for length, size in zip(pixels.shape[-2:], reader.patch_size, strict=True)
+    )  # a convolution without padding leaves the rest out
+    rgb8 = rgb.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    return SeenPicture(rgb8, rows, columns, reader.patch_size, words, digest)
+
+
+def _words(processor: Any, image: Any, pixels: Tensor) -> str:
+    """What a processor did to a picture; its size before the crop is measured, and not computed again."""
+    crops = bool(getattr(processor, "do_center_crop", False)) and not hasattr(processor, "image_grid_pinpoints")
+    before = pixels
+    if crops:
+        before = processor(images=image, return_tensors="pt", do_center_crop=False, **_RAW)[PICTURES]
+    resized, final = (tuple(tensor.shape[:-3:-1]) for tensor in (before, pixels))
+    is_padded = bool(getattr(processor, "do_pad", False)) and not hasattr(processor, "image_grid_pinpoints")
+    steps = ["padded to a square"] * is_padded
+    steps += ["not resized" if resized == image.size else f"resized to {resized[0]} × {resized[1]}"]
+    if final != resized:
+        is_larger = final[0] > resized[0] or final[1] > resized[1]
+        steps.append(
+            f"cropped to {final[0]} × {final[1]} at the centre" + is_larger * ", with black where it is smaller"
+        )
+    return ", ".join(steps)
+
+
+def _unknown() -> ModelError:
+    return ModelError(
+        "The processor of a model gives pictures of three colours as its family reads them, and this one gives something else: choose another model."
+    )
