@@ -132,8 +132,8 @@ class Trace(ModelTensors, Displayed):
     def save(self, path: str | Path, head: int | None = None, layers: Collection[int] | None = None) -> None:
         """Writes the layers to a .npz or .safetensors file, which the Lab's source "file" and `File.open` show with the same digits.
 
-        The file has the tokens, the notes, and of each layer the recorded steps, the parameters and the formula; predictions and
-        vectors are not in it.
+        The file has the tokens with the places of patches, what the model saw of its pictures, the notes, and of each layer the recorded
+        steps, the parameters and the formula; predictions and vectors are not in it.
 
         Args:
             path: the file to write; its extension selects the format.

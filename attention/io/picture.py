@@ -29,6 +29,11 @@ MAX_SCANS = 50
 MAX_RATIO = 16
 """The largest ratio of the sides of a picture: a processor that gives the shorter side a fixed length makes the longer one this much longer."""
 
+TURNED = "The picture is turned as its EXIF orientation says."
+SIXTEEN_BIT = "The picture has numbers of 16 bit: the upper 8 are read."
+ON_WHITE = "The transparent parts of the picture are laid on white."
+"""The notes on a picture whose pixels are not those of its file."""
+
 _KINDS = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff", "WebP": b"RIFF"}  # how each kind of file begins
 _WEBP_HEADER = 30  # bytes
 _BYTES_OF_PIXEL = {
@@ -41,7 +46,7 @@ LARGE_BYTES = 2**24
 _ORIENTATION = 0x0112  # the tag of EXIF
 _MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")  # the next marker of a JPEG, behind the data of a scan
 _SCAN, _END, _STANDALONE = 0xDA, 0xD9, frozenset((0x01, 0xD8))  # markers of a JPEG; the last ones have no length
-_SIXTEEN_BIT = "I;16"  # how the modes of Pillow with 16 bit begin
+_MODE_OF_16_BIT = "I;16"  # how the modes of Pillow with 16 bit begin
 
 
 @dataclass(frozen=True)
@@ -183,17 +188,17 @@ def _converted(image: Any, what: str) -> tuple[Any, tuple[str, ...]]:
     image.load()
     turned = ImageOps.exif_transpose(image) if _is_turned(image) else image
     if turned is not image:
-        notes.append("The picture is turned as its EXIF orientation says.")
-    if turned.mode.startswith(_SIXTEEN_BIT):
+        notes.append(TURNED)
+    if turned.mode.startswith(_MODE_OF_16_BIT):
         turned = _upper_byte(turned)
-        notes.append("The picture has numbers of 16 bit: the upper 8 are read.")
+        notes.append(SIXTEEN_BIT)
     if turned.has_transparency_data:
         layer = turned.convert("RGBA")
         alpha = layer.getchannel("A")
         turned = Image.new("RGB", layer.size, "white")
         turned.paste(layer, mask=alpha)
         if alpha.getextrema() != (255, 255):
-            notes.append("The transparent parts of the picture are laid on white.")
+            notes.append(ON_WHITE)
     if turned.mode in ("I", "F"):
         raise FileError(
             f"A picture has numbers of 8 or 16 bit; this {what} has others: save it with 8 bit for each colour."

@@ -330,16 +330,12 @@ class Model(ModelOptions):
         """The beginning of a Python program that computes the trace: it loads the model with transformers and records the inputs of its attention.
 
         Raises:
-            ConfigError: the model is in memory, where no program finds it, or it reads a picture.
+            ConfigError: the model is in memory, where no program finds it.
         """
         if self.handle is not None:
             raise ConfigError(
                 f"A program loads its model from a folder, and {self.name} is in memory: save it with "
                 "model.save_pretrained(folder) and tokenizer.save_pretrained(folder), and use Model(folder, text)."
-            )
-        if self.image is not None:
-            raise ConfigError(
-                "The Lab writes programs for models of texts, and this trace is of a picture: save the trace as a file, and copy the program of that."
             )
         from attention.program import loaded_model
 
