@@ -83,7 +83,7 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
 
     Args:
         token: the token.
-        longest: the maximal number of characters; a longer label ends with an ellipsis. 0: no limit.
+        longest: the maximal number of characters; a longer label ends with an ellipsis, and that of a patch is "patch 3,7". 0: no limit.
         escape: whether to escape the label for HTML.
     """
     text = str(token) if isinstance(token, Patch) else "".join(map(_visible, token)) or "∅"
@@ -93,6 +93,8 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
         text = " ".join(f"U+{ord(character):04X}" for character in token)
     if isinstance(token, Generated):
         text = "▸" + text
+    if isinstance(token, Patch) and 0 < longest < len(text):
+        text = f"patch {token.row},{token.column}"
     if longest and len(text) > longest:
         text = text[: longest - 1] + "…"
     return html.escape(text, quote=False) if escape else text

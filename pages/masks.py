@@ -10,6 +10,7 @@ import streamlit as st
 
 from attention import AttentionError, Cell
 from attention.pictures import heatmap
+from attention.pictures.lab_maps import OverPicture, maps_over_picture
 from attention.pictures.layout import Spec
 from pages.ui.page import show
 from pages.ui.page.start import start
@@ -48,12 +49,11 @@ def toggle(step: str, x: int, y: int) -> None:
 
 def maps() -> list[Spec]:
     steps = [step for step in (MASKED_SCORES, WEIGHTS) if page.layer.has(step)]
+    colors, reads, opacity = map(knob_state.current_value, ("colors", "over", "heat"))
     return [
+        *maps_over_picture(page.trace, cell, colors, OverPicture(reads, opacity)),
         heatmap.mask_map_json(page.trace, page.cell.layer, cell),
-        *(
-            heatmap.heatmap_json(page.trace, step, page.cell.layer, cell.head, cell, knob_state.current_value("colors"))
-            for step in steps
-        ),
+        *(heatmap.heatmap_json(page.trace, step, page.cell.layer, cell.head, cell, colors) for step in steps),
     ]
 
 

@@ -46,7 +46,7 @@ def follow(page: Page, name: str, value: Any) -> None:
 
 
 def temperature(page: Page) -> float:
-    return float(page.locator(".controls output").inner_text())
+    return float(page.locator(".controls [data-name=temperature] output").inner_text())
 
 
 def drag(page: Page, index: int, start: tuple[int, int], end: tuple[int, int]) -> None:

@@ -52,6 +52,7 @@ from attention.core.steps.maps import MapStep
 from attention.export import paper
 from attention.export.program import ipynb
 from attention.io.arrays import array_writer
+from attention.models.declared_inputs import TEXT_ALONE, DeclaredInputs
 from attention.models.library import LIBRARY
 from attention.params.input_limits import Limits
 from attention.patching import intervention
@@ -220,8 +221,11 @@ class Recording(LinkReader):
 def test_source_reads_exactly_the_knobs_that_name_it(kind: SourceKind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LIBRARY, "allow", lambda name: None)  # no model is on disk
     read: set[str] = set()
-    for fields in MATRIX_FIELDS if kind.name == "matrices" else [""]:
-        reader = Recording(source=kind.name, matrix_kind=fields)
+    of_picture = DeclaredInputs(text=False, picture=True, continues=False)
+    inputs = iter((TEXT_ALONE, of_picture))
+    monkeypatch.setattr(LIBRARY, "inputs", lambda name: next(inputs))
+    for fields in {"matrices": MATRIX_FIELDS, "model": ("text", "picture")}.get(kind.name, [""]):
+        reader = Recording(source=kind.name, **({"matrix_kind": fields} if kind.name == "matrices" else {}))
         config = getattr(read_source(reader), "config", None)
         assert isinstance(config, Override if kind.name in SOURCES_WITH_FORMULA else AttentionConfig)
         read |= reader.keys

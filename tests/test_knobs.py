@@ -87,7 +87,18 @@ def test_documented_link_keys_match_the_knob_table() -> None:
 
 
 def test_controls_have_their_order() -> None:
-    assert control_row.CONTROL_NAMES == ("temperature", "mask", "scaled", "layer", "head", "d_model", "seed", "colors")
+    assert control_row.CONTROL_NAMES == (
+        "temperature",
+        "mask",
+        "scaled",
+        "layer",
+        "head",
+        "d_model",
+        "seed",
+        "colors",
+        "over",
+        "heat",
+    )
 
 
 def test_controls_accept_only_valid_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, NotRequired, get_origin, get_type_hints
 
 import pytest
 from conftest import ROOT, unpack_message
+from PIL import Image
 from streamlit.testing.v1 import AppTest
+from tiny_pictures import TinyPictureModels, noise
 
-from attention import AttentionConfig, Cell, TypedText
+from attention import AttentionConfig, Cell, Model, TypedText
 from attention.lessons import lesson_charts, softmax_examples
 from attention.pictures import all_layers, factors, heatmap, message_contract
 from attention.pictures.layout import Panel
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings, pack
+from attention.pictures.over_picture import over_picture_json
 from attention.pictures.screen import pool_for_screen
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
-DECLARED = ("Message", "Meta", "Blocks", "Live", "Control", "OverrideNote", "StepTab", "Line")
+DECLARED = ("Message", "Meta", "Blocks", "Grid", "Live", "Control", "OverrideNote", "StepTab", "Line")
 
 
 def keys(declared: type) -> tuple[set[str], set[str]]:
@@ -54,7 +58,8 @@ def test_panel_fields_match_the_script() -> None:
     assert keys_in_script("Panel") == ({field.name for field in fields(Panel)}, set())
 
 
-def test_every_figure_has_the_declared_meta_data() -> None:
+def test_every_figure_has_the_declared_meta_data(tmp_path: Path) -> None:
+    picture = Model(TinyPictureModels(tmp_path)("ViT"), image=Image.fromarray(noise())).trace()
     short = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
     long = TypedText(" ".join(f"w{i}" for i in range(300))).trace()
     figures = [
@@ -64,9 +69,11 @@ def test_every_figure_has_the_declared_meta_data() -> None:
         all_layers.layers_json(short, "weights"),
         pool_for_screen(heatmap.heatmap_json(long, "weights")),
         lesson_charts.softmax_curve(softmax_examples.curve()),
+        over_picture_json(picture, "weights", query=0),
     ]
     metas = [figure["layout"]["meta"] for figure in figures]
     check_keys(metas, message_contract.Meta)
+    check_keys([meta["grid"] for meta in metas if "grid" in meta], message_contract.Grid)
     check_keys([meta["blocks"] for meta in metas if "blocks" in meta], message_contract.Blocks)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,10 +13,11 @@ from PIL import Image
 from tiny_pictures import TinyPictureModels, bright_patch, noise
 
 from attention import Model, TypedText
+from attention.core.seen_picture import SeenPicture
 from attention.core.trace import Trace
 from attention.errors import ConfigError, MissingError
-from attention.pictures.layout import Spec
-from attention.pictures.over_picture import MAX_SIDE, over_picture, over_picture_json
+from attention.pictures.layout import CHOSEN_COLOR, Spec
+from attention.pictures.over_picture import FITTED, MAX_SIDE, image_source, over_picture, over_picture_json
 from attention.pictures.token_grid import MAX_LINES, NO_TOKEN, TokenGrid
 from attention.tokens import Patch
 
@@ -29,6 +31,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
 
 def trace_of(models: TinyPictureModels, family: str, text: str = "") -> Trace:
     return Model(models(family), text, image=Image.fromarray(noise())).trace()
+
+
+def outlines(figure: Spec) -> list[dict[str, Any]]:
+    """The outlines of chosen tokens, without the edges of patches and boxes."""
+    return [shape for shape in figure["layout"]["shapes"] if shape["line"]["color"] == CHOSEN_COLOR]
 
 
 def check_places(figure: Spec, numbers: np.ndarray, tokens: tuple[str, ...]) -> None:
@@ -57,7 +64,7 @@ def test_column_of_key_and_of_feature_are_drawn(models: TinyPictureModels) -> No
     check_places(over_picture_json(trace, "scores", key=4), layer.matrix("scores", 0)[:, 4].numpy(), layer.tokens)
     feature = over_picture_json(trace, "value", head=1, key=5)
     check_places(feature, layer.matrix("value", 1)[:, 5].numpy(), layer.tokens)
-    assert not feature["layout"]["shapes"]  # a feature is no patch
+    assert not outlines(feature)  # a feature is no patch
     whole = over_picture_json(trace, "output", key=1)
     check_places(whole, layer.matrix("output", 0)[:, 1].numpy(), layer.tokens)
     assert " H0" not in whole["layout"]["title"]["subtitle"]["text"]  # of no single head
@@ -83,8 +90,11 @@ def test_picture_below_the_patches_is_what_the_model_saw(models: TinyPictureMode
     trace = Model(models("ViT"), image=bright_patch(1, 2)).trace()
     figure = over_picture_json(trace, "weights", query=0)
     (image,) = figure["layout"]["images"]
-    pixels = np.asarray(Image.open(BytesIO(b64decode(image["source"].split(",")[1]))))
-    np.testing.assert_array_equal(pixels, trace.pictures[0].rgb)
+    enlarged = np.asarray(Image.open(BytesIO(b64decode(image["source"].split(",")[1]))))
+    factor = len(enlarged) // len(trace.pictures[0].rgb)
+    assert factor > 1  # without smoothing: each pixel is a square
+    np.testing.assert_array_equal(enlarged, np.kron(trace.pictures[0].rgb, np.ones((factor, factor, 1), np.uint8)))
+    pixels = enlarged[::factor, ::factor]
     # The brightest patch of the pixels lies under the cell of that patch.
     seen = trace.pictures[0]
     height, width = seen.patch_size
@@ -107,9 +117,57 @@ def test_query_that_is_a_patch_is_outlined(models: TinyPictureModels) -> None:
     trace = trace_of(models, "ViT")
     grid = TokenGrid.of(trace.tokens)
     assert grid is not None
-    (shape,) = over_picture_json(trace, "weights", query=4)["layout"]["shapes"]
-    x, y, *_ = grid.box(4) or ()
-    assert (shape["x0"], shape["y0"]) == (x - 0.5, y - 0.5)
+    own, chosen = outlines(over_picture_json(trace, "weights", query=4, chosen=2))
+    for shape, position, dash in ((own, 4, "dot"), (chosen, 2, None)):
+        x, y, *_ = grid.box(position) or ()
+        assert (shape["x0"], shape["y0"], shape["line"].get("dash")) == (x - 0.5, y - 0.5, dash)
+
+
+@pytest.mark.parametrize("family", ["DINOv2 with registers", "LLaVA"])
+def test_edges_of_patches_do_not_cross_other_tokens(models: TinyPictureModels, family: str) -> None:
+    trace = trace_of(models, family, TEXT if family == "LLaVA" else "")
+    number = len(trace.layers) - 1
+    layout = over_picture_json(trace, "weights", number, query=0)["layout"]
+    grid = TokenGrid.of(trace.layers[number].tokens)
+    assert grid is not None
+    (placed,) = grid.pictures
+    lines = [shape for shape in layout["shapes"] if shape["type"] == "line"]
+    assert len(lines) == placed.rows + placed.columns + 2
+    assert min(shape["y0"] for shape in lines) == placed.y - 0.5 > max(token.y for token in grid.others) + 0.5
+    boxes = [
+        shape for shape in layout["shapes"] if shape["type"] == "rect" and shape not in outlines({"layout": layout})
+    ]
+    assert [(box["x0"] + 0.5, box["x1"] - box["x0"]) for box in boxes] == [
+        (token.x, token.columns) for token in grid.others
+    ]
+
+
+def test_fitted_colours_reach_up_to_the_largest_patch(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "ViT")
+    row = trace.layers[0].matrix("weights", 0)[2].numpy()
+    heat = over_picture_json(trace, "weights", query=2, colors=FITTED)["data"][0]
+    assert (heat["zmin"], heat["zmax"]) == (0, row[1:].max())  # without [CLS]
+    scores = trace.layers[0].matrix("scores", 0)[2].numpy()
+    heat = over_picture_json(trace, "scores", query=2, colors=FITTED, opacity=0.3)["data"][0]
+    assert -heat["zmin"] == heat["zmax"] == np.abs(scores[1:]).max()
+    assert heat["opacity"] == 0.3
+
+
+def test_pages_send_large_pictures_compressed() -> None:
+    seen = SeenPicture(noise(640, 480), 24, 32, (20, 20), "", "")
+    exact, compressed = (image_source(seen, 480, 640, exact) for exact in (True, False))
+    assert exact.startswith("data:image/png")
+    assert compressed.startswith("data:image/jpeg")
+    assert len(compressed) < len(exact) / 2
+
+
+def test_keys_that_the_mask_hides_are_marked(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "LLaVA", TEXT)
+    number = len(trace.layers) - 1
+    grid = TokenGrid.of(trace.layers[number].tokens)
+    assert grid is not None
+    _, hidden = over_picture_json(trace, "weights", number, query=3)["data"]
+    np.testing.assert_array_equal(hidden["z"] == 1, grid.positions > 3)
 
 
 def test_several_pictures_stand_side_by_side() -> None:
@@ -140,9 +198,6 @@ def test_figure_is_one_that_plotly_accepts(models: TinyPictureModels) -> None:
 
 
 def test_large_pictures_are_reduced_in_the_figure(models: TinyPictureModels) -> None:
-    from attention.core.seen_picture import SeenPicture
-    from attention.pictures.over_picture import image_source
-
     seen = SeenPicture(np.zeros((2048, 512, 3), np.uint8), 8, 2, (256, 256), "", "")
     source = image_source(seen, 2048, 512)
     assert max(Image.open(BytesIO(b64decode(source.split(",")[1]))).size) == MAX_SIDE

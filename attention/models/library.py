@@ -18,6 +18,7 @@ from attention.errors import ModelError
 from attention.models import preload
 
 if TYPE_CHECKING:
+    from attention.models.declared_inputs import DeclaredInputs
     from attention.models.folder_check import Folder
     from attention.models.loaded import LoadedModel
 
@@ -165,6 +166,20 @@ class Library:
             self._check_memory(folder, name)
             return load(folder, name, _about(path, name), device)
 
+    def inputs(self, name: str) -> DeclaredInputs:
+        """What the model of a name reads: a text, a picture or both. One that is not on this machine yet counts as a model of texts."""
+        from attention.models.declared_inputs import TEXT_ALONE, declared_inputs, inputs_of
+
+        with self._guard:
+            loaded = self._loaded.get(name)
+        if loaded is not None:
+            return inputs_of(loaded)
+        try:
+            path = self._local_path(name)
+        except (OSError, RuntimeError, ModelError):  # `get` says why
+            path = None
+        return TEXT_ALONE if path is None else declared_inputs(path)
+
     def folder(self, name: str) -> Path:
         """The folder of a model of this machine, by its name.
 
@@ -174,10 +189,24 @@ class Library:
         return self._path(name)
 
     def _path(self, name: str) -> Path:
-        """The folder of a name.
+        """The folder of a name, downloaded where that is allowed.
 
         Raises:
             ModelError: there is none.
+        """
+        path, name = self._local_path(name), name.strip()
+        if path is not None:
+            return path
+        hub = self.settings.hub
+        if hub is True or (isinstance(hub, dict) and name in hub):
+            return _download(name, hub[name] if isinstance(hub, dict) else None, self.settings.most_mb)
+        raise self._unknown(name)
+
+    def _local_path(self, name: str) -> Path | None:
+        """The folder of a name on this machine; None if there is none.
+
+        Raises:
+            ModelError: no folder can have this name.
         """
         name = name.strip()
         if _is_no_name(name):
@@ -189,12 +218,7 @@ class Library:
         if name in cached:
             return cached[name]
         path = Path(name).expanduser()
-        if path.is_dir():
-            return path
-        hub = self.settings.hub
-        if hub is True or (isinstance(hub, dict) and name in hub):
-            return _download(name, hub[name] if isinstance(hub, dict) else None, self.settings.most_mb)
-        raise self._unknown(name)
+        return path if path.is_dir() else None
 
     def _unknown(self, name: str) -> ModelError:
         available = ", ".join(self.names()) or "none; “make models” fetches one"

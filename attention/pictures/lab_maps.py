@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from attention import Cell, Layer, Trace
 from attention.analysis import norms
@@ -10,11 +11,14 @@ from attention.analysis.derived_maps import DerivedMap
 from attention.analysis.norms import NORMS
 from attention.circuits import question, writes_map
 from attention.core.names import VALUE, WEIGHTS
+from attention.core.steps import find_step
 from attention.errors import AttentionError, SizeError
 from attention.pictures import factors, heatmap
 from attention.pictures.derived_heatmap import derived_map_json
-from attention.pictures.layout import Spec
+from attention.pictures.layout import HEIGHT, Spec
+from attention.pictures.over_picture import FITTED, OPACITY, over_picture_json
 from attention.pictures.view import overview_steps
+from attention.tokens import Patch
 
 MAX_SECONDS = 2.0
 """The longest that a derived view may take; the page Circuits computes longer ones on request."""
@@ -62,8 +66,60 @@ def derived_view(trace: Trace, cell: Cell, view: str) -> DerivedView | None:
     return DerivedView(derived, writes_map.CAVEAT)
 
 
-def lab_maps(trace: Trace, cell: Cell, view: str, colors: str) -> list[Spec]:
-    """The maps that the Lab draws side by side.
+@dataclass(frozen=True)
+class OverPicture:
+    """How a row or a column is drawn over a picture.
+
+    Attributes:
+        reads: "row": of the chosen query; "column": of the chosen key or feature.
+        opacity: of the colours, from 0 to 1.
+    """
+
+    reads: Literal["row", "column"] = "row"
+    opacity: float = OPACITY
+
+
+def lab_maps(trace: Trace, cell: Cell, view: str, colors: str, over: OverPicture = OverPicture()) -> list[Spec]:
+    """The figures that the Lab draws side by side: a picture where the tokens are patches of one, and the maps.
+
+    Raises:
+        AttentionError: the trace does not have the cell, or the colours do not exist.
+    """
+    return [*maps_over_picture(trace, cell, colors, over), *_maps(trace, cell, view, colors)]
+
+
+def maps_over_picture(trace: Trace, cell: Cell, colors: str, over: OverPicture = OverPicture()) -> list[Spec]:
+    """The row or the column of the chosen cell over the picture; empty where neither has patches.
+
+    Where only one of them has patches, as the features of a query have none, it is this one. Fixed colours reach up to the largest
+    patch: one of many patches rarely has a weight near 1.
+
+    Raises:
+        AttentionError: the trace does not have the cell, or the colours do not exist.
+    """
+    layer, step = trace.layer(cell.layer), find_step(cell.step)
+    sides = {
+        "row": (step.column_axis, dict(query=cell.row, chosen=cell.column)),
+        "column": (step.row_axis, dict(key=cell.column, chosen=cell.row)),
+    }
+    drawable = {
+        name: chosen
+        for name, (axis, chosen) in sides.items()
+        if any(isinstance(token, Patch) for token in layer.labels_of(axis) or ())
+    }
+    if not drawable:
+        return []
+    chosen = drawable.get(over.reads, next(iter(drawable.values())))
+    scale = FITTED if colors == "fixed" else colors
+    figure = over_picture_json(
+        trace, cell.step, cell.layer, cell.head, colors=scale, opacity=over.opacity, exact=False, **chosen
+    )
+    figure["layout"]["height"] = HEIGHT  # level with the maps beside it
+    return [figure]
+
+
+def _maps(trace: Trace, cell: Cell, view: str, colors: str) -> list[Spec]:
+    """The maps without a picture.
 
     Raises:
         AttentionError: the trace does not have the cell, or the colours do not exist.

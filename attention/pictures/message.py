@@ -158,9 +158,12 @@ def _sent(
     data, layout = [dict(trace) for trace in figure["data"]], figure["layout"]
     if (step := layout["meta"]["step"]) in computable:
         data[0]["live"] = step
-        panel = layout["meta"]["panels"][0]
+        panels = layout["meta"]["panels"]
         # The page pools these itself: its blocks are squares, those of `pool_for_screen` need not be.
-        if panel["rows"] * panel["columns"] > MAX_SENT_CELLS or max(panel["rows"], panel["columns"]) > MAX_SIDE:
+        if any(
+            panel["rows"] * panel["columns"] > MAX_SENT_CELLS or max(panel["rows"], panel["columns"]) > MAX_SIDE
+            for panel in panels[:1]
+        ):
             data[1:] = [trace for trace in data[1:] if trace["type"] != "heatmap"]
             del data[0]["z"]
     return pool_for_screen({"data": data, "layout": layout}, windows.get(layout.get("uirevision", "")), max_blocks)

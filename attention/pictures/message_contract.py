@@ -28,6 +28,24 @@ class Blocks(TypedDict):
     window: list[int]
 
 
+class Grid(TypedDict):
+    """The tokens of an axis that are drawn as a picture, each at its place.
+
+    Attributes:
+        positions: the position of the token in each cell, [row column]; -1 where there is none.
+        top: the first row of the pictures; above it are lines of other tokens.
+        reads: "query" where the figure has the row of one query, "key" where it has the column of one key or feature.
+        at: that query, key or feature.
+        same: whether the tokens of both axes are the same, so that a token of the picture can be chosen on either.
+    """
+
+    positions: NDArray[Any]
+    top: int
+    reads: str
+    at: int
+    same: bool
+
+
 class Meta(TypedDict):
     """``layout.meta`` of a figure.
 
@@ -45,6 +63,7 @@ class Meta(TypedDict):
         rows: the labels of single rows, where each cell of a mosaic is a block.
         columns: the same for columns.
         design_width: the width in pixels for which its height was chosen; a narrower figure is lower and shortens the panels' names.
+        grid: where tokens lie, if one row or column is drawn over a picture; its cells can be chosen although it has no panels.
     """
 
     alt: str
@@ -60,6 +79,7 @@ class Meta(TypedDict):
     rows: NotRequired[AxisNames]
     columns: NotRequired[AxisNames]
     design_width: NotRequired[int]
+    grid: NotRequired[Grid]
 
 
 class Live(TypedDict):

@@ -5,39 +5,58 @@ from __future__ import annotations
 from base64 import b64encode
 from html import escape
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attention.core.names import KEY, QUERY
 from attention.core.seen_picture import SeenPicture
-from attention.core.steps import find_step
+from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
 from attention.errors import MissingError, check_index
 from attention.pictures import scales
-from attention.pictures.drawing import layer_label
-from attention.pictures.layout import Spec, axis_title, base_layout, note, outline
+from attention.pictures.drawing import HIDDEN_TRACE, hidden_cells, layer_label
+from attention.pictures.layout import AXIS_TITLES, Spec, axis_title, base_layout, note, outline, short_axis_name
 from attention.pictures.message_contract import Meta
 from attention.pictures.redraw import plotly_variant
 from attention.pictures.token_grid import NO_TOKEN, TokenGrid
 from attention.tokens import label
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from attention.core.layer import Layer
+
 OPACITY = 0.6
 """Of the colours over a picture; the rest is the picture."""
+FITTED = "fitted"
+"""The colour range that reaches up to the largest number on the pictures of one figure."""
 MAX_SIDE = 1024
 """The largest height and width in pixels of a picture in a figure."""
 
+_EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+_SMALL_SIDE = 256  # pixels; smaller pictures are enlarged without smoothing, so that their pixels are seen as they are
 _CELL = 26  # pixels of height of a cell
 _HEIGHTS = (240, 640)  # pixels, the lowest and the highest grid
 _FRAME = 96  # pixels of height of the title and the edge below
 
 
 def over_picture_json(
-    trace: Trace, step: str, layer: int = 0, head: int = 0, query: int | None = None, key: int | None = None, colors: str = "fixed"
-) -> Spec:  # fmt: skip
+    trace: Trace,
+    step: str,
+    layer: int = 0,
+    head: int = 0,
+    query: int | None = None,
+    key: int | None = None,
+    colors: str = "fixed",
+    opacity: float = OPACITY,
+    chosen: int | None = None,
+    exact: bool = True,
+) -> Spec:
     """Returns the row of one query over the picture of its keys, or the column of one key over the picture of its queries.
 
     Each patch has the colour of its number, without smoothing between patches; the other tokens of the axis, such as [CLS],
-    stand above the picture as boxes. The query or key itself is outlined if it is a token of the drawn axis.
+    stand above the picture as boxes. The query or key itself is outlined with dots if it is a token of the drawn axis.
 
     Args:
         trace: of a model that reads a picture.
@@ -46,7 +65,10 @@ def over_picture_json(
         head: the head.
         query: the query whose row is drawn; give it or `key`.
         key: the key, or the column of another axis such as d_model, whose column is drawn.
-        colors: one of `scales.COLORS`, as for a heatmap.
+        colors: one of `scales.COLORS`, as for a heatmap; or `FITTED`, as a single row of many patches has small numbers.
+        opacity: of the colours, from 0 (only the picture) to 1 (only the colours).
+        chosen: the position of the chosen token of the drawn axis, which is outlined.
+        exact: whether the pixels of the picture are exact; otherwise a large picture is compressed, for pages that send it often.
 
     Raises:
         MissingError: there is no such layer, step, head, query or key, both or neither of these are given, or the axis has no patches.
@@ -72,58 +94,75 @@ def over_picture_json(
         raise MissingError(
             f"The tokens along {axis} of {step} in layer {layer} are no patches of a picture: choose a layer and a step whose tokens are."
         )
-    low, high = scales.scale_range(declaration, drawn_layer.finite_range(step), colors)
-    color_keys, extra_traces = scales.color_keys(declaration, low, high, colors)
+    shown = np.where(np.isfinite(numbers.numpy()), numbers.numpy(), np.nan)
+    color_keys, extra_traces = _colors(declaration, colors, drawn_layer, grid, shown)
+    hidden = _hidden(trace, declaration, layer, head, query, fixed)
     where = f" H{head}" if declaration.per_head else ""
     own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (f" {label(own_tokens[fixed])}" if own_tokens else "")
     heat = {
         "type": "heatmap",
-        "z": grid.fill(np.where(np.isfinite(numbers.numpy()), numbers.numpy(), np.nan)),
+        "z": grid.fill(shown),
         "text": [["" if at == NO_TOKEN else f"{at} {label(tokens[at])}" for at in line] for line in grid.positions],
         **color_keys,
-        "opacity": OPACITY,
-        "xgap": 1,
-        "ygap": 1,
+        "opacity": opacity,
         "hoverongaps": False,
         "hovertemplate": f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br><b>%{{z:.9g}}</b><extra></extra>",
     }
     facts = [
         own_name,
         f"{layer_label(drawn_layer, layer)}{where}",
-        *_shares(grid, numbers.numpy(), declaration.kind, axis),
+        *_shares(grid, shown, declaration.kind, axis),
     ]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
+    names = [short_axis_name(declaration.row_axis), short_axis_name(declaration.column_axis)]
+    is_same = own_axis in AXIS_TITLES and own_tokens == tokens
     meta: Meta = {
         "alt": f"{step} over the picture, {', '.join(facts)}: {seen}.",
-        "step": step, "layer": layer, "panels": [], "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
+        "step": step, "layer": layer, "panels": [], "axes": names,
+        "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
+        "hidden_trace": HIDDEN_TRACE | {"opacity": opacity, "hoverinfo": "skip"},
+        "grid": {
+            "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": KEY if query is None else QUERY,
+            "at": fixed, "same": is_same,
+        },
     }  # fmt: skip
     layout = base_layout(grid.positions.shape, f"<b>{declaration.symbol}</b>  {step} over the picture", facts, meta)
     height = min(_HEIGHTS[1], max(_HEIGHTS[0], _CELL * grid.positions.shape[0]))
-    layout |= {"height": height + _FRAME, "margin": {"l": 12, "r": 12, "t": 78, "b": 18}}
-    layout["images"] = layout_images(grid, trace)
+    layout |= {
+        "height": height + _FRAME,
+        "margin": {"l": 12, "r": 22, "t": 78, "b": 18},
+    }  # right: half of a number of the bar
+    layout["images"] = layout_images(grid, trace, exact)
     layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
     layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
     layout["annotations"] = [
         note(escape(token.text, quote=False), x=token.x + (token.columns - 1) / 2, y=token.y, bgcolor="rgba(255,255,255,0.8)", font={"size": 10, "color": "#111111"})
         for token in grid.others
     ]  # fmt: skip
-    is_on_axis = own_axis in ("query_pos", "key_pos") and own_tokens == tokens
-    layout["shapes"] = [outline(*box, 3) for box in [grid.box(fixed)] if is_on_axis and box is not None]
-    return {"data": [heat, *extra_traces], "layout": layout}
+    own_box, chosen_box = grid.box(fixed) if is_same else None, None if chosen is None else grid.box(chosen)
+    meta["chosen"] = None if chosen_box is None else [chosen_box[1], chosen_box[0]]
+    layout["shapes"] = _edges(grid)
+    if own_box is not None:
+        dotted = outline(*own_box, 3)
+        layout["shapes"].append(dotted | {"line": dotted["line"] | {"dash": "dot"}})
+    if chosen_box is not None:
+        layout["shapes"].append(outline(*chosen_box, 3))
+    hidden_traces = [meta["hidden_trace"] | {"z": cells} for cells in [grid.fill(hidden)] if np.isfinite(cells).any()]
+    return {"data": [heat, *hidden_traces, *extra_traces], "layout": layout}
 
 
 over_picture = plotly_variant(over_picture_json)
 """`over_picture_json` as a Plotly figure."""
 
 
-def layout_images(grid: TokenGrid, trace: Trace) -> list[dict[str, Any]]:
+def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True) -> list[dict[str, Any]]:
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
     for placed in grid.pictures:
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
-        source = image_source(seen, placed.rows * height, placed.columns * width)
+        source = image_source(seen, placed.rows * height, placed.columns * width, exact)
         images.append({
             "source": source, "xref": "x", "yref": "y", "x": placed.x - 0.5, "y": placed.y - 0.5, "sizex": placed.columns,
             "sizey": placed.rows, "xanchor": "left", "yanchor": "top", "sizing": "stretch", "layer": "below",
@@ -131,22 +170,58 @@ def layout_images(grid: TokenGrid, trace: Trace) -> list[dict[str, Any]]:
     return images
 
 
-def image_source(seen: SeenPicture, height: int, width: int) -> str:
-    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `MAX_SIDE`, it is reduced."""
+def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True) -> str:
+    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `MAX_SIDE`, it is reduced.
+
+    A small picture is enlarged by a whole number. Unless it is `exact`, a picture that is not small is a JPEG, with a tenth of the bytes.
+    """
     from PIL import Image
 
     image, file = Image.fromarray(np.ascontiguousarray(seen.rgb[:height, :width])), BytesIO()
     image.thumbnail((MAX_SIDE, MAX_SIDE))
-    image.save(file, "PNG")
-    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"
+    if (factor := _SMALL_SIDE // max(image.size)) > 1:
+        image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+    kind = "PNG" if exact or factor > 1 else "JPEG"
+    image.save(file, kind, quality=90)
+    return f"data:image/{kind.lower()};base64,{b64encode(file.getvalue()).decode()}"
+
+
+def _colors(
+    step: Step, colors: str, layer: Layer, grid: TokenGrid, numbers: NDArray[np.floating]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
+    if colors != FITTED:
+        return scales.color_keys(step, *scales.scale_range(step, layer.finite_range(step.name), colors), colors)
+    on_pictures = np.concatenate([numbers[grid.positions[placed.area].ravel()] for placed in grid.pictures])
+    finite = on_pictures[np.isfinite(on_pictures)]
+    span = (float(finite.min()), float(finite.max())) if finite.size else None
+    keys, extra_traces = scales.color_keys(step, *scales.scale_range(step, span, "stretched"), "stretched")
+    return keys | {"meta": {"colors": FITTED}}, extra_traces
+
+
+def _hidden(trace: Trace, step: Step, layer: int, head: int, query: int | None, fixed: int) -> NDArray[np.floating]:
+    """Returns 1 for each token of the drawn axis that the mask hides, NaN for the others."""
+    hidden = hidden_cells(trace, step, layer, head)
+    if hidden is None:
+        return np.full(max(trace.layer(layer).shape(step.name)[-2:]), np.nan, np.float32)
+    return np.where(hidden[fixed] if query is not None else hidden[:, fixed], np.float32(1), np.float32(np.nan))
+
+
+def _edges(grid: TokenGrid) -> list[dict[str, Any]]:
+    """Returns the edges between patches as lines, and those of the boxes of other tokens, which lines do not cross."""
+    lines = []
+    for placed in grid.pictures:
+        left, top = placed.x - 0.5, placed.y - 0.5
+        right, bottom = left + placed.columns, top + placed.rows
+        lines += [(left + i, top, left + i, bottom) for i in range(placed.columns + 1)]
+        lines += [(left, top + i, right, top + i) for i in range(placed.rows + 1)]
+    drawn = [{"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": _EDGE} for x0, y0, x1, y1 in lines]
+    return drawn + [outline(token.x, token.y, token.columns, 1, 1) | {"line": _EDGE} for token in grid.others]
 
 
 def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str) -> list[str]:
     """Returns how much of a row of weights lies on the pictures and on the other tokens; empty for other numbers."""
     if kind != "probability" or axis != "key_pos":
         return []
-    on_pictures = sum(
-        float(numbers[grid.positions[placed.y : placed.y + placed.rows, placed.x : placed.x + placed.columns]].sum())
-        for placed in grid.pictures
-    )
+    on_pictures = sum(float(numbers[grid.positions[placed.area]].sum()) for placed in grid.pictures)
     return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]

@@ -43,6 +43,11 @@ class PlacedPicture:
     columns: int
     patch_size: tuple[int, int]
 
+    @property
+    def area(self) -> tuple[slice, slice]:
+        """The part of a grid that it covers, as an index into an array [row column]."""
+        return np.s_[self.y : self.y + self.rows, self.x : self.x + self.columns]
+
 
 @dataclass(frozen=True)
 class PlacedToken:

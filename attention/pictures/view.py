@@ -12,7 +12,9 @@ from attention.core.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS
 from attention.core.steps import STEPS
 from attention.core.trace import Trace
 from attention.params.knob import Knob
-from attention.params.ranges import AttentionLayers, Choice, Integer, NameOrText, Range
+from attention.params.ranges import AttentionLayers, Choice, Integer, NameOrText, Range, Real
+from attention.pictures.over_picture import OPACITY
+from attention.tokens import Patch
 
 VIEWS = ("overview", "factors", "norms", "writes")
 """The views of the Lab: scores, weights and output; the chosen step beside its factors; the weights beside the norms of what they bring,
@@ -27,6 +29,12 @@ STEP = Knob("step", WEIGHTS, Choice(tuple(step.name for step in STEPS)), inline=
 QUERY = Knob("q", 0, Integer(0), inline=True)
 KEY = Knob("k", 0, Integer(0), inline=True)
 VIEW = Knob("view", VIEWS[0], Choice(VIEWS), inline=True)
+OVER = Knob(
+    "over", "row", Choice(("row", "column"), ("query’s row", "key’s column")), "Picture",
+    "Row: how much the chosen query attends to each patch. Column: how much each patch attends to the chosen key. A click on a patch explains its number; a double click makes it the query, or the key.",
+    inline=True, order=84)  # fmt: skip
+HEAT = Knob(
+    "heat", OPACITY, Real(0, 1), "Heat", "How strongly the colours cover the picture. 0: only the picture.", inline=True, order=86)  # fmt: skip
 TARGET = Knob(
     "target", "", NameOrText(40), "Target", "The token to watch. Empty: the likeliest token of the unchanged model. Type · for a space.")  # fmt: skip
 DISTRACTOR = Knob(
@@ -39,6 +47,11 @@ def overview_steps(steps: tuple[str, ...]) -> tuple[str, ...]:
     if shown_steps[-1] != OUTPUT and HEAD_OUTPUT in steps:
         shown_steps.append(HEAD_OUTPUT)
     return tuple(shown_steps)
+
+
+def has_patches(layer: Layer) -> bool:
+    """Whether tokens of a layer are patches of a picture."""
+    return any(isinstance(token, Patch) for token in (*layer.tokens, *layer.key_tokens))
 
 
 def layer_range(trace: Trace) -> Range:

@@ -12,6 +12,7 @@ from attention.sources.kinds.model_source import (
     GENERATE,
     GENERATE_SEED,
     GENERATE_TEMPERATURE,
+    IMAGE,
     MODEL,
     PREDICT,
     SPECIAL,
@@ -30,7 +31,7 @@ SOURCE = Knob("source", "typed text", Choice(SOURCES), "Source", "Where the numb
 KNOBS = (
     SOURCE, MODEL, WORDS, SPECIAL, INTERVENTIONS, FROZEN, OTHER, NOTEBOOK, SEQUENCE, TEXT, TEXT2, GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED, PREFIX_LEN,
     PREDICT, LOWERCASE, PAD, *config.KNOBS, MATRIX_KIND, *MATRICES, LABELS, MATRIX_HEADS, DIVISOR, VALID_KEYS, FILE, TASK, TASK_INPUT, AT_STEP, CONTROL,
-    TRAINING_STEPS, *SLIDERS.values(),
+    TRAINING_STEPS, *SLIDERS.values(), IMAGE,
 )
 # fmt: on
 """Every knob that selects or changes the source. The order is that of the keys in a link, so new knobs go to the end."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from attention.io.picture import Picture
 from attention.io.text.matrix import Matrix, Stack
 from attention.io.text.matrix_text import parse_matrix
 from attention.params.input_limits import Limits
@@ -16,6 +17,7 @@ from attention.sources.divisors import Divisors
 from attention.sources.file import File
 from attention.sources.kinds import SOURCE_KINDS, matrices_source
 from attention.sources.kinds.file_source import missing_file_error
+from attention.sources.kinds.model_source import example_of, missing_picture_error
 from attention.sources.kinds.shared_knobs import SEQUENCE, single_sequence_notes
 from attention.sources.knobs import SOURCE
 from attention.sources.link_aliases import with_current_keys
@@ -91,6 +93,21 @@ class LinkReader:
             AwaitedError: always.
         """
         raise missing_file_error(self.knob(knob))
+
+    def picture(self, knob: Knob) -> Picture:
+        """The picture of ours that the link names.
+
+        Raises:
+            AwaitedError: it names an uploaded one, of which a link has only the name and the digest.
+        """
+        image = self.knob(knob)
+        if (picture := self.known_picture(image)) is None:
+            raise missing_picture_error(image)
+        return picture
+
+    def known_picture(self, image: str) -> Picture | None:
+        """The picture of this name, if this reader has it."""
+        return example_of(image)
 
 
 def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[str, ...]]:

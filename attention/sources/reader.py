@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from attention.io.picture import Picture
 from attention.params.input_limits import Limits
 from attention.params.knob import Knob
 from attention.params.ranges import Range
@@ -48,5 +49,13 @@ class ParameterReader(Protocol):
 
         Raises:
             AwaitedError: the file has not been uploaded.
+        """
+        ...
+
+    def picture(self, knob: Knob) -> Picture:
+        """The picture that a knob names.
+
+        Raises:
+            AwaitedError: the picture has not been uploaded.
         """
         ...

@@ -4,17 +4,19 @@ import { create, numberField } from "./elements.js";
 
 const OTHER = "other …"; // the option of a list of numbers that opens the field
 
-// Converts a slider position to a temperature and back: logarithmic steps, rounded to 0.05 below 10, to 1 above.
+// Converts a slider position to a value and back: logarithmic steps for a temperature, equal ones where the range begins at 0;
+// rounded to 0.05 below 10, to 1 above.
 const POSITIONS = 200;
 
-function temperatureAt({ low, high }, position) {
-  const exact = low * (high / low) ** (position / POSITIONS);
+function valueAt({ low, high }, position) {
+  const fraction = position / POSITIONS;
+  const exact = low ? low * (high / low) ** fraction : high * fraction;
   const stepsPerUnit = exact < 10 ? 20 : 1;
   return Math.min(high, Math.max(low, Math.round(exact * stepsPerUnit) / stepsPerUnit));
 }
 
 function positionOf({ low, high }, value) {
-  return Math.round((Math.log(value / low) / Math.log(high / low)) * POSITIONS);
+  return Math.round((low ? Math.log(value / low) / Math.log(high / low) : value / high) * POSITIONS);
 }
 
 const createOption = (value, label = value) => create("option", { value, textContent: label });
@@ -27,7 +29,7 @@ function slider(row, control) {
     input.setAttribute("aria-valuetext", output.textContent);
   };
   const report = (handler) => {
-    const value = temperatureAt(control, Number(input.value));
+    const value = valueAt(control, Number(input.value));
     showValue(value);
     handler({ [control.name]: value });
   };

@@ -6,8 +6,10 @@
 // only numbers changed, only the cells are repainted.
 
 import { drawControls, drawOverride, markOverridden } from "./controls.js";
-import { cellUnder, panelAt, pointAt, showTip } from "./hover.js";
-import { enableKeyboard, placeCursor, removeTabStops } from "./keyboard.js";
+import { panelAt, pointAt, showTip } from "./hover.js";
+import { describeKeys, enableKeyboard, isClickable, placeCursor, removeTabStops } from "./keyboard.js";
+import { chosenCell, hideLinked, showLinked } from "./linked_cells.js";
+import { setHeat } from "./picture_grid.js";
 import { drawLine, showLiveNumber } from "./cell_line.js";
 import { LiveLayer } from "./live_layer.js";
 import { create } from "./elements.js";
@@ -17,6 +19,7 @@ import { FigureState, Picture } from "./figure_state.js";
 import { drawStrip } from "./step_strip.js";
 import { dropUnusedZooms, recordZoom, windowsToRequest } from "./zoom.js";
 
+const DOUBLE_CLICK = 500; // milliseconds between the two clicks, as in most systems
 const REST_DELAY = 120; // milliseconds before the rest of the page is requested, which would slow down another change
 
 // Creates an element for each figure with the figure's height, so that nothing moves later.
@@ -44,11 +47,13 @@ function reserveSpace({ root, pictures, figures }) {
 
 async function draw(state, picture, figure, send) {
   const { element } = picture;
-  const { alt, panels } = figure.layout.meta;
+  const { alt } = figure.layout.meta;
   element.style.height = `${figureHeight(figure.layout, element)}px`; // before Plotly paints, so that nothing moves
-  element.setAttribute("role", panels.length ? "application" : "figure");
+  element.classList.toggle("over-picture", Boolean(figure.layout.meta.grid));
+  element.setAttribute("role", isClickable(figure.layout.meta) ? "application" : "figure");
   element.setAttribute("aria-label", alt);
   picture.figure = figure;
+  describeKeys(picture);
   picture.cursor = null; // the keyboard starts at the chosen cell
   const isFirst = !element.data;
   await paint(state, picture);
@@ -60,19 +65,25 @@ async function draw(state, picture, figure, send) {
 // Handles the events of a map.
 function listen(state, picture, send) {
   const { element } = picture;
-  if (picture.meta.panels.length) enableKeyboard(state, picture, (cell) => send("cell", { ...cell, ...picture.fixedHead }));
+  if (isClickable(picture.meta)) enableKeyboard(state, picture, (cell) => send("cell", { ...cell, ...picture.fixedHead }));
   picture.tip = create("div", { className: "tip", hidden: true });
   element.append(picture.tip);
   element.on("plotly_click", ({ event }) => {
     const { panels, step } = picture.meta;
-    if (!panels.length) return;
+    if (!isClickable(picture.meta)) return;
     const point = pointAt(element, event);
     if (panels.length > 1 && !panelAt(panels, point.x, point.y)) return; // between the heads
-    const { x, y } = panels.length > 1 ? point : cellUnder(state, picture, point); // with many panels, Python finds the head
-    send("cell", { x: Math.round(x), y: Math.round(y), step, ...picture.fixedHead });
+    const cell = panels.length > 1 ? point : chosenCell(state, picture, point, isSecond(picture, point)); // with many panels, Python finds the head
+    if (cell) send("cell", { x: Math.round(cell.x), y: Math.round(cell.y), step, ...picture.fixedHead });
   });
-  element.on("plotly_hover", ({ points: [point] }) => showTip(state, picture, point));
-  element.on("plotly_unhover", () => { picture.tip.hidden = true; });
+  element.on("plotly_hover", ({ points: [point] }) => {
+    showTip(state, picture, point);
+    showLinked(state, picture, point);
+  });
+  element.on("plotly_unhover", () => {
+    picture.tip.hidden = true;
+    hideLinked(state);
+  });
   element.on("plotly_relayout", async () => {
     if (!recordZoom(state, picture)) return;
     const drawn = state.pictures.filter(({ figure }) => figure);
@@ -90,6 +101,15 @@ function listen(state, picture, send) {
     placeCursor(picture);
   });
   picture.resizeObserver.observe(element);
+}
+
+// Whether a click is the second of a double click on a cell. Plotly handles the events of the mouse and reports no count of them.
+function isSecond(picture, { x, y }) {
+  const { lastClick: last } = picture;
+  const now = performance.now();
+  const isDouble = Boolean(last) && last.x === x && last.y === y && now - last.time < DOUBLE_CLICK;
+  picture.lastClick = isDouble ? null : { x, y, time: now };
+  return isDouble;
 }
 
 // Requests all windows in one message, because a second message would replace the first.
@@ -183,6 +203,10 @@ export default function render(message, host) {
   const setKnobs = (knobs) => send("knob", knobs);
   drawControls(part("controls"), sent.controls, {
     input: (knobs) => {
+      if ("heat" in knobs) {
+        setHeat(state, knobs.heat);
+        return;
+      }
       if (!("head" in knobs)) markOverridden(part("override"));
       if (state.liveLayer) animate(state, knobs);
     },

@@ -2,6 +2,8 @@
 
 import { cellUnder, panelAt } from "./hover.js";
 import { create } from "./elements.js";
+import { chosenCell, hideLinked, placeFrame, showLinked } from "./linked_cells.js";
+import { firstPlace, movedPlace, placeOf, positionAt, spokenLabel, stepCell } from "./picture_grid.js";
 
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }; // rows, columns
 
@@ -9,6 +11,7 @@ const withoutPosition = (label) => label.replace(/^\d+ (?=.)/, "");
 
 // The number of a cell of the map: as the page computes it, or as Plotly draws it.
 function numberAt(state, picture, row, column) {
+  if (picture.meta.grid) return numberInPicture(state, picture, row, column);
   const { live, view, element } = picture;
   const layer = picture.layerOf(state);
   const computed = layer?.canCompute(live) && view ? layer.numberAt(live, row, column) : undefined;
@@ -16,9 +19,19 @@ function numberAt(state, picture, row, column) {
   return computed ?? z[Math.round((row - y0) / dy)]?.[Math.round((column - x0) / dx)];
 }
 
+// The number of a token in a picture: as the page computes it, or as Plotly draws it.
+function numberInPicture(state, picture, row, column) {
+  const layer = picture.layerOf(state);
+  const { x, y } = stepCell(picture.meta, positionAt(picture.meta, row, column));
+  return layer?.canCompute(picture.live) ? layer.numberAt(picture.live, y, x) : picture.element.data[0].z[row][column];
+}
+
+const spoken = (number) => (Number.isFinite(number) ? String(Number(number.toPrecision(4))) : "hidden by the mask");
+
 // The position and the number of a cell as a sentence.
 function describeCell(state, picture, [row, column]) {
   const { meta, xaxis, yaxis } = picture.figure.layout;
+  if (meta.grid) return `${spokenLabel(picture.figure, [row, column])}: ${spoken(numberAt(state, picture, row, column))}`;
   const label = (axis, override, i) => withoutPosition((override ?? axis).labelalias?.[i] ?? String(i));
   const panel = meta.panels.length > 1 ? panelAt(meta.panels, column, row) : undefined;
   if (meta.panels.length > 1 && !panel) return "between the heads";
@@ -27,28 +40,26 @@ function describeCell(state, picture, [row, column]) {
   const severalLayers = panel && meta.panels.some(({ layer }) => layer !== panel.layer);
   const head = panel ? `${severalLayers ? `layer ${panel.layer} ` : ""}head ${panel.head}, ` : "";
   const number = numberAt(state, picture, row, column);
-  const value = Number.isFinite(number) ? String(Number(number.toPrecision(4))) : "hidden by the mask";
-  return `${meta.step.replaceAll("_", " ")}, ${head}${labels}, ${value}`;
+  return `${meta.step.replaceAll("_", " ")}, ${head}${labels}, ${spoken(number)}`;
 }
 
 // Moves the outline of the keyboard cursor to its cell at the current zoom.
-export function placeCursor({ element, cursor, cursorFrame: frame }) {
+export function placeCursor({ element, cursor, cursorFrame: frame, figure }) {
   if (!frame) return;
-  frame.hidden = !cursor || document.activeElement !== element;
-  if (frame.hidden) return;
-  const { xaxis, yaxis } = element._fullLayout;
-  const edges = (axis, i) => [i - 0.5, i + 0.5].map((edge) => axis._offset + axis.l2p(edge));
-  const [row, column] = cursor;
-  const [top, bottom] = edges(yaxis, row);
-  const [left, right] = edges(xaxis, column);
-  const overlaps = (axis, from, to) => to > axis._offset && from < axis._offset + axis._length;
-  Object.assign(frame.style, {
-    left: `${left - 2}px`,
-    top: `${top - 2}px`,
-    width: `${right - left + 4}px`,
-    height: `${bottom - top + 4}px`,
-    visibility: overlaps(xaxis, left, right) && overlaps(yaxis, top, bottom) ? "visible" : "hidden",
-  });
+  const { meta } = figure.layout;
+  if (!cursor || document.activeElement !== element) placeFrame(element, frame, null);
+  else placeFrame(element, frame, meta.grid ? placeOf(meta, positionAt(meta, ...cursor)) : [cursor[1], cursor[0], 1, 1]);
+}
+
+// Whether cells of a figure can be chosen: of a map or a picture, not of a chart.
+export const isClickable = ({ panels, grid }) => panels.length > 0 || Boolean(grid);
+
+// Describes the keys of a figure to a screen reader.
+export function describeKeys({ element, meta }) {
+  if (!isClickable(meta)) return;
+  element.setAttribute("aria-roledescription", meta.grid
+    ? `picture: arrow keys move over its patches, Enter explains one, Shift and Enter make it the ${meta.grid.reads}`
+    : "heatmap: arrow keys move over its cells, Enter explains one");
 }
 
 // Removes Plotly's buttons from the tab order: they are for the mouse, and there are 21 of them.
@@ -65,8 +76,10 @@ function lastCell(panels) {
 }
 
 // The cell after an arrow key. The first key press chooses the first cell if no cell is chosen.
-function movedCursor({ cursor, meta: { chosen, panels } }, delta) {
+function movedCursor({ cursor, meta }, delta) {
+  const { chosen, panels, grid } = meta;
   const from = cursor ?? chosen;
+  if (grid) return from ? movedPlace(meta, from, delta) : firstPlace(meta);
   if (!from) return [0, 0];
   return lastCell(panels).map((last, side) => Math.min(last, Math.max(0, from[side] + delta[side])));
 }
@@ -74,21 +87,22 @@ function movedCursor({ cursor, meta: { chosen, panels } }, delta) {
 export function enableKeyboard(state, picture, choose) {
   const { element } = picture;
   element.tabIndex = 0;
-  element.setAttribute("aria-roledescription", "heatmap: arrow keys move over its cells, Enter explains one");
   picture.cursorFrame = create("div", { className: "cursor", hidden: true });
   picture.liveRegion = create("div", { className: "visually-hidden" });
   picture.liveRegion.setAttribute("aria-live", "polite");
   element.append(picture.cursorFrame, picture.liveRegion);
   element.addEventListener("keydown", (event) => {
-    const { panels, step } = picture.meta;
-    if (event.target !== element || !panels.length || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { step } = picture.meta;
+    if (event.target !== element || !isClickable(picture.meta) || event.ctrlKey || event.metaKey || event.altKey) return;
     const delta = ARROWS[event.key];
     if (event.key === "Enter" && picture.cursor) {
-      const [y, x] = picture.cursor;
+      const [row, column] = picture.cursor;
+      const { x, y } = picture.meta.grid ? chosenCell(state, picture, { x: column, y: row }, event.shiftKey) : { x: column, y: row };
       choose({ x, y, step });
     } else if (delta) {
       picture.cursor = movedCursor(picture, delta);
       placeCursor(picture);
+      showLinked(state, picture, { x: picture.cursor[1], y: picture.cursor[0] });
       picture.liveRegion.textContent = describeCell(state, picture, picture.cursor);
     } else {
       return;
@@ -96,4 +110,5 @@ export function enableKeyboard(state, picture, choose) {
     event.preventDefault();
   });
   for (const type of ["focus", "blur"]) element.addEventListener(type, () => placeCursor(picture));
+  element.addEventListener("blur", () => hideLinked(state));
 }

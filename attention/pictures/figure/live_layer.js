@@ -8,6 +8,14 @@ import { STEPS } from "./live_steps.js";
 
 const SERVER_MASKS = ["custom", "own"]; // masks whose cells only Python knows; "own" is the mask of the source
 
+// The colours up to `high`, from 0 or, for signed numbers, from its negative.
+export function colorRange(high, isSigned, { colorbar }) {
+  const low = isSigned ? -high : 0;
+  const tickvals = [low, (low + high) / 2, high];
+  const ticktext = tickvals.map((value) => String(Number(value.toPrecision(3))));
+  return { zmin: low, zmax: high, colorbar: { ...colorbar, tickvals, ticktext } };
+}
+
 /** A layer whose steps the page computes, for the current knobs. */
 export class LiveLayer {
   /** The part of the message that it is computed from. @type {import("./message.js").Live} */
@@ -83,11 +91,7 @@ export class LiveLayer {
       ? Object.values(this.heads).map((head) => this.weightsOf(head))
       : [this.step(live).flat];
     const magnitude = (flat) => flat.reduce((largest, number) => Math.max(largest, Math.abs(number)), 0);
-    const high = Math.max(...matrices.map(magnitude)) || 1;
-    const low = stretched ? 0 : -high;
-    const tickvals = [low, (low + high) / 2, high];
-    const ticktext = tickvals.map((value) => String(Number(value.toPrecision(3))));
-    return { zmin: low, zmax: high, colorbar: { ...colorbar, tickvals, ticktext } };
+    return colorRange(Math.max(...matrices.map(magnitude)) || 1, !stretched, { colorbar });
   }
 
   columnsOf(name) {

@@ -2,6 +2,7 @@
 
 import { MOST_CELLS } from "./pooling.js";
 import { colorNumbers, repaint } from "./cells.js";
+import { gridTraces, showShares } from "./picture_grid.js";
 import { fitTicks, wrapText } from "./ticks.js";
 import { AXES, visibleRange } from "./zoom.js";
 
@@ -26,15 +27,16 @@ function applyTheme(layout, root) {
   const text = color("--st-text-color", "#31333f");
   const background = color("--st-background-color", "#ffffff");
   const font = { family: color("--st-font", "sans-serif"), color: text };
-  const touch = matchMedia("(pointer: coarse)").matches; // a finger scrolls the page; it does not zoom a map
+  // A finger scrolls the page; it does not zoom a map. In a picture, a double click chooses a patch.
+  const isFixed = Boolean(layout.meta.grid) || matchMedia("(pointer: coarse)").matches;
   return {
     ...layout,
     font: { ...layout.font, ...font },
     hoverlabel: { bgcolor: background, bordercolor: text, font: { ...font, size: 12 }, align: "left" },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--st-border-color", "#888"), activecolor: text },
-    xaxis: { ...layout.xaxis, fixedrange: touch },
-    yaxis: { ...layout.yaxis, fixedrange: touch },
-    dragmode: touch ? false : "zoom",
+    xaxis: { ...layout.xaxis, fixedrange: isFixed },
+    yaxis: { ...layout.yaxis, fixedrange: isFixed },
+    dragmode: isFixed ? false : "zoom",
   };
 }
 
@@ -151,7 +153,10 @@ function currentPlot(state, picture) {
   let { data } = figure;
   let layout = applyTheme({ ...figure.layout, height: figureHeight(figure.layout, picture.element) }, state.root);
   picture.view = null;
-  if (picture.live && state.liveLayer.canCompute(picture.live)) {
+  const isLive = picture.live && state.liveLayer.canCompute(picture.live);
+  if (isLive && picture.meta.grid) {
+    data = gridTraces(picture, picture.layerOf(state));
+  } else if (isLive) {
     const [rows, columns] = ["yaxis", "xaxis"].map((axis) => visibleRange(state, figure, axis));
     const liveLayer = picture.layerOf(state);
     picture.view = liveLayer.view(picture.live, rows, columns);
@@ -198,6 +203,11 @@ function repaintCells(picture, data, layout) {
 
 // Paints the current state of a picture with the least work.
 export async function paint(state, picture) {
+  await paintPlot(state, picture);
+  if (picture.meta.grid) showShares(picture, picture.layerOf(state));
+}
+
+async function paintPlot(state, picture) {
   const { element } = picture;
   const { data, layout } = currentPlot(state, picture);
   let isPartial = false; // whether only a part of the cells was repainted

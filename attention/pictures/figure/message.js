@@ -42,6 +42,17 @@
  * @property {{labelalias: Object<string, string>}} [rows] the labels of rows, where each cell of a mosaic is a block
  * @property {{labelalias: Object<string, string>}} [columns]
  * @property {number} [design_width] the width in pixels for which its height was chosen
+ * @property {Grid} [grid] where tokens lie, if one row or column is drawn over a picture
+ */
+
+/**
+ * The tokens of an axis that are drawn as a picture, each at its place.
+ * @typedef {object} Grid
+ * @property {number[][]} positions the position of the token in each cell, [row column]; -1 where there is none
+ * @property {number} top the first row of the pictures; above it are lines of other tokens
+ * @property {string} reads "query" for the row of one query, "key" for the column of one key or feature
+ * @property {number} at that query, key or feature
+ * @property {boolean} same whether the tokens of both axes are the same
  */
 
 /**

@@ -3,6 +3,7 @@
 const LINE_HEIGHT = 13 / 11; // of a label, relative to its font size
 const SPACING = 6; // pixels between labels side by side
 const LABEL = /^(\d+)(?:…(\d+))?(?: (.*))?$/s; // "12 the"; a block "6…7 the"; a column "12"
+const PATCH = /^patch row (\d+), column (\d+)$/; // shortened as in attention/tokens.py
 const canvas = document.createElement("canvas").getContext("2d");
 const widths = new Map(); // by font and text: while a knob changes, every frame measures the same texts
 
@@ -28,8 +29,9 @@ function truncateToWidth(label, room, font) {
 }
 
 const truncateToLength = (token, maxLength) => {
-  const characters = Array.from(unescapeHtml(token));
-  return characters.length > maxLength ? `${escapeHtml(characters.slice(0, maxLength - 1).join(""))}…` : token;
+  const text = token.length > maxLength ? token.replace(PATCH, "patch $1,$2") : token;
+  const characters = Array.from(unescapeHtml(text));
+  return characters.length > maxLength ? `${escapeHtml(characters.slice(0, maxLength - 1).join(""))}…` : text;
 };
 
 // The label of an axis at a place: its index among cells, its position in the text, its token.

@@ -22,7 +22,7 @@ from attention.io.arrays import array_writer
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Integer
 from attention.pictures import heatmap, metric_charts
-from attention.pictures.lab_maps import lab_maps
+from attention.pictures.lab_maps import OverPicture, lab_maps
 from attention.pictures.layout import Spec
 from attention.pictures.view import DISTRACTOR, HEAD, LAYER, TARGET, layer_range
 from attention.sources import Patchable, second_state
@@ -31,7 +31,7 @@ from pages.ui.exports.production import ExportFile
 from pages.ui.exports.request import Request
 from pages.ui.server.limits import EXPORT_MB, METRIC_SECONDS_OF_FILE
 from pages.ui.server.traces import traces_of_both
-from pages.ui.state.knob_table import COLORS, VIEW
+from pages.ui.state.knob_table import COLORS, HEAT, OVER, VIEW
 
 CSV = "text/csv; charset=utf-8"
 BINARY = "application/octet-stream"
@@ -200,7 +200,8 @@ def _picture_of_step(request: Request) -> ExportFile:
 
 def _picture_of_lab(request: Request) -> ExportFile:
     trace = request.trace
-    maps = lab_maps(trace, request.cell(trace), request.value(VIEW), request.value(COLORS))
+    over = OverPicture(request.value(OVER), request.value(HEAT))
+    maps = lab_maps(trace, request.cell(trace), request.value(VIEW), request.value(COLORS), over)
     return _picture(request, maps, request.value(pictures.FIGURE))
 
 

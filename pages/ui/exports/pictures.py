@@ -24,7 +24,12 @@ MEDIA = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "
 WIDTH = Knob("width", 16.0, Real(paper.NARROWEST, paper.WIDEST), help="The width of the picture in centimetres.")
 TITLES = Knob("titles", True, Switch(), help="Whether the picture has titles.")
 CROSS = Knob("cross", True, Switch(), help="Whether the picture outlines the chosen cell, its row and its column.")
-FIGURE = Knob("figure", "", Text(100), help="The step of one of several maps. Empty: all maps side by side.")
+FIGURE = Knob(
+    "figure",
+    "",
+    Text(100),
+    help="The step of one of several maps, with “ over the picture” for that figure. Empty: all side by side.",
+)
 KNOBS = (WIDTH, TITLES, CROSS, FIGURE)
 """The query parameters of a picture beside the state."""
 
@@ -39,12 +44,12 @@ class Picture:
 
     @classmethod
     def of(cls, specs: Sequence[Spec], width: float, titles: bool, cross: bool, figure: str = "") -> Picture:
-        """The picture of all maps, or of the map of the step `figure`.
+        """The picture of all figures, or of the one with the name `figure`, see `name_of`.
 
         Raises:
-            PictureError: no map shows that step.
+            PictureError: no figure has that name.
         """
-        names = [str(spec["layout"]["meta"]["step"]) for spec in specs]
+        names = [name_of(spec) for spec in specs]
         if figure and figure not in names:
             raise PictureError(
                 f"figure must be one of {', '.join(names)}; got “{figure}”: choose one, or omit it for all."
@@ -72,6 +77,12 @@ class Picture:
         steps, *more = ([parts[i] for parts in names if len(parts) > i] for i in range(3))
         # The longest part of each kind contains all the others.
         return "-".join(filter(None, [*steps, *(max(parts, key=len, default="") for parts in more)])) or "figure"
+
+
+def name_of(spec: Spec) -> str:
+    """A figure's name in links: its step, and whether it is drawn over the picture."""
+    meta = spec["layout"]["meta"]
+    return str(meta["step"]) + " over the picture" * ("grid" in meta)
 
 
 def title(figure: go.Figure) -> str:

@@ -14,7 +14,7 @@ from attention.pictures.redraw import to_plotly as as_plotly
 from attention.pictures.redraw import without_outlines
 from pages.ui.exports.export_tokens import Offer
 from pages.ui.exports.links import Link, download_links, offer_link
-from pages.ui.exports.pictures import CROSS, FIGURE, MEDIA, TITLES, WIDTH, Picture, title
+from pages.ui.exports.pictures import CROSS, FIGURE, MEDIA, TITLES, WIDTH, Picture, name_of, title
 from pages.ui.state import knob_state
 
 ALL = "All side by side"
@@ -43,7 +43,7 @@ def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -
             "With the outlines (cross)", True, key=f"{key}_cross", help=help_
         )
         if export:
-            step = str(chosen[0]["layout"]["meta"]["step"]) if len(chosen) < len(specs) else FIGURE.default
+            step = name_of(chosen[0]) if len(chosen) < len(specs) else FIGURE.default
             settings = ((WIDTH, width), (TITLES, titles), (CROSS, cross), (FIGURE, step))
             more = {knob.key: to_text(value) for knob, value in settings if value != knob.default}
             download_links(f"{key}_files", *(Link(kind.upper(), f"{export}.{kind}", more) for kind in MEDIA))
@@ -69,7 +69,7 @@ def _is_marked(spec: Spec) -> bool:
 def _chosen_title(specs: Sequence[Spec], key: str) -> str:
     """The title of the figure to save, by default that of the chosen step; empty for all figures."""
     # By title and not by index, because the figures change with the source.
-    steps = {_title(spec): str(spec["layout"]["meta"].get("step")) for spec in specs}
+    steps = {_title(spec): name_of(spec) for spec in specs}
     default = next(
         (name for name, step in steps.items() if step == knob_state.current_value("step")), next(iter(steps))
     )

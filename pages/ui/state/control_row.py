@@ -13,7 +13,7 @@ from attention.params.knob import Knob
 from attention.params.ranges import Choice, to_text
 from attention.pictures.controls import describe_control
 from attention.pictures.message_contract import Control, OverrideNote
-from attention.pictures.view import HEAD, LAYER
+from attention.pictures.view import HEAD, HEAT, LAYER, OVER, has_patches
 from attention.sources.kinds import SOURCE_KINDS
 from pages.ui.state.knob_state import brings_own_formula, current_value, inline_knobs_of_source
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, allowed_range, knobs_above_maps
@@ -65,7 +65,8 @@ def control_row(
         drawn.append((HEAD, Choice(tuple(range(layer.n_heads))), cell.head))
     if layer is not None and layer.has(WEIGHTS):
         drawn.append((COLORS, allowed_range(COLORS), current_value(COLORS.key)))
-    drawn += [(knob, allowed_range(knob), current_value(knob.key)) for knob in more]
+    over_picture = (OVER, HEAT) if layer is not None and has_patches(layer) else ()
+    drawn += [(knob, allowed_range(knob), current_value(knob.key)) for knob in (*over_picture, *more)]
     allowed = [names for names in (open_knobs(), only) if names is not None]
     return [
         describe_control(knob, within, value, layer)

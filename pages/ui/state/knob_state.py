@@ -26,10 +26,12 @@ from pages.ui.state.knob_table import (
     COLORS,
     COMPARE_KEYS,
     HEAD,
+    HEAT,
     INLINE_KEYS,
     KEY,
     KNOBS,
     LAYER,
+    OVER,
     QUERY,
     STEP,
     VIEW,
@@ -205,7 +207,7 @@ def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
     ours.address.pop("lab_stretch", None)
     if ours.requested.pop("lab_stretch", None) == "true" and not standing(COLORS.key):
         ours.requested[COLORS.key] = "stretched"
-    for knob in (VIEW, COLORS, *more):
+    for knob in (VIEW, COLORS, OVER, HEAT, *more):
         Knobs(notes).value(knob)
 
 

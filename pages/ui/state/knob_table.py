@@ -17,9 +17,10 @@ from attention.sources.second_state import SECOND
 from pages.ui.server.limits import LIMITS
 
 LAYER, HEAD, STEP, QUERY, KEY, VIEW = view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.VIEW
+OVER, HEAT = view.OVER, view.HEAT
 COLORS = Knob(
     "colors", "fixed", Choice(scales.COLORS), "Colours",
-    "Fixed: 0 to 1. Stretched: to the maximum. Log: separates small values.",
+    "Fixed: 0 to 1; over a picture, 0 to the largest patch. Stretched: to the maximum. Log: separates small values.",
     inline=True, order=80,
 )  # fmt: skip
 EDITING = Knob(
@@ -33,7 +34,8 @@ COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
 """Keys of the knobs that only the Compare page has."""
 
 KNOBS = {
-    knob.key: knob for knob in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, SECOND, EDITING, AUTOSCALE)
+    knob.key: knob
+    for knob in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, OVER, HEAT, SECOND, EDITING, AUTOSCALE)
 }
 """All knobs by key."""
 

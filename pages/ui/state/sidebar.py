@@ -9,11 +9,13 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import File, Notebook, Source
+from attention.io.picture import Picture
 from attention.io.text.matrix import Matrix, Stack
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Range
 from attention.sources import link
 from attention.sources.divisors import Divisors
+from attention.sources.kinds.model_source import example_of, missing_picture_error
 from attention.sources.kinds.shared_knobs import SEQUENCE, single_sequence_notes
 from attention.sources.knobs import SOURCE
 from pages.ui.server.limits import LIMITS
@@ -94,6 +96,13 @@ class Sidebar:
     def file(self, knob: Knob) -> File:
         """The uploaded file, if it is the one that the address names. Draws its upload field."""
         return uploaded_file.attention_file(self.knobs, self.knobs.value(knob), self._wide)
+
+    def picture(self, knob: Knob) -> Picture:
+        """The picture that the address names: one of ours, or the uploaded one. Draws its fields."""
+        image = self.knobs.value(knob)
+        if (picture := example_of(image)) is None:
+            raise missing_picture_error(image)
+        return picture
 
 
 def _folds(chosen: str) -> dict[str, DeltaGenerator]:
