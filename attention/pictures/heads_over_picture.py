@@ -11,6 +11,7 @@ import numpy as np
 
 from attention.core.cell import Cell
 from attention.core.layer import Layer
+from attention.core.names import KEY, QUERY
 from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
 from attention.errors import MissingError, check_index
@@ -28,7 +29,7 @@ from attention.pictures.layout import (
     panel_label,
     panel_ticks,
 )
-from attention.pictures.message_contract import READS_KEY, READS_QUERY, Meta
+from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import MOSAIC_CELLS, filled_canvas, is_streamed, panels_across
 from attention.pictures.over_picture import FITTED, OPACITY, layout_images
 from attention.pictures.redraw import plotly_variant
@@ -51,7 +52,7 @@ class _Lines:
     """What is drawn of each head: a line of its map along an axis whose tokens are patches.
 
     Attributes:
-        reads: `READS_QUERY` for the row of a query, `READS_KEY` for the column of a key.
+        reads: `QUERY` for the row of a query, `KEY` for the column of a key.
         at: the position of that query or key.
         tokens: the tokens along the line.
         name: the query or key in words.
@@ -64,7 +65,7 @@ class _Lines:
 
     def of(self, matrix: NDArray[Any]) -> NDArray[Any]:
         """The line of a map [row column]."""
-        return matrix[self.at] if self.reads == READS_QUERY else matrix[:, self.at]
+        return matrix[self.at] if self.reads == QUERY else matrix[:, self.at]
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ def _lines(layer: Layer, step: Step, number: int, query: int | None, key: int | 
     """Returns which line of each head is drawn."""
     if query is not None and key is not None:
         raise MissingError("Heads show the row of one query or the column of one key; got both: give query= or key=.")
-    reads = READS_QUERY if key is None else READS_KEY
+    reads = QUERY if key is None else KEY
     own_axis, axis = (step.row_axis, step.column_axis)[:: 1 if key is None else -1]
     tokens = layer.labels_of(axis) or ()
     if not any(isinstance(token, Patch) for token in tokens):
@@ -292,7 +293,7 @@ def _same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
 def _iterate_lines(layer: Layer, step: Step, lines: _Lines) -> Iterator[NDArray[Any]]:
     """Yields the line of each head; of heads that are computed one by one on access, only a row."""
     for head in range(layer.n_heads if step.per_head else 1):
-        if is_streamed(layer, step.name) and lines.reads == READS_QUERY:
+        if is_streamed(layer, step.name) and lines.reads == QUERY:
             (rows,) = layer.blocks(step.name, heads=slice(head, head + 1), rows=slice(lines.at, lines.at + 1))
             yield rows[0, 0].numpy()
         else:
@@ -319,7 +320,7 @@ def _span(numbers: NDArray[Any]) -> tuple[float, float] | None:
 
 def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict[str, Any]]:
     """Returns the pictures of the grid in every panel, as the ``images`` of a Plotly layout; all panels share the text of a source."""
-    pictures = layout_images(grid, trace, max_side=THUMBNAIL)
+    pictures = layout_images(grid, trace, exact=False, max_side=THUMBNAIL)
     return [
         image
         | {

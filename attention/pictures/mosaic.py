@@ -14,13 +14,14 @@ from attention.core import cache
 from attention.core.cell import Cell
 from attention.core.config import divisors
 from attention.core.layer import Layer
+from attention.core.names import QUERY
 from attention.core.stats import StepStats
 from attention.core.steps import MAP_AXES, find_step
 from attention.core.trace import Trace
 from attention.pictures.downsample import MAX_SIDE, block_offsets, pool_blocks
 from attention.pictures.drawing import build_map, hidden_cells
 from attention.pictures.layout import Panel, Spec, hover_labels, outline, panel_label
-from attention.pictures.message_contract import READS_QUERY, Meta
+from attention.pictures.message_contract import Meta
 from attention.pictures.redraw import plotly_variant
 from attention.pictures.token_grid import NO_TOKEN
 
@@ -125,7 +126,7 @@ def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
             if grid := meta.get("panel_grid"):
                 if (position := int(grid["positions"][row, column])) == NO_TOKEN:
                     return None
-                row, column = (grid["at"], position) if grid["reads"] == READS_QUERY else (position, grid["at"])
+                row, column = (grid["at"], position) if grid["reads"] == QUERY else (position, grid["at"])
             return Cell(panel.layer, meta["step"], panel.head, row, column)
     return None
 
