@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from attention.analysis import token_kinds
 from attention.analysis.subwords import TokenGroups
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MARKERS = "·▁ ⏎"  # a blank or a new line in readable tokens
-_SPECIAL = re.compile(r"\[[A-Z]+\d*\]|<(?!0x)[|/A-Za-z][^<>\s]*>")
 _ENDS = frozenset(".!?…。！？")
 _CLOSERS = frozenset("\"')]}”’»")
 
@@ -47,7 +46,7 @@ class TextWords:
         """
         import numpy as np
 
-        is_special = [token in special if special else bool(_SPECIAL.fullmatch(token)) for token in tokens]
+        is_special = [token_kinds.is_special(token, special) for token in tokens]
         is_cut = any(token.startswith(("·", "##")) for token in tokens)
         if is_cut:
             groups = TokenGroups.of(tokens, is_special, words=True, hide=False)

@@ -69,11 +69,12 @@ function listen(state, picture, send) {
   picture.tip = create("div", { className: "tip", hidden: true });
   element.append(picture.tip);
   element.on("plotly_click", ({ event }) => {
-    const { panels, step } = picture.meta;
+    const { blocks, offsets, panels, step } = picture.meta;
     if (!isClickable(picture.meta)) return;
     const point = pointAt(element, event);
-    if (panels.length > 1 && !panelAt(panels, point.x, point.y)) return; // between the heads
-    const cell = panels.length > 1 ? point : chosenCell(state, picture, point, isSecond(picture, point)); // with many panels, Python finds the head
+    const isMosaic = panels.length > 1 || (offsets && !blocks);
+    if (isMosaic && !panelAt(panels, point.x, point.y)) return; // between the heads
+    const cell = isMosaic ? point : chosenCell(state, picture, point, isSecond(picture, point)); // in a mosaic, Python finds head and cell
     if (cell) send("cell", { x: Math.round(cell.x), y: Math.round(cell.y), step, ...picture.fixedHead });
   });
   element.on("plotly_hover", ({ points: [point] }) => {
