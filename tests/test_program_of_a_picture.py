@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from io import BytesIO
 from pathlib import Path
@@ -20,6 +21,7 @@ from attention.io.picture import Picture
 from attention.models import running
 from attention.patching.intervention import Intervention
 from attention.program.picture_lines import MAX_EMBEDDED, UNNAMED
+from attention.tokens import Patch
 
 TEXT = "the owl asked the moon"
 STEPS = ("query", "key", "value", "scores", "weights", "head_output")
@@ -162,7 +164,18 @@ def test_program_reads_the_generated_tokens(models: TinyPictureModels, beside: P
 
 def test_notebook_of_a_picture_has_its_program(models: TinyPictureModels, beside: Path) -> None:
     model = source(models, "DINOv2", bright_patch(0, 1))
-    assert "AutoImageProcessor" in ipynb(model)
+    trace = model.trace()
+    cells = ["".join(cell["source"]) for cell in json.loads(ipynb(model))["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) == 3
+    found: dict[str, Any] = {}
+    for cell in cells:
+        exec(compile(cell, "<cell>", "exec"), found)
+    row = trace.layers[0].weights[0, 0]
+    for position, token in enumerate(trace.tokens):
+        if isinstance(token, Patch):
+            assert float(found["picture"][token.row, token.column]) == pytest.approx(float(row[position]), abs=1e-6)
+    assert found["picture"].shape == (2, 3)
+    assert np.asarray(found["figure"].data[0].z).shape == (2, 3)
 
 
 def test_program_of_a_saved_trace_reads_its_file(models: TinyPictureModels, beside: Path) -> None:
