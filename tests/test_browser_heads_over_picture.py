@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import act_and_settle, click_cell, painted_numbers, running_process, wait_until_settled
+from conftest import act_and_settle, click_cell, painted_numbers, place_of_cell, running_process, wait_until_settled
 from playwright.sync_api import expect
 from test_browser import Open, query
 from tiny_pictures import TinyPictureModels
@@ -62,6 +62,15 @@ def test_click_on_a_patch_of_a_head_opens_its_cell(open_page: Open, picture_serv
     assert trace.tokens[4] == "patch row 1, column 0"
     assert isinstance(trace.tokens[4], Patch)
     expect(spoken).to_have_text(f"weights, layer 1 head 2, patch row 0, column 2 to patch row 1, column 0, {number:g}")
+
+    # So does the mouse, with every digit; between [CLS] and the picture there is nothing to read.
+    tip = page.locator(".js-plotly-plot").first.locator(".tip")
+    place = place_of_cell(page, 0, row, column)
+    assert place is not None
+    page.mouse.move(*place)
+    expect(tip).to_contain_text("L1 H2")
+    expect(tip).to_contain_text("key 4 patch row 1, column 0")
+    expect(tip).to_contain_text(f"{float(trace.layers[1].matrix('weights', 2)[3, 4]):.6f}"[:7])
 
     act_and_settle(page, lambda: click_cell(page, 0, row=row, column=column))
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
