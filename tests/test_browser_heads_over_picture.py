@@ -82,6 +82,27 @@ def test_click_on_a_patch_of_a_head_opens_its_cell(open_page: Open, picture_serv
     expect(images).to_have_count(8)
 
 
+def test_mouse_reads_a_hidden_key_as_hidden(open_page: Open, picture_server: str, folder: str) -> None:
+    folder = TinyPictureModels(Path(folder).parent)("LLaVA")
+    trace = Model(folder, "the owl", image=example_picture("two-cats")).trace()
+    page = open_page(
+        f"{picture_server}/heads?source=model&model={folder}&text=the+owl&image=example:two-cats&{OVER}&layer=2&q=3"
+    )
+    grid = TokenGrid.of(trace.layers[2].tokens)
+    assert grid is not None
+    tip = page.locator(".js-plotly-plot").first.locator(".tip")
+    for position, words in (
+        (5, "hidden by the mask"),
+        (2, f"{float(trace.layers[2].matrix('weights', 0)[3, 2]):.5f}"[:6]),
+    ):
+        x, y, *_ = grid.box(position) or ()
+        place = place_of_cell(page, 0, y, x)
+        assert place is not None
+        page.mouse.move(*place)
+        expect(tip).to_contain_text(f"key {position} {trace.layers[2].tokens[position]}")
+        expect(tip).to_contain_text(words)
+
+
 def test_list_of_tokens_and_direction_change_every_head(open_page: Open, picture_server: str, folder: str) -> None:
     trace = Model(folder, image=example_picture("two-cats")).trace()
     page = open_page(f"{picture_server}/heads?source=model&model={folder}&image=example:two-cats&{OVER}")
