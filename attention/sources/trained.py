@@ -32,14 +32,14 @@ class Trained:
     one type; on other machines the last digits may differ, and the difference grows with the steps.
 
     Attributes:
-        task: one of `attention.training.TASKS`: reverse, copy, lookup, sort, induction, dates.
+        task: one of `attention.training.TASKS`: reverse, copy, lookup, sort, induction, dates, shapes.
         seed: seed of the initial parameters and of all batches.
         steps: the number of training batches; None: the default of the task.
         at: the training step to show; None: the last.
         text: the input, in the form of the task; empty: an example.
         config: overrides of the formula of every layer in the trace; the model itself does not change.
         control: a control of the task, which is the same model with one difference; empty: none.
-        length: the number of letters, entries or positions; None: the default of the task.
+        length: the number of letters, entries, positions, or patches in a row of a picture; None: the default of the task.
         offset: how many positions offset a copied letter is; None: the default of the task.
         interventions: the interventions on heads inside the model; later layers see their effect.
         frozen: frozen attention: the layers after the first intervention use the weights of the unchanged model and the values of the

@@ -60,6 +60,7 @@ def build_trace(
         predictions=predictions,
         changes=describe(interventions, layers, frozen),
         caption=about,
+        pictures=example.pictures,
     )
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 class Design:
     """The sizes and parts of a tiny transformer. It has a layer norm before every attention and at the end.
 
-    With `memory` it is one layer of cross-attention; otherwise `layers` of self-attention.
+    With `memory` it is one layer of cross-attention; otherwise `layers` of self-attention. With `patch` it reads a square picture
+    after its tokens, as a vision transformer does: each patch is one more token, whose row is its numbers times a learned matrix.
 
     Attributes:
         tokens: number of distinct query tokens.
         answers: number of distinct answers.
-        length: the largest number of positions; relative distances are smaller than that.
+        length: the largest number of positions; with `patch`, the number of patches in a row and in a column of the picture.
         offset: the distance of the copied token, in the copy task.
         memory: number of distinct key tokens, for each kind of them; the rows of all kinds are added.
         layers: number of self-attention layers.
@@ -25,6 +26,8 @@ class Design:
         encoder: number of heads of a self-attention layer over the memory, whose output gives the keys; 0: no such layer.
         encoded_values: whether the values come from that encoder too, instead of the bare memory.
         mlp: whether an MLP with ReLU follows the attention.
+        patch: the numbers of a patch, three for each pixel; 0: the model reads no picture.
+        grey: whether the picture has no colours, in the shapes task.
     """
 
     tokens: int
@@ -40,6 +43,13 @@ class Design:
     encoder: int = 0
     encoded_values: bool = False
     mlp: bool = False
+    patch: int = 0
+    grey: bool = False
+
+    @property
+    def n_positions(self) -> int:
+        """The largest number of positions; relative distances are smaller than that."""
+        return self.tokens + self.length**2 if self.patch else self.length
 
     @property
     def attention_layers(self) -> tuple[str, ...]:

@@ -16,13 +16,17 @@ BIAS_SCALE = 10.0  # scales the biases: they change by about the learning rate p
 
 
 class Batch(NamedTuple):
-    """Training sequences: ids [sequence query_pos], answers (-1: none), gold [sequence query_pos key_pos], and the ids of the memory."""
+    """Training sequences: ids [sequence token], answers [sequence query_pos] (-1: none), gold [sequence query_pos key_pos], and the ids of the memory.
+
+    The positions are those of the tokens, then those of the patches of a picture.
+    """
 
     tokens: Tensor
     answers: Tensor
     gold: Tensor
     memory: tuple[Tensor, ...] = ()
     real: Tensor | None = None  # [sequence key_pos], False for padding
+    patches: Tensor | None = None  # [sequence patch number], the numbers of its pixels
 
 
 def shapes(design: Design) -> dict[str, tuple[int, ...]]:
@@ -30,7 +34,9 @@ def shapes(design: Design) -> dict[str, tuple[int, ...]]:
     width = design.width
     result: dict[str, tuple[int, ...]] = {"token": (design.tokens, width)}
     if design.positions == "learned":
-        result["position"] = (design.length, width)
+        result["position"] = (design.n_positions, width)
+    if design.patch:
+        result["patch"] = (design.patch, width)
     for i, kinds in enumerate(design.memory):
         result[f"memory {i}"] = (kinds, width)
     norms = [*design.attention_layers, *(["keys"] if design.encoder else []), *(["mlp"] if design.mlp else []), "end"]
@@ -39,7 +45,7 @@ def shapes(design: Design) -> dict[str, tuple[int, ...]]:
     for name in design.attention_layers:
         result |= {f"{name} {matrix}": (width, width) for matrix in ("w_q", "w_k", "w_v", "w_o")}
     for name in design.relative_layers:
-        result[f"{name} distances"] = (design.heads_of(name), 2 * design.length - 1)
+        result[f"{name} distances"] = (design.heads_of(name), 2 * design.n_positions - 1)
     if design.mlp:
         result |= {"mlp in": (width, 4 * width), "mlp out": (4 * width, width)}
     return result | {"answer": (width, design.answers)}
@@ -118,6 +124,8 @@ def forward(
     """
     activations: dict[str, dict[str, Tensor]] = {}
     x, visible = p["token"][batch.tokens], None
+    if batch.patches is not None:
+        x = torch.cat([x, batch.patches @ p["patch"]], dim=1)
     if design.positions == "learned":
         x = x + p["position"][: x.shape[1]]
     if design.causal:

@@ -82,6 +82,7 @@ class TinyParts:
             batch.gold.expand(n_rows, -1, -1),
             tuple(ids.expand(n_rows, -1) for ids in batch.memory),
             None if batch.real is None else batch.real.expand(n_rows, -1),
+            None if batch.patches is None else batch.patches.expand(n_rows, -1, -1),
         )
         with torch.no_grad():
             logits, _ = network.forward(self._parameters, self._design, rows, attention=attend, part=part)

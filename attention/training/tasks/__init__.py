@@ -5,7 +5,7 @@ from __future__ import annotations
 from attention.params.knob import Knob
 from attention.params.ranges import Integer
 from attention.training.design import Design
-from attention.training.tasks import dates, dictionary, induction, letters
+from attention.training.tasks import dates, dictionary, drawn_shapes, induction, letters
 from attention.training.tasks.task import Control, Task
 
 _NO_POSITIONS = {"positions": "none"}
@@ -63,6 +63,17 @@ TASKS: dict[str, Task] = {task.name: task for task in (
             "attention shows where a vector was read, not where the information came from.", {"encoded_values": True})},
         reads="31 May 1999",
         refuses=("9/10/2024", "31.02.2024", "March 9, 3024", "9 march 2024", "30 Feb 2024", "09 March 2024")),
+    Task(
+        "shapes", "Find a shape in a picture",
+        "A tiny vision transformer. Six words name shapes, and the patches of a picture follow. Each word must give the colour of its shape, so it must look at the patch with that shape.",
+        Design(len(drawn_shapes.SHAPES), len(drawn_shapes.COLORS), 5, patch=3 * drawn_shapes.SIDE**2), drawn_shapes.pictures, drawn_shapes.named_shapes,
+        drawn_shapes.read_picture, drawn_shapes.sample, "such as red circle 1,2; blue square 4,4", 200, 5e-3, (0.996, 0.97),
+        controls={
+            "grey pictures": Control("Without colours no patch has the answer: the model never learns where to look, although it could see the shapes.", {"grey": True}),
+            "one word": Control("If all words are the same to the model, no query can know which shape it asks for: all of them look alike.", {"tokens": 1}),
+        },
+        sliders=(Knob("length", 5, Integer(3, 6), "Patches", "How many patches are in a row and in a column of the picture."),),
+        reads="red circle 1,2; blue square 4,4", refuses=("red circle", "pink circle 1,2", "red circle 1,5", "red circle 1,2; blue circle 2,2", "red circle 1,2; blue ring 1,2")),
 )}
 # fmt: on
 """All tasks by name."""

@@ -12,6 +12,7 @@ from attention.training.design import Design
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
+    from attention.core.seen_picture import SeenPicture
     from attention.training.network import Batch
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -33,6 +34,7 @@ class Example(NamedTuple):
         memory: the key tokens; empty if they are the query tokens.
         answers: the name of each answer.
         notes: remarks for the user.
+        pictures: what the model sees; the patches among the tokens belong to them.
     """
 
     ids: Tensor
@@ -40,6 +42,7 @@ class Example(NamedTuple):
     memory: tuple[str, ...]
     answers: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    pictures: tuple[SeenPicture, ...] = ()
 
 
 @dataclass(frozen=True)
