@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from io import BytesIO
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from test_code import run
-from tiny_pictures import FAMILIES, PLACES, WITH_TEXT, TinyPictureModels, bright_patch, noise
+from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, bright_patch, noise
 
 from attention import Cell, ConfigError, File, Model, Trace
 from attention.export.program import ipynb, python
@@ -20,6 +21,7 @@ from attention.io.picture import Picture
 from attention.models import running
 from attention.patching.intervention import Intervention
 from attention.program.picture_lines import MAX_EMBEDDED, UNNAMED
+from attention.tokens import Patch
 
 TEXT = "the owl asked the moon"
 STEPS = ("query", "key", "value", "scores", "weights", "head_output")
@@ -39,7 +41,7 @@ def beside(models: TinyPictureModels, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def source(models: TinyPictureModels, family: str, image: Any, **options: Any) -> Model:
-    return Model(models(family), TEXT if family in (*WITH_TEXT, *PLACES) else "", image=image, **options)
+    return Model(models(family), TEXT if family in WITH_TEXT else "", image=image, **options)
 
 
 def variables(program: str) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def check_same(found: dict[str, Any], trace: Trace, index: int) -> None:
         torch.testing.assert_close(found[step], layer[step], rtol=1e-5, atol=1e-5, msg=f"layer {index}, {step}")
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in ("LLaVA-NeXT", "Qwen2-VL")])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_program_records_the_same_for_every_family(models: TinyPictureModels, family: str, beside: Path) -> None:
     model = source(models, family, Image.fromarray(noise()))
     trace = model.trace()
@@ -139,7 +141,7 @@ def test_head_is_patched_from_the_run_of_another_picture(models: TinyPictureMode
     assert found["image"] != found["other_image"]
 
 
-@pytest.mark.parametrize("family", ["LLaVA", "LLaVA-NeXT", "Qwen2-VL"])
+@pytest.mark.parametrize("family", IN_TEXT)
 def test_program_joins_several_pictures_and_tiles(models: TinyPictureModels, family: str, beside: Path) -> None:
     images = [Image.fromarray(noise()), Image.fromarray(noise(15, 22, seed=1))]
     for given in (images[:1], images):
@@ -162,7 +164,18 @@ def test_program_reads_the_generated_tokens(models: TinyPictureModels, beside: P
 
 def test_notebook_of_a_picture_has_its_program(models: TinyPictureModels, beside: Path) -> None:
     model = source(models, "DINOv2", bright_patch(0, 1))
-    assert "AutoImageProcessor" in ipynb(model)
+    trace = model.trace()
+    cells = ["".join(cell["source"]) for cell in json.loads(ipynb(model))["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) == 3
+    found: dict[str, Any] = {}
+    for cell in cells:
+        exec(compile(cell, "<cell>", "exec"), found)
+    row = trace.layers[0].weights[0, 0]
+    for position, token in enumerate(trace.tokens):
+        if isinstance(token, Patch):
+            assert float(found["picture"][token.row, token.column]) == pytest.approx(float(row[position]), abs=1e-6)
+    assert found["picture"].shape == (2, 3)
+    assert np.asarray(found["figure"].data[0].z).shape == (2, 3)
 
 
 def test_program_of_a_saved_trace_reads_its_file(models: TinyPictureModels, beside: Path) -> None:

@@ -158,7 +158,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]] = 
     "a token that is taken twice": (lambda a, b: b["patches"].__setitem__(0, [1, 0, 0, 0, *BOX]), "taken twice"),
     "more places than tokens": (lambda a, b: b["key_patches"].extend([[0, 0, 0, 0, *BOX]] * 9), "key_patches in"),
     "a picture without pixels": (lambda a, b: a.pop("picture1"), "describes 2 pictures, and has “picture0”"),
-    "pixels without a picture": (lambda a, b: b["pictures"].pop(), "describes 1 pictures, and has “picture0”, “picture1”"),
+    "pixels without a picture": (lambda a, b: b["pictures"].pop(), "describes 1 picture, and has “picture0”, “picture1”"),
     "too many pictures": (lambda a, b: b.update(pictures=b["pictures"] * 40), "at most 64 are read"),
     "a picture of two axes": (lambda a, b: a.update(picture0=np.zeros((9, 13))), r"axes \[row column 3\]; picture0"),
     "four colours": (lambda a, b: a.update(picture0=np.zeros((9, 13, 4))), r"is 9 × 13 × 4"),
@@ -212,7 +212,7 @@ def test_pictures_of_other_programs_are_unused_arrays() -> None:
 
 @settings(max_examples=300)
 @given(pictured_files)
-def test_any_places_and_pixels_end_in_a_picture_or_a_sentence(content: bytes) -> None:
+def test_any_places_and_pixels_end_in_picture_or_sentence(content: bytes) -> None:
     trace = two_pictures()
     with suppress(FileError):
         trace = File.of("x.npz", content, max_bytes=2**24).trace()

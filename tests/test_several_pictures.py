@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_pictures import FAMILIES, IN_TEXT, PLACES, TinyPictureModels, bright_patch, noise, processor_of
+from tiny_pictures import FAMILIES, IN_TEXT, MERGED, PLACES, TinyPictureModels, bright_patch, noise, processor_of
 
 from attention import Model
 from attention.core.trace import Trace
@@ -124,7 +124,7 @@ def test_tokens_of_pictures_stand_where_text_has_them(models: TinyPictureModels,
 def test_tokens_are_those_that_the_model_puts_there(models: TinyPictureModels, family: str) -> None:
     """Each output of the vision tower is replaced by its number, which is then read where the language model gets it."""
     network, inputs = network_of(models, family), processed(models, family)
-    projector = network.model.visual.merger if family == "Qwen2-VL" else network.model.multi_modal_projector
+    projector = network.model.visual.merger if family in MERGED else network.model.multi_modal_projector
     numbers: list[torch.Tensor] = []
 
     def number(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
@@ -151,7 +151,7 @@ def test_tokens_are_those_that_the_model_puts_there(models: TinyPictureModels, f
             continue
         at = round(float(row[0])) - 1
         assert isinstance(token, Patch)
-        if family == "Qwen2-VL":
+        if family in MERGED:
             inside = flat[4 * at : 4 * at + 4]
             assert {patch.picture for patch in inside} == {token.picture}
             corners = np.array([patch.box for patch in inside])
@@ -160,23 +160,9 @@ def test_tokens_are_those_that_the_model_puts_there(models: TinyPictureModels, f
             assert (flat[at].picture, flat[at].box) == (token.picture, token.box)
 
 
-def vision_pixels(family: str, inputs: PictureInputs) -> list[np.ndarray[Any, Any]]:
-    """The normalized numbers of each patch in the order of the vision transformer, cut out of the argument of the model by hand."""
-    pixels = inputs.pictures.arguments["pixel_values"]
-    if family == "Qwen2-VL":
-        return [row.numpy() for row in pixels]
-    views = pixels.reshape(-1, *pixels.shape[-3:])[: len(inputs.pictures.lengths)]
-    return [
-        view[:, y : y + 4, x : x + 4].numpy().ravel()
-        for view in views
-        for y in range(0, view.shape[1], 4)
-        for x in range(0, view.shape[2], 4)
-    ]
-
-
 @pytest.mark.parametrize("place", [(0, 0), (0, 5), (1, 2), (2, 4)])
 @pytest.mark.parametrize("turn", ["", "FLIP_LEFT_RIGHT", "FLIP_TOP_BOTTOM", "ROTATE_180", "ROTATE_90"])
-@pytest.mark.parametrize("family", ["LLaVA-NeXT", "Qwen2-VL"])
+@pytest.mark.parametrize("family", ["LLaVA-NeXT", *MERGED])
 def test_bright_patch_is_at_its_place_in_tiles_and_squares(
     models: TinyPictureModels, family: str, turn: str, place: tuple[int, int]
 ) -> None:
@@ -190,9 +176,7 @@ def test_bright_patch_is_at_its_place_in_tiles_and_squares(
             column = columns - 1 - column
         if turn == "ROTATE_90":  # against the clock
             row, column, rows, columns = columns - 1 - column, row, columns, rows
-    model = source(models, family, [image])
-    trace, (_, inputs) = model.trace(), model.load_inputs()
-    assert isinstance(inputs, PictureInputs)
+    trace, dark = (source(models, family, [picture]).trace() for picture in (image, Image.new("RGB", image.size, (10, 10, 10))))  # fmt: skip
     which = len(trace.pictures) - 1  # the tiles
     seen = trace.pictures[which]
     assert (seen.rows, seen.columns) == (rows, columns)
@@ -200,9 +184,10 @@ def test_bright_patch_is_at_its_place_in_tiles_and_squares(
     in_order = patches(trace.layers[0].tokens)
     own = [patch for patch in in_order if patch.picture == which]
     assert sorted((patch.row, patch.column) for patch in own) == [(r, c) for r in range(rows) for c in range(columns)]
-    numbers = vision_pixels(family, inputs)
-    assert len(numbers) == len(in_order)
-    bright = [patch for patch, pixels in zip(in_order, numbers, strict=True) if patch.picture == which and pixels.min() > 1]  # fmt: skip
+    # The vision transformer itself says which of its tokens has another vector than in a dark picture.
+    differs = (trace.layers[0].input != dark.layers[0].input).any(-1).tolist()
+    changed = [token for token, is_other in zip(trace.layers[0].tokens, differs, strict=True) if is_other]
+    bright = [patch for patch in patches(tuple(changed)) if patch.picture == which]
     assert [(patch.row, patch.column) for patch in bright] == [(row, column)]
     left, top, right, bottom = bright[0].box
     assert seen.rgb[top:bottom, left:right].min() == 255
@@ -211,6 +196,18 @@ def test_bright_patch_is_at_its_place_in_tiles_and_squares(
     size = 4 if family == "LLaVA-NeXT" else 8
     assert [(patch.row, patch.column) for patch in holders] == [(top // size, left // size)]
     assert [(patch.row, patch.column) for patch in in_text] == [(r, c) for r in range(rows * 4 // size) for c in range(columns * 4 // size)]  # fmt: skip
+
+
+def test_windows_hold_the_patches_of_their_place(models: TinyPictureModels) -> None:
+    trace = source(models, "Qwen2.5-VL").trace()
+    in_windows, in_full = trace.layers[:2]
+    tokens = patches(in_windows.tokens)
+    windows = [(patch.picture, patch.row // 4, patch.column // 4) for patch in tokens]
+    assert len(set(windows)) > len(PHOTOS)
+    same = torch.tensor([[a == b for b in windows] for a in windows])
+    assert torch.equal(in_windows.weights[0] > 0, same)
+    own = torch.tensor([[a.picture == b.picture for b in tokens] for a in tokens])
+    assert torch.equal(in_full.weights[0] > 0, own)
 
 
 def test_tiles_leave_out_what_lies_beside_the_picture(models: TinyPictureModels) -> None:
@@ -301,7 +298,7 @@ def test_text_after_pictures_is_generated_as_transformers_does(models: TinyPictu
     trace = model.trace()
     assert trace.generated == 5
     with torch.no_grad():
-        types = {} if family != "Qwen2-VL" else {"mm_token_type_ids": torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, 5))}  # fmt: skip
+        types = {} if family not in MERGED else {"mm_token_type_ids": torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, 5))}  # fmt: skip
         whole = network(**{**inputs, "input_ids": expected[None], "attention_mask": torch.ones_like(expected)[None], **types})  # fmt: skip
     assert torch.equal(trace.predictions[-1].all_logits, whole.logits[0, -1])
     other = source(models, family, PHOTOS[1:], generate=5).load_inputs()[1]

@@ -45,9 +45,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "LLaVA": ("LlavaForConditionalGeneration", {}, "CLIPImageProcessorPil", _CROP),
     "LLaVA-NeXT": ("LlavaNextForConditionalGeneration", {}, "LlavaNextImageProcessorPil", {"size": {"shortest_edge": 12}, "crop_size": {"height": 12, "width": 12}, "image_grid_pinpoints": _TILES}),
     "Qwen2-VL": ("Qwen2VLForConditionalGeneration", {}, "Qwen2VLImageProcessorPil", {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 64 * 8}}),
+    "Qwen2.5-VL": ("Qwen2_5_VLForConditionalGeneration", {}, "Qwen2VLImageProcessorPil", {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 64 * 8}}),
+    "Qwen3-VL": ("Qwen3VLForConditionalGeneration", {}, "Qwen2VLImageProcessorPil", {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 64 * 8}}),
 }  # fmt: skip
 """The class of the model, the values of its config, the class of the image processor, and its values."""
-IN_TEXT = ("LLaVA", "LLaVA-NeXT", "Qwen2-VL")
+MERGED = ("Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL")
+"""Those that merge patches in squares for their text."""
+IN_TEXT = ("LLaVA", "LLaVA-NeXT", *MERGED)
 """Those that read pictures in their text, also several."""
 _CLASSES = {"id2label": dict(enumerate(("red circle", "blue square", "grey owl"))), "num_labels": 3}
 _CLASSIFIED = {
@@ -64,7 +68,7 @@ CLASSIFIERS = {
 } | {"DeiT with a teacher": ("DeiTForImageClassificationWithTeacher", _CLASSES | _VIT, *FAMILIES["DeiT"][2:])}
 """The same for classifiers, of three classes."""
 WITH_TEXT = ("CLIP", "SigLIP", *IN_TEXT)
-PLACES = dict.fromkeys(IN_TEXT, "<image>") | {"Qwen2-VL": "<|vision_start|><|image_pad|><|vision_end|>"}
+PLACES = dict.fromkeys(IN_TEXT, "<image>") | dict.fromkeys(MERGED, "<|vision_start|><|image_pad|><|vision_end|>")
 """What a user writes where a picture stands."""
 
 
@@ -112,16 +116,24 @@ def _config_in_text(family: str, tokenizer: Any) -> Any:
     """The config of a language model that reads pictures, whose image tokens are added to the tokenizer."""
     import transformers
 
-    special = ["<image>"] if family != "Qwen2-VL" else ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]  # fmt: skip
+    special = ["<image>"] if family not in MERGED else ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]  # fmt: skip
     tokenizer.add_special_tokens({"additional_special_tokens": special})
     ids = tokenizer.convert_tokens_to_ids(special)
     text = _TEXT | {"vocab_size": ids[-1] + 1, "num_key_value_heads": 2, "max_position_embeddings": 160}
-    if family == "Qwen2-VL":
+    if family in MERGED:
         vision = {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "mlp_ratio": 2, "patch_size": 4}
         rotary = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
         names = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
         own = dict(zip(names, ids, strict=True))
-        return transformers.Qwen2VLConfig(vision_config=vision, text_config=text | {"rope_parameters": rotary}, **own)
+        wide = {"hidden_size": 32, "intermediate_size": 48, "out_hidden_size": 32}
+        vision |= {
+            "Qwen2-VL": {},
+            "Qwen2.5-VL": wide | {"window_size": 16, "fullatt_block_indexes": [1]},  # of 2 × 2 squares
+            "Qwen3-VL": wide | {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
+        }[family]
+        text |= {"rope_parameters": rotary} | ({"head_dim": 8} if family == "Qwen3-VL" else {})
+        cls = getattr(transformers, FAMILIES[family][0].removesuffix("ForConditionalGeneration") + "Config")
+        return cls(vision_config=vision, text_config=text, **own)
     cls = transformers.LlavaConfig if family == "LLaVA" else transformers.LlavaNextConfig
     own = {"image_seq_length": 9} if family == "LLaVA" else {"image_grid_pinpoints": _TILES}
     towers = {
@@ -136,7 +148,7 @@ def processor_of(path: str, family: str) -> Any:
     import transformers
 
     image_processor = transformers.AutoImageProcessor.from_pretrained(path, backend="pil")
-    if family != "Qwen2-VL":
+    if family not in MERGED:
         processor = transformers.AutoProcessor.from_pretrained(path, backend="pil")
         processor.image_processor = image_processor
         return processor

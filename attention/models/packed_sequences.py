@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -34,48 +35,59 @@ class Packing:
 
     Attributes:
         n_texts: how many equal texts are in the batch.
-        lengths: of the sequences of one text.
+        lengths: of the sequences of one text, where the model runs them as a batch.
+        in_turn: the lengths of all sequences for which a module calls its attention one after the other, by the id of the module.
         waiting: the calls of a module that calls once for each sequence, with their outputs; those that came so far.
     """
 
     n_texts: int
     lengths: tuple[int, ...]
+    in_turn: dict[int, tuple[int, ...]] = field(default_factory=dict)
     waiting: list[tuple[ModelCall, Tensor]] = field(default_factory=list)
+    _visible: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
 
-    @cached_property
-    def visible(self) -> Tensor | None:
-        """The cells that are no pair of two sequences, [1 1 query_pos key_pos]; None if there is one sequence."""
-        if len(self.lengths) == 1:
+    def visible(self, lengths: tuple[int, ...]) -> Tensor | None:
+        """The cells that are no pair of two sequences, [1 1 query_pos key_pos], the same tensor in a pass; None if there is one sequence."""
+        if len(lengths) == 1:
             return None
-        whose = torch.repeat_interleave(torch.arange(len(self.lengths)), torch.tensor(self.lengths))
-        return (whose[:, None] == whose)[None, None]
+        if lengths not in self._visible:
+            whose = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+            self._visible[lengths] = (whose[:, None] == whose)[None, None]
+        return self._visible[lengths]
+
+    def note_lengths(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A hook before a module that calls its attention once for each sequence: notes the sequences."""
+        ends = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments[_ONE_CALL_EACH].tolist()
+        self.in_turn[id(module)] = tuple(b - a for a, b in pairwise(ends))
 
     def run(
         self, wrapper: Callable[[ModelCall], tuple[Tensor, Tensor | None]], call: ModelCall
     ) -> tuple[Tensor, Tensor | None]:
         """What the model continues with after one of its calls, of which the wrapper sees all sequences of a text as one."""
-        if calls_for_each_sequence(call.module):
-            return self._run_in_turn(wrapper, call)
+        if id(call.module) in self.in_turn:
+            return self._run_in_turn(wrapper, call, self.in_turn[id(call.module)])
         if len(call.query) == self.n_texts:
             return wrapper(call)
-        packed = PackedAttention.of([call], self)
+        packed = PackedAttention.of([call], self.lengths, self)
         output, _ = wrapper(packed)
         return packed_attention(packed).split(output, 1)[0], None
 
     def _run_in_turn(
-        self, wrapper: Callable[[ModelCall], tuple[Tensor, Tensor | None]], call: ModelCall
+        self,
+        wrapper: Callable[[ModelCall], tuple[Tensor, Tensor | None]],
+        call: ModelCall,
+        lengths: tuple[int, ...],
     ) -> tuple[Tensor, Tensor | None]:
         """The output of one sequence. The last call of a module gives the wrapper all of them, and corrects the earlier outputs in place."""
-        n_calls = self.n_texts * len(self.lengths)
-        if n_calls == 1:
+        if len(lengths) == 1:
             return wrapper(call)
         output, _ = call.run()
         self.waiting.append((call, output))
-        if len(self.waiting) < n_calls:
+        if len(self.waiting) < len(lengths):
             return output, None
         calls, outputs = zip(*self.waiting, strict=True)
         self.waiting.clear()
-        packed = PackedAttention.of(calls, self)
+        packed = PackedAttention.of(calls, lengths[: len(lengths) // self.n_texts], self)
         changed, _ = wrapper(packed)
         for own, new in zip(outputs, packed_attention(packed).split(changed, 1), strict=True):
             own.copy_(new)  # the module joins the outputs only after its last call
@@ -86,13 +98,16 @@ _PACKING: ContextVar[Packing | None] = ContextVar("packing", default=None)
 
 
 @contextmanager
-def packed(n_texts: int, lengths: Sequence[int]) -> Iterator[None]:
+def packed(model: Module, n_texts: int, lengths: Sequence[int]) -> Iterator[None]:
     """A context in which the calls of this thread are those of a model that reads sequences of these lengths with each text."""
-    token = _PACKING.set(Packing(n_texts, tuple(lengths)))
-    try:
+    packing = Packing(n_texts, tuple(lengths))
+    token = _PACKING.set(packing)
+    with ExitStack() as hooks:
+        hooks.callback(_PACKING.reset, token)
+        for module in model.modules():
+            if _calls_for_each_sequence(type(module).forward):
+                hooks.callback(module.register_forward_pre_hook(packing.note_lengths, with_kwargs=True).remove)
         yield
-    finally:
-        _PACKING.reset(token)
 
 
 def current_packing() -> Packing | None:
@@ -100,9 +115,10 @@ def current_packing() -> Packing | None:
     return _PACKING.get()
 
 
-def calls_for_each_sequence(module: Module) -> bool:
-    """Whether an attention module calls its attention once for each sequence."""
-    return _ONE_CALL_EACH in inspect.signature(module.forward).parameters
+@lru_cache(maxsize=2048)
+def _calls_for_each_sequence(forward: Callable[..., Any]) -> bool:
+    """Whether modules with this method, or those in them, call their attention once for each sequence."""
+    return _ONE_CALL_EACH in inspect.signature(forward).parameters
 
 
 def packed_attention(call: ModelCall) -> PackedAttention:
@@ -129,15 +145,15 @@ class PackedAttention(OwnAttention):
     visible: Tensor | None = None
 
     @classmethod
-    def of(cls, calls: Sequence[ModelCall], packing: Packing) -> ModelCall:
+    def of(cls, calls: Sequence[ModelCall], lengths: tuple[int, ...], packing: Packing) -> ModelCall:
         """The packed call of the calls of one module: a batch of all sequences, or a call for each."""
         first, is_batch = calls[0], len(calls) == 1
         parts = tuple((call.query, call.key, call.value) for call in calls)
         query, key, value = (_join([part[i] for part in parts], 2, packing.n_texts, is_batch) for i in range(3))
         own = first.attention
-        attention = cls(
-            own.module, own.args, own.kwargs, packing.lengths, is_batch, ((query, key, value), parts), packing.visible
-        )
+        tensors = (query, key, value), parts
+        visible = packing.visible(lengths)
+        attention = cls(own.module, own.args, own.kwargs, lengths, is_batch, tensors, visible)
         return replace(first, query=query, key=key, value=value, attention=attention)
 
     @property

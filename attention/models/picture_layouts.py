@@ -25,12 +25,14 @@ class PatchReader(NamedTuple):
         first_tokens: the tokens before the patches.
         patch_size: height and width of a patch in pixels.
         n_left_out: how many of the first tokens do not enter the text.
+        window_size: the side in pixels of the windows in which some layers of a family attend; 0 without windows.
     """
 
     image_processor: Any
     first_tokens: tuple[str, ...]
     patch_size: tuple[int, int]
     n_left_out: int
+    window_size: int = 0
 
 
 class ReadPictures(NamedTuple):
@@ -127,28 +129,35 @@ def tiles(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[Na
 
 
 def merged(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[NamedImage]) -> ReadPictures:
-    """Patches in squares, each of which becomes one token of the text.
+    """Patches in squares, each of which becomes one token of the text. Where layers attend in windows, the squares of a window follow each other.
 
     Raises:
         ModelError: the processor does not give patches in squares.
     """
+    from transformers.vision_utils import get_vision_window_index
+
     pixels, grids = processed.get(PICTURES), processed.get(_GRIDS)
     if not isinstance(pixels, Tensor) or pixels.ndim != 2 or not isinstance(grids, Tensor):
         raise _unknown()
     side, n_merged, n_frames = (getattr(reader.image_processor, name) for name in ("patch_size", "merge_size", "temporal_patch_size"))  # fmt: skip
-    seen, sequences, in_text, first = list[SeenPicture](), list[tuple[str, ...]](), list[str](), 0
+    seen, squares, in_text, lengths, first = list[SeenPicture](), list[list[Patch]](), list[Patch](), list[int](), 0
+    inside = [divmod(place, n_merged) for place in range(n_merged**2)]
     for index, ((_, rows, columns), named) in enumerate(zip(grids.tolist(), images, strict=True)):
-        squares = rows // n_merged, columns // n_merged
-        own = pixels[first : first + rows * columns].view(*squares, n_merged, n_merged, 3, n_frames, side, side)
+        down, across = rows // n_merged, columns // n_merged
+        own = pixels[first : first + rows * columns].view(down, across, n_merged, n_merged, 3, n_frames, side, side)
         picture = own[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, rows * side, columns * side)
         seen.append(_seen(reader, picture, named.digest, _words(reader.image_processor, named.image, picture)))
-        places = [divmod(place, squares[1]) for place in range(squares[0] * squares[1])]
-        inside = [divmod(place, n_merged) for place in range(n_merged**2)]
-        sequences.append(tuple(_patch(index, y * n_merged + dy, x * n_merged + dx, (side, side)) for y, x in places for dy, dx in inside))  # fmt: skip
-        in_text += (_patch(index, y, x, (side * n_merged, side * n_merged)) for y, x in places)
+        for y, x in (divmod(place, across) for place in range(down * across)):
+            in_text.append(_patch(index, y, x, (side * n_merged, side * n_merged)))
+            squares.append([_patch(index, y * n_merged + dy, x * n_merged + dx, (side, side)) for dy, dx in inside])
+        lengths.append(rows * columns)
         first += rows * columns
+    if reader.window_size:
+        order, _ = get_vision_window_index(grids, n_merged, reader.window_size, side)
+        squares = [squares[place] for place in order.tolist()]
+    tokens = tuple(patch for square in squares for patch in square)
     arguments = {PICTURES: pixels, _GRIDS: grids}
-    return ReadPictures(arguments, tuple(seen), _row(sequences), tuple(in_text), tuple(map(len, sequences)))
+    return ReadPictures(arguments, tuple(seen), tokens, tuple(in_text), tuple(lengths))
 
 
 LAYOUTS: Mapping[str, Layout] = {GRID: one_grid, TILES: tiles, MERGED: merged}

@@ -63,6 +63,7 @@ class PictureReader:
         around: the ids in the text before and after the tokens of a picture, if its family has some.
         patches_per_token: how many patches are merged into one token of the text.
         needs_token_types: whether the model must be told which tokens of the text are those of a picture.
+        window_size: the side in pixels of the windows in which some layers attend; 0 without windows.
     """
 
     image_processor: Any
@@ -77,6 +78,7 @@ class PictureReader:
     around: tuple[int, int] | None = None
     patches_per_token: int = 1
     needs_token_types: bool = False
+    window_size: int = 0
 
     @classmethod
     def of(cls, model: Any, image_processor: Any, processor: Any) -> PictureReader:
@@ -99,6 +101,7 @@ class PictureReader:
             None if before is None or after is None else (before, after),
             getattr(vision, "spatial_merge_size", 1) ** 2,
             TOKEN_TYPES in signature(model.forward).parameters,
+            getattr(vision, "window_size", 0) if layout == MERGED else 0,
         )
 
     @property
@@ -118,7 +121,7 @@ class PictureReader:
 
         images = [NamedImage(Image.fromarray(picture.rgb), picture.digest) for picture in pictures]
         plain = [named.image for named in images]
-        grid = PatchReader(self.image_processor, self.first_tokens, self.patch_size, self.n_left_out)
+        grid = PatchReader(self.image_processor, self.first_tokens, self.patch_size, self.n_left_out, self.window_size)
         if self.processor is not None:
             processed = self.processor(images=plain, text=[text], return_tensors="pt")
             return LAYOUTS[self.layout](grid, processed, images), processed["input_ids"]

@@ -110,7 +110,7 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
     check_ids(loaded, model_inputs)
     sequences: AbstractContextManager[None] = nullcontext()
     if isinstance(model_inputs, PictureInputs):
-        sequences = packed(len(model_inputs[PICTURES]), model_inputs.pictures.lengths)
+        sequences = packed(loaded.model, len(model_inputs[PICTURES]), model_inputs.pictures.lengths)
     with torch.set_grad_enabled(gradients), loaded.session(), frozen_weights(loaded.model), sequences:
         silence_warnings()
         if hasattr(loaded.model.config, "use_cache"):
