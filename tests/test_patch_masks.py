@@ -138,6 +138,11 @@ def test_rectangle_of_patches_is_read_in_both_spellings() -> None:
     assert PatchBox.parse(box.text) == box
     assert PatchBox.parse(str(TOKENS[7])).text == TOKENS[7]
     assert [token for token in TOKENS if token in box] == ["patch row 1, column 3", "patch row 2, column 3"]
+    second = Patch(1, 1, 3, (0, 0, 1, 1))
+    assert second in box
+    assert second not in PatchBox((1, 2), (3, 3), 0)
+    assert second in PatchBox.parse(str(second))
+    assert PatchBox.parse(str(second)).picture == 1
     for wrong in ("", "3, 7", "row 1", "row -1, column 2", "row 1, column 99999"):
         with pytest.raises(ConfigError, match="Patches are written as"):
             PatchBox.parse(wrong)

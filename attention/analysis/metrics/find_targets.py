@@ -151,8 +151,10 @@ class Patches:
         """Whether each word matches, [word]."""
         import numpy as np
 
-        _, rows, columns = words.places.T
+        pictures, rows, columns = words.places.T
+        is_of_picture = (pictures != NO_PATCH) if self.box.picture is None else (pictures == self.box.picture)
         is_inside: NDArray[np.bool_] = np.logical_and.reduce([
+            is_of_picture,
             rows >= self.box.rows[0], rows <= self.box.rows[1], columns >= self.box.columns[0], columns <= self.box.columns[1]
         ])  # fmt: skip
         return is_inside
