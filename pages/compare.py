@@ -19,7 +19,6 @@ from attention.patching.intervention import describe_head
 from attention.pictures import side_by_side
 from attention.pictures.compared_pictures import compared_pictures
 from attention.pictures.explanation_line import cell_line
-from attention.pictures.lab_maps import OverPicture
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings
 from attention.pictures.message_contract import OverrideNote
@@ -33,6 +32,7 @@ from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.state import control_row, knob_state, second_sidebar
 from pages.ui.state.knob_table import AUTOSCALE, EDITING
 from pages.ui.state.notices import plain, show_error
+from pages.ui.state.picture_knobs import over_picture
 from pages.ui.state.widgets import is_locked
 
 page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, EDITING, AUTOSCALE))
@@ -78,11 +78,6 @@ class Both(NamedTuple):
     def explanation(self) -> Explanation | None:
         """The explanation of the difference at the chosen cell; None if there is no difference."""
         return changes.explain_difference(self.difference, self.cell) if self.difference else None
-
-
-def over_picture() -> OverPicture:
-    """How a row or a column is drawn over a picture."""
-    return OverPicture(knob_state.current_value("over"), knob_state.current_value("heat"))
 
 
 def both(current: Page) -> Both:
@@ -280,9 +275,12 @@ if second_sidebar.edits_second():
         two = both(page)
         interventions_panel.intervention_bar(two.source, two.b, two.first_cell)
         del two  # callbacks keep the globals of the page as long as its tab is open
+has_sidebar_of_b = not is_locked() and second_sidebar.edits_second()
+if not has_sidebar_of_b:
+    second_sidebar.missing_fields()
 maps()
 below_maps()
-if not is_locked() and second_sidebar.edits_second():
+if has_sidebar_of_b:
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
         second_sidebar.sidebar(show_error)
 page.end()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import act_and_settle, click_cell, painted_numbers, running_process, wait_until_settled
+from conftest import act_and_settle, click_cell, painted_numbers, place_of_cell, running_process, wait_until_settled
 from playwright.sync_api import expect
 from test_browser import Open, query
 from tiny_pictures import TinyPictureModels
@@ -63,6 +63,15 @@ def test_click_on_a_patch_of_a_head_opens_its_cell(open_page: Open, picture_serv
     assert isinstance(trace.tokens[4], Patch)
     expect(spoken).to_have_text(f"weights, layer 1 head 2, patch row 0, column 2 to patch row 1, column 0, {number:g}")
 
+    # So does the mouse, with every digit; between [CLS] and the picture there is nothing to read.
+    tip = page.locator(".js-plotly-plot").first.locator(".tip")
+    place = place_of_cell(page, 0, row, column)
+    assert place is not None
+    page.mouse.move(*place)
+    expect(tip).to_contain_text("L1 H2")
+    expect(tip).to_contain_text("key 4 patch row 1, column 0")
+    expect(tip).to_contain_text(f"{float(trace.layers[1].matrix('weights', 2)[3, 4]):.6f}"[:7])
+
     act_and_settle(page, lambda: click_cell(page, 0, row=row, column=column))
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     state = query(page)
@@ -71,6 +80,27 @@ def test_click_on_a_patch_of_a_head_opens_its_cell(open_page: Open, picture_serv
     expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
     wait_until_settled(page)
     expect(images).to_have_count(8)
+
+
+def test_mouse_reads_a_hidden_key_as_hidden(open_page: Open, picture_server: str, folder: str) -> None:
+    folder = TinyPictureModels(Path(folder).parent)("LLaVA")
+    trace = Model(folder, "the owl", image=example_picture("two-cats")).trace()
+    page = open_page(
+        f"{picture_server}/heads?source=model&model={folder}&text=the+owl&image=example:two-cats&{OVER}&layer=2&q=3"
+    )
+    grid = TokenGrid.of(trace.layers[2].tokens)
+    assert grid is not None
+    tip = page.locator(".js-plotly-plot").first.locator(".tip")
+    for position, words in (
+        (5, "hidden by the mask"),
+        (2, f"{float(trace.layers[2].matrix('weights', 0)[3, 2]):.5f}"[:6]),
+    ):
+        x, y, *_ = grid.box(position) or ()
+        place = place_of_cell(page, 0, y, x)
+        assert place is not None
+        page.mouse.move(*place)
+        expect(tip).to_contain_text(f"key {position} {trace.layers[2].tokens[position]}")
+        expect(tip).to_contain_text(words)
 
 
 def test_list_of_tokens_and_direction_change_every_head(open_page: Open, picture_server: str, folder: str) -> None:

@@ -17,11 +17,11 @@ from attention.core.trace import Trace
 from attention.errors import MissingError
 from attention.pictures.heads_over_picture import (
     THUMBNAIL,
-    default_query,
     heads_over_picture,
     heads_over_picture_json,
-    reads_query,
 )
+from attention.pictures.layout import CHOSEN_COLOR
+from attention.pictures.lines_over_picture import default_query, reads_query
 from attention.pictures.message import pack
 from attention.pictures.mosaic import cell_at
 from attention.pictures.over_picture import FITTED
@@ -154,7 +154,7 @@ def test_heads_follow_an_order_and_the_chosen_is_outlined(models: TinyPictureMod
     panels = figure["layout"]["meta"]["panels"]
     in_lines = sorted(panels, key=lambda panel: (panel["y"], panel["x"]))
     assert [(panel["layer"], panel["head"]) for panel in in_lines] == order
-    (shape,) = figure["layout"]["shapes"]
+    (shape,) = (each for each in figure["layout"]["shapes"] if each["line"]["color"] == CHOSEN_COLOR)
     assert (shape["x0"], shape["y0"]) == (-0.5, -0.5)
     assert "sorted by self" in figure["layout"]["title"]["subtitle"]["text"]
 
@@ -182,3 +182,17 @@ def test_heads_without_a_picture_are_refused(models: TinyPictureModels) -> None:
     with pytest.raises(MissingError):
         heads_over_picture_json(trace_of(models, "ViT"), "weights", query=99)
     assert NO_TOKEN == -1  # the page's script knows it, too
+
+
+def test_keys_that_the_mask_hides_are_gray(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "LLaVA", TEXT)
+    tokens = trace.layers[2].tokens
+    query = next(at for at, token in enumerate(tokens) if isinstance(token, Patch)) + 4
+    heat, hidden, *_ = heads_over_picture_json(trace, "weights", 2, query=query)["data"]
+    figure = heads_over_picture_json(trace, "weights", 2, query=query)
+    for y, x in np.ndindex(heat["z"].shape):
+        cell = cell_at(figure, x, y)
+        assert bool(np.isfinite(hidden["z"][y, x])) == (cell is not None and cell.column > query)
+    (*_, bar) = heads_over_picture_json(trace_of(models, "ViT"), "weights", query=0)["data"]
+    assert bar["type"] == "heatmap"  # no mask, no second heatmap
+    assert len(heads_over_picture_json(trace_of(models, "ViT"), "weights", query=0)["data"]) == 1

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from tiny_pictures import TinyPictureModels, bright_patch, noise
 
-from attention import Cell, Model, TypedText
+from attention import Cell, Model, TypedText, explain
 from attention.analysis.norms import NORMS
 from attention.core.seen_picture import SeenPicture
 from attention.core.trace import Trace
@@ -250,3 +250,20 @@ def test_picture_of_which_patches_were_cut_counts_the_others_only() -> None:
     grid = TokenGrid.of(("[CLS]", Patch(0, 0, 0, box), Patch(0, 1, 1, box), "dog"))
     assert grid is not None
     assert grid.patches.tolist() == [1, 2]
+
+
+def test_patch_of_several_pictures_is_named_with_its_picture(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "ViT")
+    layer = trace.layers[1]
+    tokens = tuple(
+        Patch(1, token.row, token.column, token.box) if isinstance(token, Patch) and token.row else token
+        for token in layer.tokens
+    )
+    several = replace(layer, tokens=tokens, key_tokens=tokens)
+    trace = replace(trace, layers=(trace.layers[0], several), pictures=trace.pictures * 2)
+    figure = over_picture_json(trace, "weights", layer=1, query=2)
+    texts = [text for line in figure["data"][0]["text"] for text in line if text]
+    assert "2 patch row 0, column 1 of picture 0" in texts
+    assert "5 patch row 1, column 1 of picture 1" in texts
+    assert figure["layout"]["title"]["subtitle"]["text"].startswith("query 2 patch row 0, column 1 of picture 0")
+    assert "key 5 (patch row 1, column 1 of picture 1)" in explain(trace, "weights", 1, 0, 2, 5).words

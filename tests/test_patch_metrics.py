@@ -14,7 +14,7 @@ from torch import Tensor
 from attention import Layer, Model, Trace, TypedText, metrics
 from attention.analysis.metrics import frames
 from attention.analysis.token_kinds import CLS, PATCH, REGISTER, SPECIAL, WORD, kind_of
-from attention.tokens import Patch
+from attention.tokens import NEWLINE, Patch
 
 ROWS, COLUMNS = 3, 5
 PATCHES = tuple(Patch(0, row, column, (0, 0, 1, 1)) for row in range(ROWS) for column in range(COLUMNS))
@@ -183,4 +183,5 @@ def test_kinds_of_tokens_are_told_apart() -> None:
         CLS, CLS, REGISTER, SPECIAL, SPECIAL, WORD,
     ]  # fmt: skip
     assert kind_of("[SEP]", special=("</s>",)) == WORD
+    assert kind_of(NEWLINE) == kind_of(NEWLINE, special=("</s>",)) == SPECIAL
     assert kind_of(PATCHES[0]) == PATCH

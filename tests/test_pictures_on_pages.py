@@ -9,20 +9,22 @@ from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
 import pytest
-from conftest import state_of_address
+from conftest import component_message, state_of_address
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 from test_pictures_as_input import encoded, png_header
 from tiny_models import TinyModels
-from tiny_pictures import FAMILIES, WITH_TEXT, TinyPictureModels, noise
+from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, noise
 
 from attention import Model
+from attention.core.cache import CACHE
 from attention.errors import AttentionError, AwaitedError
 from attention.io.example_pictures import EXAMPLES, example_picture, link_name
 from attention.io.picture import Picture
 from attention.models.declared_inputs import TEXT_ALONE
 from attention.models.library import LIBRARY
+from attention.sources.head_sweep import sweep_heads
 from attention.sources.knobs import KNOBS
 from attention.sources.link import source_of
 from pages.ui.exports import export_address, export_tokens
@@ -230,6 +232,16 @@ def test_second_state_has_a_picture_of_its_own(models: NamedModels) -> None:
     assert "There is no B: The link shows the picture “photo.png”" in said(app).replace("\\", "")
 
 
+@pytest.mark.parametrize("more", [{"lock": "1"}, {"editing": "A"}])
+def test_missing_picture_of_b_has_its_field(models: NamedModels, more: dict[str, str]) -> None:
+    second = urlencode({"image": f"photo.png:{Picture.of(PHOTO).digest}"})
+    app = opened("pages/compare.py", source="model", model=models("ViT"), compare=second, **more)
+    assert "There is no B" in said(app)
+    uploaded(app, "photo.png", PHOTO, "second_image_upload_0")
+    assert not app.error
+    assert "second_image" not in str([field.key for field in app.file_uploader])
+
+
 def test_models_of_texts_have_no_field_for_a_picture(of_texts: str, models: NamedModels) -> None:
     app = opened("app.py", source="model", model=of_texts, image="example:two-cats")
     assert not app.error
@@ -272,7 +284,7 @@ def test_names_of_pictures_in_links() -> None:
 def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str, tmp_path: Path) -> None:
     for family in FAMILIES:
         path, reads = models(family), LIBRARY.inputs(models(family))
-        assert reads == (family in WITH_TEXT, True, family == "LLaVA"), family
+        assert reads == (family in WITH_TEXT, True, family in IN_TEXT), family
         LIBRARY.get(path)
         assert LIBRARY.inputs(path) == reads, family
     assert LIBRARY.inputs(of_texts) == TEXT_ALONE
@@ -299,10 +311,23 @@ def test_model_without_any_input_names_what_it_reads(models: NamedModels, of_tex
             model.trace()
 
 
-def test_cached_trace_counts_the_file_of_its_picture(models: NamedModels) -> None:
+def test_cached_trace_counts_its_picture_file(models: NamedModels) -> None:
     small, large = png(3), png(3) + bytes(2**20)  # the same pixels
     traces = [Model(models("ViT"), image=content).trace() for content in (small, large)]  # type: ignore[arg-type]
     assert traces[1].nbytes - traces[0].nbytes == 2**20
+
+
+def test_cache_keys_hold_no_picture_files(models: NamedModels) -> None:
+    other = Model(models("DINOv2"), image=png(1))  # type: ignore[arg-type]
+    results = [
+        list(sweep_heads(Model(models("DINOv2"), image=png(seed), other=other), kind="head_output"))[-1].result  # type: ignore[arg-type]
+        for seed in (2, 3)
+    ]
+    assert results[0] is not None
+    assert results[1] is not None
+    assert not np.array_equal(results[0].change, results[1].change)
+    assert "Picture(" in repr(other)
+    assert "Picture(" not in " ".join(map(repr, CACHE.cache))
 
 
 def test_photo_is_decoded_once_for_a_trace(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,3 +357,14 @@ def test_export_of_an_upload_needs_its_open_tab(models: NamedModels, monkeypatch
     with pytest.raises(export_tokens.GoneError):
         found(token="picture")
     assert found(token="picture", image="example:two-cats")
+
+
+@pytest.mark.parametrize("page", ["app.py", "pages/masks.py", "pages/circuits.py", "pages/compare.py"])
+def test_pages_with_a_control_of_the_picture_draw_it(models: NamedModels, page: str) -> None:
+    app = opened(page, source="model", model=models("ViT"), step="value", over="column", heat="0.3", q="2", k="7")
+    assert not app.exception
+    message = component_message(app)
+    assert [message["controls"][name]["value"] for name in ("over", "heat")] == ["column", "0.3"]
+    figure = drawn(app)[0]
+    assert figure["layout"]["meta"]["grid"]["reads"] == "key"
+    assert figure["data"][0]["opacity"] == 0.3

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from attention.analysis.token_kinds import WORD, kind_of
 from attention.core.layer import Layer
 from attention.core.names import MASKED_SCORES, MEMORY, WEIGHTS
+from attention.core.patch_places import NO_PATCH, patch_places
 from attention.tokens import Patch
 
 if TYPE_CHECKING:
@@ -98,9 +99,9 @@ class Pattern:
 
         if self.is_cross_attention or not self.has_patches:
             return None
-        places = self.tokens.mask("places", _places).to(self.queries.device)
+        places = self.tokens.mask("places", patch_places).to(self.queries.device)
         queries = places[self.queries]
-        same = (queries[:, None, 0] == places[None, :, 0]) & (places[None, :, 0] >= 0)
+        same = (queries[:, None, 0] == places[None, :, 0]) & (places[None, :, 0] != NO_PATCH)
         rows, columns = ((places[None, :, side] - queries[:, None, side]) * same for side in (1, 2))
         return rows.to(torch.float32), columns.to(torch.float32), same
 
@@ -247,16 +248,6 @@ def iterate_patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
 def _identity(token: str) -> Hashable:
     """What equal tokens share; patches of two pictures are never the same token, even at the same place."""
     return (token.picture, token.row, token.column) if isinstance(token, Patch) else token
-
-
-def _places(tokens: tuple[str, ...]) -> Tensor:
-    """The picture, row and column of each token, [pos 3]; −1 for one that is no patch."""
-    import torch
-
-    none = (-1, -1, -1)
-    return torch.tensor(
-        [(token.picture, token.row, token.column) if isinstance(token, Patch) else none for token in tokens]
-    )
 
 
 def _words(tokens: tuple[str, ...]) -> Tensor:

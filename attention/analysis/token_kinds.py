@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from attention.tokens import Patch
+from attention.tokens import NEWLINE, Patch
 
 PATCH, REGISTER, CLS, SPECIAL, WORD = "patch", "register", "cls", "special", "word"
-"""The kinds of tokens. The distillation token of DeiT counts as [CLS], since a classifier reads it as that one."""
+"""The kinds of tokens. The end of a row of patches is special; the distillation token of DeiT counts as [CLS], since a classifier reads it as that one."""
 
 _REGISTER = re.compile(r"\[register \d+\]")
 _CLS = frozenset(("[CLS]", "[distillation]"))
@@ -28,6 +28,8 @@ def kind_of(token: str, special: Collection[str] = ()) -> str:
         return REGISTER
     if token in _CLS:
         return CLS
+    if token == NEWLINE:
+        return SPECIAL
     return SPECIAL if (token in special if special else _SPECIAL.fullmatch(token)) else WORD
 
 

@@ -3,124 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attention.core.cell import Cell
-from attention.core.layer import Layer
-from attention.core.names import KEY, QUERY
 from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
-from attention.errors import MissingError, check_index
 from attention.pictures import scales
-from attention.pictures.all_layers import HeadOrder, places_of_heads
+from attention.pictures.all_layers import HeadOrder
 from attention.pictures.downsample import block_offsets, pool_blocks
-from attention.pictures.drawing import describe_range, layer_label
+from attention.pictures.drawing import HIDDEN_TRACE, describe_range, hidden_cells, layer_label
 from attention.pictures.layout import (
     Panel,
     Spec,
-    axis_title,
     base_layout,
     hover_labels,
     outline,
     panel_label,
     panel_ticks,
 )
+from attention.pictures.lines_over_picture import Lines, chosen_lines, iterate_lines, same_tokens
 from attention.pictures.message_contract import Meta
-from attention.pictures.mosaic import MOSAIC_CELLS, filled_canvas, is_streamed, panels_across
-from attention.pictures.over_picture import FITTED, OPACITY, layout_images
+from attention.pictures.mosaic import MOSAIC_CELLS, filled_canvas
+from attention.pictures.over_picture import EDGE, FITTED, OPACITY, layout_images
+from attention.pictures.picture_tiles import USUAL_WIDTH, Tiles, arrange
 from attention.pictures.redraw import plotly_variant
 from attention.pictures.token_grid import TokenGrid
 from attention.printed import plural
-from attention.tokens import Patch, label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 THUMBNAIL = 96
 """The largest height and width in pixels of the picture under a head."""
-_USUAL_WIDTH = 900  # pixels of a map
-_PANEL_HEIGHTS = (56, 240)  # pixels, the lowest and the highest picture
-_MAX_HEIGHT = 1700
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """What is drawn of each head: a line of its map along an axis whose tokens are patches.
-
-    Attributes:
-        reads: `QUERY` for the row of a query, `KEY` for the column of a key.
-        at: the position of that query or key.
-        tokens: the tokens along the line.
-        name: the query or key in words.
-    """
-
-    reads: str
-    at: int
-    tokens: tuple[str, ...]
-    name: str
-
-    def of(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """The line of a map [row column]."""
-        return matrix[self.at] if self.reads == QUERY else matrix[:, self.at]
-
-
-@dataclass(frozen=True)
-class _Tiles:
-    """Where the pictures of all heads lie, in cells.
-
-    Attributes:
-        panels: the place of each head.
-        rows: number of rows of a picture, with the lines of other tokens.
-        columns: number of its columns.
-        width: from a picture to the next one in a line.
-        height: from a line to the next one.
-        down: number of lines.
-        across: number of pictures in the longest line.
-        has_rows: whether each line is a layer, and each column a head.
-    """
-
-    panels: list[Panel]
-    rows: int
-    columns: int
-    width: int
-    height: int
-    down: int
-    across: int
-    has_rows: bool
-
-    @property
-    def pixels(self) -> int:
-        """The height of the figure in pixels."""
-        lowest, highest = _PANEL_HEIGHTS
-        picture = min(highest, max(lowest, _USUAL_WIDTH / self.across * self.rows / self.columns))
-        return round(110 + min(_MAX_HEIGHT, self.down * picture * self.height / self.rows))
-
-
-def default_query(tokens: Sequence[str]) -> int:
-    """Returns the query whose rows are drawn unless another is chosen: [CLS] if there is one, otherwise the last word, otherwise the first patch."""
-    names = [position for position, token in enumerate(tokens) if not isinstance(token, Patch)]
-    return next((at for at in names if tokens[at] == "[CLS]"), names[-1] if names else 0)
-
-
-def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bool | None:
-    """Returns whether heads can be drawn by the row of a query (the keys are patches), and not by the column of a key; None if neither axis has patches.
-
-    Args:
-        trace: the trace.
-        step: the step.
-        layer: the layer.
-        column: whether the column is preferred where both axes have patches.
-    """
-    declaration, drawn = find_step(step), trace.layer(layer)
-    axes = (declaration.column_axis, declaration.row_axis)[:: -1 if column else 1]
-    for axis in axes if trace.pictures else ():
-        if any(isinstance(token, Patch) for token in drawn.labels_of(axis) or ()):
-            return axis == declaration.column_axis
-    return None
+_MAX_EDGES = 250  # boxes of other tokens with an edge
 
 
 def heads_over_picture_json(
@@ -161,16 +80,16 @@ def heads_over_picture_json(
         ConfigError: `colors` is not one of `COLORS`.
     """
     declaration, of_layer = find_step(step), trace.layer(layer)
-    lines = _lines(of_layer, declaration, layer, query, key)
+    lines = chosen_lines(of_layer, declaration, layer, query, key)
     grid = TokenGrid.of(lines.tokens)
-    assert grid is not None  # `_lines` has checked it
-    present = _same_tokens(trace, declaration, layer) if all_layers else [layer]
+    assert grid is not None  # `chosen_lines` has checked it
+    present = same_tokens(trace, declaration, layer) if all_layers else [layer]
     heads = {index: trace.layers[index].n_heads if declaration.per_head else 1 for index in present}
     order = [(index, head) for index, head in order if head < heads.get(index, 0)]
     n_heads = sum(heads.values())
     block = math.ceil(math.sqrt(max(1.0, n_heads * grid.positions.size / cells)))
-    tiles = _arrange(heads, grid.positions.shape, block, order, all_layers)
-    z, offsets = _fill(trace, declaration, lines, grid, tiles)
+    tiles = arrange(heads, grid.positions.shape, block, order, all_layers)
+    z, offsets, hidden = _fill(trace, declaration, lines, grid, tiles)
     color_keys, extra_traces = _colors(declaration, colors, z, grid, tiles)
     facts = [lines.name, f"{plural(len(present), 'layer')}, {plural(n_heads, 'head')}"]
     others = sum(other.has(step) for other in trace.layers) - len(present) if all_layers else 0
@@ -189,7 +108,7 @@ def heads_over_picture_json(
         "rows": {"labelalias": hover_labels(of_layer, declaration.row_axis)},
         "columns": {"labelalias": hover_labels(of_layer, declaration.column_axis)},
         "panel_grid": {"positions": grid.positions.astype(np.int32), "reads": lines.reads, "at": lines.at},
-        "design_width": _USUAL_WIDTH if tiles.has_rows else _USUAL_WIDTH // 2,  # labels need space between the lines
+        "design_width": USUAL_WIDTH if tiles.has_rows else USUAL_WIDTH // 2,  # labels need space between the lines
     }  # fmt: skip
     layout = base_layout(z.shape, f"<b>{declaration.symbol}</b>  {step} of each head over the picture", facts, meta)
     layout |= {"height": tiles.pixels, "margin": {"l": 12, "r": 12, "t": 96, "b": 12}}
@@ -202,7 +121,7 @@ def heads_over_picture_json(
         "constraintoward": "top",
     }  # square cells
     layout["images"] = _images(grid, trace, tiles.panels)
-    layout["shapes"] = [
+    layout["shapes"] = _edges(grid, tiles.panels) + [
         outline(panel.x, panel.y, panel.columns, panel.rows, 3)
         for panel in tiles.panels
         if chosen is not None and declaration.per_head and (panel.layer, panel.head) == (chosen.layer, chosen.head)
@@ -217,41 +136,29 @@ def heads_over_picture_json(
         style = {"borderpad": 0, "font": {"size": 10 if tiles.across > 8 else 11}}
         layout["annotations"] = [panel_label(f"L{panel.layer} H{panel.head}", panel, **style) for panel in tiles.panels]
     heat = {"type": "heatmap", "z": z, **color_keys, "opacity": opacity, "hoverongaps": False, "hoverinfo": "none"}
-    return {"data": [heat, *extra_traces], "layout": layout}
+    hidden_traces = [HIDDEN_TRACE | {"z": hidden, "opacity": opacity, "hoverinfo": "none"}] * bool(
+        np.isfinite(hidden).any()
+    )
+    return {"data": [heat, *hidden_traces, *extra_traces], "layout": layout}
 
 
 heads_over_picture = plotly_variant(heads_over_picture_json)
 """`heads_over_picture_json` as a Plotly figure."""
 
 
-def _arrange(heads: Mapping[int, int], shape: tuple[int, ...], block: int, order: HeadOrder, has_rows: bool) -> _Tiles:
-    """Returns where the picture of each head lies: a row for each layer, or line by line, in an `order` or of one layer."""
-    rows, columns = (-(-side // block) for side in shape)
-    places = places_of_heads(heads, order)
-    if not has_rows:
-        across = panels_across(len(places), rows, columns)
-        places = {layer_head: divmod(index, across) for index, layer_head in enumerate(places)}
-    has_rows = has_rows and not order
-    width = columns + max(1, columns // 10)
-    height = rows + (max(1, rows // 10) if has_rows else max(2, rows // 5))
-    panels = [
-        Panel(head, column * width, row * height, rows, columns, block, layer)
-        for (layer, head), (row, column) in sorted(places.items())
-    ]
-    down, across = (max(place) + 1 for place in zip(*places.values(), strict=True))
-    return _Tiles(panels, rows, columns, width, height, down, across, has_rows)
-
-
 def _fill(
-    trace: Trace, step: Step, lines: _Lines, grid: TokenGrid, tiles: _Tiles
-) -> tuple[NDArray[Any], NDArray[np.unsignedinteger]]:
-    """Returns the numbers of all pictures [row column], and the offset of each in its block."""
+    trace: Trace, step: Step, lines: Lines, grid: TokenGrid, tiles: Tiles
+) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.float32]]:
+    """Returns the numbers of all pictures [row column], the offset of each in its block, and 1 for each cell that the mask hides."""
     block = tiles.panels[0].block
     z = filled_canvas(tiles.panels, np.float16(np.nan))
+    hidden = filled_canvas(tiles.panels, np.float32(np.nan))
     offsets = np.zeros(z.shape, np.min_scalar_type(max(1, block * block - 1)))
     panels = {(panel.layer, panel.head): panel for panel in tiles.panels}
     for index in dict.fromkeys(panel.layer for panel in tiles.panels):
-        for head, line in enumerate(_iterate_lines(trace.layers[index], step, lines)):
+        mask = hidden_cells(trace, step, index)
+        is_hidden = None if mask is None else grid.fill(np.where(lines.of(mask), np.float32(1), np.float32(np.nan)))
+        for head, line in enumerate(iterate_lines(trace.layers[index], step, lines)):
             if z.dtype != (dtype := np.promote_types(z.dtype, line.dtype)):
                 z = z.astype(dtype)  # the first line decides
             filled, area = grid.fill(np.where(np.isfinite(line), line, np.nan)), panels[index, head].area
@@ -259,49 +166,18 @@ def _fill(
             z[area] = np.where(np.isfinite(pooled), pooled, np.nan)
             if block > 1:
                 offsets[area] = block_offsets(filled, block, block)
-    return z, offsets
-
-
-def _lines(layer: Layer, step: Step, number: int, query: int | None, key: int | None) -> _Lines:
-    """Returns which line of each head is drawn."""
-    if query is not None and key is not None:
-        raise MissingError("Heads show the row of one query or the column of one key; got both: give query= or key=.")
-    reads = QUERY if key is None else KEY
-    own_axis, axis = (step.row_axis, step.column_axis)[:: 1 if key is None else -1]
-    tokens = layer.labels_of(axis) or ()
-    if not any(isinstance(token, Patch) for token in tokens):
-        raise MissingError(
-            f"The tokens along {axis} of {step.name} in layer {number} are no patches of a picture: choose a layer and a step whose tokens are."
-        )
-    own_tokens = layer.labels_of(own_axis)
-    at = key if key is not None else query if query is not None else default_query(own_tokens or ())
-    check_index("queries" if key is None else "keys", at, layer.sizes[own_axis])
-    name = f"{axis_title(own_axis).split(' (')[0]} {at}" + (f" {label(own_tokens[at])}" if own_tokens else "")
-    return _Lines(reads, at, tokens, name)
-
-
-def _same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
-    """Returns the layers that have a step with the same axes as it has in `layer`."""
-
-    def axes(index: int) -> tuple[object, ...]:
-        each = trace.layers[index]
-        return tuple((each.sizes.get(axis), each.labels_of(axis)) for axis in (step.row_axis, step.column_axis))
-
-    return [index for index, each in enumerate(trace.layers) if each.has(step.name) and axes(index) == axes(layer)]
-
-
-def _iterate_lines(layer: Layer, step: Step, lines: _Lines) -> Iterator[NDArray[Any]]:
-    """Yields the line of each head; of heads that are computed one by one on access, only a row."""
-    for head in range(layer.n_heads if step.per_head else 1):
-        if is_streamed(layer, step.name) and lines.reads == QUERY:
-            (rows,) = layer.blocks(step.name, heads=slice(head, head + 1), rows=slice(lines.at, lines.at + 1))
-            yield rows[0, 0].numpy()
-        else:
-            yield lines.of(layer.matrix(step.name, head).numpy())
+            if is_hidden is not None:  # a block is hidden if every token in it is
+                is_visible = np.isfinite(filled) & np.isnan(is_hidden)
+                hidden[area] = np.where(
+                    pool_blocks(np.isfinite(is_hidden), block, block) & ~pool_blocks(is_visible, block, block),
+                    np.float32(1),
+                    np.float32(np.nan),
+                )
+    return z, offsets, hidden
 
 
 def _colors(
-    step: Step, colors: str, z: NDArray[Any], grid: TokenGrid, tiles: _Tiles
+    step: Step, colors: str, z: NDArray[Any], grid: TokenGrid, tiles: Tiles
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
     if colors != FITTED:
@@ -316,6 +192,17 @@ def _colors(
 def _span(numbers: NDArray[Any]) -> tuple[float, float] | None:
     finite = numbers[np.isfinite(numbers)]
     return (float(finite.min()), float(finite.max())) if finite.size else None
+
+
+def _edges(grid: TokenGrid, panels: Sequence[Panel]) -> list[dict[str, Any]]:
+    """Returns the edges of the boxes of other tokens, which touch each other; none in a figure of many, where they would hide the boxes."""
+    if len(grid.others) < 2 or len(grid.others) * len(panels) > _MAX_EDGES or panels[0].block > 1:
+        return []
+    return [
+        outline(panel.x + token.x, panel.y + token.y, token.columns, 1, 1) | {"line": EDGE}
+        for panel in panels
+        for token in grid.others
+    ]
 
 
 def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict[str, Any]]:

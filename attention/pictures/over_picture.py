@@ -20,7 +20,7 @@ from attention.pictures.layout import AXIS_TITLES, Spec, axis_title, base_layout
 from attention.pictures.message_contract import Meta
 from attention.pictures.redraw import plotly_variant
 from attention.pictures.token_grid import NO_TOKEN, TokenGrid
-from attention.tokens import label
+from attention.tokens import place_label, shows_several_pictures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,8 @@ FITTED = "fitted"
 MAX_SIDE = 1024
 """The largest height and width in pixels of a picture in a figure."""
 
-_EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+"""The line between patches and around other tokens."""
 _SMALL_SIDE = 256  # pixels; smaller pictures are enlarged without smoothing, so that their pixels are seen as they are
 _CELL = 26  # pixels of height of a cell
 _HEIGHTS = (240, 640)  # pixels, the lowest and the highest grid
@@ -112,9 +113,14 @@ def matrix_over_picture_json(
     shown = np.where(np.isfinite(numbers.numpy()) & ~hidden, numbers.numpy(), np.nan)
     color_keys, extra_traces = _colors(declaration, colors, span, grid, shown)
     where = f" H{head}" if declaration.per_head else ""
-    own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (f" {label(own_tokens[fixed])}" if own_tokens else "")
+    own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (
+        f" {place_label(own_tokens[fixed], shows_several_pictures(own_tokens))}" if own_tokens else ""
+    )
     hover = f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br>"
-    texts = [["" if at == NO_TOKEN else f"{at} {label(tokens[at])}" for at in line] for line in grid.positions]
+    several = len(grid.pictures) > 1
+    texts = [
+        ["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in line] for line in grid.positions
+    ]
     heat = {
         "type": "heatmap",
         "z": grid.fill(shown),
@@ -233,8 +239,8 @@ def _edges(grid: TokenGrid) -> list[dict[str, Any]]:
         right, bottom = left + placed.columns, top + placed.rows
         lines += [(left + i, top, left + i, bottom) for i in range(placed.columns + 1)]
         lines += [(left, top + i, right, top + i) for i in range(placed.rows + 1)]
-    drawn = [{"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": _EDGE} for x0, y0, x1, y1 in lines]
-    return drawn + [outline(token.x, token.y, token.columns, 1, 1) | {"line": _EDGE} for token in grid.others]
+    drawn = [{"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": EDGE} for x0, y0, x1, y1 in lines]
+    return drawn + [outline(token.x, token.y, token.columns, 1, 1) | {"line": EDGE} for token in grid.others]
 
 
 def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str) -> list[str]:

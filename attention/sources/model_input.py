@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -231,8 +231,7 @@ def _generate(
         assert logits is not None
         return logits[-1].to("cpu", torch.float32)
 
-    # A key of the cache must not hold the model.
-    other = None if model.other is None else replace(model.other, handle=None)
+    other = None if model.other is None else model.other.key
     key = (model.interventions, model.frozen, other, model.align)
     patched = (key, patched_logits) if model.interventions and loaded.sites else None
     return generation.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,11 @@ class ModelOptions:
                 )
         object.__setattr__(self, "image", _read(self.image))
         object.__setattr__(self, "interventions", as_interventions(self.interventions))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What stands for it in a key of the cache, which must hold neither a model in memory nor the files of pictures."""
+        return replace(self, handle=None, image=None), tuple(picture.digest for picture in self.images)
 
     @property
     def images(self) -> tuple[Picture, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attention.analysis.head_importance import SWEEP_KINDS
@@ -87,8 +86,9 @@ def check_kind(kind: str) -> None:
 def cache_key(model: Model, loaded: LoadedModel, inputs: dict[str, Tensor]) -> tuple[object, ...]:
     """Everything that a sweep depends on: the model, its input, which may have pictures, and its interventions."""
     ids = tuple(tuple(tensor[0].tolist()) for tensor in inputs.values())
-    other = None if model.other is None else replace(model.other, handle=None)  # a cache must not hold the model
-    return loaded.uid, ids, model.images, model.interventions, model.frozen, other, model.align
+    digests = tuple(picture.digest for picture in model.images)
+    other = None if model.other is None else model.other.key
+    return loaded.uid, ids, digests, model.interventions, model.frozen, other, model.align
 
 
 def resolve_metric(

@@ -233,7 +233,7 @@ METRICS: tuple[Metric, ...] = (
         "Σ a_ij over j with x_j a word", "queries that see a word, in a layer that reads a picture",
         "Chen et al. 2024, An Image is Worth 1/2 Tokens After Layer 2 (how little of the attention of a language model lies on a picture)",
         CellWeights(patch_measures.keys_of_kind(WORD)), of_pictures=True),
-    Metric("sink patch", "The largest mean weight of a single patch: near 1 if all queries look at the same patch, often one of an even background in which the model keeps something else.",
+    Metric("sink patch", "The largest mean weight of a single patch: near 1 if all queries look at the same patch, often one of an even background in which the model keeps something else. Under a causal mask, early patches have fewer rivals.",
         "max_j mean_i a_ij over patches j, the mean over the queries that see j", "the queries that see it, in a layer that reads a picture",
         _DARCET, None, of_heads=patch_measures.sink_patches, estimate=patch_measures.sink_seconds, of_pictures=True),
 )

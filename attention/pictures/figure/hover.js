@@ -65,6 +65,7 @@ export function panelAt(panels, x, y) {
 export function showTip(state, picture, point) {
   const { x, y, z, block, head } = cellUnder(state, picture, point);
   picture.tip.hidden = true;
+  const isHidden = point.curveNumber > 0; // the first trace has the numbers, another one marks cells that the mask hides
   if (!block || isFree({ x, y })) return;
   const { meta, xaxis, yaxis } = picture.figure.layout;
   const label = (axis, override, i) => (override ?? axis).labelalias?.[i] ?? i;
@@ -72,7 +73,7 @@ export function showTip(state, picture, point) {
     [head, block === SINGLE ? "" : `largest of ${block}`].filter(Boolean).join(", "),
     `${meta.axes[0]} ${label(yaxis, meta.rows, y)}`,
     `${meta.axes[1]} ${label(xaxis, meta.columns, x)}`,
-    `<b>${Number.isFinite(z) ? Number(z.toPrecision(9)) : "hidden by the mask"}</b>`,
+    `<b>${isHidden || !Number.isFinite(z) ? "hidden by the mask" : Number(z.toPrecision(9))}</b>`,
   ].join("<br>");
   picture.tip.hidden = false;
 }

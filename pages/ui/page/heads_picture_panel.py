@@ -10,7 +10,8 @@ import streamlit as st
 from attention import find_step
 from attention.params.knob import Knob
 from attention.params.ranges import Choice
-from attention.pictures import heads_over_picture as over
+from attention.pictures import lines_over_picture
+from attention.pictures.heads_over_picture import heads_over_picture_json
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings
 from attention.pictures.over_picture import FITTED
@@ -51,7 +52,7 @@ def spec(page: Page, colors: str, **more: Any) -> Spec:
     reads_query = _reads_query(page)
     query, key = (cell.row, None) if reads_query else (None, cell.column)
     scale, opacity = FITTED if colors == "fixed" else colors, knob_state.current_value(HEAT.key)
-    return over.heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, scale, opacity=opacity, **more)
+    return heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, scale, opacity=opacity, **more)
 
 
 def without_picture_controls(around: Surroundings) -> Surroundings:
@@ -62,7 +63,9 @@ def without_picture_controls(around: Surroundings) -> Surroundings:
 def _reads_query(page: Page) -> bool | None:
     """Whether the row of the chosen query is drawn, and not the column of the chosen key."""
     cell = page.cell
-    return over.reads_query(page.trace, cell.step, cell.layer, knob_state.current_value(OVER.key) == "column")
+    return lines_over_picture.reads_query(
+        page.trace, cell.step, cell.layer, knob_state.current_value(OVER.key) == "column"
+    )
 
 
 def _token_list(page: Page) -> None:
@@ -82,4 +85,4 @@ def _choose_token(key: str) -> None:
 
 def _choose_query(tokens: tuple[str, ...], query: int) -> None:
     """Begins with [CLS] or the last word where no query has been chosen."""
-    knob_state.hold({"q": query or over.default_query(tokens)})
+    knob_state.hold({"q": query or lines_over_picture.default_query(tokens)})
