@@ -10,13 +10,14 @@ from attention.analysis.norms import NORMS
 from attention.circuits import writes_map
 from attention.core.names import WEIGHTS
 from attention.pictures import factors
-from attention.pictures.lab_maps import OverPicture, derived_view, lab_maps
+from attention.pictures.lab_maps import derived_view, lab_maps
 from attention.pictures.view import has_patches, overview_steps
 from pages.ui import application
 from pages.ui.page import predictions_panel, show
 from pages.ui.page.start import first_lesson, start
 from pages.ui.state import knob_state, second_sidebar
 from pages.ui.state.notices import plain
+from pages.ui.state.picture_knobs import over_picture
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
@@ -31,8 +32,8 @@ def pick_cell(step: str, x: int, y: int) -> None:
 def maps() -> None:
     """Draws the maps. A changed control or a click redraws them before the rest of the page runs."""
     current = page.for_fragment()
-    view, colors, reads, opacity = map(knob_state.current_value, ("view", "colors", "over", "heat"))
-    figures = lab_maps(current.trace, current.cell, view, colors, OverPicture(reads, opacity))
+    view, colors = map(knob_state.current_value, ("view", "colors"))
+    figures = lab_maps(current.trace, current.cell, view, colors, over_picture())
     steps = overview_steps(tuple(step.name for step in current.layer.steps))
     around = current.around(steps=True, line=True, overview=steps, follow=True)
     show.figures(figures, "lab_maps", pick_cell, around, knob_state.apply_controls, rest=True, export="maps")

@@ -6,6 +6,7 @@ import hashlib
 import html
 import sys
 import unicodedata
+from collections.abc import Sequence
 from threading import Lock
 
 import regex
@@ -98,6 +99,16 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     if longest and len(text) > longest:
         text = text[: longest - 1] + "…"
     return html.escape(text, quote=False) if escape else text
+
+
+def shows_several_pictures(tokens: Sequence[str]) -> bool:
+    """Whether patches of more than the first picture are among the tokens, so that a row and a column do not say which patch it is."""
+    return any(isinstance(token, Patch) and token.picture > 0 for token in tokens)
+
+
+def place_label(token: str, with_picture: bool) -> str:
+    """`label` of a token; with `with_picture`, a patch also has its picture: "patch row 3, column 7 of picture 1"."""
+    return f"{label(token)} of picture {token.picture}" if with_picture and isinstance(token, Patch) else label(token)
 
 
 def labels(tokens: tuple[str, ...]) -> tuple[str, ...]:

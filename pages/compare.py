@@ -17,6 +17,7 @@ from attention.analysis.compare.comparison import Difference, HeadIndex, compare
 from attention.export import program
 from attention.patching.intervention import describe_head
 from attention.pictures import side_by_side
+from attention.pictures.compared_pictures import compared_pictures
 from attention.pictures.explanation_line import cell_line
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings
@@ -31,6 +32,7 @@ from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.state import control_row, knob_state, second_sidebar
 from pages.ui.state.knob_table import AUTOSCALE, EDITING
 from pages.ui.state.notices import plain, show_error
+from pages.ui.state.picture_knobs import over_picture
 from pages.ui.state.widgets import is_locked
 
 page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, EDITING, AUTOSCALE))
@@ -47,7 +49,7 @@ class Both(NamedTuple):
         cell: the chosen cell of A.
         place_b: the chosen layer and head of B.
         control_state: B's knob values, for the row of controls.
-        maps: the figures of A, B and B − A.
+        maps: the figures of A, B and B − A: over their pictures if they have some, and as maps.
         difference: B − A; None if the two cannot be subtracted.
         reason: the reason why they cannot.
         notes: notes about B.
@@ -90,9 +92,9 @@ def both(current: Page) -> Both:
     a, b = traces_of_both(current.source, source)
     at = reader.place(b)
     compute_head(b.layers[at.layer], at.head)
-    maps, difference, why = side_by_side.comparison_maps(
-        a, b, current.cell, at, knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
-    )
+    colors, fit = knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
+    maps, difference, why = side_by_side.comparison_maps(a, b, current.cell, at, colors, fit)
+    maps = [*compared_pictures(a, b, current.cell, at, difference, colors, over_picture()), *maps]
     notes = (
         *unknown_key_notes(str(knob_state.current_value(SECOND.key))),
         *reader.notes,
@@ -259,7 +261,11 @@ def python(two: Both) -> None:
         st.columns(2), "AB", (page.source, two.source), (two.a, two.b), (two.cell, two.first_cell), strict=True
     ):
         with place:
-            text = program.python(source, trace, cell)
+            try:
+                text = program.python(source, trace, cell)
+            except AttentionError as error:
+                st.caption(plain(str(error)))
+                continue
             small_download(f"{name} (.py)", text, f"attention_{name}.py", "text/x-python", f"compare_{name}")
             st.code(text, height=260)
 

@@ -10,11 +10,12 @@ import streamlit as st
 
 from attention import AttentionError, Cell
 from attention.pictures import heatmap
-from attention.pictures.lab_maps import OverPicture, maps_over_picture
+from attention.pictures.lab_maps import maps_over_picture
 from attention.pictures.layout import Spec
 from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.state import control_row, knob_state
+from pages.ui.state.picture_knobs import over_picture
 from pages.ui.state.widgets import is_locked
 
 page = start("Masks", "A mask decides which keys each query may attend to.")
@@ -49,9 +50,9 @@ def toggle(step: str, x: int, y: int) -> None:
 
 def maps() -> list[Spec]:
     steps = [step for step in (MASKED_SCORES, WEIGHTS) if page.layer.has(step)]
-    colors, reads, opacity = map(knob_state.current_value, ("colors", "over", "heat"))
+    colors = knob_state.current_value("colors")
     return [
-        *maps_over_picture(page.trace, cell, colors, OverPicture(reads, opacity)),
+        *maps_over_picture(page.trace, cell, colors, over_picture()),
         heatmap.mask_map_json(page.trace, page.cell.layer, cell),
         *(heatmap.heatmap_json(page.trace, step, page.cell.layer, cell.head, cell, colors) for step in steps),
     ]

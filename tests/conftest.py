@@ -108,7 +108,8 @@ def unpack_figures(message: bytes) -> list[dict[str, Any]]:
     for figure in figures:
         first = figure["data"][0]
         if isinstance(first.get("z"), dict):  # the second minus the first, which the page computes
-            minuend, other = (drawn["data"][0]["z"] for drawn in figures[:2])
+            maps = [drawn for drawn in figures if drawn["layout"]["meta"]["panels"]]
+            minuend, other = (drawn["data"][0]["z"] for drawn in maps[:2])
             gaps = np.unpackbits(first["z"]["gaps"], count=minuend.size, bitorder="little").reshape(minuend.shape)
             first["z"] = np.where(gaps == 1, np.float32(np.nan), other - minuend)
     return figures

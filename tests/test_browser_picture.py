@@ -231,5 +231,69 @@ def test_picture_fits_a_phone_in_both_themes(models: TinyPictureModels, open_pag
     assert sides[0] == pytest.approx(sides[1])
     assert sides[0] > 24  # as large as a finger needs it
     grid = grid_of(source(models("ViT")).trace())
-    act_and_settle(page, lambda: click_cell(page, 0, *place(grid, 2)))
-    assert query(page)["k"] == "2"
+    # A tap is one click, although Plotly reports it twice.
+    x, y = place_of_cell(page, 0, *place(grid, 2)) or (0, 0)
+    fingers = page.context.new_cdp_session(page)
+    tapped = {"x": x, "y": y, "gestureSourceType": "touch"}
+    act_and_settle(page, lambda: fingers.send("Input.synthesizeTapGesture", tapped))
+    assert (query(page)["q"], query(page)["k"]) == ("3", "2")
+    fingers.detach()
+
+
+def test_compare_shows_both_states_and_the_change_over_pictures(
+    models: TinyPictureModels, open_page: Open, lab: str
+) -> None:
+    folder = models("ViT")
+    trace = source(folder).trace()
+    other = replace(source(folder), image=example_picture("odd-patch")).trace()
+    grid = grid_of(trace)
+    first, second = (each.layers[0].matrix("weights", 0)[3].numpy() for each in (trace, other))
+    page = open_page(link(lab, folder, "compare", compare="image=example:odd-patch", **CHOSEN))
+    for index, numbers in enumerate((first, second, second - first)):
+        np.testing.assert_array_equal(painted_numbers(page, index), grid.fill(numbers))
+    np.testing.assert_array_equal(
+        painted_numbers(page, 5), (other.layers[0].matrix("weights", 0) - trace.layers[0].matrix("weights", 0)).numpy()
+    )
+    page.mouse.move(*(place_of_cell(page, 0, *place(grid, 4)) or ()))
+    page.wait_for_function("document.querySelectorAll('.js-plotly-plot')[5].querySelector('.link:not([hidden])')")
+    y, x = place(grid, 4)
+    assert [frame(page, i) for i in range(6)] == [None, [x, y, 1, 1], [x, y, 1, 1], *[[4, 3, 1, 1]] * 3]
+    for index, position in ((1, 2), (2, 6)):
+        act_and_settle(page, lambda index=index, position=position: click_cell(page, index, *place(grid, position)))  # type: ignore[misc]
+        assert query(page)["k"] == str(position)
+        assert query(page)["q"] == "3"
+
+
+def test_changed_mask_hides_patches_at_once(models: TinyPictureModels, open_page: Open, lab: str) -> None:
+    folder = models("ViT")
+    grid = grid_of(source(folder).trace())
+    page = open_page(link(lab, folder, **CHOSEN))
+    page.evaluate(  # no answer comes: the page must compute the picture itself
+        "() => { WebSocket.prototype.send = () => {}; document.querySelector('.figures').figureState.frames = 0; }"
+    )
+    page.locator(".controls [name=mask]").select_option("causal")
+    page.wait_for_function("document.querySelector('.figures').figureState.frames > 0")
+    row = replace(source(folder), config=Override(mask="causal")).trace().layers[0].matrix("weights", 0)[3].numpy()
+    visible = np.where(np.arange(len(row)) <= 3, row, np.float32(np.nan))
+    np.testing.assert_allclose(painted_numbers(page, 0), grid.fill(visible), rtol=0, atol=1e-6)
+    hidden = page.evaluate("Array.from(document.querySelector('.js-plotly-plot').data[1].z.at(-1))")
+    assert [cell == 1 for cell in hidden][:3] == [True] * 3
+    picture(page).focus()
+    page.keyboard.press("ArrowRight")
+    assert spoken(page) == "row 1, column 2: hidden by the mask"
+
+
+def test_controls_of_the_picture_stand_only_beside_one(models: TinyPictureModels, open_page: Open, lab: str) -> None:
+    page = open_page(link(lab, models("CLIP"), text=TEXT))
+    assert page.locator(".controls [name=over], .controls [name=heat]").count() == 2
+    set_control(page, "layer", "2")  # the first layer of the text
+    assert page.locator(".controls [name=over], .controls [name=heat]").count() == 0
+    assert page.locator(".over-picture").count() == 0
+    # The element of the picture shows a map now: it has the keys of a map, and can be zoomed.
+    first = page.locator(".js-plotly-plot").first
+    expect(first).to_have_attribute(
+        "aria-roledescription", "heatmap: arrow keys move over its cells, Enter explains one"
+    )
+    assert page.evaluate("document.querySelector('.js-plotly-plot')._fullLayout.xaxis.fixedrange") is False
+    act_and_settle(page, lambda: click_cell(page, 0, row=2, column=1))
+    assert (query(page)["q"], query(page)["k"]) == ("2", "1")

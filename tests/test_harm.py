@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from benchmarks import fifty, flat, guard, harm, load, visits
+from benchmarks import fifty, flat, guard, harm, hostile_pictures, load, visits
 from benchmarks.attack import Attack, suffer
 from benchmarks.hostile import Hostile, inputs
 from benchmarks.server import Server
@@ -43,6 +43,15 @@ def test_attack_ends_in_pictures_and_sentences_unnoticed_by_others(guarded: Serv
     assert cost.peak < LIMIT
     assert cost.slowest
     assert not guarded.refused()
+
+
+def test_hostile_pictures_are_shown_or_refused_in_a_sentence() -> None:
+    with Server(guard=True, limit=LIMIT, **hostile_pictures.ENVIRONMENT) as server:
+        for attack, sizes in zip(hostile_pictures.ATTACKS, ({}, {"people": 5, "width": 1600}), strict=True):
+            cost = finished(suffer(server, attack, **sizes))
+            assert not cost.broken
+            assert cost.peak < attack.mb
+        assert not server.refused()
 
 
 def test_large_links_on_every_page_leave_memory_flat() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -12,11 +13,14 @@ import pytest
 from PIL import Image
 from tiny_pictures import TinyPictureModels, bright_patch, noise
 
-from attention import Model, TypedText
+from attention import Cell, Model, TypedText, explain
+from attention.analysis.norms import NORMS
 from attention.core.seen_picture import SeenPicture
 from attention.core.trace import Trace
 from attention.errors import ConfigError, MissingError
+from attention.pictures.lab_maps import OverPicture, lab_maps
 from attention.pictures.layout import CHOSEN_COLOR, Spec
+from attention.pictures.message import pack
 from attention.pictures.over_picture import FITTED, MAX_SIDE, image_source, over_picture, over_picture_json
 from attention.pictures.token_grid import MAX_LINES, NO_TOKEN, TokenGrid
 from attention.tokens import Patch
@@ -166,8 +170,10 @@ def test_keys_that_the_mask_hides_are_marked(models: TinyPictureModels) -> None:
     number = len(trace.layers) - 1
     grid = TokenGrid.of(trace.layers[number].tokens)
     assert grid is not None
-    _, hidden = over_picture_json(trace, "weights", number, query=3)["data"]
+    heat, hidden = over_picture_json(trace, "weights", number, query=3)["data"]
     np.testing.assert_array_equal(hidden["z"] == 1, grid.positions > 3)
+    seen = (grid.positions >= 0) & (grid.positions <= 3)
+    np.testing.assert_array_equal(np.isfinite(heat["z"]), seen)
 
 
 def test_several_pictures_stand_side_by_side() -> None:
@@ -217,3 +223,47 @@ def test_wrong_requests_are_refused_in_a_sentence(models: TinyPictureModels) -> 
         over_picture_json(trace, "weights", query=1000)
     with pytest.raises(ConfigError):
         over_picture_json(trace, "weights", query=0, colors="rainbow")
+
+
+def test_message_with_a_large_picture_is_small(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "ViT")
+    photo = np.asarray(Image.fromarray(noise(40, 27)).resize((1200, 800), Image.Resampling.BICUBIC))
+    trace = replace(trace, pictures=(SeenPicture(photo, 2, 3, (400, 400), "", ""),))
+    message = pack(lab_maps(trace, Cell(0, "weights", 0, 3, 5), "overview", "fixed"))
+    assert len(message) < 150_000
+
+
+@pytest.mark.parametrize("reads", ["row", "column"])
+def test_derived_view_is_drawn_over_the_picture(models: TinyPictureModels, reads: str) -> None:
+    trace = trace_of(models, "ViT")
+    cell = Cell(1, "weights", 2, 3, 5)
+    figure, *maps = lab_maps(trace, cell, "norms", "fixed", OverPicture(reads))  # type: ignore[arg-type]
+    numbers = NORMS.matrix(trace, 1, 2).numpy()
+    check_places(figure, numbers[3] if reads == "row" else numbers[:, 5], trace.layers[1].tokens)
+    meta = figure["layout"]["meta"]
+    assert [meta["step"], *(spec["layout"]["meta"]["step"] for spec in maps)] == [NORMS.name, "weights", NORMS.name]
+    assert (meta["grid"]["reads"], meta["grid"]["at"]) == (("query", 3) if reads == "row" else ("key", 5))
+
+
+def test_picture_of_which_patches_were_cut_counts_the_others_only() -> None:
+    box = (0, 0, 4, 4)
+    grid = TokenGrid.of(("[CLS]", Patch(0, 0, 0, box), Patch(0, 1, 1, box), "dog"))
+    assert grid is not None
+    assert grid.patches.tolist() == [1, 2]
+
+
+def test_patch_of_several_pictures_is_named_with_its_picture(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "ViT")
+    layer = trace.layers[1]
+    tokens = tuple(
+        Patch(1, token.row, token.column, token.box) if isinstance(token, Patch) and token.row else token
+        for token in layer.tokens
+    )
+    several = replace(layer, tokens=tokens, key_tokens=tokens)
+    trace = replace(trace, layers=(trace.layers[0], several), pictures=trace.pictures * 2)
+    figure = over_picture_json(trace, "weights", layer=1, query=2)
+    texts = [text for line in figure["data"][0]["text"] for text in line if text]
+    assert "2 patch row 0, column 1 of picture 0" in texts
+    assert "5 patch row 1, column 1 of picture 1" in texts
+    assert figure["layout"]["title"]["subtitle"]["text"].startswith("query 2 patch row 0, column 1 of picture 0")
+    assert "key 5 (patch row 1, column 1 of picture 1)" in explain(trace, "weights", 1, 0, 2, 5).words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attention.analysis.compare import summary
 from attention.analysis.compare.alignment import Alignment
@@ -14,7 +14,7 @@ from attention.core.layer import Layer
 from attention.core.stats import StepStats
 from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
-from attention.tokens import label
+from attention.tokens import Patch, label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,8 @@ _LONG_CHUNK = 2**15  # rows per chunk of a long table
 def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFrame:
     """One matrix of a step as a table with the rows of the heatmap, labelled "position token".
 
-    The position distinguishes repeated tokens. Probabilities get a last column with the sum of each row.
+    The position distinguishes repeated tokens. Where rows are patches, their picture, row and column come first, and are empty for other
+    tokens. Probabilities get a last column with the sum of each row.
 
     Raises:
         MissingError: the trace has no such layer, step or head.
@@ -84,6 +85,8 @@ def _labelled(layer: Layer, step: Step, matrix: Tensor) -> pd.DataFrame:
     )
     if step.kind == "probability":
         table["Σ row"] = matrix.sum(dim=-1).numpy()
+    for at, (name, numbers) in enumerate(_patch_places(layer, step.row_axis).items()):
+        table.insert(at, name, numbers)
     return table
 
 
@@ -103,8 +106,9 @@ def long_frame(
 ) -> pd.DataFrame:
     """Steps as one long table with a row for each cell of a matrix: head, row, column, and the cell's value in each step.
 
-    All steps have the same axes; steps that heads share appear once, without a head column. Returns the rows from `start`
-    up to, not including, `stop`.
+    All steps have the same axes; steps that heads share appear once, without a head column. An axis with patches is followed by their
+    places, such as key_picture, key_row and key_column, which are empty for other tokens. Returns the rows from `start` up to, not
+    including, `stop`.
 
     Raises:
         MissingError: the trace has no such layer, step or head.
@@ -124,7 +128,10 @@ def long_frame(
         (first_step.row_axis, rows, cell // columns),
         (first_step.column_axis, columns, cell % columns),
     ):
-        table[axis.removesuffix("_pos")] = np.array(_names(source, axis, length), dtype=object)[index]
+        noun = axis.removesuffix("_pos")
+        table[noun] = np.array(_names(source, axis, length), dtype=object)[index]
+        for name, numbers in _patch_places(source, axis).items():
+            table[f"{noun}_{name}"] = numbers.take(index)
     for step in steps:
         parts = [source.matrix(step, head).numpy().reshape(-1) for head in heads[first : last + 1]]
         table[step] = np.concatenate(parts)[start - first * size :][: len(flat)]
@@ -158,6 +165,19 @@ def cell_names(layer: Layer, cell: Cell) -> tuple[tuple[str, str], tuple[str, st
         for tokens, index in zip(labels, (cell.row, cell.column), strict=True)
     )
     return (step.row_axis.removesuffix("_pos"), row), (step.column_axis.removesuffix("_pos"), column)
+
+
+def _patch_places(layer: Layer, axis: str) -> dict[str, Any]:
+    """The picture, row and column of each token of an axis, missing for those that are no patches; empty if none is."""
+    import pandas as pd
+
+    tokens = layer.labels_of(axis) or ()
+    if not any(isinstance(token, Patch) for token in tokens):
+        return {}
+    return {
+        name: pd.array([getattr(token, name) if isinstance(token, Patch) else None for token in tokens], dtype="Int64")
+        for name in ("picture", "row", "column")
+    }
 
 
 def _names(layer: Layer, axis: str, size: int) -> list[str]:

@@ -110,10 +110,11 @@ class Trace(ModelTensors, Displayed):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the recorded tensors of all layers, of the predictions, of the vectors and of the pictures."""
+        """Bytes of the recorded tensors of all layers, of the predictions, of the vectors and of the pictures, also as files."""
         outputs = sum(prediction.nbytes for prediction in self.predictions)
         outputs += 0 if self.vectors is None else self.vectors.nbytes
         outputs += sum(picture.rgb.nbytes for picture in self.pictures)
+        outputs += int(getattr(self.model_run, "nbytes", 0))
         return sum(layer.nbytes for layer in self.layers) + outputs
 
     def labels_of(self, axis: str) -> tuple[str, ...] | None:
@@ -132,8 +133,8 @@ class Trace(ModelTensors, Displayed):
     def save(self, path: str | Path, head: int | None = None, layers: Collection[int] | None = None) -> None:
         """Writes the layers to a .npz or .safetensors file, which the Lab's source "file" and `File.open` show with the same digits.
 
-        The file has the tokens, the notes, and of each layer the recorded steps, the parameters and the formula; predictions and
-        vectors are not in it.
+        The file has the tokens with the places of patches, what the model saw of its pictures, the notes, and of each layer the recorded
+        steps, the parameters and the formula; predictions and vectors are not in it.
 
         Args:
             path: the file to write; its extension selects the format.

@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 _IMPORTS = {
     "base64": "import base64",
     "hashlib": "import hashlib",
+    "io": "import io",
     "math": "import math",
     "zlib": "import zlib",
     "json": "import json",
     "pathlib": "import pathlib",
+    "sys": "import sys",
     "np": "import numpy as np",
     "go": "import plotly.graph_objects as go",
     "safetensors": "import safetensors.torch",

@@ -37,6 +37,14 @@ def example_picture(name: str) -> Picture:
     return _drawn(name)
 
 
+def link_name(picture: Picture) -> str:
+    """The value of `image` in a link: the name of one of ours, otherwise name:digest of a file; empty if no file has this digest."""
+    ours = next((name for name in EXAMPLES if example_picture(name) == picture), "")
+    if ours:
+        return f"{PREFIX}{ours}"
+    return f"{picture.name or 'picture'}:{picture.digest}" if picture.kind else ""
+
+
 @cache
 def _drawn(name: str) -> Picture:
     from PIL import Image

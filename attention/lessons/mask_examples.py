@@ -64,7 +64,8 @@ def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int
     source = trace.layer(layer)
     steps = [step for step in (MASKED_SCORES, WEIGHTS) if source.has(step)]
     rows = tables.long_frame(trace, steps or [SCORES], layer, (head,), start, stop).drop(columns="head")
-    rows.insert(2, "may attend", visible_cells(trace, layer, head).flatten().numpy()[start:][: len(rows)])
+    n_names = rows.shape[1] - len(steps or [SCORES])  # the query, the key, and the places of patches
+    rows.insert(n_names, "may attend", visible_cells(trace, layer, head).flatten().numpy()[start:][: len(rows)])
     return rows
 
 

@@ -67,7 +67,7 @@ def check_input(loaded: LoadedModel, text: str, has_picture: bool, has_ids: bool
     if reader is not None and not reader.reads_text and text.strip():
         raise ConfigError(f"{loaded.name} reads a picture and no text; got both: leave text= out.")
     if reader is not None and reader.reads_text and not text.strip():
-        raise TextError(f"{loaded.name} reads a picture and a text; got no text: give it as text=.")
+        raise TextError(f"{loaded.name} reads a picture and a text; got no text: type one, or give it as text=.")
 
 
 def check_text_only(loaded: LoadedModel, what: str) -> None:

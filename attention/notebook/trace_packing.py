@@ -16,6 +16,7 @@ from attention.core.override import SOURCE_MASK
 from attention.core.steps import HEAD_AXES, MAP_AXES, STEPS, Step, declared, find_step, is_step
 from attention.core.trace import Trace
 from attention.export.demo.packing import cell_lines, describe_sides, describe_trace, is_plain_product
+from attention.export.demo.picture_packing import PictureFigures
 from attention.export.demo.pool import ArrayPool
 from attention.params.ranges import Choice, Integer, Real
 from attention.pictures.controls import describe_control
@@ -55,17 +56,19 @@ def pack_trace(trace: Trace, cell: Cell | None = None, view: str = VIEWS[0], max
     cell = clamp_cell(cell, trace.layer(cell.layer))
     chosen = _fitting_layers(trace, cell.layer, max_bytes)
     packers: dict[int, _LayerPacker] = {}
+    over_pictures = PictureFigures(trace)
     n_lines = 0
     for index in chosen:
         heads = _fitting_heads(trace.layers[index], cell.head, max_bytes)
-        packers[index] = _LayerPacker(trace, index, heads, chosen, pool, _MAX_LINES - n_lines)
+        packers[index] = _LayerPacker(trace, index, heads, chosen, pool, _MAX_LINES - n_lines, over_pictures)
         n_lines += packers[index].n_lines
     first = packers[cell.layer]
     step = cell.step if cell.step in first.names else next(iter(reversed(first.names)))
     initial = {"view": view if step in first.overview or view != VIEWS[0] else VIEWS[1], "step": step}
     initial |= dict(zip(("head", "q", "k"), map(str, (cell.head, cell.row, cell.column)), strict=True))
+    layers = {str(index): packer.header(cell) for index, packer in sorted(packers.items())}
     return pool.pack({
-        "layers": {str(index): packer.header(cell) for index, packer in sorted(packers.items())},
+        "layers": layers, "grids": over_pictures.grids,
         "layer": str(cell.layer), "initial": initial, "about": describe_trace(trace),
         "left_out": _left_out(trace, packers), "outline": CHOSEN_COLOR,
     })  # fmt: skip
@@ -126,9 +129,17 @@ class _LayerPacker:
     """One layer: which steps are shown, who explains them, and their figures by view, step and head."""
 
     def __init__(
-        self, trace: Trace, index: int, heads: tuple[int, ...], layers: list[int], pool: ArrayPool, max_lines: int
+        self,
+        trace: Trace,
+        index: int,
+        heads: tuple[int, ...],
+        layers: list[int],
+        pool: ArrayPool,
+        max_lines: int,
+        over_pictures: PictureFigures,
     ) -> None:
         self.trace, self.index, self.heads, self.layers, self.pool = trace, index, heads, layers, pool
+        self.over_pictures = over_pictures
         self.layer = layer = trace.layers[index]
         self.is_long = max(layer.sizes["query_pos"], layer.sizes["key_pos"]) > _MAX_COMPUTED_TOKENS
         self.live = self._live_inputs()
@@ -214,12 +225,16 @@ class _LayerPacker:
         for name in self.names:
             marked = [self._marked(factor) for factor, _ in self.factors[name]]
             views[f"{VIEWS[1]} {name}"] = self._view(
-                VIEWS[1], name, [*marked, (0, 1)], [figures.factors(name, head) for head in self.heads]
+                VIEWS[1],
+                name,
+                [*marked, (0, 1)],
+                [figures.factors(name, head) for head in self.heads],
+                figures.over_picture(name),
             )
         for name in self.overview if len(self.overview) > 1 else ():
             maps = [[figures.map(step, head) for step in self.overview] for head in self.heads]
             sides = [chosen_position(find_step(step), Cell(0, name, 0, 0, 1)) for step in self.overview]
-            views[f"{VIEWS[0]} {name}"] = self._view(VIEWS[0], name, sides, maps)
+            views[f"{VIEWS[0]} {name}"] = self._view(VIEWS[0], name, sides, maps, figures.over_picture(name))
         message = self.pool.header(
             pack(
                 [_EMPTY_FIGURE, _EMPTY_FIGURE, *figures.specs], Surroundings(live=self.live, controls=self._controls())
@@ -247,7 +262,11 @@ class _LayerPacker:
             },
         }  # fmt: skip
 
-    def _view(self, view: str, name: str, marked: list[Any], figures: list[list[int]]) -> dict[str, Any]:
+    def _view(
+        self, view: str, name: str, marked: list[Any], figures: list[list[int]], over_picture: list[int]
+    ) -> dict[str, Any]:
+        """A view: its maps for each head, with the picture before them if there is one."""
+        figures, marked = [[*over_picture, *maps] for maps in figures], [*((None, None) for _ in over_picture), *marked]
         tabs = step_strip(self.layer, name, view, self.overview if len(self.overview) > 1 else ())
         strip = [tab for tab in tabs if tab["name"] in ("overview", *self.names)]
         return {"figures": figures, "marked": marked, "strip": strip}
@@ -311,6 +330,14 @@ class _Figures:
             return spec
 
         return self._index(("map", f"{prefix}{name}", head if step.per_head else 0), build)
+
+    def over_picture(self, name: str) -> list[int]:
+        """The index of the figure of a step over a picture, which is the same for all heads; empty without a picture."""
+        packer = self.packer
+        spec = packer.over_pictures.figure(name, packer.index, packer.heads[0])
+        if spec is None:
+            return []
+        return [self._index(("over picture", name, 0), lambda: spec)]
 
     def factors(self, name: str, head: int) -> list[int]:
         """The indices of the factors of a step and of the step itself."""

@@ -11,12 +11,13 @@ from attention.analysis.derived_maps import DerivedMap
 from attention.analysis.norms import NORMS
 from attention.circuits import question, writes_map
 from attention.core.names import VALUE, WEIGHTS
+from attention.core.stats import finite_range
 from attention.core.steps import find_step
 from attention.errors import AttentionError, SizeError
 from attention.pictures import factors, heatmap
 from attention.pictures.derived_heatmap import derived_map_json
 from attention.pictures.layout import HEIGHT, Spec
-from attention.pictures.over_picture import FITTED, OPACITY, over_picture_json
+from attention.pictures.over_picture import FITTED, OPACITY, matrix_over_picture_json, over_picture_json
 from attention.pictures.view import overview_steps
 from attention.tokens import Patch
 
@@ -85,11 +86,18 @@ def lab_maps(trace: Trace, cell: Cell, view: str, colors: str, over: OverPicture
     Raises:
         AttentionError: the trace does not have the cell, or the colours do not exist.
     """
-    return [*maps_over_picture(trace, cell, colors, over), *_maps(trace, cell, view, colors)]
+    try:
+        shown = derived_view(trace, cell, view)
+    except AttentionError:
+        shown = None
+    derived = shown.derived if shown else None
+    return [*maps_over_picture(trace, cell, colors, over, derived), *_maps(trace, cell, view, colors, derived)]
 
 
-def maps_over_picture(trace: Trace, cell: Cell, colors: str, over: OverPicture = OverPicture()) -> list[Spec]:
-    """The row or the column of the chosen cell over the picture; empty where neither has patches.
+def maps_over_picture(
+    trace: Trace, cell: Cell, colors: str, over: OverPicture = OverPicture(), derived: DerivedMap | None = None
+) -> list[Spec]:
+    """The row or the column of the chosen cell, or of a `derived` map at this cell, over the picture; empty where neither has patches.
 
     Where only one of them has patches, as the features of a query have none, it is this one. Fixed colours reach up to the largest
     patch: one of many patches rarely has a weight near 1.
@@ -98,41 +106,32 @@ def maps_over_picture(trace: Trace, cell: Cell, colors: str, over: OverPicture =
         AttentionError: the trace does not have the cell, or the colours do not exist.
     """
     layer, step = trace.layer(cell.layer), find_step(cell.step)
-    sides = {
-        "row": (step.column_axis, dict(query=cell.row, chosen=cell.column)),
-        "column": (step.row_axis, dict(key=cell.column, chosen=cell.row)),
-    }
-    drawable = {
-        name: chosen
-        for name, (axis, chosen) in sides.items()
-        if any(isinstance(token, Patch) for token in layer.labels_of(axis) or ())
-    }
-    if not drawable:
+    axes = {"row": step.column_axis, "column": step.row_axis}
+    with_patches = [
+        name for name, axis in axes.items() if any(isinstance(token, Patch) for token in layer.labels_of(axis) or ())
+    ]
+    if not with_patches:
         return []
-    chosen = drawable.get(over.reads, next(iter(drawable.values())))
+    reads = over.reads if over.reads in with_patches else with_patches[0]
+    query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
     scale = FITTED if colors == "fixed" else colors
-    figure = over_picture_json(
-        trace, cell.step, cell.layer, cell.head, colors=scale, opacity=over.opacity, exact=False, **chosen
-    )
+    place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen, False)
+    if derived is None:
+        figure = over_picture_json(trace, cell.step, *place)
+    else:
+        matrix = derived.matrix(trace, cell.layer, cell.head)
+        figure = matrix_over_picture_json(trace, derived.step, matrix, finite_range(matrix), *place)
     figure["layout"]["height"] = HEIGHT  # level with the maps beside it
     return [figure]
 
 
-def _maps(trace: Trace, cell: Cell, view: str, colors: str) -> list[Spec]:
-    """The maps without a picture.
-
-    Raises:
-        AttentionError: the trace does not have the cell, or the colours do not exist.
-    """
+def _maps(trace: Trace, cell: Cell, view: str, colors: str, derived: DerivedMap | None) -> list[Spec]:
+    """The maps without a picture."""
     layer = trace.layers[cell.layer]
     steps = overview_steps(tuple(step.name for step in layer.steps))
     if view == "overview" and cell.step in steps:
         return [heatmap.heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in steps]
-    try:
-        shown = derived_view(trace, cell, view)
-    except AttentionError:
-        shown = None
-    if shown is not None:
+    if derived is not None:
         weights = heatmap.heatmap_json(trace, WEIGHTS, cell.layer, cell.head, cell, colors)
-        return [weights, derived_map_json(trace, shown.derived, cell, colors)]
+        return [weights, derived_map_json(trace, derived, cell, colors)]
     return factors.factor_maps(trace, cell, colors)

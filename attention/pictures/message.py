@@ -125,10 +125,9 @@ def pack(
     n_server_maps = sum(figure["layout"]["meta"]["step"] not in computable for figure in figures)
     max_blocks = max(MAX_SENT_BLOCKS // 4, min(MAX_SENT_BLOCKS, (_ARRAY_BYTES - size) // 5 // max(1, n_server_maps)))
     sent = [_sent(figure, computable, windows or {}, max_blocks) for figure in figures]
-    specs = [
-        enlarge(spec, PROJECTION_SCALE) if surroundings.large else spec
-        for spec in (*sent[:2], *(keep_only_gaps(spec, sent) for spec in sent[2:]))
-    ]
+    maps = [spec for spec in sent if spec["layout"]["meta"]["panels"]]
+    sent = [keep_only_gaps(spec, maps) if any(spec is later for later in maps[2:]) else spec for spec in sent]
+    specs = [enlarge(spec, PROJECTION_SCALE) if surroundings.large else spec for spec in sent]
     message: Message = {
         "figures": [{**spec, "layout": index_labels(spec["layout"])} for spec in specs],
         "names": [_compact_labels(alias) for alias in names],

@@ -15,17 +15,16 @@ from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
 from attention.errors import MissingError, check_index
 from attention.pictures import scales
-from attention.pictures.drawing import HIDDEN_TRACE, hidden_cells, layer_label
+from attention.pictures.drawing import hidden_cells, layer_label, make_hidden_trace
 from attention.pictures.layout import AXIS_TITLES, Spec, axis_title, base_layout, note, outline, short_axis_name
 from attention.pictures.message_contract import Meta
 from attention.pictures.redraw import plotly_variant
 from attention.pictures.token_grid import NO_TOKEN, TokenGrid
-from attention.tokens import label
+from attention.tokens import place_label, shows_several_pictures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from attention.core.layer import Layer
+    from torch import Tensor
 
 OPACITY = 0.6
 """Of the colours over a picture; the rest is the picture."""
@@ -74,13 +73,28 @@ def over_picture_json(
         MissingError: there is no such layer, step, head, query or key, both or neither of these are given, or the axis has no patches.
         ConfigError: `colors` is not one of `COLORS`.
     """
-    declaration, drawn_layer = find_step(step), trace.layer(layer)
+    drawn_layer = trace.layer(layer)
+    matrix, span = drawn_layer.matrix(step, head), drawn_layer.finite_range(step)
+    return matrix_over_picture_json(
+        trace, find_step(step), matrix, span, layer, head, query, key, colors, opacity, chosen, exact
+    )
+
+
+def matrix_over_picture_json(
+    trace: Trace, declaration: Step, matrix: Tensor, span: tuple[float, float] | None, layer: int = 0, head: int = 0,
+    query: int | None = None, key: int | None = None, colors: str = "fixed", opacity: float = OPACITY, chosen: int | None = None, exact: bool = True,
+) -> Spec:  # fmt: skip
+    """`over_picture_json` of a matrix that is no step of the layer, such as a derived map: `declaration` names it, `span` is the range of its numbers.
+
+    Raises:
+        MissingError, ConfigError: as `over_picture_json`.
+    """
+    step, drawn_layer = declaration.name, trace.layer(layer)
     if (query is None) == (key is None):
         raise MissingError(
             "A picture shows the row of one query or the column of one key; "
             f"got {'neither' if query is None else 'both'}: give query= or key=."
         )
-    matrix = drawn_layer.matrix(step, head)
     if query is not None:
         check_index("queries", query, matrix.shape[0])
         fixed, numbers, axis, own_axis = query, matrix[query], declaration.column_axis, declaration.row_axis
@@ -94,24 +108,31 @@ def over_picture_json(
         raise MissingError(
             f"The tokens along {axis} of {step} in layer {layer} are no patches of a picture: choose a layer and a step whose tokens are."
         )
-    shown = np.where(np.isfinite(numbers.numpy()), numbers.numpy(), np.nan)
-    color_keys, extra_traces = _colors(declaration, colors, drawn_layer, grid, shown)
     hidden = _hidden(trace, declaration, layer, head, query, fixed)
+    shown = np.where(np.isfinite(numbers.numpy()) & ~hidden, numbers.numpy(), np.nan)
+    color_keys, extra_traces = _colors(declaration, colors, span, grid, shown)
     where = f" H{head}" if declaration.per_head else ""
-    own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (f" {label(own_tokens[fixed])}" if own_tokens else "")
+    own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (
+        f" {place_label(own_tokens[fixed], shows_several_pictures(own_tokens))}" if own_tokens else ""
+    )
+    hover = f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br>"
+    several = len(grid.pictures) > 1
+    texts = [
+        ["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in line] for line in grid.positions
+    ]
     heat = {
         "type": "heatmap",
         "z": grid.fill(shown),
-        "text": [["" if at == NO_TOKEN else f"{at} {label(tokens[at])}" for at in line] for line in grid.positions],
+        "text": texts,
         **color_keys,
         "opacity": opacity,
         "hoverongaps": False,
-        "hovertemplate": f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br><b>%{{z:.9g}}</b><extra></extra>",
+        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
     }
     facts = [
         own_name,
         f"{layer_label(drawn_layer, layer)}{where}",
-        *_shares(grid, shown, declaration.kind, axis),
+        *_shares(grid, numbers.numpy(), declaration.kind, axis),
     ]
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
@@ -121,7 +142,7 @@ def over_picture_json(
         "alt": f"{step} over the picture, {', '.join(facts)}: {seen}.",
         "step": step, "layer": layer, "panels": [], "axes": names,
         "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
-        "hidden_trace": HIDDEN_TRACE | {"opacity": opacity, "hoverinfo": "skip"},
+        "hidden_trace": make_hidden_trace(hover, "0" if declaration.kind == "probability" else "−∞") | {"opacity": opacity},
         "grid": {
             "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": KEY if query is None else QUERY,
             "at": fixed, "same": is_same,
@@ -148,7 +169,8 @@ def over_picture_json(
         layout["shapes"].append(dotted | {"line": dotted["line"] | {"dash": "dot"}})
     if chosen_box is not None:
         layout["shapes"].append(outline(*chosen_box, 3))
-    hidden_traces = [meta["hidden_trace"] | {"z": cells} for cells in [grid.fill(hidden)] if np.isfinite(cells).any()]
+    gray = grid.fill(np.where(hidden, np.float32(1), np.float32(np.nan)))
+    hidden_traces = [meta["hidden_trace"] | {"z": gray, "text": texts}] if hidden.any() else []
     return {"data": [heat, *hidden_traces, *extra_traces], "layout": layout}
 
 
@@ -160,6 +182,8 @@ def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True) -> list[dic
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
     for placed in grid.pictures:
+        if placed.picture >= len(trace.pictures):  # a layer alone has its tokens, and not the pixels
+            continue
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
         source = image_source(seen, placed.rows * height, placed.columns * width, exact)
@@ -182,29 +206,28 @@ def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True)
     if (factor := _SMALL_SIDE // max(image.size)) > 1:
         image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
     kind = "PNG" if exact or factor > 1 else "JPEG"
-    image.save(file, kind, quality=90)
+    image.save(file, kind, quality=80)
     return f"data:image/{kind.lower()};base64,{b64encode(file.getvalue()).decode()}"
 
 
 def _colors(
-    step: Step, colors: str, layer: Layer, grid: TokenGrid, numbers: NDArray[np.floating]
+    step: Step, colors: str, span: tuple[float, float] | None, grid: TokenGrid, numbers: NDArray[np.floating]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
     if colors != FITTED:
-        return scales.color_keys(step, *scales.scale_range(step, layer.finite_range(step.name), colors), colors)
-    on_pictures = np.concatenate([numbers[grid.positions[placed.area].ravel()] for placed in grid.pictures])
-    finite = on_pictures[np.isfinite(on_pictures)]
+        return scales.color_keys(step, *scales.scale_range(step, span, colors), colors)
+    finite = numbers[grid.patches][np.isfinite(numbers[grid.patches])]
     span = (float(finite.min()), float(finite.max())) if finite.size else None
     keys, extra_traces = scales.color_keys(step, *scales.scale_range(step, span, "stretched"), "stretched")
     return keys | {"meta": {"colors": FITTED}}, extra_traces
 
 
-def _hidden(trace: Trace, step: Step, layer: int, head: int, query: int | None, fixed: int) -> NDArray[np.floating]:
-    """Returns 1 for each token of the drawn axis that the mask hides, NaN for the others."""
+def _hidden(trace: Trace, step: Step, layer: int, head: int, query: int | None, fixed: int) -> NDArray[np.bool_]:
+    """Returns which tokens of the drawn axis the mask hides."""
     hidden = hidden_cells(trace, step, layer, head)
     if hidden is None:
-        return np.full(max(trace.layer(layer).shape(step.name)[-2:]), np.nan, np.float32)
-    return np.where(hidden[fixed] if query is not None else hidden[:, fixed], np.float32(1), np.float32(np.nan))
+        return np.zeros(trace.layer(layer).shape(step.name)[-1 if query is not None else -2], bool)
+    return hidden[fixed] if query is not None else hidden[:, fixed]
 
 
 def _edges(grid: TokenGrid) -> list[dict[str, Any]]:
@@ -223,5 +246,5 @@ def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str
     """Returns how much of a row of weights lies on the pictures and on the other tokens; empty for other numbers."""
     if kind != "probability" or axis != "key_pos":
         return []
-    on_pictures = sum(float(numbers[grid.positions[placed.area]].sum()) for placed in grid.pictures)
+    on_pictures = float(numbers[grid.patches].sum())
     return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]

@@ -113,6 +113,13 @@ class TokenGrid:
             positions[token.y, token.x : token.x + token.columns] = token.position
         return cls(positions, pictures, others, len(names) - len(others) if with_others else 0)
 
+    @property
+    def patches(self) -> NDArray[int64]:
+        """The positions of all patches on the axis, picture by picture; a picture of which tokens were cut has fewer."""
+        positions = np.concatenate([self.positions[placed.area].ravel() for placed in self.pictures])
+        found: NDArray[int64] = positions[positions != NO_TOKEN]
+        return found
+
     def fill(self, numbers: NDArray[np.floating]) -> NDArray[np.floating]:
         """The numbers of an axis [pos] at the places of their tokens [row column]; NaN where there is no token."""
         dtype = np.promote_types(numbers.dtype, np.float16)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from attention.core.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
+from attention.models.vision_families import PICTURES
+from attention.program import picture_lines
 from attention.program.patched_run import OTHER_IS_PATCHED, PatchedSnippet
 from attention.program.snippet import Snippet
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.core.trace import Trace
+    from attention.io.picture import Picture
     from attention.models.loaded import LoadedModel
     from attention.patching.intervention import Intervention
 
@@ -30,14 +33,20 @@ class State(Protocol):
         """The interventions on heads inside the model."""
 
     @property
+    def image(self) -> Picture | tuple[Picture, ...] | None:
+        """The picture that the model reads, or several; None if it reads none."""
+
+    @property
     def other(self) -> State | None:
         """The other run, from which interventions patch."""
 
     def load_inputs(self) -> tuple[LoadedModel, dict[str, Tensor]]:
-        """The loaded model and its token ids."""
+        """The loaded model, and its token ids or what it reads of a picture."""
 
 
 _BY_THE_LINES = (QUERY, KEY, VALUE, "bias", "sinks", "mask", "patched_weights", "patched_head_output")
+_EAGER_OF_PART = "sys.modules[type(module).__module__].eager_attention_forward"
+"""The attention of a part of a model, where its parts are of several families."""
 _RECORDED = {
     QUERY: "[1]",
     KEY: "[2]",
@@ -58,7 +67,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
     if layer.name not in names:
         return Snippet(
             "a real model that returns only its weights",
-            tuple(_weights_alone(model_class, folder, _id_arguments(inputs), layer.name)),
+            tuple(_weights_alone(source, model_class, folder, _arguments(loaded, inputs), layer.name)),
         )
     layer_order = loaded.layer_indices
     patches = PatchedSnippet(
@@ -69,26 +78,31 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
         lambda position: f"patching and len(calls) == {layer_order.index(position)}",
         lambda run, position, step: f"{run}[{layer_order.index(position)}]{_RECORDED[step]}",
     )
+    own_module = {model_class.__module__}
+    modules = {type(loaded.model.get_submodule(site.path)).__module__ for site in loaded.sites}
+    eager = "eager_attention_forward" if modules == own_module else _EAGER_OF_PART
     lines = [
         "from pathlib import Path",
         "",
-        "from transformers import AttentionInterface, AttentionMaskInterface, " + model_class.__name__,
+        *_imports(source, "AttentionInterface", "AttentionMaskInterface", model_class.__name__),
         "from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS",
-        f"from {model_class.__module__} import eager_attention_forward",
+        *([f"from {model_class.__module__} import eager_attention_forward"] if modules == own_module else []),
         "",
         "calls = []",
         *_patched_header(patches),
         "",
         "def record(module, query, key, value, *args, **kwargs):",
         *patches.patch_inputs(),
-        *_attention_lines(patches),
+        *_attention_lines(patches, eager),
         "",
         'AttentionInterface.register("recorded", record)',
         'AttentionMaskInterface.register("recorded", ALL_MASK_ATTENTION_FUNCTIONS["eager"])',
         f"folder = {folder}  # the folder of the model on your machine",
         *_load_lines(model_class, "recorded"),
+        *_picture_lines(source, "image"),
+        *_picture_lines(source.other if patches.needs_run("other") else None, "other_image"),
         "with torch.no_grad():",
-        *_run_lines(patches, source, inputs),
+        *_run_lines(patches, source, loaded, inputs),
         f"module, query, key, value, kwargs = calls[{names.index(layer.name)}][:5]  # {layer.name}",
         *patches.patch_layer(index),
     ]
@@ -108,8 +122,47 @@ def _load_lines(model_class: type, implementation: str) -> list[str]:
     ]
 
 
-def _id_arguments(inputs: Mapping[str, Tensor]) -> str:
-    return ", ".join(f"{name}=torch.tensor({ids.tolist()})" for name, ids in inputs.items())
+def _pictures(source: State | None) -> tuple[Picture, ...]:
+    """The pictures that a model reads."""
+    image = None if source is None else source.image
+    return () if image is None else image if isinstance(image, tuple) else (image,)
+
+
+def _imports(source: State, *names: str) -> list[str]:
+    """The lines that import what reads the pictures, and these names of transformers."""
+    pictures = _pictures(source)
+    of_pictures = ["AutoImageProcessor"] if pictures else []
+    return [
+        *picture_lines.imports([*pictures, *_pictures(source.other)]),
+        f"from transformers import {', '.join([*names[:-1], *of_pictures, names[-1]])}",
+    ]
+
+
+def _picture_lines(source: State | None, variable: str) -> list[str]:
+    """The lines that make the input of a model from its pictures; none without a picture."""
+    pictures = _pictures(source)
+    if not pictures:
+        return []
+    names = [variable] if len(pictures) == 1 else [f"{variable}_{i}" for i in range(len(pictures))]
+    given = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+    lines = [
+        line for picture, name in zip(pictures, names, strict=True) for line in picture_lines.read_lines(picture, name)
+    ]
+    return [
+        *lines,
+        'processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)  # without torchvision',
+        f'{variable}_inputs = processor(images={given}, return_tensors="pt")  # as the model sees it',
+    ]
+
+
+def _arguments(loaded: LoadedModel, inputs: Mapping[str, Tensor], variable: str = "image") -> str:
+    """The arguments of the model: what the processor made of the pictures, and token ids."""
+    of_processor = () if loaded.pictures is None else (PICTURES, *loaded.pictures.image_processor.model_input_names)
+    everything = getattr(
+        inputs, "arguments", inputs
+    )  # of pictures: also the types of the tokens of a text, and the like
+    ids = [f"{name}=torch.tensor({ids.tolist()})" for name, ids in everything.items() if name not in of_processor]
+    return ", ".join([f"**{variable}_inputs"] * (PICTURES in inputs) + ids)
 
 
 def _patched_header(patches: PatchedSnippet) -> list[str]:
@@ -120,15 +173,15 @@ def _patched_header(patches: PatchedSnippet) -> list[str]:
     return ["patching, other, unchanged = False, [], []", f"patched = {{{functions}}}"]
 
 
-def _attention_lines(patches: PatchedSnippet) -> list[str]:
+def _attention_lines(patches: PatchedSnippet, eager: str) -> list[str]:
     """Eager attention, recorded, with the patched output of patched layers."""
     if not patches:
         return [
             "    calls.append((module, query[0], key[0], value[0], kwargs))",
-            "    return eager_attention_forward(module, query, key, value, *args, **kwargs)",
+            f"    return {eager}(module, query, key, value, *args, **kwargs)",
         ]
     return [
-        "    output, weights = eager_attention_forward(module, query, key, value, *args, **kwargs)  # [1 query_pos head d_v]",
+        f"    output, weights = {eager}(module, query, key, value, *args, **kwargs)  # [1 query_pos head d_v]",
         '    patched_weights, patched_head_output, bias = None, None, kwargs.get("position_bias")',
         *patches.patch_running_layers(),
         "    if patching and len(calls) in patched:",
@@ -139,32 +192,36 @@ def _attention_lines(patches: PatchedSnippet) -> list[str]:
     ]
 
 
-def _run_lines(patches: PatchedSnippet, source: State, inputs: Mapping[str, Tensor]) -> list[str]:
+def _run_lines(patches: PatchedSnippet, source: State, loaded: LoadedModel, inputs: Mapping[str, Tensor]) -> list[str]:
     """The runs: those of the unchanged model and of the other state if they are needed, and finally this one."""
     lines = []
     if patches.needs_run("unchanged"):
-        lines += [f"    model({_id_arguments(inputs)})", "    unchanged, calls = calls, []"]
+        lines += [f"    model({_arguments(loaded, inputs)})", "    unchanged, calls = calls, []"]
     if patches.needs_run("other"):
         assert source.other is not None  # the trace of a patched state requires it
         if source.other.interventions:
             lines += [f"    {OTHER_IS_PATCHED}"]
-        lines += [f"    model({_id_arguments(source.other.load_inputs()[1])})", "    other, calls = calls, []"]
+        lines += [
+            f"    model({_arguments(*source.other.load_inputs(), 'other_image')})",
+            "    other, calls = calls, []",
+        ]
     lines += ["    patching = True"] if patches else []
-    return [*lines, f"    model({_id_arguments(inputs)})"]
+    return [*lines, f"    model({_arguments(loaded, inputs)})"]
 
 
-def _weights_alone(model_class: type, folder: str, ids: str, name: str) -> list[str]:
+def _weights_alone(source: State, model_class: type, folder: str, arguments: str, name: str) -> list[str]:
     from attention.models.running import ATTENTIONS
 
     module_kind, number = name.rsplit(" ", 1)
     return [
         "from pathlib import Path",
         "",
-        f"from transformers import {model_class.__name__}",
+        *_imports(source, model_class.__name__),
         "",
         f"folder = {folder}  # the folder of the model on your machine",
         *_load_lines(model_class, "eager"),
+        *_picture_lines(source, "image"),
         "with torch.no_grad():",
-        f"    outputs = model({ids}, output_attentions=True)",
+        f"    outputs = model({arguments}, output_attentions=True)",
         f"weights = outputs.{ATTENTIONS[module_kind]}[{number}][0]  # [head query_pos key_pos]",
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -14,12 +14,13 @@ from attention.core.override import Override
 from attention.core.steps import MAP_AXES, declared
 from attention.core.trace import Trace
 from attention.errors import FileError
-from attention.io.arrays import Archive, layer_info, open_archive, quote
+from attention.io.arrays import Archive, layer_info, open_archive, quote, saved_pictures
 from attention.io.arrays.stored_layers import Layout, StoredLayer, read_layout
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.core.seen_picture import SeenPicture
     from attention.program.snippet import Snippet
 
 MAX_HEADS = 1024
@@ -104,20 +105,17 @@ class File:
         self._array_bytes(archive, file_layout)
         used_entries = {place.entry for stored in file_layout.layers for place in stored.places.values()}
         tensors = {key: archive.arrays[key].load() for key in used_entries}
-        saved_layers = archive.metadata.get("layers")
-        layer_metadata = saved_layers if isinstance(saved_layers, list) and file_layout.exported else []
+        layer_metadata = layer_info.metadata_by_number(archive.metadata.get("layers")) if file_layout.exported else {}
+        pictures = saved_pictures.read_pictures(self.name, archive) if file_layout.exported else ()
         layers, notes = [], list(_file_notes(self.name, archive, file_layout))
         problems: dict[str, list[int]] = {}
         for stored in file_layout.layers:
             if stored.mixer:
                 layers.append(Layer(f"layer {stored.number}", mixer=stored.mixer))
                 continue
-            own_metadata = next(
-                (entry for entry in layer_metadata if isinstance(entry, dict) and entry.get("number") == stored.number),
-                {},
-            )
+            own_metadata = layer_metadata.get(stored.number, {})
             recorded = {step: place.select(tensors[place.entry]) for step, place in stored.places.items()}
-            layer, note = self._layer(archive, file_layout, stored, own_metadata, recorded)
+            layer, note = self._layer(archive, file_layout, stored, own_metadata, recorded, pictures)
             layers.append(layer)
             if note:
                 problems.setdefault(note, []).append(stored.number)
@@ -130,7 +128,8 @@ class File:
         notes += _row_sum_notes(file_layout, layers, archive)
         random = archive.metadata.get("random") is True and file_layout.exported
         first = next(layer for layer in layers if layer.has_attention)
-        return Trace(first.tokens, tuple(layers), first.key_tokens, random, tuple(notes)).with_config(self.config)
+        trace = Trace(first.tokens, tuple(layers), first.key_tokens, random, tuple(notes), pictures=pictures)
+        return trace.with_config(self.config)
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes a layer of the trace: it loads the file."""
@@ -156,6 +155,7 @@ class File:
         places = {place.entry: place for stored in file_layout.layers for place in stored.places.values()}
         # An array of all layers is loaded completely and then copied layer by layer.
         total_bytes = sum(archive.arrays[key].nbytes * (1 + (place.layer is not None)) for key, place in places.items())
+        total_bytes += sum(saved_pictures.entries(archive).values()) if file_layout.exported else 0
         if total_bytes > self.max_bytes:
             raise FileError(
                 f"{quote(self.name)} would take {total_bytes / 2**20:,.0f} MB in memory; at most {self.max_bytes / 2**20:,.0f} MB are read: "
@@ -181,6 +181,7 @@ class File:
         stored: StoredLayer,
         own_metadata: Mapping[str, Any],
         recorded: dict[str, Tensor],
+        pictures: Sequence[SeenPicture],
     ) -> tuple[Layer, str]:
         """One layer, and a note on it; the note is empty if there is no problem."""
         from attention.io.arrays.read_layers import build_layer, check_numbers
@@ -190,18 +191,21 @@ class File:
                 tensor != 0 if step == "mask" else tensor.double() if tensor.dtype.itemsize == 1 else tensor
             )
         sizes = Layer(recorded=recorded).sizes
-        tokens, key_tokens = layer_info.layer_tokens(
-            self.name,
-            {**archive.metadata, **{key: own_metadata[key] for key in ("tokens", "key_tokens") if key in own_metadata}},
-            sizes,
-        )
+        described = own_metadata if "tokens" in own_metadata else archive.metadata
+        texts = {key: own_metadata[key] for key in saved_pictures.PATCHES if key in own_metadata}
+        tokens, key_tokens = layer_info.layer_tokens(self.name, {**archive.metadata, **texts}, sizes)
+        if file_layout.exported:
+            tokens, key_tokens = (
+                saved_pictures.with_places(self.name, axis_tokens, described.get(key), pictures, key)
+                for axis_tokens, key in zip((tokens, key_tokens), saved_pictures.PATCHES.values(), strict=True)
+            )
         name = layer_info.layer_name(file_layout.exported, file_layout.layers.index(stored), stored, own_metadata)
         where = f" of layer {stored.number}" if len(file_layout.layers) > 1 else ""
         for step, tensor in recorded.items():
             check_numbers(step, where, tensor, tokens, key_tokens)
         formula, problem = layer_info.layer_formula(archive, file_layout.exported, stored, own_metadata, recorded)
-        texts = {"name": name, "tokens": tokens, "key_tokens": key_tokens}
-        layer, note = build_layer(recorded, formula, self.max_bytes, bool(own_metadata.get("formula")), **texts)
+        named = {"name": name, "tokens": tokens, "key_tokens": key_tokens}
+        layer, note = build_layer(recorded, formula, self.max_bytes, bool(own_metadata.get("formula")), **named)
         if not any(step.axes == MAP_AXES for step in layer.steps):
             why = problem or note or "save key beside query, or weights"
             raise FileError(f"{quote(self.name)} has no weights and no scores{where}: {why}")

@@ -10,6 +10,7 @@ from attention.core.layer import Layer
 from attention.core.override import Override
 from attention.core.trace import Trace
 from attention.errors import ConfigError, TextError
+from attention.io.example_pictures import link_name
 from attention.sources.model_options import ModelOptions
 from attention.tokens import Generated
 
@@ -304,10 +305,8 @@ class Model(ModelOptions):
     @property
     def no_link_reason(self) -> str:
         """Why no link opens this source, in a sentence; empty if one does."""
-        if self.image is not None:
-            return "A link has no picture in it: save the trace as a file, and open that."
         if self.handle is None:
-            return ""
+            return "" if self.image is None or link_name(self.image) else _PICTURE_OF_NO_FILE
         return f"A link names a model that the Lab can load, and {self.name} is in memory: save the trace as a file, and open that."
 
     @property
@@ -334,16 +333,12 @@ class Model(ModelOptions):
         """The beginning of a Python program that computes the trace: it loads the model with transformers and records the inputs of its attention.
 
         Raises:
-            ConfigError: the model is in memory, where no program finds it, or it reads a picture.
+            ConfigError: the model is in memory, where no program finds it.
         """
         if self.handle is not None:
             raise ConfigError(
                 f"A program loads its model from a folder, and {self.name} is in memory: save it with "
                 "model.save_pretrained(folder) and tokenizer.save_pretrained(folder), and use Model(folder, text)."
-            )
-        if self.image is not None:
-            raise ConfigError(
-                "The Lab writes programs for models of texts, and this trace is of a picture: save the trace as a file, and copy the program of that."
             )
         from attention.program import loaded_model
 
@@ -374,6 +369,10 @@ class Model(ModelOptions):
 
         return model_input.prepare_texts(self, loaded, notes, lambda inputs: self.patched_forward(loaded, inputs))
 
+    def _no_word_error(self) -> TextError:
+        got = "only blanks" if self.text else "nothing"
+        return TextError(f"The text needs at least one word; got {got}: type a sentence.")
+
     def load(self) -> LoadedModel:
         """The loaded model.
 
@@ -384,12 +383,19 @@ class Model(ModelOptions):
         from attention.models.library import LIBRARY
         from attention.models.modalities import check_input
 
-        if not self.text.strip() and not self.input_ids and self.image is None:
-            got = "only blanks" if self.text else "nothing"
-            raise TextError(f"The text needs at least one word; got {got}: type a sentence.")
+        is_empty = not self.text.strip() and not self.input_ids and self.image is None
+        if is_empty and self.handle is None and not LIBRARY.inputs(self.name).picture:
+            raise self._no_word_error()  # before the model is loaded
         loaded = LIBRARY.get(self.name, self.device) if self.handle is None else self.handle.load()
+        if is_empty and loaded.pictures is None:
+            raise self._no_word_error()
         check_input(loaded, self.text, self.image is not None, bool(self.input_ids or self.text2.strip()))
         return loaded
+
+
+_PICTURE_OF_NO_FILE = (
+    "A link names a picture by the digest of its file, and this one is in memory: save it as a PNG, and give its path."
+)
 
 
 def _caption(loaded: LoadedModel, max_weight_error: float | None) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING
 
+from attention.core.cache import CACHE
 from attention.core.cost import ALLOW_MORE
 from attention.core.prediction import MAX_NEW_TOKENS
 from attention.errors import ConfigError
@@ -15,9 +17,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.models.loaded import LoadedModel
+    from attention.models.picture_inputs import PictureInputs
     from attention.models.time_cost import PassInterventions
     from attention.patching.forward import PatchedForward
     from attention.sources.model_options import ModelOptions
+
+_DECODING = Lock()  # the pixels of several photos at once would take the memory of a server
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +38,28 @@ class ModelInputs:
     inputs: dict[str, Tensor]
     prefix_len: int
     continuation: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _ReadInput:
+    """The input of a model that reads a picture.
+
+    Attributes:
+        inputs: the positions and token ids, with the picture as the model reads it.
+        truncated: the truncated texts, each with its full length.
+        notes: sentences for the user.
+        model_uid: of the model; the cache drops the input with it.
+    """
+
+    inputs: PictureInputs
+    truncated: list[tuple[str, int]]
+    notes: tuple[str, ...]
+    model_uid: int
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the pixels, as numbers and as they are shown."""
+        return 2 * sum(tensor.nbytes for tensor in self.inputs.arguments.values())
 
 
 def prepare_texts(
@@ -100,9 +127,17 @@ def _read_picture(
         raise ConfigError(
             f"The Lab generates no tokens after a picture; got generate={model.generate}: leave it out, and write the continuation into the text."
         )
-    inputs, truncated, more = picture_inputs(loaded, model.image.pixels(), model.image.digest, model.text, limit)
-    notes += (*model.image.notes, *more)
-    return inputs, truncated
+    image = model.image
+
+    def read() -> _ReadInput:
+        with _DECODING:
+            inputs, truncated, more = picture_inputs(loaded, image.pixels(), image.digest, model.text, limit)
+        return _ReadInput(inputs, truncated, (*image.notes, *more), loaded.uid)
+
+    # A trace asks for its input several times, and a photo takes half a second to decode and to resize.
+    found = CACHE.get_or_compute((loaded.uid, "picture input", image.digest, model.text, limit), read)
+    notes += found.notes
+    return found.inputs, found.truncated
 
 
 def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:

@@ -74,6 +74,13 @@ class TransformerRun:
         handle, other = handle_of(model, processor), self._source.other
         return replace(self._source, handle=handle, other=None if other is None else replace(other, handle=handle))
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the picture files of the input, which the run keeps."""
+        image = self._source.image
+        pictures = image if isinstance(image, tuple) else (image,)
+        return sum(len(picture.content) for picture in pictures if picture is not None)
+
     def linear_run(self) -> LinearRun:
         """The same run with frozen norms, heads and MLPs.
 

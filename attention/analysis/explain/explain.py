@@ -14,7 +14,7 @@ from attention.core.layer import Layer
 from attention.core.steps import find_step
 from attention.core.trace import Trace
 from attention.errors import check_index
-from attention.tokens import Patch
+from attention.tokens import Patch, place_label, shows_several_pictures
 
 _POSITION = re.compile(r"\b(query|key) (\d+)\b")
 
@@ -61,6 +61,8 @@ def _with_places(words: str, layer: Layer) -> str:
     def name(match: re.Match[str]) -> str:
         tokens, position = layer.labels_of(f"{match[1]}_pos") or (), int(match[2])
         token = tokens[position] if position < len(tokens) else ""
-        return f"{match[0]} ({token})" if isinstance(token, Patch) else match[0]
+        if not isinstance(token, Patch):
+            return match[0]
+        return f"{match[0]} ({place_label(token, shows_several_pictures(tokens))})"
 
     return _POSITION.sub(name, words)

@@ -18,6 +18,7 @@ from attention.core.steps import HEAD_AXES, Step, declared, find_step, is_step
 from attention.core.steps.products import Product
 from attention.core.trace import Trace
 from attention.errors import AttentionError
+from attention.export.demo.picture_packing import PictureFigures
 from attention.export.demo.pool import ArrayPool
 from attention.export.demo.states import LIMITS, State
 from attention.params.ranges import Choice
@@ -76,6 +77,7 @@ class _Packing:
         self.live = {head: live_inputs(self.layer, head) for head in self.heads}
         self.factors = {step.name: self._factors(step) for step in self.steps if is_plain_product(self.layer, step)}
         self.explained = tuple(name for name in self.names if name in (*_EXPLAINED, *self.factors))
+        self.over_pictures = PictureFigures(self.trace)
         self._check()
 
     def _check(self) -> None:
@@ -103,7 +105,10 @@ class _Packing:
             }
         if state.view == HEADS:
             views |= {f"heads weights {head}": self._view(WEIGHTS, head, HEADS) for head in self.heads}
-        needed = dict.fromkeys([*self.explained, *(name for names in self.factors.values() for name in names)])
+        over_pictures = self.names if self.over_pictures.grids else ()  # the page writes their numbers into the picture
+        needed = dict.fromkeys(
+            [*self.explained, *(name for names in self.factors.values() for name in names), *over_pictures]
+        )
         numbers = {name: self._numbers(name) for name in needed}
         if OUTPUT in self.explained and layer.w_o is not None:
             numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]
@@ -118,7 +123,7 @@ class _Packing:
             else []
         )
         header = {
-            "views": views,
+            "views": views, "grids": self.over_pictures.grids,
             "steps": {step.name: describe_sides(layer, step) for step in self.steps},
             "lines": {
                 step.name: cell_lines(self.trace, state.layer, step, self.heads)
@@ -164,6 +169,8 @@ class _Packing:
             marked = [chosen_position(find_step(step), Cell(0, name, 0, 0, 1)) for step, _ in drawn]
             if view == HEADS:
                 _name_heads(figures, self.heads)
+        if view != HEADS and (over := self.over_pictures.figure(name, cell.layer, head)) is not None:
+            figures, marked = [over, *figures], [(None, None), *marked]
         for figure in figures:
             figure["layout"]["shapes"] = []
         strip = [

@@ -1,4 +1,4 @@
-"""Figures as files: a picture for a paper (PNG, SVG or PDF; the latter two contain only shapes and text), or a web page.
+"""Figures as files: a picture for a paper (PNG, SVG or PDF; the latter two contain shapes, text, and what a model saw), or a web page.
 
 matplotlib draws them; it is imported with the first picture. The content is read from the Plotly figure itself,
 so a picture and the screen cannot disagree:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MIDDLE = 0.36  # the distance from the middle of a line down to its baseline, in font sizes
 LEGIBLE = 6  # pixels, 4.5 points
 _SMALLEST = 5  # pixels: notes that would still overlap at this size are left out
+_PAD = 2  # pixels beside a note that has a ground
 _NO_BREAK = "\xa0"  # a space that does not break lines
 
 
@@ -63,6 +64,7 @@ class Note:
     above: float  # the fraction of its height above its position
     size: float
     color: str
+    ground: str = ""
 
     def box(self, page: Page, area: Area) -> tuple[float, float, float, float]:
         """The note's bounding box: x0 y0 x1 y1."""
@@ -85,6 +87,7 @@ def read(figure: go.Figure, x: Axis, y: Axis) -> list[Note]:
             {"top": 0.0, "bottom": 1.0}.get(annotation.yanchor or "", 0.5),
             annotation.font.size or figure.layout.font.size or 12,
             annotation.font.color or INK,
+            annotation.bgcolor or "",
         )
         for annotation in figure.layout.annotations
         if annotation.text and annotation.name != "colors"
@@ -108,9 +111,11 @@ def fit_notes(page: Page, notes: list[Note], area: Area, room: float) -> list[No
     return [scaled_notes[i] for i in selected]
 
 
-def write(page: Page, note: Note, area: Area) -> None:
-    """Writes a note at its position."""
-    left, top, right, _ = note.box(page, area)
+def write(page: Page, note: Note, area: Area, name: str) -> None:
+    """Writes a note at its position, on its ground if it has one; `name` is that of the ground in the file."""
+    left, top, right, bottom = note.box(page, area)
+    if note.ground:
+        page.boxes(np.array([[left - _PAD, top, right + _PAD, bottom]]), [note.ground], name, seam=False)
     x = {"left": left, "center": (left + right) / 2, "right": right}[note.align]
     for i, line in enumerate(note.lines):
         write_line(

@@ -25,6 +25,7 @@ class Cells:
 
     Attributes:
         gap: the gap between two cells in pixels, across and down.
+        opacity: of the colours, over a picture below them.
         number: the format of a cell's number, such as ".2f"; empty if cells show no numbers.
     """
 
@@ -32,6 +33,7 @@ class Cells:
     numbers: NDArray[np.float64]
     colors: NDArray[np.str_]
     gap: tuple[float, float]
+    opacity: float
     number: str
     number_size: float
 
@@ -117,6 +119,7 @@ def _cells(trace: Any, boxes: NDArray[np.float64], numbers: NDArray[np.float64])
         numbers,
         colors_of(numbers, trace.colorscale, low, high),
         (trace.xgap or 0, trace.ygap or 0),
+        1.0 if trace.opacity is None else trace.opacity,
         number_format,
         trace.textfont.size or 10,
     )

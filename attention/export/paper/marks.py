@@ -31,7 +31,9 @@ def draw_cells(page: Page, cells: list[Cells], x: Axis, y: Axis, area: Area) -> 
         top, bottom = area.y(y.at(layer.boxes[:, 1])), area.y(y.at(layer.boxes[:, 3]))
         across, down = (gap / 2 for gap in layer.gap)
         boxes = np.stack([left + across, top + down, right - across, bottom - down], axis=1)
-        page.boxes(boxes, layer.colors, "ground" if i else "cells", seam=not any(layer.gap))
+        page.boxes(
+            boxes, layer.colors, "ground" if i else "cells", not any(layer.gap) and layer.opacity == 1, layer.opacity
+        )
         if layer.number:
             _write_numbers(page, layer, boxes)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.patches import PathPatch
@@ -131,15 +132,22 @@ class Page:
         )
 
     def boxes(
-        self, boxes: NDArray[np.float64], colors: Sequence[str] | NDArray[np.str_], name: str, seam: bool
-    ) -> None:
+        self, boxes: NDArray[np.float64], colors: Sequence[str] | NDArray[np.str_], name: str, seam: bool, opacity: float = 1
+    ) -> None:  # fmt: skip
         """Fills boxes [box 4] (x0 y0 x1 y1), one shape per colour; with `seam` neighbours touch without a gap."""
         corners = self._scaled(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3, 0, 1]].reshape(-1, 5, 2))
         codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
         edge = _SEAM * self._points if seam and self._kind != "png" else 0
         for i, (color, indices) in enumerate(_by_color(colors)):
             path = Path(corners[indices].reshape(-1, 2), codes * len(indices))
-            self._shape(path, f"{name}-{i}", fill=color, edge=color if edge else "none", points=edge)
+            patch = self._shape(path, f"{name}-{i}", fill=color, edge=color if edge else "none", points=edge)
+            if opacity < 1:
+                patch.set_alpha(opacity)
+
+    def picture(self, left: float, top: float, right: float, bottom: float, rgb: NDArray[np.uint8], name: str) -> None:
+        """Draws pixels [row column 3] into a box: each pixel as a rectangle, without smoothing."""
+        corners = self._scaled(((left, top), (right, bottom)))
+        self._figure.add_artist(_Pixels(rgb, corners, self._place, self._name + name))
 
     def outline(self, x0: float, y0: float, x1: float, y1: float, color: str, width: float) -> None:
         """Draws a frame."""
@@ -206,6 +214,42 @@ class Page:
         )
         self._figure.add_artist(patch)
         return patch
+
+
+class _Pixels(Artist):
+    """A picture between two corners (upper left, lower right), as the file holds it or, in a PNG, with its pixels as dots."""
+
+    def __init__(self, rgb: NDArray[np.uint8], corners: NDArray[np.float64], place: Any, name: str) -> None:
+        super().__init__()
+        self._rgb, self._corners, self._place_of_page = rgb, corners, place
+        self.set_gid(name)
+
+    def draw(self, renderer: Any) -> None:
+        """Draws it; matplotlib counts upwards, also the rows of an image."""
+        (left, top), (right, bottom) = self._place_of_page.transform(self._corners)
+        context = renderer.new_gc()
+        context.set_gid(self.get_gid())
+        if renderer.option_scale_image():
+            placed = Affine2D().scale(right - left, top - bottom).translate(left, bottom)
+            renderer.draw_image(context, 0, 0, _opaque(self._rgb)[::-1], placed)
+        else:
+            x, y = round(left), round(bottom)
+            dots = _resized(self._rgb, max(1, round(right) - x), max(1, round(top) - y))
+            renderer.draw_image(context, x, y, _opaque(dots)[::-1])
+        context.restore()
+
+
+def _opaque(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.concatenate([rgb, np.full((*rgb.shape[:2], 1), 255, np.uint8)], axis=-1)
+
+
+def _resized(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
+    """The pixels at another size: repeated, or averaged where there are fewer."""
+    from PIL import Image
+
+    is_smaller = width < rgb.shape[1] or height < rgb.shape[0]
+    way = Image.Resampling.BOX if is_smaller else Image.Resampling.NEAREST
+    return np.asarray(Image.fromarray(rgb).resize((width, height), way))
 
 
 def _by_color(colors: Sequence[str] | NDArray[np.str_]) -> Iterable[tuple[str, NDArray[np.intp]]]:

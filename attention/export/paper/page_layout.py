@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attention.errors import PictureError
-from attention.export.paper import colorbar, marks, markup, tick_layout
+from attention.export.paper import colorbar, embedded_images, marks, markup, tick_layout
 from attention.export.paper import figure_notes as notes
 from attention.export.paper.figure_notes import MIDDLE, Area
 from attention.export.paper.heatmap_cells import Cells, visible_cells
 from attention.export.paper.page import Page
-from attention.export.paper.screen_size import ratio
+from attention.export.paper.screen_size import has_square_cells, ratio
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _EDGE = 5  # pixels: the white margin of the page
 _GAP = 5  # pixels: the distance between elements
+_HIGHEST = 1.2  # widths of the page: the height of a plot with square cells
 _DRAWN = ("heatmap", "scatter", "bar")
 _POOLED = re.compile(r"each cell the largest of \d+ × \d+")
 
@@ -37,7 +38,9 @@ def lay_out(figures: Sequence[go.Figure], width: float, kind: str, title: bool) 
     page = Page(width, kind, len(figures))
     plans = [_planned(part, figure, title) for part, figure in zip(page.parts, figures, strict=True)]
     # All plots begin and end at the same height, so that the row of a query runs straight across them.
-    top, high = max(plan.top for plan in plans), max(plan.height for plan in plans)
+    # Pictures keep the height of their square cells.
+    top = max(plan.top for plan in plans)
+    high = max((plan.height for plan in plans if not has_square_cells(plan.figure)), default=0)
     page.height = max(_draw(plan, top, high) for plan in plans)
     return page
 
@@ -71,6 +74,7 @@ def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
     bar_above = None if bar is None or bar.below else bar
 
     rows, columns, left, wide = _fitted_across(page, x, y, annotations, ratio(figure))
+    wide = min(wide, _HIGHEST * page.width / ratio(figure)) if has_square_cells(figure) else wide
     free = _free_above(cells, y, annotations)
     # The plot is higher than on the screen if the names of heads would be too small otherwise.
     high = max(wide * ratio(figure), min(notes.LEGIBLE * tick_layout.LINE / free, 2 * page.width))
@@ -89,10 +93,10 @@ def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
 def _draw(plan: _Plan, top: float, high: float) -> float:
     """Draws a figure whose plot begins at `top` with the height `high`; returns the lower end of the figure."""
     page, figure, bar = plan.page, plan.figure, plan.bar
-    area = Area(plan.left, top, plan.width, high)
+    area = Area(plan.left, top, plan.width, plan.height if has_square_cells(figure) else high)
     _draw_inside(page, figure, plan.cells, plan.x, plan.y, area)
-    for note in plan.notes:
-        notes.write(page, note, area)
+    for i, note in enumerate(plan.notes):
+        notes.write(page, note, area, f"note-{i}")
     _write_rows(page, plan.rows, plan.y, area)
     below = _write_columns(page, plan.columns, plan.x, area, marks.largest_dot(figure) / 2)
     if bar is not None:
@@ -132,6 +136,7 @@ def _draw_inside(
     page: Page, figure: go.Figure, cells: list[Cells], x: tick_layout.Axis, y: tick_layout.Axis, area: Area
 ) -> None:
     """Draws everything inside the plot, from back to front."""
+    embedded_images.draw(page, figure, x, y, area)
     marks.draw_grid(page, x, y, area)
     marks.draw_cells(page, cells, x, y, area)
     marks.draw_bars(page, figure, x, y, area)

@@ -20,6 +20,14 @@ def width(figure: go.Figure) -> int:
 
 def ratio(figure: go.Figure) -> float:
     """The ratio of the plot's height to its width."""
+    if has_square_cells(figure):
+        x, y = (abs(axis.range[1] - axis.range[0]) for axis in (figure.layout.xaxis, figure.layout.yaxis))
+        return float(y / x)
     margin = figure.layout.margin
     left, right, top, bottom = (80 if side is None else side for side in (margin.l, margin.r, margin.t, margin.b))
     return float(max(60, (figure.layout.height or 450) - top - bottom) / max(100, width(figure) - left - right))
+
+
+def has_square_cells(figure: go.Figure) -> bool:
+    """Whether a row of the plot is as high as a column is wide, as in a picture."""
+    return bool(figure.layout.yaxis.scaleanchor == "x" and figure.layout.xaxis.range)

@@ -75,7 +75,7 @@ def read(figure: go.Figure, letter: str) -> Axis:
     base = figure.layout.font.size or 12
     log = settings.type == "log"
     start, end = settings.range or _range(figure, letter, log)
-    values, texts = settings.tickvals, settings.ticktext
+    values, texts = ([], []) if settings.showticklabels is False else (settings.tickvals, settings.ticktext)
     if values is None:
         values, texts = _round_numbers(min(start, end), max(start, end), log)
     axis = Axis(

@@ -2,6 +2,7 @@
 
 The tensors are called "L0.weights", "L0.w_q", …, with layers counted from 0, and keep their dtype and every bit. In a file of
 a single head the name includes it: "L0.H2.weights", [query_pos key_pos]; in a file of some layers these keep their numbers.
+What a model saw of its pictures is in "picture0", "picture1", …, [row column 3] from 0 to 255.
 The file also describes each layer and its formula, so that `attention.File` opens it to the same digits.
 The same trace always gives the same bytes.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from attention.core.formula_json import to_json
 from attention.core.steps import DECLARED, find_step, is_step
 from attention.core.trace import Trace
+from attention.io.arrays import saved_pictures
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -39,6 +41,7 @@ def npz(trace: Trace, head: int | None = None, layers: Collection[int] | None = 
     arrays = {name: np.array([token.replace("\0", "U+0000") for token in tokens]) for name, tokens in _texts(trace)}
     for name, tensor in _tensors(trace, head, layers):
         arrays[name] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    arrays |= saved_pictures.arrays(trace)
     arrays |= {name: np.array(value) for name, value in _settings(trace, layers)}
     arrays["about"] = np.array(json.dumps(_about(trace, layers)).encode())
     file = io.BytesIO()
@@ -53,6 +56,8 @@ def safetensors(trace: Trace, head: int | None = None, layers: Collection[int] |
     `Layer.settings` for each layer, such as "L0.divisor", readable by `float` (JSON has no infinity, so it is the text "inf"), and
     the content of "about" in an .npz file.
     """
+    import numpy as np
+    import torch
     from safetensors.torch import save
 
     tensors: dict[str, Tensor] = {}
@@ -62,6 +67,7 @@ def safetensors(trace: Trace, head: int | None = None, layers: Collection[int] |
         # Without a mask, masked_scores and scaled_scores share memory, which the format does not allow.
         tensors[name] = copy.clone() if copy.untyped_storage().data_ptr() in stored else copy
         stored.add(tensors[name].untyped_storage().data_ptr())
+    tensors |= {name: torch.from_numpy(np.array(rgb)) for name, rgb in saved_pictures.arrays(trace).items()}
     settings = {name: value if math.isfinite(value) else repr(value) for name, value in _settings(trace, layers)}
     # A single entry: the format writes several in an order that varies between calls.
     return save(tensors, {"trace": json.dumps({**dict(_texts(trace)), **settings, **_about(trace, layers)})})
@@ -77,7 +83,7 @@ def size(trace: Trace, head: int | None = None, layers: Collection[int] | None =
     )
     return sum(
         prod(layer.shape(name)[1 if single_head else 0 :]) * _itemsize(layer) for layer, name, single_head in shapes
-    )
+    ) + sum(picture.rgb.nbytes for picture in trace.pictures)
 
 
 def part_that_fits(
@@ -125,13 +131,29 @@ def _settings(trace: Trace, layers: Collection[int] | None) -> Iterator[tuple[st
 
 
 def _about(trace: Trace, layers: Collection[int] | None) -> dict[str, Any]:
-    """The description that tensors cannot hold: for each layer its name and formula, and its tokens if they differ from the trace's."""
-    layer_entries = []
+    """The description that tensors cannot hold: the pictures, the places of patches, and for each layer its name and formula, and its tokens if they differ from the trace's."""
+    layer_entries, numbers = list[dict[str, Any]](), dict[str, int]()
+    of_trace = _described_tokens(trace)
     for i, layer in _chosen(trace, layers):
-        differs = (layer.tokens, layer.key_tokens) != (trace.tokens, trace.key_tokens)
-        texts = {"tokens": layer.tokens, "key_tokens": layer.key_tokens} if differs else {}
+        texts = _described_tokens(layer)
+        if texts == of_trace:
+            texts = {}
+        # A model that reads a picture in its text has hundreds of tokens in each layer: layers with the same ones name the first.
+        elif (first := numbers.setdefault(json.dumps(texts), i)) != i:
+            texts = {"tokens_of": first}
         patched = layer.formula is None or layer.formula.is_edited  # inside the model: then only the numbers are valid
         formula = None if patched or layer.formula is None else to_json(layer.formula)
         mixer = {} if layer.has_attention else {"mixer": layer.mixer}
         layer_entries.append({"number": i, "name": layer.name, "formula": formula, **texts, **mixer})
-    return {"random": trace.random, "notes": trace.notes, "layers": layer_entries}
+    pictures = {"pictures": saved_pictures.descriptions(trace)} if trace.pictures else {}
+    of_patches = {name: value for name, value in of_trace.items() if name in saved_pictures.PATCHES.values()}
+    return {"random": trace.random, "notes": trace.notes, **pictures, **of_patches, "layers": layer_entries}
+
+
+def _described_tokens(source: Trace | Layer) -> dict[str, Any]:
+    """The tokens of queries and keys, and the places of those that are patches."""
+    described: dict[str, Any] = {"tokens": source.tokens, "key_tokens": source.key_tokens}
+    for name, key in saved_pictures.PATCHES.items():
+        if places := saved_pictures.places(described[name]):
+            described[key] = places
+    return described

@@ -15,13 +15,30 @@ from attention.core.formula import Formula
 from attention.core.names import KEY, QUERY, SCORES
 from attention.errors import AttentionError, FileError
 from attention.io.arrays import Archive, quote
+from attention.io.arrays.saved_pictures import PATCHES
 from attention.io.arrays.stored_layers import MAX_LAYERS, StoredLayer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 MAX_TOKEN_CHARACTERS = 1000  # characters
+_TOKEN_KEYS = (*PATCHES, *PATCHES.values())
 _NAME = re.compile(r"[\w ,.:()-]{1,60}")
+
+
+def metadata_by_number(saved: Any) -> dict[int, Mapping[str, Any]]:
+    """The metadata of each layer in an export, by its number, with the tokens of the layer whose tokens it shares."""
+    entries = dict[int, Mapping[str, Any]]()
+    for entry in saved if isinstance(saved, list) else ():
+        if isinstance(entry, dict) and type(entry.get("number")) is int:
+            entries.setdefault(entry["number"], entry)
+    shared = {number: entry["tokens_of"] for number, entry in entries.items() if type(entry.get("tokens_of")) is int}
+    texts = {
+        number: {key: entries[first][key] for key in _TOKEN_KEYS if key in entries[first]}
+        for number, first in shared.items()
+        if first in entries
+    }
+    return {number: {**entry, **texts.get(number, {})} for number, entry in entries.items()}
 
 
 def layer_formula(

@@ -22,7 +22,7 @@ class TraceOutput {
   }
 
   get current() {
-    if (!this.layers.has(this.layer)) this.layers.set(this.layer, new TraceLayer(this.packed.layers[this.layer], this.arrays));
+    if (!this.layers.has(this.layer)) this.layers.set(this.layer, new TraceLayer(this.packed.layers[this.layer], { arrays: this.arrays, grids: this.packed.grids }));
     return this.layers.get(this.layer);
   }
 

@@ -50,8 +50,8 @@ function composeViews(layer) {
 
 /** A layer as Python packed it (attention/notebook/trace_packing.py). */
 export class TraceLayer extends Lab {
-  constructor(layer, arrays) {
-    super({ ...layer, views: composeViews(layer), arrays });
+  constructor(layer, { arrays, grids }) {
+    super({ ...layer, views: composeViews(layer), arrays, grids });
   }
 
   numbersOf(knobs) { return new LayerNumbers(this.state, knobs); }

@@ -19,7 +19,6 @@ import { FigureState, Picture } from "./figure_state.js";
 import { drawStrip } from "./step_strip.js";
 import { dropUnusedZooms, recordZoom, windowsToRequest } from "./zoom.js";
 
-const DOUBLE_CLICK = 500; // milliseconds between the two clicks, as in most systems
 const REST_DELAY = 120; // milliseconds before the rest of the page is requested, which would slow down another change
 
 // Creates an element for each figure with the figure's height, so that nothing moves later.
@@ -73,7 +72,8 @@ function listen(state, picture, send) {
     if (!isClickable(picture.meta)) return;
     const point = pointAt(element, event);
     if (panels.length > 1 && !panelAt(panels, point.x, point.y)) return; // between the heads
-    const cell = panels.length > 1 ? point : chosenCell(state, picture, point, isSecond(picture, point)); // with many panels, Python finds the head
+    const isDouble = event.detail === 2; // as the system counts; a tap is reported twice, without and with its count
+    const cell = panels.length > 1 ? point : chosenCell(state, picture, point, isDouble); // with many panels, Python finds the head
     if (cell) send("cell", { x: Math.round(cell.x), y: Math.round(cell.y), step, ...picture.fixedHead });
   });
   element.on("plotly_hover", ({ points: [point] }) => {
@@ -101,15 +101,6 @@ function listen(state, picture, send) {
     placeCursor(picture);
   });
   picture.resizeObserver.observe(element);
-}
-
-// Whether a click is the second of a double click on a cell. Plotly handles the events of the mouse and reports no count of them.
-function isSecond(picture, { x, y }) {
-  const { lastClick: last } = picture;
-  const now = performance.now();
-  const isDouble = Boolean(last) && last.x === x && last.y === y && now - last.time < DOUBLE_CLICK;
-  picture.lastClick = isDouble ? null : { x, y, time: now };
-  return isDouble;
 }
 
 // Requests all windows in one message, because a second message would replace the first.

@@ -20,8 +20,6 @@ export class Picture {
   tip = null;
   /** The outlines of what stands at the pointer in another figure, see linked_cells.js. @type {?HTMLElement[]} */
   linkFrames = null;
-  /** The cell of the last click and its time, to detect a double click. */
-  lastClick = null;
   /** Observes the width. @type {ResizeObserver} */
   resizeObserver = null;
   /** The window last requested from Python, as text. */

@@ -3,7 +3,7 @@
 import { cellUnder, panelAt } from "./hover.js";
 import { create } from "./elements.js";
 import { chosenCell, hideLinked, placeFrame, showLinked } from "./linked_cells.js";
-import { firstPlace, movedPlace, placeOf, positionAt, spokenLabel, stepCell } from "./picture_grid.js";
+import { firstPlace, movedPlace, placeOf, positionAt, spokenLabel } from "./picture_grid.js";
 
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }; // rows, columns
 
@@ -11,19 +11,11 @@ const withoutPosition = (label) => label.replace(/^\d+ (?=.)/, "");
 
 // The number of a cell of the map: as the page computes it, or as Plotly draws it.
 function numberAt(state, picture, row, column) {
-  if (picture.meta.grid) return numberInPicture(state, picture, row, column);
   const { live, view, element } = picture;
   const layer = picture.layerOf(state);
   const computed = layer?.canCompute(live) && view ? layer.numberAt(live, row, column) : undefined;
   const [{ z, x0 = 0, dx = 1, y0 = 0, dy = 1 }] = element.data;
   return computed ?? z[Math.round((row - y0) / dy)]?.[Math.round((column - x0) / dx)];
-}
-
-// The number of a token in a picture: as the page computes it, or as Plotly draws it.
-function numberInPicture(state, picture, row, column) {
-  const layer = picture.layerOf(state);
-  const { x, y } = stepCell(picture.meta, positionAt(picture.meta, row, column));
-  return layer?.canCompute(picture.live) ? layer.numberAt(picture.live, y, x) : picture.element.data[0].z[row][column];
 }
 
 const spoken = (number) => (Number.isFinite(number) ? String(Number(number.toPrecision(4))) : "hidden by the mask");

@@ -46,6 +46,15 @@ function placeInMap({ meta: { axes, panels } }, meta, position) {
   return [x ?? 0, y ?? 0, x === undefined ? columns : 1, y === undefined ? rows : 1];
 }
 
+// The place in a picture of the same patch of another one, by its row and column: positions may differ between two texts.
+function samePatch({ meta, figure: { data: [{ text }] } }, label) {
+  const place = (line, row) => [row, line.findIndex((other) => withoutPosition(other) === label)];
+  const [row, column] = text.map(place).find(([, k]) => k >= 0) ?? [];
+  return label.startsWith("patch ") && row !== undefined ? placeOf(meta, positionAt(meta, row, column)) : null;
+}
+
+const withoutPosition = (label) => label.replace(/^\d+ /, "");
+
 function frames(picture) {
   picture.linkFrames ??= [create("div", { className: "link", hidden: true }), create("div", { className: "link other", hidden: true })];
   picture.element.append(...picture.linkFrames);
@@ -61,7 +70,7 @@ export function showLinked(state, source, point) {
   for (const picture of state.pictures) {
     if (picture === source || !picture.element._fullLayout || !picture.figure) continue;
     const places = grid
-      ? [picture.meta.grid ? null : placeInMap(picture, source.meta, position)]
+      ? [picture.meta.grid ? samePatch(picture, withoutPosition(source.figure.data[0].text[point.y][point.x])) : placeInMap(picture, source.meta, position)]
       : picture.meta.grid ? placesInPicture(picture, source.meta, cellUnder(state, source, point)) : [];
     if (!places.some(Boolean)) continue;
     frames(picture).forEach((frame, i) => placeFrame(picture.element, frame, places[i]));

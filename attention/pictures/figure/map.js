@@ -17,6 +17,7 @@ const CONFIG = {
 // The minimum size in pixels of a cell with a readable number, with or without a sign, at the default font size.
 const MIN_CELL = { signed: 23, unsigned: 20, height: 13 };
 const FONT_SIZES = { text: 10, subtitle: 11 }; // the defaults
+const PICTURE_HEIGHTS = { low: 260, high: 560 }; // pixels of a figure over a picture
 const LABEL_WIDTHS = { full: 36, short: 18 }; // the pixels that the panel labels "L2 H11" and "2.11" need
 const SUBTITLE = { line: 14, edge: 6, free: 2 }; // pixels: the height of a line, the space beside it, the free space above the title
 
@@ -41,12 +42,13 @@ function applyTheme(layout, root) {
 }
 
 // The height of a figure. In a narrower space it is reduced so that panels keep their shape,
-// but not below square cells.
+// but not below square cells. A picture, whose cells are squares, is as wide as its space if it is not too high then.
 export function figureHeight({ height, margin, meta, xaxis, yaxis }, { clientWidth }) {
-  if (!meta.design_width || clientWidth >= meta.design_width) return height;
+  if (!meta.grid && (!meta.design_width || clientWidth >= meta.design_width)) return height;
   const [across, down] = [xaxis, yaxis].map(({ range: [from, to] }) => Math.abs(to - from));
   const frame = margin.t + margin.b;
   const squares = ((clientWidth - margin.l - margin.r) * down) / across;
+  if (meta.grid) return Math.round(Math.min(PICTURE_HEIGHTS.high, Math.max(PICTURE_HEIGHTS.low, frame + squares)));
   const proportional = (height - frame) * (clientWidth / meta.design_width);
   return Math.min(height, Math.round(frame + Math.max(proportional, squares)));
 }

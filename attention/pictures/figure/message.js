@@ -184,8 +184,9 @@ export function unpack(bytes) {
     return Array.from({ length: shape[0] }, (__, row) => flat.subarray(row * shape[1], (row + 1) * shape[1]));
   };
   const message = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, headerSize)), revive);
-  for (const { data } of message.figures) {
-    if (data[0]?.z?.gaps) data[0].z = difference(message.figures, data[0].z.gaps);
+  const maps = message.figures.filter(({ layout }) => layout.meta.panels.length);
+  for (const { data } of maps) {
+    if (data[0]?.z?.gaps) data[0].z = difference(maps, data[0].z.gaps);
   }
   const labels = message.names.map(expandLabels);
   for (const { layout } of message.figures) {

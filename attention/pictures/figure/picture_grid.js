@@ -70,15 +70,15 @@ export function gridTraces({ figure, live, meta }, liveLayer) {
   const fill = (numberAt) => grid.positions.map((line) => flat.constructor.from(line, (position) => {
     return position === NO_TOKEN ? NaN : numberAt(stepCell(meta, position));
   }));
-  const z = fill(({ x, y }) => liveLayer.numberAt(live, y, x));
-  const low = heat.zmin < 0;
-  const colors = heat.meta?.colors === "fitted" ? colorRange(largestPatch(grid, z) || 1, low, heat) : liveLayer.colors(heat);
+  const columns = liveLayer.columnsOf(live);
+  const isMasked = liveLayer.hasMask && ["masked_scores", "weights"].includes(live);
+  const hides = ({ x, y }) => isMasked && isHidden(liveLayer.formula.mask, y, x, columns);
+  const z = fill((cell) => (hides(cell) ? NaN : liveLayer.numberAt(live, cell.y, cell.x)));
+  const isFitted = heat.meta?.colors === "fitted";
+  const colors = isFitted ? colorRange(largestPatch(grid, z) || 1, heat.zmin < 0, heat) : liveLayer.colors(heat);
   const data = [{ ...heat, ...colors, z }];
-  if (liveLayer.hasMask && ["masked_scores", "weights"].includes(live)) {
-    const columns = liveLayer.columnsOf(live);
-    const hidden = fill(({ x, y }) => (isHidden(liveLayer.formula.mask, y, x, columns) ? 1 : NaN));
-    if (hidden.some((line) => line.includes(1))) data.push({ ...meta.hidden_trace, z: hidden });
-  }
+  const hidden = fill((cell) => (hides(cell) ? 1 : NaN));
+  if (hidden.some((line) => line.includes(1))) data.push({ ...meta.hidden_trace, text: heat.text, z: hidden });
   return [...data, ...others.filter(({ type }) => type !== "heatmap")];
 }
 

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 import attention
 from attention import ConfigError
+from attention.errors import AwaitedError
 from attention.sources.kinds.matrices_source import UPLOADED, uploaded_sizes
 from attention.sources.link_aliases import with_current_keys
 from pages.ui.exports import catalog, export_tokens
@@ -62,16 +63,20 @@ def find(name: str, query: bytes) -> RequestedFile:
         return RequestedFile(name, offer.media_type, lambda: ExportFile(offer.file_name, [offer.make()]), tab=tab)
     export, step = catalog.find(name)
     missing = [matrix for matrix in uploaded_sizes(texts.get(UPLOADED, "")) if matrix not in texts]
-    requester = None
+    requester, gone = None, None
     try:
         requester = export_tokens.find(token) if token else None
-    except export_tokens.GoneError:
-        if missing or texts.get("source") == "file":  # otherwise the URL has the whole state
+    except export_tokens.GoneError as error:
+        gone = error
+        if missing:
             raise
     if requester is not None:
         texts |= {matrix: requester.matrices[matrix] for matrix in missing if matrix in requester.matrices}
     request = Request(texts, requester, step, export.ending)
-    _ = request.source
+    try:
+        _ = request.source
+    except AwaitedError as error:  # otherwise the URL has the whole state
+        raise gone or error from error
     return RequestedFile(name, export.media_type, lambda: export.make(request), request, requester, _tag(name, texts))
 
 

@@ -16,6 +16,7 @@ from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from attention import File, FileError
+from attention.io.picture import Picture
 from pages.ui.state.matrix_drafts import full_text, sizes_in_link
 from pages.ui.state.session import session
 
@@ -40,6 +41,7 @@ class Tab:
         file: the uploaded attention file.
         matrices: the texts of the matrices that are too long for a link, by name.
         offers: the offers by name.
+        pictures: the uploaded pictures by their values of `image`.
     """
 
     session: str
@@ -47,6 +49,7 @@ class Tab:
     file: File | None = None
     matrices: Mapping[str, str] = field(default_factory=dict)
     offers: dict[str, Offer] = field(default_factory=dict)
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
@@ -65,9 +68,12 @@ def current_tab() -> Tab:
         ours.exports = Tab(context.session_id if context else "")
     current: Tab = ours.exports
     matrices = {name: text for name in sizes_in_link() if (text := full_text(name)) is not None}
-    if not current.token or current.file is not ours.file or current.matrices != matrices:
+    pictures = {name: uploaded.picture for name, uploaded in ours.uploaded_pictures.items()}
+    is_current = current.file is ours.file and (current.pictures, current.matrices) == (pictures, matrices)
+    if not (current.token and is_current):
         _TABS.pop(current.token, None)
-        current.token, current.file, current.matrices = secrets.token_urlsafe(16), ours.file, matrices
+        current.token, current.file = secrets.token_urlsafe(16), ours.file
+        current.pictures, current.matrices = pictures, matrices
         _TABS[current.token] = current
     return current
 

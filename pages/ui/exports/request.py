@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from attention import Cell, ConfigError, File, Source, Trace
+from attention.io.picture import Picture
 from attention.params.knob import MAX_QUOTED, Knob
 from attention.params.ranges import EncodedText, NameOrText, Range, Text
 from attention.pictures import view
@@ -73,6 +74,11 @@ class StrictReader(link.LinkReader):
         if file is None or requested != f"{file.name}:{file.digest}":
             raise missing_file_error(requested)
         return file
+
+    def known_picture(self, image: str) -> Picture | None:
+        """The picture of ours, or the tab's uploaded one, of this name."""
+        uploaded = self._tab.pictures.get(image) if self._tab else None
+        return uploaded or super().known_picture(image)
 
 
 @dataclass(frozen=True)

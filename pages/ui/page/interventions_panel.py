@@ -155,6 +155,9 @@ _FORMS: dict[str, Callable[[Cell], dict[str, Any]]] = {
 
 
 def _other_text(source: Patchable) -> str:
+    if not source.input_text:  # a model that reads a picture alone
+        st.caption("From another picture: patch B on the page Compare, which takes it from A.")
+        return ""
     return st.text_area(
         "From the same model run on this text", str(second_sidebar.current_value("other") or source.input_text), key="changing_other",
         help="Another text with the same number of tokens. If it is empty on the Compare page, the patch comes from the first state.",

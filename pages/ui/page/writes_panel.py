@@ -15,8 +15,9 @@ from attention.core.readout import Readout
 from attention.pictures import heatmap
 from attention.pictures.derived_heatmap import derived_map_json
 from attention.pictures.explanation_line import cell_line
+from attention.pictures.lab_maps import maps_over_picture
 from attention.pictures.layout import Spec
-from attention.pictures.view import DISTRACTOR, TARGET
+from attention.pictures.view import DISTRACTOR, TARGET, clamp_cell
 from attention.printed import format_number
 from pages.ui.page import show
 from pages.ui.page.prediction_headline import shown_prediction
@@ -27,6 +28,7 @@ from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.server.make_room import make_room_for_trace
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
+from pages.ui.state.picture_knobs import over_picture
 from pages.ui.state.widgets import Knobs
 
 NO_MODEL = (
@@ -41,8 +43,8 @@ def writes_section(page: Page, knobs: Knobs) -> None:
         _weights(page)
         st.info(NO_MODEL)
         return
-    readout = _readout(page, knobs)
     try:
+        readout = _readout(page, knobs)
         seconds = question.estimate_seconds(page.trace)
         if not is_requested(seconds, "Compute what each part of the model adds", "circuits_ask"):
             _weights(page)
@@ -84,9 +86,12 @@ def _weights(page: Page) -> None:
 
 
 def _weights_map(page: Page) -> list[Spec]:
+    if not page.layer.has(WEIGHTS):
+        return []
     cell, colors = page.cell, knob_state.current_value("colors")
-    has_weights = page.layer.has(WEIGHTS)
-    return [heatmap.heatmap_json(page.trace, WEIGHTS, cell.layer, cell.head, cell, colors)] if has_weights else []
+    of_weights = clamp_cell(replace(cell, step=WEIGHTS), page.layer)
+    over = maps_over_picture(page.trace, of_weights, colors, over_picture())
+    return [*over, heatmap.heatmap_json(page.trace, WEIGHTS, cell.layer, cell.head, cell, colors)]
 
 
 def _choose(page: Page) -> Callable[[str, int, int], None]:

@@ -73,11 +73,11 @@ def trace_of(source: Source) -> Trace:
     Raises:
         AttentionError: the source has no trace.
     """
-    key, needs = _key(source), source.memory_bytes() if isinstance(source, Configurable) else 0
-    run_traces = scheduler.run_cache()
+    key, run_traces = _key(source), scheduler.run_cache()
     if isinstance(source, Preparable) and key not in run_traces and CACHE.get(_key(source.base)) is None:
         with scheduler.without_turn(), watching(watcher()):  # before the lock, so that no other large run waits for it
             source.prepare()
+    needs = source.memory_bytes() if isinstance(source, Configurable) else 0
     with ExitStack() as stack:
         if needs > _LARGE:
             stack.enter_context(scheduler.exclusive())

@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from attention import Cell, File, Matrices, Source
+from attention import AttentionError, Cell, File, Matrices, Source
 from attention.export import program
 from attention.io.arrays import array_writer, quote
 from attention.sources.split_heads import SYMBOLS
@@ -18,6 +18,8 @@ from pages.ui.share import ask, link, state_file
 from pages.ui.state import chosen_result, control_row, knob_state
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
 from pages.ui.state.matrix_drafts import too_long
+from pages.ui.state.notices import plain
+from pages.ui.state.picture_field import uploaded_names
 
 
 def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:
@@ -41,6 +43,9 @@ def _missing(source: Source | None) -> str:
         return chosen_result.missing_words()
     if isinstance(source, File):
         return f"{quote(source.name)} is not in the link: send the file too, because the page will ask for it."
+    if pictures := uploaded_names():
+        are, them = ("is", "it") if len(pictures) == 1 else ("are", "them")
+        return f"{' and '.join(map(quote, pictures))} {are} not in the link: send {them} too, because the page will ask for {them}."
     left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and too_long(name)]
     verb = "is" if len(left_out) == 1 else "are"
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
@@ -77,7 +82,10 @@ def _numbers(source: Source, cell: Cell) -> None:
     one_layer = len(trace.layers) > 1 and st.toggle(f"Only layer {cell.layer}", key="share_layer")
     head, layers = array_writer.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, one_layer)
     megabytes = array_writer.size(trace, layers=[cell.layer] if one_layer else None) / 2**20
-    python = program.python(source, trace, cell)
+    try:
+        python, no_program = program.python(source, trace, cell), ""
+    except AttentionError as error:  # such as several pictures in one input
+        python, no_program = "", str(error)
     del trace  # only `traces` may hold it
     part = {"part": "layer"} if one_layer else {}
     download_links(
@@ -92,6 +100,9 @@ def _numbers(source: Source, cell: Cell) -> None:
             f"All steps would be {megabytes:,.0f} MB; a file has at most {EXPORT_MB} MB, so it contains only {content}."
         )
     st.markdown("**The same computation in plain PyTorch**")
+    if no_program:
+        st.caption(plain(no_program))
+        return
     download_links(
         "share_program", Link("Python (.py)", "attention_steps.py"), Link("Notebook (.ipynb)", "attention_steps.ipynb")
     )

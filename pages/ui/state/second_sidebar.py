@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, File, Trace
 from attention.analysis.compare.comparison import HeadIndex
+from attention.io.picture import Picture
 from attention.io.text.matrix import Matrix, Stack
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Integer, Range, Real, to_text
@@ -23,6 +24,7 @@ from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state, uploaded_file
 from pages.ui.state.control_row import ControlState
 from pages.ui.state.knob_table import EDITING, HEAD, KNOBS, LAYER, allowed_range, knobs_of
+from pages.ui.state.picture_field import find_picture, picture_field
 from pages.ui.state.session import session
 from pages.ui.state.widgets import current_knobs, is_locked, widget
 
@@ -43,6 +45,10 @@ class SecondState(link.LinkReader):
         if uploaded := uploaded_file.find_uploaded(requested):
             return uploaded
         raise missing_file_error(requested)
+
+    def known_picture(self, image: str) -> Picture | None:
+        """The picture of ours, or the uploaded one, of this name."""
+        return find_picture(image)
 
     def place(self, trace: Trace) -> HeadIndex:
         """The chosen layer and head of its trace."""
@@ -75,6 +81,10 @@ class _SidebarReader(SecondState):
         with self._folds[knob.section] if knob.section else nullcontext():
             widget(knob, within, within.nearest(knob.default), fixed, key=key, on_change=on_widget_change)
         return value
+
+    def picture(self, knob: Knob) -> Picture:
+        """The picture of the second state. Draws its fields."""
+        return picture_field(self.knob(knob), f"second_{knob.key}", apply_to_second)
 
     def sequence(self, names: Sequence[str]) -> int:
         """The index of the chosen sequence."""

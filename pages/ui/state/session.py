@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from attention import AttentionError, File
+from attention.io.picture import Picture
 from attention.lessons.lesson import Lesson
 from attention.sources.link_aliases import with_current_keys
 from attention.training import Plan
@@ -58,6 +59,24 @@ class UploadedResult:
     def link_name(self) -> str:
         """Its name and digest, as in the address."""
         return f"{self.name}:{self.digest}"
+
+
+@dataclass(frozen=True)
+class UploadedPicture:
+    """An uploaded picture.
+
+    Attributes:
+        picture: the picture.
+        preview: a small PNG of it.
+    """
+
+    picture: Picture
+    preview: bytes = field(repr=False)
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the file."""
+        return self.picture.content
 
 
 @dataclass
@@ -118,6 +137,9 @@ class Session:
         matrix_notes: the text of each pasted or uploaded matrix and the notes about how it was parsed, by name.
         file: the uploaded attention file.
         file_problem: the error of the last uploaded file.
+        uploaded_pictures: the uploaded pictures by their values of `image`, the oldest first.
+        picture_problems: the error of the last upload of each field for pictures, by its key.
+        picture_uploads: the number of uploads of each field for pictures, by its key.
         results: the uploaded results of a run over many texts, by the key of their knob.
         result_problem: the error of the last uploaded result.
         opened_for_problem: whether the matrix editor was unfolded to show an error.
@@ -173,6 +195,9 @@ class Session:
     matrix_notes: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     file: File | None = None
     file_problem: str = ""
+    uploaded_pictures: dict[str, UploadedPicture] = field(default_factory=dict)
+    picture_problems: dict[str, str] = field(default_factory=dict)
+    picture_uploads: Counter[str] = field(default_factory=Counter)
     results: dict[str, UploadedResult] = field(default_factory=dict)
     result_problem: str = ""
     opened_for_problem: bool = False

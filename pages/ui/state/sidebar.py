@@ -15,7 +15,6 @@ from attention.params.knob import Knob
 from attention.params.ranges import Choice, Range
 from attention.sources import link
 from attention.sources.divisors import Divisors
-from attention.sources.kinds.model_source import example_of, missing_picture_error
 from attention.sources.kinds.shared_knobs import SEQUENCE, single_sequence_notes
 from attention.sources.knobs import SOURCE
 from pages.ui.server.limits import LIMITS
@@ -24,6 +23,7 @@ from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.matrix_drafts import forget_uploads
 from pages.ui.state.matrix_editor import matrices
 from pages.ui.state.notices import Notes
+from pages.ui.state.picture_field import picture_field
 from pages.ui.state.widgets import Knobs, standing
 
 
@@ -99,10 +99,7 @@ class Sidebar:
 
     def picture(self, knob: Knob) -> Picture:
         """The picture that the address names: one of ours, or the uploaded one. Draws its fields."""
-        image = self.knobs.value(knob)
-        if (picture := example_of(image)) is None:
-            raise missing_picture_error(image)
-        return picture
+        return picture_field(self.knobs.value(knob), knob.key, wide=self._wide, locked=self.knobs.locked)
 
 
 def _folds(chosen: str) -> dict[str, DeltaGenerator]:

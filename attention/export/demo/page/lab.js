@@ -1,10 +1,11 @@
 // A state with its views, as the Lab shows it: here the page answers clicks and changed knobs itself, as Python does in the Lab.
 
 import { explain } from "./explain.js";
-import { asBytes } from "./packed_state.js";
+import { asBytes, MoreArrays } from "./packed_state.js";
 import { Numbers } from "./numbers.js";
 import { formatNumber } from "./number_text.js";
 import { applyChanges, markCell } from "./figure_updates.js";
+import { drawOverPicture } from "./picture_redraw.js";
 
 const toIndex = (value, count) => Math.min(Math.max(0, Math.trunc(Number(value)) || 0), count - 1);
 
@@ -72,7 +73,12 @@ export class Lab {
     const cell = { step: knobs.step, head: Number(knobs.head), row: Number(knobs.q), column: Number(knobs.k) };
     const { message, marked } = state.views[this.viewName(knobs)];
     const header = structuredClone(message);
+    const arrays = new MoreArrays(state.arrays);
     header.figures.forEach((figure, i) => {
+      if (figure.layout.meta.packed) {
+        drawOverPicture(figure, cell, numbers, state, (rows) => arrays.add(rows));
+        return;
+      }
       if (numbers.changes) applyChanges(figure, numbers);
       markCell(figure, marked[i], cell, state.outline);
     });
@@ -83,7 +89,7 @@ export class Lab {
     for (const control of header.controls) control.value = String(knobs[control.name]);
     header.override = this.overrideNote(numbers);
     header.line = this.line(cell, numbers);
-    return { bytes: asBytes(header, state.arrays), numbers };
+    return { bytes: asBytes(header, arrays.all), numbers };
   }
 
   // The note about the numbers of a notebook or a model, and whether knobs override its formula.

@@ -48,6 +48,33 @@ export function asBytes(header, arrays) {
   return bytes;
 }
 
+/** The arrays of a state, to which matrices can be added that the page computes. */
+export class MoreArrays {
+  constructor(arrays) {
+    this.parts = [arrays];
+    this.size = arrays.length;
+  }
+
+  // Adds the rows of a matrix; returns what stands for it in a message.
+  add(rows) {
+    const bytes = new Uint8Array(Float64Array.from(rows.flat()).buffer);
+    const gap = new Uint8Array((8 - (this.size % 8)) % 8); // numbers must start on a multiple of their size
+    this.parts.push(gap, bytes);
+    this.size += gap.length + bytes.length;
+    return { array: { dtype: "f8", at: this.size - bytes.length, shape: [rows.length, rows[0].length] } };
+  }
+
+  get all() {
+    const all = new Uint8Array(this.size);
+    let at = 0;
+    for (const part of this.parts) {
+      all.set(part, at);
+      at += part.length;
+    }
+    return all;
+  }
+}
+
 const ARRAYS = { f4: Float32Array, f8: Float64Array };
 
 /** A matrix of a state: its numbers as one flat array, its rows and its columns. */
