@@ -46,12 +46,20 @@ def tokenize(text: str, lowercase: bool = True) -> tuple[str, ...]:
     return tuple(_TOKEN.findall(text.lower() if lowercase else text))
 
 
+NEWLINE = "[newline]"
+"""The token that ends a row of patches, in the text of a model that reads a picture in tiles."""
+
+
 class Generated(str):
     """A token that a model generated; pictures mark it."""
 
 
+class ClassName(str):
+    """The name of a class that a model predicts for a picture; it keeps its blanks."""
+
+
 class Patch(str):
-    """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7".
+    """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7", and after the first picture "patch row 3, column 7 of picture 1".
 
     Attributes:
         picture: the index of the picture in `Trace.pictures`.
@@ -67,7 +75,7 @@ class Patch(str):
 
     def __new__(cls, picture: int, row: int, column: int, box: tuple[int, int, int, int]) -> Patch:
         """The token of one patch."""
-        token = super().__new__(cls, f"patch row {row}, column {column}")
+        token = super().__new__(cls, f"patch row {row}, column {column}" + f" of picture {picture}" * bool(picture))
         token.picture, token.row, token.column, token.box = picture, row, column, box
         return token
 
@@ -80,14 +88,14 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     """The label of a token in pictures, without invisible characters, and escaped for HTML.
 
     A space is ·, a newline ⏎, a tab ⇥, an empty token ∅; another invisible character is shown as its code point, and a
-    combining mark without a letter on ◌. ▸ precedes a generated token. A patch keeps its blanks.
+    combining mark without a letter on ◌. ▸ precedes a generated token. A patch and a class keep their blanks.
 
     Args:
         token: the token.
-        longest: the maximal number of characters; a longer label ends with an ellipsis, and that of a patch is "patch 3,7". 0: no limit.
+        longest: the maximal number of characters; a longer label ends with an ellipsis, and that of a patch is "patch 3,7", or "patch1 3,7" of picture 1. 0: no limit.
         escape: whether to escape the label for HTML.
     """
-    text = str(token) if isinstance(token, Patch) else "".join(map(_visible, token)) or "∅"
+    text = str(token) if isinstance(token, Patch | ClassName) and token else "".join(map(_visible, token)) or "∅"
     if unicodedata.category(text[0]) == "Mn":
         text = "◌" + text  # a combining mark without a letter
     elif token.strip() and not any(map(_is_visible, token)):
@@ -95,7 +103,7 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     if isinstance(token, Generated):
         text = "▸" + text
     if isinstance(token, Patch) and 0 < longest < len(text):
-        text = f"patch {token.row},{token.column}"
+        text = f"patch{token.picture or ''} {token.row},{token.column}"
     if longest and len(text) > longest:
         text = text[: longest - 1] + "…"
     return html.escape(text, quote=False) if escape else text
@@ -107,8 +115,9 @@ def shows_several_pictures(tokens: Sequence[str]) -> bool:
 
 
 def place_label(token: str, with_picture: bool) -> str:
-    """`label` of a token; with `with_picture`, a patch also has its picture: "patch row 3, column 7 of picture 1"."""
-    return f"{label(token)} of picture {token.picture}" if with_picture and isinstance(token, Patch) else label(token)
+    """`label` of a token; with `with_picture`, a patch of the first picture also has its picture, as others have: "patch row 3, column 7 of picture 0"."""
+    is_of_first = isinstance(token, Patch) and token.picture == 0
+    return f"{label(token)} of picture 0" if with_picture and is_of_first else label(token)
 
 
 def labels(tokens: tuple[str, ...]) -> tuple[str, ...]:

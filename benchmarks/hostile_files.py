@@ -172,7 +172,14 @@ _SAID = (
     {"layers": {"0": 1}, "notes": {"a": 1}, "tokens": [1, None], "divisor": -1}, {"layers": [[], None, 3]}, {"tokens": ["a" * 10**5] * 2},
 )  # fmt: skip
 _about = st.sampled_from(_SAID).map(lambda said: json.dumps(said).encode())
-_said_npy = _about.map(lambda text: npy(f"{{'descr': '|S{len(text)}', 'fortran_order': False, 'shape': (), }}\n", text))
+
+
+def _text_npy(text: bytes) -> bytes:
+    """A text as a .npy file."""
+    return npy(f"{{'descr': '|S{len(text)}', 'fortran_order': False, 'shape': (), }}\n", text)
+
+
+_said_npy = _about.map(_text_npy)
 _bodies = st.lists(st.one_of(st.just(_GOOD), st.just(_GOOD), _npy, _said_npy), min_size=1, max_size=4).map(tuple)
 _dtype = st.sampled_from(("F64", "F32", "BF16", "F16", "F8_E4M3", "BOOL", "I64", "U64", "X", 3, None))
 _shape = st.sampled_from(([1, 2, 2], [2, 2], [], [0], [-1, 2], [10**9] * 3, [1.5], "x", [True, 2], [1] * 400))
@@ -199,10 +206,41 @@ _HUGE = (
     b"PK\x01\x02" * 10**6, bomb(60, "weights.npy"), tensors(b"{" * 2**20), tensors(b'{"a":' * 2**17), b"[" * 10**6, b"[" * 2**17, b'{"weights":' * 2**16,
     b"[" + b"1," * 2**21 + b"1]", tensors(b"{}", length=10**11), npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1000, 1000), }\n"),
 )  # fmt: skip
+# Traces of pictures whose places and pixels are nearly right.
+_number = st.one_of(
+    st.integers(0, 2), st.integers(0, 2), st.sampled_from((-1, 10**9, 2**70, 0.5, True, None, "0", MARKUP))
+)
+_places = st.one_of(
+    st.just([[0, 0, 0, 0, 0, 0, 1, 1], [1, 0, 0, 1, 1, 0, 2, 1]]),
+    st.lists(st.lists(_number, min_size=7, max_size=9), max_size=4),
+    _number,
+)
+_picture_said = st.fixed_dictionaries({
+    "rows": _number, "columns": _number, "patch_size": st.one_of(st.just([1, 1]), st.lists(_number, max_size=3), _number),
+    "words": st.sampled_from((MARKUP, "not resized", 7)), "digest": st.sampled_from((MARKUP, "0f", None)),
+})  # fmt: skip
+_pictures_said = st.one_of(
+    st.just([{"rows": 2, "columns": 2, "patch_size": [1, 1]}]),
+    st.lists(_picture_said, max_size=2),
+    st.just([{}] * 9999),
+)
+_pixels = st.sampled_from((
+    npy("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 3), }\n", bytes(range(12))),
+    npy("{'descr': '|u1', 'fortran_order': False, 'shape': (100000, 100000, 3), }\n", bytes(range(12))),
+    npy("{'descr': '<f8', 'fortran_order': True, 'shape': (1, 1, 3), }\n", struct.pack("<3d", 0.5, float("nan"), 1e300)), _GOOD, bomb(60, "x"),
+))  # fmt: skip
+pictured = st.builds(
+    lambda pixels, pictures, places, of_keys: _npz(
+        ("L0.weights", "picture0", "about"),
+        (_GOOD, pixels, _text_npy(json.dumps({"layers": [{"number": 0, "name": "layer 0"}], "pictures": pictures, "patches": places, "key_patches": of_keys}).encode())),
+    ),
+    _pixels, _pictures_said, _places, _places,
+)  # fmt: skip
 # Files of attention, most of which are what their names say, or nearly.
 saved = st.one_of(
     _named((".npz",), st.builds(_npz, st.lists(_NAMES, min_size=4, max_size=4, unique=True).map(tuple), _bodies)),
     _named((".safetensors",), _safetensors),
+    _named((".npz",), pictured),
     _named((".json",), _json),
     _named((".npy",), _npy),
     _named((".npz", ".npy", ".safetensors", ".json"), st.one_of(st.sampled_from(_HUGE), st.sampled_from(_BYTES), st.binary(max_size=300))),

@@ -275,9 +275,12 @@ if second_sidebar.edits_second():
         two = both(page)
         interventions_panel.intervention_bar(two.source, two.b, two.first_cell)
         del two  # callbacks keep the globals of the page as long as its tab is open
+has_sidebar_of_b = not is_locked() and second_sidebar.edits_second()
+if not has_sidebar_of_b:
+    second_sidebar.missing_fields()
 maps()
 below_maps()
-if not is_locked() and second_sidebar.edits_second():
+if has_sidebar_of_b:
     with st.expander("Knobs of B") if st.context.is_embedded else st.sidebar:
         second_sidebar.sidebar(show_error)
 page.end()

@@ -14,7 +14,7 @@ from attention.pictures import all_layers as layers
 from attention.pictures import heatmap, metric_charts
 from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
-from pages.ui.page import find_panel, many_texts_panel, metrics_panel, result_controls, show
+from pages.ui.page import find_panel, heads_picture_panel, many_texts_panel, metrics_panel, result_controls, show
 from pages.ui.page.ablation_panel import matters
 from pages.ui.page.aggregates_panel import aggregates_section
 from pages.ui.page.start import Sourceless, start
@@ -45,8 +45,15 @@ with st.container(
         metric_charts.UNSORTED,
         opened is None and len(page.trace.layers) > 1,
     )
+    over_picture = opened is None and heads_picture_panel.is_over_picture(page, knobs)
+    narrow = 180 if over_picture else 0
     if has_layers:
-        all_layers, by = knobs.value(LAYERS, width=240) == ALL, knobs.value(metric_charts.SORT, width=260)
+        all_layers, by = (
+            knobs.value(LAYERS, width=narrow or 240) == ALL,
+            knobs.value(
+                metric_charts.SORT, Choice((metric_charts.UNSORTED, *metrics.names_of(page.trace))), width=narrow or 260
+            ),
+        )
 if opened is not None:
     many_texts_panel.many_texts(page, knobs, opened)
     page.end()
@@ -55,12 +62,15 @@ if opened is not None:
 
 def mosaic(cells: int) -> Spec:
     step, colors = page.cell.step, knob_state.current_value("colors")
+    order = table.sorted_by(by) if table and by != metric_charts.UNSORTED else ()
+    words = frames.heading(metrics.find(by)) if order else ""
+    if over_picture:
+        return heads_picture_panel.spec(
+            page, colors=colors, all_layers=all_layers, cells=cells, order=order if all_layers else (), by=words
+        )
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
-    order = table.sorted_by(by) if table and by != metric_charts.UNSORTED else ()
-    return layers.layers_json(
-        page.trace, step, page.cell, colors, cells, order, frames.heading(metrics.find(by)) if order else ""
-    )
+    return layers.layers_json(page.trace, step, page.cell, colors, cells, order, words)
 
 
 def open_cell(cell: Cell) -> None:
@@ -80,7 +90,11 @@ def open_head(layer: int, head: int) -> None:
     open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
 
 
-if all_layers and (needs := layers.estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS:
+if (
+    all_layers
+    and not over_picture
+    and (needs := layers.estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS
+):
     all_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
 # A sorted picture needs the metrics first; otherwise they are computed after the picture has been sent.
 table = metrics_panel.table_of(page, "sorted") if by != metric_charts.UNSORTED else None
@@ -95,7 +109,7 @@ show.figures(
     [figure],
     "heads_map",
     open_on_map,
-    page.around(steps=True),
+    page.around(steps=True) if over_picture else heads_picture_panel.without_picture_controls(page.around(steps=True)),
     knob_state.apply_controls,
     files=lambda: [mosaic(MOSAIC_CELLS)],
 )

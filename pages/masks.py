@@ -12,7 +12,7 @@ from attention import AttentionError, Cell
 from attention.pictures import heatmap
 from attention.pictures.lab_maps import maps_over_picture
 from attention.pictures.layout import Spec
-from pages.ui.page import show
+from pages.ui.page import patch_mask_panel, show
 from pages.ui.page.start import start
 from pages.ui.state import control_row, knob_state
 from pages.ui.state.picture_knobs import over_picture
@@ -68,6 +68,7 @@ if clickable:
             f"Mask all keys of query {cell.row}", on_click=knob_state.set_custom_mask, args=(cells,), disabled=not cells
         )
         st.button("Allow everything", on_click=knob_state.set_custom_mask, args=("",))
+    patch_mask_panel.patch_mask_fields(page.trace, cell.layer, cell.head)
     with st.expander("The mask as a grid, for keyboard use"):
         if max(visible().shape) <= GRID_UP_TO:
             show.grid(

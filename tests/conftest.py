@@ -104,8 +104,11 @@ def pytest_collection_finish() -> None:
 
 def unpack_figures(message: bytes) -> list[dict[str, Any]]:
     """The figures of one message to the figure component, with arrays as numpy: the numbers that the page will paint."""
-    figures: list[dict[str, Any]] = unpack_message(message)["figures"]
+    content = unpack_message(message)
+    figures: list[dict[str, Any]] = content["figures"]
     for figure in figures:
+        for image in figure["layout"].get("images", ()):
+            image["source"] = content["sources"][image["source"]]
         first = figure["data"][0]
         if isinstance(first.get("z"), dict):  # the second minus the first, which the page computes
             maps = [drawn for drawn in figures if drawn["layout"]["meta"]["panels"]]

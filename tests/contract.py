@@ -23,7 +23,7 @@ from attention.analysis.derived_maps import DerivedMap
 from attention.core import formula_json as file_formula
 from attention.core import names, seeds
 from attention.core.biases import BIASES, BUCKETS
-from attention.core.config import KNOBS
+from attention.core.config import KNOBS, MASKS
 from attention.core.edit_kinds import InterventionKind
 from attention.core.formula import Formula
 from attention.core.inline import defined
@@ -38,10 +38,13 @@ from attention.patching.intervention import format_codes, parse_codes
 from attention.pictures.heatmap import heatmap_json
 from attention.pictures.view import STEP
 from attention.program.formula_lines import formula_lines
+from attention.tokens import Patch
 
 NEAR = 2e-5  # relative to the sizes of the summands
 FIGURE = ROOT / "attention" / "pictures" / "figure"
 TOKENS = ("the", "cat", "saw", "the", "moon")
+PATCH_TOKENS = ("[CLS]", *(Patch(0, 0, column, (0, 0, 1, 1)) for column in range(4)))
+"""As many, for the masks that need patches."""
 
 
 # -- a small layer with every tensor known ---------------------------------------------------------
@@ -68,7 +71,9 @@ def sample_layer(base: Formula, heads: int = 2, kv_heads: int = 2) -> Layer:
         recorded["bias"] = rand(heads, n, n, seed=9)
     if base.bias == "relative":
         recorded["bias_table"] = rand(BUCKETS, heads, seed=6)
-    return Layer("contract", TOKENS, TOKENS, recorded, base)
+    masks = [formula.mask for formula in (base, *(edited for _, edited in base.heads))]
+    tokens = PATCH_TOKENS if any(mask is not None and mask.needs_patches for mask in masks) else TOKENS
+    return Layer("contract", tokens, tokens, recorded, base)
 
 
 def run_program(layer: Layer) -> dict[str, Any]:
@@ -287,7 +292,7 @@ def check_positions(name: str, positions: Any) -> Iterator[str]:
 
 def check_mask(kind: str) -> Iterator[str]:
     """The numbers of a mask agree: its rule in the program hides the same keys as `build`."""
-    if kind != "first":  # a mask of heads inside models, without a knob
+    if kind in MASKS:  # others are masks of heads inside models, without a knob
         yield from check_link(knob_of("mask"), kind)
     real = (True, True, True, True, False)
     for mask in (Mask(kind, 1, 2), Mask(kind, 1, 2, real=real)):

@@ -63,6 +63,7 @@ from attention.sources.kinds import SOURCE_KINDS, SourceKind, notebook_source, t
 from attention.sources.kinds.matrices_source import MATRIX_FIELDS
 from attention.sources.link import LinkReader, read_source, source_of
 from attention.sources.notebooks import NOTEBOOKS
+from attention.tokens import Patch
 from attention.training.tasks import TASKS
 
 TEXT = "the owl asked the moon and the owl asked the"
@@ -150,6 +151,9 @@ def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
         )
     )
     trace = trace_of(f"{TEXT} .") if metric.compute else Trained("induction", at=0).trace()
+    if metric.of_pictures:
+        tokens = ("[CLS]", "[register 0]", *(Patch(0, 0, column, (0, 0, 1, 1)) for column in range(4)), "dog")
+        trace = Trace(tokens, (Layer(tokens=tokens, recorded={"weights": torch.full((2, 7, 7), 1 / 7)}),))
     table = metrics.of(trace)
     column = table.column(metric.name)
     low, high = (0 if metric.minimum == "0" else -1), (len(trace.tokens) - 1 if metric.maximum != "1" else 1)

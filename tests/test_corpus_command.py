@@ -23,6 +23,7 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import TinyModels
+from tiny_pictures import TinyPictureModels
 
 from attention import FileError
 from attention.corpus import corpus_command, run_words, scan
@@ -116,6 +117,18 @@ def test_command_plans_computes_and_names_the_strongest_heads(
     plan, _ = scan.make_plan(LIBRARY.get(str(tiny("GPT-2"))), TEXTS, chunk_size=4, top=3)
     assert scan.read_plan(PartsFolder(str(folder))) == plan
     assert (LIBRARY.settings.hub, os.environ["HF_HUB_OFFLINE"]) == (False, "1")
+
+
+@pytest.mark.parametrize("family", ["ViT", "DINOv2", "CLIP", "LLaVA"])
+def test_models_that_read_pictures_are_refused_in_a_sentence(
+    command: Command, texts: Path, tmp_path: Path, family: str
+) -> None:
+    folder = TinyPictureModels(tmp_path)(family)
+    code, _, errors = command(folder, texts, "-o", tmp_path / "result")
+    assert code != 0
+    assert f"A run measures heads over texts; {folder} reads pictures: choose a model of texts" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "result" / scan.PLAN).exists()
 
 
 def test_options_reach_the_plan_and_a_dry_run_computes_nothing(

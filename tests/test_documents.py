@@ -118,8 +118,8 @@ def test_documents_count_lessons_and_metrics() -> None:
         ("docs/pages.md", "questions"),
     ):
         assert f" {len(markdown.builtin_lessons())} {words}" in text_of(ROOT / document)
-    assert len(metrics.NAMES) == 15
-    assert "fifteen metrics" in text_of(ROOT / "README.md")
+    assert len(metrics.NAMES) == 22
+    assert "twenty-two metrics" in text_of(ROOT / "README.md")
 
 
 EXAMPLES = [

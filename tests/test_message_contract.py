@@ -17,6 +17,7 @@ from tiny_pictures import TinyPictureModels, noise
 from attention import AttentionConfig, Cell, Model, TypedText
 from attention.lessons import lesson_charts, softmax_examples
 from attention.pictures import all_layers, factors, heatmap, message_contract
+from attention.pictures.heads_over_picture import heads_over_picture_json
 from attention.pictures.layout import Panel
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings, pack
@@ -24,7 +25,7 @@ from attention.pictures.over_picture import over_picture_json
 from attention.pictures.screen import pool_for_screen
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
-DECLARED = ("Message", "Meta", "Blocks", "Grid", "Live", "Control", "OverrideNote", "StepTab", "Line")
+DECLARED = ("Message", "Meta", "Blocks", "Grid", "PanelGrid", "Live", "Control", "OverrideNote", "StepTab", "Line")
 
 
 def keys(declared: type) -> tuple[set[str], set[str]]:
@@ -70,10 +71,12 @@ def test_every_figure_has_the_declared_meta_data(tmp_path: Path) -> None:
         pool_for_screen(heatmap.heatmap_json(long, "weights")),
         lesson_charts.softmax_curve(softmax_examples.curve()),
         over_picture_json(picture, "weights", query=0),
+        heads_over_picture_json(picture, "weights"),
     ]
     metas = [figure["layout"]["meta"] for figure in figures]
     check_keys(metas, message_contract.Meta)
     check_keys([meta["grid"] for meta in metas if "grid" in meta], message_contract.Grid)
+    check_keys([meta["panel_grid"] for meta in metas if "panel_grid" in meta], message_contract.PanelGrid)
     check_keys([meta["blocks"] for meta in metas if "blocks" in meta], message_contract.Blocks)
 
 

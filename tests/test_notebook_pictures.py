@@ -185,7 +185,7 @@ def test_page_without_a_server_draws_the_picture(
     complaints: list[str] = []
     write(tmp_path / "site", tell=complaints.append, states=(state,))
     assert not complaints
-    page = open_page((tmp_path / "site" / "index.html").as_uri(), bypass_csp=False)
+    page = open_page((tmp_path / "site" / "index.html").as_uri(), figure=False, bypass_csp=False)
     page.wait_for_function("document.querySelector('.figures')?.figureState?.painted")
     from attention.export.demo.packing import source_and_trace
 

@@ -21,6 +21,7 @@ from attention.core.seen_picture import SeenPicture
 from attention.export import paper
 from attention.pictures.heatmap import heatmap
 from attention.pictures.lab_maps import lab_maps
+from attention.pictures.layout import CHOSEN_COLOR
 from attention.pictures.over_picture import over_picture
 from attention.pictures.redraw import to_plotly
 from attention.tokens import Patch
@@ -151,6 +152,13 @@ def test_picture_and_map_stand_side_by_side(models: TinyPictureModels) -> None:
     assert len(list(tree.iter(f"{SVG}image"))) == 1
     assert any("patch" in (text.text or "") for text in tree.iter(f"{SVG}text"))
     assert any((group.get("id") or "").startswith("part-1-picture-0") for group in tree.iter(f"{SVG}image"))
+
+
+def test_chosen_query_is_dotted_and_chosen_key_is_not(models: TinyPictureModels) -> None:
+    trace = Model(models("ViT"), image=Image.fromarray(noise())).trace()
+    svg = paper.picture(over_picture(trace, "weights", layer=1, head=1, query=3, chosen=5), "svg").decode()
+    outlines = re.findall(rf'style="([^"]*stroke: {CHOSEN_COLOR}[^"]*)"', svg)
+    assert ["stroke-dasharray" in style for style in outlines] == [True, False]
 
 
 def test_html_has_the_picture_inside_and_asks_for_nothing(models: TinyPictureModels) -> None:

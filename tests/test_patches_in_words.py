@@ -11,8 +11,9 @@ from PIL import Image
 from test_saved_pictures import two_pictures
 from tiny_pictures import WITH_TEXT, TinyPictureModels, noise
 
-from attention import Model, Trace, TypedText, explain
+from attention import Model, Trace, TypedText, compare, explain
 from attention.analysis import tables
+from attention.analysis.compare.comparison import HeadIndex
 from attention.lessons.mask_examples import table as hidden_cells_table
 from attention.tokens import Patch
 
@@ -73,6 +74,13 @@ def test_pictures_are_told_apart_and_texts_unchanged() -> None:
     assert table["picture"].dropna().tolist() == [1] * 6 + [0] * 6
     assert "picture" not in tables.frame(TypedText("a b").trace(), "weights").columns
     assert "query_row" not in tables.long_frame(TypedText("a b").trace(), ["weights"]).columns
+
+
+def test_table_of_a_difference_has_the_places(models: TinyPictureModels) -> None:
+    a, b = (Model(models("ViT"), image=Image.fromarray(noise(seed=seed))).trace() for seed in range(2))
+    table = tables.difference_frame(compare(a, b, "weights", HeadIndex(1, 2)), a.layers[1], b.layers[1])
+    check_places(table, "", list(a.tokens))
+    assert table.shape == (7, 3 + 7)
 
 
 def test_table_of_hidden_cells_keeps_its_order(models: TinyPictureModels) -> None:

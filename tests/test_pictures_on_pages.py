@@ -15,19 +15,22 @@ from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 from test_pictures_as_input import encoded, png_header
 from tiny_models import TinyModels
-from tiny_pictures import FAMILIES, WITH_TEXT, TinyPictureModels, noise
+from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, noise
 
 from attention import Model
+from attention.core.cache import CACHE
 from attention.errors import AttentionError, AwaitedError
 from attention.io.example_pictures import EXAMPLES, example_picture, link_name
 from attention.io.picture import Picture
 from attention.models.declared_inputs import TEXT_ALONE
 from attention.models.library import LIBRARY
+from attention.sources.head_sweep import sweep_heads
 from attention.sources.knobs import KNOBS
 from attention.sources.link import source_of
 from pages.ui.exports import export_address, export_tokens
 from pages.ui.exports.export_tokens import Tab
 from pages.ui.server.limits import LIMITS
+from pages.ui.share import state_file
 from pages.ui.state import picture_field
 
 
@@ -58,6 +61,11 @@ def weights(app: AppTest) -> Any:
     """The painted weights."""
     maps = (figure for figure in drawn(app) if not figure["layout"].get("images"))
     return next(figure for figure in maps if figure["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
+
+
+def knob_state_of(app: AppTest) -> dict[str, str]:
+    """The values in the address of a page."""
+    return {key: value for key, value in state_of_address(app).items() if isinstance(value, str)}
 
 
 def said_of_link(app: AppTest) -> str:
@@ -133,6 +141,9 @@ def test_uploaded_picture_is_shown_with_its_name_and_digest(models: NamedModels)
     assert not app.error
     assert state_of_address(app)["image"] == f"photo.png:{Picture.of(PHOTO).digest}"
     np.testing.assert_array_equal(weights(app), Model(models("ViT"), image=PHOTO).trace().layers[0].weights[0])  # type: ignore[arg-type]
+    assert "12 × 8; 2 × 3 patches \\(rows × columns\\) of 4 × 4 pixels" in " ".join(
+        caption.value for caption in app.caption
+    )
     assert "“photo.png” (20 × 13 pixels" in " ".join(caption.value for caption in app.caption).replace("\\", "")
     assert app.file_uploader[0].value is None, "the field is empty again"
     assert "is not in the link: send it too" in said_of_link(app)
@@ -221,6 +232,16 @@ def test_second_state_has_a_picture_of_its_own(models: NamedModels) -> None:
     assert "There is no B: The link shows the picture “photo.png”" in said(app).replace("\\", "")
 
 
+@pytest.mark.parametrize("more", [{"lock": "1"}, {"editing": "A"}])
+def test_missing_picture_of_b_has_its_field(models: NamedModels, more: dict[str, str]) -> None:
+    second = urlencode({"image": f"photo.png:{Picture.of(PHOTO).digest}"})
+    app = opened("pages/compare.py", source="model", model=models("ViT"), compare=second, **more)
+    assert "There is no B" in said(app)
+    uploaded(app, "photo.png", PHOTO, "second_image_upload_0")
+    assert not app.error
+    assert "second_image" not in str([field.key for field in app.file_uploader])
+
+
 def test_models_of_texts_have_no_field_for_a_picture(of_texts: str, models: NamedModels) -> None:
     app = opened("app.py", source="model", model=of_texts, image="example:two-cats")
     assert not app.error
@@ -232,6 +253,14 @@ def test_models_of_texts_have_no_field_for_a_picture(of_texts: str, models: Name
     app.selectbox(key="model").set_value(of_texts).run()
     assert drawn(app)
     assert app.text_area(key="text").value
+
+
+def test_state_file_names_its_picture_and_asks_for_it(models: NamedModels) -> None:
+    app = uploaded(opened("app.py", source="model", model=models("ViT")), "photo.png", PHOTO)
+    state = {**knob_state_of(app), "source": "model", "model": models("ViT")}
+    page, texts = state_file.read(state_file.write("Lab", state).encode())
+    assert (page, texts["image"]) == ("Lab", f"photo.png:{Picture.of(PHOTO).digest}")
+    assert "The link shows the picture “photo.png”" in said(opened("app.py", **texts))
 
 
 def test_tab_keeps_pictures_up_to_its_memory(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +284,7 @@ def test_names_of_pictures_in_links() -> None:
 def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str, tmp_path: Path) -> None:
     for family in FAMILIES:
         path, reads = models(family), LIBRARY.inputs(models(family))
-        assert reads == (family in WITH_TEXT, True, family == "LLaVA"), family
+        assert reads == (family in WITH_TEXT, True, family in IN_TEXT), family
         LIBRARY.get(path)
         assert LIBRARY.inputs(path) == reads, family
     assert LIBRARY.inputs(of_texts) == TEXT_ALONE
@@ -266,6 +295,9 @@ def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str
         folder.mkdir()
         (folder / "config.json").write_text(text)
         assert LIBRARY.inputs(str(folder)).text is ("vit" not in text)
+    for architecture, reads_text in (("CLIPModel", True), ("CLIPForImageClassification", False)):
+        (folder / "config.json").write_text(f'{{"model_type": "clip", "architectures": ["{architecture}"]}}')
+        assert LIBRARY.inputs(str(folder)) == (reads_text, True, False)
     assert LIBRARY.inputs("nothing of this name") == LIBRARY.inputs("\0") == TEXT_ALONE
 
 
@@ -279,10 +311,23 @@ def test_model_without_any_input_names_what_it_reads(models: NamedModels, of_tex
             model.trace()
 
 
-def test_cached_trace_counts_the_file_of_its_picture(models: NamedModels) -> None:
+def test_cached_trace_counts_its_picture_file(models: NamedModels) -> None:
     small, large = png(3), png(3) + bytes(2**20)  # the same pixels
     traces = [Model(models("ViT"), image=content).trace() for content in (small, large)]  # type: ignore[arg-type]
     assert traces[1].nbytes - traces[0].nbytes == 2**20
+
+
+def test_cache_keys_hold_no_picture_files(models: NamedModels) -> None:
+    other = Model(models("DINOv2"), image=png(1))  # type: ignore[arg-type]
+    results = [
+        list(sweep_heads(Model(models("DINOv2"), image=png(seed), other=other), kind="head_output"))[-1].result  # type: ignore[arg-type]
+        for seed in (2, 3)
+    ]
+    assert results[0] is not None
+    assert results[1] is not None
+    assert not np.array_equal(results[0].change, results[1].change)
+    assert "Picture(" in repr(other)
+    assert "Picture(" not in " ".join(map(repr, CACHE.cache))
 
 
 def test_photo_is_decoded_once_for_a_trace(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:

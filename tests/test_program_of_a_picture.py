@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from io import BytesIO
 from pathlib import Path
@@ -12,14 +13,15 @@ import pytest
 import torch
 from PIL import Image
 from test_code import run
-from tiny_pictures import FAMILIES, WITH_TEXT, TinyPictureModels, bright_patch, noise
+from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, bright_patch, noise
 
-from attention import Cell, File, Model, Trace
+from attention import Cell, ConfigError, File, Model, Trace
 from attention.export.program import ipynb, python
 from attention.io.picture import Picture
 from attention.models import running
 from attention.patching.intervention import Intervention
 from attention.program.picture_lines import MAX_EMBEDDED, UNNAMED
+from attention.tokens import Patch
 
 TEXT = "the owl asked the moon"
 STEPS = ("query", "key", "value", "scores", "weights", "head_output")
@@ -114,6 +116,14 @@ def test_program_without_its_picture_ends_with_a_sentence(models: TinyPictureMod
         variables(program)
 
 
+@pytest.mark.parametrize("name", ["../../photo.png", "C:\\photos\\photo.png", "/etc/photo.png"])
+def test_program_reads_no_other_folder(models: TinyPictureModels, name: str, beside: Path) -> None:
+    file = BytesIO()
+    Image.fromarray(noise()).save(file, "PNG")
+    model = source(models, "ViT", Picture.of(file.getvalue(), name))
+    assert 'file = "photo.png"  # the picture in the folder of this program' in python(model)
+
+
 def test_large_picture_without_a_file_is_read_from_one(models: TinyPictureModels, beside: Path) -> None:
     large = Image.fromarray(noise(80, 60))
     model = source(models, "ViT", large)
@@ -139,9 +149,41 @@ def test_head_is_patched_from_the_run_of_another_picture(models: TinyPictureMode
     assert found["image"] != found["other_image"]
 
 
+@pytest.mark.parametrize("family", IN_TEXT)
+def test_program_joins_several_pictures_and_tiles(models: TinyPictureModels, family: str, beside: Path) -> None:
+    images = [Image.fromarray(noise()), Image.fromarray(noise(15, 22, seed=1))]
+    for given in (images[:1], images):
+        model = source(models, family, given)
+        trace = model.trace()
+        for index in (0, len(trace.layers) - 1):
+            check_same(variables(python(model, trace, Cell(index, "weights", 1, 2, 1))), trace, index)
+    changed = source(models, family, images, interventions=(Intervention(0, 1, ablate="zero"),))
+    with pytest.raises(ConfigError, match="remove the interventions"):
+        python(changed, None, Cell(1, "weights", 1, 2, 1))
+
+
+def test_program_reads_the_generated_tokens(models: TinyPictureModels, beside: Path) -> None:
+    model = source(models, "LLaVA", Image.fromarray(noise()), generate=2)
+    trace = model.trace()
+    assert trace.generated
+    found = variables(python(model, trace, Cell(len(trace.layers) - 1, "weights", 1, 2, 1)))
+    check_same(found, trace, len(trace.layers) - 1)
+
+
 def test_notebook_of_a_picture_has_its_program(models: TinyPictureModels, beside: Path) -> None:
     model = source(models, "DINOv2", bright_patch(0, 1))
-    assert "AutoImageProcessor" in ipynb(model)
+    trace = model.trace()
+    cells = ["".join(cell["source"]) for cell in json.loads(ipynb(model))["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) == 3
+    found: dict[str, Any] = {}
+    for cell in cells:
+        exec(compile(cell, "<cell>", "exec"), found)
+    row = trace.layers[0].weights[0, 0]
+    for position, token in enumerate(trace.tokens):
+        if isinstance(token, Patch):
+            assert float(found["picture"][token.row, token.column]) == pytest.approx(float(row[position]), abs=1e-6)
+    assert found["picture"].shape == (2, 3)
+    assert np.asarray(found["figure"].data[0].z).shape == (2, 3)
 
 
 def test_program_of_a_saved_trace_reads_its_file(models: TinyPictureModels, beside: Path) -> None:

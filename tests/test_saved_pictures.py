@@ -5,21 +5,27 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
 from PIL import Image
 from test_file import same
+from test_file_on_pages import uploaded
+from test_pages import drawn, opened
 from tiny_pictures import WITH_TEXT, TinyPictureModels, noise
 
-from attention import File, FileError, Layer, Model, Trace
+from attention import Cell, File, FileError, Layer, Model, Trace
 from attention.core.seen_picture import SeenPicture
 from attention.io.arrays import array_writer, saved_pictures
+from attention.pictures.lab_maps import maps_over_picture
 from attention.pictures.over_picture import over_picture_json
 from attention.tokens import Patch
+from benchmarks.hostile_files import pictured as pictured_files
 
 TEXT = "the owl asked the moon"
 BOX = (0, 0, 4, 4)
@@ -152,7 +158,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]] = 
     "a token that is taken twice": (lambda a, b: b["patches"].__setitem__(0, [1, 0, 0, 0, *BOX]), "taken twice"),
     "more places than tokens": (lambda a, b: b["key_patches"].extend([[0, 0, 0, 0, *BOX]] * 9), "key_patches in"),
     "a picture without pixels": (lambda a, b: a.pop("picture1"), "describes 2 pictures, and has “picture0”"),
-    "pixels without a picture": (lambda a, b: b["pictures"].pop(), "describes 1 pictures, and has “picture0”, “picture1”"),
+    "pixels without a picture": (lambda a, b: b["pictures"].pop(), "describes 1 picture, and has “picture0”, “picture1”"),
     "too many pictures": (lambda a, b: b.update(pictures=b["pictures"] * 40), "at most 64 are read"),
     "a picture of two axes": (lambda a, b: a.update(picture0=np.zeros((9, 13))), r"axes \[row column 3\]; picture0"),
     "four colours": (lambda a, b: a.update(picture0=np.zeros((9, 13, 4))), r"is 9 × 13 × 4"),
@@ -202,3 +208,30 @@ def test_pictures_of_other_programs_are_unused_arrays() -> None:
     trace = File.of("x.npz", file.getvalue()).trace()
     assert trace.pictures == ()
     assert "picture0" in trace.notes[0]
+
+
+@settings(max_examples=300)
+@given(pictured_files)
+def test_any_places_and_pixels_end_in_picture_or_sentence(content: bytes) -> None:
+    trace = two_pictures()
+    with suppress(FileError):
+        trace = File.of("x.npz", content, max_bytes=2**24).trace()
+    for tokens in (trace.tokens, trace.key_tokens):
+        assert all(token.picture < len(trace.pictures) for token in tokens if isinstance(token, Patch))
+    if any(isinstance(token, Patch) for token in trace.key_tokens):
+        over_picture_json(trace, "weights", query=0)
+
+
+@pytest.mark.parametrize("name", ["trace.npz", "trace.safetensors"])
+def test_page_shows_the_picture_of_a_saved_trace(models: TinyPictureModels, name: str, tmp_path: Path) -> None:
+    trace = trace_of(models, "ViT")
+    trace.save(tmp_path / name)
+    app = uploaded(opened("app.py", source="file"), name, (tmp_path / name).read_bytes())
+    (figure,) = [figure for figure in drawn(app) if "grid" in figure["layout"]["meta"]]
+    (expected,) = maps_over_picture(trace, Cell(0, "weights", 0, 0, 0), "fixed")
+    np.testing.assert_array_equal(figure["data"][0]["z"], expected["data"][0]["z"])
+    images, expected_images = (
+        [{key: value for key, value in image.items() if key != "source"} for image in spec["layout"]["images"]]
+        for spec in (figure, expected)
+    )  # a message has the pixels once, beside the figures
+    assert images == expected_images != []

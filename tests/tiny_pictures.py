@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ _TOWERS = {"vision_config": _SQUARE, "text_config": _TEXT}
 _FIXED = {"size": {"height": 8, "width": 12}}
 _CROP = {"size": {"shortest_edge": 16}, "crop_size": {"height": 12, "width": 12}, "do_center_crop": True}
 
+_TILES = [[12, 24], [24, 12], [24, 24]]
+
 FAMILIES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "ViT": ("ViTForImageClassification", _VIT, "ViTImageProcessorPil", _FIXED),
     "ViT-MSN": ("ViTMSNModel", _VIT, "ViTImageProcessorPil", _FIXED),
@@ -41,9 +44,38 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "CLIP": ("CLIPModel", _TOWERS | {"projection_dim": 16}, "CLIPImageProcessorPil", _CROP),
     "SigLIP": ("SiglipModel", _TOWERS, "SiglipImageProcessorPil", {"size": {"height": 12, "width": 12}}),
     "LLaVA": ("LlavaForConditionalGeneration", {}, "CLIPImageProcessorPil", _CROP),
+    "LLaVA-NeXT": ("LlavaNextForConditionalGeneration", {}, "LlavaNextImageProcessorPil", {"size": {"shortest_edge": 12}, "crop_size": {"height": 12, "width": 12}, "image_grid_pinpoints": _TILES}),
+    "InternVL": ("InternVLForConditionalGeneration", {}, "GotOcr2ImageProcessorPil", {"size": {"height": 16, "width": 16}, "max_patches": 6}),
+    "Qwen2-VL": ("Qwen2VLForConditionalGeneration", {}, "Qwen2VLImageProcessorPil", {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 64 * 8}}),
+    "Qwen2.5-VL": ("Qwen2_5_VLForConditionalGeneration", {}, "Qwen2VLImageProcessorPil", {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 64 * 8}}),
+    "Qwen3-VL": ("Qwen3VLForConditionalGeneration", {}, "Qwen2VLImageProcessorPil", {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 64 * 8}}),
 }  # fmt: skip
 """The class of the model, the values of its config, the class of the image processor, and its values."""
-WITH_TEXT = ("CLIP", "SigLIP", "LLaVA")
+MERGED = ("Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL")
+"""Those that merge patches in squares for their text."""
+IN_TEXT = ("LLaVA", "LLaVA-NeXT", "InternVL", *MERGED)
+"""Those that read pictures in their text, also several."""
+_CLASSES = {"id2label": dict(enumerate(("red circle", "blue square", "grey owl"))), "num_labels": 3}
+_CLASSIFIED = {
+    "ViT": "ViT", "ViT-MSN": "ViTMSN", "I-JEPA": "IJepa", "DeiT": "DeiT", "DINOv2": "Dinov2",
+    "DINOv2 with registers": "Dinov2WithRegisters", "CLIP vision": "CLIP", "SigLIP vision": "Siglip",
+}  # fmt: skip
+CLASSIFIERS = {
+    f"{family} classes": (
+        f"{name}ForImageClassification",
+        _CLASSES | ({"vision_config": FAMILIES[family][1]} if "vision" in family else FAMILIES[family][1]),
+        *FAMILIES[family][2:],
+    )
+    for family, name in _CLASSIFIED.items()
+} | {"DeiT with a teacher": ("DeiTForImageClassificationWithTeacher", _CLASSES | _VIT, *FAMILIES["DeiT"][2:])}
+"""The same for classifiers, of three classes."""
+WITH_TEXT = ("CLIP", "SigLIP", *IN_TEXT)
+PLACES = (
+    dict.fromkeys(IN_TEXT, "<image>")
+    | {"InternVL": "<IMG_CONTEXT>"}
+    | dict.fromkeys(MERGED, "<|vision_start|><|image_pad|><|vision_end|>")
+)
+"""What a user writes where a picture stands."""
 
 
 class TinyPictureModels:
@@ -62,20 +94,11 @@ class TinyPictureModels:
 
 def _save(path: Path, family: str) -> None:
     import transformers
-    from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaProcessor
 
-    name, values, processor_name, options = FAMILIES[family]
+    name, values, processor_name, options = (FAMILIES | CLASSIFIERS)[family]
     tokenizer = byte_level(SENTENCES)
     cls = getattr(transformers, name)
-    if family == "LLaVA":
-        tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
-        image_id = tokenizer.convert_tokens_to_ids("<image>")
-        text = LlamaConfig(**_TEXT | {"vocab_size": image_id + 1, "num_key_value_heads": 2})
-        config = LlavaConfig(
-            vision_config=CLIPVisionConfig(**_SQUARE), text_config=text, image_token_id=image_id, image_seq_length=9
-        )
-    else:
-        config = cls.config_class(**values)
+    config = _config_in_text(family, tokenizer) if family in IN_TEXT else cls.config_class(**values)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = cls(config)
@@ -84,8 +107,9 @@ def _save(path: Path, family: str) -> None:
                 parameter.add_(torch.randn(parameter.shape) * 0.2)
     network.save_pretrained(path)
     image_processor = _image_processor(processor_name)(**options)
-    if family == "LLaVA":
-        LlavaProcessor(
+    if family in ("LLaVA", "LLaVA-NeXT"):
+        processor = getattr(transformers, name.removesuffix("ForConditionalGeneration") + "Processor")
+        processor(
             image_processor, tokenizer, patch_size=4, vision_feature_select_strategy="default",
             num_additional_image_tokens=1,
         ).save_pretrained(path)  # fmt: skip
@@ -94,10 +118,80 @@ def _save(path: Path, family: str) -> None:
         tokenizer.save_pretrained(path)
 
 
+def _config_in_text(family: str, tokenizer: Any) -> Any:
+    """The config of a language model that reads pictures, whose image tokens are added to the tokenizer."""
+    import transformers
+
+    special = ["<image>"] if family not in MERGED else ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]  # fmt: skip
+    special = ["<img>", "</img>", "<video>", "<IMG_CONTEXT>"] if family == "InternVL" else special
+    tokenizer.add_special_tokens({"additional_special_tokens": special})
+    ids = tokenizer.convert_tokens_to_ids(special)
+    text = _TEXT | {"vocab_size": ids[-1] + 1, "num_key_value_heads": 2, "max_position_embeddings": 160}
+    if family in MERGED:
+        vision = {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "mlp_ratio": 2, "patch_size": 4}
+        rotary = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
+        names = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
+        own = dict(zip(names, ids, strict=True))
+        wide = {"hidden_size": 32, "intermediate_size": 48, "out_hidden_size": 32}
+        vision |= {
+            "Qwen2-VL": {},
+            "Qwen2.5-VL": wide | {"window_size": 16, "fullatt_block_indexes": [1]},  # of 2 × 2 squares
+            "Qwen3-VL": wide | {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
+        }[family]
+        text |= {"rope_parameters": rotary} | ({"head_dim": 8} if family == "Qwen3-VL" else {})
+        cls = getattr(transformers, FAMILIES[family][0].removesuffix("ForConditionalGeneration") + "Config")
+        return cls(vision_config=vision, text_config=text, **own)
+    if family == "InternVL":
+        names = ("start_image_token", "end_image_token", "video_token", "context_image_token")
+        tokenizer._set_model_specific_special_tokens(dict(zip(names, special, strict=True)))
+        vision = _WIDE | {"intermediate_size": 48, "image_size": 16, "patch_size": 4}
+        qwen = text | {"model_type": "qwen2"}
+        return transformers.InternVLConfig(vision_config=vision, text_config=qwen, image_token_id=ids[-1], image_seq_length=4, tie_word_embeddings=False)  # fmt: skip
+    cls = transformers.LlavaConfig if family == "LLaVA" else transformers.LlavaNextConfig
+    own = {"image_seq_length": 9} if family == "LLaVA" else {"image_grid_pinpoints": _TILES}
+    towers = {
+        "vision_config": transformers.CLIPVisionConfig(**_SQUARE),
+        "text_config": transformers.LlamaConfig(**text),
+    }
+    return cls(image_token_id=ids[0], **towers, **own)
+
+
+def processor_of(path: str, family: str) -> Any:
+    """The processor of pictures and texts of transformers for a family that reads pictures in its text."""
+    import transformers
+
+    image_processor = transformers.AutoImageProcessor.from_pretrained(path, backend="pil")
+    if family not in (*MERGED, "InternVL"):
+        processor = transformers.AutoProcessor.from_pretrained(path, backend="pil")
+        processor.image_processor = image_processor
+        return processor
+    # Its constructor needs torchvision for a processor of videos.
+    cls = transformers.InternVLProcessor if family == "InternVL" else transformers.Qwen2VLProcessor
+    processor, tokenizer = cls.__new__(cls), transformers.AutoTokenizer.from_pretrained(path)
+    if family == "InternVL":
+        vars(processor).update(
+            image_processor=image_processor, tokenizer=tokenizer, video_processor=None, chat_template=None, image_seq_length=4,
+            start_image_token="<img>", end_image_token="</img>", image_token="<IMG_CONTEXT>", video_token="<video>",
+            start_image_token_id=tokenizer.convert_tokens_to_ids("<img>"), end_image_token_id=tokenizer.convert_tokens_to_ids("</img>"),
+            image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"), video_token_id=tokenizer.convert_tokens_to_ids("<video>"),
+            multimodal_pattern=re.compile("(?P<image><IMG_CONTEXT>)|(?P<video><video>)"),
+        )  # fmt: skip
+        return processor
+    image, video = "<|image_pad|>", "<|video_pad|>"
+    vars(processor).update(
+        image_processor=image_processor, tokenizer=tokenizer, image_token=image, video_token=video, video_processor=None,
+        image_token_id=tokenizer.convert_tokens_to_ids(image), video_token_id=tokenizer.convert_tokens_to_ids(video),
+        chat_template=None,
+    )  # fmt: skip
+    return processor
+
+
 def _image_processor(name: str) -> Any:
     from importlib import import_module
 
-    family = name.removesuffix("ImageProcessorPil").lower()
+    family = {"LlavaNext": "llava_next", "Qwen2VL": "qwen2_vl", "GotOcr2": "got_ocr2"}.get(
+        own := name.removesuffix("ImageProcessorPil"), own.lower()
+    )
     return getattr(import_module(f"transformers.models.{family}.image_processing_pil_{family}"), name)
 
 

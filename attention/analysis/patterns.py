@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from attention.analysis.token_kinds import WORD, kind_of
 from attention.core.layer import Layer
 from attention.core.names import MASKED_SCORES, MEMORY, WEIGHTS
+from attention.core.patch_places import NO_PATCH, patch_places
 from attention.tokens import Patch
 
 if TYPE_CHECKING:
@@ -75,12 +77,33 @@ class Pattern:
     tokens: TokenTexts = TokenTexts(((),))
 
     @cached_property
+    def has_patches(self) -> bool:
+        """Whether any key is a patch of a picture."""
+        return any(isinstance(token, Patch) for token in self.tokens.texts[0])
+
+    @cached_property
     def has_distances(self) -> bool:
         """Whether the difference of two positions is a distance: not between two texts, and not where tokens are patches of a picture.
 
         Patches have a row and a column; the first patch of a row follows the last one of the row above, at the other side of the picture.
         """
-        return not self.is_cross_attention and not any(isinstance(token, Patch) for token in self.tokens.texts[0])
+        return not self.is_cross_attention and not self.has_patches
+
+    @cached_property
+    def patch_offsets(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The row of each key's patch minus that of the query's patch, the same of columns, and whether both are patches of one picture, [query_pos key_pos].
+
+        Rows and columns are 0 where one of the tokens is no patch of the other's picture. None if there are no patches, or between two texts.
+        """
+        import torch
+
+        if self.is_cross_attention or not self.has_patches:
+            return None
+        places = self.tokens.mask("places", patch_places).to(self.queries.device)
+        queries = places[self.queries]
+        same = (queries[:, None, 0] == places[None, :, 0]) & (places[None, :, 0] != NO_PATCH)
+        rows, columns = ((places[None, :, side] - queries[:, None, side]) * same for side in (1, 2))
+        return rows.to(torch.float32), columns.to(torch.float32), same
 
     @cached_property
     def row_sums(self) -> Tensor:
@@ -105,11 +128,17 @@ class Pattern:
         return numbers.double().masked_fill(~usable, math.nan)
 
     def weight_at_offset(self, offset: int) -> Tensor:
-        """The weight of the key at this offset from its query, defined where that key exists and is visible."""
-        if self.is_cross_attention or (offset and not self.has_distances):
+        """The weight of the key at this offset from its query, defined where that key exists and is visible.
+
+        Beside patches, only words follow each other: both tokens must be words, unless they are the same token.
+        """
+        if self.is_cross_attention:
             return self.nan_unless(False, self.row_sums[..., 0])
         position = self.queries + offset
         exists = (position >= 0) & (position < self.weights.shape[-1])
+        if offset and self.has_patches:
+            is_word = self.tokens.mask("words", _words).to(self.queries.device)
+            exists &= is_word[self.queries] & is_word[position.clamp(0, len(is_word) - 1)]
         column = position.clamp(0, self.weights.shape[-1] - 1)[:, None]
         visible, weights = (
             cells.gather(-1, column.expand(*cells.shape[:-1], 1))[..., 0] for cells in (self.visible, self.weights)
@@ -188,9 +217,9 @@ def iterate_patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
         return
     n_heads, n_queries, n_keys = layer.shape(WEIGHTS)
     crossed, lengths = is_cross_attention(layer), contribution_lengths(layer)
-    numbers: dict[str, int] = {}
+    numbers: dict[Hashable, int] = {}
     rows_of, keys_of = (
-        torch.tensor([numbers.setdefault(token, len(numbers)) for token in tokens] or range(size))
+        torch.tensor([numbers.setdefault(_identity(token), len(numbers)) for token in tokens] or range(size))
         for tokens, size in ((layer.tokens, n_queries), (layer.key_tokens, n_keys))
     )
     counted, texts = torch.tensor(_real(layer, crossed, n_queries)), TokenTexts((tuple(layer.key_tokens),))
@@ -214,6 +243,18 @@ def iterate_patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:
                 weights, visible, positions, (rows_of[rows], keys_of), counted[rows], crossed, block_lengths, texts
             ),
         )
+
+
+def _identity(token: str) -> Hashable:
+    """What equal tokens share; patches of two pictures are never the same token, even at the same place."""
+    return (token.picture, token.row, token.column) if isinstance(token, Patch) else token
+
+
+def _words(tokens: tuple[str, ...]) -> Tensor:
+    """Whether each token is a word, [pos]."""
+    import torch
+
+    return torch.tensor([kind_of(token) == WORD for token in tokens])
 
 
 def iterate_blocks(n_heads: int, n_queries: int, n_keys: int) -> Iterator[tuple[slice, slice]]:

@@ -55,12 +55,18 @@ def derived_csv(trace: Trace, reading: DerivedMap, layer: int = 0, head: int = 0
 
 
 def difference_frame(compared: Difference, a: Layer, b: Layer) -> pd.DataFrame:
-    """B − A as a table with the rows of its map; empty where a row or column has no partner, or is hidden."""
+    """B − A as a table with the rows of its map, and the places of patches as in `frame`; empty where a row or column has no partner, or is hidden."""
     import pandas as pd
 
     axes = zip(compared.step.axes[-2:], (compared.rows, compared.columns), strict=True)
     rows, columns = (_places(axis, alignment, a, b) for axis, alignment in axes)
-    return pd.DataFrame(compared.matrix.numpy(), index=pd.Index(rows, name=compared.step.row_axis), columns=columns)
+    table = pd.DataFrame(compared.matrix.numpy(), index=pd.Index(rows, name=compared.step.row_axis), columns=columns)
+    tokens_a, tokens_b = (layer.labels_of(compared.step.row_axis) or () for layer in (a, b))
+    tokens = [
+        (tokens_a[group.a[0]] if group.a[0] < group.a[1] else tokens_b[group.b[0]]) if tokens_a and tokens_b else ""
+        for group in compared.rows.groups
+    ]
+    return _with_places(table, tokens)
 
 
 def difference_csv(compared: Difference, a: Layer, b: Layer) -> Iterator[str]:
@@ -85,7 +91,12 @@ def _labelled(layer: Layer, step: Step, matrix: Tensor) -> pd.DataFrame:
     )
     if step.kind == "probability":
         table["Σ row"] = matrix.sum(dim=-1).numpy()
-    for at, (name, numbers) in enumerate(_patch_places(layer, step.row_axis).items()):
+    return _with_places(table, layer.labels_of(step.row_axis) or ())
+
+
+def _with_places(table: pd.DataFrame, tokens: Sequence[str]) -> pd.DataFrame:
+    """The table, with the places of the tokens of its rows before the numbers if some are patches."""
+    for at, (name, numbers) in enumerate(_patch_places(tokens).items()):
         table.insert(at, name, numbers)
     return table
 
@@ -130,7 +141,7 @@ def long_frame(
     ):
         noun = axis.removesuffix("_pos")
         table[noun] = np.array(_names(source, axis, length), dtype=object)[index]
-        for name, numbers in _patch_places(source, axis).items():
+        for name, numbers in _patch_places(source.labels_of(axis) or ()).items():
             table[f"{noun}_{name}"] = numbers.take(index)
     for step in steps:
         parts = [source.matrix(step, head).numpy().reshape(-1) for head in heads[first : last + 1]]
@@ -167,11 +178,10 @@ def cell_names(layer: Layer, cell: Cell) -> tuple[tuple[str, str], tuple[str, st
     return (step.row_axis.removesuffix("_pos"), row), (step.column_axis.removesuffix("_pos"), column)
 
 
-def _patch_places(layer: Layer, axis: str) -> dict[str, Any]:
-    """The picture, row and column of each token of an axis, missing for those that are no patches; empty if none is."""
+def _patch_places(tokens: Sequence[str]) -> dict[str, Any]:
+    """The picture, row and column of each token, missing for those that are no patches; empty if none is."""
     import pandas as pd
 
-    tokens = layer.labels_of(axis) or ()
     if not any(isinstance(token, Patch) for token in tokens):
         return {}
     return {

@@ -26,7 +26,8 @@ def compute_step(layer: LayerView, name: str, head: int | None) -> Tensor:
     formula = formula_of(layer)
     if name == "mask":
         assert formula.mask is not None
-        return formula.mask.build(layer.sizes["query_pos"], layer.sizes["key_pos"])
+        places = layer.patch_places if formula.mask.needs_patches else None
+        return formula.mask.build(layer.sizes["query_pos"], layer.sizes["key_pos"], places)
     if name == "bias":
         bias = BIASES[formula.bias].bias(layer, ALL if head is None else slice(head, head + 1), ALL)
         return bias if head is None else bias[0]

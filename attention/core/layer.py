@@ -20,6 +20,7 @@ from attention.core.display import Displayed
 from attention.core.formula import Formula
 from attention.core.names import HEAD_OUTPUT, OUTPUT, PATCHED_OUTPUT, QUERY, SCORES
 from attention.core.override import Override
+from attention.core.patch_places import patch_places
 from attention.core.sizes import axes_of, sizes_of
 from attention.core.stats import LayerStats, StepStats
 from attention.core.steps import DECLARED, HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, field_values, find_step
@@ -224,6 +225,11 @@ class Layer(Attributes, Displayed):
             sizes.setdefault("head", sizes["kv_head"])
         return sizes
 
+    @cached_property
+    def patch_places(self) -> tuple[Tensor, Tensor]:
+        """The picture, row and column of each query and of each key, each [pos 3]; −1 for a token that is no patch."""
+        return patch_places(self.tokens), patch_places(self.key_tokens)
+
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a step or parameter; computes nothing.
 
@@ -373,10 +379,11 @@ class Layer(Attributes, Displayed):
 
         assert self.formula is not None  # `has` is true only with a formula
         if name == "mask":  # shared by all layers with this mask
-            sizes = self.sizes["query_pos"], self.sizes["key_pos"]
-            return cache.CACHE.get_or_compute(
-                ("mask", self.formula.mask, sizes), lambda: compute.compute_step(self, name, head)
-            )
+            mask = self.formula.mask
+            # With a window of patches, layers share it that have the same patches; a patch is only equal as a text.
+            patches = self.patch_places if mask is not None and mask.needs_patches else ()
+            shape = (self.sizes["query_pos"], self.sizes["key_pos"], *(each.numpy().tobytes() for each in patches))
+            return cache.CACHE.get_or_compute(("mask", mask, shape), lambda: compute.compute_step(self, name, head))
         if name in _FORMULA_TENSORS:
             knobs = getattr(self.formula, name)
             return cache.memoize(self.uid, (name, head), knobs, lambda: compute.compute_step(self, name, head))

@@ -10,6 +10,8 @@ from attention.core.mask_rules import RULES
 from attention.errors import ConfigError
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
+    from torch import Tensor
+
     from attention.core.tensor_types import Visible
 
 
@@ -18,8 +20,9 @@ class Mask:
     """Which keys a query may attend to, as a rule.
 
     Attributes:
-        kind: one of `attention.core.config.MASKS`; "padding" hides only padding. Or "first": only the first key is visible.
-        window: for the two window masks: the largest distance of a visible key, in positions.
+        kind: one of `attention.core.config.MASKS`; "padding" hides only padding. Or "first": only the first key is visible. Or "patch window" or "causal patch window",
+            which need patches of a picture.
+        window: for the two window masks: the largest distance of a visible key, in positions; for the two windows of patches, in rows and columns.
         prefix: for the prefix mask: the number of leading keys that every query sees.
         cells: for the custom mask: the hidden cells, in the format of `attention.core.mask_tensor.encode`.
         real: for each key, False if it is padding, which every mask hides; None: there is no padding.
@@ -31,11 +34,21 @@ class Mask:
     cells: str = ""
     real: tuple[bool, ...] | None = None
 
-    def build(self, n_queries: int, n_keys: int) -> Visible:
+    @property
+    def needs_patches(self) -> bool:
+        """Whether the rule needs tokens that are patches of a picture."""
+        return self.kind in RULES and RULES[self.kind].of_patches is not None
+
+    def build(self, n_queries: int, n_keys: int, places: tuple[Tensor, Tensor] | None = None) -> Visible:
         """The mask as a tensor: True = may attend.
 
+        Args:
+            n_queries: the number of queries.
+            n_keys: the number of keys.
+            places: the places of the queries and of the keys, each as `patch_places` returns them, for a rule that needs patches.
+
         Raises:
-            ConfigError: there is no such kind of mask, or `cells` is not in the format of `encode`.
+            ConfigError: there is no such kind of mask, it needs patches and there are none, or `cells` is not in the format of `encode`.
         """
         import torch
 
@@ -43,6 +56,12 @@ class Mask:
 
         if rule := RULES.get(self.kind):
             visible = rule.visible(*mask_tensor.positions(n_queries, n_keys), self._size)
+            if rule.of_patches is not None:
+                if places is None or not all(bool((each >= 0).any()) for each in places):
+                    raise ConfigError(
+                        f"A {self.kind} needs queries and keys that are patches of a picture; this layer has none: choose another mask, or a layer that reads the picture."
+                    )
+                visible = visible & rule.of_patches(places[0][:, None], places[1][None], self._size)
         elif self.kind == "custom":
             visible = mask_tensor.custom(n_queries, n_keys, self.cells)
         elif self.kind in ("none", "padding"):
@@ -69,21 +88,25 @@ class Mask:
         """Whether the rule may hide a key."""
         return self.kind not in ("none", "padding") or self.real is not None
 
-    def for_page(self, n_queries: int, n_keys: int) -> dict[str, Any]:
+    def for_page(self, n_queries: int, n_keys: int, places: tuple[Tensor, Tensor] | None = None) -> dict[str, Any]:
         """The rule in the format of kernel.js: {kind, window, prefix, real, bits}.
 
-        `real` [key_pos] is 0 for padding; `bits` [query_pos key_pos] has the cells of a custom mask.
+        `real` [key_pos] is 0 for padding; `bits` [query_pos key_pos] has the cells of a custom mask, and of a window of patches,
+        which is a custom mask to the page; `places` as for `build`.
         """
         import numpy as np
 
         real = None if self.real is None or all(self.real) else np.array(self.real, dtype=np.uint8)
         rule = {"kind": self.kind, "window": self.window, "prefix": self.prefix, "real": real, "bits": None}
-        if self.kind == "custom" and self.cells:
-            return rule | {"bits": self.build(n_queries, n_keys).numpy().astype(np.uint8)}
+        if self.needs_patches or (self.kind == "custom" and self.cells):
+            rule["kind"] = "custom"
+            return rule | {"bits": self.build(n_queries, n_keys, places).numpy().astype(np.uint8)}
         return rule | ({} if self.kind in RULES else {"kind": "none"})
 
     def python(self, real: str = "real") -> str:
-        """The rule as a Python expression of `query_pos`, `key_pos` and, with padding, `real`; empty if there is no rule."""
+        """The rule as a Python expression of `query_pos`, `key_pos` and, with padding, `real`; empty if there is no rule, or none of positions."""
+        if self.needs_patches:
+            return ""  # written out, cell by cell
         rule = expression(RULES[self.kind].visible, size=str(self._size)) if self.kind in RULES else ""
         if self.real is None or self.kind == "custom":
             return rule

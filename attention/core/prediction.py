@@ -25,7 +25,8 @@ class Prediction:
         all_logits: the logit of every token, [vocabulary].
         ids: ids of the likeliest tokens, the likeliest first.
         tokens: these tokens as text.
-        fills_mask: whether the prediction fills this position, as in masked models; otherwise it is about the next position.
+        fills_mask: whether the prediction fills this position, as in masked models; otherwise it is about the next position. Also true of a class.
+        classifies: whether the vocabulary is the classes of a classifier, and the prediction is about the whole input; its position is the first.
     """
 
     position: int
@@ -34,6 +35,7 @@ class Prediction:
     ids: tuple[int, ...]
     tokens: tuple[str, ...]
     fills_mask: bool = False
+    classifies: bool = False
 
     @cached_property
     def all_log_probabilities(self) -> Tensor:

@@ -32,6 +32,12 @@ class SeenPicture:
     words: str
     digest: str
 
+    @property
+    def sentence(self) -> str:
+        """What the model's processor did to the picture, and into which patches it was cut."""
+        height, width = self.patch_size
+        return f"The picture as the model saw it: {self.words}; {self.rows} × {self.columns} patches (rows × columns) of {width} × {height} pixels."
+
     def __repr__(self) -> str:
         height, width = self.rgb.shape[:2]
         return f"SeenPicture({width} × {height} pixels, {self.words}; {self.rows} rows and {self.columns} columns of patches)"

@@ -75,6 +75,10 @@ class LayerView(Tensors, Protocol):
         """Whether the query × key matrices are computed for all heads at once."""
 
     @property
+    def patch_places(self) -> tuple[Tensor, Tensor]:
+        """The places of the queries and of the keys as patches, each [pos 3]."""
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """The available steps, in the order of the formula."""
 

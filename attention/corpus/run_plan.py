@@ -83,7 +83,7 @@ class RunPlan:
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of a text, in the order of the table: those of `METRICS` that a text has, then the finds."""
-        of_text = tuple(metric for metric in METRICS if metric.compute is not None)
+        of_text = tuple(metric for metric in METRICS if metric.compute is not None and not metric.of_pictures)
         return of_text + tuple(FindRule.parse(text).metric for text in self.finds)
 
     def to_json(self) -> str:

@@ -39,9 +39,14 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
 
     Raises:
         ConfigError: an option is out of its range, or there is no text.
-        ModelError: the files of the model cannot be read.
+        ModelError: the model reads pictures, or its files cannot be read.
     """
     from attention.corpus.batches import Tokenizer
+
+    if loaded.pictures is not None:
+        raise ModelError(
+            f"A run measures heads over texts; {loaded.name} reads pictures: choose a model of texts, or open it with one picture on the page Heads."
+        )
 
     digest, sample, n_texts = _TextsDigest(), _Sample(_SAMPLE), 0
     for text in texts:

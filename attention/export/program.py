@@ -26,7 +26,7 @@ from attention.core.steps import find_step
 from attention.errors import MissingError
 from attention.program import literals
 from attention.program.formula_lines import formula_lines, projection_lines
-from attention.tokens import labels
+from attention.tokens import Patch, labels
 
 if TYPE_CHECKING:
     from attention.core.cell import Cell
@@ -66,13 +66,14 @@ def python(source: Source, trace: Trace | None = None, cell: Cell | None = None)
 
 
 def ipynb(source: Source, trace: Trace | None = None, cell: Cell | None = None) -> str:
-    """The program as a Jupyter notebook in JSON: a description, the steps, and a heatmap of the weights."""
+    """The program as a Jupyter notebook in JSON: a description, the steps, a heatmap of the weights, and of a picture the row of a query at its patches."""
     origin, layer, steps = _steps(source, trace or source.trace(), cell)
     description = (
         f"# Attention, step by step\n\nFrom {origin}, made by Attention Lab. The first cell computes every step "
         "in plain torch; the second draws one head with Plotly. Run them from top to bottom."
     )
-    cells = [_cell("markdown", 0, description), _cell("code", 1, steps), _cell("code", 2, _drawing(layer))]
+    programs = filter(None, [steps, _drawing(layer), _patches_drawing(layer)])
+    cells = [_cell("markdown", 0, description), *(_cell("code", i, text) for i, text in enumerate(programs, 1))]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
     return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
@@ -156,6 +157,26 @@ def _drawing(layer: Layer) -> str:
         "figure",
     ]
     return _program(lines)
+
+
+def _patches_drawing(layer: Layer) -> str:
+    """The program of the third cell: what a query attends to, at the rows and columns of a picture; empty if the keys have none, or not row by row."""
+    patches = [(position, token) for position, token in enumerate(layer.key_tokens) if isinstance(token, Patch)]
+    if not patches or not layer.has(WEIGHTS):
+        return ""
+    (first, _), (last, corner) = patches[0], patches[-1]
+    places = [(0, row, column) for row in range(corner.row + 1) for column in range(corner.column + 1)]
+    if [(token.picture, token.row, token.column) for _, token in patches] != places or last - first + 1 != len(places):
+        return ""
+    return _program([
+        f"rows, columns, first = {corner.row + 1}, {corner.column + 1}, {first}  # the patches stand row by row, from token {first} on",
+        "query = 0",
+        "picture = weights[head, query, first : first + rows * columns].reshape(rows, columns)",
+        'figure = go.Figure(go.Heatmap(z=picture.tolist(), zmin=0, colorscale="Viridis"))',
+        'figure.update_layout(title=f"what query {query} attends to in the picture, head {head}")',
+        'figure.update_yaxes(autorange="reversed", scaleanchor="x")',
+        "figure",
+    ])  # fmt: skip
 
 
 def _program(lines: list[str]) -> str:

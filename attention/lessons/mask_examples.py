@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention.analysis import tables
+from attention.analysis.patch_masks import visible_of
 from attention.core import mask_tensor
 from attention.core.cell import Cell
 from attention.core.layer import Layer
@@ -42,9 +43,7 @@ def hide_query(visible: Tensor, query_pos: int) -> str:
 
 def visible_cells(trace: Trace, layer: int = 0, head: int = 0) -> Tensor:
     """The visible cells of a head, boolean [query_pos key_pos]; all of them if there is no mask."""
-    source = trace.layer(layer).for_head(head)
-    mask = source.mask
-    return torch.ones(len(source.tokens), len(source.key_tokens), dtype=torch.bool) if mask is None else mask
+    return visible_of(trace.layer(layer), head)
 
 
 def grid(trace: Trace, layer: int = 0, head: int = 0) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 _TOLERANCE = 1e-4
+_TRIED_ROWS = 64
 
 
 def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], Mapping[int, str]]:
@@ -33,7 +35,11 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], Mapping[int, str]
     """
     calls: list[Call] = []
     model_inputs = probe_inputs(loaded)
-    with recorder.recording(calls.append):
+
+    def note(call: Call) -> None:
+        calls.append(replace(call, weights=None))  # of a picture in tiles, those of all layers take gigabytes
+
+    with recorder.recording(note):
         run(loaded, model_inputs)
     modules = {id(call.module): call.module for call in calls}
     for module in modules.values():
@@ -46,7 +52,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], Mapping[int, str]
     paths = {id(module): path for path, module in loaded.model.named_modules()}
     outputs: dict[int, Tensor] = {}
     output_modules = {key: output_module(module, parent_of.get(key)) for key, module in modules.items()}
-    with loaded.lock.hold(), ExitStack() as hooks, recorder.recording(calls.append):
+    with loaded.lock.hold(), ExitStack() as hooks, recorder.recording(note):
         for key, w_o in output_modules.items():
             if w_o is not None:
                 hooks.callback(w_o.register_forward_hook(partial(_note_output, outputs, key)).remove)
@@ -93,13 +99,15 @@ def _width(call: Call) -> int:
 
 
 def _note_output(outputs: dict[int, Tensor], key: int, _: Any, __: Any, output: Tensor) -> None:
-    outputs[key] = in_float32(output[0])
+    outputs[key] = in_float32(output.reshape(-1, output.shape[-1]))  # of all pictures of the input
 
 
 def _supports_row_blocks(call: Call) -> bool:
     """Whether attention computed query by query equals attention of all queries; false if a family depends on their number."""
-    rows = [call.attend_rows(slice(i, i + 1))[1] for i in range(call.query.shape[1])]
-    return torch.allclose(torch.cat(rows, dim=1), call.head_output, rtol=_TOLERANCE, atol=_TOLERANCE)
+    n_queries = call.query.shape[1]
+    some = range(0, n_queries, -(-n_queries // _TRIED_ROWS))  # a picture in tiles has thousands
+    rows = [call.attend_rows(slice(i, i + 1))[1] for i in some]
+    return torch.allclose(torch.cat(rows, dim=1), call.head_output[:, list(some)], rtol=_TOLERANCE, atol=_TOLERANCE)
 
 
 def _names(loaded: LoadedModel, calls: list[Call], paths: dict[int, str]) -> tuple[list[str], Mapping[int, str]]:
@@ -117,7 +125,7 @@ def _names(loaded: LoadedModel, calls: list[Call], paths: dict[int, str]) -> tup
         elif loaded.is_encoder_decoder:
             kind = "decoder" if re.search(r"\bdecoder\b", path) else "encoder"
         elif loaded.pictures is not None and loaded.pictures.reads_text:
-            kind = "vision" if re.search(r"\bvision_(model|tower)\b", path) else "text"
+            kind = "vision" if re.search(r"\b(vision_(model|tower)|visual)\b", path) else "text"
         of_kind = numbers.setdefault(kind, {})
         name = f"{kind} {of_kind.setdefault(id(call.module), len(of_kind))}"
         names.append(f"{name} again" if name in names else name)

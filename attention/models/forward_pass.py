@@ -43,8 +43,7 @@ class ReadableTexts:
 
     def __init__(self, loaded: LoadedModel, model_inputs: Mapping[str, Tensor], n_generated: int) -> None:
         if isinstance(model_inputs, PictureInputs):
-            assert loaded.pictures is not None
-            self.texts = model_inputs.tokens(loaded.pictures, loaded.tokenizer)
+            self.texts = model_inputs.tokens(loaded.tokenizer)
         else:
             self.texts = [readable_tokens(loaded.tokenizer, ids[0].tolist()) for ids in model_inputs.values()]
         prefix_len = len(self.texts[-1]) - n_generated

@@ -15,6 +15,7 @@ from attention.core.cache import CACHE
 from attention.errors import ModelError
 from attention.models.fair_lock import FairLock
 from attention.models.loaded import LoadedModel
+from attention.models.picture_inputs import PictureInputs, with_ids
 from attention.models.running import place_ids, silence_warnings
 from attention.progress import current_callback
 
@@ -46,7 +47,8 @@ def generate(
         raise ModelError(f"The decoder of {loaded.name} generates no words: type a second text for it to read.")
     name = [*model_inputs][-1]
     ids = tuple((key, tuple(tensor[0].tolist())) for key, tensor in model_inputs.items())
-    key = ("generated", loaded.uid, ids, max_new_tokens, temperature, seed, patched and patched[0])
+    pictures = [seen.digest for seen in model_inputs.pictures.seen] if isinstance(model_inputs, PictureInputs) else []
+    key = ("generated", loaded.uid, ids, *pictures, max_new_tokens, temperature, seed, patched and patched[0])
     sampler = _GumbelSampler(temperature, seed) if temperature else None
 
     def generate() -> Tensor:
@@ -62,17 +64,20 @@ def generate(
 
     def generate_patched() -> Tensor:
         assert patched is not None
-        extended, end_ids = {**model_inputs}, loaded.model.generation_config.eos_token_id
+        extended, end_ids = (
+            with_ids(model_inputs, name, model_inputs[name]),
+            loaded.model.generation_config.eos_token_id,
+        )
         for count in range(max_new_tokens):
             _report(count, max_new_tokens)
             logits = patched[1](extended)[None]
             token = (sampler(logits, logits) if sampler else logits).argmax(-1)
-            extended[name] = torch.cat([extended[name], token[None]], dim=-1)
+            extended = with_ids(extended, name, torch.cat([extended[name], token[None]], dim=-1))
             if int(token) in (end_ids if isinstance(end_ids, list) else [end_ids]):
                 break
         return extended[name]
 
-    return {**model_inputs, name: CACHE.get_or_compute(key, generate_patched if patched else generate)}
+    return with_ids(model_inputs, name, CACHE.get_or_compute(key, generate_patched if patched else generate))
 
 
 class _PauseBetweenTokens:

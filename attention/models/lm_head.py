@@ -1,4 +1,4 @@
-"""A model's predictions: the logits of its language-model head, computed only at the requested positions."""
+"""A model's predictions: the logits of its language-model head, computed only at the requested positions, or those of its classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from attention.core.prediction import TOP_K, Prediction
 from attention.errors import ConfigError, TextError
+from attention.models.picture_inputs import PictureInputs
 from attention.models.token_pieces import readable_tokens
+from attention.tokens import ClassName
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 MAX_POSITIONS = 40
 """The largest number of positions with logits: each has a logit for every token of the vocabulary."""
 
+_CLASSIFIER = "ForImageClassification"  # in the names of the classes of transformers
 _POSITIONS: ContextVar[tuple[int, ...] | None] = ContextVar("positions", default=None)
 
 
@@ -54,6 +57,20 @@ def vocabulary_size(loaded: LoadedModel) -> int:
     """The number of tokens that a model can predict; 0 without a language-model head."""
     weight = getattr(_language_model_head(loaded.model), "weight", None)
     return 0 if weight is None else len(weight)
+
+
+def class_names(loaded: LoadedModel) -> tuple[ClassName, ...]:
+    """The classes of a classifier of pictures, in the order of its logits; empty for every other model."""
+    if loaded.pictures is None or _CLASSIFIER not in type(loaded.model).__name__:
+        return ()
+    config = loaded.model.config
+    return tuple(ClassName(config.id2label.get(index) or f"class {index}") for index in range(config.num_labels))
+
+
+def names_of(loaded: LoadedModel, ids: Sequence[int]) -> tuple[str, ...]:
+    """The readable form of some tokens of the vocabulary, or of classes."""
+    classes = class_names(loaded)
+    return tuple(classes[index] for index in ids) if classes else tuple(readable_tokens(loaded.tokenizer, list(ids)))
 
 
 def predicted_text_ids(model_inputs: Mapping[str, Tensor]) -> list[int]:
@@ -108,7 +125,12 @@ def count_numbers(
 def read_predictions(
     loaded: LoadedModel, model_inputs: Mapping[str, Tensor], model_output: Any, logit_positions: Sequence[int]
 ) -> tuple[Prediction, ...]:
-    """The predictions of a forward pass that computed logits at these positions, with the names of the likeliest tokens."""
+    """The predictions of a forward pass that computed logits at these positions, with the names of the likeliest tokens.
+
+    A classifier has one prediction, whose tokens are its classes.
+    """
+    if names := class_names(loaded):
+        return _class_prediction(model_inputs, model_output, names)
     logits = logits_of(model_output)
     if not logit_positions or logits is None:
         return ()
@@ -118,13 +140,31 @@ def read_predictions(
     rows = (logits if are_selected else logits[list(logit_positions)]).to("cpu", torch.float32)
     likeliest = rows.topk(min(TOP_K, rows.shape[-1])).indices.tolist()
     token_ids = sorted({*(ids[i] for i in logit_positions), *(token_id for top in likeliest for token_id in top)})
-    names = dict(zip(token_ids, readable_tokens(loaded.tokenizer, token_ids), strict=True))
+    readable = dict(zip(token_ids, readable_tokens(loaded.tokenizer, token_ids), strict=True))
     return tuple(
         Prediction(
-            i, names[ids[i]], row.clone(), tuple(top), tuple(names[token_id] for token_id in top), is_masked_lm(loaded)
+            i,
+            readable[ids[i]],
+            row.clone(),
+            tuple(top),
+            tuple(readable[token_id] for token_id in top),
+            is_masked_lm(loaded),
         )
         for i, row, top in zip(logit_positions, rows, likeliest, strict=True)
     )
+
+
+def _class_prediction(
+    model_inputs: Mapping[str, Tensor], model_output: Any, names: Sequence[ClassName]
+) -> tuple[Prediction, ...]:
+    logits = model_output.get("logits")
+    if not isinstance(logits, Tensor) or logits.shape != (1, len(names)):
+        return ()
+    row = logits[0].detach().to("cpu", torch.float32)
+    top = row.topk(min(TOP_K, len(row))).indices.tolist()
+    first = model_inputs.tokens(None)[0][0] if isinstance(model_inputs, PictureInputs) else ""
+    likeliest = tuple(names[index] for index in top)
+    return (Prediction(0, first, row.clone(), tuple(top), likeliest, fills_mask=True, classifies=True),)
 
 
 def logits_of(model_output: Any) -> Tensor | None:
@@ -141,7 +181,7 @@ def last_vectors(model_output: Any) -> Tensor | None:
 
 def no_prediction_reason(loaded: LoadedModel, logit_positions: Sequence[int]) -> str:
     """Why there are no predictions, in a sentence; empty if there are some."""
-    if logit_positions:
+    if logit_positions or class_names(loaded):
         return ""
     if not vocabulary_size(loaded):
         if loaded.pictures is not None:
@@ -172,11 +212,13 @@ def logit_factor(config: Any) -> Callable[[Tensor], Tensor]:
 
 
 def parse_token(loaded: LoadedModel, text: str) -> tuple[int, str]:
-    """The id and the readable form of the token that a user typed, with the blank before it if that is a token.
+    """The id and the readable form of the token that a user typed, with the blank before it if that is a token; or of a class.
 
     Raises:
-        TextError: the text is several tokens, or none.
+        TextError: the text is several tokens, or none, or no class.
     """
+    if loaded.tokenizer is None:
+        return _parse_class(loaded, text)
     raw = text.replace("·", " ").replace("⏎", "\n")
     candidates = [raw] if raw != text or raw[:1].isspace() else [f" {raw}", raw]
     ids: list[int] = []
@@ -190,6 +232,21 @@ def parse_token(loaded: LoadedModel, text: str) -> tuple[int, str]:
     raise TextError(
         f"A target is one token of the model; {text[:40]!r} is {len(ids)}, {pieces}: type one of them, · for a blank before it."
     )
+
+
+def _parse_class(loaded: LoadedModel, text: str) -> tuple[int, str]:
+    names = class_names(loaded)
+    found = [index for index, name in enumerate(names) if text.strip().lower() in (name.lower(), f"{index}")]
+    if not names:
+        raise TextError(
+            f"{loaded.name} reads pictures and predicts no tokens; got {text[:40]!r}: choose a language model."
+        )
+    if not found:
+        listed = ", ".join(names[:3]) + ", …" * (len(names) > 3)
+        raise TextError(
+            f"A target is one of the {len(names):,} classes of {loaded.name}, such as {listed}, or its number; got {text[:40]!r}: type one of them."
+        )
+    return found[0], names[found[0]]
 
 
 def _language_model_head(model: Any) -> Module | None:

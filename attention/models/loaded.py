@@ -121,18 +121,19 @@ class LoadedModel:
 
     @property
     def input_embeddings(self) -> Module | None:
-        """The module that turns token ids into vectors, or a picture for a model without text."""
+        """The module that turns token ids into vectors, or a picture for a model without text; None if transformers names none."""
         try:
-            module: Module = self.model.get_input_embeddings()
+            module: Module | None = self.model.get_input_embeddings()
         except NotImplementedError:  # of two towers, transformers does not choose one
-            module = self.model.text_model.get_input_embeddings()
+            text_model = getattr(self.model, "text_model", None)
+            module = None if text_model is None else text_model.get_input_embeddings()
         return module
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens of the texts, and the tokens of a picture that are no patches."""
         of_text = () if self.tokenizer is None else tuple(self.tokenizer.all_special_tokens)
-        return of_text if self.pictures is None else (*of_text, *self.pictures.first_tokens)
+        return of_text if self.pictures is None else (*of_text, *self.pictures.special_tokens)
 
     @cached_property
     def layer_indices(self) -> tuple[int, ...]:

@@ -73,7 +73,7 @@ def _tokenizer(folder: Folder, name: str) -> Any:
 
 def _model(folder: Folder, name: str, implementation: str) -> Any:
     """The model with this attention implementation; None if its family supports only its own."""
-    cls = model_class(folder.config)
+    cls = _model_class(folder.config)
     kwargs = {"trust_remote_code": False} if cls.__module__.startswith("transformers.models.auto") else {}
     try:
         model = cls.from_pretrained(
@@ -116,7 +116,7 @@ def _check_size(folder: Folder, name: str) -> Any:
     """
     from transformers import AutoConfig
 
-    cls = model_class(folder.config)
+    cls = _model_class(folder.config)
     try:
         config = AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
@@ -136,8 +136,8 @@ def _load_error(name: str, error: Exception) -> str:
     return f"{name} should load with transformers, which fails with “{message}”: check that the folder is complete."
 
 
-def model_class(config: dict[str, Any]) -> Any:
-    """The class of transformers that a config names, with its head; AutoModel if the config names none."""
+def _model_class(config: dict[str, Any]) -> Any:
+    """The class that the config names, with its head; AutoModel if the config names none."""
     import transformers
 
     names = config.get("architectures")

@@ -17,7 +17,7 @@ class Measurement:
 
     Attributes:
         position: of the prediction. Without a language-model head, of the vector that is compared; None: all vectors.
-        target: the token whose log-probability is measured; None without a language-model head.
+        target: the token, or the class, whose log-probability is measured; None without a language-model head and classes.
         distractor: if set, the logit of the target minus the logit of this token is measured instead.
     """
 
@@ -44,7 +44,7 @@ class Measurement:
             selected: Tensor = (cosine.mean(-1) if self.position is None else cosine[:, self.position]).clamp_max(1)
             return selected
         logits = model_output.get("logits", model_output.get("prediction_logits"))
-        row = logits[:, 0 if logits.shape[1] == 1 else self.position].cpu().double()
+        row = (logits if logits.ndim == 2 else logits[:, 0 if logits.shape[1] == 1 else self.position]).cpu().double()
         if self.distractor is not None:
             difference: Tensor = row[:, self.target] - row[:, self.distractor]
             return difference

@@ -103,7 +103,7 @@ class OwnAttention:
             fused = ALL_ATTENTION_FUNCTIONS["sdpa"]
             return cast(tuple[Tensor, None], fused(self.module, query, key, value, *self.args, **self.kwargs))
         n_heads, n_queries, n_keys = (*query.shape[1:3], key.shape[-2])
-        if self.module not in _ROW_BLOCK_MODULES or not _is_large(n_heads, n_queries, n_keys):
+        if self.module not in _ROW_BLOCK_MODULES or not is_large(n_heads, n_queries, n_keys):
             return self.run_eager(query, key, value)
         output_blocks, weight_blocks = [], []
         for start in range(0, n_queries, BLOCK_ROWS):
@@ -139,7 +139,7 @@ class OwnAttention:
 
 def rows_at_once(site: Site, longest: int, keep_weights: bool) -> int:
     """The number of queries whose weights a site computes at a time; all of them if the weights are kept (`keep_weights`)."""
-    in_blocks = site.supports_row_blocks and not keep_weights and _is_large(site.n_heads, longest, longest)
+    in_blocks = site.supports_row_blocks and not keep_weights and is_large(site.n_heads, longest, longest)
     return min(BLOCK_ROWS, longest) if in_blocks else longest
 
 
@@ -148,7 +148,8 @@ def allow_row_blocks(module: Module) -> None:
     _ROW_BLOCK_MODULES.add(module)
 
 
-def _is_large(n_heads: int, n_queries: int, n_keys: int) -> bool:
+def is_large(n_heads: int, n_queries: int, n_keys: int) -> bool:
+    """Whether the weights of all heads in one call are computed in blocks of queries."""
     return n_heads * n_queries * n_keys * _BYTES_PER_NUMBER > _MAX_WEIGHT_BYTES
 
 

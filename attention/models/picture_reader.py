@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from attention.core.seen_picture import SeenPicture
 from attention.errors import ModelError
+from attention.models.picture_layouts import COUNTS, LAYOUTS, NamedImage, PatchReader, ReadPictures
 from attention.models.vision_families import (
     FIRST_TOKENS,
+    GRID,
     IN_TEXT,
+    MERGED,
     PADDED_TEXTS,
-    PICTURES,
+    TILES,
+    TOKEN_TYPES,
+    VIEWS,
     patch_size,
     reads_text,
     vision_config,
 )
-from attention.tokens import Patch
+from attention.tokens import NEWLINE
 
 if TYPE_CHECKING:
     from numpy import uint8
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from attention.models.folder_check import Folder
 
 _MAX_SIDE = 1024  # pixels that a processor may ask for; the longer side may be longer
-_RAW = {"do_rescale": False, "do_normalize": False}  # a processor with these returns the pixels from 0 to 255
+_BY_HAND = (MERGED, VIEWS)
+"""Layouts of families whose processor of texts needs torchvision, for videos: their image tokens are repeated here."""
+_MAX_PIXELS = (
+    2**24
+)  # of all tiles of a picture, or of one that keeps its sides, whose number of tokens is checked before it is resized
 
 
-class ReadPicture(NamedTuple):
-    """A picture as a model reads it.
+class RawPicture(NamedTuple):
+    """A picture before a model reads it.
 
     Attributes:
-        pixels: [1 3 row column], normalized.
-        seen: what the model saw.
-        tokens: of the vision transformer, by position.
+        rgb: red, green and blue from 0 to 255, [row column 3].
+        digest: of its file.
     """
 
-    pixels: Tensor
-    seen: SeenPicture
-    tokens: tuple[str, ...]
+    rgb: NDArray[uint8]
+    digest: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +64,11 @@ class PictureReader:
         n_left_out: how many of the first tokens of the vision transformer do not enter the text.
         image_token_id: the id in the text that stands for a token of the picture; None if none does.
         pads_text: whether texts are padded to their full length.
+        layout: how patches are laid out, one of `LAYOUTS`.
+        around: the ids in the text before and after the tokens of a picture, if its family has some.
+        n_merged: how many patches, in each direction, are merged into one token of the text.
+        needs_token_types: whether the model must be told which tokens of the text are those of a picture.
+        window_size: the side in pixels of the windows in which some layers attend; 0 without windows.
     """
 
     image_processor: Any
@@ -68,90 +79,97 @@ class PictureReader:
     n_left_out: int = 0
     image_token_id: int | None = None
     pads_text: bool = False
+    layout: str = GRID
+    around: tuple[int, int] | None = None
+    n_merged: int = 1
+    needs_token_types: bool = False
+    window_size: int = 0
 
     @classmethod
     def of(cls, model: Any, image_processor: Any, processor: Any) -> PictureReader:
         """The reader of a model of a declared family, from its processors."""
         vision, config = vision_config(model), model.config
         assert vision is not None  # the caller has checked it
+        layout = IN_TEXT.get(config.model_type, GRID) if reads_text(model) else GRID
         in_text = config.model_type in IN_TEXT and reads_text(model)
+        n_merged = getattr(vision, "spatial_merge_size", round(1 / getattr(config, "downsample_ratio", 1)))
+        before, after = (getattr(config, f"vision_{name}_token_id", None) for name in ("start", "end"))
         return cls(
             image_processor,
-            processor if in_text else None,
+            processor if in_text and layout not in _BY_HAND else None,
             FIRST_TOKENS[vision.model_type](vision),
             patch_size(vision),
             reads_text(model),
-            int(in_text and config.vision_feature_select_strategy == "default"),
+            int(in_text and getattr(config, "vision_feature_select_strategy", "") == "default"),
             config.image_token_id if in_text else None,
             config.model_type in PADDED_TEXTS,
+            layout,
+            None if before is None or after is None else (before, after),
+            n_merged,
+            TOKEN_TYPES in signature(model.forward).parameters,
+            getattr(vision, "window_size", 0) if layout == MERGED else 0,
         )
 
-    def read(self, rgb: NDArray[uint8], digest: str) -> ReadPicture:
-        """A picture [row column 3], from 0 to 255, as the model reads it.
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The tokens of pictures that are no patches."""
+        return (*self.first_tokens, *([NEWLINE] if self.layout == TILES else []))
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """The options of the image processor, as the processor of texts of the family asks for them."""
+        return {"crop_to_patches": True} if self.layout == VIEWS else {}
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What the image processor gives beside the arguments of the model."""
+        return (COUNTS,) if self.layout == VIEWS else ()
+
+    def read(self, pictures: Sequence[RawPicture], text: str, tokenizer: Any) -> tuple[ReadPictures, Tensor | None]:
+        """Pictures as the model reads them; for a model that reads them in its text, also the token ids [1 pos] of the text.
+
+        In the text, the model's processor repeats each image token for every token of a picture.
 
         Raises:
-            ModelError: the processor does not give one picture in three colours.
+            ModelError: the processor gives something else than pictures in three colours.
         """
         from PIL import Image
 
-        image = Image.fromarray(rgb)
-        pixels = self._processed(image)
-        seen = self._seen(image, pixels, digest)
-        height, width = self.patch_size
-        patches = (
-            Patch(0, row, column, (column * width, row * height, (column + 1) * width, (row + 1) * height))
-            for row in range(seen.rows)
-            for column in range(seen.columns)
+        images = [NamedImage(Image.fromarray(picture.rgb), picture.digest) for picture in pictures]
+        plain = [named.image for named in images]
+        grid = PatchReader(
+            self.image_processor, self.first_tokens, self.patch_size, self.n_left_out, self.n_merged, self.window_size
         )
-        return ReadPicture(pixels, seen, (*self.first_tokens, *patches))
+        if self.processor is not None:
+            processed = self.processor(images=plain, text=[text], return_tensors="pt")
+            return LAYOUTS[self.layout](grid, processed, images), processed["input_ids"]
+        processed = self.image_processor(images=plain, return_tensors="pt", **self.options)
+        read = LAYOUTS[self.layout](grid, processed, images)
+        if self.image_token_id is None:
+            return read, None
+        token, before, after = self.image_token(tokenizer), "", ""
+        if self.layout == VIEWS:
+            before, after = (getattr(tokenizer, f"{name}_image_token", "") for name in ("start", "end"))
+        first, *others = text.split(token)
+        tokens = (before + token * count + after for count in read.n_in_text)
+        expanded = first + "".join(own + part for own, part in zip(tokens, others, strict=True))
+        return read, tokenizer(expanded, return_tensors="pt", verbose=False)["input_ids"]
 
-    def expanded_ids(self, text: str, rgb: NDArray[uint8]) -> Tensor:
-        """The token ids [1 pos] of a text with one image token, which the model's processor repeats for each token of the picture."""
-        from PIL import Image
+    def image_token(self, tokenizer: Any) -> str:
+        """The token that stands for a picture in a text."""
+        own = getattr(self.processor, "image_token", None)
+        return str(own or tokenizer.convert_ids_to_tokens(self.image_token_id))
 
-        ids: Tensor = self.processor(images=[Image.fromarray(rgb)], text=[text], return_tensors="pt")["input_ids"]
-        return ids
+    def place_of_picture(self, tokenizer: Any) -> str:
+        """The tokens of a text at which a picture stands, as a user writes them."""
+        before, after = ("", "") if self.around is None else tokenizer.convert_ids_to_tokens(list(self.around))
+        return f"{before}{self.image_token(tokenizer)}{after}"
 
-    def _processed(self, image: Any, **options: Any) -> Tensor:
-        pixels = self.image_processor(images=image, return_tensors="pt", **options)[PICTURES]
-        if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[:2] != (1, 3):
-            raise ModelError(
-                "The Lab reads one picture of three colours at a time, and the processor of this model makes something else of it: choose another model."
-            )
-        return pixels
-
-    def _seen(self, image: Any, pixels: Tensor, digest: str) -> SeenPicture:
-        processor = self.image_processor
-        rgb = pixels[0].double()
-        if processor.do_normalize:
-            mean, std = (
-                torch.tensor(numbers, dtype=torch.float64).expand(3)[:, None, None]
-                for numbers in (processor.image_mean, processor.image_std)
-            )
-            rgb = rgb * std + mean
-        if processor.do_rescale:
-            rgb = rgb / processor.rescale_factor
-        rows, columns = (
-            length // size for length, size in zip(pixels.shape[-2:], self.patch_size, strict=True)
-        )  # a convolution without padding leaves the rest out
-        return SeenPicture(
-            rgb.round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().numpy(),
-            rows, columns, self.patch_size, self._words(image, pixels), digest,
-        )  # fmt: skip
-
-    def _words(self, image: Any, pixels: Tensor) -> str:
-        """What the processor did to a picture; its size before the crop is measured, and not computed again."""
-        crops = bool(getattr(self.image_processor, "do_center_crop", False))
-        before = self._processed(image, do_center_crop=False, **_RAW) if crops else pixels
-        resized, final = (tuple(tensor.shape[:-3:-1]) for tensor in (before, pixels))
-        steps = ["padded to a square"] * bool(getattr(self.image_processor, "do_pad", False))
-        steps += ["not resized" if resized == image.size else f"resized to {resized[0]} × {resized[1]}"]
-        if final != resized:
-            is_larger = final[0] > resized[0] or final[1] > resized[1]
-            steps.append(
-                f"cropped to {final[0]} × {final[1]} at the centre" + is_larger * ", with black where it is smaller"
-            )
-        return ", ".join(steps)
+    def count_in_advance(self, picture: RawPicture) -> int:
+        """How many tokens of the vision transformer a picture makes, where its number of pixels decides it; otherwise 0."""
+        if self.layout != MERGED:
+            return 0
+        return int(self.image_processor.get_number_of_image_patches(*picture.rgb.shape[:2]))
 
 
 def load_reader(folder: Folder, name: str, model: Any) -> PictureReader:
@@ -164,20 +182,23 @@ def load_reader(folder: Folder, name: str, model: Any) -> PictureReader:
 
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     in_text = model.config.model_type in IN_TEXT and reads_text(model)
+    has_processor = in_text and IN_TEXT[model.config.model_type] not in _BY_HAND
     try:
         # The other backend of transformers needs torchvision.
         image_processor = AutoImageProcessor.from_pretrained(folder.path, backend="pil", **options)  # type: ignore[no-untyped-call]  # transformers has no annotation
         processor = None
-        if in_text:
+        if has_processor:
             processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)  # type: ignore[no-untyped-call]
             processor.image_processor = image_processor
         reader = PictureReader.of(model, image_processor, processor)
+        check_size(image_processor, name)
+    except ModelError:
+        raise
     except Exception as error:  # a missing or broken file can raise anything in transformers
         raise ModelError(
             f"{name} has no processor of pictures that can be read without torchvision: add its preprocessor_config.json to the folder"
-            f"{', and processor_config.json' if in_text else ''}."
+            f"{', and processor_config.json' if has_processor else ''}."
         ) from error
-    check_size(image_processor, name)
     return reader
 
 
@@ -187,9 +208,15 @@ def check_size(image_processor: Any, name: str) -> None:
     Raises:
         ModelError: it is larger than any that the Lab reads, or it keeps pictures as large as they are.
     """
-    sizes = [dict(getattr(image_processor, field, None) or {}) for field in ("size", "crop_size", "pad_size")]
-    numbers = [side for size in sizes for side in size.values() if side is not None]
-    if not image_processor.do_resize or any(not 0 < side <= _MAX_SIDE for side in numbers):
+    fields = {field: dict(getattr(image_processor, field, None) or {}) for field in ("size", "crop_size", "pad_size")}
+    # A processor of merged patches has numbers of pixels as its sizes, one of tiles has a list of sizes to choose from.
+    most = _MAX_PIXELS if hasattr(image_processor, "merge_size") else _MAX_SIDE
+    numbers = [side for size in fields.values() for side in size.values() if side is not None]
+    areas = [height * width for height, width in getattr(image_processor, "image_grid_pinpoints", None) or ()]
+    is_small = all(0 < side <= most for side in numbers) and all(0 < area <= _MAX_SIDE**2 for area in areas)
+    largest = max(fields["size"].get("height") or 0, fields["size"].get("width") or 0)
+    is_small &= getattr(image_processor, "max_patches", 1) * largest**2 <= _MAX_PIXELS
+    if not image_processor.do_resize or not is_small:
         raise ModelError(
             f"A processor resizes each picture to at most {_MAX_SIDE} pixels; that of {name} does not: choose another model, or change its preprocessor_config.json."
         )

@@ -24,9 +24,9 @@ _SEPARATE = (
     ("q", "k", "v"),
     ("q_lin", "k_lin", "v_lin"),
 )
-_FUSED_SIDE_BY_SIDE = ("c_attn", "qkv_proj", "Wqkv")
+_FUSED_SIDE_BY_SIDE = ("c_attn", "qkv_proj", "Wqkv", "qkv")
 _FUSED_BY_HEAD = ("query_key_value",)
-_OUTPUT = ("o_proj", "out_proj", "o", "out_lin", "c_proj", "dense", "Wo")
+_OUTPUT = ("o_proj", "out_proj", "o", "out_lin", "c_proj", "dense", "Wo", "proj", "projection_layer")
 _TOLERANCE = 1e-3  # relative to the largest number
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 

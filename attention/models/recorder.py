@@ -13,6 +13,7 @@ from torch import Tensor
 from attention.models.attention_call import Call, ModelCall, as_model_output, in_float32
 from attention.models.attention_masks import MaskCache
 from attention.models.own_attention import IMPLEMENTATION, SDPA_IMPLEMENTATION, OwnAttention
+from attention.models.packed_sequences import current_packing
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -91,9 +92,12 @@ def _record_inputs(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _attend(module: Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Head output and weights of one call, by the wrapper of this thread or the model's own attention."""
     wrapper, masks = _WRAPPER.get() or (ModelCall.run, MaskCache())
-    return wrapper(ModelCall(query, key, value, OwnAttention(module, args, kwargs), masks))
+    call, packing = ModelCall(query, key, value, OwnAttention(module, args, kwargs), masks), current_packing()
+    return wrapper(call) if packing is None or _WRAPPER.get() is None else packing.run(wrapper, call)
 
 
 def _without_batch(x: Any) -> Tensor | None:
-    """The sequence [pos d_model] of a batch of one; None for anything else."""
+    """The sequence [pos d_model] of a batch of one text, with all its pictures; None for anything else."""
+    if current_packing() is not None and isinstance(x, Tensor) and x.ndim in (2, 3):
+        return in_float32(x.reshape(-1, x.shape[-1]))
     return in_float32(x[0]) if isinstance(x, Tensor) and x.ndim == 3 and len(x) == 1 else None

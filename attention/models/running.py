@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from attention.errors import AttentionError, ModelError
 from attention.models.loaded import LoadedModel
 from attention.models.modalities import no_text_error
+from attention.models.packed_sequences import packed
 from attention.models.picture_inputs import PictureInputs, picture_inputs
 from attention.models.vision_families import PICTURES
 
@@ -58,10 +59,13 @@ def probe_inputs(loaded: LoadedModel) -> dict[str, Tensor]:
         return tokenize_inputs(loaded, PROBE, PROBE, _PROBE_TOKENS)[0]
     import numpy as np
 
-    rows, columns = np.indices((_PROBE_SIDE, _PROBE_SIDE), dtype=np.uint8)
+    from attention.models.picture_reader import RawPicture
+
+    rows, columns = np.indices((_PROBE_SIDE // 2, _PROBE_SIDE), dtype=np.uint8)  # two tiles are fewer than four
     picture = np.stack([rows * 4, columns * 4, rows * columns], axis=-1)  # every patch is another
     max_tokens = loaded.max_length or 2**20
-    return picture_inputs(loaded, picture, "", PROBE, max_tokens if loaded.pictures.reads_text else 2**20)[0]
+    text, limit = (PROBE, max_tokens) if loaded.pictures.reads_text else ("", 2**20)
+    return picture_inputs(loaded, [RawPicture(picture, "")], text, limit)[0]
 
 
 def cut_ids(
@@ -104,7 +108,10 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
         ModelError: the model does not read such ids.
     """
     check_ids(loaded, model_inputs)
-    with torch.set_grad_enabled(gradients), loaded.session(), frozen_weights(loaded.model):
+    sequences: AbstractContextManager[None] = nullcontext()
+    if isinstance(model_inputs, PictureInputs):
+        sequences = packed(loaded.model, len(model_inputs[PICTURES]), model_inputs.pictures.lengths)
+    with torch.set_grad_enabled(gradients), loaded.session(), frozen_weights(loaded.model), sequences:
         silence_warnings()
         if hasattr(loaded.model.config, "use_cache"):
             kwargs["use_cache"] = False

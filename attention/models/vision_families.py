@@ -9,6 +9,8 @@ from typing import Any
 CLS, DISTILLATION = "[CLS]", "[distillation]"
 PICTURES = "pixel_values"
 """The argument of a model for its pictures."""
+TOKEN_TYPES = "mm_token_type_ids"
+"""The argument of a model that must know which tokens of its text are those of a picture."""
 
 
 def _registers(config: Any) -> tuple[str, ...]:
@@ -25,10 +27,23 @@ FIRST_TOKENS: dict[str, Callable[[Any], tuple[str, ...]]] = {
     "ijepa": lambda _: (),
     "clip_vision_model": lambda _: (CLS,),
     "siglip_vision_model": lambda _: (),
+    "internvl_vision": lambda _: (CLS,),
+    "qwen2_vl_vision": lambda _: (),
+    "qwen2_5_vl_vision": lambda _: (),
+    "qwen3_vl_vision": lambda _: (),
 }
 """By `model_type` of a vision transformer: the names of its tokens before the patches, which follow row by row, from its config."""
-IN_TEXT = frozenset({"llava"})
-"""Language models that read the tokens of a picture at the places of an image token in their text, by `model_type`."""
+GRID, TILES, VIEWS, MERGED = "grid", "tiles", "views", "merged"
+IN_TEXT = {
+    "llava": GRID,
+    "llava_next": TILES,
+    "internvl": VIEWS,
+    "qwen2_vl": MERGED,
+    "qwen2_5_vl": MERGED,
+    "qwen3_vl": MERGED,
+}
+"""Language models that read the tokens of pictures at the places of an image token in their text, by `model_type`; how the tokens of a
+picture are laid out, one of `picture_layouts.LAYOUTS`."""
 TWO_TOWERS = frozenset({"clip", "siglip"})
 """Models that read a picture and a text side by side, by `model_type`."""
 PADDED_TEXTS = frozenset({"siglip"})
@@ -43,7 +58,7 @@ def vision_config(model: Any) -> Any | None:
     if config.model_type in FIRST_TOKENS:
         return config
     tower = getattr(config, "vision_config", None)
-    is_known = config.model_type in IN_TEXT | TWO_TOWERS or not reads_text(model)
+    is_known = config.model_type in IN_TEXT or config.model_type in TWO_TOWERS or not reads_text(model)
     return tower if is_known and getattr(tower, "model_type", "") in FIRST_TOKENS else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
 from typing import Any
@@ -74,13 +74,10 @@ def layers_json(
     block = _block(trace, step, cells)
     rows, columns = (-(-max(sides) // block) for sides in zip(*shapes.values(), strict=True))
     order = [(i, head) for i, head in order if i in heads and head < heads[i]]
-    panels_across = max(*heads.values(), math.ceil(math.sqrt(1.2 * len(order))))
     panel_width = columns + max(1, columns // 10)
     panel_height = rows + max(1, math.ceil(rows * 0.3) if order else rows // 10)
-    positions = {layer_head: divmod(index, panels_across) for index, layer_head in enumerate(order)} or {
-        (layer, head): (index, head) for index, layer in enumerate(present) for head in range(heads[layer])
-    }
-    panels_down = max(row for row, _ in positions.values()) + 1
+    positions = places_of_heads(heads, order)
+    panels_down, panels_across = (max(place) + 1 for place in zip(*positions.values(), strict=True))
     panels = []
     for (i, head), (row, column) in sorted(positions.items()):
         sides = [-(-side // block) for side in shapes[i]]
@@ -141,6 +138,19 @@ def layers_json(
         )
         layout["margin"]["l"] = 16 + 7 * max(len(text) for text in layout["yaxis"]["ticktext"])
     return {"data": [*_cells(canvas, color_keys), *extra_traces], "layout": layout}
+
+
+def places_of_heads(heads: Mapping[int, int], order: HeadOrder = ()) -> dict[tuple[int, int], tuple[int, int]]:
+    """Returns the place (row, column) of the panel of each head (layer, head): a row for each layer, or line by line in an `order`.
+
+    Args:
+        heads: the number of heads of each layer, by its index.
+        order: another order of the heads.
+    """
+    if not order:
+        return {(layer, head): (row, head) for row, layer in enumerate(heads) for head in range(heads[layer])}
+    across = max(*heads.values(), math.ceil(math.sqrt(1.2 * len(order))))
+    return {layer_head: divmod(index, across) for index, layer_head in enumerate(order)}
 
 
 def _cells(canvas: Canvas, color_keys: dict[str, Any]) -> list[dict[str, Any]]:

@@ -97,7 +97,8 @@ def mask_rule(layer: Layer) -> dict[str, Any]:
     """Returns the mask of a layer as a rule for the page, see `attention.core.mask.Mask.for_page`."""
     shape = layer.sizes["query_pos"], layer.sizes["key_pos"]
     if layer.formula is not None and layer.formula.mask is not None:
-        return layer.formula.mask.for_page(*shape)
+        places = layer.patch_places if layer.formula.mask.needs_patches else None
+        return layer.formula.mask.for_page(*shape, places)
     rule = Mask().for_page(*shape)
     return rule | ({"kind": "custom", "bits": layer["mask"].numpy().astype(np.uint8)} if layer.hides_keys else {})
 

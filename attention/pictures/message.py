@@ -80,6 +80,7 @@ def pack(
     live = surroundings.live
     arrays: list[bytes] = []
     names: list[dict[str, str]] = []
+    sources: dict[str, int] = {}
     size = 0
 
     def append_array(value: Any) -> dict[str, Any]:
@@ -119,6 +120,13 @@ def pack(
             part = {**part, "labelalias": names.index(alias)}
         return {name: index_labels(inner) for name, inner in part.items()}
 
+    def index_images(layout: dict[str, Any]) -> dict[str, Any]:
+        """Replaces the pictures below a figure by their index in `sources`: those of all heads are the same."""
+        if "images" not in layout:
+            return layout
+        images = [{**image, "source": sources.setdefault(image["source"], len(sources))} for image in layout["images"]]
+        return {**layout, "images": images}
+
     computable = live["computable"] if live else ()
     sent_live = append_arrays(live)  # before the maps, which share the remaining bytes
     # Bytes left for maps that the page cannot compute: five bytes a number, with its offset in its block.
@@ -129,8 +137,9 @@ def pack(
     sent = [keep_only_gaps(spec, maps) if any(spec is later for later in maps[2:]) else spec for spec in sent]
     specs = [enlarge(spec, PROJECTION_SCALE) if surroundings.large else spec for spec in sent]
     message: Message = {
-        "figures": [{**spec, "layout": index_labels(spec["layout"])} for spec in specs],
+        "figures": [{**spec, "layout": index_images(index_labels(spec["layout"]))} for spec in specs],
         "names": [_compact_labels(alias) for alias in names],
+        "sources": list(sources),
         "live": sent_live,
         "controls": surroundings.controls,
         "override": surroundings.override,

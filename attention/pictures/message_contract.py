@@ -46,6 +46,20 @@ class Grid(TypedDict):
     same: bool
 
 
+class PanelGrid(TypedDict):
+    """Where the tokens of one line of every head lie, in a figure that draws heads as small pictures.
+
+    Attributes:
+        positions: the position on the axis of the token in each cell of a panel, [row column]; -1 where there is none.
+        reads: as in `Grid`.
+        at: as in `Grid`.
+    """
+
+    positions: NDArray[Any]
+    reads: str
+    at: int
+
+
 class Meta(TypedDict):
     """``layout.meta`` of a figure.
 
@@ -64,6 +78,7 @@ class Meta(TypedDict):
         columns: the same for columns.
         design_width: the width in pixels for which its height was chosen; a narrower figure is lower and shortens the panels' names.
         grid: where tokens lie, if one row or column is drawn over a picture; its cells can be chosen although it has no panels.
+        panel_grid: where tokens lie in each panel, if the panels are heads over a picture.
     """
 
     alt: str
@@ -80,6 +95,7 @@ class Meta(TypedDict):
     columns: NotRequired[AxisNames]
     design_width: NotRequired[int]
     grid: NotRequired[Grid]
+    panel_grid: NotRequired[PanelGrid]
 
 
 class Live(TypedDict):
@@ -161,6 +177,7 @@ class Message(TypedDict):
     Attributes:
         figures: each {"data", "layout"}, whose ``layout.meta`` is a `Meta`.
         names: the distinct labels of axes; a figure refers to them by index.
+        sources: the distinct pictures below figures, as data URIs; an image of a layout refers to them by index.
         live: the data from which the page computes steps.
         controls: the row above the maps.
         override: the note under that row where the source has its own formula.
@@ -177,6 +194,7 @@ class Message(TypedDict):
 
     figures: list[dict[str, Any]]
     names: list[Any]
+    sources: list[str]
     live: Live | None
     controls: Sequence[Control]
     override: OverrideNote | None

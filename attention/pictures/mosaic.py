@@ -14,6 +14,7 @@ from attention.core import cache
 from attention.core.cell import Cell
 from attention.core.config import divisors
 from attention.core.layer import Layer
+from attention.core.names import QUERY
 from attention.core.stats import StepStats
 from attention.core.steps import MAP_AXES, find_step
 from attention.core.trace import Trace
@@ -22,6 +23,7 @@ from attention.pictures.drawing import build_map, hidden_cells
 from attention.pictures.layout import Panel, Spec, hover_labels, outline, panel_label
 from attention.pictures.message_contract import Meta
 from attention.pictures.redraw import plotly_variant
+from attention.pictures.token_grid import NO_TOKEN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,9 +55,9 @@ def heads_json(
     rows, columns = drawn_layer.shape(step)[-2:]
     block = math.ceil(math.sqrt(max(1.0, n_heads * rows * columns / cells)))
     rows, columns = -(-rows // block), -(-columns // block)
-    panels_across = _panels_across(n_heads, rows, columns)
-    panels_down = n_heads // panels_across
-    panels = tile_panels(n_heads, panels_across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
+    across = panels_across(n_heads, rows, columns)
+    panels_down = n_heads // across
+    panels = tile_panels(n_heads, across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
     hidden = hidden_cells(trace, declaration, layer)
     canvas = Canvas(panels)
     pooled_heads = pool_heads(drawn_layer, step, block)
@@ -111,13 +113,20 @@ def filled_canvas(panels: list[Panel], number: np.generic) -> NDArray[Any]:
 
 
 def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
-    """Returns the cell drawn at column `x` and row `y` of a map (in a block, the cell whose number it shows); None between the panels."""
+    """Returns the cell drawn at column `x` and row `y` of a map (in a block, the cell whose number it shows); None between the panels.
+
+    In a figure over a picture, it is the cell of the line that is drawn, at the token that lies there; None where no token lies.
+    """
     meta: Meta = figure["layout"]["meta"]
     for panel in (Panel(**position) for position in meta["panels"]):
         row, column = y - panel.y, x - panel.x
         if 0 <= row < panel.rows and 0 <= column < panel.columns:
             down, across = divmod(int(meta["offsets"][y, x]) if "offsets" in meta else 0, panel.block)
             row, column = row * panel.block + down, column * panel.block + across
+            if grid := meta.get("panel_grid"):
+                if (position := int(grid["positions"][row, column])) == NO_TOKEN:
+                    return None
+                row, column = (grid["at"], position) if grid["reads"] == QUERY else (position, grid["at"])
             return Cell(panel.layer, meta["step"], panel.head, row, column)
     return None
 
@@ -203,7 +212,7 @@ def head_matrices(layer: Layer, step: str) -> Iterator[Tensor]:
         yield from matrices
 
 
-def _panels_across(n_heads: int, rows: int, columns: int) -> int:
+def panels_across(n_heads: int, rows: int, columns: int) -> int:
     """Returns the number of panels per line: it divides the number of heads, and the map is about 1.8 times as wide as high."""
     ideal = math.sqrt(1.8 * n_heads * rows / columns)
     return min(divisors(n_heads), key=lambda across: abs(math.log(across / ideal)))

@@ -33,7 +33,8 @@ FITTED = "fitted"
 MAX_SIDE = 1024
 """The largest height and width in pixels of a picture in a figure."""
 
-_EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+"""The line between patches and around other tokens."""
 _SMALL_SIDE = 256  # pixels; smaller pictures are enlarged without smoothing, so that their pixels are seen as they are
 _CELL = 26  # pixels of height of a cell
 _HEIGHTS = (240, 640)  # pixels, the lowest and the highest grid
@@ -178,7 +179,7 @@ over_picture = plotly_variant(over_picture_json)
 """`over_picture_json` as a Plotly figure."""
 
 
-def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True) -> list[dict[str, Any]]:
+def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: int = MAX_SIDE) -> list[dict[str, Any]]:
     """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
     images = []
     for placed in grid.pictures:
@@ -186,7 +187,7 @@ def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True) -> list[dic
             continue
         seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
         # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
-        source = image_source(seen, placed.rows * height, placed.columns * width, exact)
+        source = image_source(seen, placed.rows * height, placed.columns * width, exact, max_side)
         images.append({
             "source": source, "xref": "x", "yref": "y", "x": placed.x - 0.5, "y": placed.y - 0.5, "sizex": placed.columns,
             "sizey": placed.rows, "xanchor": "left", "yanchor": "top", "sizing": "stretch", "layer": "below",
@@ -194,16 +195,16 @@ def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True) -> list[dic
     return images
 
 
-def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True) -> str:
-    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `MAX_SIDE`, it is reduced.
+def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True, max_side: int = MAX_SIDE) -> str:
+    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `max_side`, it is reduced.
 
     A small picture is enlarged by a whole number. Unless it is `exact`, a picture that is not small is a JPEG, with a tenth of the bytes.
     """
     from PIL import Image
 
     image, file = Image.fromarray(np.ascontiguousarray(seen.rgb[:height, :width])), BytesIO()
-    image.thumbnail((MAX_SIDE, MAX_SIDE))
-    if (factor := _SMALL_SIDE // max(image.size)) > 1:
+    image.thumbnail((max_side, max_side))
+    if (factor := min(_SMALL_SIDE, max_side) // max(image.size)) > 1:
         image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
     kind = "PNG" if exact or factor > 1 else "JPEG"
     image.save(file, kind, quality=80)
@@ -238,8 +239,8 @@ def _edges(grid: TokenGrid) -> list[dict[str, Any]]:
         right, bottom = left + placed.columns, top + placed.rows
         lines += [(left + i, top, left + i, bottom) for i in range(placed.columns + 1)]
         lines += [(left, top + i, right, top + i) for i in range(placed.rows + 1)]
-    drawn = [{"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": _EDGE} for x0, y0, x1, y1 in lines]
-    return drawn + [outline(token.x, token.y, token.columns, 1, 1) | {"line": _EDGE} for token in grid.others]
+    drawn = [{"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": EDGE} for x0, y0, x1, y1 in lines]
+    return drawn + [outline(token.x, token.y, token.columns, 1, 1) | {"line": EDGE} for token in grid.others]
 
 
 def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attention.tokens import Patch, label
+from attention.tokens import NEWLINE, Patch, label
 
 if TYPE_CHECKING:
     from numpy import int64
@@ -75,7 +75,7 @@ class TokenGrid:
     Attributes:
         positions: the position on the axis of the token at each cell, [row column]; `NO_TOKEN` where there is none.
         pictures: the places of the pictures, side by side.
-        others: the places of the other tokens, in the order of the axis.
+        others: the places of the other tokens, in the order of the axis; the ends of rows of patches come last.
         n_left_out: how many other tokens have no place.
     """
 
@@ -98,6 +98,7 @@ class TokenGrid:
         pictures = _placed_pictures([patch for _, patch in patches])
         width = max(_MIN_COLUMNS, *(placed.x + placed.columns for placed in pictures))
         names = [(position, token) for position, token in enumerate(tokens) if not isinstance(token, Patch)]
+        names.sort(key=lambda named: named[1] == NEWLINE)  # a page of tiles has dozens of them, and words come first
         others = _placed_others(names if with_others else [], width)
         top = max((token.y + 1 + _GUTTER for token in others), default=0)
         pictures = tuple(
@@ -115,7 +116,7 @@ class TokenGrid:
 
     @property
     def patches(self) -> NDArray[int64]:
-        """The positions of all patches on the axis, picture by picture; a picture of which tokens were cut has fewer."""
+        """The positions of all patches on the axis, picture by picture; a picture of which tokens were cut has fewer, as have tiles."""
         positions = np.concatenate([self.positions[placed.area].ravel() for placed in self.pictures])
         found: NDArray[int64] = positions[positions != NO_TOKEN]
         return found

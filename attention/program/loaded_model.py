@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from attention.core.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
-from attention.models.vision_families import PICTURES
+from attention.errors import ConfigError
 from attention.program import picture_lines
 from attention.program.patched_run import OTHER_IS_PATCHED, PatchedSnippet
 from attention.program.snippet import Snippet
@@ -33,8 +33,8 @@ class State(Protocol):
         """The interventions on heads inside the model."""
 
     @property
-    def image(self) -> Picture | tuple[Picture, ...] | None:
-        """The picture that the model reads, or several; None if it reads none."""
+    def images(self) -> tuple[Picture, ...]:
+        """The pictures that the model reads."""
 
     @property
     def other(self) -> State | None:
@@ -67,7 +67,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
     if layer.name not in names:
         return Snippet(
             "a real model that returns only its weights",
-            tuple(_weights_alone(source, model_class, folder, _arguments(loaded, inputs), layer.name)),
+            tuple(_weights_alone(source, model_class, folder, _arguments(inputs), layer.name)),
         )
     layer_order = loaded.layer_indices
     patches = PatchedSnippet(
@@ -78,6 +78,13 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
         lambda position: f"patching and len(calls) == {layer_order.index(position)}",
         lambda run, position, step: f"{run}[{layer_order.index(position)}]{_RECORDED[step]}",
     )
+    is_joined = len(getattr(getattr(inputs, "pictures", None), "lengths", ())) > 1
+    is_joined |= loaded.pictures is not None and bool(loaded.pictures.window_size)
+    if is_joined and patches:
+        raise ConfigError(
+            "The Lab writes programs with interventions for one picture in one grid of patches, and this input has several pictures or tiles: "
+            "remove the interventions, or save the trace as a file, and copy the program of that."
+        )
     own_module = {model_class.__module__}
     modules = {type(loaded.model.get_submodule(site.path)).__module__ for site in loaded.sites}
     eager = "eager_attention_forward" if modules == own_module else _EAGER_OF_PART
@@ -93,7 +100,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
         "",
         "def record(module, query, key, value, *args, **kwargs):",
         *patches.patch_inputs(),
-        *_attention_lines(patches, eager),
+        *(_joined_attention_lines(eager) if is_joined else _attention_lines(patches, eager)),
         "",
         'AttentionInterface.register("recorded", record)',
         'AttentionMaskInterface.register("recorded", ALL_MASK_ATTENTION_FUNCTIONS["eager"])',
@@ -102,8 +109,8 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
         *_picture_lines(source, "image"),
         *_picture_lines(source.other if patches.needs_run("other") else None, "other_image"),
         "with torch.no_grad():",
-        *_run_lines(patches, source, loaded, inputs),
-        f"module, query, key, value, kwargs = calls[{names.index(layer.name)}][:5]  # {layer.name}",
+        *_run_lines(patches, source, inputs),
+        *(_joined_layer_lines if is_joined else _layer_lines)(names.index(layer.name), layer.name),
         *patches.patch_layer(index),
     ]
     lines += ['bias = kwargs["position_bias"][0]  # [head query_pos key_pos]'] if layer.has("bias") else []
@@ -122,25 +129,19 @@ def _load_lines(model_class: type, implementation: str) -> list[str]:
     ]
 
 
-def _pictures(source: State | None) -> tuple[Picture, ...]:
-    """The pictures that a model reads."""
-    image = None if source is None else source.image
-    return () if image is None else image if isinstance(image, tuple) else (image,)
-
-
 def _imports(source: State, *names: str) -> list[str]:
     """The lines that import what reads the pictures, and these names of transformers."""
-    pictures = _pictures(source)
-    of_pictures = ["AutoImageProcessor"] if pictures else []
+    of_pictures = ["AutoImageProcessor"] if source.images else []
+    others = () if source.other is None else source.other.images
     return [
-        *picture_lines.imports([*pictures, *_pictures(source.other)]),
+        *picture_lines.imports([*source.images, *others]),
         f"from transformers import {', '.join([*names[:-1], *of_pictures, names[-1]])}",
     ]
 
 
 def _picture_lines(source: State | None, variable: str) -> list[str]:
     """The lines that make the input of a model from its pictures; none without a picture."""
-    pictures = _pictures(source)
+    pictures = () if source is None else source.images
     if not pictures:
         return []
     names = [variable] if len(pictures) == 1 else [f"{variable}_{i}" for i in range(len(pictures))]
@@ -148,21 +149,30 @@ def _picture_lines(source: State | None, variable: str) -> list[str]:
     lines = [
         line for picture, name in zip(pictures, names, strict=True) for line in picture_lines.read_lines(picture, name)
     ]
+    assert source is not None  # it has pictures
+    reader = source.load_inputs()[0].pictures
+    assert reader is not None
+    options = "".join(f", {name}={value}" for name, value in reader.options.items())
     return [
         *lines,
         'processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)  # without torchvision',
-        f'{variable}_inputs = processor(images={given}, return_tensors="pt")  # as the model sees it',
+        f'{variable}_inputs = processor(images={given}, return_tensors="pt"{options})  # as the model sees it',
+        *(f'del {variable}_inputs["{name}"]  # which the model does not read' for name in reader.unread),
     ]
 
 
-def _arguments(loaded: LoadedModel, inputs: Mapping[str, Tensor], variable: str = "image") -> str:
-    """The arguments of the model: what the processor made of the pictures, and token ids."""
-    of_processor = () if loaded.pictures is None else (PICTURES, *loaded.pictures.image_processor.model_input_names)
-    everything = getattr(
-        inputs, "arguments", inputs
-    )  # of pictures: also the types of the tokens of a text, and the like
-    ids = [f"{name}=torch.tensor({ids.tolist()})" for name, ids in everything.items() if name not in of_processor]
-    return ", ".join([f"**{variable}_inputs"] * (PICTURES in inputs) + ids)
+def _arguments(inputs: Mapping[str, Tensor], variable: str = "image") -> str:
+    """The arguments of the model: what the processor makes of its pictures, and token ids."""
+    of_processor = getattr(inputs, "pictures", None)
+    if of_processor is None:
+        return _ids(inputs)
+    # Beside the ids of a text, a model of pictures may read the types of its tokens.
+    others = {name: tensor for name, tensor in inputs.arguments.items() if name not in of_processor.arguments}  # type: ignore[attr-defined]
+    return ", ".join(filter(None, [f"**{variable}_inputs", _ids(others)]))
+
+
+def _ids(inputs: Mapping[str, Tensor]) -> str:
+    return ", ".join(f"{name}=torch.tensor({ids.tolist()})" for name, ids in inputs.items())
 
 
 def _patched_header(patches: PatchedSnippet) -> list[str]:
@@ -192,21 +202,42 @@ def _attention_lines(patches: PatchedSnippet, eager: str) -> list[str]:
     ]
 
 
-def _run_lines(patches: PatchedSnippet, source: State, loaded: LoadedModel, inputs: Mapping[str, Tensor]) -> list[str]:
+def _layer_lines(number: int, name: str) -> list[str]:
+    return [f"module, query, key, value, kwargs = calls[{number}][:5]  # {name}"]
+
+
+def _joined_attention_lines(eager: str) -> list[str]:
+    """Eager attention, recorded, of pictures or tiles that the model reads side by side: their tokens stand one after the other."""
+    return [
+        "    calls.append((module, *(tensor.transpose(0, 1).flatten(1, 2) for tensor in (query, key, value)), kwargs))",
+        f"    return {eager}(module, query, key, value, *args, **kwargs)",
+    ]
+
+
+def _joined_layer_lines(number: int, name: str) -> list[str]:
+    """The lines that join the calls of a layer, which some models make for each picture."""
+    return [
+        f"module = list(dict.fromkeys(call[0] for call in calls))[{number}]  # {name}",
+        "kwargs = next(call[4] for call in calls if call[0] is module)",
+        "query, key, value = (torch.cat([call[i] for call in calls if call[0] is module], dim=1) for i in (1, 2, 3))",
+    ]
+
+
+def _run_lines(patches: PatchedSnippet, source: State, inputs: Mapping[str, Tensor]) -> list[str]:
     """The runs: those of the unchanged model and of the other state if they are needed, and finally this one."""
     lines = []
     if patches.needs_run("unchanged"):
-        lines += [f"    model({_arguments(loaded, inputs)})", "    unchanged, calls = calls, []"]
+        lines += [f"    model({_arguments(inputs)})", "    unchanged, calls = calls, []"]
     if patches.needs_run("other"):
         assert source.other is not None  # the trace of a patched state requires it
         if source.other.interventions:
             lines += [f"    {OTHER_IS_PATCHED}"]
         lines += [
-            f"    model({_arguments(*source.other.load_inputs(), 'other_image')})",
+            f"    model({_arguments(source.other.load_inputs()[1], 'other_image')})",
             "    other, calls = calls, []",
         ]
     lines += ["    patching = True"] if patches else []
-    return [*lines, f"    model({_arguments(loaded, inputs)})"]
+    return [*lines, f"    model({_arguments(inputs)})"]
 
 
 def _weights_alone(source: State, model_class: type, folder: str, arguments: str, name: str) -> list[str]:

@@ -188,7 +188,7 @@ class Model(ModelOptions):
             ),
             max_weight_error=error,
             model_run=TransformerRun.of(self, inputs),
-            pictures=(inputs.picture.seen,) if isinstance(inputs, PictureInputs) else (),
+            pictures=inputs.pictures.seen if isinstance(inputs, PictureInputs) else (),
         )
 
     def patched_forward(self, loaded: LoadedModel, inputs: dict[str, Tensor]) -> PatchedForward:
@@ -288,25 +288,22 @@ class Model(ModelOptions):
         return replace(self, interventions=(), frozen=False, other=None)
 
     def find_token(self, text: str) -> tuple[int, str]:
-        """The id of the one token that a text stands for, and its readable form.
+        """The id of the one token that a text stands for, and its readable form; for a classifier, of a class.
 
         Raises:
-            TextError: the text is no token, or several.
+            TextError: the text is no token, or several, or no class.
         """
         from attention.models import lm_head
 
-        loaded = self.load()
-        if loaded.tokenizer is None:
-            raise TextError(
-                f"{loaded.name} reads pictures and predicts no tokens; got {text[:40]!r}: choose a language model."
-            )
-        return lm_head.parse_token(loaded, text)
+        return lm_head.parse_token(self.load(), text)
 
     @property
     def no_link_reason(self) -> str:
         """Why no link opens this source, in a sentence; empty if one does."""
         if self.handle is None:
-            return "" if self.image is None or link_name(self.image) else _PICTURE_OF_NO_FILE
+            if len(self.images) > 1:
+                return f"A link names one picture, and this input has {len(self.images)}: save the trace as a file, and open that."
+            return "" if all(map(link_name, self.images)) else _PICTURE_OF_NO_FILE
         return f"A link names a model that the Lab can load, and {self.name} is in memory: save the trace as a file, and open that."
 
     @property
@@ -389,7 +386,7 @@ class Model(ModelOptions):
         loaded = LIBRARY.get(self.name, self.device) if self.handle is None else self.handle.load()
         if is_empty and loaded.pictures is None:
             raise self._no_word_error()
-        check_input(loaded, self.text, self.image is not None, bool(self.input_ids or self.text2.strip()))
+        check_input(loaded, self.text, bool(self.images), bool(self.input_ids or self.text2.strip()))
         return loaded
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,8 @@ def prepare_texts(
     Raises:
         ConfigError: as for `count_bytes`.
     """
+    from attention.models.picture_inputs import with_ids
+
     prompt = tokenize_texts(model, loaded, notes)
     _ = count_bytes(model, loaded, prompt)
     extended = _generate(model, loaded, prompt, notes, build_forward)
@@ -89,7 +91,7 @@ def prepare_texts(
     )
     if total_len == prompt_len:
         return ModelInputs(extended, 0, ())
-    inputs = {**extended, name: extended[name][:, : prompt_len + prefix_len]}
+    inputs = with_ids(extended, name, extended[name][:, : prompt_len + prefix_len])
     return ModelInputs(inputs, prefix_len, tuple(extended[name][0, prompt_len + prefix_len :].tolist()))
 
 
@@ -98,8 +100,8 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
     from attention.models import running
 
     limit = min(model.max_tokens, loaded.max_length or model.max_tokens)
-    if model.image is not None:
-        inputs, truncated = _read_picture(model, loaded, limit, notes)
+    if model.images:
+        inputs, truncated = _read_pictures(model, loaded, limit, notes)
     elif model.input_ids:
         inputs, truncated = running.cut_ids(loaded, model.input_ids, limit)
         notes += [model.note] if model.note else []
@@ -116,26 +118,23 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
     return inputs
 
 
-def _read_picture(
+def _read_pictures(
     model: ModelOptions, loaded: LoadedModel, limit: int, notes: list[str]
 ) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
-    """The input of a model that reads a picture, and its truncated texts."""
+    """The input of a model that reads pictures, and its truncated texts."""
     from attention.models.picture_inputs import picture_inputs
-
-    assert model.image is not None  # the caller has checked it
-    if model.generate:
-        raise ConfigError(
-            f"The Lab generates no tokens after a picture; got generate={model.generate}: leave it out, and write the continuation into the text."
-        )
-    image = model.image
+    from attention.models.picture_reader import RawPicture
 
     def read() -> _ReadInput:
         with _DECODING:
-            inputs, truncated, more = picture_inputs(loaded, image.pixels(), image.digest, model.text, limit)
-        return _ReadInput(inputs, truncated, (*image.notes, *more), loaded.uid)
+            pictures = [RawPicture(picture.pixels(), picture.digest) for picture in model.images]
+            inputs, truncated, more = picture_inputs(loaded, pictures, model.text, limit)
+        of_files = (note for picture in model.images for note in picture.notes)
+        return _ReadInput(inputs, truncated, (*of_files, *more), loaded.uid)
 
     # A trace asks for its input several times, and a photo takes half a second to decode and to resize.
-    found = CACHE.get_or_compute((loaded.uid, "picture input", image.digest, model.text, limit), read)
+    digests = tuple(picture.digest for picture in model.images)
+    found = CACHE.get_or_compute((loaded.uid, "picture input", digests, model.text, limit), read)
     notes += found.notes
     return found.inputs, found.truncated
 
@@ -232,8 +231,7 @@ def _generate(
         assert logits is not None
         return logits[-1].to("cpu", torch.float32)
 
-    # A key of the cache must not hold the model.
-    other = None if model.other is None else replace(model.other, handle=None)
+    other = None if model.other is None else model.other.key
     key = (model.interventions, model.frozen, other, model.align)
     patched = (key, patched_logits) if model.interventions and loaded.sites else None
     return generation.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)

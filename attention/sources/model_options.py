@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attention.core.override import Override
 from attention.errors import ConfigError, ModelError
@@ -13,6 +13,9 @@ from attention.patching.intervention import Intervention, as_interventions
 
 if TYPE_CHECKING:
     from attention.models.in_memory import ModelHandle
+
+MAX_PICTURES = 16
+"""The largest number of pictures of one input."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class ModelOptions:
         input_ids: the token ids of each argument of the model, if they are given instead of the texts.
         note: what happened to the ids before; shown with the trace.
         image: a picture for a model that reads one, also beside a text: the path or the bytes of a PNG, JPEG or WebP file, or an image
-            of Pillow; kept as a `Picture`, which is compared by its digest.
+            of Pillow; kept as a `Picture`, which is compared by its digest. Several for a language model that reads pictures in its text:
+            a list of these, kept as a tuple.
     """
 
     name: str
@@ -69,7 +73,7 @@ class ModelOptions:
     input_ids: tuple[tuple[str, tuple[int, ...]], ...] = ()
     note: str = ""
     align: bool = False
-    image: Picture | None = None
+    image: Picture | tuple[Picture, ...] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.name, PathLike):
@@ -85,7 +89,40 @@ class ModelOptions:
                     f"{field} is one text; got a value of type {type(value).__name__}: give several as Model.of(model, tokenizer, texts=[…]), "
                     "or a Model for each."
                 )
-        if self.image is not None and not isinstance(self.image, Picture):
-            read = Picture.open if isinstance(self.image, str | PathLike) else Picture.of
-            object.__setattr__(self, "image", read(self.image))
+        object.__setattr__(self, "image", _read(self.image))
         object.__setattr__(self, "interventions", as_interventions(self.interventions))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What stands for it in a key of the cache, which must hold neither a model in memory nor the files of pictures."""
+        return replace(self, handle=None, image=None), tuple(picture.digest for picture in self.images)
+
+    @property
+    def images(self) -> tuple[Picture, ...]:
+        """The pictures, in their order; empty without one."""
+        if self.image is None:
+            return ()
+        return (self.image,) if isinstance(self.image, Picture) else self.image
+
+
+def _read(image: Any) -> Picture | tuple[Picture, ...] | None:
+    """The picture of a file or an image; of a list of these, all of them, or the only one.
+
+    Raises:
+        ConfigError: they are too many.
+        FileError: one is no picture that can be read.
+    """
+    if image is None or isinstance(image, Picture):
+        return image
+    if not isinstance(image, list | tuple):
+        return Picture.open(image) if isinstance(image, str | PathLike) else Picture.of(image)
+    if not 0 < len(image) <= MAX_PICTURES:
+        raise ConfigError(
+            f"A model reads from 1 to {MAX_PICTURES} pictures at once; got {len(image)}: give fewer, or leave image= out for a model of texts."
+        )
+    first, *others = (_read(item) for item in image)
+    if not isinstance(first, Picture) or not all(isinstance(other, Picture) for other in others):
+        raise ConfigError(
+            "image= is a picture or a list of pictures; got a list in a list, or nothing in one: give each picture once."
+        )
+    return (first, *others) if others else first  # type: ignore[arg-type]  # all are pictures

@@ -186,10 +186,10 @@ class TransformerRun:
         return found
 
     def token_names(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """The readable form of some tokens of the vocabulary."""
-        from attention.models.token_pieces import readable_tokens
+        """The readable form of some tokens of the vocabulary, or of classes."""
+        from attention.models import lm_head
 
-        return tuple(readable_tokens(self.loaded.tokenizer, list(ids)))
+        return lm_head.names_of(self.loaded, ids)
 
     @property
     def loaded(self) -> LoadedModel:

@@ -150,7 +150,7 @@ def _mask_knobs(layer: Layer) -> dict[str, Any]:
     from attention.core import mask_tensor
 
     mask = layer.formula.mask if layer.formula else None
-    if mask is None or mask.real is not None or mask.kind == "custom":
+    if mask is None or mask.real is not None or mask.kind == "custom" or mask.needs_patches:
         return {"mask": "custom", "cells": mask_tensor.encode(layer["mask"])} if layer.hides_keys else {"mask": "none"}
     size = (
         {"prefix": mask.prefix} if mask.kind == "prefix" else {"window": mask.window} if "window" in mask.kind else {}

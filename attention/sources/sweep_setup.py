@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attention.analysis.head_importance import SWEEP_KINDS
@@ -12,7 +11,7 @@ from attention.errors import ConfigError
 from attention.sources.model import Model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -85,10 +84,11 @@ def check_kind(kind: str) -> None:
 
 
 def cache_key(model: Model, loaded: LoadedModel, inputs: dict[str, Tensor]) -> tuple[object, ...]:
-    """Everything that a sweep depends on: the model, its input, and its interventions."""
+    """Everything that a sweep depends on: the model, its input, which may have pictures, and its interventions."""
     ids = tuple(tuple(tensor[0].tolist()) for tensor in inputs.values())
-    other = None if model.other is None else replace(model.other, handle=None)  # a cache must not hold the model
-    return loaded.uid, ids, model.interventions, model.frozen, other, model.align
+    digests = tuple(picture.digest for picture in model.images)
+    other = None if model.other is None else model.other.key
+    return loaded.uid, ids, digests, model.interventions, model.frozen, other, model.align
 
 
 def resolve_metric(
@@ -100,6 +100,8 @@ def resolve_metric(
     from attention.models.token_pieces import readable_tokens
 
     requested = () if position is None else (position,)
+    if classes := lm_head.class_names(loaded):
+        return _class_metric(loaded, inputs, classes, target, distractor)
     if not lm_head.vocabulary_size(loaded):
         length = next(iter(inputs.values())).shape[-1]
         if position is not None and not 0 <= position < length:
@@ -114,16 +116,35 @@ def resolve_metric(
             outputs = running.run(loaded, inputs)
         target = lm_head.read_predictions(loaded, inputs, outputs, positions[-1:])[0].ids[0]
     size = lm_head.vocabulary_size(loaded)
-    for token in (target, distractor):
-        if token is not None and not 0 <= token < size:
-            raise ConfigError(
-                f"Token ids of {loaded.name} range from 0 to {size - 1:,}; got {token}: choose one of these."
-            )
+    _check_ids("Token ids", loaded, size, target, distractor)
     names = [readable_tokens(loaded.tokenizer, [token])[0] for token in (target, distractor) if token is not None]
-    description = (
-        f"log-probability of {names[0]}" if distractor is None else f"logit of {names[0]} minus logit of {names[1]}"
-    )
-    return Measurement(positions[-1], target, distractor), description
+    return Measurement(positions[-1], target, distractor), _metric_words(names)
+
+
+def _class_metric(
+    loaded: LoadedModel, inputs: dict[str, Tensor], classes: Sequence[str], target: int | None, distractor: int | None
+) -> tuple[Measurement, str]:
+    """The metric of a classifier: a class that is predicted for the whole input."""
+    from attention.models import lm_head, running
+    from attention.models.measurement import Measurement
+
+    if target is None:
+        target = lm_head.read_predictions(loaded, inputs, running.run(loaded, inputs), ())[0].ids[0]
+    _check_ids("The numbers of the classes", loaded, len(classes), target, distractor)
+    names = [classes[index] for index in (target, distractor) if index is not None]
+    return Measurement(0, target, distractor), _metric_words(names)
+
+
+def _check_ids(what: str, loaded: LoadedModel, size: int, *ids: int | None) -> None:
+    for given in ids:
+        if given is not None and not 0 <= given < size:
+            raise ConfigError(
+                f"{what} of {loaded.name} range from 0 to {size - 1:,}; got {given}: choose one of these."
+            )
+
+
+def _metric_words(names: Sequence[str]) -> str:
+    return f"log-probability of {names[0]}" if len(names) == 1 else f"logit of {names[0]} minus logit of {names[1]}"
 
 
 def empty_map(n_heads: tuple[int, ...]) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from attention.analysis.metrics.find_rule import FindRule
 from attention.analysis.metrics.found_heads import find_heads
 from attention.analysis.metrics.head_similarity import similar_heads
 from attention.analysis.metrics.measure import measure
-from attention.analysis.metrics.metric import METRICS, NAMES, Metric, find
+from attention.analysis.metrics.metric import METRICS, NAMES, Metric, find, names_of
 from attention.analysis.metrics.metric_table import MetricsTable
 from attention.analysis.patterns import CELLS_PER_SECOND
 from attention.core import cache
@@ -37,6 +37,7 @@ __all__ = [
     "find",
     "find_heads",
     "is_cached",
+    "names_of",
     "of",
     "of_layer",
     "similar_heads",

@@ -1,8 +1,11 @@
 r"""The parser of find rules, from left to right, one character at a time.
 
 rule   = "from" side "to" target
-side   = "any" | "punctuation" | "special" | word | "[" item {"," item} "]" | "/" regular expression "/" ["i"]
+side   = "any" | "punctuation" | "special" | "picture" | "registers" | "words" | patches
+       | word | "[" item {"," item} "]" | "/" regular expression "/" ["i"]
 target = side | "same word" | "previous sentence" | "same sentence" | "next sentence" | "offset" integer
+       | "near patches" | "same row" | "same column"
+patches = "patch row" range "," "column" range, where a range is a number or two with - between them, and ", picture" number if it is of one picture; also in quotes
 word   = a word in quotes; \ before a quotation mark or another \
     item   = word, or a word without quotes, commas and brackets
 """
@@ -14,7 +17,17 @@ import unicodedata
 
 import regex
 
-from attention.analysis.metrics.find_targets import RELATIONS, SIDES, Offset, Side, Target, WordList, WordPattern
+from attention.analysis.metrics.find_targets import (
+    RELATIONS,
+    SIDES,
+    Offset,
+    Patches,
+    Side,
+    Target,
+    WordList,
+    WordPattern,
+)
+from attention.analysis.patch_box import PATTERN, PatchBox
 from attention.errors import ConfigError
 
 MAX_RULE, MAX_ITEMS, MAX_REGEX, MAX_OFFSET = 1000, 100, 200, 4096
@@ -89,9 +102,13 @@ class RuleParser:
         for keyword, side in SIDES.items():
             if self._accept(keyword):
                 return side
+        if match := PATTERN.match(self.text, self.place):
+            self.place = match.end()
+            return Patches(PatchBox.of(match))
         character = self.text[self.place : self.place + 1]
         if character in _CLOSING:
-            return WordList((self._word(),))
+            word = self._word()
+            return Patches(PatchBox.of(match)) if (match := PATTERN.fullmatch(word)) else WordList((word,))
         if character == "[":
             return self._list()
         if character == "/":
@@ -133,7 +150,8 @@ class RuleParser:
             characters.append(self.text[self.place])
             self.place += 1
         word = "".join(characters)
-        if not word or any(character.isspace() for character in word):
+        is_patch = PATTERN.fullmatch(word) is not None  # the name of a patch has blanks
+        if not word or (any(character.isspace() for character in word) and not is_patch):
             self.place = start
             raise self._error(
                 "one word without blanks in quotes", 'put several words into a list, such as ["New", "York"]'

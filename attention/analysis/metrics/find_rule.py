@@ -11,15 +11,24 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from attention.analysis.metrics.find_parser import RuleParser
-from attention.analysis.metrics.find_targets import ANY, Offset, Relation, Side, Target, WordList, WordPattern
+from attention.analysis.metrics.find_targets import Offset, Relation, Side, Target, WordList, WordPattern
 from attention.analysis.metrics.find_words import TextWords
 from attention.analysis.metrics.metric import CellWeights, Metric
+from attention.analysis.token_kinds import PATCH
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.analysis.patterns import Pattern
 
+_ONE = {
+    "any": "a token", "punctuation": "a punctuation mark", "special": "a special token", "picture": "a patch of the picture",
+    "registers": "a register", "words": "a word",
+}  # fmt: skip
+_OTHERS = {
+    "any": "other words", "punctuation": "other punctuation marks", "special": "other special tokens", "picture": "other patches of the picture",
+    "registers": "other registers", "words": "other words that are no patches",
+}  # fmt: skip
 EXAMPLES = (
     "from [he, she, it, they] to /^[A-Z]/",
     "from any to same word",
@@ -29,6 +38,14 @@ EXAMPLES = (
     "from any to special",
 )
 """Rules to begin with."""
+PICTURE_EXAMPLES = (
+    "from words to picture",
+    "from picture to near patches",
+    "from picture to same row",
+    "from picture to special",
+    "from any to patch row 0-1, column 0-1",
+)
+"""Rules to begin with where a model reads a picture."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +106,11 @@ class FindRule:
         rows = self.queries.of_words(words)[words.word_of]
         if isinstance(self.keys, Offset):
             places = np.arange(len(tokens))
-            return torch.from_numpy(rows[:, None] & (places - places[:, None] == self.keys.offset))
+            follows = places - places[:, None] == self.keys.offset
+            if self.keys.offset:
+                is_patch = np.array([kind == PATCH for kind in words.kinds], bool)[words.word_of]
+                follows &= ~(is_patch | is_patch[:, None])
+            return torch.from_numpy(rows[:, None] & follows)
         of_words = (
             self.keys.cells(words)
             if isinstance(self.keys, Relation)
@@ -104,7 +125,7 @@ class FindRule:
             case WordList() | WordPattern():
                 return f"a word that matches {self.queries.text}"
             case _:
-                return {"any": "a token", "punctuation": "a punctuation mark"}.get(self.queries.text, "a special token")
+                return _ONE.get(self.queries.text, self.queries.text)
 
     @property
     def _key_words(self) -> str:
@@ -118,6 +139,4 @@ class FindRule:
             case WordList() | WordPattern():
                 return f"other words that match {self.keys.text}"
             case _:
-                return {ANY: "other words", "punctuation": "other punctuation marks"}.get(
-                    self.keys.text, "other special tokens"
-                )
+                return _OTHERS.get(self.keys.text, f"other patches of {self.keys.text}")

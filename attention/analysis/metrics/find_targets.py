@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 import regex
 
+from attention.analysis.metrics.patch_measures import NEAR
+from attention.analysis.patch_box import PatchBox
+from attention.analysis.token_kinds import PATCH, REGISTER, WORD
+from attention.core.patch_places import NO_PATCH
 from attention.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ class AnyWord:
 
 @dataclass(frozen=True)
 class WordKind:
-    """The words of a kind: punctuation marks, or special tokens.
+    """The words of a kind: punctuation marks, special tokens, patches of a picture, registers, or words, which are none of the last three.
 
     Attributes:
         text: its keyword.
@@ -52,6 +56,8 @@ class WordKind:
 
         from attention.analysis.metrics.metric import is_punctuation
 
+        if self.text in KINDS:
+            return np.array([kind == KINDS[self.text] for kind in words.kinds], bool)
         if self.text == SPECIAL:
             return np.array(words.is_special, bool)
         pairs = zip(words.names, words.is_special, strict=True)
@@ -127,6 +133,34 @@ class WordPattern:
 
 
 @dataclass(frozen=True)
+class Patches:
+    """The patches of a rectangle.
+
+    Attributes:
+        box: the rectangle.
+    """
+
+    box: PatchBox
+
+    @property
+    def text(self) -> str:
+        """The side as it is written."""
+        return self.box.text
+
+    def of_words(self, words: TextWords) -> NDArray[np.bool_]:
+        """Whether each word matches, [word]."""
+        import numpy as np
+
+        pictures, rows, columns = words.places.T
+        is_of_picture = (pictures != NO_PATCH) if self.box.picture is None else (pictures == self.box.picture)
+        is_inside: NDArray[np.bool_] = np.logical_and.reduce([
+            is_of_picture,
+            rows >= self.box.rows[0], rows <= self.box.rows[1], columns >= self.box.columns[0], columns <= self.box.columns[1]
+        ])  # fmt: skip
+        return is_inside
+
+
+@dataclass(frozen=True)
 class Relation:
     """The words that are in a relation to the word of the query.
 
@@ -143,7 +177,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Offset:
-    """The key at one offset from the query, in tokens.
+    """The key at one offset from the query, in tokens; patches of a picture follow nothing, and nothing follows them.
 
     Attributes:
         offset: the position of the key minus that of the query.
@@ -157,7 +191,7 @@ class Offset:
         return f"offset {self.offset}"
 
 
-Side = AnyWord | WordKind | WordList | WordPattern
+Side = AnyWord | WordKind | WordList | WordPattern | Patches
 Target = Side | Relation | Offset
 
 
@@ -166,7 +200,23 @@ def _same_word(words: TextWords) -> NDArray[np.bool_]:
 
     numbers: dict[str, int] = {}
     of_words = np.array([numbers.setdefault(name.lower(), len(numbers)) for name in words.names], np.int64)
-    return np.equal.outer(of_words, of_words)
+    is_word = np.array([kind != PATCH for kind in words.kinds], bool)
+    found: NDArray[np.bool_] = np.equal.outer(of_words, of_words) & is_word
+    return found
+
+
+def _within_picture(
+    is_related: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
+) -> Callable[[TextWords], NDArray[np.bool_]]:
+    """The patches of the same picture in a relation, which is given the differences of rows and of columns."""
+
+    def cells(words: TextWords) -> NDArray[np.bool_]:
+        pictures, rows, columns = words.places.T
+        same = (pictures[:, None] == pictures) & (pictures != NO_PATCH)
+        found: NDArray[np.bool_] = same & is_related(rows - rows[:, None], columns - columns[:, None])
+        return found
+
+    return cells
 
 
 def _in_sentence(difference: int) -> Callable[[TextWords], NDArray[np.bool_]]:
@@ -182,7 +232,9 @@ def _in_sentence(difference: int) -> Callable[[TextWords], NDArray[np.bool_]]:
 
 
 ANY, PUNCTUATION, SPECIAL = "any", "punctuation", "special"
-SIDES: dict[str, Side] = {ANY: AnyWord(), PUNCTUATION: WordKind(PUNCTUATION), SPECIAL: WordKind(SPECIAL)}
+KINDS = {"picture": PATCH, "registers": REGISTER, "words": WORD}
+"""The kind of token of each keyword, where a model reads a picture."""
+SIDES: dict[str, Side] = {ANY: AnyWord(), **{keyword: WordKind(keyword) for keyword in (PUNCTUATION, SPECIAL, *KINDS)}}
 """What both sides can be, by its keyword."""
 RELATIONS: dict[str, Relation] = {
     relation.text: relation
@@ -191,6 +243,15 @@ RELATIONS: dict[str, Relation] = {
         Relation("previous sentence", "words of the sentence before its own", _in_sentence(-1)),
         Relation("same sentence", "other words of its sentence", _in_sentence(0)),
         Relation("next sentence", "words of the sentence after its own", _in_sentence(1)),
+        Relation(
+            "near patches",
+            "other patches of its picture at most one row and one column away",
+            _within_picture(lambda down, right: (abs(down) <= NEAR) & (abs(right) <= NEAR)),
+        ),
+        Relation("same row", "other patches in its row of the picture", _within_picture(lambda down, _: down == 0)),
+        Relation(
+            "same column", "other patches in its column of the picture", _within_picture(lambda _, right: right == 0)
+        ),
     )
 }
 """What only the right side can be, by its keywords."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from attention.analysis import token_kinds
 from attention.analysis.subwords import TokenGroups
+from attention.core.patch_places import patch_places
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 _MARKERS = "·▁ ⏎"  # a blank or a new line in readable tokens
-_SPECIAL = re.compile(r"\[[A-Z]+\d*\]|<(?!0x)[|/A-Za-z][^<>\s]*>")
 _ENDS = frozenset(".!?…。！？")
 _CLOSERS = frozenset("\"')]}”’»")
 
@@ -31,11 +31,15 @@ class TextWords:
         names: the words, without the mark of a leading blank.
         word_of: the index of the word of each token, [token].
         is_special: whether each word is a special token, such as [CLS].
+        kinds: what each word stands for, one of `token_kinds`.
+        places: the picture, row and column of each word that is a patch, [word 3]; −1 for others.
     """
 
     names: tuple[str, ...]
     word_of: NDArray[np.int64]
     is_special: tuple[bool, ...]
+    kinds: tuple[str, ...]
+    places: NDArray[np.int64]
 
     @classmethod
     def of(cls, tokens: Sequence[str], special: Collection[str] = ()) -> TextWords:
@@ -47,7 +51,7 @@ class TextWords:
         """
         import numpy as np
 
-        is_special = [token in special if special else bool(_SPECIAL.fullmatch(token)) for token in tokens]
+        is_special = [token_kinds.is_special(token, special) for token in tokens]
         is_cut = any(token.startswith(("·", "##")) for token in tokens)
         if is_cut:
             groups = TokenGroups.of(tokens, is_special, words=True, hide=False)
@@ -59,11 +63,13 @@ class TextWords:
             tuple(str(name).strip(_MARKERS) for name in names),
             np.repeat(np.arange(len(spans)), lengths),
             tuple(is_special[start] for start, _ in spans),
+            tuple(token_kinds.kind_of(tokens[start], special) for start, _ in spans),
+            patch_places([tokens[start] for start, _ in spans]).numpy(),
         )
 
     @cached_property
     def sentence_of(self) -> NDArray[np.int64]:
-        """The index of the sentence of each word, [word]; −1 for a special token.
+        """The index of the sentence of each word, [word]; −1 for a special token and for a patch.
 
         A sentence ends at a word that ends with . ! ? or …, with the marks that close it; abbreviations such as "Dr." end one, too.
         """
@@ -71,7 +77,7 @@ class TextWords:
 
         result, sentence, has_ended = np.full(len(self.names), -1), 0, False
         for index, name in enumerate(self.names):
-            if self.is_special[index]:
+            if self.is_special[index] or self.kinds[index] == token_kinds.PATCH:
                 continue
             closes = all(character in _ENDS or character in _CLOSERS for character in name)
             if has_ended and not closes:

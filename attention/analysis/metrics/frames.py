@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.analysis.metrics.metric import METRICS, ON_THIS_TEXT, Metric, find
+from attention.analysis.metrics.metric import METRICS, ON_THIS_TEXT, Metric, find, names_of
 from attention.analysis.metrics.metric_table import MetricsTable
 from attention.core.trace import Trace
 
@@ -39,7 +39,7 @@ def describe_metric(metric: Metric, table: MetricsTable) -> str:
 def frame(
     trace: Trace, table: MetricsTable, order: Sequence[tuple[int, int]], by: str = "", counts: bool = False
 ) -> pd.DataFrame:
-    """A row for each head in this order: layer, head, and every metric, the metric `by` first.
+    """A row for each head in this order: layer, head, and every metric that the trace can have, the metric `by` first.
 
     With `counts`, the number of queries follows each metric.
     """
@@ -49,7 +49,10 @@ def frame(
     columns: dict[str, Any] = {"layer": layers, "head": heads}
     if any(layer.name not in ("", f"layer {i}") for i, layer in enumerate(trace.layers)):
         columns = {"name": [trace.layers[layer].name for layer in layers], **columns}
+    names = names_of(trace)
     for index, metric in sorted(enumerate(METRICS), key=lambda pair: pair[1].name != by):
+        if metric.name not in names and metric.name != by:
+            continue
         columns[heading(metric)] = table.values[layers, heads, index]
         if counts and metric.compute is not None:
             columns[f"{metric.name}, queries"] = table.counts[layers, heads, index]
@@ -57,12 +60,13 @@ def frame(
 
 
 def describe_head(table: MetricsTable, layer: int, head: int, by: str = "") -> str:
-    """One head in words: its rank by a metric, and every metric with its number of queries."""
+    """One head in words: its rank by a metric, and every metric with its number of queries; those of pictures only where they are defined."""
     numbers = [
         f"{metric.name} {number:.2f}{'' if metric.compute is None else f' ({count})'}"
         if count
         else f"{metric.name} not defined"
         for metric, number, count in zip(METRICS, table.values[layer, head], table.counts[layer, head], strict=True)
+        if count or not metric.of_pictures
     ]
     place = rank_words(table, layer, head, by)
     return f"L{layer} H{head}{', ' if place else ''}{place}: {', '.join(numbers)}; in brackets the number of queries behind each."

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.analysis.metrics import copying_scores, direct_effect_of_heads
+from attention.analysis.metrics import copying_scores, direct_effect_of_heads, patch_measures
 from attention.analysis.patterns import Pattern
+from attention.analysis.token_kinds import CLS, PATCH, REGISTER, WORD
 from attention.core.trace import Trace
 from attention.errors import AttentionError, MissingError
+from attention.tokens import Patch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +61,7 @@ class Metric:
         scope: what the value depends on, as part of a heading.
         of_heads: the value of every head of a trace, [layer head], NaN where undefined; None if the trace does not have what it needs.
         estimate: the estimated seconds of `of_heads`.
+        of_pictures: whether it is defined only where tokens are patches of a picture.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Metric:
     scope: str = ON_THIS_TEXT
     of_heads: Callable[[Trace], Tensor | None] = lambda _: None
     estimate: Callable[[Trace], float] = lambda _: 0.0
+    of_pictures: bool = False
 
     @property
     def cells(self) -> Callable[[Pattern], Tensor] | None:
@@ -166,6 +170,8 @@ def _copying_seconds(trace: Trace) -> float:
     return 0.0 if matrices is None else copying_scores.estimated_seconds(matrices)
 
 
+_VIT = "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words"
+_DARCET = "Darcet et al. 2024, Vision Transformers Need Registers"
 _VOITA = "Voita et al. 2019, Analyzing Multi-Head Self-Attention"
 # fmt: off
 METRICS: tuple[Metric, ...] = (
@@ -175,9 +181,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("distance", "How far away a query looks on average, in positions; under a causal mask it grows with the length of the text.",
         "Σ_j p_ij |i − j|", "all queries, within one text without patches of a picture", "Vig and Belinkov 2019, Analyzing the Structure of Attention", _distance,
         "keys − 1"),
-    Metric("previous", "The weight of the preceding token.", "a_i,i−1", "queries for which the preceding token is visible, in a text without patches of a picture",
+    Metric("previous", "The weight of the preceding token.", "a_i,i−1", "queries for which the preceding token is visible; beside patches of a picture, words after a word",
         _VOITA, _offset(-1)),
-    Metric("next", "The weight of the following token.", "a_i,i+1", "queries for which the following token is visible, in a text without patches of a picture",
+    Metric("next", "The weight of the following token.", "a_i,i+1", "queries for which the following token is visible; beside patches of a picture, words before a word",
         _VOITA, _offset(1)),
     Metric("first token", "The weight of the first token, where idle heads often look (an attention sink). A large weight need not be a large effect.",
         "a_i,0", "queries after the first for which it is visible",
@@ -209,11 +215,38 @@ METRICS: tuple[Metric, ...] = (
         "Clark et al. 2019, What Does BERT Look At?", CellWeights(_punctuation)),
     Metric("local", f"The total weight of the tokens at most {NEARBY} positions away, and of the token itself.",
         f"Σ a_ij over |i − j| ≤ {NEARBY}", "all queries, within one text without patches of a picture", "Clark et al. 2019, What Does BERT Look At?; Vig and Belinkov 2019", CellWeights(_local)),
+    Metric("patch distance", "How far away a patch looks on average, in patches: the distance between the centres of two patches, one row or one column being 1. Weights on other tokens do not count.",
+        "Σ_j a_ij √((r_i − r_j)² + (c_i − c_j)²) / Σ_j a_ij, over patches j of the same picture, at row r and column c", "queries that are patches",
+        "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, figure 7 (attention distance)", patch_measures.patch_distance, "diagonal", of_pictures=True),
+    Metric("near patches", "The total weight of the patch of the query itself and of its neighbours, at most one row and one column away.",
+        f"Σ a_ij over patches j of the same picture with |r_i − r_j| ≤ {patch_measures.NEAR} and |c_i − c_j| ≤ {patch_measures.NEAR}", "queries that are patches",
+        "Cordonnier et al. 2020, On the Relationship between Self-Attention and Convolutional Layers", CellWeights(patch_measures.near_patches), of_pictures=True),
+    Metric("on the picture", "The total weight of patches.", "Σ a_ij over j with x_j a patch", "queries that see a patch, in a layer that reads a picture",
+        _VIT, CellWeights(patch_measures.keys_of_kind(PATCH)), of_pictures=True),
+    Metric("on [CLS]", "The total weight of [CLS], and of the distillation token where there is one. As no patch of the picture, it also serves heads that look at nothing (a sink).",
+        "Σ a_ij over j with x_j [CLS] or the distillation token", "queries that see one of them, in a layer that reads a picture",
+        _VIT, CellWeights(patch_measures.keys_of_kind(CLS)), of_pictures=True),
+    Metric("on registers", "The total weight of registers, which a model was given as a place for sinks.",
+        "Σ a_ij over j with x_j a register", "queries that see a register, in a layer that reads a picture",
+        _DARCET, CellWeights(patch_measures.keys_of_kind(REGISTER)), of_pictures=True),
+    Metric("on words", "The total weight of words, which are neither patches nor special tokens.",
+        "Σ a_ij over j with x_j a word", "queries that see a word, in a layer that reads a picture",
+        "Chen et al. 2024, An Image is Worth 1/2 Tokens After Layer 2 (how little of the attention of a language model lies on a picture)",
+        CellWeights(patch_measures.keys_of_kind(WORD)), of_pictures=True),
+    Metric("sink patch", "The largest mean weight of a single patch: near 1 if all queries look at the same patch, often one of an even background in which the model keeps something else. Under a causal mask, early patches have fewer rivals.",
+        "max_j mean_i a_ij over patches j, the mean over the queries that see j", "the queries that see it, in a layer that reads a picture",
+        _DARCET, None, of_heads=patch_measures.sink_patches, estimate=patch_measures.sink_seconds, of_pictures=True),
 )
 # fmt: on
 """Every metric, in the order of the tables."""
 
 NAMES = tuple(metric.name for metric in METRICS)
+
+
+def names_of(trace: Trace) -> tuple[str, ...]:
+    """The names of the metrics that a trace can have: those of patches only where it has patches of a picture."""
+    has_patches = any(isinstance(token, Patch) for layer in trace.layers for token in layer.key_tokens)
+    return tuple(metric.name for metric in METRICS if has_patches or not metric.of_pictures)
 
 
 def find(name: str) -> Metric:

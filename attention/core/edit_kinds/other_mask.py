@@ -30,8 +30,8 @@ class MaskOverride(InterventionKind):
     name: str = "Override the mask"
     term: str = "attention mask"
     fields: tuple[str, ...] = ("mask", "window", "prefix", "hidden")
-    pattern: str = r"(nomask|causal-window|causal|window|prefix|first|custom)([\w.-]*)"
-    examples: tuple[str, ...] = ("nomask", "causal", "window1", "causal-window1", "prefix2", "first")
+    pattern: str = r"(nomask|causal-patch-window|patch-window|causal-window|causal|window|prefix|first|custom)([\w.-]*)"
+    examples: tuple[str, ...] = ("nomask", "causal", "window1", "causal-window1", "prefix2", "first", "patch-window1")
     checks: Checks = field(default_factory=lambda: _CHECKS, compare=False)
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
@@ -51,6 +51,9 @@ class MaskOverride(InterventionKind):
         """The name and size of the mask."""
         if change.mask in ("first", "none"):
             return "every query attends to the first token alone" if change.mask == "first" else "no mask"
+        if RULES[change.mask].of_patches if change.mask in RULES else None:
+            causal = "causal, and " if "causal" in change.mask else ""
+            return f"another mask: {causal}patches see patches at most {change.window} rows and columns away"
         size = f" {getattr(change, _SIZES[change.mask])}" if change.mask in _SIZES and change.mask != "custom" else ""
         return f"another mask, {change.mask}{size}"
 

@@ -103,6 +103,10 @@ STATES = (
         "A tiny model trained to copy: the second “owl” looks at “asked”, the token after the first “owl”.",
         _INDUCTION, knobs=(), layer=1, view="factors", q=7, k=2),
     State(
+        "picture", "A picture",
+        "A tiny vision transformer, trained to say the colour of each shape: the word “circle” looks at the patch where the circle is. Click another word, or a patch.",
+        {"source": "trained", "task": "shapes"}, knobs=(), q=0, k=7),
+    State(
         "film", "How the induction head forms",
         "The same head during training: noise, then a stripe. The loss falls when the stripe appears.",
         _INDUCTION, film=True, q=7, k=2),

@@ -179,7 +179,7 @@ def draw_shapes(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> 
         y0, y1 = (area.y(y.fraction(position, shape.yref or "y")) for position in (shape.y0, shape.y1))
         line = (shape.line.color or INK, shape.line.width or 1)
         if shape.type == "rect":
-            page.outline(x0, y0, x1, y1, *line)
+            page.outline(x0, y0, x1, y1, *line, dash=shape.line.dash)
         else:
             page.line([x0, x1], [y0, y1], *line, dash=shape.line.dash)
 

@@ -149,9 +149,11 @@ class Page:
         corners = self._scaled(((left, top), (right, bottom)))
         self._figure.add_artist(_Pixels(rgb, corners, self._place, self._name + name))
 
-    def outline(self, x0: float, y0: float, x1: float, y1: float, color: str, width: float) -> None:
+    def outline(
+        self, x0: float, y0: float, x1: float, y1: float, color: str, width: float, dash: str | None = None
+    ) -> None:
         """Draws a frame."""
-        self.line([x0, x1, x1, x0, x0], [y0, y0, y1, y1, y0], color, width, closed=True)
+        self.line([x0, x1, x1, x0, x0], [y0, y0, y1, y1, y0], color, width, dash, closed=True)
 
     def line(
         self, x: Iterable[float], y: Iterable[float], color: str, width: float, dash: str | None = None,

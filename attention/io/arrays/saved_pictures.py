@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attention.core.seen_picture import SeenPicture
 from attention.errors import FileError
 from attention.io.arrays import Archive, format_shape, quote
+from attention.printed import plural
 from attention.tokens import Patch
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def read_pictures(name: str, archive: Archive) -> tuple[SeenPicture, ...]:
         )
     if present.keys() != {f"picture{index}" for index in range(len(described))}:
         raise FileError(
-            f"{quote(name)} describes {len(described)} pictures, and has {', '.join(map(quote, present)) or 'none'}: use the complete file."
+            f"{quote(name)} describes {plural(len(described), 'picture')}, and has {', '.join(map(quote, present)) or 'none'}: use the complete file."
         )
     _check_sizes(name, archive, len(described))
     pictures = tuple(_picture(name, archive, index, described[index]) for index in range(len(described)))

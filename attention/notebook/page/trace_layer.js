@@ -35,6 +35,7 @@ function composeViews(layer) {
           return (composed ??= {
             figures: figures[i].map((index) => layer.figures[index]),
             names: layer.labels,
+            sources: [],
             live: layer.live && { ...layer.live, head },
             controls: layer.controls.map((control) => ({ ...control })),
             strip,

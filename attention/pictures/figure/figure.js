@@ -68,12 +68,13 @@ function listen(state, picture, send) {
   picture.tip = create("div", { className: "tip", hidden: true });
   element.append(picture.tip);
   element.on("plotly_click", ({ event }) => {
-    const { panels, step } = picture.meta;
+    const { blocks, offsets, panels, step } = picture.meta;
     if (!isClickable(picture.meta)) return;
     const point = pointAt(element, event);
-    if (panels.length > 1 && !panelAt(panels, point.x, point.y)) return; // between the heads
+    const isMosaic = panels.length > 1 || (offsets && !blocks);
+    if (isMosaic && !panelAt(panels, point.x, point.y)) return; // between the heads
     const isDouble = event.detail === 2; // as the system counts; a tap is reported twice, without and with its count
-    const cell = panels.length > 1 ? point : chosenCell(state, picture, point, isDouble); // with many panels, Python finds the head
+    const cell = isMosaic ? point : chosenCell(state, picture, point, isDouble); // in a mosaic, Python finds head and cell
     if (cell) send("cell", { x: Math.round(cell.x), y: Math.round(cell.y), step, ...picture.fixedHead });
   });
   element.on("plotly_hover", ({ points: [point] }) => {

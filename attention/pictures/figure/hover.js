@@ -15,7 +15,7 @@ export function pointAt(element, { clientX, clientY }) {
 
 // The cell whose number is drawn at a point, and the size of its block.
 export function cellUnder(state, picture, { x, y, z }) {
-  const { blocks, offsets, panels } = picture.meta;
+  const { blocks, offsets, panel_grid: grid, panels } = picture.meta;
   const { view } = picture;
   if (view?.block > 1) {
     return { ...picture.layerOf(state).cellAt(picture.live, view, x, y), block: `${view.block} × ${view.block}` };
@@ -35,14 +35,26 @@ export function cellUnder(state, picture, { x, y, z }) {
   }
   const { block, head, layer, ...panel } = panelAt(panels, x, y);
   const offset = offsets[y][x];
-  return {
+  const cell = {
     x: (x - panel.x) * block + (offset % block),
     y: (y - panel.y) * block + Math.floor(offset / block),
+  };
+  return {
+    ...(grid ? tokenCell(grid, cell) : cell),
     z,
     head: `L${layer} H${head}`,
     block: `${block} × ${block}`,
   };
 }
+
+// The cell of the map whose token lies at this place of a panel over a picture; without a token, its position is -1.
+function tokenCell({ positions, reads, at }, { x, y }) {
+  const position = positions[y]?.[x] ?? -1;
+  return reads === "query" ? { x: position, y: at } : { x: at, y: position };
+}
+
+// Whether there is no token at this cell of a figure over a picture.
+export const isFree = ({ x, y }) => x < 0 || y < 0;
 
 // The panel that contains this cell; undefined between the panels.
 export function panelAt(panels, x, y) {
@@ -52,14 +64,16 @@ export function panelAt(panels, x, y) {
 // Shows the tooltip of the block under the pointer: the position of its number, in the form of Plotly's hover label.
 export function showTip(state, picture, point) {
   const { x, y, z, block, head } = cellUnder(state, picture, point);
-  if (!block) return;
+  picture.tip.hidden = true;
+  const isHidden = point.curveNumber > 0; // the first trace has the numbers, another one marks cells that the mask hides
+  if (!block || isFree({ x, y })) return;
   const { meta, xaxis, yaxis } = picture.figure.layout;
   const label = (axis, override, i) => (override ?? axis).labelalias?.[i] ?? i;
   picture.tip.innerHTML = [
     [head, block === SINGLE ? "" : `largest of ${block}`].filter(Boolean).join(", "),
     `${meta.axes[0]} ${label(yaxis, meta.rows, y)}`,
     `${meta.axes[1]} ${label(xaxis, meta.columns, x)}`,
-    `<b>${Number.isFinite(z) ? Number(z.toPrecision(9)) : "hidden by the mask"}</b>`,
+    `<b>${isHidden || !Number.isFinite(z) ? "hidden by the mask" : Number(z.toPrecision(9))}</b>`,
   ].join("<br>");
   picture.tip.hidden = false;
 }

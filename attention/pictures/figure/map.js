@@ -155,7 +155,7 @@ function currentPlot(state, picture) {
   let { data } = figure;
   let layout = applyTheme({ ...figure.layout, height: figureHeight(figure.layout, picture.element) }, state.root);
   picture.view = null;
-  const isLive = picture.live && state.liveLayer.canCompute(picture.live);
+  const isLive = picture.live && state.liveLayer?.canCompute(picture.live);
   if (isLive && picture.meta.grid) {
     data = gridTraces(picture, picture.layerOf(state));
   } else if (isLive) {

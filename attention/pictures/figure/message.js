@@ -7,6 +7,7 @@
  * @typedef {object} Message
  * @property {Figure[]} figures
  * @property {object[]} names the labels of axes, which refer to them by index
+ * @property {string[]} sources the distinct pictures below figures; an image of a layout refers to them by index
  * @property {?Live} live the data from which the page computes steps
  * @property {Control[]} controls the row above the maps
  * @property {?OverrideNote} override the note under that row where the source has its own formula
@@ -41,6 +42,7 @@
  * @property {number[][]} [offsets] the offset of each number in its block
  * @property {{labelalias: Object<string, string>}} [rows] the labels of rows, where each cell of a mosaic is a block
  * @property {{labelalias: Object<string, string>}} [columns]
+ * @property {PanelGrid} [panel_grid] where tokens lie in each panel, if the panels are heads over a picture
  * @property {number} [design_width] the width in pixels for which its height was chosen
  * @property {Grid} [grid] where tokens lie, if one row or column is drawn over a picture
  */
@@ -64,6 +66,14 @@
  * @property {number} columns
  * @property {number} block how many numbers the side of a cell covers
  * @property {number} layer
+ */
+
+/**
+ * Where the tokens of one line of every head lie.
+ * @typedef {object} PanelGrid
+ * @property {number[][]} positions the position on the axis of the token at each cell of a panel, -1 where there is none
+ * @property {string} reads "query" if the line is the row of a query, "key" if it is the column of a key
+ * @property {number} at the position of that query or key
  */
 
 /**
@@ -187,6 +197,9 @@ export function unpack(bytes) {
   const maps = message.figures.filter(({ layout }) => layout.meta.panels.length);
   for (const { data } of maps) {
     if (data[0]?.z?.gaps) data[0].z = difference(maps, data[0].z.gaps);
+  }
+  for (const { layout } of message.figures) {
+    for (const image of layout.images ?? []) image.source = message.sources[image.source];
   }
   const labels = message.names.map(expandLabels);
   for (const { layout } of message.figures) {

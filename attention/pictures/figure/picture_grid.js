@@ -101,8 +101,9 @@ export function showShares({ element, figure, live, meta }, liveLayer) {
 // Changes how strongly the colours cover the picture.
 export function setHeat({ pictures }, opacity) {
   for (const { element, figure } of pictures) {
-    if (!figure?.layout.meta.grid) continue;
-    for (const trace of [...figure.data, figure.layout.meta.hidden_trace]) if (trace.type === "heatmap") trace.opacity = opacity;
+    const { grid, hidden_trace: hidden, panel_grid: panelGrid } = figure?.layout.meta ?? {};
+    if (!grid && !panelGrid) continue;
+    for (const trace of [...figure.data, hidden]) if (trace?.type === "heatmap") trace.opacity = opacity;
     for (const image of element.querySelectorAll(".hm image")) image.style.opacity = opacity;
   }
 }

@@ -226,7 +226,7 @@ EXPORTS: tuple[Export, ...] = (
     Export("{step}-heads.csv", CSV, "all heads of a layer, one row per number", _table_of_heads),
     Export("{step}-B-minus-A.csv", CSV, "B − A of a step of two states (`compare=`)", _difference),
     Export("mask-cells.csv", CSV, "each cell of the mask: whether it may attend, its score, its weight", _mask_cells),
-    Export("heads-metrics.csv", CSV, "the twelve metrics of every head", _metrics),
+    Export("heads-metrics.csv", CSV, "the metrics of every head", _metrics),
     *(Export(f"{derived.name}.csv", CSV, f"the map “{derived.name}” of the weights", partial(_derived_map, derived)) for derived in (*aggregates.AGGREGATES, NORMS)),
     Export(f"{writes_map.NAME}.csv", CSV, "what each cell of a head adds to a logit (`target=`, `against=`)", _writes),
     Export("logit-parts.csv", CSV, "what every part of the model adds to a logit (`target=`, `against=`)", _logit_parts),

@@ -9,12 +9,13 @@ import streamlit as st
 
 from attention import Cell
 from attention.analysis.metrics.find_parser import MAX_RULE
-from attention.analysis.metrics.find_rule import EXAMPLES, FindRule
+from attention.analysis.metrics.find_rule import EXAMPLES, PICTURE_EXAMPLES, FindRule
 from attention.analysis.metrics.found_heads import FoundHead, estimated_seconds, find_heads
 from attention.core.names import WEIGHTS
 from attention.errors import AttentionError
 from attention.params.knob import Knob
 from attention.params.ranges import Text
+from attention.pictures import view
 from attention.printed import format_number
 from pages.ui.exports.links import small_download
 from pages.ui.page import show
@@ -25,7 +26,7 @@ from pages.ui.state.notices import plain
 from pages.ui.state.session import count_action
 from pages.ui.state.widgets import Knobs
 
-FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
+FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
 _HELPS = {
     "mean weight": "The weight on the keys of the rule, averaged over its queries.",
     "by chance": "The same if every query attended to all visible keys equally.",
@@ -40,7 +41,8 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
     text = str(knobs.value(FIND)).strip()
     if not knobs.locked:
         with st.container(horizontal=True, gap="small", key="heads_find_examples"):
-            for i, example in enumerate(EXAMPLES):
+            has_patches = any(view.has_patches(layer) for layer in page.trace.layers)
+            for i, example in enumerate((*PICTURE_EXAMPLES, EXAMPLES[-1]) if has_patches else EXAMPLES):
                 st.button(plain(example), key=f"heads_find_{i}", type="tertiary", on_click=_suggest, args=(example,))
     if not text:
         return

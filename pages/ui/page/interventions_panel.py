@@ -7,13 +7,16 @@ from typing import Any
 
 import streamlit as st
 
-from attention import AttentionError, Cell, Intervention, Source, Trace, find_step
+from attention import AttentionError, Cell, Intervention, Layer, Source, Trace, find_step
+from attention.core.mask_rules import RULES
 from attention.core.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS
 from attention.core.steps import MAP_AXES
 from attention.patching import intervention
 from attention.patching.intervention import KINDS, MASKS, MAX_INTERVENTIONS, InterventionKind, SetCell
+from attention.pictures.view import has_patches
 from attention.sources import Intervenable, Patchable
 from attention.sources.kinds.shared_knobs import INTERVENTIONS
+from pages.ui.page.patch_mask_panel import patch_field
 from pages.ui.page.prediction_headline import headline
 from pages.ui.state import second_sidebar
 from pages.ui.state.notices import plain, show_later
@@ -78,14 +81,16 @@ def _forms(cell: Cell, trace: Trace, codes: list[str], source: Source) -> None:
     kinds = [kind for kind in KINDS if isinstance(source, Patchable) or "patch" not in kind.fields]
     cells = [kind for kind in kinds if "cells" in kind.fields]
     _choose(
-        f"Set cell [{cell.row}, {cell.column}]" if is_settable else "Set a cell", "setting", cells, cell, source, disabled=not is_settable,
+        f"Set cell [{cell.row}, {cell.column}]" if is_settable else "Set a cell", "setting", cells, cell, source, layer, disabled=not is_settable,
         help="Sets the chosen cell of S or A to your own number. Click another cell to choose it." if is_settable
         else "First choose S or A above, shown in pieces and with special tokens, and click a cell.",
     )  # fmt: skip
-    _choose("Other interventions", "changing", [kind for kind in kinds if kind not in cells], cell, source)
+    _choose("Other interventions", "changing", [kind for kind in kinds if kind not in cells], cell, source, layer)
 
 
-def _choose(label: str, key: str, kinds: list[InterventionKind], cell: Cell, source: Source, **more: Any) -> None:
+def _choose(
+    label: str, key: str, kinds: list[InterventionKind], cell: Cell, source: Source, of: Layer, **more: Any
+) -> None:
     """Draws the popover in which the user chooses an intervention of one of these kinds, and where it acts."""
     with st.popover(label, key=key, on_change="rerun", **more) as opened:
         if not opened.open:
@@ -96,7 +101,9 @@ def _choose(label: str, key: str, kinds: list[InterventionKind], cell: Cell, sou
         kind: InterventionKind = (
             labels[st.selectbox("What", tuple(labels), key=f"{key}_what")] if len(kinds) > 1 else kinds[0]
         )
-        fields = _FORMS[kind.fields[0]](cell)
+        fields = _FORMS[kind.fields[0]](cell, of)
+        if fields is None:
+            return
         layer, head = places[st.radio("Where", tuple(places), key=f"{key}_where")]
         change = Intervention(layer=layer, head=head, **fields)
         st.caption(plain(change.words))
@@ -104,7 +111,7 @@ def _choose(label: str, key: str, kinds: list[InterventionKind], cell: Cell, sou
         st.button("Apply", key=f"{key}_do", type="primary", on_click=_add, args=(change, *other_text))
 
 
-def _ablation_form(_: Cell) -> dict[str, Any]:
+def _ablation_form(_: Cell, __: Layer) -> dict[str, Any]:
     ways = {"0 (zero ablation)": "zero", "its average over positions (mean ablation)": "mean"}
     way = st.radio("Its output becomes", tuple(ways), key="changing_silence")
     return {
@@ -113,26 +120,35 @@ def _ablation_form(_: Cell) -> dict[str, Any]:
     }
 
 
-def _temperature_form(_: Cell) -> dict[str, Any]:
+def _temperature_form(_: Cell, __: Layer) -> dict[str, Any]:
     return {"temperature": st.number_input("Temperature", 0.0, 1000.0, 0.2, 0.1, key="changing_temperature", help="The scores are also divided by this number. Below 1 the rows become sharper; 0 is argmax.")}  # fmt: skip
 
 
-def _unscaled_form(_: Cell) -> dict[str, Any]:
+def _unscaled_form(_: Cell, __: Layer) -> dict[str, Any]:
     return {"scaled": False}
 
 
-def _mask_form(_: Cell) -> dict[str, Any]:
-    labels = {"first": "only the first token", "none": "all tokens (no mask)"}
-    names = [name for name in MASKS if name != "custom"]
+def _mask_form(cell: Cell, layer: Layer) -> dict[str, Any] | None:
+    labels = {
+        "first": "only the first token", "none": "all tokens (no mask)", "custom": "all but some patches",
+        "patch window": "patches nearby", "causal patch window": "patches nearby, and no later token",
+    }  # fmt: skip
+    # With patches, a custom mask hides some of them; without, these rules have no meaning.
+    of_patches = ("custom", *(name for name, rule in RULES.items() if rule.of_patches))
+    names = [name for name in MASKS if has_patches(layer) or name not in of_patches]
     mask = st.selectbox("Each query attends to", sorted(names, key=lambda name: name != "first"), format_func=lambda name: labels.get(name, name), key="changing_mask")  # fmt: skip
     values: dict[str, Any] = {"mask": mask}
+    if mask == "custom":
+        hidden = patch_field("changing_patches", "Hide the keys", layer, cell.head)
+        return None if hidden is None else values | {"hidden": hidden}
     if "window" in mask or mask == "prefix":
         name = "prefix" if mask == "prefix" else "window"
-        values[name] = st.number_input("How many keys", 0, 4096, 2, key="changing_size")
+        unit = "rows and columns" if mask in of_patches else "keys"
+        values[name] = st.number_input(f"How many {unit}", 0, 4096, 2, key="changing_size")
     return values
 
 
-def _cell_form(cell: Cell) -> dict[str, Any]:
+def _cell_form(cell: Cell, _: Layer) -> dict[str, Any]:
     default = int(cell.step != WEIGHTS)
     step = st.radio("The cell", (WEIGHTS, SCORES), default, key=f"changing_step_{default}", format_func={WEIGHTS: "its weight, after the softmax", SCORES: "its score, before the softmax"}.__getitem__)  # fmt: skip
     st.caption(f"Query {cell.row}, key {cell.column}. Click another cell of the map to choose it.")
@@ -143,15 +159,15 @@ def _cell_form(cell: Cell) -> dict[str, Any]:
     return {"cells": (SetCell(step, cell.row, cell.column, float(value), rescaled),)}
 
 
-def _patch_form(_: Cell) -> dict[str, Any]:
+def _patch_form(_: Cell, __: Layer) -> dict[str, Any]:
     labels = {HEAD_OUTPUT: "its output (Z)", WEIGHTS: "its weights (A)", QUERY: "its queries (Q)", KEY: "its keys (K)", VALUE: "its values (V)"}  # fmt: skip
     return {"patch": st.selectbox("What to patch (copy)", tuple(labels), format_func=labels.__getitem__, key="changing_take")}  # fmt: skip
 
 
-_FORMS: dict[str, Callable[[Cell], dict[str, Any]]] = {
+_FORMS: dict[str, Callable[[Cell, Layer], dict[str, Any] | None]] = {
     "ablate": _ablation_form, "temperature": _temperature_form, "scaled": _unscaled_form, "mask": _mask_form, "cells": _cell_form, "patch": _patch_form,
 }  # fmt: skip
-"""The form of each kind of intervention, by the kind's first field."""
+"""The form of each kind of intervention, by the kind's first field; None while its input is none."""
 
 
 def _other_text(source: Patchable) -> str:

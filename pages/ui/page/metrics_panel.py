@@ -9,6 +9,7 @@ import streamlit as st
 from attention import metrics
 from attention.analysis.head_importance import HeadSweep
 from attention.analysis.metrics import frames, head_similarity
+from attention.params.ranges import Choice
 from attention.pictures import metric_charts
 from pages.ui.page import show
 from pages.ui.page.start import Page
@@ -54,7 +55,9 @@ def numbers(
     points, others = st.columns([3, 2])
     with points:
         with st.container(horizontal=True):
-            across, up = knobs.value(metric_charts.X_AXIS), knobs.value(metric_charts.Y_AXIS)
+            names = metrics.names_of(page.trace)
+            across = knobs.value(metric_charts.X_AXIS, Choice((metric_charts.LAYER, *names)))
+            up = knobs.value(metric_charts.Y_AXIS, Choice(names))
         show.figures([metric_charts.head_scatter_json(table, across, up, (layer, head))], "heads_chart")
     with others:
         _similar_heads(page, open_head)

@@ -18,7 +18,7 @@ from attention.pictures.view import DISTRACTOR, TARGET
 from attention.printed import format_near_one, format_number
 from attention.sources import Intervenable
 from attention.sources.kinds.shared_knobs import PREFIX_LEN
-from attention.tokens import label
+from attention.tokens import ClassName, label
 from pages.ui.page import show
 from pages.ui.page.prediction_headline import continues_text, shown_prediction
 from pages.ui.server.traces import unchanged_predictions
@@ -67,6 +67,8 @@ def panel(page: Page) -> None:
 
 
 def _where(prediction: Prediction) -> str:
+    if prediction.classifies:
+        return "The class of the picture:"
     token = label(prediction.before, 20, escape=False)
     return f"{'In place of' if prediction.fills_mask else 'After'} {token} (token {prediction.position}):"
 
@@ -103,6 +105,8 @@ def _position_button(page: Page) -> None:
     """Draws a button that predicts after the chosen query, or one that returns to the default position."""
     if not isinstance(page.source, Model) or is_locked():
         return
+    if page.trace.predictions[-1].classifies:
+        return
     row, rows_are_tokens = page.cell.row, len(page.trace.input_tokens) == len(page.layer.tokens)
     if knob_state.current_value("predict"):
         st.button("Back to the default position", key="predict_back", on_click=knob_state.hold, args=({"predict": ""},))
@@ -136,7 +140,8 @@ def _token(source: Source, prediction: Prediction, text: str) -> tuple[int, str]
     """
     labels = [label(token, escape=False) for token in prediction.tokens]
     if labels.count(text) == 1:
-        return prediction.ids[labels.index(text)], text
+        index = labels.index(text)
+        return prediction.ids[index], prediction.tokens[index] if prediction.classifies else text
     assert isinstance(source, Intervenable)  # every source with predictions is
     return source.find_token(text)
 
@@ -164,7 +169,8 @@ def _table(rows: Sequence[TokenPrediction], watched: set[int]) -> str:
     """An HTML table of tokens with their probabilities, before and after, as bars and digits."""
     compared = any(row.before for row in rows)
     most = max(state.probability for row in rows for state in (row, row.before) if state)
-    head = "<th>rank<th>token<th>probability<th class='n'>" + ("before → after" if compared else "")
+    what = "class" if any(isinstance(row.token, ClassName) for row in rows) else "token"
+    head = f"<th>rank<th>{what}<th>probability<th class='n'>" + ("before → after" if compared else "")
     body = "".join(_row(row, row.id in watched, most) for row in rows)
     return f"<table class='predictions'><thead><tr>{head}<th class='n more'>log p<th class='n more'>logit</thead><tbody>{body}</tbody></table>"
 

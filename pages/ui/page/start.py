@@ -264,6 +264,8 @@ def _about(trace: Trace, place: DeltaGenerator) -> None:
         place.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     if trace.caption:
         place.caption(plain(trace.caption), width="content")
+    for sentence in dict.fromkeys(seen.sentence for seen in trace.pictures):
+        place.caption(plain(sentence), width="content")
 
 
 def _edits_second(more: Sequence[Knob]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import streamlit as st
@@ -104,6 +104,14 @@ class _SidebarReader(SecondState):
         for name in names:
             self.knob(KNOBS[name])
         return super().matrices(names)
+
+
+class _MissingReader(SecondState):
+    """The same reader, which draws only the field of a missing picture."""
+
+    def picture(self, knob: Knob) -> Picture:
+        """The picture of the second state. Draws its field if it has not been uploaded."""
+        return picture_field(self.knob(knob), f"second_{knob.key}", apply_to_second, locked=True)
 
 
 def first_state() -> dict[str, str]:
@@ -207,6 +215,12 @@ def sidebar(notes: Callable[[str], None]) -> None:
         link.read_source(_SidebarReader())
     except AttentionError as error:
         notes(str(error))
+
+
+def missing_fields() -> None:
+    """Draws the field of a picture that the second state misses, where its sidebar is not drawn."""
+    with suppress(AttentionError):  # the page shows it in place of B
+        link.read_source(_MissingReader())
 
 
 def last_change_button() -> None:

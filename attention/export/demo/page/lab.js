@@ -76,7 +76,7 @@ export class Lab {
     const arrays = new MoreArrays(state.arrays);
     header.figures.forEach((figure, i) => {
       if (figure.layout.meta.packed) {
-        drawOverPicture(figure, cell, numbers, state, (rows) => arrays.add(rows));
+        drawOverPicture(figure, cell, numbers, state, { store: (rows) => arrays.add(rows), sources: header.sources });
         return;
       }
       if (numbers.changes) applyChanges(figure, numbers);

@@ -19,8 +19,11 @@ function outline(meta, position, color, dash = {}) {
   return [{ type: "rect", x0: x - 0.5, x1: x + columns - 0.5, y0: y - 0.5, y1: y + rows - 0.5, line: { color, width: 3, ...dash } }];
 }
 
-/** Completes a packed figure. `store` takes the rows of a matrix, and returns what stands for it in a message. */
-export function drawOverPicture(figure, cell, numbers, { grids, steps, outline: color }, store) {
+/**
+ * Completes a packed figure. `store` takes the rows of a matrix, and returns what stands for it in a message; `sources` are the
+ * pictures of that message.
+ */
+export function drawOverPicture(figure, cell, numbers, { grids, steps, outline: color }, { store, sources }) {
   const { layout, data: [heat, ...others] } = figure;
   const { meta } = layout;
   const { grid: index, noun, head } = meta.packed;
@@ -59,5 +62,5 @@ export function drawOverPicture(figure, cell, numbers, { grids, steps, outline: 
   meta.chosen = box && [box[1], box[0]];
   const dotted = meta.grid.same ? outline(meta, at, color, { dash: "dot" }) : [];
   layout.shapes = [...shapes, ...dotted, ...outline(meta, chosen, color)];
-  Object.assign(layout, { annotations, images });
+  Object.assign(layout, { annotations, images: images.map((image) => ({ ...image, source: sources.push(image.source) - 1 })) });
 }
