@@ -59,7 +59,7 @@ class ClassName(str):
 
 
 class Patch(str):
-    """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7", and after the first picture "patch row 3, column 7, picture 1".
+    """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7", and after the first picture "patch row 3, column 7 of picture 1".
 
     Attributes:
         picture: the index of the picture in `Trace.pictures`.
@@ -75,7 +75,7 @@ class Patch(str):
 
     def __new__(cls, picture: int, row: int, column: int, box: tuple[int, int, int, int]) -> Patch:
         """The token of one patch."""
-        token = super().__new__(cls, f"patch row {row}, column {column}" + f", picture {picture}" * bool(picture))
+        token = super().__new__(cls, f"patch row {row}, column {column}" + f" of picture {picture}" * bool(picture))
         token.picture, token.row, token.column, token.box = picture, row, column, box
         return token
 
@@ -115,8 +115,9 @@ def shows_several_pictures(tokens: Sequence[str]) -> bool:
 
 
 def place_label(token: str, with_picture: bool) -> str:
-    """`label` of a token; with `with_picture`, a patch also has its picture: "patch row 3, column 7 of picture 1"."""
-    return f"{label(token)} of picture {token.picture}" if with_picture and isinstance(token, Patch) else label(token)
+    """`label` of a token; with `with_picture`, a patch of the first picture also has its picture, as others have: "patch row 3, column 7 of picture 0"."""
+    is_of_first = isinstance(token, Patch) and token.picture == 0
+    return f"{label(token)} of picture 0" if with_picture and is_of_first else label(token)
 
 
 def labels(tokens: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from attention import AttentionError
+from attention.lessons import training_views
 from attention.lessons.training_views import SEEDS as MANY
 from attention.params.knob import Knob
 from attention.params.ranges import Choice, Integer, Text, to_text
@@ -47,6 +48,14 @@ def slider_values() -> dict[str, int]:
     return values
 
 
+def query_over_picture() -> int:
+    """The query whose row is drawn over the picture. Draws its knob."""
+    asked = training_views.asked_queries(plan, example)
+    names = tuple(f"Over the picture: {example.tokens[position]}" for position in asked)
+    knob = Knob(f"train_{task.name}_query", asked[0], Choice(asked, names), "Over the picture")
+    return int(knobs.value(knob, width=240, label_visibility="collapsed"))
+
+
 def compare(name: str) -> None:
     count_action()
     st.session_state[control_knob.key] = "" if control == name else name
@@ -70,6 +79,8 @@ def open_in_lab() -> None:
         "offset": None,
         "layer": len(plan.design.attention_layers) - 1,
     }
+    if query is not None:
+        state["q"] = query
     knob_state.request_values({key: to_text(value) for key, value in (state | dict(plan.turned)).items()})
     ours.next_page = "Lab"
 
@@ -101,14 +112,16 @@ except AttentionError as error:
     st.stop()
 
 plans = {task.title: plan} | ({control: replace(plan, control=control)} if control else {})
-player = training_film.Player(training_film.watched(plan, knobs), task.title, plans, example)
+examples = {name: shown.example(typed) for name, shown in plans.items()}
+player = training_film.Player(training_film.watched(plan, knobs), task.title, plans, examples)
 with st.container(horizontal=True, vertical_alignment="center", key="train_buttons"):
     player.button()
     for name, other in task.controls.items():
         kind = "primary" if control == name else "secondary"
         st.button(f"Compare with: {name}", on_click=compare, args=(name,), help=other.sentence, type=kind)  # type: ignore[arg-type]  # one of two
+    query = query_over_picture() if example.pictures else None
     st.markdown(task.controls[control].sentence if control else task.sentence, width="stretch")
-player.pictures()
+player.pictures(query)
 for note in example.notes:
     st.caption(note)
 if player.watched.step is not None and not (is_locked() or player.was_running):

@@ -27,7 +27,7 @@ def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, serv
     wait_until_settled(page)
     status, reply = page.locator(".lesson [role=status]"), page.locator(".lesson .reply")
     expect(page.get_by_role("heading", name="1. One score")).to_be_visible()
-    expect(status).to_contain_text("Lesson 1 of 18: One score. What is the score of query “sun” and key “owl”?")
+    expect(status).to_contain_text("Lesson 1 of 20: One score. What is the score of query “sun” and key “owl”?")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     field = page.get_by_label("What is the score")
     expect(field).to_be_in_viewport()
@@ -48,7 +48,7 @@ def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, serv
     expect(reply).to_contain_text("Yes: 10.")
     expect(reply).to_be_focused()
     expect(status).to_contain_text("Right. It is 10.")
-    expect(status).to_contain_text("1 of 18 lessons done.")
+    expect(status).to_contain_text("1 of 20 lessons done.")
     expect(page.locator(".lesson td.withheld")).to_have_count(0)
     expect(page.locator(".lesson td.truth")).to_have_text("10 (the answer)")
     expect(page.locator(".katex").first).to_be_visible()  # the arithmetic is open
@@ -76,8 +76,34 @@ def test_newcomer_completes_lessons_on_a_phone_by_keyboard(open_page: Open, serv
     page.reload()
     wait_until_settled(page)
     expect(page.get_by_role("button", name="1, One score, done")).to_be_visible()
-    expect(page.locator(".lesson nav p")).to_have_text("2 of 18 lessons done")
+    expect(page.locator(".lesson nav p")).to_have_text("2 of 20 lessons done")
     expect(page.get_by_role("button", name="Answer")).to_be_visible()
+
+
+def test_patch_is_chosen_on_the_picture_by_keyboard(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/lessons?lessons_open=picture", viewport=PHONE, color_scheme="dark")
+    cells = page.get_by_role("gridcell")
+    expect(cells).to_have_count(25)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.locator(".lesson table.picture").inner_text().split() == [*"01234", *"01234"], "no number is shown"
+    cells.first.focus()
+    for key in (*["ArrowDown"] * 3, *["ArrowRight"] * 9, "Enter"):
+        page.keyboard.press(key)
+    expect(page.get_by_text("Your patch: row 3, column 4")).to_be_visible()
+    page.get_by_role("button", name="Answer").press("Enter")
+    reply = page.locator(".lesson .reply")
+    expect(reply).to_contain_text("Not yet. This patch is empty")
+    cells.nth(3 * 5 + 3).click()
+    page.get_by_role("button", name="Answer again").click()
+    expect(reply).to_contain_text("Yes: “patch 3,3” (key 24).")
+    truth = page.locator(".lesson td.truth")
+    expect(truth).to_have_count(1)
+    assert truth.evaluate("cell => [cell.parentElement.rowIndex - 1, cell.cellIndex - 1]") == [3, 3]
+    # Each cell lies on its own part of the picture: a fifth of it, stretched over the cell.
+    style = truth.evaluate("cell => [getComputedStyle(cell).backgroundPosition, getComputedStyle(cell).backgroundSize]")
+    assert style == ["0px 0px, 75% 75%", "100% 100%, 500% 500%"]
+    wait_until_settled(page)
+    assert progress(page) == {"picture": "right"}
 
 
 def test_sketched_row_and_tapped_order_are_compared_with_the_truth(open_page: Open, server: str) -> None:

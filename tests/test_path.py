@@ -83,6 +83,17 @@ def largest_written() -> str:
     return max(effects, key=lambda name: effects[name])
 
 
+def ring_weight(control: str) -> float:
+    """The weight of the word "ring" on the patch with the ring, in a model of the task shapes, by its training functions alone."""
+    from attention.training import train
+    from attention.training.network import forward
+
+    *_, last = train("shapes", control=control, every=1000)
+    trained = Trained("shapes", text="red circle 0,1; red ring 3,3", control=control)
+    batch = trained.plan.task.posed(trained.example.ids, trained.plan.design)
+    return float(forward(last.parameters, last.design, batch)[1]["layer 0"]["weights"][0, 0, 5, 6 + 3 * 5 + 3])
+
+
 # By name of the lesson; independent of the functions that answers use.
 TRUTHS: dict[str, Callable[[], Any]] = {
     "score": lambda: 2 * 2 + 0 * 4 + 2 * 3,
@@ -102,6 +113,8 @@ TRUTHS: dict[str, Callable[[], Any]] = {
     "writes": largest_written,
     "previous-real": lambda: 3 - 1,
     "induction-real": lambda: COPPER.split().index("copper"),
+    "picture": lambda: 6 + 3 * 5 + 3,  # after six words, row 3 and column 3 of five columns
+    "grey": lambda: ["less", "more"][ring_weight("grey pictures") > ring_weight("")],
     "silence": lambda: ["less", "more"][copper_probability("18.6.zero", "17.3.zero", "17.4.zero", "17.5.zero") > copper_probability()],
 }  # fmt: skip
 
@@ -195,6 +208,20 @@ def test_lesson_hides_its_answer_until_the_reader_answers(name: str) -> None:
     second_guess = grading.lesson_message(lesson, context, wrong_answers(lesson, truth)[:1] * 2)
     assert (second_guess["stage"], second_guess["right"]) == ("done", False)
     assert second_guess["truth"] == done["truth"]
+
+
+def test_picture_of_a_lesson_has_each_patch_at_its_place() -> None:
+    message = grading.lesson_message(PATH["picture"], lesson_context("picture"), ())
+    (figure,) = message["figures"]
+    assert figure["picture"]["columns"] == [[6 + 5 * row + column for column in range(5)] for row in range(5)]
+    assert figure["picture"]["source"].startswith("data:image/png;base64,")
+    assert figure["cells"] == [[None] * 31], "the picture is shown, and no number"
+    before, after = grading.lesson_message(PATH["grey"], lesson_context("grey"), ["less"])["figures"]
+    assert before["picture"]["source"] != after["picture"]["source"], "grey is what the model saw"
+    assert all(
+        figure["picture"] is None
+        for figure in grading.lesson_message(PATH["map"], lesson_context("map"), ())["figures"]
+    )
 
 
 def sent(app: AppTest) -> str:

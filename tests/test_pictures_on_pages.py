@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 from test_pictures_as_input import encoded, png_header
 from tiny_models import TinyModels
-from tiny_pictures import FAMILIES, WITH_TEXT, TinyPictureModels, noise
+from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, noise
 
 from attention import Model
 from attention.core.cache import CACHE
@@ -284,7 +284,7 @@ def test_names_of_pictures_in_links() -> None:
 def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str, tmp_path: Path) -> None:
     for family in FAMILIES:
         path, reads = models(family), LIBRARY.inputs(models(family))
-        assert reads == (family in WITH_TEXT, True, family in {*WITH_TEXT} - {"CLIP", "SigLIP"}), family
+        assert reads == (family in WITH_TEXT, True, family in IN_TEXT), family
         LIBRARY.get(path)
         assert LIBRARY.inputs(path) == reads, family
     assert LIBRARY.inputs(of_texts) == TEXT_ALONE

@@ -144,6 +144,42 @@ def test_trained_model_is_patched_from_its_comparison_state():
     assert "needs the same number of tokens in both states; the other has 6, this one 26" in said(short)
 
 
+def test_training_page_draws_a_word_over_the_picture():
+    def over(app):
+        return [drawing for drawing in drawn(app) if "grid" in drawing["layout"]["meta"]]
+
+    get_film(Plan("shapes", steps=0)).wait()
+    text = "red ring 3,3; blue square 1,4"
+    app = opened(
+        "pages/training.py", train_task="shapes", train_at="200", train_shapes_input=text, train_shapes_query="5"
+    )
+    app = app.run()
+    assert not app.exception
+    assert app.selectbox(key="train_shapes_query").options == ["Over the picture: square", "Over the picture: ring"]
+    (picture,) = over(app)
+    weights = Trained("shapes", text=text).trace().layers[0].weights[0]
+    places = picture["layout"]["meta"]["grid"]["positions"]
+    assert places.max() == 30
+    assert (picture["data"][0]["z"][places >= 0] == weights[5].numpy()[places[places >= 0]]).all()
+    at = picture["layout"]["meta"]["chosen"]
+    assert places[at[0], at[1]] == 6 + 3 * 5 + 3 == int(weights[5].argmax())
+    app = app.selectbox(key="train_shapes_query").set_value(1).run()
+    assert "query 1 square" in over(app)[0]["layout"]["title"]["subtitle"]["text"]
+    app = pressed(app, "Compare with: grey pictures")
+    get_film(Plan("shapes", control="grey pictures")).wait()
+    app = app.run()
+    pictures = over(app)
+    assert len(pictures) == 2
+    assert ["grid" in drawing["layout"]["meta"] for drawing in drawn(app)] == [True, True, False, False, False]
+    sources = [picture["layout"]["images"][0]["source"] for picture in pictures]
+    assert sources[0] != sources[1], "the control sees grey"
+    app = pressed(app, "Open this model in the Lab")
+    assert (app.session_state["task"], app.session_state["q"]) == ("shapes", 1)
+    app = app.text_input(key="train_shapes_input").set_value("green cross 0,0").run()
+    assert app.selectbox(key="train_shapes_query").value == 4, "a word that is in the picture"
+    assert not opened("pages/training.py", train_task="shapes", train_shapes_query="99").exception
+
+
 def test_curves_and_seeds_report_what_was_reached():
     plan = Plan("reverse", steps=20)
     snapshots = list(train("reverse", steps=20))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "SigLIP": ("SiglipModel", _TOWERS, "SiglipImageProcessorPil", {"size": {"height": 12, "width": 12}}),
     "LLaVA": ("LlavaForConditionalGeneration", {}, "CLIPImageProcessorPil", _CROP),
     "LLaVA-NeXT": ("LlavaNextForConditionalGeneration", {}, "LlavaNextImageProcessorPil", {"size": {"shortest_edge": 12}, "crop_size": {"height": 12, "width": 12}, "image_grid_pinpoints": _TILES}),
+    "InternVL": ("InternVLForConditionalGeneration", {}, "GotOcr2ImageProcessorPil", {"size": {"height": 16, "width": 16}, "max_patches": 6}),
     "Qwen2-VL": ("Qwen2VLForConditionalGeneration", {}, "Qwen2VLImageProcessorPil", {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 64 * 8}}),
     "Qwen2.5-VL": ("Qwen2_5_VLForConditionalGeneration", {}, "Qwen2VLImageProcessorPil", {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 64 * 8}}),
     "Qwen3-VL": ("Qwen3VLForConditionalGeneration", {}, "Qwen2VLImageProcessorPil", {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 64 * 8}}),
@@ -51,7 +53,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
 """The class of the model, the values of its config, the class of the image processor, and its values."""
 MERGED = ("Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL")
 """Those that merge patches in squares for their text."""
-IN_TEXT = ("LLaVA", "LLaVA-NeXT", *MERGED)
+IN_TEXT = ("LLaVA", "LLaVA-NeXT", "InternVL", *MERGED)
 """Those that read pictures in their text, also several."""
 _CLASSES = {"id2label": dict(enumerate(("red circle", "blue square", "grey owl"))), "num_labels": 3}
 _CLASSIFIED = {
@@ -68,7 +70,11 @@ CLASSIFIERS = {
 } | {"DeiT with a teacher": ("DeiTForImageClassificationWithTeacher", _CLASSES | _VIT, *FAMILIES["DeiT"][2:])}
 """The same for classifiers, of three classes."""
 WITH_TEXT = ("CLIP", "SigLIP", *IN_TEXT)
-PLACES = dict.fromkeys(IN_TEXT, "<image>") | dict.fromkeys(MERGED, "<|vision_start|><|image_pad|><|vision_end|>")
+PLACES = (
+    dict.fromkeys(IN_TEXT, "<image>")
+    | {"InternVL": "<IMG_CONTEXT>"}
+    | dict.fromkeys(MERGED, "<|vision_start|><|image_pad|><|vision_end|>")
+)
 """What a user writes where a picture stands."""
 
 
@@ -117,6 +123,7 @@ def _config_in_text(family: str, tokenizer: Any) -> Any:
     import transformers
 
     special = ["<image>"] if family not in MERGED else ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]  # fmt: skip
+    special = ["<img>", "</img>", "<video>", "<IMG_CONTEXT>"] if family == "InternVL" else special
     tokenizer.add_special_tokens({"additional_special_tokens": special})
     ids = tokenizer.convert_tokens_to_ids(special)
     text = _TEXT | {"vocab_size": ids[-1] + 1, "num_key_value_heads": 2, "max_position_embeddings": 160}
@@ -134,6 +141,12 @@ def _config_in_text(family: str, tokenizer: Any) -> Any:
         text |= {"rope_parameters": rotary} | ({"head_dim": 8} if family == "Qwen3-VL" else {})
         cls = getattr(transformers, FAMILIES[family][0].removesuffix("ForConditionalGeneration") + "Config")
         return cls(vision_config=vision, text_config=text, **own)
+    if family == "InternVL":
+        names = ("start_image_token", "end_image_token", "video_token", "context_image_token")
+        tokenizer._set_model_specific_special_tokens(dict(zip(names, special, strict=True)))
+        vision = _WIDE | {"intermediate_size": 48, "image_size": 16, "patch_size": 4}
+        qwen = text | {"model_type": "qwen2"}
+        return transformers.InternVLConfig(vision_config=vision, text_config=qwen, image_token_id=ids[-1], image_seq_length=4, tie_word_embeddings=False)  # fmt: skip
     cls = transformers.LlavaConfig if family == "LLaVA" else transformers.LlavaNextConfig
     own = {"image_seq_length": 9} if family == "LLaVA" else {"image_grid_pinpoints": _TILES}
     towers = {
@@ -148,13 +161,22 @@ def processor_of(path: str, family: str) -> Any:
     import transformers
 
     image_processor = transformers.AutoImageProcessor.from_pretrained(path, backend="pil")
-    if family not in MERGED:
+    if family not in (*MERGED, "InternVL"):
         processor = transformers.AutoProcessor.from_pretrained(path, backend="pil")
         processor.image_processor = image_processor
         return processor
     # Its constructor needs torchvision for a processor of videos.
-    processor = transformers.Qwen2VLProcessor.__new__(transformers.Qwen2VLProcessor)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    cls = transformers.InternVLProcessor if family == "InternVL" else transformers.Qwen2VLProcessor
+    processor, tokenizer = cls.__new__(cls), transformers.AutoTokenizer.from_pretrained(path)
+    if family == "InternVL":
+        vars(processor).update(
+            image_processor=image_processor, tokenizer=tokenizer, video_processor=None, chat_template=None, image_seq_length=4,
+            start_image_token="<img>", end_image_token="</img>", image_token="<IMG_CONTEXT>", video_token="<video>",
+            start_image_token_id=tokenizer.convert_tokens_to_ids("<img>"), end_image_token_id=tokenizer.convert_tokens_to_ids("</img>"),
+            image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"), video_token_id=tokenizer.convert_tokens_to_ids("<video>"),
+            multimodal_pattern=re.compile("(?P<image><IMG_CONTEXT>)|(?P<video><video>)"),
+        )  # fmt: skip
+        return processor
     image, video = "<|image_pad|>", "<|video_pad|>"
     vars(processor).update(
         image_processor=image_processor, tokenizer=tokenizer, image_token=image, video_token=video, video_processor=None,
@@ -167,7 +189,7 @@ def processor_of(path: str, family: str) -> Any:
 def _image_processor(name: str) -> Any:
     from importlib import import_module
 
-    family = {"LlavaNext": "llava_next", "Qwen2VL": "qwen2_vl"}.get(
+    family = {"LlavaNext": "llava_next", "Qwen2VL": "qwen2_vl", "GotOcr2": "got_ocr2"}.get(
         own := name.removesuffix("ImageProcessorPil"), own.lower()
     )
     return getattr(import_module(f"transformers.models.{family}.image_processing_pil_{family}"), name)

@@ -115,7 +115,7 @@ def _figures(lesson: Lesson, context: QuestionContext, done: bool) -> list[dict[
         return [
             prediction_table(trace, part, hidden, caption)
             if part.step == PREDICTION
-            else step_table(layer, context.head, part, hidden, caption)
+            else step_table(layer, context.head, part, hidden, caption, trace.pictures)
             for part in lesson.show
         ]
 

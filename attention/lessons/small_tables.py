@@ -12,12 +12,15 @@ from attention.errors import MissingError, PictureError
 from attention.lessons.lesson import PREDICTION, Part
 from attention.pictures.drawing import HIDDEN_COLOR
 from attention.pictures.layout import short_axis_name
+from attention.pictures.over_picture import image_source
 from attention.pictures.scales import color_at, scale_range
+from attention.pictures.token_grid import TokenGrid
 from attention.printed import format_number
 from attention.tokens import label
 
 if TYPE_CHECKING:
     from attention.core.layer import Layer
+    from attention.core.seen_picture import SeenPicture
     from attention.core.trace import Trace
 
 MAX_SIDE = 32
@@ -28,10 +31,18 @@ _SAID = 5  # predicted tokens
 _DARK = 140  # of 255: on a darker background, text is white
 
 
-def step_table(layer: Layer, head: int, part: Part, withheld: Collection[Part], caption: str = "") -> dict[str, Any]:
+def step_table(
+    layer: Layer,
+    head: int,
+    part: Part,
+    withheld: Collection[Part],
+    caption: str = "",
+    pictures: Sequence[SeenPicture] = (),
+) -> dict[str, Any]:
     """A part of a step as rows of cells, each [text, exact number, background, text colour], or None if withheld.
 
-    The colour range covers the visible cells only, so that the colours reveal nothing about the rest.
+    The colour range covers the visible cells only, so that the colours reveal nothing about the rest. A single row whose columns are
+    the patches of one of `pictures` also has the picture, over which the page draws them.
 
     Raises:
         PictureError: it has more than `MAX_POSITIONS` rows or columns.
@@ -67,6 +78,7 @@ def step_table(layer: Layer, head: int, part: Part, withheld: Collection[Part], 
         return (_short(number, step), format_number(number), background, _text_color(background))
 
     return {
+        "picture": None if part.row is None else _picture(layer.labels_of(step.column_axis) or (), pictures),
         "title": f"{step.symbol}  {part.step}{', ' if caption else ''}{caption}",
         "step": part.step,
         "sides": (short_axis_name(step.row_axis), short_axis_name(step.column_axis)),
@@ -75,6 +87,17 @@ def step_table(layer: Layer, head: int, part: Part, withheld: Collection[Part], 
         "columns": _names(layer, step.column_axis, range(matrix.shape[1])),
         "cells": [[cell(q, k) for k in range(matrix.shape[1])] for q in rows],
     }
+
+
+def _picture(tokens: Sequence[str], pictures: Sequence[SeenPicture]) -> dict[str, Any] | None:
+    """The picture under the columns of a table, and the column of each patch [row column]; None unless there is exactly one."""
+    grid = TokenGrid.of(tokens, with_others=False)
+    if grid is None or len(grid.pictures) != 1 or not pictures:
+        return None
+    (placed,) = grid.pictures
+    height, width = placed.patch_size
+    source = image_source(pictures[placed.picture], placed.rows * height, placed.columns * width, exact=False)
+    return {"source": source, "columns": grid.positions[placed.area].tolist()}
 
 
 def prediction_table(trace: Trace, part: Part, withheld: Collection[Part], caption: str = "") -> dict[str, Any]:
@@ -101,6 +124,7 @@ def prediction_table(trace: Trace, part: Part, withheld: Collection[Part], capti
         return (_short(probability, step), format_number(probability), background, _text_color(background))
 
     return {
+        "picture": None,
         "title": f"prediction{', ' if caption else ''}{caption}",
         "step": PREDICTION,
         "sides": ("token position", "token"),

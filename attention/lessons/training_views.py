@@ -11,12 +11,24 @@ from attention.core.names import WEIGHTS
 from attention.core.steps import find_step
 from attention.pictures import scales
 from attention.pictures.heatmap import heatmap_json
-from attention.pictures.layout import CHOSEN_COLOR, NO_TEMPLATE, PLAIN_AXIS, Spec, outline, panel_label, panel_ticks
+from attention.pictures.layout import (
+    CHOSEN_COLOR,
+    HEIGHT,
+    NO_TEMPLATE,
+    PLAIN_AXIS,
+    Spec,
+    outline,
+    panel_label,
+    panel_ticks,
+)
 from attention.pictures.metric_charts import GRID_COLOR, POINT_COLOR
 from attention.pictures.mosaic import filled_canvas, tile_panels
+from attention.pictures.over_picture import over_picture_json
 from attention.sources.trained_trace import build_trace
+from attention.tokens import label
 
 if TYPE_CHECKING:
+    from attention.core.trace import Trace
     from attention.training.learning import Snapshot
     from attention.training.plan import Plan
     from attention.training.tasks.task import Example
@@ -56,7 +68,14 @@ def answers(plan: Plan, snapshot: Snapshot, example: Example) -> tuple[PositionA
     )
 
 
-def maps(plan: Plan, snapshot: Snapshot, example: Example, name: str = "", moves: bool = False) -> list[Spec]:
+def asked_queries(plan: Plan, example: Example) -> tuple[int, ...]:
+    """The queries that have an answer."""
+    return tuple(plan.task.posed(example.ids, plan.design).answers[0].ge(0).nonzero()[:, 0].tolist())
+
+
+def maps(
+    plan: Plan, snapshot: Snapshot, example: Example, name: str = "", moves: bool = False, query: int | None = None
+) -> list[Spec]:
     """The weights of each layer, its first head in front; the cells that the task's rule makes relevant are outlined in the last layer.
 
     Args:
@@ -65,10 +84,12 @@ def maps(plan: Plan, snapshot: Snapshot, example: Example, name: str = "", moves
         example: the input.
         name: a heading that distinguishes these maps from others beside them.
         moves: whether this is a frame of a film: then only the numbers change, and the page repaints the cells alone.
+        query: the query whose row of the last layer is drawn over the picture, before the maps; None: no picture is drawn.
     """
     trace = build_trace(plan, snapshot, example)
     figures = [heatmap_json(trace, WEIGHTS, number) for number in range(len(trace.layers))]
     gold = plan.task.posed(example.ids, plan.design).gold[0]
+    over = [] if query is None else [_over_picture(trace, query, gold[query].nonzero()[:, 0].tolist(), name, moves)]
     shapes = [{**outline(column, row, 1, 1, 1), "opacity": 0.8} for row, column in gold.nonzero().tolist()]
     for spec, layer in zip(figures, trace.layers, strict=True):
         subtitle = [f"{name}: {layer.name}" if name else layer.name]
@@ -87,7 +108,28 @@ def maps(plan: Plan, snapshot: Snapshot, example: Example, name: str = "", moves
         spec["layout"]["annotations"] = [note for note in spec["layout"].get("annotations", []) if note.get("name")]
         spec["layout"]["margin"]["r"] = 12
         spec["data"][0].pop("texttemplate", None)
-    return figures
+    return over + figures
+
+
+def is_map(spec: Spec) -> bool:
+    """Whether a figure is a map of all cells, rather than one row over a picture."""
+    return "grid" not in spec["layout"]["meta"]
+
+
+def _over_picture(trace: Trace, query: int, gold: Sequence[int], name: str, moves: bool) -> Spec:
+    """The row of a query in the last layer over the picture of its keys; the first gold patch is outlined."""
+    spec = over_picture_json(
+        trace, WEIGHTS, len(trace.layers) - 1, query=query, chosen=next(iter(gold), None), exact=False
+    )
+    layout = spec["layout"]
+    layout["height"] = HEIGHT  # level with the maps beside it
+    layout["uirevision"] = f"{name} {layout['uirevision']}"
+    if moves:
+        layout["title"]["subtitle"]["text"] = f"query {query} {label(trace.tokens[query])}"
+        layout["meta"]["alt"] = f"weights over the picture, query {query} {trace.tokens[query]}."
+    if name:
+        layout["title"]["subtitle"]["text"] = f"{name} · {layout['title']['subtitle']['text']}"
+    return spec
 
 
 def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attention.errors import ConfigError, TextError
+from attention.errors import AttentionError, ConfigError, ModelError, TextError
 from attention.models.token_pieces import readable_tokens
 from attention.models.vision_families import PICTURES, TOKEN_TYPES
 
@@ -90,6 +90,7 @@ def picture_inputs(
     Raises:
         ConfigError: the pictures have more tokens than are read, which cannot be cut, or the model reads one at a time.
         TextError: the text is empty, or has another number of places for pictures.
+        ModelError: the processor of the model does not read them.
     """
     reader = loaded.pictures
     assert reader is not None  # the caller has checked it
@@ -100,10 +101,7 @@ def picture_inputs(
         raise ConfigError(
             f"{loaded.name} reads one picture at a time; got {len(pictures)}: make a Model for each, or choose a language model that reads pictures."
         )
-    n_at_least = sum(map(reader.count_in_advance, pictures)) // reader.patches_per_token
-    if n_at_least > max_tokens:
-        raise _too_many(loaded, n_at_least, max_tokens)
-    read, text_ids = reader.read(pictures, text, loaded.tokenizer)
+    read, text_ids = _read(loaded, reader, pictures, text, max_tokens)
     ids = {PICTURES: torch.arange(len(read.tokens))[None]}
     truncated: list[tuple[str, int]] = []
     if not reader.reads_text and len(read.tokens) > max_tokens:
@@ -125,6 +123,24 @@ def picture_inputs(
             text, return_tensors="pt", padding=padding, truncation=True, max_length=max_tokens
         )[_TEXT]
     return PictureInputs(ids, read, reader), truncated, notes
+
+
+def _read(
+    loaded: LoadedModel, reader: PictureReader, pictures: Sequence[RawPicture], text: str, max_tokens: int
+) -> tuple[ReadPictures, Tensor | None]:
+    """The pictures as the model reads them, and the ids of the text if it reads them in it."""
+    try:
+        n_at_least = sum(map(reader.count_in_advance, pictures)) // reader.n_merged**2
+        if n_at_least > max_tokens:
+            raise _too_many(loaded, n_at_least, max_tokens)
+        return reader.read(pictures, text, loaded.tokenizer)
+    except AttentionError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        message = " ".join(str(error).split())[:150]
+        raise ModelError(
+            f"The processor of {loaded.name} should read this picture, and fails with “{message}”: check its preprocessor_config.json."
+        ) from error
 
 
 def _with_image_tokens(loaded: LoadedModel, reader: PictureReader, text: str, n_pictures: int) -> tuple[str, list[str]]:

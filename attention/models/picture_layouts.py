@@ -10,10 +10,12 @@ from torch import Tensor
 
 from attention.core.seen_picture import SeenPicture
 from attention.errors import ModelError
-from attention.models.vision_families import GRID, MERGED, PICTURES, TILES
+from attention.models.vision_families import GRID, MERGED, PICTURES, TILES, VIEWS
 from attention.tokens import NEWLINE, Patch
 
 _SIZES, _GRIDS = "image_sizes", "image_grid_thw"
+COUNTS = "num_patches"
+"""The number of tiles of each picture, which the model does not read."""
 _RAW = {"do_rescale": False, "do_normalize": False}  # a processor with these returns the pixels from 0 to 255
 
 
@@ -25,6 +27,7 @@ class PatchReader(NamedTuple):
         first_tokens: the tokens before the patches.
         patch_size: height and width of a patch in pixels.
         n_left_out: how many of the first tokens do not enter the text.
+        n_merged: how many patches, in each direction, are merged into one token of the text.
         window_size: the side in pixels of the windows in which some layers of a family attend; 0 without windows.
     """
 
@@ -32,6 +35,7 @@ class PatchReader(NamedTuple):
     first_tokens: tuple[str, ...]
     patch_size: tuple[int, int]
     n_left_out: int
+    n_merged: int = 1
     window_size: int = 0
 
 
@@ -44,6 +48,7 @@ class ReadPictures(NamedTuple):
         tokens: of the vision transformer, by position.
         in_text: those that stand in a text, in its order.
         lengths: of the sequences of the vision transformer, each of which sees itself only.
+        n_in_text: how many tokens each of the given pictures has in the text.
     """
 
     arguments: dict[str, Tensor]
@@ -51,6 +56,7 @@ class ReadPictures(NamedTuple):
     tokens: tuple[str, ...]
     in_text: tuple[str, ...]
     lengths: tuple[int, ...]
+    n_in_text: tuple[int, ...]
 
 
 class NamedImage(NamedTuple):
@@ -83,8 +89,8 @@ def one_grid(reader: PatchReader, processed: Mapping[str, Any], images: Sequence
         for own, named in zip(pixels, images, strict=True)
     )
     sequences = [(*reader.first_tokens, *_patches(reader, index, one.rows, one.columns)) for index, one in enumerate(seen)]  # fmt: skip
-    in_text = tuple(token for tokens in sequences for token in tokens[reader.n_left_out :])
-    return ReadPictures({PICTURES: pixels}, seen, _row(sequences), in_text, tuple(map(len, sequences)))
+    in_text = [tokens[reader.n_left_out :] for tokens in sequences]
+    return _read({PICTURES: pixels}, seen, sequences, in_text)
 
 
 def tiles(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[NamedImage]) -> ReadPictures:
@@ -104,7 +110,7 @@ def tiles(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[Na
     side = pixels.shape[-1]
     seen: list[SeenPicture] = []
     sequences: list[tuple[str, ...]] = []
-    in_text: list[str] = []
+    in_text: list[tuple[str, ...]] = []
     for index, (own, size, named) in enumerate(zip(pixels, sizes, images, strict=True)):
         n_rows, n_columns = get_anyres_image_grid_shape(  # type: ignore[no-untyped-call]  # transformers has no annotation
             size, reader.image_processor.image_grid_pinpoints, side
@@ -120,12 +126,54 @@ def tiles(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[Na
         sequences.append(base)
         for tile in (tile for rows in places.chunk(n_rows) for tile in rows.chunk(n_columns, dim=1)):
             sequences.append((*reader.first_tokens, *(grid[place] for place in tile.flatten().tolist())))
-        in_text += base[reader.n_left_out :]
+        of_picture = [*base[reader.n_left_out :]]
         kept = unpad_image(places[None], size)[0]  # type: ignore[no-untyped-call]
         for row in kept.tolist():
-            in_text += *(grid[place] for place in row), NEWLINE
-    arguments = {PICTURES: pixels, _SIZES: sizes}
-    return ReadPictures(arguments, tuple(seen), _row(sequences), tuple(in_text), tuple(map(len, sequences)))
+            of_picture += *(grid[place] for place in row), NEWLINE
+        in_text.append(tuple(of_picture))
+    return _read({PICTURES: pixels, _SIZES: sizes}, seen, sequences, in_text)
+
+
+def views(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[NamedImage]) -> ReadPictures:
+    """The picture stretched and cut into tiles, then the whole picture in one, unless there is one tile; squares of patches become one token.
+
+    In the text, the tiles follow each other. The tiles together and the whole picture are pictures of their own.
+
+    Raises:
+        ModelError: the processor makes no tiles.
+    """
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
+
+    pixels, counts, processor = processed.get(PICTURES), processed.get(COUNTS), reader.image_processor
+    if not isinstance(pixels, Tensor) or pixels.ndim != 4 or pixels.shape[1] != 3 or counts is None:
+        raise _unknown()
+    height, width = pixels.shape[-2:]
+    size = tuple(length * reader.n_merged for length in reader.patch_size)
+    seen, sequences, in_text, first = list[SeenPicture](), list[tuple[str, ...]](), list[list[Patch]](), 0
+    for count, named in zip(map(int, counts), images, strict=True):
+        own, n_rows, n_columns = pixels[first : first + count], 1, 1
+        if count > 1:
+            limits = processor.min_patches, processor.max_patches
+            n_columns, n_rows = get_optimal_tiled_canvas(
+                (named.image.height, named.image.width), (height, width), *limits
+            )
+        joined = own[: n_rows * n_columns].reshape(n_rows, n_columns, 3, height, width).permute(2, 0, 3, 1, 4)
+        stretched = joined.reshape(3, n_rows * height, n_columns * width)
+        cut = f", cut into {n_rows} × {n_columns} tiles (rows × columns)" if count > 1 else ""
+        grids = [(_seen(reader, stretched, named.digest, _words(processor, named.image, stretched) + cut), n_rows, n_columns)]  # fmt: skip
+        if count > 1:
+            grids.append((_seen(reader, own[-1], named.digest, _words(processor, named.image, own[-1])), 1, 1))
+        of_picture: list[Patch] = []
+        for one, down, across in grids:
+            rows, columns = one.rows // down, one.columns // across
+            for top, left in ((row * rows, column * columns) for row in range(down) for column in range(across)):
+                sequences.append((*reader.first_tokens, *_area(len(seen), top, left, rows, columns, reader.patch_size)))
+                corner = top // reader.n_merged, left // reader.n_merged
+                of_picture += _area(len(seen), *corner, rows // reader.n_merged, columns // reader.n_merged, size)
+            seen.append(one)
+        in_text.append(of_picture)
+        first += count
+    return _read({PICTURES: pixels}, seen, sequences, in_text)
 
 
 def merged(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[NamedImage]) -> ReadPictures:
@@ -140,41 +188,57 @@ def merged(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[N
     if not isinstance(pixels, Tensor) or pixels.ndim != 2 or not isinstance(grids, Tensor):
         raise _unknown()
     side, n_merged, n_frames = (getattr(reader.image_processor, name) for name in ("patch_size", "merge_size", "temporal_patch_size"))  # fmt: skip
-    seen, squares, in_text, lengths, first = list[SeenPicture](), list[list[Patch]](), list[Patch](), list[int](), 0
+    seen, squares, in_text, lengths, first = (
+        list[SeenPicture](),
+        list[list[Patch]](),
+        list[list[Patch]](),
+        list[int](),
+        0,
+    )
     inside = [divmod(place, n_merged) for place in range(n_merged**2)]
     for index, ((_, rows, columns), named) in enumerate(zip(grids.tolist(), images, strict=True)):
         down, across = rows // n_merged, columns // n_merged
         own = pixels[first : first + rows * columns].view(down, across, n_merged, n_merged, 3, n_frames, side, side)
         picture = own[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(3, rows * side, columns * side)
         seen.append(_seen(reader, picture, named.digest, _words(reader.image_processor, named.image, picture)))
-        for y, x in (divmod(place, across) for place in range(down * across)):
-            in_text.append(_patch(index, y, x, (side * n_merged, side * n_merged)))
-            squares.append([_patch(index, y * n_merged + dy, x * n_merged + dx, (side, side)) for dy, dx in inside])
+        places = [divmod(place, across) for place in range(down * across)]
+        in_text.append([_patch(index, y, x, (side * n_merged, side * n_merged)) for y, x in places])
+        squares += ([_patch(index, y * n_merged + dy, x * n_merged + dx, (side, side)) for dy, dx in inside] for y, x in places)  # fmt: skip
         lengths.append(rows * columns)
         first += rows * columns
     if reader.window_size:
         order, _ = get_vision_window_index(grids, n_merged, reader.window_size, side)
         squares = [squares[place] for place in order.tolist()]
-    tokens = tuple(patch for square in squares for patch in square)
-    arguments = {PICTURES: pixels, _GRIDS: grids}
-    return ReadPictures(arguments, tuple(seen), tokens, tuple(in_text), tuple(lengths))
+    return _read({PICTURES: pixels, _GRIDS: grids}, seen, squares, in_text)._replace(lengths=tuple(lengths))
 
 
-LAYOUTS: Mapping[str, Layout] = {GRID: one_grid, TILES: tiles, MERGED: merged}
+LAYOUTS: Mapping[str, Layout] = {GRID: one_grid, TILES: tiles, VIEWS: views, MERGED: merged}
 """The layouts, by the names in `vision_families.IN_TEXT`; a model without text has a grid."""
 
 
-def _row(sequences: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(token for tokens in sequences for token in tokens)
+def _read(
+    arguments: dict[str, Tensor],
+    seen: Sequence[SeenPicture],
+    sequences: Sequence[Sequence[str]],
+    in_text: Sequence[Sequence[str]],
+) -> ReadPictures:
+    """The pictures from the tokens of each sequence, and those that each picture has in the text."""
+    tokens, of_text = (tuple(token for part in parts for token in part) for parts in (sequences, in_text))
+    return ReadPictures(arguments, tuple(seen), tokens, of_text, tuple(map(len, sequences)), tuple(map(len, in_text)))
 
 
-def _patch(picture: int, row: int, column: int, size: tuple[int, int]) -> Patch:
+def _patch(picture: int, row: int, column: int, size: tuple[int, ...]) -> Patch:
     height, width = size
     return Patch(picture, row, column, (column * width, row * height, (column + 1) * width, (row + 1) * height))
 
 
 def _patches(reader: PatchReader, picture: int, rows: int, columns: int) -> Iterator[Patch]:
-    return (_patch(picture, row, column, reader.patch_size) for row in range(rows) for column in range(columns))
+    return _area(picture, 0, 0, rows, columns, reader.patch_size)
+
+
+def _area(picture: int, top: int, left: int, rows: int, columns: int, size: tuple[int, ...]) -> Iterator[Patch]:
+    """The patches of a part of a grid, row by row."""
+    return (_patch(picture, top + row, left + column, size) for row in range(rows) for column in range(columns))
 
 
 def _seen(reader: PatchReader, pixels: Tensor, digest: str, words: str) -> SeenPicture:

@@ -8,7 +8,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.errors import ModelError
-from attention.models.picture_layouts import LAYOUTS, NamedImage, PatchReader, ReadPictures
+from attention.models.picture_layouts import COUNTS, LAYOUTS, NamedImage, PatchReader, ReadPictures
 from attention.models.vision_families import (
     FIRST_TOKENS,
     GRID,
@@ -17,11 +17,12 @@ from attention.models.vision_families import (
     PADDED_TEXTS,
     TILES,
     TOKEN_TYPES,
+    VIEWS,
     patch_size,
     reads_text,
     vision_config,
 )
-from attention.tokens import NEWLINE, Patch
+from attention.tokens import NEWLINE
 
 if TYPE_CHECKING:
     from numpy import uint8
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
     from attention.models.folder_check import Folder
 
 _MAX_SIDE = 1024  # pixels that a processor may ask for; the longer side may be longer
-_MAX_PIXELS = 2**24  # of a picture that keeps its sides; its number of tokens is checked before it is resized
+_BY_HAND = (MERGED, VIEWS)
+"""Layouts of families whose processor of texts needs torchvision, for videos: their image tokens are repeated here."""
+_MAX_PIXELS = (
+    2**24
+)  # of all tiles of a picture, or of one that keeps its sides, whose number of tokens is checked before it is resized
 
 
 class RawPicture(NamedTuple):
@@ -61,7 +66,7 @@ class PictureReader:
         pads_text: whether texts are padded to their full length.
         layout: how patches are laid out, one of `LAYOUTS`.
         around: the ids in the text before and after the tokens of a picture, if its family has some.
-        patches_per_token: how many patches are merged into one token of the text.
+        n_merged: how many patches, in each direction, are merged into one token of the text.
         needs_token_types: whether the model must be told which tokens of the text are those of a picture.
         window_size: the side in pixels of the windows in which some layers attend; 0 without windows.
     """
@@ -76,7 +81,7 @@ class PictureReader:
     pads_text: bool = False
     layout: str = GRID
     around: tuple[int, int] | None = None
-    patches_per_token: int = 1
+    n_merged: int = 1
     needs_token_types: bool = False
     window_size: int = 0
 
@@ -87,10 +92,11 @@ class PictureReader:
         assert vision is not None  # the caller has checked it
         layout = IN_TEXT.get(config.model_type, GRID) if reads_text(model) else GRID
         in_text = config.model_type in IN_TEXT and reads_text(model)
+        n_merged = getattr(vision, "spatial_merge_size", round(1 / getattr(config, "downsample_ratio", 1)))
         before, after = (getattr(config, f"vision_{name}_token_id", None) for name in ("start", "end"))
         return cls(
             image_processor,
-            processor if in_text and layout != MERGED else None,
+            processor if in_text and layout not in _BY_HAND else None,
             FIRST_TOKENS[vision.model_type](vision),
             patch_size(vision),
             reads_text(model),
@@ -99,7 +105,7 @@ class PictureReader:
             config.model_type in PADDED_TEXTS,
             layout,
             None if before is None or after is None else (before, after),
-            getattr(vision, "spatial_merge_size", 1) ** 2,
+            n_merged,
             TOKEN_TYPES in signature(model.forward).parameters,
             getattr(vision, "window_size", 0) if layout == MERGED else 0,
         )
@@ -108,6 +114,16 @@ class PictureReader:
     def special_tokens(self) -> tuple[str, ...]:
         """The tokens of pictures that are no patches."""
         return (*self.first_tokens, *([NEWLINE] if self.layout == TILES else []))
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """The options of the image processor, as the processor of texts of the family asks for them."""
+        return {"crop_to_patches": True} if self.layout == VIEWS else {}
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What the image processor gives beside the arguments of the model."""
+        return (COUNTS,) if self.layout == VIEWS else ()
 
     def read(self, pictures: Sequence[RawPicture], text: str, tokenizer: Any) -> tuple[ReadPictures, Tensor | None]:
         """Pictures as the model reads them; for a model that reads them in its text, also the token ids [1 pos] of the text.
@@ -121,17 +137,22 @@ class PictureReader:
 
         images = [NamedImage(Image.fromarray(picture.rgb), picture.digest) for picture in pictures]
         plain = [named.image for named in images]
-        grid = PatchReader(self.image_processor, self.first_tokens, self.patch_size, self.n_left_out, self.window_size)
+        grid = PatchReader(
+            self.image_processor, self.first_tokens, self.patch_size, self.n_left_out, self.n_merged, self.window_size
+        )
         if self.processor is not None:
             processed = self.processor(images=plain, text=[text], return_tensors="pt")
             return LAYOUTS[self.layout](grid, processed, images), processed["input_ids"]
-        read = LAYOUTS[self.layout](grid, self.image_processor(images=plain, return_tensors="pt"), images)
+        processed = self.image_processor(images=plain, return_tensors="pt", **self.options)
+        read = LAYOUTS[self.layout](grid, processed, images)
         if self.image_token_id is None:
             return read, None
-        token = tokenizer.convert_ids_to_tokens(self.image_token_id)
+        token, before, after = self.image_token(tokenizer), "", ""
+        if self.layout == VIEWS:
+            before, after = (getattr(tokenizer, f"{name}_image_token", "") for name in ("start", "end"))
         first, *others = text.split(token)
-        counts = [sum(patch.picture == index for patch in read.in_text if isinstance(patch, Patch)) for index in range(len(images))]  # fmt: skip
-        expanded = first + "".join(token * count + part for count, part in zip(counts, others, strict=True))
+        tokens = (before + token * count + after for count in read.n_in_text)
+        expanded = first + "".join(own + part for own, part in zip(tokens, others, strict=True))
         return read, tokenizer(expanded, return_tensors="pt", verbose=False)["input_ids"]
 
     def image_token(self, tokenizer: Any) -> str:
@@ -161,9 +182,7 @@ def load_reader(folder: Folder, name: str, model: Any) -> PictureReader:
 
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     in_text = model.config.model_type in IN_TEXT and reads_text(model)
-    has_processor = (
-        in_text and IN_TEXT[model.config.model_type] != MERGED
-    )  # that of merged patches needs torchvision, for videos
+    has_processor = in_text and IN_TEXT[model.config.model_type] not in _BY_HAND
     try:
         # The other backend of transformers needs torchvision.
         image_processor = AutoImageProcessor.from_pretrained(folder.path, backend="pil", **options)  # type: ignore[no-untyped-call]  # transformers has no annotation
@@ -172,12 +191,14 @@ def load_reader(folder: Folder, name: str, model: Any) -> PictureReader:
             processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)  # type: ignore[no-untyped-call]
             processor.image_processor = image_processor
         reader = PictureReader.of(model, image_processor, processor)
+        check_size(image_processor, name)
+    except ModelError:
+        raise
     except Exception as error:  # a missing or broken file can raise anything in transformers
         raise ModelError(
             f"{name} has no processor of pictures that can be read without torchvision: add its preprocessor_config.json to the folder"
             f"{', and processor_config.json' if has_processor else ''}."
         ) from error
-    check_size(image_processor, name)
     return reader
 
 
@@ -193,6 +214,8 @@ def check_size(image_processor: Any, name: str) -> None:
     numbers = [side for size in fields.values() for side in size.values() if side is not None]
     areas = [height * width for height, width in getattr(image_processor, "image_grid_pinpoints", None) or ()]
     is_small = all(0 < side <= most for side in numbers) and all(0 < area <= _MAX_SIDE**2 for area in areas)
+    largest = max(fields["size"].get("height") or 0, fields["size"].get("width") or 0)
+    is_small &= getattr(image_processor, "max_patches", 1) * largest**2 <= _MAX_PIXELS
     if not image_processor.do_resize or not is_small:
         raise ModelError(
             f"A processor resizes each picture to at most {_MAX_SIDE} pixels; that of {name} does not: choose another model, or change its preprocessor_config.json."

@@ -26,7 +26,7 @@ _SEPARATE = (
 )
 _FUSED_SIDE_BY_SIDE = ("c_attn", "qkv_proj", "Wqkv", "qkv")
 _FUSED_BY_HEAD = ("query_key_value",)
-_OUTPUT = ("o_proj", "out_proj", "o", "out_lin", "c_proj", "dense", "Wo", "proj")
+_OUTPUT = ("o_proj", "out_proj", "o", "out_lin", "c_proj", "dense", "Wo", "proj", "projection_layer")
 _TOLERANCE = 1e-3  # relative to the largest number
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 

@@ -27,13 +27,21 @@ FIRST_TOKENS: dict[str, Callable[[Any], tuple[str, ...]]] = {
     "ijepa": lambda _: (),
     "clip_vision_model": lambda _: (CLS,),
     "siglip_vision_model": lambda _: (),
+    "internvl_vision": lambda _: (CLS,),
     "qwen2_vl_vision": lambda _: (),
     "qwen2_5_vl_vision": lambda _: (),
     "qwen3_vl_vision": lambda _: (),
 }
 """By `model_type` of a vision transformer: the names of its tokens before the patches, which follow row by row, from its config."""
-GRID, TILES, MERGED = "grid", "tiles", "merged"
-IN_TEXT = {"llava": GRID, "llava_next": TILES, "qwen2_vl": MERGED, "qwen2_5_vl": MERGED, "qwen3_vl": MERGED}
+GRID, TILES, VIEWS, MERGED = "grid", "tiles", "views", "merged"
+IN_TEXT = {
+    "llava": GRID,
+    "llava_next": TILES,
+    "internvl": VIEWS,
+    "qwen2_vl": MERGED,
+    "qwen2_5_vl": MERGED,
+    "qwen3_vl": MERGED,
+}
 """Language models that read the tokens of pictures at the places of an image token in their text, by `model_type`; how the tokens of a
 picture are laid out, one of `picture_layouts.LAYOUTS`."""
 TWO_TOWERS = frozenset({"clip", "siglip"})

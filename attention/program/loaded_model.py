@@ -79,6 +79,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
         lambda run, position, step: f"{run}[{layer_order.index(position)}]{_RECORDED[step]}",
     )
     is_joined = len(getattr(getattr(inputs, "pictures", None), "lengths", ())) > 1
+    is_joined |= loaded.pictures is not None and bool(loaded.pictures.window_size)
     if is_joined and patches:
         raise ConfigError(
             "The Lab writes programs with interventions for one picture in one grid of patches, and this input has several pictures or tiles: "
@@ -148,10 +149,15 @@ def _picture_lines(source: State | None, variable: str) -> list[str]:
     lines = [
         line for picture, name in zip(pictures, names, strict=True) for line in picture_lines.read_lines(picture, name)
     ]
+    assert source is not None  # it has pictures
+    reader = source.load_inputs()[0].pictures
+    assert reader is not None
+    options = "".join(f", {name}={value}" for name, value in reader.options.items())
     return [
         *lines,
         'processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)  # without torchvision',
-        f'{variable}_inputs = processor(images={given}, return_tensors="pt")  # as the model sees it',
+        f'{variable}_inputs = processor(images={given}, return_tensors="pt"{options})  # as the model sees it',
+        *(f'del {variable}_inputs["{name}"]  # which the model does not read' for name in reader.unread),
     ]
 
 

@@ -97,12 +97,24 @@ function cell(container) {
   return answer;
 }
 
+// A patch that the user chooses on the picture above.
+function patch(container) {
+  const cellAnswer = cell(container);
+  container.querySelector(".hint").textContent = "Tap a patch of the picture, or go there with the arrow keys and press Enter.";
+  const answer = () => cellAnswer()?.[1] ?? null;
+  answer.onSelect = (position, name) => {
+    cellAnswer.onSelect(position, name);
+    container.querySelector(".hint").textContent = `Your patch: ${name}`;
+  };
+  return answer;
+}
+
 const KINDS = {
   cell,
   number,
   row: bars,
   order: ordering,
-  key: (container, { question, keys }) => chips(container, question, keys, keys.map((_, i) => i)),
+  key: (container, { question, keys, figures }) => figures.at(-1)?.picture ? patch(container) : chips(container, question, keys, keys.map((_, i) => i)),
   choice: (container, { question, options }) => chips(container, question, options, options),
 };
 

@@ -72,13 +72,13 @@ class Player:
         watched: the playback state.
         name: the name of the model.
         plans: the plans shown, by name, with the model's own first.
-        example: the input of the models.
+        examples: the input of each model, by name.
     """
 
     watched: FilmState
     name: str
     plans: Mapping[str, Plan]
-    example: Example
+    examples: Mapping[str, Example]
 
     @property
     def is_running(self) -> bool:
@@ -98,9 +98,13 @@ class Player:
             label = "Train" if self.watched.step is None else "Play again"
             st.button(label, on_click=self._play, type="primary", key="train_play")
 
-    def pictures(self) -> None:
-        """Draws the current picture, and the following ones while the film plays."""
-        st.fragment(self._picture, run_every=TICK if self.was_running else None)()
+    def pictures(self, query: int | None = None) -> None:
+        """Draws the current picture, and the following ones while the film plays.
+
+        Args:
+            query: the query whose row is drawn over the picture that the model reads; None: it reads none.
+        """
+        st.fragment(self._picture, run_every=TICK if self.was_running else None)(query)
 
     def _play(self) -> None:
         count_action()
@@ -114,7 +118,7 @@ class Player:
         count_action()
         self.watched.step = st.session_state[_SCRUB]
 
-    def _picture(self) -> None:
+    def _picture(self, query: int | None) -> None:
         # An earlier run may have ended the film and been stopped before it could redraw the page.
         if self.was_running != self.is_running:
             st.rerun()
@@ -143,8 +147,14 @@ class Player:
             specs = []
             for name, film in played.items():
                 specs += training_views.maps(
-                    self.plans[name], film[-1], self.example, name if len(played) > 1 else "", self.is_running
+                    self.plans[name],
+                    film[-1],
+                    self.examples[name],
+                    name if len(played) > 1 else "",
+                    self.is_running,
+                    query,
                 )
+            specs.sort(key=training_views.is_map)  # the pictures of all models first, side by side
             specs.append(training_views.curves(played, watched.plan.steps, at))
         for name, film in played.items():
             self._answers(name if len(played) > 1 else "Answers", self.plans[name], film[-1])
@@ -183,7 +193,9 @@ class Player:
     def _answers(self, name: str, plan: Plan, snapshot: Snapshot) -> None:
         """Draws the answers of a model; wrong ones are marked."""
         answers = [
-            answer for answer in training_views.answers(plan, snapshot, self.example) if answer.right is not None
+            answer
+            for answer in training_views.answers(plan, snapshot, self.examples[self.name])
+            if answer.right is not None
         ]
         words = " ".join(
             plain(answer.answer) if answer.right else f":red-background[{plain(answer.answer)}]" for answer in answers
