@@ -13,6 +13,7 @@ from tiny_pictures import FAMILIES, IN_TEXT, MERGED, PLACES, TinyPictureModels, 
 from attention import Model
 from attention.core.trace import Trace
 from attention.errors import AttentionError, ConfigError, TextError
+from attention.io.example_pictures import EXAMPLES, example_picture
 from attention.io.picture import Picture
 from attention.models.picture_inputs import PictureInputs
 from attention.patching.intervention import Intervention
@@ -374,8 +375,11 @@ def test_names_of_patches_tell_pictures_apart() -> None:
     assert [label(patch, 14) for patch in (first, second)] == ["patch 3,7", "patch1 3,7"]
 
 
-def test_link_of_several_pictures_is_refused(models: TinyPictureModels) -> None:
-    assert "names one picture, and this input has 3" in source(models, "LLaVA").no_link_reason
+def test_link_names_up_to_four_pictures_of_files(models: TinyPictureModels) -> None:
+    assert "save it as a PNG" in source(models, "LLaVA").no_link_reason
+    ours = [example_picture(name) for name in EXAMPLES]
+    assert source(models, "LLaVA", ours).no_link_reason == ""
+    assert "at most 4 pictures, and this input has 6" in source(models, "LLaVA", ours * 2).no_link_reason
 
 
 @pytest.mark.parametrize(

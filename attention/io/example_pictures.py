@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PREFIX = "example:"
 """How the name of one of these pictures begins in a link."""
+SEPARATOR = "/"
+"""What stands between the names of several pictures in a link: no name of a file has it."""
 
 _WIDTH, _HEIGHT = 320, 240  # pixels
 _FINE = 4  # samples of a pixel in each direction, so that edges are smooth
@@ -42,7 +44,8 @@ def link_name(picture: Picture) -> str:
     ours = next((name for name in EXAMPLES if example_picture(name) == picture), "")
     if ours:
         return f"{PREFIX}{ours}"
-    return f"{picture.name or 'picture'}:{picture.digest}" if picture.kind else ""
+    file = picture.name.rpartition(SEPARATOR)[2] or "picture"
+    return f"{file}:{picture.digest}" if picture.kind else ""
 
 
 @cache

@@ -22,11 +22,13 @@ class DeclaredInputs(NamedTuple):
         text: whether it reads a text.
         picture: whether it reads a picture.
         continues: whether a text of it may have a continuation that it writes, or a second text.
+        several_pictures: whether it reads several pictures, each at a place in its text.
     """
 
     text: bool
     picture: bool
     continues: bool
+    several_pictures: bool = False
 
 
 TEXT_ALONE = DeclaredInputs(text=True, picture=False, continues=True)
@@ -37,7 +39,8 @@ def inputs_of(loaded: LoadedModel) -> DeclaredInputs:
     reader = loaded.pictures
     if reader is None:
         return TEXT_ALONE
-    return DeclaredInputs(reader.reads_text, True, reader.image_token_id is not None)
+    in_text = reader.image_token_id is not None
+    return DeclaredInputs(reader.reads_text, True, in_text, in_text)
 
 
 def declared_inputs(folder: Path) -> DeclaredInputs:
@@ -65,7 +68,7 @@ def _read(file: Path, _changed: int) -> DeclaredInputs:
     if model_type in FIRST_TOKENS:
         return DeclaredInputs(text=False, picture=True, continues=False)
     if model_type in IN_TEXT:
-        return DeclaredInputs(text=True, picture=True, continues=True)
+        return DeclaredInputs(text=True, picture=True, continues=True, several_pictures=True)
     if model_type in TWO_TOWERS:
         is_classifier = isinstance(names, list) and str(names[:1]).endswith("ForImageClassification']")
         return DeclaredInputs(text=not is_classifier, picture=True, continues=False)

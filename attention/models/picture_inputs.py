@@ -150,7 +150,7 @@ def _with_image_tokens(loaded: LoadedModel, reader: PictureReader, text: str, n_
     if count not in (0, n_pictures):
         raise TextError(
             f"The text for {loaded.name} has {count} {'place' if count == 1 else 'places'} for a picture ({token}), "
-            f"and {n_pictures} {'is' if n_pictures == 1 else 'are'} given: write one for each, or none."
+            f"and {n_pictures} {'is' if n_pictures == 1 else 'are'} given: write {place} once for each picture, or nowhere."
         )
     first = (PICTURE_FIRST if n_pictures == 1 else PICTURES_FIRST).format(token=place)
     return (text, []) if count else (f"{place}\n" * n_pictures + text, [first])

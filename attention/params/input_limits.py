@@ -15,6 +15,8 @@ class Limits:
         d_model: width of the input, and of d_k and d_v.
         heads: heads of a layer.
         trace_mb: memory of all steps of a trace; a larger trace is refused before it is computed.
+        picture_mb: files of all pictures of an input together.
+        picture_pixels: pixels of all pictures of an input together, such as 4080 × 3060.
     """
 
     tokens: int
@@ -22,6 +24,8 @@ class Limits:
     d_model: int
     heads: int
     trace_mb: int
+    picture_mb: int = 8
+    picture_pixels: int = 12_500_000
 
     @property
     def trace_bytes(self) -> int:

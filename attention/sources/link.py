@@ -17,10 +17,10 @@ from attention.sources.divisors import Divisors
 from attention.sources.file import File
 from attention.sources.kinds import SOURCE_KINDS, matrices_source
 from attention.sources.kinds.file_source import missing_file_error
-from attention.sources.kinds.model_source import example_of, missing_picture_error
 from attention.sources.kinds.shared_knobs import SEQUENCE, single_sequence_notes
 from attention.sources.knobs import SOURCE
 from attention.sources.link_aliases import with_current_keys
+from attention.sources.picture_names import PictureNames, example_of, missing_picture_error, names_in
 from attention.sources.reader import ParameterReader
 from attention.sources.split_heads import SYMBOLS
 
@@ -94,20 +94,21 @@ class LinkReader:
         """
         raise missing_file_error(self.knob(knob))
 
-    def picture(self, knob: Knob) -> Picture:
-        """The picture of ours that the link names.
+    def pictures(self, knob: Knob, within: PictureNames) -> tuple[Picture, ...]:
+        """The pictures of ours that the link names.
 
         Raises:
             AwaitedError: it names an uploaded one, of which a link has only the name and the digest.
         """
-        image = self.knob(knob)
-        if (picture := self.known_picture(image)) is None:
-            raise missing_picture_error(image)
-        return picture
+        names = names_in(self.knob(knob, within))
+        found = {name: self.known_picture(name) for name in names}
+        if missing := [name for name, picture in found.items() if picture is None]:
+            raise missing_picture_error(missing)
+        return tuple(picture for name in names if (picture := found[name]))
 
-    def known_picture(self, image: str) -> Picture | None:
+    def known_picture(self, name: str) -> Picture | None:
         """The picture of this name, if this reader has it."""
-        return example_of(image)
+        return example_of(name)
 
 
 def source_of(texts: Mapping[str, str], limits: Limits) -> tuple[Source, tuple[str, ...]]:

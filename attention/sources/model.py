@@ -12,6 +12,7 @@ from attention.core.trace import Trace
 from attention.errors import ConfigError, TextError
 from attention.io.example_pictures import link_name
 from attention.sources.model_options import ModelOptions
+from attention.sources.picture_names import MOST_PICTURES
 from attention.tokens import Generated
 
 if TYPE_CHECKING:
@@ -301,8 +302,8 @@ class Model(ModelOptions):
     def no_link_reason(self) -> str:
         """Why no link opens this source, in a sentence; empty if one does."""
         if self.handle is None:
-            if len(self.images) > 1:
-                return f"A link names one picture, and this input has {len(self.images)}: save the trace as a file, and open that."
+            if len(self.images) > MOST_PICTURES:
+                return f"A link names at most {MOST_PICTURES} pictures, and this input has {len(self.images)}: save the trace as a file, and open that."
             return "" if all(map(link_name, self.images)) else _PICTURE_OF_NO_FILE
         return f"A link names a model that the Lab can load, and {self.name} is in memory: save the trace as a file, and open that."
 

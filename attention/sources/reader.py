@@ -11,6 +11,7 @@ from attention.params.knob import Knob
 from attention.params.ranges import Range
 from attention.sources.divisors import Divisors
 from attention.sources.file import File
+from attention.sources.picture_names import PictureNames
 
 
 class ParameterReader(Protocol):
@@ -52,10 +53,10 @@ class ParameterReader(Protocol):
         """
         ...
 
-    def picture(self, knob: Knob) -> Picture:
-        """The picture that a knob names.
+    def pictures(self, knob: Knob, within: PictureNames) -> tuple[Picture, ...]:
+        """The pictures that a knob names, as many as `within` has.
 
         Raises:
-            AwaitedError: the picture has not been uploaded.
+            AwaitedError: a picture has not been uploaded.
         """
         ...

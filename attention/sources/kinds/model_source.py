@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from attention.analysis.subwords import SPECIAL_TOKEN_MODES as SPECIALS
 from attention.core.prediction import MAX_NEW_TOKENS
-from attention.errors import AwaitedError
-from attention.io.arrays import quote
-from attention.io.example_pictures import EXAMPLES, PREFIX, example_picture
-from attention.io.picture import Picture
+from attention.io.example_pictures import EXAMPLES, PREFIX
 from attention.params.knob import Knob
-from attention.params.ranges import Choice, EncodedText, Integer, NameOrText, PositionList, Real, Switch
+from attention.params.ranges import Choice, Integer, NameOrText, PositionList, Real, Switch
 from attention.patching.intervention import parse_codes
 from attention.sources.kinds.shared_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2
 from attention.sources.kinds.source_kind import SourceKind
 from attention.sources.layer_knobs import read_override
 from attention.sources.model import Model
+from attention.sources.picture_names import MOST_PICTURES, PictureNames, check_together
 from attention.sources.reader import ParameterReader
 
 NAME = "model"
 
 
-@dataclass(frozen=True)
-class PictureName(EncodedText):
-    """The value of `image`: the name of a picture of ours, or the name and the digest of an uploaded one."""
-
-    expected = (
-        f"one of {', '.join(PREFIX + name for name in EXAMPLES)}, or the name of an uploaded picture with its digest"
-    )
-    replacement_words = "the first is used"
-
-    def accepts(self, value: object) -> bool:
-        """Whether it is one of ours, or a name and 32 digits in hexadecimal."""
-        names_example = isinstance(value, str) and value.removeprefix(PREFIX) in EXAMPLES and value.startswith(PREFIX)
-        return super().accepts(value) and (names_example or _UPLOADED.fullmatch(str(value)) is not None)
-
-
-_UPLOADED = re.compile(r".+:[0-9a-f]{32}", re.DOTALL)
 # fmt: off
 MODEL = Knob(
     "model", "all-MiniLM-L6-v2", NameOrText(300), "Model",
@@ -60,8 +41,8 @@ GENERATE_TEMPERATURE = Knob(
 GENERATE_SEED = Knob(
     "generate_seed", 0, Integer(0, 2**31 - 1), "Seed of the draw", "The same seed generates the same text.", (NAME,), section="Let it write")
 IMAGE = Knob(
-    "image", f"{PREFIX}{next(iter(EXAMPLES))}", PictureName(300),
-    help="The picture of a model that reads pictures: example:NAME for one of ours, otherwise name:digest of an uploaded one.", sources=(NAME,), inline=True)
+    "image", f"{PREFIX}{next(iter(EXAMPLES))}", PictureNames(1000),
+    help="The pictures of a model that reads pictures: example:NAME for one of ours, otherwise name:digest of an uploaded one; several have / between them.", sources=(NAME,), inline=True)
 PREDICT = Knob(
     "predict", "", PositionList(200), help="The positions at which the model predicts a token.", sources=(NAME,), inline=True)
 # fmt: on
@@ -75,18 +56,27 @@ def model_range() -> NameOrText:
     return replace(MODEL.range, options=LIBRARY.names())
 
 
+def picture_names(several: bool) -> PictureNames:
+    """The range of the names of pictures, for a model that reads several in its text, or one."""
+    assert isinstance(IMAGE.range, PictureNames)
+    return replace(IMAGE.range, most=MOST_PICTURES if several else 1)
+
+
 def read(reader: ParameterReader) -> Model:
     """The model with what it reads (texts, a picture, or both), generation and interventions.
 
     Raises:
-        AwaitedError: the picture has not been uploaded.
+        AwaitedError: a picture has not been uploaded.
+        FileError: the pictures are together too large.
     """
     from attention.models.library import LIBRARY
 
     name = reader.knob(MODEL, model_range())
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
-    image = reader.picture(IMAGE) if reads.picture else None
+    images = reader.pictures(IMAGE, picture_names(reads.several_pictures)) if reads.picture else ()
+    check_together(images, reader.limits)
+    image = images or None
     text = reader.knob(TEXT) if reads.text else ""
     text2 = "" if reads.picture else reader.knob(TEXT2)
     words, special = reader.knob(WORDS), reader.knob(SPECIAL)
@@ -120,16 +110,3 @@ def read(reader: ParameterReader) -> Model:
 
 
 KIND = SourceKind(NAME, read)
-
-
-def example_of(image: str) -> Picture | None:
-    """The picture of ours that a value of `image` names; None if it names an upload."""
-    return example_picture(image.removeprefix(PREFIX)) if image.startswith(PREFIX) else None
-
-
-def missing_picture_error(image: str) -> AwaitedError:
-    """The error for an `image` (name:digest) that has not been uploaded."""
-    name, _, digest = image.rpartition(":")
-    return AwaitedError(
-        f"The link shows the picture {quote(name)} (digest {digest[:8]}…), which is not on this server: upload it to open the link."
-    )

@@ -75,10 +75,10 @@ class StrictReader(link.LinkReader):
             raise missing_file_error(requested)
         return file
 
-    def known_picture(self, image: str) -> Picture | None:
+    def known_picture(self, name: str) -> Picture | None:
         """The picture of ours, or the tab's uploaded one, of this name."""
-        uploaded = self._tab.pictures.get(image) if self._tab else None
-        return uploaded or super().known_picture(image)
+        uploaded = self._tab.pictures.get(name) if self._tab else None
+        return uploaded or super().known_picture(name)
 
 
 @dataclass(frozen=True)

@@ -184,9 +184,9 @@ _warn_of_unknown()
 
 # Fixed limits. MB are of memory.
 STATE_FILE_MB = 8
-PICTURE_MB = 8  # of an uploaded picture
-PICTURE_PIXELS = 12_500_000  # of an uploaded picture, such as 4080 × 3060
-PICTURES_MB = 16  # of the uploaded pictures of one session; the oldest are dropped
+PICTURE_MB = LIMITS.picture_mb  # of an uploaded picture, or of all pictures of one text
+PICTURE_PIXELS = LIMITS.picture_pixels  # of the same
+PICTURES_MB = 16  # of the uploaded pictures of one session; the oldest that are not shown are dropped
 UPLOADED_MB_OF_ONE = 32  # of all files of one session
 UPLOADED_MB = 128  # of all files of all sessions, including those being uploaded
 UPLOADS_AT_ONCE = 4

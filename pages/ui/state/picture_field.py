@@ -1,11 +1,12 @@
-"""The picture of a model that reads one: the field that uploads it, and the pictures of ours. An upload stays in the session; the address has its name and digest."""
+"""The pictures of a model that reads one or several: the field that uploads them, and the pictures of ours. An upload stays in the session; the address has its name and digest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -14,12 +15,13 @@ from attention import AttentionError
 from attention.errors import BusyError, FileError
 from attention.io import picture as picture_file
 from attention.io.arrays import quote
-from attention.io.example_pictures import EXAMPLES, PREFIX, example_picture, link_name
+from attention.io.example_pictures import EXAMPLES, PREFIX, SEPARATOR, example_picture, link_name
 from attention.io.picture import Picture
 from attention.sources import second_state
-from attention.sources.kinds.model_source import IMAGE, example_of, missing_picture_error
+from attention.sources.kinds.model_source import IMAGE
+from attention.sources.picture_names import PictureNames, check_together, example_of, missing_picture_error, names_in
 from pages.ui.server import scheduler, uploads
-from pages.ui.server.limits import PICTURE_MB, PICTURE_PIXELS, PICTURES_MB
+from pages.ui.server.limits import LIMITS, PICTURE_MB, PICTURE_PIXELS, PICTURES_MB
 from pages.ui.server.make_room import make_room
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_later
@@ -28,52 +30,118 @@ from pages.ui.state.session import UploadedPicture, session
 _ENDINGS = ("png", "jpg", "jpeg", "webp")
 _LONGEST_NAME = 200  # characters in the address
 _PREVIEW_SIDE = 240  # pixels
+_SMALL_SIDE, _WORDS_WIDTH = 64, 110  # pixels, of each of several and of its name in the sidebar
 
 Hold = Callable[[dict[str, Any]], None]
 """Sets knobs of one of the two states. Only in a callback."""
 
 
 def picture_field(
-    asked: str, place: str, hold: Hold = knob_state.hold, wide: DeltaGenerator | None = None, locked: bool = False
-) -> Picture:
-    """The picture that the address requests. Draws its preview and the fields that replace it; above the maps while it is missing.
+    asked: str,
+    within: PictureNames,
+    place: str,
+    hold: Hold = knob_state.hold,
+    wide: DeltaGenerator | None = None,
+    locked: bool = False,
+) -> tuple[Picture, ...]:
+    """The pictures that the address requests. Draws their previews and the fields that change them; above the maps while one is missing.
 
     Args:
-        asked: the requested picture, a value of `image`.
+        asked: the requested pictures, a value of `image`.
+        within: how many the model reads.
         place: the key of the fields.
         hold: sets the knob.
         wide: the container above the maps; None: the fields stay where they are.
-        locked: whether the page has no fields, unless the picture is missing.
+        locked: whether the page has no fields, unless a picture is missing.
 
     Raises:
-        AwaitedError: the requested picture has not been uploaded.
+        AwaitedError: a requested picture has not been uploaded.
     """
-    picture = find_picture(asked)
-    if picture is None:
+    names = names_in(asked)
+    fields = _Fields(names, within.most, place, hold)
+    found = {name: find_picture(name) for name in names}
+    if missing := [name for name, picture in found.items() if picture is None]:
         with wide or nullcontext():
-            _upload_field("Picture", place, hold)
-            _examples(asked, place, hold)
-        raise missing_picture_error(asked)
+            _upload_field("Pictures" if len(names) > 1 else "Picture", fields)
+            _examples(fields)
+            if len(names) > 1:
+                _small_previews(fields, "content")
+        raise missing_picture_error(missing)
+    pictures = tuple(picture for name in names if (picture := found[name]))
     if not locked:
         with st.container(key=f"{place}_box", gap="small"):
-            _preview(asked, picture)
-            _examples(asked, place, hold)
-            _upload_field("Your picture", place, hold)
-    return picture
+            if len(names) > 1:
+                _small_previews(fields, _WORDS_WIDTH)
+            else:
+                _preview(asked, pictures[0])
+            _examples(fields)
+            _upload_field("Your pictures" if fields.most > 1 else "Your picture", fields)
+    return pictures
 
 
-def find_picture(asked: str) -> Picture | None:
-    """The picture that a value of `image` names, if it is one of ours or was uploaded in this tab."""
-    uploaded = session().uploaded_pictures.get(asked)
-    return uploaded.picture if uploaded else example_of(asked)
+def find_picture(name: str) -> Picture | None:
+    """The picture of this name in a link, if it is one of ours or was uploaded in this tab."""
+    uploaded = session().uploaded_pictures.get(name)
+    return uploaded.picture if uploaded else example_of(name)
 
 
 def uploaded_names() -> tuple[str, ...]:
     """The names of the uploaded pictures that the state shows, those of the second state included."""
+    return tuple(dict.fromkeys(name.rpartition(":")[0] for name in _shown() if not name.startswith(PREFIX)))
+
+
+def _shown() -> tuple[str, ...]:
+    """The names in a link of the pictures that the state shows, those of the second state included."""
     ours, second = session(), second_state.second_state({}, str(knob_state.current_value(second_state.KEY)))
-    values = [knob_state.current_value(IMAGE.key)] if IMAGE.key in ours.knobs_read else []
+    values = [str(knob_state.current_value(IMAGE.key))] if IMAGE.key in ours.knobs_read else []
     values += [second[IMAGE.key]] if ours.page == "Compare" and IMAGE.key in second else []
-    return tuple(dict.fromkeys(value.rpartition(":")[0] for value in values if not value.startswith(PREFIX)))
+    return tuple(name for value in values for name in names_in(value))
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """The fields of the pictures of one state.
+
+    Attributes:
+        names: the requested pictures.
+        most: how many the model reads.
+        place: the key of the fields.
+        hold: sets the knob.
+    """
+
+    names: tuple[str, ...]
+    most: int
+    place: str
+    hold: Hold
+
+    def show(self, names: Sequence[str]) -> None:
+        """Shows these pictures. Only in a callback."""
+        self.hold({IMAGE.key: SEPARATOR.join(names)})
+
+    def with_pictures(self, new: Mapping[str, Picture]) -> tuple[tuple[str, ...], list[str]]:
+        """The names with new ones, and those that they replace: a missing picture, the default, or the only one that is read.
+
+        Raises:
+            FileError: they are too many, or together too large.
+        """
+        names, replaced = list(self.names), list[str]()
+        for name in (name for name in new if name not in self.names):
+            waiting = [old for old in names if old not in new and find_picture(old) is None]
+            waiting.sort(key=lambda old, name=name: _file(old) != _file(name))  # type: ignore[misc]  # mypy infers no type for the default
+            if self.most == 1 or names == [IMAGE.default]:
+                waiting = names
+            if waiting:
+                replaced.append(waiting[0])
+                names = [name if old == waiting[0] else old for old in names]
+            else:
+                names.append(name)
+        if len(names) > self.most:
+            raise FileError(
+                f"At most {self.most} pictures are read here; these would be {len(names)}: remove one, or choose fewer."
+            )
+        known = (new.get(name) or find_picture(name) for name in names)
+        check_together([picture for picture in known if picture], LIMITS)
+        return tuple(names), replaced
 
 
 def _preview(asked: str, picture: Picture) -> None:
@@ -90,58 +158,121 @@ def _preview(asked: str, picture: Picture) -> None:
     )
 
 
-def _examples(asked: str, place: str, hold: Hold) -> None:
+def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
+    """Draws several pictures in their order, each with words of this width and a button that removes it."""
+    for index, name in enumerate(fields.names):
+        uploaded = session().uploaded_pictures.get(name)
+        is_ours, ours = name.startswith(PREFIX), name.removeprefix(PREFIX)
+        words = ours.replace("-", " ") if is_ours else quote(_file(name))
+        with st.container(key=f"{fields.place}_row_{index}", horizontal=True, vertical_alignment="center", gap="small"):
+            if uploaded or is_ours:
+                preview = uploaded.preview if uploaded else _example_preview(ours)
+                st.image(preview, alt=EXAMPLES.get(ours, words), width=_SMALL_SIDE)
+            else:
+                words += ", not uploaded"
+            st.caption(plain(words), width=width)
+            st.button("✕", key=f"{fields.place}_remove_{index}", type="tertiary", help=f"Remove {plain(words)}",
+                on_click=_removed, args=(fields, index))  # fmt: skip
+    st.caption("They stand in the text in this order, or before it if the text has no place for them.")
+
+
+def _examples(fields: _Fields) -> None:
     """Draws a choice of our pictures."""
-    key = f"{place}_example"
-    names = tuple(EXAMPLES)
-    chosen = asked.removeprefix(PREFIX) if asked.startswith(PREFIX) else None
-    st.session_state[key] = chosen
-    st.pills("Pictures of ours", names, key=key, format_func=lambda name: name.replace("-", " "),
-        on_change=_chosen, args=(key, hold), help="Drawn by code. A link names them, so it opens without an upload.")  # fmt: skip
+    key = f"{fields.place}_example"
+    chosen = [name.removeprefix(PREFIX) for name in fields.names if name.startswith(PREFIX)]
+    several = fields.most > 1
+    st.session_state[key] = list(dict.fromkeys(chosen)) if several else next(iter(chosen), None)
+    st.pills("Pictures of ours", tuple(EXAMPLES), key=key, format_func=lambda name: name.replace("-", " "),
+        selection_mode="multi" if several else "single", on_change=_chosen_several if several else _chosen, args=(key, fields),
+        help="Drawn by code. A link names them, so it opens without an upload.")  # fmt: skip
 
 
-def _upload_field(label: str, place: str, hold: Hold) -> None:
-    ours = session()
+def _upload_field(label: str, fields: _Fields) -> None:
+    ours, place = session(), fields.place
     key = f"{place}_upload_{ours.picture_uploads[place]}"  # a new field after each upload, so that it is empty again
+    several = f" A text has up to {fields.most} pictures, together within this." if fields.most > 1 else ""
     st.file_uploader(
-        label, type=list(_ENDINGS), key=key, on_change=_uploaded, args=(place, key, hold), max_upload_size=PICTURE_MB,
-        help=f"PNG, JPEG or WebP, up to {PICTURE_MB} MB and {PICTURE_PIXELS / 1e6:g} million pixels. It stays in this browser tab, "
+        label, type=list(_ENDINGS), key=key, on_change=_uploaded, args=(key, fields), max_upload_size=PICTURE_MB,
+        accept_multiple_files=fields.most > 1,
+        help=f"PNG, JPEG or WebP, up to {PICTURE_MB} MB and {PICTURE_PIXELS / 1e6:g} million pixels.{several} It stays in this browser tab, "
         "and the place and camera that a photo names are not read.",
     )  # fmt: skip
     if problem := ours.picture_problems.get(place):
         st.error(plain(problem))
 
 
-def _chosen(key: str, hold: Hold) -> None:
+def _chosen(key: str, fields: _Fields) -> None:
     """Shows one of our pictures; a second click on it changes nothing."""
     if name := st.session_state[key]:
-        hold({IMAGE.key: f"{PREFIX}{name}"})
+        fields.show([f"{PREFIX}{name}"])
 
 
-def _uploaded(place: str, key: str, hold: Hold) -> None:
-    """Stores the uploaded picture, unless it cannot be read."""
-    chosen, ours = st.session_state[key], session()
+def _chosen_several(key: str, fields: _Fields) -> None:
+    """Adds one of our pictures, or removes it; the last picture stays."""
+    chosen, problems = [f"{PREFIX}{name}" for name in st.session_state[key]], session().picture_problems
+    problems.pop(fields.place, None)
+    kept = [name for name in fields.names if name in chosen or not name.startswith(PREFIX)]
+    if not any(name not in fields.names for name in chosen):
+        fields.show(kept or fields.names)
+        return
+    new = {name: picture for name in chosen if (picture := example_of(name))}
+    try:
+        fields.show(fields.with_pictures(new)[0])
+    except AttentionError as error:
+        problems[fields.place] = str(error)
+
+
+def _removed(fields: _Fields, index: int) -> None:
+    """Shows the pictures without one of them."""
+    session().picture_problems.pop(fields.place, None)
+    fields.show([name for i, name in enumerate(fields.names) if i != index])
+
+
+def _uploaded(key: str, fields: _Fields) -> None:
+    """Stores the uploaded pictures, unless one cannot be read."""
+    files, ours, place = st.session_state[key], session(), fields.place
     ours.picture_problems.pop(place, None)
-    if chosen is None:
+    if not files:
         return
     try:
-        uploaded = _read(uploads.content(chosen), _short(chosen.name))
+        if fields.most > 1:
+            ours.picture_uploads[place] += 1
+            uploaded = _read_several(files, fields.most)
+        else:
+            uploaded = [_read(uploads.content(files), _short(files.name))]
+        new = {link_name(each.picture): each for each in uploaded}
+        names, replaced = fields.with_pictures({name: each.picture for name, each in new.items()})
     except AttentionError as error:
         ours.picture_problems[place] = str(error)
         return
-    name, _, digest = str(knob_state.current_value(IMAGE.key)).rpartition(":")
-    picture = uploaded.picture
-    if hold is knob_state.hold and name == picture.name and digest != picture.digest:
+    if fields.hold is knob_state.hold and (same := {_file(name) for name in replaced} & set(map(_file, new))):
         show_later(
-            f"The uploaded {quote(name)} is not the same picture as in the link. The page shows the uploaded one."
+            f"The uploaded {quote(next(iter(same)))} is not the same picture as in the link. The page shows the uploaded one."
         )
-    value = link_name(picture)
-    ours.uploaded_pictures.pop(value, None)
-    ours.uploaded_pictures[value] = uploaded
+    for name, each in new.items():
+        ours.uploaded_pictures.pop(name, None)
+        ours.uploaded_pictures[name] = each
+        uploads.count_file(each, f"picture {name}")
+    ours.picture_uploads[place] += fields.most == 1
+    fields.show(names)
     _drop_oldest(ours.uploaded_pictures)
-    uploads.count_file(uploaded, f"picture {value}")
-    ours.picture_uploads[place] += 1
-    hold({IMAGE.key: value})
+
+
+def _read_several(files: Sequence[Any], most: int) -> list[UploadedPicture]:
+    """The pictures of an upload of several.
+
+    Raises:
+        AttentionError: they are too many; or as for `_read`, with the name of the file.
+    """
+    if len(files) > most:
+        raise FileError(f"At most {most} pictures are read here; got {len(files)} files: choose fewer.")
+    read = []
+    for file in files:
+        try:
+            read.append(_read(uploads.content(file), _short(file.name)))
+        except AttentionError as error:
+            raise type(error)(f"{quote(_short(file.name))}: {error}") from error
+    return read
 
 
 def _read(content: bytes, name: str) -> UploadedPicture:
@@ -168,9 +299,16 @@ def _read(content: bytes, name: str) -> UploadedPicture:
 
 
 def _drop_oldest(pictures: dict[str, UploadedPicture]) -> None:
-    """Drops the oldest pictures of a tab beyond its memory for them; the two of Compare always fit."""
-    while len(pictures) > 1 and sum(len(each.content) for each in pictures.values()) > PICTURES_MB * 2**20:
-        del pictures[next(iter(pictures))]
+    """Drops the oldest pictures of a tab beyond its memory for them; those that the page shows stay, and always fit."""
+    shown = _shown()
+    for name in [name for name in pictures if name not in shown]:
+        if sum(len(each.content) for each in pictures.values()) > PICTURES_MB * 2**20:
+            del pictures[name]
+
+
+def _file(name: str) -> str:
+    """The name of the file in the name of an uploaded picture."""
+    return name.rpartition(":")[0]
 
 
 def _short(name: str) -> str:

@@ -20,6 +20,7 @@ from attention.sources import link
 from attention.sources import second_state as second
 from attention.sources.kinds.file_source import missing_file_error
 from attention.sources.kinds.shared_knobs import SEQUENCE
+from attention.sources.picture_names import PictureNames
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state, uploaded_file
 from pages.ui.state.control_row import ControlState
@@ -46,9 +47,9 @@ class SecondState(link.LinkReader):
             return uploaded
         raise missing_file_error(requested)
 
-    def known_picture(self, image: str) -> Picture | None:
+    def known_picture(self, name: str) -> Picture | None:
         """The picture of ours, or the uploaded one, of this name."""
-        return find_picture(image)
+        return find_picture(name)
 
     def place(self, trace: Trace) -> HeadIndex:
         """The chosen layer and head of its trace."""
@@ -82,9 +83,9 @@ class _SidebarReader(SecondState):
             widget(knob, within, within.nearest(knob.default), fixed, key=key, on_change=on_widget_change)
         return value
 
-    def picture(self, knob: Knob) -> Picture:
-        """The picture of the second state. Draws its fields."""
-        return picture_field(self.knob(knob), f"second_{knob.key}", apply_to_second)
+    def pictures(self, knob: Knob, within: PictureNames) -> tuple[Picture, ...]:
+        """The pictures of the second state. Draws their fields."""
+        return picture_field(self.knob(knob, within), within, f"second_{knob.key}", apply_to_second)
 
     def sequence(self, names: Sequence[str]) -> int:
         """The index of the chosen sequence."""
@@ -109,9 +110,9 @@ class _SidebarReader(SecondState):
 class _MissingReader(SecondState):
     """The same reader, which draws only the field of a missing picture."""
 
-    def picture(self, knob: Knob) -> Picture:
-        """The picture of the second state. Draws its field if it has not been uploaded."""
-        return picture_field(self.knob(knob), f"second_{knob.key}", apply_to_second, locked=True)
+    def pictures(self, knob: Knob, within: PictureNames) -> tuple[Picture, ...]:
+        """The pictures of the second state. Draws their field if one has not been uploaded."""
+        return picture_field(self.knob(knob, within), within, f"second_{knob.key}", apply_to_second, locked=True)
 
 
 def first_state() -> dict[str, str]:

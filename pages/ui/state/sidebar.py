@@ -17,6 +17,7 @@ from attention.sources import link
 from attention.sources.divisors import Divisors
 from attention.sources.kinds.shared_knobs import SEQUENCE, single_sequence_notes
 from attention.sources.knobs import SOURCE
+from attention.sources.picture_names import PictureNames
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import continue_notebook, uploaded_file
 from pages.ui.state.knob_table import KNOBS
@@ -97,9 +98,10 @@ class Sidebar:
         """The uploaded file, if it is the one that the address names. Draws its upload field."""
         return uploaded_file.attention_file(self.knobs, self.knobs.value(knob), self._wide)
 
-    def picture(self, knob: Knob) -> Picture:
-        """The picture that the address names: one of ours, or the uploaded one. Draws its fields."""
-        return picture_field(self.knobs.value(knob), knob.key, wide=self._wide, locked=self.knobs.locked)
+    def pictures(self, knob: Knob, within: PictureNames) -> tuple[Picture, ...]:
+        """The pictures that the address names: of ours, or uploaded ones. Draws their fields."""
+        names = self.knobs.value(knob, within)
+        return picture_field(names, within, knob.key, wide=self._wide, locked=self.knobs.locked)
 
 
 def _folds(chosen: str) -> dict[str, DeltaGenerator]:
