@@ -31,7 +31,7 @@ from pages.ui.exports import export_address, export_tokens
 from pages.ui.exports.export_tokens import Tab
 from pages.ui.server.limits import LIMITS
 from pages.ui.share import state_file
-from pages.ui.state import picture_field
+from pages.ui.state import kept_pictures
 
 
 def png(seed: int = 0) -> bytes:
@@ -210,7 +210,7 @@ def test_refused_picture_gets_a_sentence_and_changes_nothing(models: NamedModels
 
 def test_picture_without_room_in_memory_is_refused(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     app = opened("app.py", source="model", model=models("ViT"))
-    monkeypatch.setattr(picture_field, "make_room", lambda needs: needs)
+    monkeypatch.setattr(kept_pictures, "make_room", lambda needs: needs)
     uploaded(app, "photo.png", PHOTO)
     assert "and this server has 0 MB left" in app.error[0].value.replace("\\", "")
 
@@ -264,7 +264,7 @@ def test_state_file_names_its_picture_and_asks_for_it(models: NamedModels) -> No
 
 
 def test_tab_keeps_pictures_up_to_its_memory(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture_field, "PICTURES_MB", 2.5 * len(PHOTO) / 2**20)
+    monkeypatch.setattr(kept_pictures, "PICTURES_MB", 2.5 * len(PHOTO) / 2**20)
     app = opened("app.py", source="model", model=models("ViT"))
     for seed in range(4):
         uploaded(app, f"{seed}.png", png(seed))

@@ -21,9 +21,11 @@ from attention.io.example_pictures import EXAMPLES, example_picture, link_name
 from attention.io.picture import Picture
 from attention.sources.kinds.model_source import IMAGE, picture_names
 from attention.sources.link import source_of
+from pages.ui.exports import export_address, export_tokens
+from pages.ui.exports.export_tokens import Tab
 from pages.ui.server.limits import LIMITS
 from pages.ui.share import state_file
-from pages.ui.state import picture_field
+from pages.ui.state import kept_pictures
 
 __all__ = ["models"]  # a fixture
 BOTH = "example:two-cats/example:odd-patch"
@@ -198,7 +200,7 @@ def test_second_state_has_several_pictures_of_its_own(models: NamedModels) -> No
 
 
 def test_pictures_that_are_shown_are_never_dropped(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture_field, "PICTURES_MB", 2.5 * len(PHOTO) / 2**20)
+    monkeypatch.setattr(kept_pictures, "PICTURES_MB", 2.5 * len(PHOTO) / 2**20)
     app = uploaded_several(several(models, "pages/compare.py"), 1)
     for seed in (2, 3, 4):
         key = next(field.key for field in app.file_uploader if field.key.startswith("second_image_upload"))
@@ -208,6 +210,15 @@ def test_pictures_that_are_shown_are_never_dropped(models: NamedModels, monkeypa
     kept = app.session_state["session"].uploaded_pictures
     assert list(kept) == [name(1), name(3), name(4)], "of those over the memory, 2 alone is not shown"
     assert not app.error
+
+
+def test_export_has_both_pictures_of_its_tab(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tab, "open", property(lambda _: True))
+    pictures = {name(seed): Picture.of(png(seed), f"{seed}.png") for seed in (1, 2)}
+    tab = export_tokens._TABS["pictures"] = Tab("session", "pictures", pictures=pictures)
+    state = {"source": "model", "model": models("LLaVA"), "text": TEXT, "image": "/".join(pictures), "token": tab.token}
+    source = export_address.find("weights.csv", urlencode(state).encode()).request.source
+    assert source.images == (*pictures.values(),)  # type: ignore[attr-defined]
 
 
 def test_state_file_names_all_pictures(models: NamedModels) -> None:

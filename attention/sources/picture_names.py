@@ -56,7 +56,8 @@ def names_in(value: str) -> tuple[str, ...]:
 
 def example_of(name: str) -> Picture | None:
     """The picture of ours of this name in a link; None if it names an upload."""
-    return example_picture(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+    ours = name.removeprefix(PREFIX)
+    return example_picture(ours) if name.startswith(PREFIX) and ours in EXAMPLES else None
 
 
 def missing_picture_error(names: Sequence[str]) -> AwaitedError:
@@ -90,5 +91,4 @@ def _valid_names(value: str) -> tuple[str, ...]:
 
 
 def _is_name(name: str) -> bool:
-    is_ours = name.startswith(PREFIX) and name.removeprefix(PREFIX) in EXAMPLES
-    return is_ours or _UPLOADED.fullmatch(name) is not None
+    return example_of(name) is not None or _UPLOADED.fullmatch(name) is not None

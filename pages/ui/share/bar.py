@@ -16,10 +16,10 @@ from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS
 from pages.ui.server.traces import trace_of
 from pages.ui.share import ask, link, state_file
 from pages.ui.state import chosen_result, control_row, knob_state
+from pages.ui.state.kept_pictures import uploaded_names
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
 from pages.ui.state.matrix_drafts import too_long
 from pages.ui.state.notices import plain
-from pages.ui.state.picture_field import uploaded_names
 
 
 def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:

@@ -12,25 +12,22 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError
-from attention.errors import BusyError, FileError
-from attention.io import picture as picture_file
+from attention.errors import FileError
 from attention.io.arrays import quote
 from attention.io.example_pictures import EXAMPLES, PREFIX, SEPARATOR, example_picture, link_name
 from attention.io.picture import Picture
-from attention.sources import second_state
 from attention.sources.kinds.model_source import IMAGE
 from attention.sources.picture_names import PictureNames, check_together, example_of, missing_picture_error, names_in
-from pages.ui.server import scheduler, uploads
-from pages.ui.server.limits import LIMITS, PICTURE_MB, PICTURE_PIXELS, PICTURES_MB
-from pages.ui.server.make_room import make_room
+from pages.ui.server.limits import LIMITS, PICTURE_MB, PICTURE_PIXELS
 from pages.ui.state import knob_state
+from pages.ui.state.kept_pictures import drop_oldest, file_name, find_picture, keep, read_one, read_several, shortened
 from pages.ui.state.notices import plain, show_later
-from pages.ui.state.session import UploadedPicture, session
+from pages.ui.state.session import session
 
 _ENDINGS = ("png", "jpg", "jpeg", "webp")
-_LONGEST_NAME = 200  # characters in the address
 _PREVIEW_SIDE = 240  # pixels
 _SMALL_SIDE, _WORDS_WIDTH = 64, 110  # pixels, of each of several and of its name in the sidebar
+_LONGEST_WORDS = 26  # characters of that name
 
 Hold = Callable[[dict[str, Any]], None]
 """Sets knobs of one of the two states. Only in a callback."""
@@ -79,25 +76,6 @@ def picture_field(
     return pictures
 
 
-def find_picture(name: str) -> Picture | None:
-    """The picture of this name in a link, if it is one of ours or was uploaded in this tab."""
-    uploaded = session().uploaded_pictures.get(name)
-    return uploaded.picture if uploaded else example_of(name)
-
-
-def uploaded_names() -> tuple[str, ...]:
-    """The names of the uploaded pictures that the state shows, those of the second state included."""
-    return tuple(dict.fromkeys(name.rpartition(":")[0] for name in _shown() if not name.startswith(PREFIX)))
-
-
-def _shown() -> tuple[str, ...]:
-    """The names in a link of the pictures that the state shows, those of the second state included."""
-    ours, second = session(), second_state.second_state({}, str(knob_state.current_value(second_state.KEY)))
-    values = [str(knob_state.current_value(IMAGE.key))] if IMAGE.key in ours.knobs_read else []
-    values += [second[IMAGE.key]] if ours.page == "Compare" and IMAGE.key in second else []
-    return tuple(name for value in values for name in names_in(value))
-
-
 @dataclass(frozen=True)
 class _Fields:
     """The fields of the pictures of one state.
@@ -127,7 +105,7 @@ class _Fields:
         names, replaced = list(self.names), list[str]()
         for name in (name for name in new if name not in self.names):
             waiting = [old for old in names if old not in new and find_picture(old) is None]
-            waiting.sort(key=lambda old, name=name: _file(old) != _file(name))  # type: ignore[misc]  # mypy infers no type for the default
+            waiting.sort(key=lambda old, name=name: file_name(old) != file_name(name))  # type: ignore[misc]  # mypy infers no type for the default
             if self.most == 1 or names == [IMAGE.default]:
                 waiting = names
             if waiting:
@@ -163,7 +141,8 @@ def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
     for index, name in enumerate(fields.names):
         uploaded = session().uploaded_pictures.get(name)
         is_ours, ours = name.startswith(PREFIX), name.removeprefix(PREFIX)
-        words = ours.replace("-", " ") if is_ours else quote(_file(name))
+        full = ours.replace("-", " ") if is_ours else quote(file_name(name))
+        words = full if width == "content" else shortened(full, _LONGEST_WORDS)
         with st.container(key=f"{fields.place}_row_{index}", horizontal=True, vertical_alignment="center", gap="small"):
             if uploaded or is_ours:
                 preview = uploaded.preview if uploaded else _example_preview(ours)
@@ -171,7 +150,7 @@ def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
             else:
                 words += ", not uploaded"
             st.caption(plain(words), width=width)
-            st.button("✕", key=f"{fields.place}_remove_{index}", type="tertiary", help=f"Remove {plain(words)}",
+            st.button("✕", key=f"{fields.place}_remove_{index}", type="tertiary", help=f"Remove {plain(full)}",
                 on_click=_removed, args=(fields, index))  # fmt: skip
     st.caption("They stand in the text in this order, or before it if the text has no place for them.")
 
@@ -237,83 +216,22 @@ def _uploaded(key: str, fields: _Fields) -> None:
     try:
         if fields.most > 1:
             ours.picture_uploads[place] += 1
-            uploaded = _read_several(files, fields.most)
+            uploaded = read_several(files, fields.most)
         else:
-            uploaded = [_read(uploads.content(files), _short(files.name))]
+            uploaded = [read_one(files)]
         new = {link_name(each.picture): each for each in uploaded}
         names, replaced = fields.with_pictures({name: each.picture for name, each in new.items()})
     except AttentionError as error:
         ours.picture_problems[place] = str(error)
         return
-    if fields.hold is knob_state.hold and (same := {_file(name) for name in replaced} & set(map(_file, new))):
+    if fields.hold is knob_state.hold and (same := {file_name(name) for name in replaced} & set(map(file_name, new))):
         show_later(
             f"The uploaded {quote(next(iter(same)))} is not the same picture as in the link. The page shows the uploaded one."
         )
-    for name, each in new.items():
-        ours.uploaded_pictures.pop(name, None)
-        ours.uploaded_pictures[name] = each
-        uploads.count_file(each, f"picture {name}")
+    keep(new)
     ours.picture_uploads[place] += fields.most == 1
     fields.show(names)
-    _drop_oldest(ours.uploaded_pictures)
-
-
-def _read_several(files: Sequence[Any], most: int) -> list[UploadedPicture]:
-    """The pictures of an upload of several.
-
-    Raises:
-        AttentionError: they are too many; or as for `_read`, with the name of the file.
-    """
-    if len(files) > most:
-        raise FileError(f"At most {most} pictures are read here; got {len(files)} files: choose fewer.")
-    read = []
-    for file in files:
-        try:
-            read.append(_read(uploads.content(file), _short(file.name)))
-        except AttentionError as error:
-            raise type(error)(f"{quote(_short(file.name))}: {error}") from error
-    return read
-
-
-def _read(content: bytes, name: str) -> UploadedPicture:
-    """The picture of an upload with its preview, one at a time and within the memory of the server.
-
-    Raises:
-        FileError: it is no picture, it is broken, or it is too large.
-        BusyError: the server has no memory for it now.
-    """
-    if len(content) > PICTURE_MB * 2**20:
-        raise FileError(
-            f"A picture may take at most {PICTURE_MB} MB here; got {len(content) / 2**20:.1f} MB: save it smaller, or as JPEG."
-        )
-    needs = picture_file.bytes_to_decode(content, PICTURE_PIXELS)
-    with scheduler.exclusive() if needs > picture_file.LARGE_BYTES else nullcontext():
-        if missing := make_room(needs):
-            raise BusyError(
-                f"This picture needs {needs / 2**20:,.0f} MB of memory to be read, and this server has {max(0, needs - missing) / 2**20:,.0f} MB left: "
-                "save it smaller, or try again in a minute."
-            )
-        with scheduler.without_turn() if needs > picture_file.LARGE_BYTES else nullcontext():
-            picture = Picture.of(content, name, PICTURE_PIXELS)
-            return UploadedPicture(picture, picture.preview(_PREVIEW_SIDE))
-
-
-def _drop_oldest(pictures: dict[str, UploadedPicture]) -> None:
-    """Drops the oldest pictures of a tab beyond its memory for them; those that the page shows stay, and always fit."""
-    shown = _shown()
-    for name in [name for name in pictures if name not in shown]:
-        if sum(len(each.content) for each in pictures.values()) > PICTURES_MB * 2**20:
-            del pictures[name]
-
-
-def _file(name: str) -> str:
-    """The name of the file in the name of an uploaded picture."""
-    return name.rpartition(":")[0]
-
-
-def _short(name: str) -> str:
-    """A file name short enough for an address, with its extension."""
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
+    drop_oldest()
 
 
 @cache

@@ -24,8 +24,9 @@ from attention.sources.picture_names import PictureNames
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state, uploaded_file
 from pages.ui.state.control_row import ControlState
+from pages.ui.state.kept_pictures import find_picture
 from pages.ui.state.knob_table import EDITING, HEAD, KNOBS, LAYER, allowed_range, knobs_of
-from pages.ui.state.picture_field import find_picture, picture_field
+from pages.ui.state.picture_field import picture_field
 from pages.ui.state.session import session
 from pages.ui.state.widgets import current_knobs, is_locked, widget
 
