@@ -18,7 +18,7 @@ from attention.analysis.norms import NORMS
 from attention.core.seen_picture import SeenPicture
 from attention.core.trace import Trace
 from attention.errors import ConfigError, MissingError
-from attention.pictures.lab_maps import OverPicture, lab_maps
+from attention.pictures.lab_maps import OverPicture, available_views, lab_maps
 from attention.pictures.layout import CHOSEN_COLOR, Spec
 from attention.pictures.message import pack
 from attention.pictures.over_picture import FITTED, MAX_SIDE, image_source, over_picture, over_picture_json
@@ -73,6 +73,19 @@ def test_column_of_key_and_of_feature_are_drawn(models: TinyPictureModels) -> No
     check_places(whole, layer.matrix("output", 0)[:, 1].numpy(), layer.tokens)
     assert " H0" not in whole["layout"]["title"]["subtitle"]["text"]  # of no single head
     assert "column of d_v 5" in feature["layout"]["title"]["subtitle"]["text"]
+
+
+def test_tooltip_says_which_token_is_the_key(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "ViT")
+    for reads, lines in ({"query": 2}, ["query 2", "key %{text}"]), ({"key": 2}, ["key 2", "query %{text}"]):
+        template = over_picture_json(trace, "weights", **reads)["data"][0]["hovertemplate"]
+        assert all(f"<br>{line}" in template for line in lines)
+
+
+def test_effect_on_a_logit_is_not_offered_for_pictures(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "LLaVA", TEXT)
+    assert trace.predictions
+    assert available_views(trace, trace.layers[-1]) == ("norms",)
 
 
 def test_words_of_llava_look_at_the_picture(models: TinyPictureModels) -> None:
