@@ -103,6 +103,15 @@ def test_words_of_llava_look_at_the_picture(models: TinyPictureModels) -> None:
     )
 
 
+def test_share_of_other_tokens_needs_other_tokens(models: TinyPictureModels) -> None:
+    hidden = Model(models("ViT"), image=Image.fromarray(noise()), special="hide").trace()
+    row = hidden.layers[0].weights[0, 0]
+    assert row.sum() < 0.99  # the rest is on [CLS], which is hidden
+    facts = over_picture_json(hidden, "weights", query=0)["layout"]["title"]["subtitle"]["text"]
+    assert f"{row.sum():.2f} on the picture" in facts
+    assert "other tokens" not in facts
+
+
 def test_picture_below_the_patches_is_what_the_model_saw(models: TinyPictureModels) -> None:
     trace = Model(models("ViT"), image=bright_patch(1, 2)).trace()
     figure = over_picture_json(trace, "weights", query=0)

@@ -248,4 +248,8 @@ def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str
     if kind != "probability" or axis != "key_pos":
         return []
     on_pictures = float(numbers[grid.patches].sum())
+    if not (
+        grid.others or grid.n_left_out
+    ):  # hidden special tokens may have weight too, which is none of these numbers
+        return [f"{on_pictures:.2f} on the picture"]
     return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]
