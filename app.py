@@ -47,7 +47,9 @@ else:
         first_lesson()
         second_sidebar.last_change_button()
         if has_patches(page.layer):
-            st.caption("Double-click a patch of the picture to make it the query.", width="content")
+            st.caption(
+                "Double-click a patch of the picture, or a token above it, to make it the query.", width="content"
+            )
     maps()
     predictions_panel.panel(page)
     cell = page.cell

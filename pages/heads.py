@@ -30,7 +30,7 @@ LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All head
 
 page = start(
     "Heads",
-    "What each head does with the same text, in the same colours. Click a head to open it in the Lab.",
+    "What each head does with the same input, in the same colours. Click a head to open it in the Lab.",
     sourceless=Sourceless(
         chosen_result.is_many, "What each head does over many texts, and by chance. Click a head for its page."
     ),

@@ -11,13 +11,14 @@ from tiny_pictures import TinyPictureModels, noise
 
 from attention import Cell, Model, Override
 from attention.analysis.compare.comparison import HeadIndex, compare
+from attention.analysis.compare.summary import position_names
 from attention.core.trace import Trace
 from attention.pictures import side_by_side
 from attention.pictures.compared_pictures import compared_pictures
 from attention.pictures.lab_maps import OverPicture
 from attention.pictures.layout import Spec
 from attention.pictures.token_grid import TokenGrid
-from attention.tokens import Patch
+from attention.tokens import Patch, label
 
 IMAGE = Image.fromarray(noise())
 
@@ -83,6 +84,17 @@ def test_patches_at_other_positions_are_compared_with_their_partners(models: Tin
         name = change["layout"]["meta"]["step"]
         clicked = side_by_side.cell_of_click(difference, chosen, name, grid["at"], int(grid["positions"][row, column]))
         assert clicked == replace(chosen, row=places[0][query], column=places[0][token])
+
+
+def test_patch_stays_a_patch_in_the_difference(models: TinyPictureModels) -> None:
+    source = Model(models("LLaVA"), "the owl", image=IMAGE)
+    a, b = source.trace(), replace(source, text="an owl sat").trace()
+    at = len(a.layers) - 1
+    difference = compare(a, b, "weights", HeadIndex(at, 0), HeadIndex(at, 0))
+    names = position_names(difference.columns, a.layers[at].key_tokens, b.layers[at].key_tokens)
+    patches = [name for name in names if "patch" in name]
+    assert len(patches) == 9
+    assert all(label(name, 12) == f"patch {name.row},{name.column}" for name in patches)  # type: ignore[attr-defined]
 
 
 def test_override_is_compared_and_text_has_no_pictures(models: TinyPictureModels) -> None:

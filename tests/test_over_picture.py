@@ -18,7 +18,7 @@ from attention.analysis.norms import NORMS
 from attention.core.seen_picture import SeenPicture
 from attention.core.trace import Trace
 from attention.errors import ConfigError, MissingError
-from attention.pictures.lab_maps import OverPicture, lab_maps
+from attention.pictures.lab_maps import OverPicture, available_views, lab_maps
 from attention.pictures.layout import CHOSEN_COLOR, Spec
 from attention.pictures.message import pack
 from attention.pictures.over_picture import FITTED, MAX_SIDE, image_source, over_picture, over_picture_json
@@ -75,6 +75,19 @@ def test_column_of_key_and_of_feature_are_drawn(models: TinyPictureModels) -> No
     assert "column of d_v 5" in feature["layout"]["title"]["subtitle"]["text"]
 
 
+def test_tooltip_says_which_token_is_the_key(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "ViT")
+    for reads, lines in ({"query": 2}, ["query 2", "key %{text}"]), ({"key": 2}, ["key 2", "query %{text}"]):
+        template = over_picture_json(trace, "weights", **reads)["data"][0]["hovertemplate"]
+        assert all(f"<br>{line}" in template for line in lines)
+
+
+def test_effect_on_a_logit_is_not_offered_for_pictures(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "LLaVA", TEXT)
+    assert trace.predictions
+    assert available_views(trace, trace.layers[-1]) == ("norms",)
+
+
 def test_words_of_llava_look_at_the_picture(models: TinyPictureModels) -> None:
     trace = trace_of(models, "LLaVA", TEXT)
     number = next(i for i, layer in enumerate(trace.layers) if layer.name.startswith("text"))
@@ -88,6 +101,15 @@ def test_words_of_llava_look_at_the_picture(models: TinyPictureModels) -> None:
         f"{on_picture:.2f} on the picture, {row.sum() - on_picture:.2f} on other tokens"
         in figure["layout"]["title"]["subtitle"]["text"]
     )
+
+
+def test_share_of_other_tokens_needs_other_tokens(models: TinyPictureModels) -> None:
+    hidden = Model(models("ViT"), image=Image.fromarray(noise()), special="hide").trace()
+    row = hidden.layers[0].weights[0, 0]
+    assert row.sum() < 0.99  # the rest is on [CLS], which is hidden
+    facts = over_picture_json(hidden, "weights", query=0)["layout"]["title"]["subtitle"]["text"]
+    assert f"{row.sum():.2f} on the picture" in facts
+    assert "other tokens" not in facts
 
 
 def test_picture_below_the_patches_is_what_the_model_saw(models: TinyPictureModels) -> None:

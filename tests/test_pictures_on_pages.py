@@ -368,3 +368,21 @@ def test_pages_with_a_control_of_the_picture_draw_it(models: NamedModels, page: 
     figure = drawn(app)[0]
     assert figure["layout"]["meta"]["grid"]["reads"] == "key"
     assert figure["data"][0]["opacity"] == 0.3
+
+
+def test_generated_text_has_one_word_for_a_picture(models: NamedModels) -> None:
+    app = opened("app.py", source="model", model=models("LLaVA"), text="an <image> owl", generate="2")
+    (line,) = (html.body for html in app.get("html") if "class='generated'" in html.body)
+    assert line.count("[picture]") == 1
+    assert "patch row" not in line
+    assert line.count("▸") == 2
+
+
+def test_model_of_pictures_alone_has_no_pieces_of_words(models: NamedModels) -> None:
+    def has_field(family: str) -> bool:
+        return "Pieces as words" in [
+            field.label for field in opened("app.py", source="model", model=models(family)).toggle
+        ]
+
+    assert has_field("CLIP")
+    assert not has_field("ViT")

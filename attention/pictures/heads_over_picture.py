@@ -111,7 +111,7 @@ def heads_over_picture_json(
         "design_width": USUAL_WIDTH if tiles.has_rows else USUAL_WIDTH // 2,  # labels need space between the lines
     }  # fmt: skip
     layout = base_layout(z.shape, f"<b>{declaration.symbol}</b>  {step} of each head over the picture", facts, meta)
-    layout |= {"height": tiles.pixels, "margin": {"l": 12, "r": 12, "t": 96, "b": 12}}
+    layout |= {"height": tiles.pixels, "margin": {"l": 12, "r": 22, "t": 96, "b": 12}}  # right: as over one picture
     layout["uirevision"] = f"heads over the picture {layout['uirevision']}"
     layout["xaxis"] |= {**panel_ticks(()), "side": "top", "constrain": "domain"}
     layout["yaxis"] |= {

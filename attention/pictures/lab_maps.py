@@ -42,7 +42,8 @@ def available_views(trace: Trace, layer: Layer) -> tuple[str, ...]:
     """The derived views that a layer has, by their names in links; computes nothing."""
     views = ("norms",) if norms.is_available(layer) else ()
     predicts = trace.vectors is not None or any(not prediction.fills_mask for prediction in trace.predictions)
-    if trace.model_run is not None and predicts and layer.has(VALUE) and layer.has(WEIGHTS):
+    has_sum = trace.model_run is not None and not trace.pictures  # as `models.linearize`
+    if has_sum and predicts and layer.has(VALUE) and layer.has(WEIGHTS):
         return (*views, "writes")
     return views
 

@@ -116,7 +116,7 @@ def matrix_over_picture_json(
     own_name = f"{axis_title(own_axis).split(' (')[0]} {fixed}" + (
         f" {place_label(own_tokens[fixed], shows_several_pictures(own_tokens))}" if own_tokens else ""
     )
-    hover = f"{step} L{layer}{where}<br>{own_name}<br>%{{text}}<br>"
+    hover = f"{step} L{layer}{where}<br>{own_name}<br>{axis_title(axis).split(' (')[0]} %{{text}}<br>"
     several = len(grid.pictures) > 1
     texts = [
         ["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in line] for line in grid.positions
@@ -248,4 +248,8 @@ def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str
     if kind != "probability" or axis != "key_pos":
         return []
     on_pictures = float(numbers[grid.patches].sum())
+    if not (
+        grid.others or grid.n_left_out
+    ):  # hidden special tokens may have weight too, which is none of these numbers
+        return [f"{on_pictures:.2f} on the picture"]
     return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]

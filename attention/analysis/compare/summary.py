@@ -127,11 +127,16 @@ def alignment_notes(difference: Difference, a: Layer, b: Layer) -> list[str]:
 def position_names(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
     """The name of each position of an axis: its token in A, or that in B if A has none, or if A splits it into subwords."""
     return tuple(
-        "".join(a[slice(*group.a)])
+        _joined(a[slice(*group.a)])
         if group.a[1] - group.a[0] == 1 or group.b[0] == group.b[1]
-        else "".join(b[slice(*group.b)])
+        else _joined(b[slice(*group.b)])
         for group in alignment.groups
     )
+
+
+def _joined(tokens: tuple[str, ...]) -> str:
+    """The tokens as one; one alone stays what it is, such as a patch, whose label has its place."""
+    return tokens[0] if len(tokens) == 1 else "".join(tokens)
 
 
 def _named(a: Layer, b: Layer, axis: str, alignment: Alignment, index: int) -> str:

@@ -79,7 +79,7 @@ def read(reader: ParameterReader) -> Model:
     image = images or None
     text = reader.knob(TEXT) if reads.text else ""
     text2 = "" if reads.picture else reader.knob(TEXT2)
-    words, special = reader.knob(WORDS), reader.knob(SPECIAL)
+    words, special = reader.knob(WORDS) if reads.text else WORDS.default, reader.knob(SPECIAL)
     other_text = reader.knob(OTHER) if reads.text else ""
     generate, temperature, seed = (
         reader.knob(knob) if reads.continues else knob.default

@@ -116,7 +116,7 @@ def read_picture(text: str, design: Design) -> Example:
         )
     tokens = (*SHAPES, *(Patch(0, i // side, i % side, _box(i // side, i % side)) for i in range(side**2)))
     notes = [
-        "Each word asks for the colour of its shape. Nothing is asked of the patches, so their own rows mean nothing."
+        "Each word asks for the colour of its shape. Nothing is asked of the patches: where they look means nothing."
     ]
     if len(seen) < len(SHAPES):
         missing = [shape for shape in SHAPES if shape not in seen]

@@ -18,7 +18,7 @@ from attention.pictures.view import DISTRACTOR, TARGET
 from attention.printed import format_near_one, format_number
 from attention.sources import Intervenable
 from attention.sources.kinds.shared_knobs import PREFIX_LEN
-from attention.tokens import ClassName, label
+from attention.tokens import ClassName, Patch, label
 from pages.ui.page import show
 from pages.ui.page.prediction_headline import continues_text, shown_prediction
 from pages.ui.server.traces import unchanged_predictions
@@ -29,6 +29,7 @@ from pages.ui.state.widgets import Knobs, is_locked
 if TYPE_CHECKING:
     from pages.ui.page.start import Page
 
+_PICTURE = "<span class='previous'>[picture]</span>"
 MOST_MOVED = 8  # tokens whose vectors are listed; the table has all
 
 
@@ -116,11 +117,15 @@ def _position_button(page: Page) -> None:
 
 
 def _generated_text(trace: Trace, prediction: Prediction) -> str:
-    """The text as HTML: up to the shown token, and the tokens generated after it."""
+    """The text as HTML: up to the shown token, and the tokens generated after it. Patches side by side are one picture."""
     tokens = (*trace.input_tokens, *trace.continuation)
     first = max(0, len(trace.input_tokens) - trace.generated - 6)
-    pieces = []
+    pieces: list[str] = []
     for position, token in enumerate(tokens[first:], first):
+        if isinstance(token, Patch):
+            if pieces[-1:] != [_PICTURE]:
+                pieces.append(_PICTURE)
+            continue
         kind = (
             "current"
             if position == prediction.position + 1
