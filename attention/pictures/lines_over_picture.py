@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from attention.analysis.token_kinds import CLS, kind_of
 from attention.core.layer import Layer
 from attention.core.names import KEY, QUERY
 from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
 from attention.errors import MissingError, check_index
-from attention.pictures.layout import axis_title
+from attention.pictures.layout import position_name
 from attention.pictures.mosaic import is_streamed
-from attention.tokens import Patch, label
+from attention.tokens import Patch, any_patch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +44,7 @@ class Lines:
 def default_query(tokens: Sequence[str]) -> int:
     """Returns the query whose rows are drawn unless another is chosen: [CLS] if there is one, otherwise the last word, otherwise the first patch."""
     names = [position for position, token in enumerate(tokens) if not isinstance(token, Patch)]
-    return next((at for at in names if tokens[at] == "[CLS]"), names[-1] if names else 0)
+    return next((at for at in names if kind_of(tokens[at]) == CLS), names[-1] if names else 0)
 
 
 def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bool | None:
@@ -58,7 +59,7 @@ def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bo
     declaration, drawn = find_step(step), trace.layer(layer)
     axes = (declaration.column_axis, declaration.row_axis)[:: -1 if column else 1]
     for axis in axes if trace.pictures else ():
-        if any(isinstance(token, Patch) for token in drawn.labels_of(axis) or ()):
+        if any_patch(drawn.labels_of(axis)):
             return axis == declaration.column_axis
     return None
 
@@ -70,15 +71,14 @@ def chosen_lines(layer: Layer, step: Step, number: int, query: int | None, key: 
     reads = QUERY if key is None else KEY
     own_axis, axis = (step.row_axis, step.column_axis)[:: 1 if key is None else -1]
     tokens = layer.labels_of(axis) or ()
-    if not any(isinstance(token, Patch) for token in tokens):
+    if not any_patch(tokens):
         raise MissingError(
             f"The tokens along {axis} of {step.name} in layer {number} are no patches of a picture: choose a layer and a step whose tokens are."
         )
     own_tokens = layer.labels_of(own_axis)
     at = key if key is not None else query if query is not None else default_query(own_tokens or ())
     check_index("queries" if key is None else "keys", at, layer.sizes[own_axis])
-    name = f"{axis_title(own_axis).split(' (')[0]} {at}" + (f" {label(own_tokens[at])}" if own_tokens else "")
-    return Lines(reads, at, tokens, name)
+    return Lines(reads, at, tokens, position_name(own_axis, at, own_tokens))
 
 
 def same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:

@@ -42,8 +42,8 @@ export function drawOverPicture(figure, cell, numbers, { grids, steps, outline: 
   const largest = onPictures.reduce((most, number) => Math.max(most, Math.abs(number)), 0);
   const text = positions.map((line) => line.map((position) => (position === NO_TOKEN ? "" : `${position} ${tokens[position]}`)));
   figure.data = [{ ...heat, ...colorRange(largest || 1, heat.zmin < 0, heat), z: store(z), text }, ...others];
-  const own = steps[meta.step].sides[isRow ? 0 : 1].tokens[at];
-  const name = `${noun} ${at} ${escapeHtml(own)}`.trim();
+  const own = meta.grid.same ? tokens[at] : escapeHtml(steps[meta.step].sides[isRow ? 0 : 1].tokens[at]);
+  const name = `${noun} ${at} ${own}`.trim();
   const shares = () => {
     const total = tokens.reduce((sum, _, position) => sum + numberAt(meta.step, position), 0);
     const share = onPictures.reduce((sum, number) => sum + number, 0);
