@@ -26,6 +26,12 @@ SHOTS = {
     "all_heads": ("/heads?source=model&layer=0&head=2", 1360, 1000, "dark"),
     "heads": ("/heads?mask=causal&heads=8&head=2&q=4&k=2", 1360, 920, "dark"),
     "masks": ("/masks?mask=causal&q=4&k=2", 1360, 800, "light"),
+    "picture": (
+        "/?source=trained&task=shapes&input=red+circle+0,1;+blue+square+1,4;+green+triangle+3,0;+red+ring+3,3&view=factors&q=5&k=24",
+        1360,
+        900,
+        "light",
+    ),
     "phone": ("/?mask=causal&q=4&k=2", 390, 844, "light"),
 }
 FILM = "induction"

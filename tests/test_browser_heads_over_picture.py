@@ -103,6 +103,22 @@ def test_mouse_reads_a_hidden_key_as_hidden(open_page: Open, picture_server: str
         expect(tip).to_contain_text(words)
 
 
+def test_single_head_over_a_picture_opens_its_cell(open_page: Open, picture_server: str) -> None:
+    page = open_page(f"{picture_server}/heads?source=trained&task=shapes&{OVER}&q=5")
+    plot = page.locator(".js-plotly-plot").first
+    positions = page.evaluate(
+        "Array.from(document.querySelector('.js-plotly-plot').layout.meta.panel_grid.positions, (row) => Array.from(row))"
+    )
+    patch = positions[-2][1]  # of the last row but one, in the second column
+    plot.focus()
+    for key in ("ArrowRight", "ArrowRight", *["ArrowDown"] * (len(positions) - 2)):
+        page.keyboard.press(key)
+    expect(plot.locator(".visually-hidden")).to_contain_text("head 0, ring to patch row 3, column 1, ")
+    act_and_settle(page, lambda: click_cell(page, 0, row=len(positions) - 2, column=1))
+    expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
+    assert (query(page)["q"], query(page)["k"]) == ("5", str(patch))
+
+
 def test_list_of_tokens_and_direction_change_every_head(open_page: Open, picture_server: str, folder: str) -> None:
     trace = Model(folder, image=example_picture("two-cats")).trace()
     page = open_page(f"{picture_server}/heads?source=model&model={folder}&image=example:two-cats&{OVER}")

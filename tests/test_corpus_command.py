@@ -245,6 +245,7 @@ from attention.corpus.corpus_command import main
 from attention.models import loading, running  # imported once for all
 import torch, transformers
 model, texts, folder, *names = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what runs in its background with Ctrl-C ignored
 results = {}
 for name in names:
     reader, writer = os.pipe()

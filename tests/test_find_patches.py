@@ -40,8 +40,8 @@ def at(row: int, column: int) -> int:
         ('from "patch row 0, column 3" to same row', {(at(0, 3), at(0, c)) for c in range(3)}),
         ("from row 2, column 0 to same column", {(at(2, 0), at(r, 0)) for r in range(2)}),
         ('from "Dog" to patches rows 0-1, columns 1-2', {(18, at(r, c)) for r in (0, 1) for c in (1, 2)} | {(18, 17)}),
-        ('from "Dog" to patch row 0, column 0-1, picture 1', {(18, 16), (18, 17)}),
-        ('from "Dog" to "patch row 0, column 1, picture 1"', {(18, 17)}),
+        ('from "Dog" to patch row 0, column 0-1 of picture 1', {(18, 16), (18, 17)}),
+        ('from "Dog" to "patch row 0, column 1 of picture 1"', {(18, 17)}),
         ('from "Dog" to row 0, column 1, picture 0', {(18, at(0, 1))}),
         ("from /row 2,/ to patch row 0, column 0", {(at(2, c), key) for c in range(4) for key in (2, 16)}),
         ("from any to same word", {(14, 18), (18, 14)}),
@@ -67,6 +67,7 @@ def test_registers_are_found_beside_patches() -> None:
     [
         *((rule, rule) for rule in PICTURE_EXAMPLES),
         ('from "patch row 3, column 7" to Near  Patches', "from patch row 3, column 7 to near patches"),
+        ("from row 1, column 2, picture 1 to any", "from patch row 1, column 2 of picture 1 to any"),
         ("from rows 4–2 columns 1 to any", "from patch row 2-4, column 1 to any"),
     ],
 )

@@ -116,6 +116,14 @@ def test_program_without_its_picture_ends_with_a_sentence(models: TinyPictureMod
         variables(program)
 
 
+@pytest.mark.parametrize("name", ["../../photo.png", "C:\\photos\\photo.png", "/etc/photo.png"])
+def test_program_reads_no_other_folder(models: TinyPictureModels, name: str, beside: Path) -> None:
+    file = BytesIO()
+    Image.fromarray(noise()).save(file, "PNG")
+    model = source(models, "ViT", Picture.of(file.getvalue(), name))
+    assert 'file = "photo.png"  # the picture in the folder of this program' in python(model)
+
+
 def test_large_picture_without_a_file_is_read_from_one(models: TinyPictureModels, beside: Path) -> None:
     large = Image.fromarray(noise(80, 60))
     model = source(models, "ViT", large)

@@ -1,4 +1,4 @@
-"""A rectangle of patches, as it is written in find rules and masks: "row 3, column 7" or "row 2-4, column 3-7, picture 1"."""
+"""A rectangle of patches, as it is written in find rules and masks: "row 3, column 7" or "row 2-4, column 3-7 of picture 1"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_PLACE = 9999
 """The largest row and column."""
 PATTERN = re.compile(
     r"(?:patch(?:es)?\s+)?rows?\s+(\d{1,4})(?:\s*[-–]\s*(\d{1,4}))?\s*,?\s*col(?:umn)?s?\s+(\d{1,4})(?:\s*[-–]\s*(\d{1,4}))?(?!\w)"
-    r"(?:\s*,?\s*picture\s+(\d{1,4})(?!\w))?",
+    r"(?:\s*(?:,\s*|of\s+)?picture\s+(\d{1,4})(?!\w))?",
     re.IGNORECASE,
 )
 """A rectangle; the name of a patch is one."""
@@ -63,7 +63,7 @@ class PatchBox:
     @property
     def text(self) -> str:
         """The rectangle as it is written, with one form for equal rectangles."""
-        of_picture = "" if self.picture is None else f", picture {self.picture}"
+        of_picture = "" if self.picture is None else f" of picture {self.picture}"
         return f"patch row {_range(self.rows)}, column {_range(self.columns)}{of_picture}"
 
     def __contains__(self, token: object) -> bool:

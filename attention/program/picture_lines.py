@@ -37,7 +37,8 @@ def read_lines(picture: Picture, variable: str) -> list[str]:
             ")",
             f"{variable} = Image.open(io.BytesIO(base64.b64decode(packed)))",
         ]
-    name = literals.text(picture.name or UNNAMED)
+    # A link may have any name: the program reads no other folder.
+    name = literals.text(picture.name.replace("\\", "/").rpartition("/")[2] or UNNAMED)
     return [
         f"file = {name}  # {'the picture' if picture.name else 'save the picture under this name,'} in the folder of this program",
         "if not Path(file).is_file():",

@@ -27,7 +27,7 @@ class Design:
         encoded_values: whether the values come from that encoder too, instead of the bare memory.
         mlp: whether an MLP with ReLU follows the attention.
         patch: the numbers of a patch, three for each pixel; 0: the model reads no picture.
-        grey: whether the picture has no colours, in the shapes task.
+        grey: whether all colours are one grey, in the shapes task.
     """
 
     tokens: int

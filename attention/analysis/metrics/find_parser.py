@@ -5,7 +5,7 @@ side   = "any" | "punctuation" | "special" | "picture" | "registers" | "words" |
        | word | "[" item {"," item} "]" | "/" regular expression "/" ["i"]
 target = side | "same word" | "previous sentence" | "same sentence" | "next sentence" | "offset" integer
        | "near patches" | "same row" | "same column"
-patches = "patch row" range "," "column" range, where a range is a number or two with - between them, and ", picture" number if it is of one picture; also in quotes
+patches = "patch row" range "," "column" range, where a range is a number or two with - between them, and "of picture" number if it is of one picture; also in quotes
 word   = a word in quotes; \ before a quotation mark or another \
     item   = word, or a word without quotes, commas and brackets
 """

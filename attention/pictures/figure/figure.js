@@ -6,7 +6,7 @@
 // only numbers changed, only the cells are repainted.
 
 import { drawControls, drawOverride, markOverridden } from "./controls.js";
-import { panelAt, pointAt, showTip } from "./hover.js";
+import { isMosaic, panelAt, pointAt, showTip } from "./hover.js";
 import { describeKeys, enableKeyboard, isClickable, placeCursor, removeTabStops } from "./keyboard.js";
 import { chosenCell, hideLinked, showLinked } from "./linked_cells.js";
 import { setHeat } from "./picture_grid.js";
@@ -68,13 +68,13 @@ function listen(state, picture, send) {
   picture.tip = create("div", { className: "tip", hidden: true });
   element.append(picture.tip);
   element.on("plotly_click", ({ event }) => {
-    const { blocks, offsets, panels, step } = picture.meta;
+    const { panels, step } = picture.meta;
     if (!isClickable(picture.meta)) return;
     const point = pointAt(element, event);
-    const isMosaic = panels.length > 1 || (offsets && !blocks);
-    if (isMosaic && !panelAt(panels, point.x, point.y)) return; // between the heads
+    const isOfHeads = isMosaic(picture.meta);
+    if (isOfHeads && !panelAt(panels, point.x, point.y)) return; // between the heads
     const isDouble = event.detail === 2; // as the system counts; a tap is reported twice, without and with its count
-    const cell = isMosaic ? point : chosenCell(state, picture, point, isDouble); // in a mosaic, Python finds head and cell
+    const cell = isOfHeads ? point : chosenCell(state, picture, point, isDouble); // in a mosaic, Python finds head and cell
     if (cell) send("cell", { x: Math.round(cell.x), y: Math.round(cell.y), step, ...picture.fixedHead });
   });
   element.on("plotly_hover", ({ points: [point] }) => {

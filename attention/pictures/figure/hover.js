@@ -56,6 +56,9 @@ function tokenCell({ positions, reads, at }, { x, y }) {
 // Whether there is no token at this cell of a figure over a picture.
 export const isFree = ({ x, y }) => x < 0 || y < 0;
 
+// Whether cells are of many heads, or of one at places of its own: Python finds the head and the cell of a place.
+export const isMosaic = ({ blocks, offsets, panels }) => panels.length > 1 || Boolean(offsets && !blocks);
+
 // The panel that contains this cell; undefined between the panels.
 export function panelAt(panels, x, y) {
   return panels.find((panel) => x >= panel.x && x < panel.x + panel.columns && y >= panel.y && y < panel.y + panel.rows);

@@ -1,6 +1,6 @@
 // Keyboard navigation of a map: the map is one tab stop, the arrow keys move over its cells, Enter explains the current cell.
 
-import { cellUnder, isFree, panelAt } from "./hover.js";
+import { cellUnder, isFree, isMosaic, panelAt } from "./hover.js";
 import { create } from "./elements.js";
 import { chosenCell, hideLinked, placeFrame, showLinked } from "./linked_cells.js";
 import { firstPlace, movedPlace, placeOf, positionAt, spokenLabel } from "./picture_grid.js";
@@ -25,8 +25,8 @@ function describeCell(state, picture, [row, column]) {
   const { meta, xaxis, yaxis } = picture.figure.layout;
   if (meta.grid) return `${spokenLabel(picture.figure, [row, column])}: ${spoken(numberAt(state, picture, row, column))}`;
   const label = (axis, override, i) => withoutPosition((override ?? axis).labelalias?.[i] ?? String(i));
-  const panel = meta.panels.length > 1 ? panelAt(meta.panels, column, row) : undefined;
-  if (meta.panels.length > 1 && !panel) return "between the heads";
+  const panel = isMosaic(meta) ? panelAt(meta.panels, column, row) : undefined;
+  if (isMosaic(meta) && !panel) return "between the heads";
   const { x, y } = panel && meta.offsets ? cellUnder(state, picture, { x: column, y: row }) : { x: column, y: row };
   if (isFree({ x, y })) return "no token";
   const labels = `${label(yaxis, meta.rows, y)} to ${label(xaxis, meta.columns, x)}`;

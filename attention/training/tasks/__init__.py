@@ -69,7 +69,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (
         Design(len(drawn_shapes.SHAPES), len(drawn_shapes.COLORS), 5, patch=3 * drawn_shapes.SIDE**2), drawn_shapes.pictures, drawn_shapes.named_shapes,
         drawn_shapes.read_picture, drawn_shapes.sample, "such as red circle 1,2; blue square 4,4", 200, 5e-3, (0.996, 0.97),
         controls={
-            "grey pictures": Control("Without colours no patch has the answer: the model never learns where to look, although it could see the shapes.", {"grey": True}),
+            "grey pictures": Control("If all shapes have one grey, no patch has the answer: the model never learns where to look, although it could see the shapes.", {"grey": True}),
             "one word": Control("If all words are the same to the model, no query can know which shape it asks for: all of them look alike.", {"tokens": 1}),
         },
         sliders=(Knob("length", 5, Integer(3, 6), "Patches", "How many patches are in a row and in a column of the picture."),),

@@ -52,8 +52,9 @@ def named_shapes(ids: torch.Tensor, design: Design) -> Batch:
     code, drawn = (ids - 1).clamp(min=0), ids > 0
     kinds, colors = code // n_shifts // len(COLORS), code // n_shifts % len(COLORS)
     coverage = coverages()[kinds * n_shifts + code % n_shifts] * drawn[:, :, None]
-    ink = torch.tensor(RGB)[colors] - 1  # white is 0
-    patches = (coverage[:, :, :, None] * (ink.mean(-1, keepdim=True).expand_as(ink) if design.grey else ink)[:, :, None]).flatten(2)  # fmt: skip
+    inks = torch.tensor(RGB) - 1  # white is 0
+    ink = (inks.mean().expand_as(inks) if design.grey else inks)[colors]  # one grey for all colours
+    patches = (coverage[:, :, :, None] * ink[:, :, None]).flatten(2)
     gold = (kinds[:, None] == torch.arange(len(SHAPES))[:, None]) & drawn[:, None]
     answers = colors.gather(1, gold.int().argmax(-1)).masked_fill(~gold.any(-1), -1)
     names = torch.arange(len(SHAPES)) % design.tokens
@@ -115,7 +116,7 @@ def read_picture(text: str, design: Design) -> Example:
         )
     tokens = (*SHAPES, *(Patch(0, i // side, i % side, _box(i // side, i % side)) for i in range(side**2)))
     notes = [
-        "Each word asks for the colour of its shape. Nothing is asked of the patches, so their own rows stay as they began."
+        "Each word asks for the colour of its shape. Nothing is asked of the patches, so their own rows mean nothing."
     ]
     if len(seen) < len(SHAPES):
         missing = [shape for shape in SHAPES if shape not in seen]
