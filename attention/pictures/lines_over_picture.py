@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attention.analysis.token_kinds import CLS, kind_of
+from attention.core import cache
 from attention.core.layer import Layer
 from attention.core.names import KEY, QUERY
 from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
 from attention.errors import MissingError, check_index
+from attention.pictures.all_layers import CELLS_PER_SECOND
 from attention.pictures.layout import position_name
-from attention.pictures.mosaic import is_streamed
+from attention.pictures.mosaic import head_matrices, is_streamed
 from attention.tokens import Patch, any_patch
 
 if TYPE_CHECKING:
@@ -92,10 +97,38 @@ def same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
 
 
 def iterate_lines(layer: Layer, step: Step, lines: Lines) -> Iterator[NDArray[Any]]:
-    """Yields the line of each head; of heads that are computed one by one on access, only a row."""
+    """Yields the line of each head. Of heads that are computed one by one on access, a row is computed alone; columns, which need all cells, are cached."""
+    if lines.reads == KEY and is_streamed(layer, step.name):
+        yield from cache.memoize(
+            layer.uid, _place_of_columns(step, lines.at), layer.formula, lambda: _columns(layer, step, lines)
+        )
+        return
     for head in range(layer.n_heads if step.per_head else 1):
-        if is_streamed(layer, step.name) and lines.reads == QUERY:
+        if is_streamed(layer, step.name):
             (rows,) = layer.blocks(step.name, heads=slice(head, head + 1), rows=slice(lines.at, lines.at + 1))
             yield rows[0, 0].numpy()
         else:
             yield lines.of(layer.matrix(step.name, head).numpy())
+
+
+def estimate_seconds(trace: Trace, step: str, layer: int, key: int | None) -> float:
+    """Returns an estimate of the seconds that the lines of the heads of all layers take on one thread: rows and cached columns take almost none."""
+    declaration = find_step(step)
+    drawn = [trace.layers[index] for index in same_tokens(trace, declaration, layer)] if key is not None else []
+    uncached = (
+        each
+        for each in drawn
+        if is_streamed(each, step)
+        and cache.CACHE.get((each.uid, _place_of_columns(declaration, key), each.formula)) is None
+    )
+    return sum(math.prod(each.shape(step)) for each in uncached) / CELLS_PER_SECOND
+
+
+def _columns(layer: Layer, step: Step, lines: Lines) -> NDArray[Any]:
+    """Returns the column of each head, [head row]."""
+    # Copies: a column of a matrix would keep the whole matrix in memory.
+    return np.stack([lines.of(matrix.numpy()).copy() for matrix in head_matrices(layer, step.name)])
+
+
+def _place_of_columns(step: Step, key: int | None) -> tuple[object, ...]:
+    return "columns", step.name, key
