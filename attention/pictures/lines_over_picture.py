@@ -70,7 +70,11 @@ def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bo
 
 
 def chosen_lines(layer: Layer, step: Step, number: int, query: int | None, key: int | None) -> Lines:
-    """Returns which line of each head is drawn."""
+    """Returns which line of each head is drawn: the row of `query` or the column of `key`, by default the row of `default_query`.
+
+    Raises:
+        MissingError: there is no such query or key, both are given, or the tokens along the line are no patches.
+    """
     if query is not None and key is not None:
         raise MissingError("Heads show the row of one query or the column of one key; got both: give query= or key=.")
     reads = QUERY if key is None else KEY
