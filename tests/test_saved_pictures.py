@@ -127,6 +127,15 @@ def test_layers_of_equal_tokens_name_them_once(models: TinyPictureModels) -> Non
     same_pictures(File.of("many.npz", array_writer.npz(many)).trace(), many)
 
 
+def test_opened_layers_share_the_tokens_of_one_list(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "LLaVA")
+    opened = File.of("x.npz", array_writer.npz(trace)).trace()
+    same_pictures(opened, trace)
+    distinct = {id(tokens) for layer in opened.layers for tokens in (layer.tokens, layer.key_tokens)}
+    assert len({layer.tokens for layer in trace.layers}) == 2  # of the picture, and of the text
+    assert len(distinct) <= 4 < 2 * len(opened.layers)
+
+
 def changed(change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> File:
     """A file of a saved trace, with a change to its arrays and its description."""
     arrays = dict(np.load(io.BytesIO(array_writer.npz(two_pictures()))))
