@@ -109,6 +109,11 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     return html.escape(text, quote=False) if escape else text
 
 
+def any_patch(tokens: Sequence[str] | None) -> bool:
+    """Whether any token of an axis is a patch of a picture; false for an axis without tokens."""
+    return any(isinstance(token, Patch) for token in tokens or ())
+
+
 def shows_several_pictures(tokens: Sequence[str]) -> bool:
     """Whether patches of more than the first picture are among the tokens, so that a row and a column do not say which patch it is."""
     return any(isinstance(token, Patch) and token.picture > 0 for token in tokens)

@@ -90,11 +90,12 @@ def open_head(layer: int, head: int) -> None:
     open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
 
 
-if (
-    all_layers
-    and not over_picture
-    and (needs := layers.estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)) > METRIC_SECONDS
-):
+needs = (
+    heads_picture_panel.estimate_seconds(page)
+    if over_picture
+    else layers.estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)
+)
+if all_layers and needs > METRIC_SECONDS:
     all_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
 # A sorted picture needs the metrics first; otherwise they are computed after the picture has been sent.
 table = metrics_panel.table_of(page, "sorted") if by != metric_charts.UNSORTED else None

@@ -8,11 +8,14 @@ from io import BytesIO
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+import torch
 from conftest import unpack_message
 from PIL import Image
 from tiny_pictures import TinyPictureModels, noise
 
 from attention import Cell, Model, TypedText
+from attention.core.formula import Formula
+from attention.core.layer import Layer
 from attention.core.trace import Trace
 from attention.errors import MissingError
 from attention.pictures.heads_over_picture import (
@@ -21,7 +24,7 @@ from attention.pictures.heads_over_picture import (
     heads_over_picture_json,
 )
 from attention.pictures.layout import CHOSEN_COLOR
-from attention.pictures.lines_over_picture import default_query, reads_query
+from attention.pictures.lines_over_picture import default_query, estimate_seconds, reads_query
 from attention.pictures.message import pack
 from attention.pictures.mosaic import cell_at
 from attention.pictures.over_picture import FITTED
@@ -125,6 +128,39 @@ def test_column_of_a_key_and_of_a_feature_is_drawn(models: TinyPictureModels) ->
         for cell, number in cells:
             assert cell.column == key
             assert number == trace.layers[cell.layer].matrix(step, cell.head)[cell.row, key]
+
+
+def patch_layer(materialize_all_heads: bool) -> Layer:
+    """A layer of two patches in a row above two others, whose heads are computed from queries and keys."""
+    tokens = tuple(Patch(0, i // 2, i % 2, (0, 0, 1, 1)) for i in range(4))
+    query, key = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+    recorded = {"query": query, "key": key}
+    return Layer(
+        tokens=tokens, recorded=recorded, formula=Formula(divisor=2.0), materialize_all_heads=materialize_all_heads
+    )
+
+
+def test_columns_of_streamed_heads_are_estimated_then_cached() -> None:
+    layers = [patch_layer(materialize_all_heads) for materialize_all_heads in (True, False)]
+    whole, streamed = (Trace(layer.tokens, (layer,)) for layer in layers)
+    assert estimate_seconds(whole, "weights", 0, key=1) == 0
+    assert estimate_seconds(streamed, "weights", 0, key=None) == 0
+    assert estimate_seconds(streamed, "weights", 0, key=1) > 0
+    expected, found = (heads_over_picture_json(trace, "weights", key=1) for trace in (whole, streamed))
+    np.testing.assert_allclose(found["data"][0]["z"], expected["data"][0]["z"], rtol=1e-6)
+    assert estimate_seconds(streamed, "weights", 0, key=1) == 0
+    assert estimate_seconds(streamed, "weights", 0, key=2) > 0
+
+
+def test_too_many_pictures_under_heads_are_left_out(models: TinyPictureModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = trace_of(models, "ViT")
+    monkeypatch.setattr("attention.pictures.heads_over_picture._MAX_IMAGES", 7)
+    figure = heads_over_picture_json(trace, "weights")
+    assert not figure["layout"]["images"]
+    assert "without the pictures" in figure["layout"]["title"]["subtitle"]["text"]
+    one_layer = heads_over_picture_json(trace, "weights", all_layers=False)
+    assert len(one_layer["layout"]["images"]) == 4
+    assert "without the pictures" not in one_layer["layout"]["title"]["subtitle"]["text"]
 
 
 def test_only_layers_with_the_same_tokens_are_drawn(models: TinyPictureModels) -> None:

@@ -99,7 +99,7 @@ def test_layer_alone_and_texts_have_outputs(models: TinyPictureModels) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("family", ["ViT", "LLaVA"])
+@pytest.mark.parametrize("family", ["ViT", "LLaVA", "LLaVA-NeXT"])
 def test_output_draws_the_picture_as_python(open_outputs: Any, models: TinyPictureModels, family: str) -> None:
     trace = trace_of(models, family)
     layer = len(trace.layers) - 1

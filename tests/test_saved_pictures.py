@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,15 @@ def test_layers_of_equal_tokens_name_them_once(models: TinyPictureModels) -> Non
     same_pictures(File.of("many.npz", array_writer.npz(many)).trace(), many)
 
 
+def test_opened_layers_share_the_tokens_of_one_list(models: TinyPictureModels) -> None:
+    trace = trace_of(models, "LLaVA")
+    opened = File.of("x.npz", array_writer.npz(trace)).trace()
+    same_pictures(opened, trace)
+    distinct = {id(tokens) for layer in opened.layers for tokens in (layer.tokens, layer.key_tokens)}
+    assert len({layer.tokens for layer in trace.layers}) == 2  # of the picture, and of the text
+    assert len(distinct) <= 4 < 2 * len(opened.layers)
+
+
 def changed(change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> File:
     """A file of a saved trace, with a change to its arrays and its description."""
     arrays = dict(np.load(io.BytesIO(array_writer.npz(two_pictures()))))
@@ -138,9 +147,9 @@ def changed(change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> File:
     return File.of("x.npz", file.getvalue())
 
 
-def _planes(arrays: dict[str, Any], about: dict[str, Any]) -> None:
-    """A picture of many rows beside one of many columns."""
-    for index, (rows, columns) in enumerate(((1024, 1), (1, 1024))):
+def _planes(arrays: dict[str, Any], about: dict[str, Any], grids: Sequence[tuple[int, int]]) -> None:
+    """Pictures of these rows and columns of patches."""
+    for index, (rows, columns) in enumerate(grids):
         arrays[f"picture{index}"] = np.zeros((rows, columns, 3), np.uint8)
         about["pictures"][index].update(rows=rows, columns=columns, patch_size=[1, 1])
 
@@ -169,7 +178,8 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str]] = 
     "no grid": (lambda a, b: b["pictures"][0].pop("rows"), "should fit into it"),
     "patches of no size": (lambda a, b: b["pictures"][0].update(patch_size=[0, 4]), "should fit into it"),
     "a patch size that is no list": (lambda a, b: b["pictures"][0].update(patch_size="4"), "should fit into it"),
-    "a plane that is too large": (_planes, "at most 131,072 are drawn"),
+    "a plane that is too large": (lambda a, b: _planes(a, b, [(1024, 1), (1, 1024)]), "at most 131,072 patches"),
+    "a plane of too many rows": (lambda a, b: _planes(a, b, [(5000, 1)]), "4,096 rows or columns are drawn"),
     "a picture that claims to be huge": (lambda a, b: a.update(picture0=np.zeros((4096, 4096, 3), np.uint8)), "have 16,777,333 pixels by their headers"),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from attention.analysis.token_kinds import WORD, kind_of
 from attention.core.layer import Layer
 from attention.core.names import MASKED_SCORES, MEMORY, WEIGHTS
 from attention.core.patch_places import NO_PATCH, patch_places
-from attention.tokens import Patch
+from attention.tokens import Patch, any_patch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,7 +79,7 @@ class Pattern:
     @cached_property
     def has_patches(self) -> bool:
         """Whether any key is a patch of a picture."""
-        return any(isinstance(token, Patch) for token in self.tokens.texts[0])
+        return any_patch(self.tokens.texts[0])
 
     @cached_property
     def has_distances(self) -> bool:

@@ -14,7 +14,7 @@ from attention.core.layer import Layer
 from attention.core.stats import StepStats
 from attention.core.steps import Step, find_step
 from attention.core.trace import Trace
-from attention.tokens import Patch, label
+from attention.tokens import Patch, any_patch, label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +182,7 @@ def _patch_places(tokens: Sequence[str]) -> dict[str, Any]:
     """The picture, row and column of each token, missing for those that are no patches; empty if none is."""
     import pandas as pd
 
-    if not any(isinstance(token, Patch) for token in tokens):
+    if not any_patch(tokens):
         return {}
     return {
         name: pd.array([getattr(token, name) if isinstance(token, Patch) else None for token in tokens], dtype="Int64")

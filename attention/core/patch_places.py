@@ -20,4 +20,4 @@ def patch_places(tokens: Sequence[str]) -> Tensor:
 
     none = (NO_PATCH,) * 3
     places = [(token.picture, token.row, token.column) if isinstance(token, Patch) else none for token in tokens]
-    return torch.tensor(places).reshape(-1, 3)
+    return torch.tensor(places, dtype=torch.int64).reshape(-1, 3)

@@ -70,6 +70,6 @@ def _read(file: Path, _changed: int) -> DeclaredInputs:
     if model_type in IN_TEXT:
         return DeclaredInputs(text=True, picture=True, continues=True, several_pictures=True)
     if model_type in TWO_TOWERS:
-        is_classifier = isinstance(names, list) and str(names[:1]).endswith("ForImageClassification']")
+        is_classifier = isinstance(names, list) and str(next(iter(names), "")).endswith("ForImageClassification")
         return DeclaredInputs(text=not is_classifier, picture=True, continues=False)
     return TEXT_ALONE

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 THUMBNAIL = 96
 """The largest height and width in pixels of the picture under a head."""
 _MAX_EDGES = 250  # boxes of other tokens with an edge
+_MAX_IMAGES = 2048  # pictures under all heads
 
 
 def heads_over_picture_json(
@@ -97,6 +98,8 @@ def heads_over_picture_json(
     facts += [f"each cell the largest of {block} × {block}"] * (block > 1)
     facts += [f"sorted by {by}, the largest first"] * bool(order)
     facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
+    images = _images(grid, trace, tiles.panels)
+    facts += ["without the pictures, which are too many here"] * bool(trace.pictures and not images)
     seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
     meta: Meta = {
         "alt": f"{step} of each head over the picture, {', '.join(facts)}: {seen}, {describe_range(_span(z))}.",
@@ -120,7 +123,7 @@ def heads_over_picture_json(
         "constrain": "domain",
         "constraintoward": "top",
     }  # square cells
-    layout["images"] = _images(grid, trace, tiles.panels)
+    layout["images"] = images
     layout["shapes"] = _edges(grid, tiles.panels) + [
         outline(panel.x, panel.y, panel.columns, panel.rows, 3)
         for panel in tiles.panels
@@ -206,7 +209,9 @@ def _edges(grid: TokenGrid, panels: Sequence[Panel]) -> list[dict[str, Any]]:
 
 
 def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """Returns the pictures of the grid in every panel, as the ``images`` of a Plotly layout; all panels share the text of a source."""
+    """Returns the pictures of the grid in every panel, as the ``images`` of a Plotly layout; all panels share the text of a source. None in a figure of too many."""
+    if len(grid.pictures) * len(panels) > _MAX_IMAGES:
+        return []
     pictures = layout_images(grid, trace, exact=False, max_side=THUMBNAIL)
     return [
         image

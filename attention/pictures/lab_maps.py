@@ -19,7 +19,7 @@ from attention.pictures.derived_heatmap import derived_map_json
 from attention.pictures.layout import HEIGHT, Spec
 from attention.pictures.over_picture import FITTED, OPACITY, matrix_over_picture_json, over_picture_json
 from attention.pictures.view import overview_steps
-from attention.tokens import Patch
+from attention.tokens import any_patch
 
 MAX_SECONDS = 2.0
 """The longest that a derived view may take; the page Circuits computes longer ones on request."""
@@ -108,9 +108,7 @@ def maps_over_picture(
     """
     layer, step = trace.layer(cell.layer), find_step(cell.step)
     axes = {"row": step.column_axis, "column": step.row_axis}
-    with_patches = [
-        name for name, axis in axes.items() if any(isinstance(token, Patch) for token in layer.labels_of(axis) or ())
-    ]
+    with_patches = [name for name, axis in axes.items() if any_patch(layer.labels_of(axis))]
     if not with_patches:
         return []
     reads = over.reads if over.reads in with_patches else with_patches[0]

@@ -12,7 +12,7 @@ import numpy as np
 
 from attention.core.layer import Layer
 from attention.pictures.message_contract import Meta
-from attention.tokens import Generated, label
+from attention.tokens import Generated, label, place_label, shows_several_pictures
 
 CHOSEN_COLOR = "#ff3ec9"  # a colour of neither scale
 
@@ -186,6 +186,17 @@ def _label_pixels(layer: Layer) -> int:
 def axis_title(axis: str) -> str:
     """Returns the title of an axis."""
     return AXIS_TITLES.get(axis, f"column of {axis}")
+
+
+def axis_noun(axis: str) -> str:
+    """Returns what one position of an axis is: query, key, column of d_k."""
+    return axis_title(axis).split(" (")[0]
+
+
+def position_name(axis: str, position: int, tokens: Sequence[str] | None) -> str:
+    """Returns a position of an axis in words, with its token if the axis has `tokens`: "query 3 dog"; a patch of several pictures is named with its own."""
+    name = f"{axis_noun(axis)} {position}"
+    return f"{name} {place_label(tokens[position], shows_several_pictures(tokens))}" if tokens else name
 
 
 def short_axis_name(axis: str) -> str:

@@ -14,7 +14,7 @@ from attention.core.trace import Trace
 from attention.params.knob import Knob
 from attention.params.ranges import AttentionLayers, Choice, Integer, NameOrText, Range, Real
 from attention.pictures.over_picture import OPACITY
-from attention.tokens import Patch
+from attention.tokens import any_patch
 
 VIEWS = ("overview", "factors", "norms", "writes")
 """The views of the Lab: scores, weights and output; the chosen step beside its factors; the weights beside the norms of what they bring,
@@ -51,7 +51,7 @@ def overview_steps(steps: tuple[str, ...]) -> tuple[str, ...]:
 
 def has_patches(layer: Layer) -> bool:
     """Whether tokens of a layer are patches of a picture."""
-    return any(isinstance(token, Patch) for token in (*layer.tokens, *layer.key_tokens))
+    return any_patch(layer.tokens) or any_patch(layer.key_tokens)
 
 
 def layer_range(trace: Trace) -> Range:

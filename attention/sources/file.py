@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MAX_HEADS = 1024
 _MAX_NOTES = 20  # of an export
 _SIDES = ("query_pos", "key_pos")
+AxisTokens = tuple[tuple[str, ...], tuple[str, ...]]
+"""The tokens of the queries, and those of the keys."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,14 @@ class File:
         pictures = saved_pictures.read_pictures(self.name, archive) if file_layout.exported else ()
         layers, notes = [], list(_file_notes(self.name, archive, file_layout))
         problems: dict[str, list[int]] = {}
+        known_tokens: dict[tuple[object, ...], AxisTokens] = {}
         for stored in file_layout.layers:
             if stored.mixer:
                 layers.append(Layer(f"layer {stored.number}", mixer=stored.mixer))
                 continue
             own_metadata = layer_metadata.get(stored.number, {})
             recorded = {step: place.select(tensors[place.entry]) for step, place in stored.places.items()}
-            layer, note = self._layer(archive, file_layout, stored, own_metadata, recorded, pictures)
+            layer, note = self._layer(archive, file_layout, stored, own_metadata, recorded, pictures, known_tokens)
             layers.append(layer)
             if note:
                 problems.setdefault(note, []).append(stored.number)
@@ -182,8 +185,9 @@ class File:
         own_metadata: Mapping[str, Any],
         recorded: dict[str, Tensor],
         pictures: Sequence[SeenPicture],
+        known_tokens: dict[tuple[object, ...], AxisTokens],
     ) -> tuple[Layer, str]:
-        """One layer, and a note on it; the note is empty if there is no problem."""
+        """One layer, and a note on it; the note is empty if there is no problem. Adds its tokens to those known."""
         from attention.io.arrays.read_layers import build_layer, check_numbers
 
         for step, tensor in recorded.items():
@@ -192,13 +196,23 @@ class File:
             )
         sizes = Layer(recorded=recorded).sizes
         described = own_metadata if "tokens" in own_metadata else archive.metadata
-        texts = {key: own_metadata[key] for key in saved_pictures.PATCHES if key in own_metadata}
-        tokens, key_tokens = layer_info.layer_tokens(self.name, {**archive.metadata, **texts}, sizes)
-        if file_layout.exported:
-            tokens, key_tokens = (
-                saved_pictures.with_places(self.name, axis_tokens, described.get(key), pictures, key)
-                for axis_tokens, key in zip((tokens, key_tokens), saved_pictures.PATCHES.values(), strict=True)
-            )
+        texts = {
+            **archive.metadata,
+            **{key: own_metadata[key] for key in saved_pictures.PATCHES if key in own_metadata},
+        }
+        places = {key: described.get(key) for key in saved_pictures.PATCHES.values() if file_layout.exported}
+        # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
+        lists = *(texts.get(key) for key in saved_pictures.PATCHES), *places.values()
+        same = *map(id, lists), *map(sizes.get, _SIDES)
+        if same not in known_tokens:
+            tokens, key_tokens = layer_info.layer_tokens(self.name, texts, sizes)
+            if file_layout.exported:
+                tokens, key_tokens = (
+                    saved_pictures.with_places(self.name, axis_tokens, places[key], pictures, key)
+                    for axis_tokens, key in zip((tokens, key_tokens), places, strict=True)
+                )
+            known_tokens[same] = tokens, key_tokens
+        tokens, key_tokens = known_tokens[same]
         name = layer_info.layer_name(file_layout.exported, file_layout.layers.index(stored), stored, own_metadata)
         where = f" of layer {stored.number}" if len(file_layout.layers) > 1 else ""
         for step, tensor in recorded.items():

@@ -12,7 +12,7 @@ from attention.analysis.patterns import Pattern
 from attention.analysis.token_kinds import CLS, PATCH, REGISTER, WORD
 from attention.core.trace import Trace
 from attention.errors import AttentionError, MissingError
-from attention.tokens import Patch
+from attention.tokens import any_patch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -245,7 +245,7 @@ NAMES = tuple(metric.name for metric in METRICS)
 
 def names_of(trace: Trace) -> tuple[str, ...]:
     """The names of the metrics that a trace can have: those of patches only where it has patches of a picture."""
-    has_patches = any(isinstance(token, Patch) for layer in trace.layers for token in layer.key_tokens)
+    has_patches = any(any_patch(layer.key_tokens) for layer in trace.layers)
     return tuple(metric.name for metric in METRICS if has_patches or not metric.of_pictures)
 
 

@@ -10,7 +10,7 @@ from attention.analysis.patterns import CELLS_PER_SECOND, Pattern, iterate_patte
 from attention.analysis.token_kinds import PATCH, kind_of
 from attention.core import cache
 from attention.core.names import WEIGHTS
-from attention.tokens import Patch
+from attention.tokens import any_patch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,4 +100,4 @@ def _sinks(layer: Layer) -> Tensor:
 
 
 def _has_patches(layer: Layer) -> bool:
-    return layer.has(WEIGHTS) and any(isinstance(token, Patch) for token in layer.key_tokens)
+    return layer.has(WEIGHTS) and any_patch(layer.key_tokens)

@@ -8,10 +8,10 @@ from typing import Any
 from attention.core.names import KEY, QUERY
 from attention.core.steps import find_step
 from attention.core.trace import Trace
-from attention.pictures.layout import CHOSEN_COLOR, HEIGHT, Spec, axis_title
+from attention.pictures.layout import CHOSEN_COLOR, HEIGHT, Spec, axis_noun, position_name
 from attention.pictures.over_picture import FITTED, layout_images, over_picture_json
 from attention.pictures.token_grid import TokenGrid
-from attention.tokens import Patch, label, labels
+from attention.tokens import Patch, any_patch, place_label, shows_several_pictures
 
 OWN = "{own}"
 """Stands in a packed text for the name of the chosen query or key."""
@@ -34,9 +34,7 @@ class PictureFigures:
         """A row of a step over the picture, or a column where only its rows are patches, without numbers; None without patches."""
         declaration, drawn_layer = find_step(step), self.trace.layer(layer)
         axes = (declaration.column_axis, declaration.row_axis)
-        patches = [
-            axis for axis in axes if any(isinstance(token, Patch) for token in drawn_layer.labels_of(axis) or ())
-        ]
+        patches = [axis for axis in axes if any_patch(drawn_layer.labels_of(axis))]
         if not patches:
             return None
         axis = patches[0]
@@ -45,8 +43,7 @@ class PictureFigures:
         spec = over_picture_json(self._without_pixels, step, layer, head, colors=FITTED, **fixed)
         layout, (heat, *others) = spec["layout"], spec["data"]
         meta, subtitle = layout["meta"], layout["title"]["subtitle"]
-        noun, own_tokens = axis_title(own_axis).split(" (")[0], drawn_layer.labels_of(own_axis)
-        name = f"{noun} 0" + (f" {label(own_tokens[0])}" if own_tokens else "")
+        name = position_name(own_axis, 0, drawn_layer.labels_of(own_axis))
         for texts, key in (
             (heat, "hovertemplate"),
             (meta["hidden_trace"], "hovertemplate"),
@@ -55,7 +52,7 @@ class PictureFigures:
         ):
             texts[key] = texts[key].replace(name, OWN, 1)
         grid = self._grid(drawn_layer.labels_of(axis) or (), layout)
-        meta["packed"] = {"grid": grid, "noun": noun, "head": head}
+        meta["packed"] = {"grid": grid, "noun": axis_noun(own_axis), "head": head}
         del heat["z"], heat["text"]
         spec["data"] = [heat, *(trace for trace in others if trace["type"] != "heatmap")]
         layout["height"] = HEIGHT  # level with the maps beside it
@@ -69,9 +66,10 @@ class PictureFigures:
         if key not in self._known:
             grid = TokenGrid.of(tokens)
             assert grid is not None  # one of them is a patch
+            several = shows_several_pictures(tokens)
             self._known[key] = len(self.grids)
             self.grids.append({
                 "positions": positions.tolist(), "shapes": edges, "annotations": annotations,
-                "images": layout_images(grid, self.trace, exact=False), "tokens": labels(tokens),
+                "images": layout_images(grid, self.trace, exact=False), "tokens": [place_label(token, several) for token in tokens],
             })  # fmt: skip
         return self._known[key]

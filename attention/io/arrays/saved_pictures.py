@@ -24,6 +24,8 @@ MAX_PIXELS = 2**23
 """The largest number of pixels of all pictures of a file; a model that reads 4,096 patches of 32 × 32 pixels sees half of it."""
 MAX_GRID_CELLS = 2**17
 """The largest plane of a file's pictures, side by side, in patches."""
+MAX_GRID_SIDE = 2**12
+"""The largest number of rows or columns of that plane: each is a line of a figure."""
 PATCHES = {"tokens": "patches", "key_tokens": "key_patches"}
 """The name of the places beside each list of tokens."""
 
@@ -85,9 +87,9 @@ def read_pictures(name: str, archive: Archive) -> tuple[SeenPicture, ...]:
         sum(picture.columns + 1 for picture in pictures),
         max((picture.rows for picture in pictures), default=0),
     )
-    if rows * columns > MAX_GRID_CELLS:
+    if rows * columns > MAX_GRID_CELLS or max(rows, columns) > MAX_GRID_SIDE:
         raise FileError(
-            f"The pictures of {quote(name)}, side by side, have {rows:,} rows and {columns:,} columns of patches; at most {MAX_GRID_CELLS:,} are drawn: "
+            f"The pictures of {quote(name)}, side by side, have {rows:,} rows and {columns:,} columns of patches; at most {MAX_GRID_CELLS:,} patches and {MAX_GRID_SIDE:,} rows or columns are drawn: "
             "save fewer pictures."
         )
     return pictures

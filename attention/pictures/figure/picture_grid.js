@@ -4,8 +4,8 @@
 import { colorRange } from "./live_layer.js";
 import { isHidden } from "./kernel.js";
 
-const NO_TOKEN = -1;
-const SHARES = /\S+ on the picture, \S+ on other tokens/; // in the subtitle of a row of weights
+export const NO_TOKEN = -1;
+export const SHARES = /\S+ on the picture, \S+ on other tokens/; // in the subtitle of a row of weights
 
 // The position on its axis of the token at a place; undefined where there is none.
 export function positionAt({ grid }, row, column) {
@@ -55,7 +55,7 @@ export function firstPlace({ grid: { positions } }) {
 }
 
 // The largest magnitude on the pictures, below the lines of other tokens.
-function largestPatch({ top }, z) {
+export function largestPatch({ top }, z) {
   let largest = 0;
   for (const line of z.slice(top)) for (const number of line) if (Math.abs(number) > largest) largest = Math.abs(number);
   return largest;

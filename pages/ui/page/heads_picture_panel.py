@@ -55,6 +55,13 @@ def spec(page: Page, colors: str, **more: Any) -> Spec:
     return heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, scale, opacity=opacity, **more)
 
 
+def estimate_seconds(page: Page) -> float:
+    """The estimated seconds on one thread until the heads of all layers can be drawn over the picture."""
+    cell = page.cell
+    key = None if _reads_query(page) else cell.column
+    return lines_over_picture.estimate_seconds(page.trace, cell.step, cell.layer, key)
+
+
 def without_picture_controls(around: Surroundings) -> Surroundings:
     """The surroundings of maps: without the controls of a picture."""
     return replace(around, controls=[each for each in around.controls if each["name"] not in (OVER.key, HEAT.key)])

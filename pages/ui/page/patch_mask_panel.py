@@ -11,7 +11,7 @@ from attention.analysis import patch_masks
 from attention.errors import AttentionError
 from attention.pictures.view import has_patches
 from pages.ui.state import knob_state
-from pages.ui.state.notices import show_later
+from pages.ui.state.notices import plain, show_later
 
 
 def patch_field(key: str, label: str, layer: Layer, head: int, **more: Any) -> str | None:
@@ -20,7 +20,7 @@ def patch_field(key: str, label: str, layer: Layer, head: int, **more: Any) -> s
     try:
         return patch_masks.hide_patches(layer, head, text)
     except AttentionError as error:
-        st.caption(str(error))
+        st.caption(plain(str(error)))  # the error repeats what was typed
         return None
 
 

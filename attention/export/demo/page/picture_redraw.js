@@ -2,11 +2,9 @@
 // (attention/export/demo/picture_packing.py); the rest is drawn as attention.pictures.over_picture draws it.
 
 import { colorRange } from "./live_layer.js";
-import { placeOf } from "./picture_grid.js";
+import { NO_TOKEN, SHARES, largestPatch, placeOf } from "./picture_grid.js";
 
-const NO_TOKEN = -1;
 const OWN = "{own}"; // stands for the name of the query or key
-const SHARES = /\S+ on the picture, \S+ on other tokens/;
 const MASKED = ["masked_scores", "weights"]; // the steps in which hidden cells are gray
 
 const escapeHtml = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
@@ -39,11 +37,10 @@ export function drawOverPicture(figure, cell, numbers, { grids, steps, outline: 
   const isHidden = (position) => isMasked && numberAt("masked_scores", position) === -Infinity;
   const z = fill((position) => (isHidden(position) ? NaN : numberAt(meta.step, position)));
   const onPictures = z.slice(meta.grid.top).flat().filter((number) => !Number.isNaN(number));
-  const largest = onPictures.reduce((most, number) => Math.max(most, Math.abs(number)), 0);
   const text = positions.map((line) => line.map((position) => (position === NO_TOKEN ? "" : `${position} ${tokens[position]}`)));
-  figure.data = [{ ...heat, ...colorRange(largest || 1, heat.zmin < 0, heat), z: store(z), text }, ...others];
-  const own = steps[meta.step].sides[isRow ? 0 : 1].tokens[at];
-  const name = `${noun} ${at} ${escapeHtml(own)}`.trim();
+  figure.data = [{ ...heat, ...colorRange(largestPatch(meta.grid, z) || 1, heat.zmin < 0, heat), z: store(z), text }, ...others];
+  const own = meta.grid.same ? tokens[at] : escapeHtml(steps[meta.step].sides[isRow ? 0 : 1].tokens[at]);
+  const name = `${noun} ${at} ${own}`.trim();
   const shares = () => {
     const total = tokens.reduce((sum, _, position) => sum + numberAt(meta.step, position), 0);
     const share = onPictures.reduce((sum, number) => sum + number, 0);
