@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from io import BytesIO
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -19,6 +21,7 @@ from tiny_pictures import TinyPictureModels, bright_patch, noise
 from attention import Cell, Layer, Model, PictureError, Trace
 from attention.core.seen_picture import SeenPicture
 from attention.export import paper
+from attention.export.paper import colorbar
 from attention.pictures.heatmap import heatmap
 from attention.pictures.lab_maps import lab_maps
 from attention.pictures.layout import CHOSEN_COLOR
@@ -172,3 +175,28 @@ def test_picture_from_elsewhere_is_refused(models: TinyPictureModels) -> None:
     figure.layout.images[0].source = "https://example.org/photo.png"
     with pytest.raises(PictureError, match="PNG or JPEG in a data URI"):
         paper.picture(figure, "svg")
+
+
+@pytest.mark.parametrize("texts", [("0", "0.00469", "0.00938"), ("0", "0.5", "1"), ("−0.0117", "0", "0.0117")])
+def test_numbers_of_a_short_colour_bar_stand_apart(texts: tuple[str, str, str]) -> None:
+    class Page:
+        """Writes nothing and keeps the ends of each number."""
+
+        def __init__(self) -> None:
+            self.ends: list[tuple[float, float]] = []
+
+        def width_of(self, text: str, size: float) -> float:
+            return 0.6 * size * len(text)
+
+        def write(self, x: float, _: float, text: str, size: float, align: str) -> None:
+            left = x - self.width_of(text, size) * {"left": 0, "center": 0.5, "right": 1}[align]
+            self.ends.append((left, left + self.width_of(text, size)))
+
+        def boxes(self, *_: Any, **__: Any) -> None:
+            """Draws nothing."""
+
+    settings = SimpleNamespace(tickfont=SimpleNamespace(size=10), tickvals=[0, 0.5, 1], ticktext=texts, len=0.1, thickness=8)  # fmt: skip
+    bar, page = colorbar.ColorBar(settings, ((0, "#000000"), (1, "#ffffff")), 0, 1, ""), Page()
+    colorbar.draw(page, bar, SimpleNamespace(width=300, right=310), 0)  # type: ignore[arg-type]
+    assert page.ends == sorted(page.ends)
+    assert all(right + 3 < left for (_, right), (left, _) in pairwise(page.ends))

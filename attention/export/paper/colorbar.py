@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ def draw(page: Page, bar: ColorBar, area: Area, top: float) -> None:
     texts = list(
         map(markup.plain, settings.ticktext if settings.ticktext is not None else [f"{value:.3g}" for value in values])
     )
-    text_width = sum(page.width_of(text, size) for text in texts) + size * len(texts)
+    text_width = _text_width([page.width_of(text, size) for text in texts], _fractions(bar, values), size)
     length = min(area.width, max((settings.len or 1) * area.width, text_width))
     size *= min(1, length / text_width)
     left = area.right - length
@@ -75,10 +76,24 @@ def draw(page: Page, bar: ColorBar, area: Area, top: float) -> None:
     middles = (np.arange(_SLICES) + 0.5) / _SLICES * (bar.high - bar.low) + bar.low
     colors = colors_of(middles, bar.scale, bar.low, bar.high)
     page.boxes(np.stack([edges[:-1], *rows], axis=1), colors, "colorbar", seam=True)
-    for value, text in zip(values, texts, strict=True):
-        fraction = (value - bar.low) / (bar.high - bar.low)
+    for fraction, text in zip(_fractions(bar, values), texts, strict=True):
         half = page.width_of(text, size) / 2
         middle = min(max(left + fraction * length, left + half), area.right - half)  # within the ends of the bar
         align: Align = "left" if fraction == 0 else "right" if fraction == 1 else "center"
         x = {"left": left, "right": area.right, "center": middle}[align]
         page.write(x, top + thickness + 1.05 * size, text, size, align)
+
+
+def _fractions(bar: ColorBar, values: Sequence[float]) -> list[float]:
+    """The places of numbers along the bar, from 0 to 1."""
+    return [(value - bar.low) / (bar.high - bar.low) for value in values]
+
+
+def _text_width(widths: Sequence[float], fractions: Sequence[float], space: float) -> float:
+    """The length of a bar whose numbers have this space between them, also where one in the middle is nearer to one end."""
+    lengths = [sum(widths) + space * len(widths)]
+    for width, fraction in [*zip(widths, fractions, strict=True)][1:-1]:
+        if 0 < fraction < 1:
+            lengths += [(widths[0] + space + width / 2) / fraction, (width / 2 + space + widths[-1]) / (1 - fraction)]
+    # A number close to an end would need a bar of any length; it is moved within the ends instead.
+    return min(max(lengths), 2 * lengths[0])

@@ -120,7 +120,9 @@ def read_picture(text: str, design: Design) -> Example:
     ]
     if len(seen) < len(SHAPES):
         missing = [shape for shape in SHAPES if shape not in seen]
-        notes.append(f"This picture has no {' or '.join(missing)}: where these words look means nothing.")
+        notes.append(
+            f"This picture has no {' or '.join([', '.join(missing[:-1])] * (len(missing) > 1) + missing[-1:])}: where these words look means nothing."
+        )
     numbers = torch.tensor([ids])
     return Example(numbers, tokens, (), COLORS, tuple(notes), (_seen(numbers, design),))
 
