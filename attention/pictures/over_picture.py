@@ -16,7 +16,16 @@ from attention.core.trace import Trace
 from attention.errors import MissingError, check_index
 from attention.pictures import scales
 from attention.pictures.drawing import hidden_cells, layer_label, make_hidden_trace
-from attention.pictures.layout import AXIS_TITLES, Spec, base_layout, note, outline, position_name, short_axis_name
+from attention.pictures.layout import (
+    AXIS_TITLES,
+    Spec,
+    axis_noun,
+    base_layout,
+    note,
+    outline,
+    position_name,
+    short_axis_name,
+)
 from attention.pictures.message_contract import Meta
 from attention.pictures.redraw import plotly_variant
 from attention.pictures.token_grid import NO_TOKEN, TokenGrid
@@ -114,7 +123,7 @@ def matrix_over_picture_json(
     color_keys, extra_traces = _colors(declaration, colors, span, grid, shown)
     where = f" H{head}" if declaration.per_head else ""
     own_name = position_name(own_axis, fixed, own_tokens)
-    hover = f"{step} L{layer}{where}<br>{own_name}<br>{axis_title(axis).split(' (')[0]} %{{text}}<br>"
+    hover = f"{step} L{layer}{where}<br>{own_name}<br>{axis_noun(axis)} %{{text}}<br>"
     several = shows_several_pictures(tokens)
     texts = [
         ["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in line] for line in grid.positions
