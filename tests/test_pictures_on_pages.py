@@ -182,6 +182,13 @@ def test_link_asks_for_its_picture_and_labels_a_substitute(models: NamedModels) 
         source_of(link, LIMITS)
 
 
+@pytest.mark.parametrize("family", ["ViT", "LLaVA"])
+def test_upload_named_like_an_example_is_asked_for(models: NamedModels, family: str) -> None:
+    app = opened("app.py", source="model", model=models(family), text="the owl", image=f"example:odd.png:{'0' * 32}")
+    assert not app.exception
+    assert "upload it to open the link" in " ".join(each.value for each in (*app.error, *app.info, *app.warning))
+
+
 def test_locked_link_asks_for_its_picture_then_hides_the_field(models: NamedModels) -> None:
     app = opened("app.py", source="model", model=models("ViT"), image="photo.png:" + "0" * 32, lock="1")
     uploaded(app, "photo.png", PHOTO)

@@ -54,10 +54,14 @@ def names_in(value: str) -> tuple[str, ...]:
     return tuple(value.split(SEPARATOR))
 
 
+def is_example(name: str) -> bool:
+    """Whether a name in a link is that of a picture of ours; that of an uploaded file may begin like one."""
+    return name.startswith(PREFIX) and name.removeprefix(PREFIX) in EXAMPLES
+
+
 def example_of(name: str) -> Picture | None:
     """The picture of ours of this name in a link; None if it names an upload."""
-    ours = name.removeprefix(PREFIX)
-    return example_picture(ours) if name.startswith(PREFIX) and ours in EXAMPLES else None
+    return example_picture(name.removeprefix(PREFIX)) if is_example(name) else None
 
 
 def missing_picture_error(names: Sequence[str]) -> AwaitedError:
@@ -91,4 +95,4 @@ def _valid_names(value: str) -> tuple[str, ...]:
 
 
 def _is_name(name: str) -> bool:
-    return example_of(name) is not None or _UPLOADED.fullmatch(name) is not None
+    return is_example(name) or _UPLOADED.fullmatch(name) is not None

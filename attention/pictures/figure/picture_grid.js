@@ -5,7 +5,7 @@ import { colorRange } from "./live_layer.js";
 import { isHidden } from "./kernel.js";
 
 export const NO_TOKEN = -1;
-export const SHARES = /\S+ on the picture, \S+ on other tokens/; // in the subtitle of a row of weights
+export const SHARES = /\S+ on the picture(?:, \S+ on other tokens)?/; // in the subtitle of a row of weights
 
 // The position on its axis of the token at a place; undefined where there is none.
 export function positionAt({ grid }, row, column) {
@@ -82,6 +82,12 @@ export function gridTraces({ figure, live, meta }, liveLayer) {
   return [...data, ...others.filter(({ type }) => type !== "heatmap")];
 }
 
+// How much of a row lies on the picture and on other tokens, in the form of the words `fact`.
+export function sharesLike(fact, onPicture, onOthers) {
+  const others = fact.includes("other tokens") ? `, ${onOthers.toFixed(2)} on other tokens` : "";
+  return `${onPicture.toFixed(2)} on the picture${others}`;
+}
+
 // Writes how much of a row of weights lies on the picture into the drawn subtitle; a change of it needs no new layout.
 export function showShares({ element, figure, live, meta }, liveLayer) {
   let [fact] = figure.layout.title.subtitle.text.match(SHARES) ?? [];
@@ -91,7 +97,7 @@ export function showShares({ element, figure, live, meta }, liveLayer) {
     const patches = new Set(positions.slice(top).flatMap((line) => Array.from(line)));
     const shares = { true: 0, false: 0 };
     for (let k = 0; k < liveLayer.columnsOf(live); k += 1) shares[patches.has(k)] += liveLayer.numberAt(live, at, k);
-    fact = `${shares.true.toFixed(2)} on the picture, ${shares.false.toFixed(2)} on other tokens`;
+    fact = sharesLike(fact, shares.true, shares.false);
   }
   for (const line of element.querySelectorAll(".gtitle-subtitle, .gtitle-subtitle tspan")) {
     if (!line.childElementCount && SHARES.test(line.textContent)) line.textContent = line.textContent.replace(SHARES, fact);

@@ -10,11 +10,10 @@ from attention import AttentionError
 from attention.errors import BusyError, FileError
 from attention.io import picture as picture_file
 from attention.io.arrays import quote
-from attention.io.example_pictures import PREFIX
 from attention.io.picture import Picture
 from attention.sources import second_state
 from attention.sources.kinds.model_source import IMAGE
-from attention.sources.picture_names import example_of, names_in
+from attention.sources.picture_names import example_of, is_example, names_in
 from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import PICTURE_MB, PICTURE_PIXELS, PICTURES_MB
 from pages.ui.server.make_room import make_room
@@ -33,7 +32,7 @@ def find_picture(name: str) -> Picture | None:
 
 def uploaded_names() -> tuple[str, ...]:
     """The names of the uploaded pictures that the state shows, those of the second state included."""
-    return tuple(dict.fromkeys(name.rpartition(":")[0] for name in shown_names() if not name.startswith(PREFIX)))
+    return tuple(dict.fromkeys(name.rpartition(":")[0] for name in shown_names() if not is_example(name)))
 
 
 def shown_names() -> tuple[str, ...]:

@@ -17,7 +17,14 @@ from attention.io.arrays import quote
 from attention.io.example_pictures import EXAMPLES, PREFIX, SEPARATOR, example_picture, link_name
 from attention.io.picture import Picture
 from attention.sources.kinds.model_source import IMAGE
-from attention.sources.picture_names import PictureNames, check_together, example_of, missing_picture_error, names_in
+from attention.sources.picture_names import (
+    PictureNames,
+    check_together,
+    example_of,
+    is_example,
+    missing_picture_error,
+    names_in,
+)
 from pages.ui.server.limits import LIMITS, PICTURE_MB, PICTURE_PIXELS
 from pages.ui.state import knob_state
 from pages.ui.state.kept_pictures import drop_oldest, file_name, find_picture, keep, read_one, read_several, shortened
@@ -140,7 +147,7 @@ def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
     """Draws several pictures in their order, each with words of this width and a button that removes it."""
     for index, name in enumerate(fields.names):
         uploaded = session().uploaded_pictures.get(name)
-        is_ours, ours = name.startswith(PREFIX), name.removeprefix(PREFIX)
+        is_ours, ours = is_example(name), name.removeprefix(PREFIX)
         full = ours.replace("-", " ") if is_ours else quote(file_name(name))
         words = full if width == "content" else shortened(full, _LONGEST_WORDS)
         with st.container(key=f"{fields.place}_row_{index}", horizontal=True, vertical_alignment="center", gap="small"):
@@ -158,7 +165,7 @@ def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
 def _examples(fields: _Fields) -> None:
     """Draws a choice of our pictures."""
     key = f"{fields.place}_example"
-    chosen = [name.removeprefix(PREFIX) for name in fields.names if name.startswith(PREFIX)]
+    chosen = [name.removeprefix(PREFIX) for name in fields.names if is_example(name)]
     several = fields.most > 1
     st.session_state[key] = list(dict.fromkeys(chosen)) if several else next(iter(chosen), None)
     st.pills("Pictures of ours", tuple(EXAMPLES), key=key, format_func=lambda name: name.replace("-", " "),
@@ -190,7 +197,7 @@ def _chosen_several(key: str, fields: _Fields) -> None:
     """Adds one of our pictures, or removes it; the last picture stays."""
     chosen, problems = [f"{PREFIX}{name}" for name in st.session_state[key]], session().picture_problems
     problems.pop(fields.place, None)
-    kept = [name for name in fields.names if name in chosen or not name.startswith(PREFIX)]
+    kept = [name for name in fields.names if name in chosen or not is_example(name)]
     if not any(name not in fields.names for name in chosen):
         fields.show(kept or fields.names)
         return

@@ -2,7 +2,7 @@
 // (attention/export/demo/picture_packing.py); the rest is drawn as attention.pictures.over_picture draws it.
 
 import { colorRange } from "./live_layer.js";
-import { NO_TOKEN, SHARES, largestPatch, placeOf } from "./picture_grid.js";
+import { NO_TOKEN, SHARES, largestPatch, placeOf, sharesLike } from "./picture_grid.js";
 
 const OWN = "{own}"; // stands for the name of the query or key
 const MASKED = ["masked_scores", "weights"]; // the steps in which hidden cells are gray
@@ -41,10 +41,10 @@ export function drawOverPicture(figure, cell, numbers, { grids, steps, outline: 
   figure.data = [{ ...heat, ...colorRange(largestPatch(meta.grid, z) || 1, heat.zmin < 0, heat), z: store(z), text }, ...others];
   const own = meta.grid.same ? tokens[at] : escapeHtml(steps[meta.step].sides[isRow ? 0 : 1].tokens[at]);
   const name = `${noun} ${at} ${own}`.trim();
-  const shares = () => {
+  const shares = (fact) => {
     const total = tokens.reduce((sum, _, position) => sum + numberAt(meta.step, position), 0);
     const share = onPictures.reduce((sum, number) => sum + number, 0);
-    return `${share.toFixed(2)} on the picture, ${(total - share).toFixed(2)} on other tokens`;
+    return sharesLike(fact, share, total - share);
   };
   const complete = (words) => words.replace(` H${head}`, () => ` H${cell.head}`).replace(SHARES, shares).replace(OWN, () => name);
   layout.title.subtitle.text = complete(layout.title.subtitle.text);
