@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import chosen_cell_line
-from playwright.sync_api import Error, Frame, Page
+from playwright.sync_api import Error, Frame, Page, Position
 
 from attention import NOTEBOOKS, AttentionConfig, MissingError, Notebook, Trace, TypedText, compare, explain, metrics
 from attention.core.override import Override
@@ -247,14 +247,26 @@ def is_close(actual: np.ndarray, matrix: Any) -> bool:
 
 
 def click(frame: Frame, index: int, row: int, column: int) -> None:
-    """Clicks the middle of a cell of a map."""
+    """Moves the pointer to the middle of a cell of a map and clicks, as a person does.
+
+    Chromium sends events to where a frame of another origin was before it was scrolled, until the next picture of the page is
+    composed: the click waits until the map has felt the pointer.
+    """
     place = frame.evaluate(
         """([i, row, column]) => { const plot = document.querySelectorAll('.js-plotly-plot')[i]; plot.scrollIntoView({block: 'center'});
+            window.isPointedAt = false;
+            plot.addEventListener('mousemove', () => { window.isPointedAt = true; }, {once: true});
             const {xaxis, yaxis} = plot._fullLayout;
             return [xaxis._offset + xaxis.l2p(column), yaxis._offset + yaxis.l2p(row)].map(Math.round); }""",
         [index, row, column],
     )
-    frame.locator(".js-plotly-plot").nth(index).click(position={"x": place[0], "y": place[1]}, force=True)
+    plot, position = frame.locator(".js-plotly-plot").nth(index), Position(x=place[0], y=place[1])
+    for _ in range(600):
+        plot.hover(position=position, force=True)
+        if frame.evaluate("window.isPointedAt"):
+            break
+        frame.page.wait_for_timeout(100)
+    plot.click(position=position, force=True)
     frame.wait_for_function(
         "([q, k]) => document.querySelector('.side.q input').value === q && document.querySelector('.side.k input').value === k",
         arg=[str(row), str(column)],
