@@ -113,7 +113,7 @@ def test_position_encodings_cover_words_and_patches(positions):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("red circle 5,0", "row and column from 0 to 4.*got 'red circle 5,0': write it so"),
+        ("red circle 5,0", "row and column from 0 to 4.*got 'red circle 5,0': write it like the example"),
         ("circle 1,1", "got 'circle 1,1'"),
         ("red circle 1,2 blue square 3,3", "with ; between shapes"),
         (";;", "got ''"),

@@ -104,8 +104,8 @@ def read_picture(text: str, design: Design) -> Example:
         )
         if color not in COLORS or shape not in SHAPES or max(row, column) >= side:
             raise TextError(
-                f"A shape is a colour ({', '.join(COLORS)}), a shape ({', '.join(SHAPES)}), and its row and column from 0 to {side - 1}, "
-                f"such as red circle 1,2, with ; between shapes; got {part[:40]!r}: write it so."
+                f"A picture is typed as shapes, each with a colour ({', '.join(COLORS)}), a name ({', '.join(SHAPES)}), and a row and column from 0 to {side - 1}, "
+                f"such as red circle 1,2; blue square 0,1, with ; between shapes; got {part[:40]!r}: write it like the example."
             )
         if shape in seen or ids[row * side + column]:
             twice = f"two of {shape}" if shape in seen else f"two shapes at {row},{column}"
