@@ -44,6 +44,7 @@ from quick import mark_quick_tests
 from replicas import Replicas, Visitor
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
+from tiny_pictures import TinyPictureModels
 from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.proxy import running_proxy
@@ -614,3 +615,9 @@ def place_of_cell(page: Page | Frame, index: int, row: int, column: int) -> tupl
         [index, row, column],
     )
     return None if place is None else (place[0], place[1])
+
+
+@pytest.fixture(scope="session")
+def picture_models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
+    """Tiny models that read pictures, each made once for all tests; a test that changes a folder copies it."""
+    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))

@@ -21,25 +21,20 @@ PHOTO = Image.fromarray(noise())
 NAMES = ("red circle", "blue square", "grey owl")
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("classifiers"))
-
-
-def source(models: TinyPictureModels, family: str, image: Any = PHOTO, **options: Any) -> Model:
-    return Model(models(family), image=image, **options)
+def source(picture_models: TinyPictureModels, family: str, image: Any = PHOTO, **options: Any) -> Model:
+    return Model(picture_models(family), image=image, **options)
 
 
 @pytest.mark.parametrize("family", CLASSIFIERS)
-def test_classes_are_those_of_the_family_bit_for_bit(models: TinyPictureModels, family: str) -> None:
+def test_classes_are_those_of_the_family_bit_for_bit(picture_models: TinyPictureModels, family: str) -> None:
     import transformers
 
-    path = models(family)
+    path = picture_models(family)
     network = getattr(transformers, CLASSIFIERS[family][0]).from_pretrained(path, attn_implementation="eager").eval()
     processor = transformers.AutoImageProcessor.from_pretrained(path, backend="pil")
     with torch.no_grad():
         logits = network(**processor(images=PHOTO, return_tensors="pt")).logits[0]
-    for model in (source(models, family), Model.of(network, processor, image=PHOTO)):
+    for model in (source(picture_models, family), Model.of(network, processor, image=PHOTO)):
         trace = model.trace()
         (prediction,) = trace.predictions
         assert torch.equal(prediction.all_logits, logits)
@@ -52,8 +47,8 @@ def test_classes_are_those_of_the_family_bit_for_bit(models: TinyPictureModels, 
         assert (prediction.position, prediction.before) == (0, trace.tokens[0])
 
 
-def test_class_is_found_by_its_name_or_number(models: TinyPictureModels) -> None:
-    model = source(models, "ViT classes")
+def test_class_is_found_by_its_name_or_number(picture_models: TinyPictureModels) -> None:
+    model = source(picture_models, "ViT classes")
     assert model.find_token("Blue Square") == (1, "blue square")
     assert model.find_token("2") == (2, "grey owl")
     with pytest.raises(
@@ -65,15 +60,17 @@ def test_class_is_found_by_its_name_or_number(models: TinyPictureModels) -> None
     assert label(ClassName("a & b")) == "a &amp; b"
 
 
-def test_heads_change_the_class_and_sweeps_measure_it(models: TinyPictureModels) -> None:
-    model = source(models, "ViT classes")
+def test_heads_change_the_class_and_sweeps_measure_it(picture_models: TinyPictureModels) -> None:
+    model = source(picture_models, "ViT classes")
     (before,) = model.trace().predictions
     for target, distractor, what in ((None, None, "log-probability of "), (2, 0, "logit of grey owl minus logit of red circle")):  # fmt: skip
         result = list(sweep_heads(model, target=target, distractor=distractor))[-1].result
         assert result is not None
         assert what in result.quantity
         for layer, head in ((0, 1), (1, 2)):
-            changed = source(models, "ViT classes", interventions=(Intervention(layer, head, ablate="zero"),)).trace()
+            changed = source(
+                picture_models, "ViT classes", interventions=(Intervention(layer, head, ablate="zero"),)
+            ).trace()
             (after,) = changed.predictions
             assert matching_prediction(after, changed, model.trace()) is not None
             if distractor is None:
@@ -86,11 +83,11 @@ def test_heads_change_the_class_and_sweeps_measure_it(models: TinyPictureModels)
         list(sweep_heads(model, target=3))
 
 
-def test_what_needs_a_text_is_refused_for_classes(models: TinyPictureModels) -> None:
+def test_what_needs_a_text_is_refused_for_classes(picture_models: TinyPictureModels) -> None:
     from attention.circuits import direct_effects, token_relevance
     from attention.circuits.question import find_readout
 
-    trace = source(models, "ViT classes").trace()
+    trace = source(picture_models, "ViT classes").trace()
     assert "grey owl" in find_readout(trace, "grey owl").words
     assert trace.predictions[0].tokens[0] in find_readout(trace).words
     with pytest.raises(AttentionError, match="is computed for models of texts"):

@@ -23,11 +23,6 @@ from attention.tokens import Patch, label
 IMAGE = Image.fromarray(noise())
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
-
-
 def drawn(a: Trace, b: Trace, cell: Cell, reads: str = "row", colors: str = "fixed") -> list[Spec]:
     other = HeadIndex(cell.layer, cell.head)
     difference = compare(a, b, cell.step, other, other)
@@ -36,8 +31,10 @@ def drawn(a: Trace, b: Trace, cell: Cell, reads: str = "row", colors: str = "fix
 
 @pytest.mark.parametrize("reads", ["row", "column"])
 @pytest.mark.parametrize("step", ["weights", "scores"])
-def test_a_b_and_change_have_their_numbers_on_one_scale(models: TinyPictureModels, reads: str, step: str) -> None:
-    source = Model(models("DINOv2 with registers"), image=IMAGE)
+def test_a_b_and_change_have_their_numbers_on_one_scale(
+    picture_models: TinyPictureModels, reads: str, step: str
+) -> None:
+    source = Model(picture_models("DINOv2 with registers"), image=IMAGE)
     a, b = source.trace(), replace(source, image=Image.fromarray(noise(seed=1))).trace()
     grid = TokenGrid.of(a.layers[1].tokens)
     assert grid is not None
@@ -58,8 +55,8 @@ def test_a_b_and_change_have_their_numbers_on_one_scale(models: TinyPictureModel
     assert len({figure["layout"]["meta"]["step"] for figure in figures}) == 3
 
 
-def test_patches_at_other_positions_are_compared_with_their_partners(models: TinyPictureModels) -> None:
-    source = Model(models("LLaVA"), "the <image> owl asked", image=IMAGE)
+def test_patches_at_other_positions_are_compared_with_their_partners(picture_models: TinyPictureModels) -> None:
+    source = Model(picture_models("LLaVA"), "the <image> owl asked", image=IMAGE)
     a, b = source.trace(), replace(source, text="the moon <image> owl asked").trace()
     layer = len(a.layers) - 1
     places = [
@@ -86,8 +83,8 @@ def test_patches_at_other_positions_are_compared_with_their_partners(models: Tin
         assert clicked == replace(chosen, row=places[0][query], column=places[0][token])
 
 
-def test_patch_stays_a_patch_in_the_difference(models: TinyPictureModels) -> None:
-    source = Model(models("LLaVA"), "the owl", image=IMAGE)
+def test_patch_stays_a_patch_in_the_difference(picture_models: TinyPictureModels) -> None:
+    source = Model(picture_models("LLaVA"), "the owl", image=IMAGE)
     a, b = source.trace(), replace(source, text="an owl sat").trace()
     at = len(a.layers) - 1
     difference = compare(a, b, "weights", HeadIndex(at, 0), HeadIndex(at, 0))
@@ -97,8 +94,8 @@ def test_patch_stays_a_patch_in_the_difference(models: TinyPictureModels) -> Non
     assert all(label(name, 12) == f"patch {name.row},{name.column}" for name in patches)  # type: ignore[attr-defined]
 
 
-def test_override_is_compared_and_text_has_no_pictures(models: TinyPictureModels) -> None:
-    source = Model(models("CLIP"), "the owl", image=IMAGE)
+def test_override_is_compared_and_text_has_no_pictures(picture_models: TinyPictureModels) -> None:
+    source = Model(picture_models("CLIP"), "the owl", image=IMAGE)
     a, b = source.trace(), replace(source, config=Override(temperature=0.5)).trace()
     assert len(drawn(a, b, Cell(0, "weights", 0, 1, 1), colors="log")) == 3
     assert drawn(a, b, Cell(len(a.layers) - 1, "weights", 0, 1, 1)) == []

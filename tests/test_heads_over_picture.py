@@ -34,21 +34,16 @@ from attention.tokens import Patch
 TEXT = "the owl asked the moon"
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
-
-
-def trace_of(models: TinyPictureModels, family: str, text: str = "") -> Trace:
-    return Model(models(family), text, image=Image.fromarray(noise())).trace()
+def trace_of(picture_models: TinyPictureModels, family: str, text: str = "") -> Trace:
+    return Model(picture_models(family), text, image=Image.fromarray(noise())).trace()
 
 
 @pytest.mark.parametrize("family", ["ViT", "DINOv2 with registers", "SigLIP vision"])
 @pytest.mark.parametrize("all_layers", [True, False])
 def test_every_cell_is_the_number_of_its_head_and_patch(
-    models: TinyPictureModels, family: str, all_layers: bool
+    picture_models: TinyPictureModels, family: str, all_layers: bool
 ) -> None:
-    trace = trace_of(models, family)
+    trace = trace_of(picture_models, family)
     figure = heads_over_picture_json(trace, "weights", 1, query=3, all_layers=all_layers)
     z = figure["data"][0]["z"]
     found = set()
@@ -64,8 +59,8 @@ def test_every_cell_is_the_number_of_its_head_and_patch(
     assert found == {(i, h, k) for i in layers for h in range(4) for k in range(len(trace.tokens))}
 
 
-def test_patches_of_every_head_lie_at_their_rows_and_columns(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_patches_of_every_head_lie_at_their_rows_and_columns(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     figure = heads_over_picture_json(trace, "weights", query=0)
     grid = TokenGrid.of(trace.tokens)
     assert grid is not None
@@ -77,8 +72,8 @@ def test_patches_of_every_head_lie_at_their_rows_and_columns(models: TinyPicture
                 assert cell_at(figure, x, y) == Cell(panel["layer"], "weights", panel["head"], 0, at)
 
 
-def test_pictures_lie_under_the_patches_of_their_heads(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_pictures_lie_under_the_patches_of_their_heads(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     figure = heads_over_picture_json(trace, "weights", query=0)
     panels, images = figure["layout"]["meta"]["panels"], figure["layout"]["images"]
     grid = TokenGrid.of(trace.tokens)
@@ -92,8 +87,8 @@ def test_pictures_lie_under_the_patches_of_their_heads(models: TinyPictureModels
     assert max(pixels.size) <= THUMBNAIL
 
 
-def test_message_has_a_picture_once_and_its_places(models: TinyPictureModels) -> None:
-    figure = heads_over_picture_json(trace_of(models, "ViT"), "weights", query=0)
+def test_message_has_a_picture_once_and_its_places(picture_models: TinyPictureModels) -> None:
+    figure = heads_over_picture_json(trace_of(picture_models, "ViT"), "weights", query=0)
     message = unpack_message(pack([figure]))
     assert message["sources"] == [figure["layout"]["images"][0]["source"]]
     (sent,) = message["figures"]
@@ -104,8 +99,8 @@ def test_message_has_a_picture_once_and_its_places(models: TinyPictureModels) ->
     assert "base64" in figure["layout"]["images"][0]["source"]  # the figure itself is unchanged
 
 
-def test_blocks_find_the_patch_of_the_largest_number(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_blocks_find_the_patch_of_the_largest_number(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     figure = heads_over_picture_json(trace, "weights", query=2, cells=100)
     z = figure["data"][0]["z"]
     assert figure["layout"]["meta"]["panels"][0]["block"] > 1
@@ -116,8 +111,8 @@ def test_blocks_find_the_patch_of_the_largest_number(models: TinyPictureModels) 
         assert number == trace.layers[cell.layer].matrix("weights", cell.head)[2, cell.column]
 
 
-def test_column_of_a_key_and_of_a_feature_is_drawn(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_column_of_a_key_and_of_a_feature_is_drawn(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     assert reads_query(trace, "weights", 0) is True
     assert reads_query(trace, "value", 0) is False
     for step, key in (("weights", 4), ("value", 5)):
@@ -152,8 +147,10 @@ def test_columns_of_streamed_heads_are_estimated_then_cached() -> None:
     assert estimate_seconds(streamed, "weights", 0, key=2) > 0
 
 
-def test_too_many_pictures_under_heads_are_left_out(models: TinyPictureModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = trace_of(models, "ViT")
+def test_too_many_pictures_under_heads_are_left_out(
+    picture_models: TinyPictureModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = trace_of(picture_models, "ViT")
     monkeypatch.setattr("attention.pictures.heads_over_picture._MAX_IMAGES", 7)
     figure = heads_over_picture_json(trace, "weights")
     assert not figure["layout"]["images"]
@@ -163,8 +160,8 @@ def test_too_many_pictures_under_heads_are_left_out(models: TinyPictureModels, m
     assert "without the pictures" not in one_layer["layout"]["title"]["subtitle"]["text"]
 
 
-def test_only_layers_with_the_same_tokens_are_drawn(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "LLaVA", TEXT)
+def test_only_layers_with_the_same_tokens_are_drawn(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "LLaVA", TEXT)
     text_layers = [i for i, layer in enumerate(trace.layers) if layer.name.startswith("text")]
     figure = heads_over_picture_json(trace, "weights", text_layers[0])
     meta = figure["layout"]["meta"]
@@ -181,8 +178,8 @@ def test_default_query_is_cls_then_the_last_word() -> None:
     assert default_query((patch, patch)) == 0
 
 
-def test_heads_follow_an_order_and_the_chosen_is_outlined(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_heads_follow_an_order_and_the_chosen_is_outlined(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     order = [(1, 2), (0, 0), *((i, h) for i in range(2) for h in range(4) if (i, h) not in ((1, 2), (0, 0)))]
     figure = heads_over_picture_json(
         trace, "weights", query=0, order=order, by="self", chosen=Cell(1, "weights", 2, 0, 0)
@@ -195,8 +192,8 @@ def test_heads_follow_an_order_and_the_chosen_is_outlined(models: TinyPictureMod
     assert "sorted by self" in figure["layout"]["title"]["subtitle"]["text"]
 
 
-def test_colours_reach_to_the_largest_drawn_number(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_colours_reach_to_the_largest_drawn_number(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     figure = heads_over_picture_json(trace, "weights", query=1, colors="stretched")
     largest = max(float(layer.matrix("weights", h)[1].max()) for layer in trace.layers for h in range(4))
     assert figure["data"][0]["zmax"] == pytest.approx(largest)
@@ -208,20 +205,20 @@ def test_colours_reach_to_the_largest_drawn_number(models: TinyPictureModels) ->
         go.Figure(heads_over_picture(trace, "weights", query=1, colors=colors).to_plotly_json())
 
 
-def test_heads_without_a_picture_are_refused(models: TinyPictureModels) -> None:
+def test_heads_without_a_picture_are_refused(picture_models: TinyPictureModels) -> None:
     words = TypedText("a b").trace()
     assert reads_query(words, "weights", 0) is None
     with pytest.raises(MissingError, match="no patches"):
         heads_over_picture_json(words, "weights")
     with pytest.raises(MissingError, match="got both"):
-        heads_over_picture_json(trace_of(models, "ViT"), "weights", query=0, key=0)
+        heads_over_picture_json(trace_of(picture_models, "ViT"), "weights", query=0, key=0)
     with pytest.raises(MissingError):
-        heads_over_picture_json(trace_of(models, "ViT"), "weights", query=99)
+        heads_over_picture_json(trace_of(picture_models, "ViT"), "weights", query=99)
     assert NO_TOKEN == -1  # the page's script knows it, too
 
 
-def test_keys_that_the_mask_hides_are_gray(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "LLaVA", TEXT)
+def test_keys_that_the_mask_hides_are_gray(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "LLaVA", TEXT)
     tokens = trace.layers[2].tokens
     query = next(at for at, token in enumerate(tokens) if isinstance(token, Patch)) + 4
     heat, hidden, *_ = heads_over_picture_json(trace, "weights", 2, query=query)["data"]
@@ -229,6 +226,6 @@ def test_keys_that_the_mask_hides_are_gray(models: TinyPictureModels) -> None:
     for y, x in np.ndindex(heat["z"].shape):
         cell = cell_at(figure, x, y)
         assert bool(np.isfinite(hidden["z"][y, x])) == (cell is not None and cell.column > query)
-    (*_, bar) = heads_over_picture_json(trace_of(models, "ViT"), "weights", query=0)["data"]
+    (*_, bar) = heads_over_picture_json(trace_of(picture_models, "ViT"), "weights", query=0)["data"]
     assert bar["type"] == "heatmap"  # no mask, no second heatmap
-    assert len(heads_over_picture_json(trace_of(models, "ViT"), "weights", query=0)["data"]) == 1
+    assert len(heads_over_picture_json(trace_of(picture_models, "ViT"), "weights", query=0)["data"]) == 1

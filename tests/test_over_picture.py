@@ -28,13 +28,8 @@ from attention.tokens import Patch
 TEXT = "the owl asked the moon"
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
-
-
-def trace_of(models: TinyPictureModels, family: str, text: str = "") -> Trace:
-    return Model(models(family), text, image=Image.fromarray(noise())).trace()
+def trace_of(picture_models: TinyPictureModels, family: str, text: str = "") -> Trace:
+    return Model(picture_models(family), text, image=Image.fromarray(noise())).trace()
 
 
 def outlines(figure: Spec) -> list[dict[str, Any]]:
@@ -55,15 +50,15 @@ def check_places(figure: Spec, numbers: np.ndarray, tokens: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize("family", ["ViT", "DeiT", "DINOv2 with registers", "SigLIP vision"])
-def test_row_of_query_has_each_number_at_its_patch(models: TinyPictureModels, family: str) -> None:
-    trace = trace_of(models, family)
+def test_row_of_query_has_each_number_at_its_patch(picture_models: TinyPictureModels, family: str) -> None:
+    trace = trace_of(picture_models, family)
     for query in (0, 3):
         figure = over_picture_json(trace, "weights", layer=1, head=2, query=query)
         check_places(figure, trace.layers[1].matrix("weights", 2)[query].numpy(), trace.layers[1].tokens)
 
 
-def test_column_of_key_and_of_feature_are_drawn(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_column_of_key_and_of_feature_are_drawn(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     layer = trace.layers[0]
     check_places(over_picture_json(trace, "scores", key=4), layer.matrix("scores", 0)[:, 4].numpy(), layer.tokens)
     feature = over_picture_json(trace, "value", head=1, key=5)
@@ -75,21 +70,21 @@ def test_column_of_key_and_of_feature_are_drawn(models: TinyPictureModels) -> No
     assert "column of d_v 5" in feature["layout"]["title"]["subtitle"]["text"]
 
 
-def test_tooltip_says_which_token_is_the_key(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_tooltip_says_which_token_is_the_key(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     for reads, lines in ({"query": 2}, ["query 2", "key %{text}"]), ({"key": 2}, ["key 2", "query %{text}"]):
         template = over_picture_json(trace, "weights", **reads)["data"][0]["hovertemplate"]
         assert all(f"<br>{line}" in template for line in lines)
 
 
-def test_effect_on_a_logit_is_not_offered_for_pictures(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "LLaVA", TEXT)
+def test_effect_on_a_logit_is_not_offered_for_pictures(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "LLaVA", TEXT)
     assert trace.predictions
     assert available_views(trace, trace.layers[-1]) == ("norms",)
 
 
-def test_words_of_llava_look_at_the_picture(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "LLaVA", TEXT)
+def test_words_of_llava_look_at_the_picture(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "LLaVA", TEXT)
     number = next(i for i, layer in enumerate(trace.layers) if layer.name.startswith("text"))
     layer = trace.layers[number]
     query = len(layer.tokens) - 1
@@ -103,8 +98,8 @@ def test_words_of_llava_look_at_the_picture(models: TinyPictureModels) -> None:
     )
 
 
-def test_share_of_other_tokens_needs_other_tokens(models: TinyPictureModels) -> None:
-    hidden = Model(models("ViT"), image=Image.fromarray(noise()), special="hide").trace()
+def test_share_of_other_tokens_needs_other_tokens(picture_models: TinyPictureModels) -> None:
+    hidden = Model(picture_models("ViT"), image=Image.fromarray(noise()), special="hide").trace()
     row = hidden.layers[0].weights[0, 0]
     assert row.sum() < 0.99  # the rest is on [CLS], which is hidden
     facts = over_picture_json(hidden, "weights", query=0)["layout"]["title"]["subtitle"]["text"]
@@ -112,8 +107,8 @@ def test_share_of_other_tokens_needs_other_tokens(models: TinyPictureModels) -> 
     assert "other tokens" not in facts
 
 
-def test_picture_below_the_patches_is_what_the_model_saw(models: TinyPictureModels) -> None:
-    trace = Model(models("ViT"), image=bright_patch(1, 2)).trace()
+def test_picture_below_the_patches_is_what_the_model_saw(picture_models: TinyPictureModels) -> None:
+    trace = Model(picture_models("ViT"), image=bright_patch(1, 2)).trace()
     figure = over_picture_json(trace, "weights", query=0)
     (image,) = figure["layout"]["images"]
     enlarged = np.asarray(Image.open(BytesIO(b64decode(image["source"].split(",")[1]))))
@@ -139,8 +134,8 @@ def test_picture_below_the_patches_is_what_the_model_saw(models: TinyPictureMode
     assert (image["sizex"], image["sizey"]) == (seen.columns, seen.rows)
 
 
-def test_query_that_is_a_patch_is_outlined(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_query_that_is_a_patch_is_outlined(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     grid = TokenGrid.of(trace.tokens)
     assert grid is not None
     own, chosen = outlines(over_picture_json(trace, "weights", query=4, chosen=2))
@@ -150,8 +145,8 @@ def test_query_that_is_a_patch_is_outlined(models: TinyPictureModels) -> None:
 
 
 @pytest.mark.parametrize("family", ["DINOv2 with registers", "LLaVA"])
-def test_edges_of_patches_do_not_cross_other_tokens(models: TinyPictureModels, family: str) -> None:
-    trace = trace_of(models, family, TEXT if family == "LLaVA" else "")
+def test_edges_of_patches_do_not_cross_other_tokens(picture_models: TinyPictureModels, family: str) -> None:
+    trace = trace_of(picture_models, family, TEXT if family == "LLaVA" else "")
     number = len(trace.layers) - 1
     layout = over_picture_json(trace, "weights", number, query=0)["layout"]
     grid = TokenGrid.of(trace.layers[number].tokens)
@@ -168,8 +163,8 @@ def test_edges_of_patches_do_not_cross_other_tokens(models: TinyPictureModels, f
     ]
 
 
-def test_fitted_colours_reach_up_to_the_largest_patch(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_fitted_colours_reach_up_to_the_largest_patch(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     row = trace.layers[0].matrix("weights", 0)[2].numpy()
     heat = over_picture_json(trace, "weights", query=2, colors=FITTED)["data"][0]
     assert (heat["zmin"], heat["zmax"]) == (0, row[1:].max())  # without [CLS]
@@ -187,8 +182,8 @@ def test_pages_send_large_pictures_compressed() -> None:
     assert len(compressed) < len(exact) / 2
 
 
-def test_keys_that_the_mask_hides_are_marked(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "LLaVA", TEXT)
+def test_keys_that_the_mask_hides_are_marked(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "LLaVA", TEXT)
     number = len(trace.layers) - 1
     grid = TokenGrid.of(trace.layers[number].tokens)
     assert grid is not None
@@ -219,20 +214,20 @@ def test_words_without_a_place_are_counted() -> None:
     assert TokenGrid.of(("a", "b")) is None
 
 
-def test_figure_is_one_that_plotly_accepts(models: TinyPictureModels) -> None:
+def test_figure_is_one_that_plotly_accepts(picture_models: TinyPictureModels) -> None:
     for colors in ("fixed", "stretched", "log"):
-        drawn = over_picture(trace_of(models, "DINOv2"), "weights", query=0, colors=colors)
+        drawn = over_picture(trace_of(picture_models, "DINOv2"), "weights", query=0, colors=colors)
         go.Figure(drawn.to_plotly_json())
 
 
-def test_large_pictures_are_reduced_in_the_figure(models: TinyPictureModels) -> None:
+def test_large_pictures_are_reduced_in_the_figure(picture_models: TinyPictureModels) -> None:
     seen = SeenPicture(np.zeros((2048, 512, 3), np.uint8), 8, 2, (256, 256), "", "")
     source = image_source(seen, 2048, 512)
     assert max(Image.open(BytesIO(b64decode(source.split(",")[1]))).size) == MAX_SIDE
 
 
-def test_wrong_requests_are_refused_in_a_sentence(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "CLIP", TEXT)
+def test_wrong_requests_are_refused_in_a_sentence(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "CLIP", TEXT)
     with pytest.raises(MissingError, match="got both"):
         over_picture_json(trace, "weights", query=0, key=0)
     with pytest.raises(MissingError, match="got neither"):
@@ -247,8 +242,8 @@ def test_wrong_requests_are_refused_in_a_sentence(models: TinyPictureModels) -> 
         over_picture_json(trace, "weights", query=0, colors="rainbow")
 
 
-def test_message_with_a_large_picture_is_small(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_message_with_a_large_picture_is_small(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     photo = np.asarray(Image.fromarray(noise(40, 27)).resize((1200, 800), Image.Resampling.BICUBIC))
     trace = replace(trace, pictures=(SeenPicture(photo, 2, 3, (400, 400), "", ""),))
     message = pack(lab_maps(trace, Cell(0, "weights", 0, 3, 5), "overview", "fixed"))
@@ -256,8 +251,8 @@ def test_message_with_a_large_picture_is_small(models: TinyPictureModels) -> Non
 
 
 @pytest.mark.parametrize("reads", ["row", "column"])
-def test_derived_view_is_drawn_over_the_picture(models: TinyPictureModels, reads: str) -> None:
-    trace = trace_of(models, "ViT")
+def test_derived_view_is_drawn_over_the_picture(picture_models: TinyPictureModels, reads: str) -> None:
+    trace = trace_of(picture_models, "ViT")
     cell = Cell(1, "weights", 2, 3, 5)
     figure, *maps = lab_maps(trace, cell, "norms", "fixed", OverPicture(reads))  # type: ignore[arg-type]
     numbers = NORMS.matrix(trace, 1, 2).numpy()
@@ -274,8 +269,8 @@ def test_picture_of_which_patches_were_cut_counts_the_others_only() -> None:
     assert grid.patches.tolist() == [1, 2]
 
 
-def test_patch_of_several_pictures_is_named_with_its_picture(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "ViT")
+def test_patch_of_several_pictures_is_named_with_its_picture(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "ViT")
     layer = trace.layers[1]
     tokens = tuple(
         Patch(1, token.row, token.column, token.box) if isinstance(token, Patch) and token.row else token

@@ -34,13 +34,8 @@ LINK = "{http://www.w3.org/1999/xlink}href"
 DOTS = 300 / 72  # of a PNG for each point of an SVG
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
-
-
-def over(models: TinyPictureModels, image: Any, family: str = "I-JEPA") -> go.Figure:
-    return over_picture(Model(models(family), image=image).trace(), "weights", layer=1, head=1, query=0)
+def over(picture_models: TinyPictureModels, image: Any, family: str = "I-JEPA") -> go.Figure:
+    return over_picture(Model(picture_models(family), image=image).trace(), "weights", layer=1, head=1, query=0)
 
 
 def parsed(svg: bytes) -> Any:
@@ -76,8 +71,8 @@ def check_pixels(image: Any, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(upright, expected.repeat(factor, 0).repeat(factor, 1))
 
 
-def test_svg_has_the_picture_inside_below_its_cells(models: TinyPictureModels) -> None:
-    trace = Model(models("I-JEPA"), image=Image.fromarray(noise())).trace()
+def test_svg_has_the_picture_inside_below_its_cells(picture_models: TinyPictureModels) -> None:
+    trace = Model(picture_models("I-JEPA"), image=Image.fromarray(noise())).trace()
     figure = over_picture(trace, "weights", layer=1, head=1, query=0)
     svg = paper.picture(figure, "svg")
     assert svg == paper.picture(figure, "svg")
@@ -94,8 +89,8 @@ def test_svg_has_the_picture_inside_below_its_cells(models: TinyPictureModels) -
 
 
 @pytest.mark.parametrize("place", [(0, 0), (1, 2)])
-def test_bright_patch_is_bright_in_the_png(models: TinyPictureModels, place: tuple[int, int]) -> None:
-    figure = over(models, bright_patch(*place))
+def test_bright_patch_is_bright_in_the_png(picture_models: TinyPictureModels, place: tuple[int, int]) -> None:
+    figure = over(picture_models, bright_patch(*place))
     left, top, right, bottom = np.array(image_boxes(parsed(paper.picture(figure, "svg")))[0]) * DOTS
     drawn = np.asarray(Image.open(BytesIO(paper.picture(figure, "png"))).convert("L"), dtype=float)
     means = np.array([
@@ -121,7 +116,7 @@ def test_several_pictures_stand_side_by_side_in_the_svg() -> None:
         check_pixels(image, seen.rgb[:8, :12])
 
 
-def test_figures_of_a_page_have_their_picture_inside(models: TinyPictureModels) -> None:
+def test_figures_of_a_page_have_their_picture_inside(picture_models: TinyPictureModels) -> None:
     # Pages send a large picture as a JPEG.
     patches = tuple(
         Patch(0, r, c, (c * 160, r * 160, c * 160 + 160, r * 160 + 160)) for r in range(2) for c in range(3)
@@ -137,8 +132,8 @@ def test_figures_of_a_page_have_their_picture_inside(models: TinyPictureModels) 
     assert drawn.shape == (320, 480, 3)
 
 
-def test_words_stand_on_a_ground_in_every_kind(models: TinyPictureModels) -> None:
-    trace = Model(models("LLaVA"), "the owl <b> asked", image=Image.fromarray(noise())).trace()
+def test_words_stand_on_a_ground_in_every_kind(picture_models: TinyPictureModels) -> None:
+    trace = Model(picture_models("LLaVA"), "the owl <b> asked", image=Image.fromarray(noise())).trace()
     figure = over_picture(trace, "weights", layer=len(trace.layers) - 1, query=len(trace.layers[-1].tokens) - 1)
     svg = paper.picture(figure, "svg")
     texts = {text.text for text in parsed(svg).iter(f"{SVG}text")}
@@ -148,8 +143,8 @@ def test_words_stand_on_a_ground_in_every_kind(models: TinyPictureModels) -> Non
     assert not {text for text in texts if text and re.fullmatch(r"[2-9]", text)}  # the places of cells are no labels
 
 
-def test_picture_and_map_stand_side_by_side(models: TinyPictureModels) -> None:
-    trace = Model(models("ViT"), image=Image.fromarray(noise())).trace()
+def test_picture_and_map_stand_side_by_side(picture_models: TinyPictureModels) -> None:
+    trace = Model(picture_models("ViT"), image=Image.fromarray(noise())).trace()
     both = [heatmap(trace, "weights", 1, 1), over_picture(trace, "weights", layer=1, head=1, query=0)]
     tree = parsed(paper.picture(both, "svg", 24))
     assert len(list(tree.iter(f"{SVG}image"))) == 1
@@ -157,21 +152,21 @@ def test_picture_and_map_stand_side_by_side(models: TinyPictureModels) -> None:
     assert any((group.get("id") or "").startswith("part-1-picture-0") for group in tree.iter(f"{SVG}image"))
 
 
-def test_chosen_query_is_dotted_and_chosen_key_is_not(models: TinyPictureModels) -> None:
-    trace = Model(models("ViT"), image=Image.fromarray(noise())).trace()
+def test_chosen_query_is_dotted_and_chosen_key_is_not(picture_models: TinyPictureModels) -> None:
+    trace = Model(picture_models("ViT"), image=Image.fromarray(noise())).trace()
     svg = paper.picture(over_picture(trace, "weights", layer=1, head=1, query=3, chosen=5), "svg").decode()
     outlines = re.findall(rf'style="([^"]*stroke: {CHOSEN_COLOR}[^"]*)"', svg)
     assert ["stroke-dasharray" in style for style in outlines] == [True, False]
 
 
-def test_html_has_the_picture_inside_and_asks_for_nothing(models: TinyPictureModels) -> None:
-    page = paper.html(over(models, Image.fromarray(noise())))
+def test_html_has_the_picture_inside_and_asks_for_nothing(picture_models: TinyPictureModels) -> None:
+    page = paper.html(over(picture_models, Image.fromarray(noise())))
     assert "data:image/png;base64," in page
     assert "img-src data: blob:" in page
 
 
-def test_picture_from_elsewhere_is_refused(models: TinyPictureModels) -> None:
-    figure = over(models, Image.fromarray(noise()))
+def test_picture_from_elsewhere_is_refused(picture_models: TinyPictureModels) -> None:
+    figure = over(picture_models, Image.fromarray(noise()))
     figure.layout.images[0].source = "https://example.org/photo.png"
     with pytest.raises(PictureError, match="PNG or JPEG in a data URI"):
         paper.picture(figure, "svg")

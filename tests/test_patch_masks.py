@@ -27,13 +27,10 @@ from attention.tokens import Patch
 TOKENS = ("[CLS]", *(Patch(0, row, column, (0, 0, 1, 1)) for row in range(3) for column in range(5)), "dog")
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
-
-
-def model(models: TinyPictureModels, family: str, **more: Any) -> Model:
-    return Model(models(family), "the owl asked" if family == "LLaVA" else "", image=Image.fromarray(noise()), **more)
+def model(picture_models: TinyPictureModels, family: str, **more: Any) -> Model:
+    return Model(
+        picture_models(family), "the owl asked" if family == "LLaVA" else "", image=Image.fromarray(noise()), **more
+    )
 
 
 def may_see(query: str, key: str, size: int) -> bool:
@@ -85,10 +82,10 @@ def test_window_of_patches_of_a_layer_is_computed_and_drawn() -> None:
     ("family", "code"),
     [("ViT", "patch-window0"), ("DINOv2 with registers", "patch-window1"), ("LLaVA", "causal-patch-window0")],
 )
-def test_intervention_masks_the_model_by_its_patches(models: TinyPictureModels, family: str, code: str) -> None:
+def test_intervention_masks_the_model_by_its_patches(picture_models: TinyPictureModels, family: str, code: str) -> None:
     number = 0 if family != "LLaVA" else 2
-    trace = model(models, family, interventions=parse_codes(f"{number}.1.{code}")).trace()
-    unchanged = model(models, family).trace()
+    trace = model(picture_models, family, interventions=parse_codes(f"{number}.1.{code}")).trace()
+    unchanged = model(picture_models, family).trace()
     layer = trace.layers[number]
     assert any(isinstance(token, Patch) for token in layer.tokens)
     size = int(code[-1])
@@ -106,7 +103,7 @@ def test_intervention_masks_the_model_by_its_patches(models: TinyPictureModels, 
     assert not torch.allclose(trace.layers[number + 1]["weights"], unchanged.layers[number + 1]["weights"], atol=1e-6)
     # The same mask as cells gives the same numbers, bit for bit.
     cells = Intervention(layer=number, head=1, mask="custom", hidden=mask_tensor.encode(expected))
-    same = model(models, family, interventions=(cells,)).trace()
+    same = model(picture_models, family, interventions=(cells,)).trace()
     assert torch.equal(same.layers[number + 1]["weights"], trace.layers[number + 1]["weights"])
 
 

@@ -22,11 +22,6 @@ VIT = ("[CLS]", "[register 0]", *PATCHES)
 LLAVA = ("<s>", "a", *PATCHES, "dog", "runs", "</s>")
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
-
-
 def trace_of(tokens: tuple[str, ...], weights: Tensor) -> Trace:
     """A trace of one head with these weights [query_pos key_pos]."""
     return Trace(tokens, (Layer(tokens=tokens, recorded={"weights": weights[None]}),))
@@ -163,8 +158,10 @@ def test_metrics_of_pictures_stay_away_from_texts() -> None:
 
 
 @pytest.mark.parametrize("family", ["ViT", "DINOv2 with registers", "DeiT", "LLaVA"])
-def test_metrics_of_a_picture_model_are_in_their_ranges(models: TinyPictureModels, family: str) -> None:
-    trace = Model(models(family), "the owl asked" if family == "LLaVA" else "", image=Image.fromarray(noise())).trace()
+def test_metrics_of_a_picture_model_are_in_their_ranges(picture_models: TinyPictureModels, family: str) -> None:
+    trace = Model(
+        picture_models(family), "the owl asked" if family == "LLaVA" else "", image=Image.fromarray(noise())
+    ).trace()
     table = metrics.of(trace)
     far = max(math.hypot(picture.rows - 1, picture.columns - 1) for picture in trace.pictures)
     for name in ("patch distance", "near patches", "on the picture", "sink patch"):

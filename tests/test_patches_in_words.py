@@ -20,13 +20,8 @@ from attention.tokens import Patch
 TEXT = "the owl asked the moon"
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
-
-
-def trace_of(models: TinyPictureModels, family: str) -> Trace:
-    return Model(models(family), TEXT if family in WITH_TEXT else "", image=Image.fromarray(noise())).trace()
+def trace_of(picture_models: TinyPictureModels, family: str) -> Trace:
+    return Model(picture_models(family), TEXT if family in WITH_TEXT else "", image=Image.fromarray(noise())).trace()
 
 
 def check_places(table: pd.DataFrame, prefix: str, tokens: list[str]) -> None:
@@ -37,8 +32,8 @@ def check_places(table: pd.DataFrame, prefix: str, tokens: list[str]) -> None:
         assert actual == expected, name
 
 
-def test_table_of_a_map_has_the_places_of_its_rows(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "LLaVA")
+def test_table_of_a_map_has_the_places_of_its_rows(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "LLaVA")
     layer = trace.layers[-1]
     table = tables.frame(trace, "weights", len(trace.layers) - 1, 1)
     assert list(table.columns[:3]) == ["picture", "row", "column"]
@@ -51,8 +46,8 @@ def test_table_of_a_map_has_the_places_of_its_rows(models: TinyPictureModels) ->
     check_places(read, "", list(layer.tokens))
 
 
-def test_long_table_has_the_places_of_both_axes(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "LLaVA")
+def test_long_table_has_the_places_of_both_axes(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "LLaVA")
     index, layer = len(trace.layers) - 1, trace.layers[-1]
     n = len(layer.tokens)
     table = tables.long_frame(trace, ["scores", "weights"], index, (1, 2), start=5)
@@ -76,30 +71,30 @@ def test_pictures_are_told_apart_and_texts_unchanged() -> None:
     assert "query_row" not in tables.long_frame(TypedText("a b").trace(), ["weights"]).columns
 
 
-def test_table_of_a_difference_has_the_places(models: TinyPictureModels) -> None:
-    a, b = (Model(models("ViT"), image=Image.fromarray(noise(seed=seed))).trace() for seed in range(2))
+def test_table_of_a_difference_has_the_places(picture_models: TinyPictureModels) -> None:
+    a, b = (Model(picture_models("ViT"), image=Image.fromarray(noise(seed=seed))).trace() for seed in range(2))
     table = tables.difference_frame(compare(a, b, "weights", HeadIndex(1, 2)), a.layers[1], b.layers[1])
     check_places(table, "", list(a.tokens))
     assert table.shape == (7, 3 + 7)
 
 
-def test_table_of_hidden_cells_keeps_its_order(models: TinyPictureModels) -> None:
-    rows = hidden_cells_table(trace_of(models, "ViT"), 0, 1, 0, 20)
+def test_table_of_hidden_cells_keeps_its_order(picture_models: TinyPictureModels) -> None:
+    rows = hidden_cells_table(trace_of(picture_models, "ViT"), 0, 1, 0, 20)
     assert [name for name in rows.columns if "_" not in name] == ["query", "key", "may attend", "weights"]
     assert list(rows.columns).index("may attend") == 8
 
 
 @pytest.mark.parametrize("step", ["weights", "scores", "masked_scores", "head_output"])
-def test_explanation_names_the_patches(models: TinyPictureModels, step: str) -> None:
-    words = explain(trace_of(models, "ViT"), step, 1, 2, 5, 2).words
+def test_explanation_names_the_patches(picture_models: TinyPictureModels, step: str) -> None:
+    words = explain(trace_of(picture_models, "ViT"), step, 1, 2, 5, 2).words
     assert "query 5 (patch row 1, column 1)" in words
     of_key = step in ("weights", "scores", "masked_scores")
     assert ("key 2 (patch row 0, column 1)" in words) == of_key
     assert words.count("patch") == 1 + of_key
 
 
-def test_explanation_of_other_tokens_is_unchanged(models: TinyPictureModels) -> None:
-    words = explain(trace_of(models, "ViT"), "weights", 1, 2, 0, 0).words
+def test_explanation_of_other_tokens_is_unchanged(picture_models: TinyPictureModels) -> None:
+    words = explain(trace_of(picture_models, "ViT"), "weights", 1, 2, 0, 0).words
     assert words == "The share of key 0 in everything query 0 can see (7 keys)."
     weights = explain(two_pictures(), "weights", 2, 0, 1, 7)  # recorded
     assert "patch" not in weights.words

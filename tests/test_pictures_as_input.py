@@ -43,20 +43,15 @@ TEXT = "the owl asked the moon"
 PHOTO = Picture.of(Image.fromarray(noise()))
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
+def source(picture_models: TinyPictureModels, family: str, image: Any = PHOTO, **options: Any) -> Model:
+    return Model(picture_models(family), TEXT if family in WITH_TEXT else "", image=image, **options)
 
 
-def source(models: TinyPictureModels, family: str, image: Any = PHOTO, **options: Any) -> Model:
-    return Model(models(family), TEXT if family in WITH_TEXT else "", image=image, **options)
-
-
-def eager(models: TinyPictureModels, family: str) -> Any:
+def eager(picture_models: TinyPictureModels, family: str) -> Any:
     """The output of the family's own attention, from transformers alone."""
     import transformers
 
-    path = models(family)
+    path = picture_models(family)
     model = getattr(transformers, FAMILIES[family][0]).from_pretrained(path, attn_implementation="eager").eval()
     processor = transformers.AutoImageProcessor.from_pretrained(path, backend="pil")
     image = Image.fromarray(PHOTO.pixels())
@@ -83,12 +78,12 @@ def patches(trace: Trace) -> list[Patch]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_output_is_equal_to_eager_bit_for_bit(models: TinyPictureModels, family: str) -> None:
+def test_output_is_equal_to_eager_bit_for_bit(picture_models: TinyPictureModels, family: str) -> None:
     from attention.models import running
     from attention.models.recorder import recording
 
-    expected = eager(models, family)
-    model = source(models, family)
+    expected = eager(picture_models, family)
+    model = source(picture_models, family)
     loaded, inputs = model.load_inputs()
     with recording(lambda call: None):
         actual = running.run(loaded, inputs)
@@ -111,8 +106,8 @@ def test_output_is_equal_to_eager_bit_for_bit(models: TinyPictureModels, family:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_metrics_and_refusals_work_for_every_family(models: TinyPictureModels, family: str) -> None:
-    trace = source(models, family).trace()
+def test_metrics_and_refusals_work_for_every_family(picture_models: TinyPictureModels, family: str) -> None:
+    trace = source(picture_models, family).trace()
     table = metrics.of(trace)
     column = {name: table.values[..., metrics.NAMES.index(name)] for name in metrics.NAMES}
     first = trace.layers[0]
@@ -130,9 +125,11 @@ def test_metrics_and_refusals_work_for_every_family(models: TinyPictureModels, f
 
 
 @pytest.mark.parametrize(("family", "n_registers"), [("DINOv2", 0), ("DINOv2 with registers", 3)])
-def test_cls_row_is_that_of_visualize_attention(models: TinyPictureModels, family: str, n_registers: int) -> None:
-    attentions = eager(models, family).attentions[-1]
-    trace = source(models, family).trace()
+def test_cls_row_is_that_of_visualize_attention(
+    picture_models: TinyPictureModels, family: str, n_registers: int
+) -> None:
+    attentions = eager(picture_models, family).attentions[-1]
+    trace = source(picture_models, family).trace()
     seen, layer = trace.pictures[0], trace.layers[-1]
     n_heads = layer.n_heads
     # Source: Caron et al. 2021, DINO, its script that visualizes attention; registers as in Darcet et al. 2024.
@@ -147,13 +144,15 @@ def test_cls_row_is_that_of_visualize_attention(models: TinyPictureModels, famil
 
 @pytest.mark.parametrize("place", [(0, 0), (0, 2), (1, 0), (1, 1)])
 @pytest.mark.parametrize("turn", ["", "FLIP_LEFT_RIGHT", "FLIP_TOP_BOTTOM", "ROTATE_180"])
-def test_bright_patch_is_at_its_row_and_column(models: TinyPictureModels, place: tuple[int, int], turn: str) -> None:
+def test_bright_patch_is_at_its_row_and_column(
+    picture_models: TinyPictureModels, place: tuple[int, int], turn: str
+) -> None:
     image, (row, column) = bright_patch(*place), place
     if turn:
         image = image.transpose(Image.Transpose[turn])
         row = 1 - row if turn != "FLIP_LEFT_RIGHT" else row
         column = 2 - column if turn != "FLIP_TOP_BOTTOM" else column
-    model = source(models, "ViT", image)
+    model = source(picture_models, "ViT", image)
     trace = model.trace()
     seen = trace.pictures[0]
     assert (seen.rows, seen.columns, seen.rgb.shape, seen.words) == (2, 3, (8, 12, 3), "not resized")
@@ -171,9 +170,9 @@ def test_bright_patch_is_at_its_row_and_column(models: TinyPictureModels, place:
     assert differs == [row * 3 + column]
 
 
-def test_rotated_picture_swaps_rows_and_columns(models: TinyPictureModels) -> None:
+def test_rotated_picture_swaps_rows_and_columns(picture_models: TinyPictureModels) -> None:
     image = bright_patch(0, 2).transpose(Image.Transpose.ROTATE_270)  # clockwise: 3 rows, 2 columns
-    trace = source(models, "DINOv2", image).trace()
+    trace = source(picture_models, "DINOv2", image).trace()
     seen = trace.pictures[0]
     assert (seen.rows, seen.columns) == (3, 2)
     box = patches(trace)[2 * 2 + 1].box
@@ -181,20 +180,23 @@ def test_rotated_picture_swaps_rows_and_columns(models: TinyPictureModels) -> No
     assert seen.rgb[box[1] : box[3], box[0] : box[2]].min() == 255
 
 
-def test_seen_picture_is_what_the_processor_made(models: TinyPictureModels) -> None:
+def test_seen_picture_is_what_the_processor_made(picture_models: TinyPictureModels) -> None:
     for family in (family for family in FAMILIES if family not in ("LLaVA-NeXT", "InternVL", *MERGED)):
-        loaded, inputs = source(models, family).load_inputs()
+        loaded, inputs = source(picture_models, family).load_inputs()
         assert isinstance(inputs, PictureInputs)
         assert loaded.pictures is not None
         raw = loaded.pictures.image_processor(
             images=Image.fromarray(PHOTO.pixels()), return_tensors="np", do_rescale=False, do_normalize=False
         )["pixel_values"][0]
         assert np.array_equal(inputs.pictures.seen[0].rgb, raw.transpose(1, 2, 0)), family
-    assert source(models, "CLIP").trace().pictures[0].words == "resized to 24 × 16, cropped to 12 × 12 at the centre"
+    assert (
+        source(picture_models, "CLIP").trace().pictures[0].words
+        == "resized to 24 × 16, cropped to 12 × 12 at the centre"
+    )
 
 
-def test_text_of_language_model_has_patches_of_its_picture(models: TinyPictureModels) -> None:
-    trace = Model(models("LLaVA"), "the <image> owl", image=PHOTO).trace()
+def test_text_of_language_model_has_patches_of_its_picture(picture_models: TinyPictureModels) -> None:
+    trace = Model(picture_models("LLaVA"), "the <image> owl", image=PHOTO).trace()
     text = trace.layers[-1].tokens
     of_picture = [token for token in text if isinstance(token, Patch)]
     assert of_picture == patches(trace)
@@ -203,13 +205,13 @@ def test_text_of_language_model_has_patches_of_its_picture(models: TinyPictureMo
     assert text[-1] == "·owl"
     assert not trace.notes
     assert len(trace.predictions) == 1
-    assert "stands before the text" in source(models, "LLaVA").trace().notes[0]
+    assert "stands before the text" in source(picture_models, "LLaVA").trace().notes[0]
     with pytest.raises(TextError, match="has 2 places for a picture"):
-        Model(models("LLaVA"), "<image> and <image>", image=PHOTO).trace()
+        Model(picture_models("LLaVA"), "<image> and <image>", image=PHOTO).trace()
 
 
-def test_words_never_join_patches_and_special_tokens_hide(models: TinyPictureModels) -> None:
-    trace = source(models, "DINOv2 with registers", words=True, special="hide").trace()
+def test_words_never_join_patches_and_special_tokens_hide(picture_models: TinyPictureModels) -> None:
+    trace = source(picture_models, "DINOv2 with registers", words=True, special="hide").trace()
     assert trace.tokens == tuple(f"patch row {row}, column {column}" for row in range(3) for column in range(3))
     assert all(isinstance(token, Patch) for token in trace.tokens)
     assert (Patch(0, 1, 2, (8, 4, 12, 8)).row, trace.tokens[5].box) == (1, (8, 4, 12, 8))  # type: ignore[attr-defined]
@@ -222,55 +224,55 @@ def test_patch_keeps_its_place_in_copies() -> None:
         assert (other.row, other.column, other.box) == (3, 7, (28, 12, 32, 16))
 
 
-def test_explanation_names_a_cell_by_its_patch(models: TinyPictureModels) -> None:
-    trace = source(models, "ViT").trace()
+def test_explanation_names_a_cell_by_its_patch(picture_models: TinyPictureModels) -> None:
+    trace = source(picture_models, "ViT").trace()
     line = cell_line(trace, Cell(0, "weights", 0, 0, 6))
     assert [side["token"] for side in line["sides"]] == ["[CLS]", "patch row 1, column 2"]
     assert line["sign"] in ("=", "≈")
 
 
-def test_heads_are_ablated_and_patched_from_another_picture(models: TinyPictureModels) -> None:
-    other = source(models, "ViT", Image.fromarray(noise(seed=1)))
-    plain = source(models, "ViT").trace()
-    ablated = source(models, "ViT", interventions=(Intervention(0, 1, ablate="zero"),)).trace()
+def test_heads_are_ablated_and_patched_from_another_picture(picture_models: TinyPictureModels) -> None:
+    other = source(picture_models, "ViT", Image.fromarray(noise(seed=1)))
+    plain = source(picture_models, "ViT").trace()
+    ablated = source(picture_models, "ViT", interventions=(Intervention(0, 1, ablate="zero"),)).trace()
     assert torch.equal(ablated.layers[0].query, plain.layers[0].query)
     assert not torch.equal(ablated.layers[1].query, plain.layers[1].query)
     every = tuple(Intervention(0, head, patch="head_output") for head in range(4))
-    patched = source(models, "ViT", interventions=every, other=other).trace()
+    patched = source(picture_models, "ViT", interventions=every, other=other).trace()
     assert torch.equal(patched.layers[0].query, plain.layers[0].query)
     assert not torch.equal(patched.layers[1].query, plain.layers[1].query)
     assert patched.changes
-    result = list(sweep_heads(source(models, "DINOv2")))[-1].result
+    result = list(sweep_heads(source(picture_models, "DINOv2")))[-1].result
     assert result is not None
     assert result.change.shape == (2, 4)
     assert np.abs(result.change).min() > 1e-4
     with pytest.raises(ConfigError, match="at a logit of a token or at the last vectors"):
-        list(sweep_heads(source(models, "CLIP")))
+        list(sweep_heads(source(picture_models, "CLIP")))
 
 
-def test_model_gets_what_it_reads_or_says_what_is_missing(models: TinyPictureModels, tiny: TinyModels) -> None:
+def test_model_gets_what_it_reads_or_says_what_is_missing(picture_models: TinyPictureModels, tiny: TinyModels) -> None:
     for model, message in (
         (Model(str(tiny("GPT-2")), TEXT, image=PHOTO), "reads no pictures"),
-        (Model(models("ViT"), TEXT), "reads a picture: give it as image="),
-        (Model(models("ViT"), TEXT, image=PHOTO), "reads a picture and no text"),
-        (Model(models("CLIP"), TEXT), "reads a picture and a text: give both"),
-        (Model(models("CLIP"), image=PHOTO), "got no text"),
-        (Model(models("ViT"), image=PHOTO, max_tokens=6), "a picture cannot be cut"),
-        (Model(models("ViT"), image=PHOTO, max_bytes=1000), "All steps may take at most"),
+        (Model(picture_models("ViT"), TEXT), "reads a picture: give it as image="),
+        (Model(picture_models("ViT"), TEXT, image=PHOTO), "reads a picture and no text"),
+        (Model(picture_models("CLIP"), TEXT), "reads a picture and a text: give both"),
+        (Model(picture_models("CLIP"), image=PHOTO), "got no text"),
+        (Model(picture_models("ViT"), image=PHOTO, max_tokens=6), "a picture cannot be cut"),
+        (Model(picture_models("ViT"), image=PHOTO, max_bytes=1000), "All steps may take at most"),
     ):  # fmt: skip
         with pytest.raises(AttentionError, match=message):
             model.trace()
     with pytest.raises(MissingError, match="is computed for models of texts"):
-        Model(models("LLaVA"), TEXT, image=PHOTO).trace().residual[0]
-    assert "digest of its file, and this one is in memory" in Model(models("ViT"), image=PHOTO).no_link_reason
+        Model(picture_models("LLaVA"), TEXT, image=PHOTO).trace().residual[0]
+    assert "digest of its file, and this one is in memory" in Model(picture_models("ViT"), image=PHOTO).no_link_reason
 
 
-def test_processor_of_too_large_pictures_is_refused(models: TinyPictureModels, tmp_path: Path) -> None:
+def test_processor_of_too_large_pictures_is_refused(picture_models: TinyPictureModels, tmp_path: Path) -> None:
     import json
     import shutil
 
     path = tmp_path / "large"
-    shutil.copytree(models("ViT"), path)
+    shutil.copytree(picture_models("ViT"), path)
     file = path / "preprocessor_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"size": {"height": 10**6, "width": 10**6}}))
     with pytest.raises(ModelError, match="resizes each picture to at most 1024 pixels"):
@@ -376,10 +378,10 @@ def test_picture_is_turned_as_its_exif_says(kind: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_model_in_memory_reads_pictures_as_its_folder(models: TinyPictureModels, family: str) -> None:
+def test_model_in_memory_reads_pictures_as_its_folder(picture_models: TinyPictureModels, family: str) -> None:
     import transformers
 
-    path, text = models(family), TEXT if family in WITH_TEXT else None
+    path, text = picture_models(family), TEXT if family in WITH_TEXT else None
     network = getattr(transformers, FAMILIES[family][0]).from_pretrained(path, attn_implementation="eager").eval()
     processor: Any = transformers.AutoImageProcessor.from_pretrained(path, backend="pil")
     if family in IN_TEXT:
@@ -389,7 +391,7 @@ def test_model_in_memory_reads_pictures_as_its_folder(models: TinyPictureModels,
         name = FAMILIES[family][0].replace("Model", "Processor")
         processor = getattr(transformers, name)(image_processor=processor, tokenizer=tokenizer)
     trace = Model.of(network, processor, text, image=PHOTO).trace()
-    expected = source(models, family).trace()
+    expected = source(picture_models, family).trace()
     assert len(trace.layers) == len(expected.layers)
     for layer, other in zip(trace.layers, expected.layers, strict=True):
         assert layer.tokens == other.tokens
@@ -399,16 +401,16 @@ def test_model_in_memory_reads_pictures_as_its_folder(models: TinyPictureModels,
     assert network.config._attn_implementation == "eager"
 
 
-def test_model_in_memory_needs_its_processor(models: TinyPictureModels) -> None:
+def test_model_in_memory_needs_its_processor(picture_models: TinyPictureModels) -> None:
     import transformers
 
-    network = transformers.ViTForImageClassification.from_pretrained(models("ViT"))
-    processor = transformers.AutoImageProcessor.from_pretrained(models("ViT"), backend="pil")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(models("CLIP"))
+    network = transformers.ViTForImageClassification.from_pretrained(picture_models("ViT"))
+    processor = transformers.AutoImageProcessor.from_pretrained(picture_models("ViT"), backend="pil")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(picture_models("CLIP"))
     with pytest.raises(ModelError, match=r"AutoImageProcessor\.from_pretrained"):
         Model.of(network, tokenizer, image=PHOTO)
     with pytest.raises(ModelError, match=r"AutoProcessor\.from_pretrained"):
-        Model.of(transformers.CLIPModel.from_pretrained(models("CLIP")), tokenizer, TEXT, image=PHOTO)
+        Model.of(transformers.CLIPModel.from_pretrained(picture_models("CLIP")), tokenizer, TEXT, image=PHOTO)
     with pytest.raises(ConfigError, match="a picture: give it as image="):
         Model.of(network, processor, "a").trace()
     processor.size = {"height": 10_000, "width": 10_000}

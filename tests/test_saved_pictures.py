@@ -31,13 +31,8 @@ TEXT = "the owl asked the moon"
 BOX = (0, 0, 4, 4)
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("picture models"))
-
-
-def trace_of(models: TinyPictureModels, family: str) -> Trace:
-    return Model(models(family), TEXT if family in WITH_TEXT else "", image=Image.fromarray(noise())).trace()
+def trace_of(picture_models: TinyPictureModels, family: str) -> Trace:
+    return Model(picture_models(family), TEXT if family in WITH_TEXT else "", image=Image.fromarray(noise())).trace()
 
 
 def two_pictures() -> Trace:
@@ -79,9 +74,9 @@ def same_pictures(actual: Trace, expected: Trace) -> None:
 @pytest.mark.parametrize("name", ["trace.npz", "trace.safetensors"])
 @pytest.mark.parametrize("family", ["ViT", "DINOv2 with registers", "CLIP", "SigLIP", "LLaVA"])
 def test_saved_trace_of_a_picture_opens_the_same(
-    models: TinyPictureModels, family: str, name: str, tmp_path: Path
+    picture_models: TinyPictureModels, family: str, name: str, tmp_path: Path
 ) -> None:
-    trace = trace_of(models, family)
+    trace = trace_of(picture_models, family)
     trace.save(tmp_path / name)
     opened = File.open(tmp_path / name).trace()
     same(opened, trace)
@@ -117,9 +112,9 @@ def test_size_and_memory_count_the_pictures() -> None:
     assert with_pictures >= without + n_bytes
 
 
-def test_layers_of_equal_tokens_name_them_once(models: TinyPictureModels) -> None:
+def test_layers_of_equal_tokens_name_them_once(picture_models: TinyPictureModels) -> None:
     # A real model of 32 layers with 576 patches would otherwise have a description that is too long to be read.
-    trace = trace_of(models, "LLaVA")
+    trace = trace_of(picture_models, "LLaVA")
     layers = tuple(layer for layer in trace.layers for _ in range(40))
     many = Trace(trace.tokens, layers, trace.key_tokens, pictures=trace.pictures)
     about = json.loads(np.load(io.BytesIO(array_writer.npz(many)))["about"].item())
@@ -127,8 +122,8 @@ def test_layers_of_equal_tokens_name_them_once(models: TinyPictureModels) -> Non
     same_pictures(File.of("many.npz", array_writer.npz(many)).trace(), many)
 
 
-def test_opened_layers_share_the_tokens_of_one_list(models: TinyPictureModels) -> None:
-    trace = trace_of(models, "LLaVA")
+def test_opened_layers_share_the_tokens_of_one_list(picture_models: TinyPictureModels) -> None:
+    trace = trace_of(picture_models, "LLaVA")
     opened = File.of("x.npz", array_writer.npz(trace)).trace()
     same_pictures(opened, trace)
     distinct = {id(tokens) for layer in opened.layers for tokens in (layer.tokens, layer.key_tokens)}
@@ -233,8 +228,8 @@ def test_any_places_and_pixels_end_in_picture_or_sentence(content: bytes) -> Non
 
 
 @pytest.mark.parametrize("name", ["trace.npz", "trace.safetensors"])
-def test_page_shows_the_picture_of_a_saved_trace(models: TinyPictureModels, name: str, tmp_path: Path) -> None:
-    trace = trace_of(models, "ViT")
+def test_page_shows_the_picture_of_a_saved_trace(picture_models: TinyPictureModels, name: str, tmp_path: Path) -> None:
+    trace = trace_of(picture_models, "ViT")
     trace.save(tmp_path / name)
     app = uploaded(opened("app.py", source="file"), name, (tmp_path / name).read_bytes())
     (figure,) = [figure for figure in drawn(app) if "grid" in figure["layout"]["meta"]]

@@ -28,26 +28,23 @@ TILED = ("LLaVA-NeXT", "InternVL")  # two pictures of a trace for one that is gi
 PHOTOS = (Image.fromarray(noise()), Image.fromarray(noise(15, 22, seed=1)), Image.fromarray(noise(18, 18, seed=2)))
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
-    return TinyPictureModels(tmp_path_factory.mktemp("models of several pictures"))
+def source(
+    picture_models: TinyPictureModels, family: str, images: Any = PHOTOS, text: str = TEXT, **options: Any
+) -> Model:
+    return Model(picture_models(family), text, image=list(images), **options)
 
 
-def source(models: TinyPictureModels, family: str, images: Any = PHOTOS, text: str = TEXT, **options: Any) -> Model:
-    return Model(models(family), text, image=list(images), **options)
-
-
-def network_of(models: TinyPictureModels, family: str, implementation: str = "eager") -> Any:
+def network_of(picture_models: TinyPictureModels, family: str, implementation: str = "eager") -> Any:
     import transformers
 
     cls = getattr(transformers, FAMILIES[family][0])
-    return cls.from_pretrained(models(family), attn_implementation=implementation).eval()
+    return cls.from_pretrained(picture_models(family), attn_implementation=implementation).eval()
 
 
-def processed(models: TinyPictureModels, family: str, images: Any = PHOTOS, text: str = TEXT) -> Any:
+def processed(picture_models: TinyPictureModels, family: str, images: Any = PHOTOS, text: str = TEXT) -> Any:
     """The input of a model from the processor of transformers alone."""
     places = f"{PLACES[family]}\n" * len(images) if PLACES[family] not in text else ""
-    return processor_of(models(family), family)(images=list(images), text=[places + text], return_tensors="pt")
+    return processor_of(picture_models(family), family)(images=list(images), text=[places + text], return_tensors="pt")
 
 
 def patches(tokens: tuple[str, ...]) -> list[Patch]:
@@ -61,18 +58,18 @@ def sequences(trace: Trace, inputs: PictureInputs) -> list[slice]:
 
 
 @pytest.mark.parametrize("family", IN_TEXT)
-def test_several_pictures_are_equal_to_eager_bit_for_bit(models: TinyPictureModels, family: str) -> None:
+def test_several_pictures_are_equal_to_eager_bit_for_bit(picture_models: TinyPictureModels, family: str) -> None:
     from attention.models import running
     from attention.models.recorder import recording
 
-    network, expected_inputs = network_of(models, family), processed(models, family)
+    network, expected_inputs = network_of(picture_models, family), processed(picture_models, family)
     with torch.no_grad():
         expected = network(**expected_inputs, output_attentions=True)
-    loaded, inputs = source(models, family).load_inputs()
+    loaded, inputs = source(picture_models, family).load_inputs()
     assert torch.equal(inputs["input_ids"], expected_inputs["input_ids"])
     with recording(lambda call: None):
         assert torch.equal(running.run(loaded, inputs)["logits"], expected["logits"])
-    trace = source(models, family).trace()
+    trace = source(picture_models, family).trace()
     text_layers = [layer for layer in trace.layers if layer.name.startswith("text")]
     for layer, own in zip(text_layers, expected.attentions, strict=True):
         torch.testing.assert_close(layer.weights, own[0], atol=1e-6, rtol=0)
@@ -83,11 +80,11 @@ def test_several_pictures_are_equal_to_eager_bit_for_bit(models: TinyPictureMode
 
 
 @pytest.mark.parametrize("family", IN_TEXT)
-def test_no_picture_sees_another_in_vision_layers(models: TinyPictureModels, family: str) -> None:
-    trace, (_, inputs) = source(models, family).trace(), source(models, family).load_inputs()
+def test_no_picture_sees_another_in_vision_layers(picture_models: TinyPictureModels, family: str) -> None:
+    trace, (_, inputs) = source(picture_models, family).trace(), source(picture_models, family).load_inputs()
     assert isinstance(inputs, PictureInputs)
     own = sequences(trace, inputs)
-    alone = [Model(models(family), TEXT, image=photo).trace() for photo in PHOTOS]
+    alone = [Model(picture_models(family), TEXT, image=photo).trace() for photo in PHOTOS]
     for index, layer in enumerate(layer for layer in trace.layers if layer.name.startswith("vision")):
         weights = layer.weights.clone()
         blocks = [weights[:, at, at].clone() for at in own]
@@ -105,14 +102,14 @@ def test_no_picture_sees_another_in_vision_layers(models: TinyPictureModels, fam
 
 
 @pytest.mark.parametrize("family", IN_TEXT)
-def test_tokens_of_pictures_stand_where_text_has_them(models: TinyPictureModels, family: str) -> None:
+def test_tokens_of_pictures_stand_where_text_has_them(picture_models: TinyPictureModels, family: str) -> None:
     place = PLACES[family]
     text = f"the {place} owl {place} asked"
-    trace = source(models, family, PHOTOS[:2], text).trace()
+    trace = source(picture_models, family, PHOTOS[:2], text).trace()
     assert not trace.notes
     tokens = trace.layers[-1].tokens
-    image_id = processor_of(models(family), family).image_token_id
-    ids = processed(models, family, PHOTOS[:2], text)["input_ids"][0].tolist()
+    image_id = processor_of(picture_models(family), family).image_token_id
+    ids = processed(picture_models, family, PHOTOS[:2], text)["input_ids"][0].tolist()
     assert [isinstance(token, Patch) or token == NEWLINE for token in tokens] == [id_ == image_id for id_ in ids]
     order = [patch.picture for patch in patches(tokens)]
     assert order == sorted(order)
@@ -123,9 +120,9 @@ def test_tokens_of_pictures_stand_where_text_has_them(models: TinyPictureModels,
 
 
 @pytest.mark.parametrize("family", IN_TEXT)
-def test_tokens_are_those_that_the_model_puts_there(models: TinyPictureModels, family: str) -> None:
+def test_tokens_are_those_that_the_model_puts_there(picture_models: TinyPictureModels, family: str) -> None:
     """Each output of the vision tower is replaced by its number, which is then read where the language model gets it."""
-    network, inputs = network_of(models, family), processed(models, family)
+    network, inputs = network_of(picture_models, family), processed(picture_models, family)
     projector = network.model.visual.merger if family in MERGED else network.model.multi_modal_projector
     numbers: list[torch.Tensor] = []
 
@@ -152,11 +149,11 @@ def test_tokens_are_those_that_the_model_puts_there(models: TinyPictureModels, f
     network.model.language_model.register_forward_pre_hook(note, with_kwargs=True)
     with torch.no_grad():
         network(**inputs)
-    trace, (_, read) = source(models, family).trace(), source(models, family).load_inputs()
+    trace, (_, read) = source(picture_models, family).trace(), source(picture_models, family).load_inputs()
     assert isinstance(read, PictureInputs)
     vision = [patches(trace.layers[0].tokens[at]) for at in sequences(trace, read)]
     flat = [patch for of_sequence in vision for patch in of_sequence]
-    is_image = inputs["input_ids"][0] == processor_of(models(family), family).image_token_id
+    is_image = inputs["input_ids"][0] == processor_of(picture_models(family), family).image_token_id
     for row, token in zip(entered[0][0][is_image], read.pictures.in_text, strict=True):
         if token == NEWLINE:
             assert torch.equal(row, network.model.image_newline)
@@ -178,7 +175,7 @@ def test_tokens_are_those_that_the_model_puts_there(models: TinyPictureModels, f
 @pytest.mark.parametrize("turn", ["", "FLIP_LEFT_RIGHT", "FLIP_TOP_BOTTOM", "ROTATE_180", "ROTATE_90"])
 @pytest.mark.parametrize("family", [*TILED, *MERGED])
 def test_bright_patch_is_at_its_place_in_tiles_and_squares(
-    models: TinyPictureModels, family: str, turn: str, place: tuple[int, int]
+    picture_models: TinyPictureModels, family: str, turn: str, place: tuple[int, int]
 ) -> None:
     rows, columns = {"LLaVA-NeXT": (3, 6), "InternVL": (4, 8)}.get(family, (4, 6))
     image, (row, column) = bright_patch(*place, rows, columns), place
@@ -190,7 +187,7 @@ def test_bright_patch_is_at_its_place_in_tiles_and_squares(
             column = columns - 1 - column
         if turn == "ROTATE_90":  # against the clock
             row, column, rows, columns = columns - 1 - column, row, columns, rows
-    trace, dark = (source(models, family, [picture]).trace() for picture in (image, Image.new("RGB", image.size, (10, 10, 10))))  # fmt: skip
+    trace, dark = (source(picture_models, family, [picture]).trace() for picture in (image, Image.new("RGB", image.size, (10, 10, 10))))  # fmt: skip
     which = int(family == "LLaVA-NeXT")  # the tiles
     seen = trace.pictures[which]
     assert (seen.rows, seen.columns) == (rows, columns)
@@ -212,8 +209,8 @@ def test_bright_patch_is_at_its_place_in_tiles_and_squares(
     assert sorted((patch.row, patch.column) for patch in in_text) == [(r, c) for r in range(rows * 4 // size) for c in range(columns * 4 // size)]  # fmt: skip
 
 
-def test_windows_hold_the_patches_of_their_place(models: TinyPictureModels) -> None:
-    trace = source(models, "Qwen2.5-VL").trace()
+def test_windows_hold_the_patches_of_their_place(picture_models: TinyPictureModels) -> None:
+    trace = source(picture_models, "Qwen2.5-VL").trace()
     in_windows, in_full = trace.layers[:2]
     tokens = patches(in_windows.tokens)
     windows = [(patch.picture, patch.row // 4, patch.column // 4) for patch in tokens]
@@ -224,8 +221,8 @@ def test_windows_hold_the_patches_of_their_place(models: TinyPictureModels) -> N
     assert torch.equal(in_full.weights[0] > 0, own)
 
 
-def test_tiles_leave_out_what_lies_beside_the_picture(models: TinyPictureModels) -> None:
-    trace = source(models, "LLaVA-NeXT", PHOTOS[:1]).trace()  # 20 × 13 pixels in 24 × 24
+def test_tiles_leave_out_what_lies_beside_the_picture(picture_models: TinyPictureModels) -> None:
+    trace = source(picture_models, "LLaVA-NeXT", PHOTOS[:1]).trace()  # 20 × 13 pixels in 24 × 24
     whole, tiled = trace.pictures
     assert (whole.rows, whole.columns, tiled.rows, tiled.columns) == (3, 3, 6, 6)
     assert "cut into 2 × 2 tiles" in tiled.words
@@ -248,40 +245,42 @@ def test_tiles_leave_out_what_lies_beside_the_picture(models: TinyPictureModels)
     assert f"{share:.2f} on the picture" in figure["layout"]["meta"]["alt"]
     assert len(figure["layout"]["images"]) == 2
     assert [text[token.position] for token in grid.others][-4:] == [NEWLINE] * 4  # after the words
-    hidden = source(models, "LLaVA-NeXT", PHOTOS[:1], special="hide").trace().layers[-1].tokens
+    hidden = source(picture_models, "LLaVA-NeXT", PHOTOS[:1], special="hide").trace().layers[-1].tokens
     assert NEWLINE not in hidden
 
 
 @pytest.mark.parametrize("family", IN_TEXT)
-def test_heads_of_several_pictures_are_changed_in_batches(models: TinyPictureModels, family: str) -> None:
-    plain = source(models, family)
+def test_heads_of_several_pictures_are_changed_in_batches(picture_models: TinyPictureModels, family: str) -> None:
+    plain = source(picture_models, family)
     sweep = list(sweep_heads(plain))[-1].result
     assert sweep is not None
     target = plain.trace().predictions[-1].ids[0]
     before = float(plain.trace().predictions[-1].all_log_probabilities[target])
     for layer, head in ((0, 1), (1, 3), (2, 0)):
-        trace = source(models, family, interventions=(Intervention(layer, head, ablate="zero"),)).trace()
+        trace = source(picture_models, family, interventions=(Intervention(layer, head, ablate="zero"),)).trace()
         change = float(trace.predictions[-1].all_log_probabilities[target]) - before
         assert sweep.change[layer, head] == pytest.approx(change, abs=1e-4)
     assert np.abs(sweep.change[:2]).max() > 1e-3  # vision
 
 
 @pytest.mark.parametrize("family", IN_TEXT)
-def test_own_values_patched_back_change_nothing(models: TinyPictureModels, family: str) -> None:
-    plain = source(models, family)
+def test_own_values_patched_back_change_nothing(picture_models: TinyPictureModels, family: str) -> None:
+    plain = source(picture_models, family)
     for step in ("query", "value", "weights", "head_output"):
         every = tuple(Intervention(0, head, patch=step) for head in range(4))
-        patched = source(models, family, interventions=every, other=plain).trace()
+        patched = source(picture_models, family, interventions=every, other=plain).trace()
         torch.testing.assert_close(
             patched.predictions[-1].all_logits, plain.trace().predictions[-1].all_logits, atol=1e-4, rtol=0
         )
-    other = source(models, family, [image.transpose(Image.Transpose.ROTATE_180) for image in PHOTOS])
-    changed = source(models, family, interventions=(Intervention(0, patch="value"),), other=other).trace()
+    other = source(picture_models, family, [image.transpose(Image.Transpose.ROTATE_180) for image in PHOTOS])
+    changed = source(picture_models, family, interventions=(Intervention(0, patch="value"),), other=other).trace()
     assert not torch.allclose(changed.predictions[-1].all_logits, plain.trace().predictions[-1].all_logits, atol=1e-3)
 
 
-def test_sweep_of_another_picture_is_computed_anew(models: TinyPictureModels) -> None:
-    first, second = (list(sweep_heads(Model(models("ViT-MSN"), image=bright_patch(0, c))))[-1].result for c in (0, 2))
+def test_sweep_of_another_picture_is_computed_anew(picture_models: TinyPictureModels) -> None:
+    first, second = (
+        list(sweep_heads(Model(picture_models("ViT-MSN"), image=bright_patch(0, c))))[-1].result for c in (0, 2)
+    )
     assert first is not None
     assert second is not None
     assert not np.array_equal(first.change, second.change)
@@ -289,24 +288,26 @@ def test_sweep_of_another_picture_is_computed_anew(models: TinyPictureModels) ->
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("family", IN_TEXT)
-def test_model_in_memory_reads_several_pictures(models: TinyPictureModels, family: str, implementation: str) -> None:
-    network = network_of(models, family, implementation)
-    trace = Model.of(network, processor_of(models(family), family), TEXT, image=list(PHOTOS)).trace()
-    expected = source(models, family).trace()
+def test_model_in_memory_reads_several_pictures(
+    picture_models: TinyPictureModels, family: str, implementation: str
+) -> None:
+    network = network_of(picture_models, family, implementation)
+    trace = Model.of(network, processor_of(picture_models(family), family), TEXT, image=list(PHOTOS)).trace()
+    expected = source(picture_models, family).trace()
     for layer, other in zip(trace.layers, expected.layers, strict=True):
         assert layer.tokens == other.tokens
         torch.testing.assert_close(layer.weights, other.weights, atol=1e-5, rtol=0)
     with torch.no_grad():
-        logits = network(**processed(models, family)).logits
+        logits = network(**processed(picture_models, family)).logits
     assert torch.equal(trace.predictions[-1].all_logits, logits[0, -1])
 
 
 @pytest.mark.parametrize("family", IN_TEXT)
-def test_text_after_pictures_is_generated_as_transformers_does(models: TinyPictureModels, family: str) -> None:
-    network, inputs = network_of(models, family), processed(models, family, PHOTOS[:2])
+def test_text_after_pictures_is_generated_as_transformers_does(picture_models: TinyPictureModels, family: str) -> None:
+    network, inputs = network_of(picture_models, family), processed(picture_models, family, PHOTOS[:2])
     with torch.no_grad():
         expected = network.generate(**inputs, max_new_tokens=5, do_sample=False)[0]
-    model = source(models, family, PHOTOS[:2], generate=5)
+    model = source(picture_models, family, PHOTOS[:2], generate=5)
     _, read = model.load_inputs()
     assert torch.equal(read["input_ids"][0], expected)
     trace = model.trace()
@@ -315,13 +316,13 @@ def test_text_after_pictures_is_generated_as_transformers_does(models: TinyPictu
         types = {} if family not in MERGED else {"mm_token_type_ids": torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, 5))}  # fmt: skip
         whole = network(**{**inputs, "input_ids": expected[None], "attention_mask": torch.ones_like(expected)[None], **types})  # fmt: skip
     assert torch.equal(trace.predictions[-1].all_logits, whole.logits[0, -1])
-    other = source(models, family, PHOTOS[1:], generate=5).load_inputs()[1]
+    other = source(picture_models, family, PHOTOS[1:], generate=5).load_inputs()[1]
     assert not torch.equal(other["input_ids"], read["input_ids"])
-    short = source(models, family, PHOTOS[:2], generate=5, prefix_len=2).trace()
+    short = source(picture_models, family, PHOTOS[:2], generate=5, prefix_len=2).trace()
     assert len(short.continuation) == 3
 
 
-def test_images_are_a_tuple_however_they_are_given(models: TinyPictureModels) -> None:
+def test_images_are_a_tuple_however_they_are_given(picture_models: TinyPictureModels) -> None:
     one, two = Picture.of(PHOTOS[0]), Picture.of(PHOTOS[1])
     assert Model("x").images == ()
     assert Model("x", image=PHOTOS[0]).images == (one,)  # type: ignore[arg-type]
@@ -334,27 +335,29 @@ def test_images_are_a_tuple_however_they_are_given(models: TinyPictureModels) ->
             Model("x", image=images)  # type: ignore[arg-type]
 
 
-def test_wrong_number_of_pictures_is_refused(models: TinyPictureModels) -> None:
+def test_wrong_number_of_pictures_is_refused(picture_models: TinyPictureModels) -> None:
     for family, text, message in (
         ("LLaVA", "the <image> owl", "has 1 place for a picture"),
         ("Qwen2-VL", "<|image_pad|> <|image_pad|>", "has 2 places"),
     ):
         with pytest.raises(TextError, match=message):
-            source(models, family, PHOTOS, text).trace()
+            source(picture_models, family, PHOTOS, text).trace()
     for family in ("ViT", "CLIP"):
         with pytest.raises(ConfigError, match="reads one picture at a time; got 2"):
-            source(models, family, PHOTOS[:2], TEXT if family == "CLIP" else "").trace()
+            source(picture_models, family, PHOTOS[:2], TEXT if family == "CLIP" else "").trace()
     with pytest.raises(ConfigError, match="a picture cannot be cut"):
-        source(models, "Qwen2-VL", PHOTOS, max_tokens=5).trace()
-    notes = source(models, "LLaVA").trace().notes
+        source(picture_models, "Qwen2-VL", PHOTOS, max_tokens=5).trace()
+    notes = source(picture_models, "LLaVA").trace().notes
     assert "The pictures stand before the text" in notes[0]
 
 
 @pytest.mark.parametrize("family", IN_TEXT)
-def test_saved_trace_of_several_pictures_opens_again(models: TinyPictureModels, family: str, tmp_path: Any) -> None:
+def test_saved_trace_of_several_pictures_opens_again(
+    picture_models: TinyPictureModels, family: str, tmp_path: Any
+) -> None:
     from attention import File
 
-    trace = source(models, family, PHOTOS[:2]).trace()
+    trace = source(picture_models, family, PHOTOS[:2]).trace()
     trace.save(tmp_path / "several.npz")
     opened = File.open(tmp_path / "several.npz").trace()
     for layer, other in zip(opened.layers, trace.layers, strict=True):
@@ -375,11 +378,11 @@ def test_names_of_patches_tell_pictures_apart() -> None:
     assert [label(patch, 14) for patch in (first, second)] == ["patch 3,7", "patch1 3,7"]
 
 
-def test_link_names_up_to_four_pictures_of_files(models: TinyPictureModels) -> None:
-    assert "save it as a PNG" in source(models, "LLaVA").no_link_reason
+def test_link_names_up_to_four_pictures_of_files(picture_models: TinyPictureModels) -> None:
+    assert "save it as a PNG" in source(picture_models, "LLaVA").no_link_reason
     ours = [example_picture(name) for name in EXAMPLES]
-    assert source(models, "LLaVA", ours).no_link_reason == ""
-    assert "at most 4 pictures, and this input has 6" in source(models, "LLaVA", ours * 2).no_link_reason
+    assert source(picture_models, "LLaVA", ours).no_link_reason == ""
+    assert "at most 4 pictures, and this input has 6" in source(picture_models, "LLaVA", ours * 2).no_link_reason
 
 
 @pytest.mark.parametrize(
@@ -395,13 +398,13 @@ def test_link_names_up_to_four_pictures_of_files(models: TinyPictureModels) -> N
     ],
 )
 def test_broken_processor_is_refused_in_a_sentence(
-    models: TinyPictureModels, tmp_path: Any, family: str, values: dict[str, Any], message: str
+    picture_models: TinyPictureModels, tmp_path: Any, family: str, values: dict[str, Any], message: str
 ) -> None:
     import json
     import shutil
 
     path = tmp_path / "broken"
-    shutil.copytree(models(family), path)
+    shutil.copytree(picture_models(family), path)
     for name in ("preprocessor_config.json", "processor_config.json"):
         if (file := path / name).exists():
             config = json.loads(file.read_text())
