@@ -44,7 +44,6 @@ from quick import mark_quick_tests
 from replicas import Replicas, Visitor
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
-from tiny_pictures import TinyPictureModels
 from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.proxy import running_proxy
@@ -52,6 +51,7 @@ from pages.ui.server import assets
 
 if TYPE_CHECKING:
     from tiny_models import TinyModels
+    from tiny_pictures import TinyPictureModels
 
 # Each AppTest scans the metadata of every installed package, which takes five times as long as a page: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
@@ -620,4 +620,6 @@ def place_of_cell(page: Page | Frame, index: int, row: int, column: int) -> tupl
 @pytest.fixture(scope="session")
 def picture_models(tmp_path_factory: pytest.TempPathFactory) -> TinyPictureModels:
     """Tiny models that read pictures, each made once for all tests; a test that changes a folder copies it."""
+    from tiny_pictures import TinyPictureModels  # imports torch, which the distributing process does not need
+
     return TinyPictureModels(tmp_path_factory.mktemp("picture models"))

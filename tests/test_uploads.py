@@ -15,6 +15,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Common_pb2 import FileUploaderState, FileURLs
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.uploaded_file_manager import UploadedFile, UploadedFileRec
+from streamlit.testing.v1 import AppTest
 from streamlit.web.server.starlette import starlette_routes
 from test_harm import finished
 
@@ -233,3 +234,25 @@ def test_session_and_server_have_upload_budgets(
         assert statuses == [204, 204, status]
 
     in_process(monkeypatch, use)
+
+
+def call_back_for_fields_that_are_gone() -> None:
+    import streamlit as st
+
+    from pages.ui.state import matrix_drafts
+
+    for change in (
+        matrix_drafts.paste,
+        matrix_drafts.paste_again,
+        matrix_drafts.upload,
+        matrix_drafts.answer_question,
+    ):
+        change("x")
+    st.text(repr(matrix_drafts.full_text("x")))
+
+
+def test_change_of_a_field_that_is_gone_changes_nothing() -> None:
+    """A browser whose server was lost sends such changes to the next server."""
+    app = AppTest.from_function(call_back_for_fields_that_are_gone, default_timeout=60).run()
+    assert not app.exception
+    assert app.text[0].value == "None"

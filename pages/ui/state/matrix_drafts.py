@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
@@ -83,15 +84,21 @@ def read_matrix(name: str, optional: bool) -> Matrix | Stack:
 
 def paste_again(name: str) -> None:
     """Stores the text pasted for a matrix of which the link had only the size."""
+    text = _value(f"matrices_again_{name}")
+    if text is None:
+        return
     count_action()
-    store(name, str(st.session_state[f"matrices_again_{name}"]))
+    store(name, str(text))
 
 
 def paste(name: str) -> None:
     """Stores pasted text in the short notation if it can be parsed; otherwise unchanged, and its tab shows the error."""
+    value = _value(name)
+    if value is None:
+        return
     count_action()
     session().upload_problems.pop(name, None)
-    text = str(st.session_state[name])
+    text = str(value)
     try:
         _store_parsed(name, text, parse_text(text, SYMBOLS[name]))
     except AttentionError:
@@ -101,7 +108,7 @@ def paste(name: str) -> None:
 def upload(name: str) -> None:
     """Reads the uploaded file of a matrix. An error is stored for its tab."""
     count_action()
-    file = st.session_state[f"matrices_file_{name}"]
+    file = _value(f"matrices_file_{name}")
     session().upload_problems.pop(name, None)
     if file is None:
         return
@@ -115,6 +122,15 @@ def upload(name: str) -> None:
         session().upload_problems[name] = type(error)(
             str(error)
         )  # a copy, since the traceback references the whole text
+
+
+def _value(key: str) -> Any:
+    """The value of a field whose change called back; None if the field is not there.
+
+    A browser whose server was lost sends the fields that it still shows to another one. Streamlit then also calls back for a
+    field that the new server no longer has.
+    """
+    return st.session_state.get(key)
 
 
 def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = None) -> None:
@@ -165,7 +181,7 @@ def _name_tokens(name: str, matrix: Matrix | Stack, reading: ParsedText) -> tupl
 def answer_question(name: str) -> None:
     """Parses an ambiguous text with the answer that the user picked."""
     count_action()
-    text, pick = full_text(name) or "", st.session_state[f"matrices_choice_{name}"]
+    text, pick = full_text(name) or "", _value(f"matrices_choice_{name}")
     if pick is not None:
         _store_parsed(name, text, parse_text(text, SYMBOLS[name]), pick)
 
