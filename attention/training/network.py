@@ -57,12 +57,13 @@ def initial_parameters(design: Design, seed: int) -> Tensor:
     for name, shape in shapes(design).items():
         random = generator(seed, "initial", name)
         if name in ("token", "position") or name.startswith("memory"):
-            drawn.append(torch.randn(shape, generator=random))
+            drawn.append(torch.randn(shape, generator=random, dtype=torch.float64))
         elif name.endswith(("scale", "shift", "distances")):
             drawn.append(torch.full(shape, float(name.endswith("scale"))))
         else:
-            drawn.append((torch.rand(shape, generator=random) * 2 - 1) / math.sqrt(shape[0]))
-    return torch.cat([parameter.flatten() for parameter in drawn])
+            drawn.append((torch.rand(shape, generator=random, dtype=torch.float64) * 2 - 1) / math.sqrt(shape[0]))
+    row = torch.cat([parameter.flatten() for parameter in drawn])
+    return ((row * 2**16).round() / 2**16).float()  # the last digits that are drawn depend on the processor
 
 
 def named_parameters(row: Tensor, design: Design) -> dict[str, Tensor]:
@@ -125,7 +126,7 @@ def forward(
     activations: dict[str, dict[str, Tensor]] = {}
     x, visible = p["token"][batch.tokens], None
     if batch.patches is not None:
-        x = torch.cat([x, batch.patches @ p["patch"]], dim=1)
+        x = torch.cat([x, batch.patches.to(x.dtype) @ p["patch"]], dim=1)
     if design.positions == "learned":
         x = x + p["position"][: x.shape[1]]
     if design.causal:

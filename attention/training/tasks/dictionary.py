@@ -19,9 +19,9 @@ def entries(count: int, generator: torch.Generator, design: Design) -> torch.Ten
     """Rows of ids: distinct keys, their values, and the keys in another order as queries."""
     import torch
 
-    keys = torch.rand(count, 26, generator=generator).argsort(dim=1)[:, : design.length]
+    keys = torch.rand(count, 26, generator=generator).argsort(dim=1, stable=True)[:, : design.length]
     values = torch.randint(10, (count, design.length), generator=generator)
-    order = torch.rand(count, design.length, generator=generator).argsort(dim=1)
+    order = torch.rand(count, design.length, generator=generator).argsort(dim=1, stable=True)
     return torch.cat([keys, values, keys.gather(1, order)], dim=1)
 
 

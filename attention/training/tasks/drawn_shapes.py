@@ -33,10 +33,10 @@ def pictures(count: int, generator: torch.Generator, design: Design) -> torch.Te
     """Rows of ids, one for each patch: 0 if it is empty, or else its shape, colour and shift as one number. All shapes of a picture differ."""
     import torch
 
-    kinds = torch.rand(count, len(SHAPES), generator=generator).argsort(dim=1)[:, :DRAWN]
+    kinds = torch.rand(count, len(SHAPES), generator=generator).argsort(dim=1, stable=True)[:, :DRAWN]
     colors = torch.randint(len(COLORS), (count, DRAWN), generator=generator)
     shifts = torch.randint(len(SHIFTS) ** 2, (count, DRAWN), generator=generator)
-    places = torch.rand(count, design.length**2, generator=generator).argsort(dim=1)[:, :DRAWN]
+    places = torch.rand(count, design.length**2, generator=generator).argsort(dim=1, stable=True)[:, :DRAWN]
     drawn = 1 + (kinds * len(COLORS) + colors) * len(SHIFTS) ** 2 + shifts
     return torch.zeros(count, design.length**2, dtype=torch.long).scatter(1, places, drawn)
 
@@ -52,8 +52,8 @@ def named_shapes(ids: torch.Tensor, design: Design) -> Batch:
     code, drawn = (ids - 1).clamp(min=0), ids > 0
     kinds, colors = code // n_shifts // len(COLORS), code // n_shifts % len(COLORS)
     coverage = coverages()[kinds * n_shifts + code % n_shifts] * drawn[:, :, None]
-    inks = torch.tensor(RGB) - 1  # white is 0
-    ink = (inks.mean().expand_as(inks) if design.grey else inks)[colors]  # one grey for all colours
+    inks = torch.tensor(RGB, dtype=torch.float64) - 1  # white is 0; the sum of float32 depends on the processor
+    ink = (inks.mean().expand_as(inks) if design.grey else inks).float()[colors]  # one grey for all colours
     patches = (coverage[:, :, :, None] * ink[:, :, None]).flatten(2)
     gold = (kinds[:, None] == torch.arange(len(SHAPES))[:, None]) & drawn[:, None]
     answers = colors.gather(1, gold.int().argmax(-1)).masked_fill(~gold.any(-1), -1)

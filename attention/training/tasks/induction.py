@@ -20,7 +20,7 @@ def repeated(count: int, generator: torch.Generator, design: Design) -> torch.Te
     import torch
 
     n = design.length
-    segments = torch.rand(count, design.tokens, generator=generator).argsort(dim=1)
+    segments = torch.rand(count, design.tokens, generator=generator).argsort(dim=1, stable=True)
     period = torch.randint(n // 4, n // 2 + 1, (count, 1), generator=generator)
     return segments.gather(1, torch.arange(n + 1) % period)
 

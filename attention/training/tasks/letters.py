@@ -49,7 +49,7 @@ def distinct_letters(count: int, generator: torch.Generator, design: Design) -> 
     """Distinct random letters, [count position]."""
     import torch
 
-    return torch.rand(count, 26, generator=generator).argsort(dim=1)[:, : design.length]
+    return torch.rand(count, 26, generator=generator).argsort(dim=1, stable=True)[:, : design.length]
 
 
 def sorted_letters(ids: torch.Tensor, design: Design) -> Batch:
