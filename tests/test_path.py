@@ -78,8 +78,8 @@ def largest_written() -> str:
     answer = p["end scale"] * p["answer"][:, trained.example.answers.index("the")]
     deviation = residual.var(unbiased=False).sqrt()
     effects = {name: float((output - output.mean()) @ answer / deviation) for name, output in outputs.items()}
-    assert effects["layer 1"] == pytest.approx(11.9, abs=0.05)
-    assert effects["layer 0"] == pytest.approx(0.34, abs=0.05)
+    assert effects["layer 1"] == pytest.approx(11.35, abs=0.005)
+    assert effects["layer 0"] == pytest.approx(0.785, abs=0.005)
     return max(effects, key=lambda name: effects[name])
 
 
