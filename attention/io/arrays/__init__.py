@@ -6,13 +6,11 @@ Nothing is unpickled, and nothing is unpacked before its size is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.core.name_aliases import with_current_names
-from attention.core.steps import DECLARED
 from attention.errors import FileError
 
 if TYPE_CHECKING:
@@ -84,10 +82,7 @@ def open_archive(name: str, content: bytes) -> Archive:
         raise FileError(
             f"A file with attention ends in {', '.join(EXTENSIONS[:-1])} or {EXTENSIONS[-1]}; got {quote(name)}: save it as one of these."
         )
-    found = readers[EXTENSIONS.index(ending)](quote(name), content)
-    return replace(
-        found, arrays=with_current_names(found.arrays, DECLARED), refused=with_current_names(found.refused, DECLARED)
-    )
+    return readers[EXTENSIONS.index(ending)](quote(name), content)
 
 
 def damaged_error(name: str, kind: str, why: str) -> FileError:

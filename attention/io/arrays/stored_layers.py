@@ -137,7 +137,9 @@ def _exported_layout(name: str, archive: Archive, matches: Mapping[str, re.Match
     stored += [
         StoredLayer(number, None, {}, mixer) for number, mixer in _mixers(archive).items() if number not in layers
     ]
-    return Layout(tuple(sorted(stored, key=lambda layer: layer.number)), True, ())
+    names = (key for key in (*archive.arrays, *archive.refused) if key not in matches)
+    unused = [key for key in names if key.rpartition(".")[2] not in _METADATA]  # "L0.divisor" is a setting
+    return Layout(tuple(sorted(stored, key=lambda layer: layer.number)), True, tuple(unused))
 
 
 def _mixers(archive: Archive) -> dict[int, str]:

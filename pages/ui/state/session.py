@@ -13,7 +13,6 @@ import streamlit as st
 from attention import AttentionError, File
 from attention.io.picture import Picture
 from attention.lessons.lesson import Lesson
-from attention.sources.link_aliases import with_current_keys
 from attention.training import Plan
 
 if TYPE_CHECKING:
@@ -221,8 +220,8 @@ def session() -> Session:
     try:
         state: Session = st.session_state[_KEY]
     except KeyError:
-        link, notes = with_current_keys(st.query_params.to_dict())
-        state = st.session_state[_KEY] = Session(address=link, requested=dict(link), notes=list(notes))
+        link = st.query_params.to_dict()
+        state = st.session_state[_KEY] = Session(address=link, requested=dict(link))
     return state
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import streamlit as st
 
-from attention.sources.link_aliases import with_current_keys
 from pages.ui.state import knob_state
 from pages.ui.state.session import Session, session
 
@@ -64,7 +63,7 @@ def _apply(ours: Session, action: dict[str, Any]) -> bool:
     state, key = action.get("state"), action.get("key")
     if isinstance(state, dict):
         texts = {name: text for name, text in list(state.items())[:_MOST] if isinstance(text, str)}
-        knob_state.restore_state(with_current_keys(texts).texts)
+        knob_state.restore_state(texts)
         return True
     on_click, on_turn = ours.handlers.get(str(key), (None, None))
     cell, knob = action.get("cell"), action.get("knob")
