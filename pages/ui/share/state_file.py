@@ -21,7 +21,7 @@ from pages.ui.state.session import count_action, session
 OPENED = "lessons_open"
 """The key of the lesson that is open."""
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
-_OF_A_PAGE = re.compile(r"(?:lab|lessons|heads|masks|softmax|reference|compare|train)_[a-z_]{1,40}")
+_OF_A_PAGE = re.compile(r"[a-z]{1,40}_[a-z0-9_]{1,40}")  # the keys of a page's own knobs begin with its name
 _KEY = "open_state"
 _STRING = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # a JSON string, also an unterminated one
 _MOST_STRINGS = 1000  # in a file, which has two for each knob
