@@ -18,8 +18,7 @@ from torch import Tensor
 
 from attention import Cell, ConfigError, File, Intervention, MissingError, Model, circuits, metrics
 from attention.analysis.compare.comparison import HeadIndex, compare
-from attention.core.linear_run import LOGITS
-from attention.core.residual_parts import HEAD
+from attention.core.residual_parts import HEAD, LOGITS
 from attention.export.program import python
 from attention.models import forward_pass, running
 from attention.models.layer_numbers import describe_layers, hybrid_numbers
