@@ -498,7 +498,7 @@ def test_unknown_factor_becomes_the_default_with_a_note(factor: str) -> None:
     assert "softmax_factor" in said(app).replace("\\", "")
 
 
-def test_unknown_key_of_a_link_changes_nothing_and_stays_in_the_address() -> None:
+def test_unknown_key_of_a_link_stays_in_the_address() -> None:
     app = opened("app.py", text="a b", share="sparsemax")
     assert not app.exception
     assert not said(app)
