@@ -1,4 +1,4 @@
-"""The former keys of links with their present names, and the only function that reads them. A display switch that is now a colour is read in `knob_state.read_view`.
+"""The former keys of links with their present names: the only table of them, and the only function that reads it.
 
 A link, a state file, the second state of a comparison and the state of a lesson pass through `with_current_keys` where they are read.
 The rest of the code knows the present keys alone, so nothing writes a former one.
