@@ -35,7 +35,7 @@ SMALLEST = {
     "speed": "--steps 1 --tokens 22 --no-bertviz --no-heads",
     "start": "--rounds 0",
     "training": "reverse --seeds 1 --controls 1",
-    "waiting": "",
+    "waiting": "--generated 2 --changes 2",
 }
 """The arguments with which a benchmark measures as little as it can."""
 
