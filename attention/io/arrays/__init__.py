@@ -111,7 +111,7 @@ def format_shape(shape: tuple[int, ...]) -> str:
     return " × ".join(f"{size:,}" for size in shape[:MAX_AXES]) + (" × …" if len(shape) > MAX_AXES else "")
 
 
-def natural_numbers(numbers: object) -> tuple[int, ...] | None:
+def natural_numbers(numbers: Any) -> tuple[int, ...] | None:
     """The integers from zero of a list, such as a shape in a header; None for anything else."""
     is_valid = isinstance(numbers, list | tuple) and all(type(number) is int and number >= 0 for number in numbers)
     return tuple(numbers) if is_valid else None
