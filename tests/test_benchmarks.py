@@ -23,7 +23,7 @@ SMALLEST = {
     "capacity": "--replicas 1 --people 1 --think 0.1 --seconds 0.5",
     "circuits": "--times 1 --tokens 13",
     "compare": "--steps 1 --tokens 8",
-    "corpus": "--texts 64 --times 1 --workers 0",
+    "corpus": "--texts 33 --times 1 --workers 0",
     "fifty": "--sessions 1 --seconds 1 --phases 1 --think 0.1 --tokens 8",
     "film": "reverse --seeds 1",
     "guard": f"{os.devnull} version",
