@@ -104,3 +104,9 @@ def shape_problem(label: str, shape: tuple[int, ...], advice: str = "save a part
 def format_shape(shape: tuple[int, ...]) -> str:
     """A shape as readable text."""
     return " × ".join(f"{size:,}" for size in shape[:MAX_AXES]) + (" × …" if len(shape) > MAX_AXES else "")
+
+
+def natural_numbers(numbers: Any) -> tuple[int, ...] | None:
+    """The integers from zero of a list, such as a shape in a header; None for anything else."""
+    is_valid = isinstance(numbers, list | tuple) and all(type(number) is int and number >= 0 for number in numbers)
+    return tuple(numbers) if is_valid else None

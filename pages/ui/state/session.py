@@ -100,8 +100,8 @@ class Session:
     Attributes:
         page: the title of the page shown last; empty before the first one.
         source: the name of the source shown last.
-        stashed: stashed values of the knobs after the scores: under True for sources that bring their own formula,
-            under False for the others.
+        stashed: the values of the knobs after the scores that wait for the way back to a source: those for sources that bring
+            their own formula at True, those for the others at False.
         carried_knobs: the sidebar's knobs at their last drawing, restored on the next page.
         pending_values: values of inline knobs that changed since the last full run of the page.
         address: the query parameters: first those of the link that began the session, then those of the last answer.

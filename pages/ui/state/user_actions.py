@@ -18,7 +18,7 @@ _MOST = 1000  # actions in a message, and keys of a state
 def apply_actions() -> bool:
     """Applies the pending actions of the page. Returns whether one of them, by Back or Forward, replaced the whole state.
 
-    Not for callbacks, whose actions are lost when Streamlit stops the run. `Session.number` is that of the last applied action.
+    Not for callbacks, whose actions are lost when Streamlit stops the run. `Session.last_action` is that of the last applied action.
     """
     ours, state_replaced = session(), False
     for action in _pending(ours):
