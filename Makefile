@@ -42,7 +42,7 @@ TRACE_MB = $(if $(OWN),auto,128)
 dev: WATCH = --server.fileWatcherType=poll --server.runOnSave=true
 run dev: $(VENV)/.run
 	@[ -n "$$LAB_MODELS" ] || $(GET_MODELS) minilm $(MODELS) || true
-	LAB_ALLOW_LOCAL_MODELS=$${LAB_ALLOW_LOCAL_MODELS-$${LAB_MODEL_PATHS-$(PATHS)}} LAB_MAX_TRACE_MB=$${LAB_MAX_TRACE_MB-$(TRACE_MB)} \
+	LAB_ALLOW_LOCAL_MODELS=$${LAB_ALLOW_LOCAL_MODELS-$(PATHS)} LAB_MAX_TRACE_MB=$${LAB_MAX_TRACE_MB-$(TRACE_MB)} \
 	  $(BIN)/streamlit run app.py --server.address=$(ADDRESS) $(WATCH)
 
 models: $(VENV)/.run

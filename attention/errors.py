@@ -3,7 +3,6 @@
     AttentionError
     ├── ConfigError      a knob is out of range, or two knobs contradict each other
     │   ├── SizeError        the request exceeds the limit of memory or time
-    │   ├── FormerLayersError  interventions on layers of a hybrid model that have no attention
     │   └── BusyError        the server has no free memory or place now; the same request works later
     ├── TextError        a text without tokens
     ├── MatrixError      a pasted or uploaded matrix that is invalid or missing
@@ -31,19 +30,6 @@ class ConfigError(AttentionError):
 
 class SizeError(ConfigError):
     """The request exceeds the limit of memory or time."""
-
-
-class FormerLayersError(ConfigError):
-    """An intervention names a layer without attention, as links of hybrid models did before they counted the layers of the model.
-
-    Attributes:
-        former: the interventions, as in a link.
-        current: the same with the layer indices of the model; empty if the old numbers do not fit, either.
-    """
-
-    def __init__(self, message: str, former: str, current: str) -> None:
-        super().__init__(message)
-        self.former, self.current = former, current
 
 
 class BusyError(ConfigError):

@@ -10,27 +10,18 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
 from attention import Model, Trace, circuits
 from attention.core.cache import CACHE
 from attention.models.library import LIBRARY, Settings
+from benchmarks.models import FOLDER, SMOLLM, seconds
 from benchmarks.texts import natural
 
-FOLDER, NAME = Path(__file__).parents[1] / "models", "SmolLM2-135M-Instruct"
 MOST = {"linear run": 6.0, "direct effects of all heads": 6.0, "terms of one score": 4.0}
 """The largest ratios to a plain pass that count as fast; the others are only reported."""
-
-
-def seconds(act: Callable[[], object]) -> float:
-    """The processor seconds of a call."""
-    began = time.process_time()
-    act()
-    return time.process_time() - began
 
 
 def measured(tokens: int, times: int) -> dict[str, float]:
@@ -38,7 +29,7 @@ def measured(tokens: int, times: int) -> dict[str, float]:
     columns: dict[str, list[float]] = {}
     for _ in range(times):
         CACHE.reset(2**30)
-        trace = Model(NAME, natural(tokens), max_tokens=tokens, predict=(tokens - 1,)).trace()
+        trace = Model(SMOLLM, natural(tokens), max_tokens=tokens, predict=(tokens - 1,)).trace()
         run = trace.model_run
         assert run is not None
         loaded, inputs = run.source.load_inputs()
@@ -79,7 +70,7 @@ def main() -> None:
     for tokens in options.tokens:
         numbers = measured(tokens, options.times)
         plain = numbers["plain pass"]
-        print(f"{NAME}, {tokens} tokens: a plain pass takes {plain:.2f} s of processor")
+        print(f"{SMOLLM}, {tokens} tokens: a plain pass takes {plain:.2f} s of processor")
         for name, value in numbers.items():
             slow |= value / plain > MOST.get(name, float("inf"))
             print(f"  {name:32} {value:7.2f} s {value / plain:7.1f} passes")

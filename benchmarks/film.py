@@ -23,8 +23,8 @@ LEAST = 10  # pictures a second
 _SEEN = """() => {
   const seen = window.seen = [], look = () => {
     const { figureState } = document.querySelector('.figures') ?? {};
-    const step = Number(shown?.figures?.[0].layout.meta.file?.[1].match(/step(\\d+)/)?.[1]);
-    if (shown?.painted && shown.painted === shown.figures && seen.at(-1)?.step !== step) seen.push({ at: performance.now(), step });
+    const step = Number(figureState?.figures?.[0].layout.meta.file?.[1].match(/step(\\d+)/)?.[1]);
+    if (figureState?.painted && figureState.painted === figureState.figures && seen.at(-1)?.step !== step) seen.push({ at: performance.now(), step });
     requestAnimationFrame(look);
   };
   look();

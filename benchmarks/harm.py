@@ -69,15 +69,16 @@ def main() -> int:
     ask.add_argument("--wait", type=float, default=5, help="seconds that a turn of somebody else may take")
     ask.add_argument("--of", type=Path, default=ROOT, help="the checkout whose app.py runs")
     args = ask.parse_args()
+    attacks = [attack for attack in ATTACKS if args.only in attack.name]
+    if not attacks:
+        ask.error(f"no attack has “{args.only}” in its name")
     broken = 0
     print(
         "| attack | may weigh, MB | MB at the peak (before it) | s of processor | s, somebody else's slowest turn | s, all of it | broken |"
     )
     print("|---|---|---|---|---|---|---|")
     began = time.monotonic()
-    for attack in ATTACKS:
-        if args.only not in attack.name:
-            continue
+    for attack in attacks:
         start = time.monotonic()
         cost = judged(attack, args.limit, args.wait, args.of.resolve())
         took, waited = time.monotonic() - start, round(cost.slowest, 1) or "none"

@@ -83,7 +83,7 @@ RAW = (
 )
 PAGES = tuple(NAMES.values())
 WITH_MAPS = ("", "heads", "masks")  # of typed text, with its knobs around them
-OF_PAGES = ("softmax_row", "softmax_factor", "reference_find", "lab_stretch", "embed", "embed_options", "lock")
+OF_PAGES = ("softmax_row", "softmax_factor", "reference_find", "embed", "embed_options", "lock")
 KEYS = (*DEFAULTS, *OF_PAGES)
 STATE_FILE = "Open a state file"  # the label of its uploader in the sidebar
 LESSONS = "Open a state file (.json) or lessons"  # since it takes these too

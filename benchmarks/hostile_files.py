@@ -254,7 +254,7 @@ def states(keys: tuple[str, ...], values: st.SearchStrategy[str]) -> st.SearchSt
         lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)),
         max_leaves=6,
     )
-    known = st.sampled_from((*keys, *keys, "version", "state", "__proto__", "lab_stretch", "lab_" + "x" * 50))
+    known = st.sampled_from((*keys, *keys, "version", "state", "__proto__", "lab_" + "x" * 50))
     state = st.dictionaries(known, values, max_size=8)
     page = st.sampled_from(("Lab", "Heads", "Masks", "Softmax", "Reference", "x", "../app.py", 7))
     valid = st.builds(lambda page, state: {"attention lab": 1, "page": page, "state": state}, page, state)

@@ -10,6 +10,7 @@ A first map is the trace and everything a page shows of one head of one layer; w
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -25,7 +26,7 @@ from attention.models.library import LIBRARY, Settings
 from attention.sources import head_sweep
 from benchmarks.texts import natural
 
-FOLDER = Path(__file__).parents[1] / "models"
+FOLDER = Path(os.environ.get("LAB_MODELS") or Path(__file__).parents[1] / "models")
 MINILM, SMOLLM = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct"
 MOST_FIRST, MOST_OTHER = 0.5, 0.1  # seconds of MiniLM with 256 tokens, issue 14
 MOST_CHANGED = 0.4  # seconds until MiniLM with 64 tokens shows its maps with a head silenced, issue 15

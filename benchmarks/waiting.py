@@ -1,6 +1,6 @@
 """How long other visitors of models wait while one opens a long link: 20 generated tokens, 100 interventions, every token computed anew.
 
-usage: python -m benchmarks.waiting [--of FOLDER]
+usage: python -m benchmarks.waiting [--of FOLDER] [--generated 20] [--changes 100]
 
 Both models must be installed (`make models ALL=1`). `--of` starts another checkout of the Lab, for the numbers before a change.
 """
@@ -19,7 +19,6 @@ from benchmarks.server import ROOT, Server
 from benchmarks.session import Run, Session
 
 TEXT = "The quiet harbor watched the copper moon. The quiet harbor watched the"
-CHANGES = ";".join(f"{i % 30}.{i // 30}.t0.5" for i in range(100))
 MOST_TIMES = 10  # times as long as alone: a pass or two of the others come first
 
 
@@ -32,13 +31,14 @@ async def visit(server: Server, model: str, text: str, **knobs: str) -> tuple[fl
     return time.monotonic() - began, run
 
 
-async def measure(server: Server) -> dict[str, tuple[float, float]]:
+async def measure(server: Server, generated: int, changes: int) -> dict[str, tuple[float, float]]:
     """The seconds that a visitor waits for each model, alone and beside the long link."""
     alone, beside_link = {}, {}
     for name in (MINILM, SMOLLM):
         await visit(server, name, TEXT)  # loads the model
         alone[name], _ = await visit(server, name, f"{TEXT} first")
-    long = asyncio.create_task(visit(server, SMOLLM, TEXT, generate="20", interventions=CHANGES))
+    codes = ";".join(f"{i % 30}.{i // 30}.t0.5" for i in range(changes))
+    long = asyncio.create_task(visit(server, SMOLLM, TEXT, generate=str(generated), interventions=codes))
     await asyncio.sleep(1)
     waits = await asyncio.gather(*[visit(server, name, f"{TEXT} second") for name in (MINILM, SMOLLM)])
     for name, (seconds, _) in zip((MINILM, SMOLLM), waits, strict=True):
@@ -52,9 +52,11 @@ def main() -> int:
     """Prints the table; returns 1 if a visitor waits too long."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--of", type=Path, default=ROOT)
+    ask.add_argument("--generated", type=int, default=20, help="tokens of the long link")
+    ask.add_argument("--changes", type=int, default=100, help="its interventions, at most 270")
     args = ask.parse_args()
     with Server(of=args.of.resolve(), LAB_MODELS=str(FOLDER)) as server:
-        waits = asyncio.run(measure(server))
+        waits = asyncio.run(measure(server, args.generated, args.changes))
     print("\n| another visitor of | alone | beside the long link |\n|---|---|---|")
     for name, (alone, beside) in waits.items():
         print(f"| {name} | {alone:.1f} s | {beside:.1f} s |")

@@ -40,20 +40,14 @@ with st.container(
     horizontal=True, vertical_alignment="bottom" if not chosen_result.is_many() else "center", key="heads_over_row"
 ):
     opened = result_controls.heads_over(knobs)
-    all_layers, by, has_layers = (
-        False,
-        metric_charts.UNSORTED,
-        opened is None and len(page.trace.layers) > 1,
-    )
+    all_layers, by = False, metric_charts.UNSORTED
+    has_layers = opened is None and len(page.trace.layers) > 1
     over_picture = opened is None and heads_picture_panel.is_over_picture(page, knobs)
     narrow = 180 if over_picture else 0
     if has_layers:
-        all_layers, by = (
-            knobs.value(LAYERS, width=narrow or 240) == ALL,
-            knobs.value(
-                metric_charts.SORT, Choice((metric_charts.UNSORTED, *metrics.names_of(page.trace))), width=narrow or 260
-            ),
-        )
+        all_layers = knobs.value(LAYERS, width=narrow or 240) == ALL
+        orders = Choice((metric_charts.UNSORTED, *metrics.names_of(page.trace)))
+        by = knobs.value(metric_charts.SORT, orders, width=narrow or 260)
 if opened is not None:
     many_texts_panel.many_texts(page, knobs, opened)
     page.end()

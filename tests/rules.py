@@ -73,7 +73,6 @@ OTHER_WORDS = {
     "attention/pictures/explanation_line.py": {"value"},
     "attention/pictures/message.py": {"key"},
     "attention/sources/kinds/trained_source.py": {"input"},  # a key of a link
-    "attention/sources/link_aliases.py": {"input"},
     # Functions that are copied into standalone programs.
     "attention/training/learning.py": {"weights"},
     "attention/training/network.py": {

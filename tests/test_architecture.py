@@ -226,12 +226,31 @@ def test_steps_is_assigned_once() -> None:
     assert [name for module in BACKEND + PAGES for name in targets(module)] == ["__init__.py"]
 
 
-def test_importing_attention_imports_neither_torch_nor_streamlit() -> None:
-    code = "import sys, attention; print([name for name in ('torch', 'streamlit') if name in sys.modules])"
+def printed(code: str) -> str:
+    """The last line that Python prints which runs the code in a process of its own."""
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True
     )
-    assert run.stdout.strip() == "[]"
+    return run.stdout.splitlines()[-1]
+
+
+def test_packages_of_attention_import_neither_torch_nor_streamlit() -> None:
+    packages = [".".join(module.path.parent.parts) for module in BACKEND if module.path.name == "__init__.py"]
+    assert {"attention", "attention.circuits", "attention.notebook"} < set(packages)
+    code = f"import sys, {', '.join(packages)}; print([name for name in ('torch', 'streamlit') if name in sys.modules])"
+    assert printed(code) == "[]"
+
+
+def test_healthy_server_has_imported_nothing_that_takes_long() -> None:
+    code = """
+import sys
+from starlette.testclient import TestClient
+import app  # by this name, as Streamlit does
+with TestClient(app.app) as client:
+    slow = {"torch", "transformers", "matplotlib", "pandas", "pandas.plotting"} & set(sys.modules)
+    print(client.get("/_stcore/health").text, *slow)
+"""
+    assert printed(code) == "ok"
 
 
 def test_first_picture_waits_for_neither_pandas_nor_transformers() -> None:

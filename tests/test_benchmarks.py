@@ -1,16 +1,43 @@
-"""The basis of the speed benchmarks: texts, reference apps, and equal results on both sides."""
+"""The benchmarks: the basis of those of speed, with equal results on both sides; and each of them runs."""
 
+import os
+import re
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import ROOT
 from streamlit.testing.v1 import AppTest
+from tiny_models import FAMILIES, TinyModels
 
 from attention import tokens
 from benchmarks import backend, fifty, texts
+from benchmarks.models import MINILM, SMOLLM
 
 FOLDER = Path(backend.__file__).parent
+SMALLEST = {
+    "backend": "--steps 1 --longest 256",
+    "capacity": "--replicas 1 --people 1 --think 0.1 --seconds 0.5",
+    "circuits": "--times 1 --tokens 13",
+    "compare": "--steps 1 --tokens 8",
+    "corpus": "--texts 33 --times 1 --workers 0",
+    "fifty": "--sessions 1 --seconds 1 --phases 1 --think 0.1 --tokens 8",
+    "film": "reverse --seeds 1",
+    "guard": f"{os.devnull} version",
+    "harm": "--only wrong",
+    "load": "--memory 1024",
+    "mosaic": "--steps 1",
+    "models": "--times 1",
+    "rounds": "--minutes 0.01",
+    "speed": "--steps 1 --tokens 22 --no-bertviz --no-heads",
+    "start": "--rounds 0",
+    "training": "reverse --seeds 1 --controls 1",
+    "waiting": "--generated 2 --changes 2",
+}
+"""The arguments with which a benchmark measures as little as it can."""
 
 
 @pytest.mark.parametrize("length", [1, 22, 257, 2048])
@@ -61,3 +88,42 @@ def test_tensor_shared_by_two_steps_is_counted_once():
 def test_quantiles_of_the_load_test_match_its_interactions():
     side = fifty.Side("any", None, seconds=[i / 1000 for i in range(100, 0, -1)])
     assert (side.at(0.5), side.at(0.95), side.at(1)) == (51, 96, 100)
+
+
+def test_each_runnable_benchmark_has_its_smallest_run():
+    runnable = {path.stem for path in FOLDER.glob("*.py") if "\nif __name__ ==" in path.read_text(encoding="utf-8")}
+    assert runnable == set(SMALLEST)
+
+
+@pytest.fixture(scope="module")
+def small_models(tmp_path_factory):
+    """A folder with tiny models under the names of the two that benchmarks use, with as many layers and heads as the larger."""
+    tiny = TinyModels(tmp_path_factory.mktemp("models"))
+    config, model, knobs = FAMILIES["Llama"]
+    sizes = {"num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 36}
+    for name in (MINILM, SMOLLM):
+        tiny.save(tiny.folder / name, config, model, knobs | sizes)
+    return tiny.folder
+
+
+def smallest_runs():
+    for name in SMALLEST:
+        paints = "\nfrom benchmarks.chromium import" in (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        yield pytest.param(name, marks=[pytest.mark.browser] * paints)
+
+
+@pytest.mark.parametrize("name", [*smallest_runs()])
+def test_benchmark_ends_with_numbers_and_without_an_error(name, small_models):
+    """Whether it reaches its aims depends on the machine, and is not asked here."""
+    run = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *SMALLEST[name].split()],
+        cwd=ROOT,
+        env={**os.environ, "LAB_MODELS": str(small_models)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert run.returncode in (0, 1)
+    assert re.search(r"\d", run.stdout)
+    assert not re.search(r"Traceback|\w(?:Error|Exception)\b", run.stdout + run.stderr), run.stderr

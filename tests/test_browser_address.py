@@ -17,6 +17,9 @@ from conftest import place_of_cell, script_address, wait_until_settled
 from delaying_proxy import Proxy, delaying
 from playwright.sync_api import Browser, Error, Page, expect
 
+from attention.params.ranges import Integer, Real, to_text
+from pages.ui.state.knob_table import INLINE_KEYS, KNOBS
+
 pytestmark = pytest.mark.browser
 Open = Callable[..., Page]
 SEQUENCES = int(os.environ.get("LAB_ADDRESS_SEQUENCES", "30"))
@@ -61,6 +64,22 @@ def test_back_restores_every_state_of_a_thousand_simulated_sequences(
         [script_address(server, "entries"), model, prompt],
     )
     assert faults == []
+
+
+def test_page_writes_numbers_as_python_does(empty_page: Page, server: str) -> None:
+    inline = [KNOBS[key] for key in INLINE_KEYS if isinstance(KNOBS[key].range, Real | Integer)]
+    defaults = [to_text(knob.default) for knob in inline]
+    values = [
+        (knob.range.read(text), default)
+        for knob, default in zip(inline, defaults, strict=True)
+        for text in ("1", default or "2")
+    ]
+    assert {type(value) for value, _ in values} == {float, int}
+    written = empty_page.evaluate(
+        "async ([path, values]) => { const { valueText } = await import(path); return values.map((pair) => valueText(...pair)); }",
+        [script_address(server, "entries"), values],
+    )
+    assert written == [to_text(value) for value, _ in values]
 
 
 def visible_state(page: Page) -> dict[str, Any]:

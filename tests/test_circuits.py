@@ -28,7 +28,7 @@ from attention import (
 )
 from attention.circuits import circuits_program, question, writes_map
 from attention.circuits.score_terms import estimate_seconds
-from attention.core.linear_run import LOGITS
+from attention.core.residual_parts import LOGITS
 from attention.models.library import LIBRARY, Settings
 from attention.pictures import lab_maps
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from attention.analysis.subwords import TokenGroups
 from attention.core.names import WEIGHTS
 from attention.corpus import scan
 from attention.corpus.batches import REPEATED_TOKENS, Tokenizer
+from attention.corpus.chunk import limits
 from attention.corpus.digest import MAX_OFFSET, N_KEYS, Digest, Moments
 from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import CONTROLS, RunPlan
@@ -59,6 +61,12 @@ def run(
     info = scan.merge(str(folder))
     assert json.loads((folder / "corpus.json").read_text()) == info
     return info, pq.read_table(folder / "heads.parquet").to_pylist()
+
+
+def test_histogram_ends_at_the_declared_maximum(tiny: TinyModels) -> None:
+    plan, _ = scan.make_plan(LIBRARY.get(str(tiny("GPT-2"))), TEXTS)
+    for maximum, high in (("1", 1), ("2.5", 2.5), ("keys − 1", plan.max_tokens - 1)):
+        assert limits(replace(METRICS[0], maximum=maximum), plan) == (0, high)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -20,7 +20,6 @@ from benchmarks import rounds
 from pages.ui.server import assets
 from pages.ui.server.first_paint import index_page
 from pages.ui.server.headers import HEADERS
-from pages.ui.server.limits import VARIABLE_ALIASES
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 NGINX = (ROOT / "deploy" / "nginx.conf").read_text()
@@ -220,8 +219,7 @@ def test_operator_limits_reach_the_replicas() -> None:
     )
     for lab in LABS.values():
         passed_on = {name.removeprefix("LAB_") for name, value in lab["environment"].items() if value is None}
-        former = {name.removeprefix("LAB_") for name in VARIABLE_ALIASES}
-        assert limits | former == passed_on - {"STREAMLIT_SERVER_COOKIE_SECRET"}
+        assert limits == passed_on - {"STREAMLIT_SERVER_COOKIE_SECRET"}
     assert CONTAINER["envFrom"] == [{"configMapRef": {"name": "attention-lab", "optional": True}}]
 
 

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 from markdown_it import MarkdownIt
 
-from attention import errors, metrics
+from attention import errors
 from attention.lessons import markdown
 from attention.sources.knobs import SOURCES
 from pages.ui.address.menu import MENU, NAMES
@@ -111,15 +111,13 @@ def test_documents_name_every_menu_page_in_order() -> None:
     assert sections == [(title, path) for path, title in MENU.items()]
 
 
-def test_documents_count_lessons_and_metrics() -> None:
+def test_documents_count_lessons() -> None:
     for document, words in (
         ("README.md", "small questions"),
         ("docs/teaching.md", "small questions"),
         ("docs/pages.md", "questions"),
     ):
         assert f" {len(markdown.builtin_lessons())} {words}" in text_of(ROOT / document)
-    assert len(metrics.NAMES) == 22
-    assert "twenty-two metrics" in text_of(ROOT / "README.md")
 
 
 EXAMPLES = [

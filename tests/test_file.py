@@ -233,6 +233,14 @@ def test_formula_is_read_as_it_was_written() -> None:
     )
 
 
+def test_export_with_an_unknown_name_opens_and_names_it() -> None:
+    trace = Matrices(query=((1, 0), (0, 1)), key=((1, 0), (1, 1)), value=((1, 2), (3, 4))).trace()
+    arrays = dict(np.load(io.BytesIO(array_writer.npz(trace)))) | {"L0.kept_output": np.eye(2)[None]}
+    opened = File.of("x.npz", npz(**arrays)).trace()
+    same(opened, trace)
+    assert opened.notes == ("These arrays of “x.npz” are not used: “L0.kept_output”.",)
+
+
 # -- files of other programs --------------------------------------------------------------------------
 
 WAYS: dict[str, tuple[str, bytes]] = {

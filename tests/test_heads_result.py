@@ -275,8 +275,8 @@ def test_columns_of_no_run_are_refused(
 def test_tables_with_missing_rows_columns_and_metadata_are_refused(table: pa.Table) -> None:
     for content, match in (
         (written(table.drop_columns(["sd"])), "should have the column sd"),
-        (written(table.slice(1)), "should have 104 rows"),
-        (written(pa.concat_tables([table, table])), "should have 104 rows"),
+        (written(table.slice(1)), f"should have {table.num_rows} rows"),
+        (written(pa.concat_tables([table, table])), f"should have {table.num_rows} rows"),
         (written(table.slice(0, 0)), "damaged, or was not written by a run"),
         (written(table.replace_schema_metadata({})), "has no entry attention_lab"),
         (written(table, compression="snappy"), "damaged, or was not written by a run"),

@@ -18,14 +18,12 @@ from torch import Tensor
 
 from attention import Cell, ConfigError, File, Intervention, MissingError, Model, circuits, metrics
 from attention.analysis.compare.comparison import HeadIndex, compare
-from attention.core.linear_run import LOGITS
-from attention.core.residual_parts import HEAD
+from attention.core.residual_parts import HEAD, LOGITS
 from attention.export.program import python
 from attention.models import forward_pass, running
 from attention.models.layer_numbers import describe_layers, hybrid_numbers
 from attention.models.library import LIBRARY, Settings
 from attention.notebook.showing import show
-from attention.params.ranges import AttentionLayers
 from attention.patching.intervention import parse_codes
 from attention.pictures.all_layers import layers_json
 from attention.sources import head_sweep
@@ -242,7 +240,7 @@ def test_notebook_shows_the_first_layer_with_attention() -> None:
 
 def test_page_opens_a_layer_with_attention() -> None:
     trace = Model("Jamba", TEXT).trace()
-    for params, layer, note in (({}, 1, ""), ({"layer": "3", "head": "2"}, 3, ""), ({"layer": "0"}, 1, "layer = “0”"), ({"layer": "2"}, 1, "layer = “2”"), ({"layer": "7"}, 3, "layer = “7”")):  # fmt: skip
+    for params, layer, note in (({}, 1, ""), ({"layer": "3", "head": "2"}, 3, ""), ({"layer": "0"}, 1, "layer = “0”"), ({"layer": "2"}, 1, "layer = “2”"), ({"layer": "7"}, 1, "layer = “7”")):  # fmt: skip
         app = opened("app.py", **LINK, **params)
         assert not app.exception
         assert "one of 1, 3, the layers with attention" in said(app) if note else "The link asks" not in said(app)
@@ -255,39 +253,17 @@ def test_page_opens_a_layer_with_attention() -> None:
         assert state_of_address(app).get("layer", "1") == str(layer)
 
 
-def test_number_of_an_older_link_counts_layers_with_attention() -> None:
-    layers = AttentionLayers((3, 7, 11, 15))
-    used = {number: layers.replacement(str(number), 3)[0] for number in (0, 1, 2, 4, 9, 12, 99)}
-    assert used == {0: 3, 1: 7, 2: 11, 4: 3, 9: 7, 12: 11, 99: 15}
-    assert layers.replacement("x", 3) == (3, "one of 3, 7, 11, 15, the layers with attention: 3 is used")
-    assert (layers.read("7"), layers.nearest(0), layers.nearest(10)) == (7, 3, 11)
-
-
 def test_heads_page_names_layers_of_the_model() -> None:
     app = opened("pages/heads.py", **LINK)
     assert not app.exception
     assert any(figure["layout"]["yaxis"].get("ticktext") == ["L1", "L3"] for figure in drawn(app))
 
 
-def test_old_link_changes_the_layer_that_it_meant() -> None:
-    trace = Model("Jamba", TEXT, interventions=parse_codes("1.1.zero;3.*.mean0.5")).trace()
-    app = opened("app.py", **LINK, interventions="0.1.zero;1.*.mean0.5", layer="3")
-    assert not app.exception
-    assert not app.error
-    assert "older links counted only the layers with attention" in said(app)
-    assert [box.label[:5] for box in app.checkbox][:2] == ["L1 H1", "L3 ou"]
-    assert state_of_address(app)["interventions"] == "1.1.zero;3.*.mean0.5"
-    weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")
-    np.testing.assert_array_equal(np.asarray(weights["data"][0]["z"]), trace.layers[3]["weights"][0].numpy())
-    other = opened("pages/compare.py", **LINK, interventions="1.1.takeZ", other=TEXT)
-    assert not other.exception
-
-
 def test_page_refuses_an_intervention_that_fits_no_layer() -> None:
-    app = opened("app.py", **LINK, interventions="2.1.zero")
+    app = opened("app.py", **LINK, interventions="0.1.zero")
     assert not app.exception
-    assert "with attention, of this model 1, 3; got 2" in said(app)
-    assert any("L2 H1" in box.label for box in app.checkbox)
+    assert "with attention, of this model 1, 3; got 0" in said(app)
+    assert any("L0 H1" in box.label for box in app.checkbox)
     app.button(key="changed_reset").click().run()
     assert "of this model" not in said(app)
     assert drawn(app)

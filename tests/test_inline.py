@@ -60,7 +60,9 @@ def test_inlining_adds_no_needless_brackets(text: str) -> None:
 
 def test_function_with_early_or_nested_return_is_not_inlined() -> None:
     for function in (early, nested):
-        with pytest.raises(ValueError, match=f"returns once, at its end; got {function.__name__}: use `defined`"):
+        with pytest.raises(
+            ValueError, match=f"has no blocks, and returns once, at its end; got {function.__name__}: use `defined`"
+        ):
             inlined(function, "made")
 
 

@@ -52,7 +52,7 @@ def test_operator_chooses_the_available_models(tmp_path: Path) -> None:
             "LAB_MODELS must be a folder that the server can read; got '/no/such/folder'",
         ),
         ("LAB_ALLOW_LOCAL_MODELS", "on", "LAB_ALLOW_LOCAL_MODELS must be one of yes, true, 1, no, false, 0; got 'on'"),
-        ("LAB_MODEL_PATHS", "", "LAB_ALLOW_LOCAL_MODELS must be one of yes, true, 1, no, false, 0; got ''"),
+        ("LAB_ALLOW_LOCAL_MODELS", "", "LAB_ALLOW_LOCAL_MODELS must be one of yes, true, 1, no, false, 0; got ''"),
         ("LAB_HF_ALLOW", "org/name", "LAB_HF_ALLOW must be yes, no, or models with revisions"),
         ("LAB_HF_ALLOW", "gpt2@main ../name@main", "got '../name@main': write id@revision"),
         ("LAB_HF_ALLOW", "gpt2@main gpt2@v1", "LAB_HF_ALLOW must have one revision for each model; got two for 'gpt2'"),
@@ -64,7 +64,7 @@ def test_server_with_malformed_model_limits_does_not_start(name: str, value: str
     run = starts(**{name: value})
     assert run.returncode
     assert sentence in run.stderr
-    assert len(run.stderr.splitlines()) == 1 + (name in limits.VARIABLE_ALIASES)
+    assert len(run.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -74,35 +74,6 @@ def test_boolean_variables_read_every_usual_word(texts: str, expected: str) -> N
     for text in texts.split():
         run = starts(LAB_ALLOW_LOCAL_MODELS=text, LAB_HF_ALLOW=text)
         assert run.stdout.endswith(f"|{expected}|{expected}\n"), text
-
-
-def test_former_variables_are_read_and_the_log_names_the_present() -> None:
-    values = {
-        "LAB_FRAMED_BY": "https://a.example",
-        "LAB_MODEL_PATHS": "yes",
-        "LAB_HUB": "gpt2@main",
-        "LAB_CACHE_MB": "300",
-        "LAB_MODELS_KEPT_MB": "5000",
-    }
-    assert values.keys() == limits.VARIABLE_ALIASES.keys()
-    present = {limits.VARIABLE_ALIASES[former]: value for former, value in values.items()}
-    names = "FRAME_ANCESTORS, limits.ALLOW_LOCAL_MODELS, limits.HF_ALLOW, limits.TRACE_CACHE_MB, limits.MODEL_CACHE_MB"
-    code = f"from pages.ui.server import limits; print(limits.{names})"
-    runs = [
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", code],
-            cwd=ROOT, env=os.environ | set_, capture_output=True, text=True, check=True,
-        )
-        for set_ in (values, present, {"LAB_CACHE_MB": "999"} | present)
-    ]  # fmt: skip
-    assert {run.stdout for run in runs} == {"https://a.example True {'gpt2': 'main'} 300 5000\n"}
-    former, quiet, both = (run.stderr.splitlines() for run in runs)
-    assert former == [
-        f"{name} is now called {limits.VARIABLE_ALIASES[name]}; the former name still works: rename it."
-        for name in values
-    ]
-    assert quiet == []
-    assert both == ["LAB_CACHE_MB is now called LAB_TRACE_CACHE_MB; only LAB_TRACE_CACHE_MB is used: rename it."]
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-5", "1e9", "", "999999999", "٣"])

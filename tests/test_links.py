@@ -62,5 +62,5 @@ def test_stored_links_cover_every_page_and_source() -> None:
     assert {urlsplit(link).path for link in LINKS} >= {"/", "/heads", "/masks", "/softmax", "/compare"}
     assert all(
         any(word in link for link in LINKS)
-        for word in ("source=notebook", "source=matrices", "source=model", "text2=", "cells=", "do=")
+        for word in ("source=notebook", "source=matrices", "source=model", "text2=", "cells=", "interventions=")
     )

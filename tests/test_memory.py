@@ -108,9 +108,9 @@ def test_auto_limits_follow_memory_and_servers_keep_explicit_limits() -> None:
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (["run"], ["LAB_MAX_TRACE_MB-auto}", "LAB_MODEL_PATHS-yes}}"]),
+        (["run"], ["LAB_MAX_TRACE_MB-auto}", "LAB_ALLOW_LOCAL_MODELS-yes}"]),
         (["dev"], ["LAB_MAX_TRACE_MB-auto}", "--server.fileWatcherType=poll"]),
-        (["run", "ADDRESS=0.0.0.0"], ["LAB_MAX_TRACE_MB-128}", "LAB_MODEL_PATHS-no}}"]),
+        (["run", "ADDRESS=0.0.0.0"], ["LAB_MAX_TRACE_MB-128}", "LAB_ALLOW_LOCAL_MODELS-no}"]),
     ],
 )
 def test_make_raises_limits_only_for_a_local_server(command: list[str], expected: list[str]) -> None:

@@ -1,12 +1,13 @@
 """Every module and every file that a docstring, a comment or a document names exists.
 
 A name of ours is found by its form: a dotted name that begins with one of our packages, a path that begins with one of our
-folders, or a bare file name. CHANGELOG and superseded decision records are history, and may name what no longer exists.
+folders, a bare file name, or a name in backticks. CHANGELOG and superseded decision records are history, and may name what no longer exists.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import io
 import re
 import subprocess
@@ -53,12 +54,29 @@ FOREIGN = {
     "photo.png": "a picture of a user",
     "heads.parquet": "made by attention.corpus",
     "results/": "made by an operator",
+    "scaled_dot_product_attention": "torch",
+    "xdist_group": "pytest-xdist",
+    "bytes_to_unicode": "transformers",
+    "add_shape": "Plotly",
+    "Layer.index": "an idea that was refused",
+    "ast": "Python",
+    "W_q": "a line that users paste",
+    "animal": "a token",
+    "layer_5": "a function of the copied program",
 }
-"""Files that are not ours, or not in the repository, and their owners."""
+"""Files and names that are not ours, or not in the repository, and their owners."""
 
 _DOTTED = re.compile(rf"(?<![\w./-])(?:{'|'.join(PACKAGES)})(?:\.[A-Za-z_]\w*)+(?![\w/])")
 _PATH = re.compile(rf"(?<![\w/@:.-])(?:\.{{0,2}}[\w-][\w.-]*/|\.{{1,2}}/)*[\w-][\w.-]*\.(?:{SUFFIXES})\b(?![(\w])")
-_SHORT = re.compile(r"(?<=`)[a-z_]\w*\.[a-zA-Z_]\w*(?=(?:\([^`]*\))?`)")  # `module.name`
+_SHORT = re.compile(r"(?<=`)[a-zA-Z_]\w*\.[a-zA-Z_]\w*(?=(?:\([^`]*\))?`)")  # `module.name`, `Class.name`
+_BARE = re.compile(r"(?<=(?<!`)`)[a-zA-Z_]\w*(?=(?:\([^`]*\))?`(?!`))")  # `name`
+_MODULE = re.compile(
+    r"(?<![\w./`-])[a-z_]\w*\.[a-z_]\w*(?![\w(/.])"
+)  # module.name in a script, whose comments have few backticks
+_DEFINED = re.compile(
+    r"\b(?:def|class|function|const|let|get|set) +(\w+)|\b(?:self|this)\.(\w+)|^ {0,4}([\w, ]+?) *(?::[^=\n]+)?(?:=|:$|: )|^ +(\w+)\(",
+    re.MULTILINE,
+)
 _FOLDER = re.compile(r"(?<=`)(?:[\w.-]+/)+(?=`)")
 _DATA = re.compile(r"\.(?:npz|npy|ipynb|safetensors|svg|pdf|csv)$")  # attention.npz is a file that somebody saves
 
@@ -119,33 +137,52 @@ def prose(file: Path, text: str) -> Iterator[tuple[int, str]]:
             yield text.count("\n", 0, match.start("comment")) + 1, match["comment"]
 
 
-def names_in(prose: str) -> dict[int, str]:
-    """Everything with the form of one of our names, by its position."""
-    return {
-        match.start(): match[0] for pattern in (_FOLDER, _SHORT, _DOTTED, _PATH) for match in pattern.finditer(prose)
-    }
+def names_in(prose: str, suffix: str = ".py") -> dict[int, str]:
+    """Everything with the form of one of our names, by its position. Documents also have names of others in backticks."""
+    patterns = [_FOLDER, _SHORT, _DOTTED, _PATH]
+    patterns += [_BARE] * (suffix in (".py", ".js", ".css")) + [_MODULE] * (suffix == ".js")
+    return {match.start(): match[0] for pattern in patterns for match in pattern.finditer(prose)}
 
 
 def missing(file: Path, text: str) -> list[str]:
     """The unknown names in a piece of prose, each with its position."""
     faults = []
     for line, passage in prose(file, text):
-        for at, name in names_in(passage).items():
-            if name not in FOREIGN and not _DATA.search(name) and not known(name, file):
+        for at, name in names_in(passage, file.suffix).items():
+            if name not in FOREIGN and not _DATA.search(name) and not known(name, file, text):
                 faults.append(f"{file}:{line + passage.count(chr(10), 0, at)}: {name}")
     return faults
 
 
-def known(name: str, file: Path) -> bool:
-    """Whether one of our names exists; names that cannot be ours count as known."""
+def known(name: str, file: Path, text: str) -> bool:
+    """Whether one of our names exists; names that cannot be ours count as known. A bare name may also be local to its file."""
     if name.endswith("/"):
         return any(f"{name}" in f"{file.as_posix()}" for file in files())
     if re.search(rf"\.(?:{SUFFIXES})$", name):
         return file_exists(name, file)
     if name.split(".", maxsplit=1)[0] in PACKAGES:
         return defined(name)
+    if "." not in name:
+        return (
+            name in definitions()[""] or name in PACKAGES or name in re.findall(r"\w+", re.sub(r"`[^`\n]*`", "", text))
+        )
     stem, attribute = name.split(".")
+    if stem[0].isupper():
+        return stem not in definitions() or attribute in definitions()[stem]
     return stem not in modules() or any(attribute in text for text in modules()[stem])
+
+
+@cache
+def definitions() -> dict[str, set[str]]:
+    """The names that the modules with a class of this name define; under "" those of Python and of all our modules."""
+    names: dict[str, set[str]] = {"": set(dir(builtins))}
+    for file in files():
+        if file.suffix in (".py", ".js") and "vendor" not in file.parts and file.parts[0] != "tests":
+            text = (ROOT / file).read_text(encoding="utf-8")
+            defined = set(re.findall(r"\w+", " ".join(map(" ".join, _DEFINED.findall(text)))))
+            for name in ("", *re.findall(r"^(?:export )?class (\w+)", text, re.MULTILINE)):
+                names.setdefault(name, set()).update(defined, file.with_suffix("").parts)
+    return names
 
 
 @cache
@@ -210,6 +247,8 @@ def test_every_module_and_file_named_in_prose_exists() -> None:
         ("attention/x.py", "# attention.core.mask.Mask.gone", ["attention.core.mask.Mask.gone"]),
         ("attention/x.py", "x = 'attention.gone'", []),  # code is mypy's to check
         ("attention/x.py", "# `cache.lost(x)`, `cache.memoize(x)` and `self.gone`", ["cache.lost"]),
+        ("attention/x.py", '"""As `_lost(x)`, `memoize(x)` and `local` do, and `AttentionConfig.share`."""\nlocal = 1', ["AttentionConfig.share", "_lost"]),
+        ("pages/ui/x.js", "// as attend.dot_scores, scores.times, `_lost` and layer.weights do", ["_lost", "attend.dot_scores"]),
         ("attention/x.py", "# in `attention/gone/` and `analysis/metrics/`", ["attention/gone/"]),
         ("attention/x.py", "# gone.py, test_names.py and modeling_gpt2.py", ["gone.py"]),
         ("attention/x.py", "# torch.nn.functional and attention.npz", []),

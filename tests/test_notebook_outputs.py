@@ -23,6 +23,7 @@ from conftest import chosen_cell_line
 from playwright.sync_api import Error, Frame, Page, Position
 
 from attention import NOTEBOOKS, AttentionConfig, MissingError, Notebook, Trace, TypedText, compare, explain, metrics
+from attention.core.config import TEMPERATURE
 from attention.core.override import Override
 from attention.notebook import bring_scripts, open_in_lab, output, scripts, show
 from attention.notebook.trace_packing import pack_trace
@@ -137,6 +138,13 @@ def test_trace_without_page_arithmetic_offers_no_knobs() -> None:
     (layer,) = unpacked(pack_trace(owl(positions="alibi")))["layers"].values()
     assert [control["name"] for control in layer["controls"]] == ["head"]
     assert {"scaled_scores", "biased_scores", "weights"} <= layer["lines"].keys()
+
+
+def test_output_offers_temperatures_of_the_pages() -> None:
+    (layer,) = unpacked(pack_trace(owl(temperature=60.0)))["layers"].values()
+    (control,) = [control for control in layer["controls"] if control["name"] == "temperature"]
+    assert (control["low"], control["high"], control["value"]) == (TEMPERATURE.low, TEMPERATURE.high, "60.0")
+    assert "weights" in layer["explained"]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -445,8 +445,6 @@ def test_row_that_sees_no_key_is_drawn_and_labelled() -> None:
     [
         ({"colors": "stretched"}, "stretched to"),
         ({"colors": "log"}, "logarithmic"),
-        ({"lab_stretch": "true"}, "stretched to"),  # as in older links of the Lab
-        ({"lab_stretch": "true", "colors": "log"}, "logarithmic"),
     ],
 )
 def test_colour_bar_names_the_colour_range_of_a_link(
@@ -456,7 +454,7 @@ def test_colour_bar_names_the_colour_range_of_a_link(
     weights = drawn(app)[map_of_weights]
     assert [note["text"] for note in weights["layout"]["annotations"] if note.get("name") == "colors"] == [words]
     assert (weights["data"][0]["zmax"] < 1) == (words == "stretched to")
-    assert component_message(app)["controls"]["colors"]["value"] == link.get("colors", "stretched")
+    assert component_message(app)["controls"]["colors"]["value"] == link["colors"]
 
 
 def test_heads_page_draws_all_heads_in_one_figure_and_scale() -> None:
@@ -498,6 +496,14 @@ def test_unknown_factor_becomes_the_default_with_a_note(factor: str) -> None:
     assert not app.exception
     assert app.select_slider(key="softmax_factor").value == 200
     assert "softmax_factor" in said(app).replace("\\", "")
+
+
+def test_unknown_key_of_a_link_stays_in_the_address() -> None:
+    app = opened("app.py", text="a b", share="sparsemax")
+    assert not app.exception
+    assert not said(app)
+    assert state_of_address(app) == {"text": "a b", "share": "sparsemax"}
+    assert app.selectbox(key="normalizer").value == "softmax"
 
 
 def test_link_sets_the_row_and_the_factor() -> None:

@@ -99,6 +99,11 @@ def test_state_file_contains_the_numbers_of_the_page() -> None:
     assert fresh.text_input(key="softmax_row").value == "1, 2, 3"
 
 
+def test_state_file_keeps_the_knobs_of_every_page() -> None:
+    state = {"paths_mode": "x", "matters_silence": "mean", "newpage_knob": "1"}
+    assert state_file.read(state_file.write("Circuits", {**state, "lock": "true"}).encode()) == ("Circuits", state)
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -22,6 +22,7 @@ from attention.core.mask import Mask
 from attention.core.normalizers import NORMALIZERS
 from attention.core.positions import POSITIONS, rotate
 from attention.core.scores import SCORES
+from attention.params.knob import knobs_of
 
 CAT = "the cat sat on the mat"
 VARIANTS = variants()
@@ -322,6 +323,8 @@ def test_layer_without_a_formula_keeps_its_recorded_tensors() -> None:
 
 # -- what is refused ------------------------------------------------------------------------------
 
+KNOBS = {knob.name: knob for knob in knobs_of(AttentionConfig)}
+
 
 @pytest.mark.parametrize(
     ("knobs", "sentence"),
@@ -329,12 +332,12 @@ def test_layer_without_a_formula_keeps_its_recorded_tensors() -> None:
         ({"n_kv_heads": 3}, "4 heads of queries cannot share 3 heads of keys in equal groups: choose 1, 2 or 4."),
         ({"positions": "rope", "d_k": 3}, 'positions "rope" rotates pairs of columns, so d_k is even; got 3'),
         (
-            {"normalizer": "entmax15"},
-            "normalizer is one of softmax, softmax1, sigmoid, sparsemax; got 'entmax15': choose one of them.",
+            {"normalizer": "no such"},
+            f"normalizer is {KNOBS['normalizer'].range.expected}; got 'no such': choose one of them.",
         ),
-        ({"score": "sum"}, "score is one of dot, cosine, additive; got 'sum'"),
+        ({"score": "no such"}, f"score is {KNOBS['score'].range.expected}; got 'no such'"),
         ({"cap": -1}, "cap is a number from 0.05 to 1000; got -1"),
-        ({"positions": "left"}, "positions is one of none, sinusoidal, learned, rope, alibi, relative; got 'left'"),
+        ({"positions": "no such"}, f"positions is {KNOBS['positions'].range.expected}; got 'no such'"),
     ],
 )
 def test_invalid_variant_is_refused_in_one_sentence(knobs: dict[str, Any], sentence: str) -> None:

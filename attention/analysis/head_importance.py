@@ -156,7 +156,7 @@ class HeadSweep:
         return tuple(sorted(self.heads, key=lambda pair: -abs(float(self.change[pair]))))
 
     def frame(self, order: Sequence[tuple[int, int]] = ()) -> pd.DataFrame:
-        """A row for each head in this order (by default that of `sorted`): layer, head, `columns`."""
+        """A row for each head in this order (by default that of `by_effect`): layer, head, `columns`."""
         import pandas as pd
 
         order = order or self.by_effect()

@@ -44,7 +44,7 @@ class PatchBox:
         """The rectangle of a text.
 
         Raises:
-            ConfigError: the text is none.
+            ConfigError: the text is no such rectangle.
         """
         match = PATTERN.fullmatch(text.strip())
         if match is None:

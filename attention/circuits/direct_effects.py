@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from attention.circuits.question import Token, find_readout, find_run
 from attention.core import cache
-from attention.core.linear_run import LOGITS, NO_UNEMBEDDING
 from attention.core.names import VALUE, WEIGHTS
 from attention.core.readout import Readout
-from attention.core.residual_parts import BIAS, HEAD, Part
+from attention.core.residual_parts import BIAS, HEAD, LOGITS, NO_UNEMBEDDING, Part
 from attention.errors import MissingError, check_index
 from attention.printed import format_number
 

@@ -12,7 +12,6 @@ from attention.core.config import KNOBS, MASKS
 from attention.core.dropout import Dropout, ProvidedDropout
 from attention.core.formula import Formula
 from attention.core.mask import Mask
-from attention.core.name_aliases import with_current_names
 from attention.core.normalizers import NORMALIZERS
 from attention.core.scores import SCORES
 from attention.errors import ConfigError
@@ -42,7 +41,6 @@ def from_json(exported: object) -> Formula:
         ConfigError: the values are not a formula of this version.
     """
     entries: dict[str, Any] = dict(exported) if isinstance(exported, Mapping) else {"": exported}
-    entries = with_current_names(entries, _CHECKS)
     values: dict[str, Any] = {name: math.inf if value == "inf" else value for name, value in entries.items()}
     for name, value in values.items():
         if name not in _CHECKS or not _CHECKS[name](value):

@@ -33,7 +33,7 @@ def inlined(function: Callable[..., Any], target: str, **arguments: str) -> list
     returns = [token for token in tokens if token.string == "return" and token.type == tokenize.NAME]
     if len(returns) != 1 or returns[0].start[1] or any(token.type == tokenize.INDENT for token in tokens):
         raise ValueError(
-            f"a function to inline returns once, at its end; got {function.__qualname__}: use `defined` instead."
+            f"a function to inline has no blocks, and returns once, at its end; got {function.__qualname__}: use `defined` instead."
         )
     return _replaced(lines, tokens, {**arguments, "return": f"{target} ="})
 

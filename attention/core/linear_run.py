@@ -17,12 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention.core.residual_parts import BIAS, ROUNDING, Part, head_part, order_of
+from attention.core.residual_parts import BIAS, LOGITS, NO_UNEMBEDDING, ROUNDING, Part, head_part, order_of
 from attention.errors import MissingError
 
 TOLERANCE = 1e-3  # of the sum over all parts, relative to the largest number: a larger difference is no rounding
-LOGITS = "logits"
-"""The name under which a run records the vectors that the unembedding turns into logits."""
 _BATCH_BYTES = 2**25  # of the gradients in one backward pass, unless the run itself is larger
 _BYTES_PER_SECOND = 3e9  # of gradients, measured with SmolLM2 and rounded down
 
@@ -312,10 +310,6 @@ class LinearRun:
         return self._reads[name]
 
 
-NO_UNEMBEDDING = (
-    "what a part adds to a logit is the product of its vector and a row of the unembedding; this model predicts no tokens, or has a "
-    "non-linear layer before them: choose a model that predicts the next token."
-)
 NOT_LINEAR = (
     "the residual stream of this model is expected to be the sum of what its heads and MLPs write; with the norms frozen it is not: "
     "a layer computes something else between them."

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from attention.core.residual_parts import LOGITS
+
 if TYPE_CHECKING:  # it imports torch
     from torch import Tensor
 
@@ -31,8 +33,6 @@ class Readout:
         """
         import torch
 
-        from attention.core.linear_run import LOGITS
-
         vectors = run.value(LOGITS)[0].cpu().double()
         if not self.tokens:
             mean = vectors.mean(0)
@@ -46,8 +46,6 @@ class Readout:
 
     def constant(self, run: LinearRun, position: int) -> float:
         """What the bias of the unembedding adds at a position."""
-        from attention.core.linear_run import LOGITS
-
         vector, total = run.value(LOGITS)[0, position].cpu().double(), 0.0
         for token, sign in self.tokens:
             bias = _bias(run, token)

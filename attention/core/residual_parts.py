@@ -8,6 +8,12 @@ from attention.core.names import EMBEDDING
 
 KINDS = EMBEDDED, HEAD, MLP, BIASES, LEFT_OVER = EMBEDDING, "head", "mlp", "bias", "rounding"
 """What a part can be, in the order of a layer."""
+LOGITS = "logits"
+"""The name under which a run records the vectors that the unembedding turns into logits."""
+NO_UNEMBEDDING = (
+    "what a part adds to a logit is the product of its vector and a row of the unembedding; this model predicts no tokens, or has a "
+    "non-linear layer before them: choose a model that predicts the next token."
+)
 
 
 @dataclass(frozen=True)

@@ -323,8 +323,12 @@ class _BatchRun:
 
 
 def limits(metric: Metric, plan: RunPlan) -> tuple[float, float]:
-    """The ends of the histogram of a metric."""
-    return 0.0, 1.0 if metric.maximum == "1" else float(plan.max_tokens - 1)
+    """The ends of the histogram of a metric: those that it declares as numbers; "keys − 1" and the like depend on the text."""
+    try:
+        high = float(metric.maximum)
+    except ValueError:
+        high = float(plan.max_tokens - 1)
+    return 0.0, high
 
 
 def _histogram(values: Any, low: float, high: float) -> Any:

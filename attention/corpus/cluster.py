@@ -251,7 +251,7 @@ def _connected(workers: int, scheduler: str) -> Iterator[Client]:
     if workers and scheduler:
         raise ConfigError("Choose a number of workers of this machine or the address of a scheduler, not both.")
     with dask.config.set(_CONFIG), warnings.catch_warnings():
-        warnings.simplefilter("ignore", VersionMismatchWarning)  # `_check_versions` says it in a sentence
+        warnings.simplefilter("ignore", VersionMismatchWarning)  # `_check_workers` says it in a sentence
         if workers:
             with (
                 # No limit of memory: Dask would pause a worker near it, for good if torch has the memory.

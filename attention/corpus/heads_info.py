@@ -50,15 +50,11 @@ def read_info(name: str, content: bytes | None) -> dict[str, Any]:
 
 
 def _plan(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The plan of a run; a field that a former version did not have gets its default."""
+    """The plan of a run."""
     plan: dict[str, Any] = {}
     for entry in dataclasses.fields(RunPlan):
-        default = {} if entry.default_factory is not dataclasses.MISSING else entry.default
-        if entry.name not in fields and default is not dataclasses.MISSING:
-            plan[entry.name] = list(default) if isinstance(default, tuple) else default
-        else:
-            kind = "list[str]" if str(entry.type).startswith("tuple") else str(entry.type)
-            plan[entry.name] = _field(fields, entry.name, kind, name)
+        kind = "list[str]" if str(entry.type).startswith("tuple") else str(entry.type)
+        plan[entry.name] = _field(fields, entry.name, kind, name)
     if unknown := [control for control in plan["controls"] if control not in CONTROLS]:
         raise _error(name, f"a control is {' or '.join(CONTROLS)}, not {unknown[0][:40]!r}")
     if not plan["model"] or plan["top"] < 1 or plan["max_tokens"] < 2 or plan["map_length"] > _MAX_MAP:

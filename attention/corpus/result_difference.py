@@ -73,11 +73,6 @@ class HeadChanges:
         """The indices of the heads, the largest change first; those without one are last."""
         return _order(self.change)
 
-    @property
-    def order_in_errors(self) -> list[int]:
-        """The indices of the heads, the largest change in standard errors first."""
-        return _order(self.in_errors)
-
     def frame(self, names: tuple[str, str]) -> pd.DataFrame:
         """The heads in the order of their change as a table.
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attention.core.name_aliases import current_name
 from attention.core.steps import STEPS
 from attention.errors import AttentionError, FileError, MissingError
 from attention.lessons.question_kinds import Answer
@@ -198,8 +197,8 @@ def _argument(node: ast.expr, not_allowed: FileError, allow_negative: bool = Fal
             return -value
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
         return node.value
-    if isinstance(node, ast.Name) and current_name(node.id) in _STEPS:
-        return current_name(node.id)
+    if isinstance(node, ast.Name) and node.id in _STEPS:
+        return node.id
     raise not_allowed
 
 

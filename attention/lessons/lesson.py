@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from attention.core.name_aliases import current_name
 from attention.core.steps import find_step
 from attention.errors import FileError
-from attention.sources.link_aliases import with_current_keys
 
 MAX_WORDS = 60
 """The most words in a lesson's text: enough for one idea."""
@@ -33,7 +31,6 @@ class Part(NamedTuple):
             AttentionError: there is no such step, or the rest is no row and column.
         """
         step, *indices = text.split()
-        step = current_name(step)
         if step != PREDICTION:
             find_step(step)
         if len(indices) > 2 or not all(_is_index(index) for index in indices):
@@ -110,7 +107,7 @@ class Lesson:
 
 
 def _texts(query: str) -> dict[str, str]:
-    return with_current_keys(dict(parse_qsl(query, keep_blank_values=True))).texts
+    return dict(parse_qsl(query, keep_blank_values=True))
 
 
 def _is_index(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Charts of the Softmax page as Plotly JSON: lines and bars.
 
-As in `plots`, ``layout.meta`` carries ``alt``; ``panels`` is empty, so clicks have no effect.
+As in `attention.pictures`, ``layout.meta`` carries ``alt``; ``panels`` is empty, so clicks have no effect.
 """
 
 from __future__ import annotations

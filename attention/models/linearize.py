@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attention.core.linear_run import LOGITS, LinearRun
+from attention.core.linear_run import LinearRun
+from attention.core.residual_parts import LOGITS
 from attention.core.names import KEY, QUERY, VALUE
 from attention.core.residual_parts import EMBEDDING_PART, mlp_part
 from attention.errors import MissingError

@@ -113,7 +113,7 @@ def count_numbers(
     """How many 4-byte numbers the predictions take; without a language-model head, the last vectors.
 
     Raises:
-        ConfigError: as for `positions`.
+        ConfigError: as for `prediction_positions`.
     """
     if not vocabulary_size(loaded):
         return len(predicted_text_ids(model_inputs)) * int(getattr(loaded.model.config, "hidden_size", 0) or 0)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from attention.core.linear_run import LOGITS
 from attention.core.readout import Readout
+from attention.core.residual_parts import LOGITS
 from attention.core.residual_parts import HEAD
 from attention.errors import MissingError
 from attention.models import linearize, lm_head

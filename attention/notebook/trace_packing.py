@@ -9,6 +9,7 @@ import numpy as np
 
 from attention.core import override
 from attention.core.cell import Cell
+from attention.core.config import TEMPERATURE
 from attention.core.layer import Layer
 from attention.core.mask_rules import KNOB_RULES
 from attention.core.names import HEAD_OUTPUT, MASKED_SCORES, OUTPUT, SCALED_SCORES, WEIGHTS
@@ -18,7 +19,7 @@ from attention.core.trace import Trace
 from attention.export.demo.packing import cell_lines, describe_sides, describe_trace, is_plain_product
 from attention.export.demo.picture_packing import PictureFigures
 from attention.export.demo.pool import ArrayPool
-from attention.params.ranges import Choice, Integer, Real
+from attention.params.ranges import Choice, Integer
 from attention.pictures.controls import describe_control
 from attention.pictures.factors import factor_map
 from attention.pictures.heatmap import chosen_position, heatmap_json
@@ -169,8 +170,7 @@ class _LayerPacker:
             return ()
         able = self.layer.overridable_knobs
         knobs = [name for name in _KNOBS if name in able]
-        low, high = 0.05, 10
-        return tuple(name for name in knobs if name != "temperature" or low <= self.layer.temperature <= high)
+        return tuple(name for name in knobs if name != "temperature" or TEMPERATURE.accepts(self.layer.temperature))
 
     def _is_shown(self, step: Step) -> bool:
         rows, columns = self.layer.shape(step.name)[-2:]
@@ -197,7 +197,7 @@ class _LayerPacker:
     def _is_explained(self, step: Step) -> bool:
         """Whether page/explain.js writes the arithmetic of a step."""
         layer, formula = self.layer, self.layer.formula
-        if self.live is None or formula is None or not 0.05 <= layer.temperature <= 10:
+        if self.live is None or formula is None or not TEMPERATURE.accepts(layer.temperature):
             return self.factors[step.name] != [] and is_plain_product(layer, step) and formula is not None
         if step.name == WEIGHTS:
             return formula.normalizer in _PAGE_NORMALIZERS
@@ -281,7 +281,7 @@ class _LayerPacker:
         return self.is_long and name in self.computable and declared(name).axes == MAP_AXES
 
     def _without_numbers(self, figure: Spec) -> Spec:
-        if self._is_computed_only(figure["layout"]["meta"]["step"]) if figure["data"][0].get("live") else False:
+        if figure["data"][0].get("live") and self._is_computed_only(figure["layout"]["meta"]["step"]):
             figure["data"][0].pop("z", None)
         return figure
 
@@ -306,7 +306,7 @@ class _LayerPacker:
             if name == "mask":
                 offered.append((knob, Choice((SOURCE_MASK, "none", *KNOB_RULES)), knob.default))
             elif name == "temperature":
-                offered.append((knob, Real(0.05, 10), self.layer.temperature))
+                offered.append((knob, TEMPERATURE, self.layer.temperature))
             else:
                 offered.append((knob, Integer(0, max(1, self.layer.sizes["key_pos"])), knob.default))
         return [describe_control(knob, within, value, self.layer) for knob, within, value in offered]

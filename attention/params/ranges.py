@@ -96,13 +96,6 @@ class AttentionLayers(Choice):
     def nearest(self, value: int) -> int:
         return int(min(self.options, key=lambda option: (abs(option - value), option)))
 
-    def replacement(self, text: str, default: Any) -> tuple[Any, str]:
-        """The layer that this number had in older links, which counted only layers with attention; otherwise the nearest one."""
-        number = int(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None
-        used = default if number is None else self.nearest(number)
-        used = self.options[number] if number is not None and number < len(self.options) else used
-        return used, f"{self.expected}: {used} is used"
-
 
 @dataclass(frozen=True)
 class Switch(Range):

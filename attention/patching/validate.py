@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from attention.core.edit_kinds import LayerSize, check_index
 from attention.core.head_edits import UNCHANGED_MODEL
 from attention.core.names import WEIGHTS
-from attention.errors import ConfigError, FormerLayersError
+from attention.errors import ConfigError
 from attention.patching.forward import PatchedForward
-from attention.patching.intervention import Intervention, format_codes
+from attention.patching.intervention import Intervention
 
 if TYPE_CHECKING:
     from attention.core.layer import Layer
@@ -95,27 +94,14 @@ def check(interventions: Sequence[Intervention], layers: Sequence[LayerSize]) ->
         check_index("layers", intervention.layer, len(layers))
         indices = [index for index, layer in enumerate(layers) if layer.n_heads]
         if intervention.layer is not None and intervention.layer not in indices:
-            raise FormerLayersError(
+            raise ConfigError(
                 f"An intervention changes a layer with attention, of this model {', '.join(map(str, indices))}; "
-                f"got {intervention.layer}, which has none: choose one of these.",
-                format_codes(tuple(interventions)),
-                _with_current_layers(interventions, indices),
+                f"got {intervention.layer}, which has none: choose one of these."
             )
         for layer in [layers[index] for index in (indices if intervention.layer is None else [intervention.layer])]:
             check_index(f"heads of {layer.name}", intervention.head, layer.n_heads)
             for kind in intervention.kinds:
                 kind.check(intervention, layer)
-
-
-def _with_current_layers(interventions: Iterable[Intervention], indices: Sequence[int]) -> str:
-    """The code of interventions whose layers counted only those with attention, with the indices of the model; empty if they do not fit."""
-    moved = []
-    for intervention in interventions:
-        if intervention.layer is not None and intervention.layer >= len(indices):
-            return ""
-        layer = None if intervention.layer is None else indices[intervention.layer]
-        moved.append(replace(intervention, layer=layer))
-    return format_codes(tuple(moved))
 
 
 def check_other_state(source: str, other: T | None, problem: str) -> T:

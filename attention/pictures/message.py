@@ -72,7 +72,7 @@ def pack(
         windows: by ``layout.uirevision``, the cells to which the page is zoomed, see `attention.pictures.screen`.
         defer_rest: whether the page requests the rest of itself after the figures are painted, after a user action.
         film_frame: the serial number of a picture of a film.
-        session: the session of that count.
+        session: the session in which `film_frame` counts.
         key: the key of the component, which its user actions carry.
         act_number: the number of the last user action that this answers; None where no action is possible.
     """

@@ -187,7 +187,7 @@ class Message(TypedDict):
         defer_rest: whether the rest of the page waits until the maps are painted.
         large: whether letters are enlarged for a projector.
         film_frame: the serial number of a picture of a film.
-        session: the session of that count; the page ignores earlier pictures of the same session.
+        session: the session in which `film_frame` counts; the page ignores earlier pictures of the same session.
         key: the key of the component, which its user actions carry.
         act_number: the number of the last user action that this answers; None where no action is possible.
     """

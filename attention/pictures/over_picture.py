@@ -86,8 +86,9 @@ def over_picture_json(
     drawn_layer = trace.layer(layer)
     matrix, span = drawn_layer.matrix(step, head), drawn_layer.finite_range(step)
     return matrix_over_picture_json(
-        trace, find_step(step), matrix, span, layer, head, query, key, colors, opacity, chosen, exact
-    )
+        trace, find_step(step), matrix, span, layer=layer, head=head, query=query, key=key,
+        colors=colors, opacity=opacity, chosen=chosen, exact=exact,
+    )  # fmt: skip
 
 
 def matrix_over_picture_json(

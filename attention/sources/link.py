@@ -19,7 +19,6 @@ from attention.sources.kinds import SOURCE_KINDS, matrices_source
 from attention.sources.kinds.file_source import missing_file_error
 from attention.sources.kinds.shared_knobs import SEQUENCE, single_sequence_notes
 from attention.sources.knobs import SOURCE
-from attention.sources.link_aliases import with_current_keys
 from attention.sources.picture_names import PictureNames, example_of, missing_picture_error, names_in
 from attention.sources.reader import ParameterReader
 from attention.sources.split_heads import SYMBOLS
@@ -39,8 +38,8 @@ class LinkReader:
 
     def __init__(self, texts: Mapping[str, str], limits: Limits) -> None:
         self.limits = limits
-        self._texts, notes = with_current_keys(texts)
-        self.notes = list(notes)
+        self._texts = texts
+        self.notes: list[str] = []
 
     def knob(self, knob: Knob, within: Range | None = None, fixed: str = "") -> Any:
         """The value in the link; the default where the link has none, or one outside the range."""

@@ -14,12 +14,14 @@ from urllib.parse import parse_qsl
 from attention.params.knob import Knob
 from attention.params.ranges import Text
 from attention.sources import knobs
-from attention.sources.link_aliases import query, with_current_keys
 
 KEY = "compare"
 TRACE_KEYS = ("layer", "head")
 """The compared keys that belong to the trace; the other compared keys are the source knobs, `knobs.KNOBS`."""
 MAX_CHARACTERS = 24_000  # characters: the longest text of a page, and the other knobs
+_QUOTED = {
+    ord(character): f"%{ord(character):02X}" for character in "%&+"
+}  # the address quotes the rest, and this again
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def second_state(state: Mapping[str, str], b: str) -> dict[str, str]:
 def differences(state: Mapping[str, str], other: Mapping[str, str]) -> str:
     """The query string that turns `state` into `other`; empty if no compared key differs."""
     keys = (key for key in _compared_keys() if state.get(key, "") != other.get(key, ""))
-    return query({key: other.get(key, "") for key in keys})
+    return "&".join(f"{key}={other.get(key, '').translate(_QUOTED)}" for key in keys)
 
 
 def rebase_differences(before: Mapping[str, str], after: Mapping[str, str], b: str, both: bool = False) -> str:
@@ -79,7 +81,7 @@ def unknown_key_notes(b: str) -> tuple[str, ...]:
 def _parse_entries(b: str) -> tuple[dict[str, str], list[str]]:
     if len(b) > MAX_CHARACTERS:
         return {}, []
-    entries = with_current_keys(dict(parse_qsl(b, keep_blank_values=True, max_num_fields=None))).texts
+    entries = dict(parse_qsl(b, keep_blank_values=True, max_num_fields=None))
     known = _compared_keys()
     return {key: text for key, text in entries.items() if key in known}, [key for key in entries if key not in known]
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attention.core.linear_run import LOGITS, LinearRun
+from attention.core.linear_run import LinearRun
 from attention.core.names import EMBEDDING, KEY, MEMORY, QUERY, VALUE
-from attention.core.residual_parts import EMBEDDING_PART, mlp_part
+from attention.core.residual_parts import EMBEDDING_PART, LOGITS, mlp_part
 from attention.training import network
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attention.core.names import WEIGHTS
 from attention.core.readout import Readout
+from attention.core.residual_parts import HEAD, LOGITS
 from attention.errors import AttentionError
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ def direct_effects(trace: Trace) -> Tensor | None:
     Source: Wang et al. 2022, "Interpretability in the Wild", section 3.1.
     """
     import torch
-
-    from attention.core.linear_run import LOGITS
-    from attention.core.residual_parts import HEAD
 
     if not _predicts(trace) or trace.model_run is None:
         return None

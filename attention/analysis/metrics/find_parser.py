@@ -58,7 +58,7 @@ class RuleParser:
         """Both sides of the rule.
 
         Raises:
-            ConfigError: the text is none.
+            ConfigError: the text is no rule.
         """
         if len(self.text) > MAX_RULE:
             raise ConfigError(

@@ -68,7 +68,7 @@ class FindRule:
         """The rule of a text.
 
         Raises:
-            ConfigError: the text is none; the message says at which character.
+            ConfigError: the text is no rule; the message says at which character.
         """
         return cls(*RuleParser(text).rule())
 

@@ -79,7 +79,7 @@ def rank_words(table: MetricsTable, layer: int, head: int, by: str) -> str:
 
 
 def similarity_frame(similar: Sequence[tuple[int, int, float, int]]) -> pd.DataFrame:
-    """The result of `differences` as a table."""
+    """The result of `similar_heads` as a table."""
     import pandas as pd
 
     return pd.DataFrame({

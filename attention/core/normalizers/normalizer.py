@@ -49,7 +49,7 @@ class Normalizer(ABC):
     """One way to turn scores into weights.
 
     Attributes:
-        name: as in `AttentionConfig.share` and in links.
+        name: as in `AttentionConfig.normalizer` and in links.
         words: its effect and its users, for a menu.
         paper: its source.
         formula: plain text.

@@ -20,7 +20,7 @@ ALL = slice(None)
 
 @dataclass(frozen=True, repr=False)
 class MapStep(Step):
-    """A map [head query_pos key_pos]; `make` computes it from the previous map."""
+    """A map [head query_pos key_pos]; `compute_block` computes it from the previous map."""
 
     def available(self, layer: LayerView) -> bool:
         """Whether the layer has scores."""
@@ -28,10 +28,10 @@ class MapStep(Step):
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """This map for some heads and queries, from the same block of the previous map; None for the first map."""
-        raise NotImplementedError(f"{self.name} has no make: define how it is computed.")
+        raise NotImplementedError(f"{self.name} has no compute_block: define how it is computed.")
 
     def patched_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
-        """The block of `make` with the interventions on this step."""
+        """The block of `compute_block` with the interventions on this step."""
         edits = formula_of(layer).head_edits
         return edit_kinds.patched_block(
             edits, layer, self.name, heads, rows, lambda: self.compute_block(layer, previous, heads, rows)

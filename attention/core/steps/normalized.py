@@ -77,9 +77,10 @@ class NormalizedWeights(MapStep):
         hider = hider_of(work, column)
         hiding, reason = "", ""
         if column not in scores.visible:
-            hiding = f"The {hider} hides key {column} from query {row}: i" if hider else "I"
-            hiding = f"{hiding}ts score is −∞, so its weight is 0. "
-            reason = f"hidden by the {hider}" if hider else "its score is −∞"
+            hiding, reason = "Its score is −∞, so its weight is 0. ", "its score is −∞"
+            if hider:
+                reason = f"hidden by the {hider}"
+                hiding = f"The {hider} hides key {column} from query {row}: its score is −∞, so its weight is 0. "
         if work.layer.temperature == 0 and not formula.cap:
             return self._explain_limit(work, scores, hiding, reason, came_from)
         arithmetic = NORMALIZERS[formula.normalizer].arithmetic(scores)

@@ -29,7 +29,7 @@ _LOCK = threading.Lock()  # matplotlib's settings and fonts are shared by all th
 
 
 def picture(figures: go.Figure | Sequence[go.Figure], kind: str, width: float = 16.0, title: bool = True) -> bytes:
-    """One figure of `plots` or `charts`, or several side by side, as a file for a paper, exactly `width` centimetres wide.
+    """One figure of `attention.pictures`, or several side by side, as a file for a paper, exactly `width` centimetres wide.
 
     The text is 8 points high from 7 to 30 cm per figure and scales with the picture outside this range. A PNG has 300
     dots per inch, or fewer if that made more than 25 million dots. Above 256 × 256 numbers a matrix is drawn as block

@@ -6,13 +6,11 @@ Nothing is unpickled, and nothing is unpacked before its size is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.core.name_aliases import with_current_names
-from attention.core.steps import DECLARED
 from attention.errors import FileError
 
 if TYPE_CHECKING:
@@ -84,10 +82,7 @@ def open_archive(name: str, content: bytes) -> Archive:
         raise FileError(
             f"A file with attention ends in {', '.join(EXTENSIONS[:-1])} or {EXTENSIONS[-1]}; got {quote(name)}: save it as one of these."
         )
-    found = readers[EXTENSIONS.index(ending)](quote(name), content)
-    return replace(
-        found, arrays=with_current_names(found.arrays, DECLARED), refused=with_current_names(found.refused, DECLARED)
-    )
+    return readers[EXTENSIONS.index(ending)](quote(name), content)
 
 
 def damaged_error(name: str, kind: str, why: str) -> FileError:
@@ -109,3 +104,9 @@ def shape_problem(label: str, shape: tuple[int, ...], advice: str = "save a part
 def format_shape(shape: tuple[int, ...]) -> str:
     """A shape as readable text."""
     return " × ".join(f"{size:,}" for size in shape[:MAX_AXES]) + (" × …" if len(shape) > MAX_AXES else "")
+
+
+def natural_numbers(numbers: Any) -> tuple[int, ...] | None:
+    """The integers from zero of a list, such as a shape in a header; None for anything else."""
+    is_valid = isinstance(numbers, list | tuple) and all(type(number) is int and number >= 0 for number in numbers)
+    return tuple(numbers) if is_valid else None

@@ -23,6 +23,7 @@ from attention.io.arrays import (
     Kind,
     damaged_error,
     format_shape,
+    natural_numbers,
     quote,
     shape_problem,
 )
@@ -93,8 +94,8 @@ def _read_archive(name: str, files: dict[str, ReadPrefix]) -> Archive:
         except MatrixError:
             refused[key] = str(damaged_error(label, ".npy array as numpy.save writes it", "its header cannot be read"))
             continue
-        kind, shape = _kind_of(header), header.shape
-        if not all(type(size) is int and size >= 0 for size in shape):
+        kind, shape = _kind_of(header), natural_numbers(header.shape)
+        if shape is None:
             refused[key] = str(
                 damaged_error(label, ".npy array as numpy.save writes it", "its header has no valid shape")
             )

@@ -21,6 +21,7 @@ from attention.io.arrays import (
     Kind,
     damaged_error,
     format_shape,
+    natural_numbers,
     quote,
     shape_problem,
 )
@@ -86,7 +87,7 @@ def safetensors(name: str, content: bytes) -> Archive:
 
 def _read_entry(label: str, entry: dict[str, Any], tensors: memoryview) -> Entry | str:
     """A tensor as the header describes it; a sentence if that is invalid."""
-    shape, offsets = _natural_numbers(entry.get("shape")), _natural_numbers(entry.get("data_offsets"))
+    shape, offsets = natural_numbers(entry.get("shape")), natural_numbers(entry.get("data_offsets"))
     if shape is None or offsets is None or len(offsets) != 2 or not isinstance(entry.get("dtype"), str):
         return str(damaged_error(label, "tensor", "its header has no valid shape and position"))
     if entry["dtype"] not in _KINDS:
@@ -105,12 +106,6 @@ def _load(tensors: memoryview, start: int, end: int, torch_dtype: str, shape: tu
 
     tensor = torch.frombuffer(bytearray(tensors[start:end]), dtype=getattr(torch, torch_dtype))
     return tensor.to(getattr(torch, kind.dtype)).reshape(shape)
-
-
-def _natural_numbers(numbers: Any) -> tuple[int, ...] | None:
-    """A list of integers from zero; None for anything else."""
-    is_valid = isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
-    return tuple(numbers) if is_valid else None
 
 
 def _parse_metadata(metadata: dict[str, Any]) -> dict[str, Any]:

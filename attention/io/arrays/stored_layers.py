@@ -10,7 +10,7 @@ from attention.core.formula import Formula
 from attention.core.names import MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.core.steps import HEAD_AXES, Parameter, Step, declared
 from attention.errors import FileError, MissingError
-from attention.io.arrays import Archive, Entry, format_shape, quote
+from attention.io.arrays import Archive, Entry, format_shape, quote, saved_pictures
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -137,7 +137,10 @@ def _exported_layout(name: str, archive: Archive, matches: Mapping[str, re.Match
     stored += [
         StoredLayer(number, None, {}, mixer) for number, mixer in _mixers(archive).items() if number not in layers
     ]
-    return Layout(tuple(sorted(stored, key=lambda layer: layer.number)), True, ())
+    read = matches.keys() | saved_pictures.entries(archive).keys()
+    names = (key for key in (*archive.arrays, *archive.refused) if key not in read)
+    unused = [key for key in names if key.rpartition(".")[2] not in _METADATA]  # "L0.divisor" is a setting
+    return Layout(tuple(sorted(stored, key=lambda layer: layer.number)), True, tuple(unused))
 
 
 def _mixers(archive: Archive) -> dict[int, str]:

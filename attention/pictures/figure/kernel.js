@@ -8,7 +8,7 @@
 
 // Score functions: every query with every key, each a row of `width` numbers.
 export const SCORES = {
-  // Q K^T: each dot product is summed in double precision and rounded once, as attend.dot_scores does.
+  // Q K^T: each dot product is summed in double precision and rounded once, as `scores.times` does.
   dot(query, key, width) {
     const rows = query.length / width;
     const columns = key.length / width;

@@ -17,7 +17,7 @@
  * @property {boolean} defer_rest whether the page requests the rest from Python after the maps are painted
  * @property {boolean} large whether letters are enlarged for a projector
  * @property {number} film_frame the serial number of a picture of a film
- * @property {string} session the session of that count
+ * @property {string} session the session in which `film_frame` counts
  * @property {string} key the key of the component, which its user actions carry
  * @property {?number} act_number the number of the last user action that this answers; null where no action is possible
  */

@@ -3,7 +3,7 @@
 //
 // Streamlit also writes the address and has no setting for that, so history.js takes over the browser's history.
 
-import { Entries } from "./entries.js";
+import { Entries, valueText } from "./entries.js";
 import { announce } from "./frame.js";
 import { takeHistory, write } from "./history.js";
 
@@ -52,9 +52,6 @@ setInterval(() => {
   if (entries.acts.length && isIdle && performance.now() - sentAt > RESEND_AFTER) sendActs(send);
 }, RESEND_AFTER);
 
-// A value as Python writes it into the address.
-const valueText = (value, name) => (name === "temperature" && Number.isInteger(value) ? value.toFixed(1) : String(value));
-
 /**
  * Records a user action in a figure.
  * @param act the message for the server
@@ -66,7 +63,7 @@ export function act(act, defaults, knobs, sender) {
   const names = Object.keys(knobs).filter((name) => name in (defaults ?? {}));
   const query = new URLSearchParams(entries.query);
   for (const name of names) {
-    const value = valueText(knobs[name], name);
+    const value = valueText(knobs[name], defaults[name]);
     if (value === defaults[name]) query.delete(name);
     else query.set(name, value);
   }

@@ -13,7 +13,6 @@ from attention.analysis.derived_maps import DerivedMap
 from attention.analysis.metrics import frames
 from attention.analysis.norms import NORMS
 from attention.circuits import circuits_program, question, writes_map
-from attention.core.name_aliases import current_name
 from attention.core.readout import Readout
 from attention.core.steps import STEPS, find_step, is_step
 from attention.errors import SizeError
@@ -68,7 +67,7 @@ class Export:
         step = name.removeprefix(before).removesuffix(after)
         if name != f"{before}{step}{after}":
             return None
-        return step if is_step(step := current_name(step)) else None
+        return step if is_step(step) else None
 
     @property
     def ending(self) -> str:

@@ -12,10 +12,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 import attention
-from attention import ConfigError
 from attention.errors import AwaitedError
 from attention.sources.kinds.matrices_source import UPLOADED, uploaded_sizes
-from attention.sources.link_aliases import with_current_keys
 from pages.ui.exports import catalog, export_tokens
 from pages.ui.exports.production import ExportFile
 from pages.ui.exports.request import Request
@@ -49,9 +47,7 @@ def find(name: str, query: bytes) -> RequestedFile:
     Raises:
         AttentionError: the file or the state does not exist.
     """
-    texts, notes = with_current_keys(dict(parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True)))
-    if notes:
-        raise ConfigError(notes[0])
+    texts = dict(parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True))
     token = texts.pop("token", "")
     if texts.pop("offer", ""):
         tab = export_tokens.find(token)

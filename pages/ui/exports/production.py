@@ -1,7 +1,7 @@
 """A file in production: a thread makes it piece by piece, and the event loop sends the pieces.
 
 The thread never waits for the browser: unsent bytes are buffered here and counted. If the browser reads as fast as the
-file is made, the buffer stays almost empty. The thread takes turns like a script run (`turns`), and gives its turn away after each piece.
+file is made, the buffer stays almost empty. The thread takes turns like a script run (`scheduler`), and gives its turn away after each piece.
 """
 
 from __future__ import annotations

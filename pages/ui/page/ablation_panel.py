@@ -62,7 +62,7 @@ class SweepRequest:
 
     @property
     def words(self) -> str:
-        """What the sweep does, such as "Ablate each of 9 heads in turn" without the heads."""
+        """What the sweep does to each head: "Ablate" or "Patch"."""
         return "Ablate" if self.kind in ABLATIONS else "Patch"
 
     def run_together(self, heads: tuple[tuple[int, int], ...]) -> GroupAblation:

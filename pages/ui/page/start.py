@@ -15,17 +15,14 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionError, Cell, Layer, Source, Trace, find_step, progress
-from attention.errors import FormerLayersError
 from attention.params.knob import Knob
-from attention.patching.intervention import format_codes
 from attention.pictures.explanation_line import cell_line
 from attention.pictures.lab_maps import available_views
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
 from attention.pictures.strip import step_strip
-from attention.sources import Configurable, Intervenable
+from attention.sources import Configurable
 from attention.sources import link as read_link
-from attention.sources.kinds.shared_knobs import INTERVENTIONS
 from pages.ui import address, figure, process
 from pages.ui.address.menu import MENU
 from pages.ui.page import crash_guard, interventions_panel, show
@@ -34,7 +31,7 @@ from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.share import bar, link, state_file
 from pages.ui.state import control_row, knob_state, sidebar, user_actions
 from pages.ui.state.knob_table import EDITING
-from pages.ui.state.notices import Notes, plain, show_later
+from pages.ui.state.notices import Notes, plain
 from pages.ui.state.session import session
 from pages.ui.state.widgets import is_locked, is_presented, standing
 
@@ -302,16 +299,6 @@ def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Tra
     try:
         with place, spinner, progress.report_progress_to(on_progress):
             return trace_of(source) if source else None
-    except FormerLayersError as error:
-        own = isinstance(source, Intervenable) and format_codes(source.interventions) == error.former
-        if not (own and error.current):
-            notes.error(str(error))
-            return None
-        show_later(
-            f"The link changes {error.former}. In this model, older links counted only the layers with attention: the same change is now {error.current}."
-        )
-        knob_state.request_values({INTERVENTIONS.key: error.current})
-        st.rerun()
     except AttentionError as error:
         notes.error(str(error))
         return None

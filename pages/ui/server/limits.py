@@ -11,28 +11,8 @@ from pathlib import Path
 from attention.params.input_limits import Limits
 from pages.ui.server import memory
 
-VARIABLE_ALIASES = {
-    "LAB_FRAMED_BY": "LAB_FRAME_ANCESTORS",
-    "LAB_MODEL_PATHS": "LAB_ALLOW_LOCAL_MODELS",
-    "LAB_HUB": "LAB_HF_ALLOW",
-    "LAB_CACHE_MB": "LAB_TRACE_CACHE_MB",
-    "LAB_MODELS_KEPT_MB": "LAB_MODEL_CACHE_MB",
-}
-"""The former names of environment variables with their present names. They are still read, and written nowhere."""
-
 _READ = {"LAB_PORT", "LAB_MEMORY"}  # all known variables; these two are read by compose.yaml
 _BOOLEANS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
-
-
-def _resolve_aliases() -> None:
-    """Gives each variable that is set under its former name its present name, and prints one line for each."""
-    for former, present in VARIABLE_ALIASES.items():
-        if former not in os.environ:
-            continue
-        is_ignored = present in os.environ
-        os.environ.setdefault(present, os.environ.pop(former))
-        use = f"only {present} is used" if is_ignored else "the former name still works"
-        print(f"{former} is now called {present}; {use}: rename it.", file=sys.stderr, flush=True)
 
 
 def _variable(name: str, default: str) -> str:
@@ -66,7 +46,6 @@ def _limit(name: str, default: int, low: int, high: int, other: str = "") -> int
     return number
 
 
-_resolve_aliases()
 MAX_TOKENS = _limit("MAX_TOKENS", 2048, 1, 4096)  # of a text; a longer one is cut, and the page says so
 MAX_CHARACTERS = _limit("MAX_CHARACTERS", 20_000, 10, 200_000)  # of a text
 MAX_D_MODEL = _limit("MAX_D_MODEL", 1024, 1, 4096)  # and of d_k and d_v

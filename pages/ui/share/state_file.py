@@ -11,7 +11,6 @@ from attention import AttentionError, FileError
 from attention.io.arrays import quote
 from attention.lessons import link_codec
 from attention.lessons.markdown import read_many
-from attention.sources.link_aliases import with_current_keys
 from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import STATE_FILE_MB
 from pages.ui.state import knob_state
@@ -22,7 +21,7 @@ from pages.ui.state.session import count_action, session
 OPENED = "lessons_open"
 """The key of the lesson that is open."""
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
-_OF_A_PAGE = re.compile(r"(?:lab|lessons|heads|masks|softmax|reference|compare|train)_[a-z_]{1,40}")
+_OF_A_PAGE = re.compile(r"[a-z]{1,40}_[a-z0-9_]{1,40}")  # the keys of a page's own knobs begin with its name
 _KEY = "open_state"
 _STRING = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # a JSON string, also an unterminated one
 _MOST_STRINGS = 1000  # in a file, which has two for each knob
@@ -64,7 +63,7 @@ def read(content: bytes) -> tuple[str, dict[str, str]]:
     if not is_valid:
         raise FileError("A state file is a .json file saved with Share; got something else: open one saved there.")
     # A lone surrogate cannot be sent to a browser.
-    clean = with_current_keys({key: text.encode("utf-8", "replace").decode() for key, text in state.items()}).texts
+    clean = {key: text.encode("utf-8", "replace").decode() for key, text in state.items()}
     return page, {key: text for key, text in clean.items() if key in DEFAULTS or _OF_A_PAGE.fullmatch(key)}
 
 

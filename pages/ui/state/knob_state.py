@@ -19,7 +19,6 @@ from attention.params.ranges import Real, to_text
 from attention.pictures import view
 from attention.sources import second_state
 from attention.sources.divisors import Divisors
-from attention.sources.link_aliases import with_current_keys
 from attention.sources.split_heads import SYMBOLS
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import (
@@ -145,9 +144,9 @@ def _undo_late_values(ours: Session) -> None:
 
 def _follow_link(title: str) -> None:
     """Applies the parameters of the link that led from another page to this one; all other knobs keep their values."""
-    state, notes = with_current_keys(st.query_params.to_dict())
-    session().notes += [note for note in notes if note not in session().notes]
-    link = {key: text for key, text in state.items() if title == "Compare" or key not in COMPARE_KEYS}
+    link = {
+        key: text for key, text in st.query_params.to_dict().items() if title == "Compare" or key not in COMPARE_KEYS
+    }
     request_values(link)
     session().address |= {key: text for key, text in link.items() if key not in KNOBS}
 
@@ -202,11 +201,6 @@ def keep_undrawn() -> None:
 
 def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
     """Reads the display knobs of a trace and the `more` knobs that only this page has."""
-    # Old links and state files have a switch that is now one of the `colors`.
-    ours = session()
-    ours.address.pop("lab_stretch", None)
-    if ours.requested.pop("lab_stretch", None) == "true" and not standing(COLORS.key):
-        ours.requested[COLORS.key] = "stretched"
     for knob in (VIEW, COLORS, OVER, HEAT, *more):
         Knobs(notes).value(knob)
 

@@ -13,7 +13,6 @@ import streamlit as st
 from attention import AttentionError, File
 from attention.io.picture import Picture
 from attention.lessons.lesson import Lesson
-from attention.sources.link_aliases import with_current_keys
 from attention.training import Plan
 
 if TYPE_CHECKING:
@@ -101,8 +100,8 @@ class Session:
     Attributes:
         page: the title of the page shown last; empty before the first one.
         source: the name of the source shown last.
-        stashed: stashed values of the knobs after the scores: under True for sources that bring their own formula,
-            under False for the others.
+        stashed: the values of the knobs after the scores that wait for the way back to a source: those for sources that bring
+            their own formula at True, those for the others at False.
         carried_knobs: the sidebar's knobs at their last drawing, restored on the next page.
         pending_values: values of inline knobs that changed since the last full run of the page.
         address: the query parameters: first those of the link that began the session, then those of the last answer.
@@ -221,8 +220,8 @@ def session() -> Session:
     try:
         state: Session = st.session_state[_KEY]
     except KeyError:
-        link, notes = with_current_keys(st.query_params.to_dict())
-        state = st.session_state[_KEY] = Session(address=link, requested=dict(link), notes=list(notes))
+        link = st.query_params.to_dict()
+        state = st.session_state[_KEY] = Session(address=link, requested=dict(link))
     return state
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import streamlit as st
 
-from attention.sources.link_aliases import with_current_keys
 from pages.ui.state import knob_state
 from pages.ui.state.session import Session, session
 
@@ -19,7 +18,7 @@ _MOST = 1000  # actions in a message, and keys of a state
 def apply_actions() -> bool:
     """Applies the pending actions of the page. Returns whether one of them, by Back or Forward, replaced the whole state.
 
-    Not for callbacks, whose actions are lost when Streamlit stops the run. `Session.number` is that of the last applied action.
+    Not for callbacks, whose actions are lost when Streamlit stops the run. `Session.last_action` is that of the last applied action.
     """
     ours, state_replaced = session(), False
     for action in _pending(ours):
@@ -64,7 +63,7 @@ def _apply(ours: Session, action: dict[str, Any]) -> bool:
     state, key = action.get("state"), action.get("key")
     if isinstance(state, dict):
         texts = {name: text for name, text in list(state.items())[:_MOST] if isinstance(text, str)}
-        knob_state.restore_state(with_current_keys(texts).texts)
+        knob_state.restore_state(texts)
         return True
     on_click, on_turn = ours.handlers.get(str(key), (None, None))
     cell, knob = action.get("cell"), action.get("knob")
