@@ -100,7 +100,7 @@ browser:
 SITE = site
 demo: $(VENV)/.run
 	@$(GET_MODELS) minilm $(MODELS) || true
-	$(BIN)/python -m attention.export.demo $(SITE) $(if $(LAB),--lab $(LAB)) --models $(MODELS)
+	$(BIN)/python -m attention.demo $(SITE) $(if $(LAB),--lab $(LAB)) --models $(MODELS)
 
 # Every part runs, also after one that has not reached its floors.
 bench: $(VENV)/.dev browser

@@ -5,27 +5,27 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import AttentionError, explain
-from attention.analysis import tables
-from attention.analysis.norms import NORMS
-from attention.circuits import writes_map
-from attention.core.names import WEIGHTS
-from attention.pictures import factors
-from attention.pictures.lab_maps import derived_view, lab_maps
+from attention.circuits import direct_effects
+from attention.explanation import tables
+from attention.explanation.derived import NORMS
+from attention.formula.names import WEIGHTS
+from attention.pictures import steps_view
+from attention.pictures.steps_view import derived_view, lab_maps
 from attention.pictures.view import has_patches, overview_steps
 from pages.ui import application
 from pages.ui.page import predictions_panel, show
 from pages.ui.page.start import first_lesson, start
 from pages.ui.state import knob_state, second_sidebar
 from pages.ui.state.notices import plain
-from pages.ui.state.picture_knobs import over_picture
+from pages.ui.vision.picture_field import over_picture
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
     current = knob_state.current_cell(page.trace)
     step = (
-        WEIGHTS if step in (NORMS.name, writes_map.NAME, writes_map.OF_VECTOR) else step
+        WEIGHTS if step in (NORMS.name, direct_effects.NAME, direct_effects.OF_VECTOR) else step
     )  # both have a cell for each query and key
-    knob_state.choose_cell(factors.cell_of_click(page.trace, current, step, y, x), page.layer)
+    knob_state.choose_cell(steps_view.cell_of_click(page.trace, current, step, y, x), page.layer)
 
 
 @st.fragment

@@ -9,19 +9,12 @@ This package never imports Streamlit. Importing it does not import torch; comput
 
 from __future__ import annotations
 
-from attention.analysis import metrics
-from attention.analysis.compare.comparison import HeadIndex, compare
-from attention.analysis.explain.arithmetic import Explanation
-from attention.analysis.explain.explain import explain
-from attention.core import display
-from attention.core.cell import Cell
-from attention.core.config import AttentionConfig
-from attention.core.layer import Layer
-from attention.core.override import Override
-from attention.core.prediction import Prediction
-from attention.core.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
-from attention.core.trace import FILE_WRITERS, Trace
-from attention.errors import (
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from attention import metrics
+from attention.base import printed
+from attention.base.errors import (
     AttentionError,
     ConfigError,
     FileError,
@@ -33,15 +26,26 @@ from attention.errors import (
     ShapeError,
     TextError,
 )
-from attention.io.arrays import array_writer
+from attention.explanation.explain import explain
+from attention.explanation.explanation import Explanation
+from attention.files import array_writer
+from attention.formula.config import AttentionConfig
+from attention.formula.names import Cell
+from attention.formula.override import Override
+from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
 from attention.patching.intervention import Intervention
 from attention.sources import Source
 from attention.sources.file import File
 from attention.sources.matrices import Matrices
 from attention.sources.model import Model
-from attention.sources.notebooks import NOTEBOOKS, Notebook
-from attention.sources.trained import Trained
 from attention.sources.typed_text import TypedText
+from attention.trace.layer import Layer
+from attention.trace.trace import FILE_WRITERS, Prediction, Trace
+
+if TYPE_CHECKING:
+    from attention.comparison.comparison import HeadIndex, compare
+    from attention.training.trained import Trained
+    from attention.tutorials.notebook import NOTEBOOKS, Notebook
 
 __version__ = "0.1.0"
 
@@ -88,6 +92,22 @@ __all__ = [
 ]
 
 
+_OF_FEATURES = {
+    "HeadIndex": "comparison.comparison",
+    "compare": "comparison.comparison",
+    "Trained": "training.trained",
+    "NOTEBOOKS": "tutorials.notebook",
+    "Notebook": "tutorials.notebook",
+}
+
+
+def __getattr__(name: str) -> object:
+    """A name of a feature, imported at first use: a user need not know where a feature lives, and the trunk works without it."""
+    if name not in _OF_FEATURES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"attention.{_OF_FEATURES[name]}"), name)
+
+
 def _html(displayed: object) -> str | None:
     """The HTML of an object in a notebook. Most programs draw nothing, so what draws is imported here."""
     from attention.notebook.representations import html
@@ -95,4 +115,4 @@ def _html(displayed: object) -> str | None:
     return html(displayed)
 
 
-display.register(_html)
+printed.register_html(_html)

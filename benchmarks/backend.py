@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from attention import Layer
-from attention.core.attend import attend, project
-from attention.core.cache import CACHE
+from attention.base.cache import CACHE
+from attention.trace.attend import attend, project
 
 D_MODEL, N_HEADS = 768, 12
 MOST_TIMES, MOST_MEMORY = 3.0, 2.0  # issue 5

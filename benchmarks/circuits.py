@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 
 from attention import Model, Trace, circuits
-from attention.core.cache import CACHE
+from attention.base.cache import CACHE
 from attention.models.library import LIBRARY, Settings
 from benchmarks.models import FOLDER, SMOLLM, seconds
 from benchmarks.texts import natural

@@ -6,7 +6,7 @@ from benchmarks.attack import Attack
 from benchmarks.maxima import label, opened
 from benchmarks.server import Server
 from benchmarks.texts import natural
-from pages.ui.address.menu import NAMES
+from pages.ui.address import NAMES
 
 ROUNDS = 20  # at most; each opens every page once
 WINDOW = 4  # rounds; garbage collection varies, so the smallest of the window counts

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.hostile_files import files, in_link, lessons, saved, states, stems
-from pages.ui.address.menu import NAMES
+from pages.ui.address import NAMES
 from pages.ui.state.knob_table import DEFAULTS
 
 MARKUP = (

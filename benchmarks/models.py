@@ -20,10 +20,10 @@ from pathlib import Path
 import torch
 
 from attention import Intervention, Layer, Model, Trace
-from attention.analysis.head_importance import SweepProgress
-from attention.core.cache import CACHE
+from attention.base.cache import CACHE
+from attention.circuits import sweep
+from attention.circuits.head_importance import SweepProgress
 from attention.models.library import LIBRARY, Settings
-from attention.sources import head_sweep
 from benchmarks.texts import natural
 
 FOLDER = Path(os.environ.get("LAB_MODELS") or Path(__file__).parents[1] / "models")
@@ -74,7 +74,7 @@ def changed(name: str, times: int) -> tuple[float, float, int]:
 
     once = statistics.median(seconds(anew) for _ in range(times))
     progress: list[SweepProgress] = []
-    turn = seconds(lambda: progress.extend(head_sweep.sweep_heads(Model(name, natural(16), max_tokens=16))))
+    turn = seconds(lambda: progress.extend(sweep.sweep_heads(Model(name, natural(16), max_tokens=16))))
     return once, turn, progress[-1].total
 
 

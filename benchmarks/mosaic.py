@@ -17,9 +17,8 @@ from pathlib import Path
 import plotly.io
 
 from attention import AttentionConfig, Trace, TypedText
-from attention.pictures.all_layers import layers_json
 from attention.pictures.heatmap import heatmap_json
-from attention.pictures.mosaic import SCREEN_CELLS
+from attention.pictures.mosaic import SCREEN_CELLS, layers_json
 from benchmarks.chromium import chromium
 
 MOST = 2.0

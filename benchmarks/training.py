@@ -46,7 +46,7 @@ def row(task: str, control: str, seeds: int) -> tuple[str, bool]:
 
 def _worker() -> float:
     """The processor time of the training thread."""
-    from attention.training.threads import run_in_turn
+    from attention.training.learning import run_in_turn
 
     return run_in_turn(time.thread_time)
 

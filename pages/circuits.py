@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pages.ui.page.copying_panel import copying_section
-from pages.ui.page.paths_panel import paths_section
-from pages.ui.page.prompt_set_panel import prompt_set_section
-from pages.ui.page.relevance_panel import relevance_section
-from pages.ui.page.score_terms_panel import score_terms_section
+from pages.ui.circuits.copying import copying_section, relevance_section
+from pages.ui.circuits.path_patching import paths_section
+from pages.ui.circuits.prompts import prompt_set_section
+from pages.ui.circuits.writes import score_terms_section, writes_section
 from pages.ui.page.start import start
-from pages.ui.page.writes_panel import writes_section
 from pages.ui.state.widgets import Knobs
 
 page = start("Circuits", "What the chosen head writes, and why it looks there: click a cell of a map.")

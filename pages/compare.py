@@ -10,30 +10,29 @@ from typing import NamedTuple
 import streamlit as st
 
 from attention import AttentionError, Cell, Explanation, Layer, Source, Trace, explain, find_step
-from attention.analysis import tables
-from attention.analysis.compare import summary as changes
-from attention.analysis.compare.color_range import color_limit
-from attention.analysis.compare.comparison import Difference, HeadIndex, compare
+from attention.base.printed import format_number
+from attention.comparison import figures
+from attention.comparison.comparison import Difference, HeadIndex, compare
+from attention.comparison.figures import compared_pictures
+from attention.comparison.summary import alignment_notes, color_limit, describe_change, explain_difference
+from attention.explanation import tables
 from attention.export import program
 from attention.patching.intervention import describe_head
-from attention.pictures import side_by_side
-from attention.pictures.compared_pictures import compared_pictures
-from attention.pictures.explanation_line import cell_line
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings
 from attention.pictures.message_contract import OverrideNote
-from attention.printed import format_number
+from attention.pictures.steps_view import cell_line
 from attention.sources import Intervenable, Patchable, link
 from attention.sources.second_state import SECOND, unknown_key_notes
 from pages.ui.exports.links import small_download
-from pages.ui.page import interventions_panel, show
+from pages.ui.page import interventions, show
 from pages.ui.page.start import Page, start
 from pages.ui.server.traces import compute_head, traces_of_both
 from pages.ui.state import control_row, knob_state, second_sidebar
 from pages.ui.state.knob_table import AUTOSCALE, EDITING
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.picture_knobs import over_picture
 from pages.ui.state.widgets import is_locked
+from pages.ui.vision.picture_field import over_picture
 
 page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, EDITING, AUTOSCALE))
 second_sidebar.follow_first()
@@ -68,7 +67,7 @@ class Both(NamedTuple):
 
     def cell_in_b(self) -> Cell | None:
         """The cell of B that corresponds to the chosen cell of A; None if there is none."""
-        return side_by_side.aligned_cell_of_b(self.difference, self.cell, self.place_b) if self.difference else None
+        return figures.aligned_cell_of_b(self.difference, self.cell, self.place_b) if self.difference else None
 
     @property
     def first_cell(self) -> Cell:
@@ -77,7 +76,7 @@ class Both(NamedTuple):
 
     def explanation(self) -> Explanation | None:
         """The explanation of the difference at the chosen cell; None if there is no difference."""
-        return changes.explain_difference(self.difference, self.cell) if self.difference else None
+        return explain_difference(self.difference, self.cell) if self.difference else None
 
 
 def both(current: Page) -> Both:
@@ -93,7 +92,7 @@ def both(current: Page) -> Both:
     at = reader.place(b)
     compute_head(b.layers[at.layer], at.head)
     colors, fit = knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
-    maps, difference, why = side_by_side.comparison_maps(a, b, current.cell, at, colors, fit)
+    maps, difference, why = figures.comparison_maps(a, b, current.cell, at, colors, fit)
     maps = [*compared_pictures(a, b, current.cell, at, difference, colors, over_picture()), *maps]
     notes = (
         *unknown_key_notes(str(knob_state.current_value(SECOND.key))),
@@ -144,7 +143,7 @@ def around(current: Page, two: Both | None) -> Surroundings:
 def pick_cell(step: str, x: int, y: int) -> None:
     current = knob_state.current_cell(page.trace)
     with suppress(AttentionError):
-        clicked = side_by_side.cell_of_click(both(page.with_pending_changes()).difference, current, step, y, x)
+        clicked = figures.cell_of_click(both(page.with_pending_changes()).difference, current, step, y, x)
         if clicked is not None:
             knob_state.choose_cell(clicked)
 
@@ -157,7 +156,7 @@ def maps() -> None:
         two, problem = both(current), ""
     except AttentionError as error:
         two, problem = None, f"There is no B: {error}"
-    drawn = two.maps if two else side_by_side.map_of_a(current.trace, current.cell, knob_state.current_value("colors"))
+    drawn = two.maps if two else figures.map_of_a(current.trace, current.cell, knob_state.current_value("colors"))
     show.figures(drawn, "compare_maps", pick_cell, around(current, two), second_sidebar.apply_controls, rest=True)
     if two is None:
         show_error(problem)
@@ -175,11 +174,9 @@ def summary(two: Both) -> None:
     elif two.difference.identity_words:
         st.markdown(f"B − A: **{two.difference.identity_words}**.")
     else:
-        words = (
-            changes.describe_change(two.difference, *layers, change) for change in two.difference.largest_changes()
-        )
+        words = (describe_change(two.difference, *layers, change) for change in two.difference.largest_changes())
         st.markdown(f"**Largest differences:** {' · '.join(words)}")
-    for sentence in changes.alignment_notes(two.difference, *layers) if two.difference else ():
+    for sentence in alignment_notes(two.difference, *layers) if two.difference else ():
         st.caption(plain(sentence))
 
 
@@ -273,7 +270,7 @@ def python(two: Both) -> None:
 if second_sidebar.edits_second():
     with suppress(AttentionError):
         two = both(page)
-        interventions_panel.intervention_bar(two.source, two.b, two.first_cell)
+        interventions.intervention_bar(two.source, two.b, two.first_cell)
         del two  # callbacks keep the globals of the page as long as its tab is open
 has_sidebar_of_b = not is_locked() and second_sidebar.edits_second()
 if not has_sidebar_of_b:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import AttentionError, Cell, find_step, metrics
-from attention.analysis import tables
-from attention.analysis.metrics import frames
-from attention.core.names import WEIGHTS
-from attention.params.knob import Knob
-from attention.params.ranges import Choice
-from attention.pictures import all_layers as layers
-from attention.pictures import heatmap, metric_charts
+from attention.base.knobs import Choice, Knob
+from attention.explanation import tables
+from attention.formula.names import WEIGHTS
+from attention.metrics.table import heading, rank_words
+from attention.pictures import charts, heatmap
 from attention.pictures.layout import Spec
-from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS
-from pages.ui.page import find_panel, heads_picture_panel, many_texts_panel, metrics_panel, result_controls, show
-from pages.ui.page.ablation_panel import matters
-from pages.ui.page.aggregates_panel import aggregates_section
+from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS, estimate_seconds, layers_json
+from pages.ui.circuits.ablation import matters
+from pages.ui.corpus import chosen_result, many_texts
+from pages.ui.page import heads_panels, show
+from pages.ui.page.heads_panels import aggregates_section
 from pages.ui.page.start import Sourceless, start
 from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
-from pages.ui.state import chosen_result, knob_state
+from pages.ui.state import knob_state
 from pages.ui.state.notices import show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
+from pages.ui.vision import heads_picture
 
 ALL = "all layers"
 LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All heads of all layers, or a larger picture of the chosen layer.")  # fmt: skip
@@ -39,32 +39,32 @@ knobs = Knobs(page.notes)
 with st.container(
     horizontal=True, vertical_alignment="bottom" if not chosen_result.is_many() else "center", key="heads_over_row"
 ):
-    opened = result_controls.heads_over(knobs)
-    all_layers, by = False, metric_charts.UNSORTED
+    opened = many_texts.heads_over(knobs)
+    all_layers, by = False, charts.UNSORTED
     has_layers = opened is None and len(page.trace.layers) > 1
-    over_picture = opened is None and heads_picture_panel.is_over_picture(page, knobs)
+    over_picture = opened is None and heads_picture.is_over_picture(page, knobs)
     narrow = 180 if over_picture else 0
     if has_layers:
         all_layers = knobs.value(LAYERS, width=narrow or 240) == ALL
-        orders = Choice((metric_charts.UNSORTED, *metrics.names_of(page.trace)))
-        by = knobs.value(metric_charts.SORT, orders, width=narrow or 260)
+        orders = Choice((charts.UNSORTED, *metrics.names_of(page.trace)))
+        by = knobs.value(charts.SORT, orders, width=narrow or 260)
 if opened is not None:
-    many_texts_panel.many_texts(page, knobs, opened)
+    many_texts.many_texts(page, knobs, opened)
     page.end()
     st.stop()
 
 
 def mosaic(cells: int) -> Spec:
     step, colors = page.cell.step, knob_state.current_value("colors")
-    order = table.sorted_by(by) if table and by != metric_charts.UNSORTED else ()
-    words = frames.heading(metrics.find(by)) if order else ""
+    order = table.sorted_by(by) if table and by != charts.UNSORTED else ()
+    words = heading(metrics.find(by)) if order else ""
     if over_picture:
-        return heads_picture_panel.spec(
+        return heads_picture.spec(
             page, colors=colors, all_layers=all_layers, cells=cells, order=order if all_layers else (), by=words
         )
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
-    return layers.layers_json(page.trace, step, page.cell, colors, cells, order, words)
+    return layers_json(page.trace, step, page.cell, colors, cells, order, words)
 
 
 def open_cell(cell: Cell) -> None:
@@ -79,20 +79,18 @@ def open_on_map(step: str, x: int, y: int) -> None:
 
 
 def open_head(layer: int, head: int) -> None:
-    name = "" if by == metric_charts.UNSORTED else by
-    session().head_rank = frames.rank_words(table, layer, head, name) if table else ""
+    name = "" if by == charts.UNSORTED else by
+    session().head_rank = rank_words(table, layer, head, name) if table else ""
     open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
 
 
 needs = (
-    heads_picture_panel.estimate_seconds(page)
-    if over_picture
-    else layers.estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)
+    heads_picture.estimate_seconds(page) if over_picture else estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)
 )
 if all_layers and needs > METRIC_SECONDS:
     all_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
 # A sorted picture needs the metrics first; otherwise they are computed after the picture has been sent.
-table = metrics_panel.table_of(page, "sorted") if by != metric_charts.UNSORTED else None
+table = heads_panels.table_of(page, "sorted") if by != charts.UNSORTED else None
 try:
     with scheduler.without_turn():
         figure = mosaic(SCREEN_CELLS)
@@ -104,7 +102,7 @@ show.figures(
     [figure],
     "heads_map",
     open_on_map,
-    page.around(steps=True) if over_picture else heads_picture_panel.without_picture_controls(page.around(steps=True)),
+    page.around(steps=True) if over_picture else heads_picture.without_picture_controls(page.around(steps=True)),
     knob_state.apply_controls,
     files=lambda: [mosaic(MOSAIC_CELLS)],
 )
@@ -112,11 +110,11 @@ if session().head_opened:
     session().head_opened = False
     st.switch_page("app.py", query_params={})
 
-find_panel.find_section(page, knobs, open_cell)
+heads_panels.find_section(page, knobs, open_cell)
 ablation_sweep = matters(page, knobs, open_head)
 with st.expander("What each head does, in numbers", has_layers, key="heads_numbers", on_change="rerun") as unfolded:
-    if unfolded.open and (table := table or metrics_panel.table_of(page, "numbers")):
-        metrics_panel.numbers(page, table, knobs, by, open_head, ablation_sweep)
+    if unfolded.open and (table := table or heads_panels.table_of(page, "numbers")):
+        heads_panels.numbers(page, table, knobs, by, open_head, ablation_sweep)
 aggregates_section(page, knobs)
 
 # Callbacks keep the globals of the page as long as its tab is open, so nothing as large as a layer is a global.

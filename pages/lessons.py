@@ -8,17 +8,16 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from attention import AttentionError, Cell, explain
+from attention.base.knobs import Choice, Knob
 from attention.lessons import link_codec, markdown
 from attention.lessons.lesson import Lesson
-from attention.params.knob import Knob
-from attention.params.ranges import Choice
 from attention.sources.link import source_of
-from pages.ui.lesson import lesson as draw
+from pages.ui.lessons.lesson import lesson as draw
 from pages.ui.page import show
+from pages.ui.page.share import OPENED
 from pages.ui.page.start import start
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import context_of
-from pages.ui.share.state_file import OPENED
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import count_action, session
@@ -69,7 +68,7 @@ else:
     lesson = path[name]
 
 from attention.lessons import grading
-from pages.ui.page import training_film
+from pages.ui.training import film
 
 number = f"{list(path).index(lesson.name) + 1}. " if len(path) > 1 else ""
 st.markdown(f"## {number}{plain(lesson.title)}")
@@ -104,7 +103,7 @@ cell_address = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else
 state = lesson.query_after | cell_address if done else lesson.query_before
 has_lab_link = done or lesson.name == list(path)[-1]  # skipping the last lesson leads to the Lab
 lab = f"./?{urlencode({**state, **knob_state.display_parameters()})}" if has_lab_link else ""
-watch = training_film.link(lesson.query_before) if done and not is_locked() else ""
+watch = film.link(lesson.query_before) if done and not is_locked() else ""
 draw(message, lesson.name, [(other.name, other.title) for other in path.values()], lab, watch, answer, go)
 if cell:
     try:

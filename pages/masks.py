@@ -10,13 +10,14 @@ import streamlit as st
 
 from attention import AttentionError, Cell
 from attention.pictures import heatmap
-from attention.pictures.lab_maps import maps_over_picture
 from attention.pictures.layout import Spec
-from pages.ui.page import patch_mask_panel, show
+from attention.pictures.steps_view import maps_over_picture
+from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.state import control_row, knob_state
-from pages.ui.state.picture_knobs import over_picture
 from pages.ui.state.widgets import is_locked
+from pages.ui.vision import patch_mask
+from pages.ui.vision.picture_field import over_picture
 
 page = start("Masks", "A mask decides which keys each query may attend to.")
 around = page.around(line=True)
@@ -25,7 +26,7 @@ clickable = not is_locked() and any(control["name"] == "mask" for control in aro
 if clickable:
     page.about.caption("Click a cell of the mask to allow or mask (hide) it.", width="content")
 
-from attention.core.names import MASKED_SCORES, WEIGHTS
+from attention.formula.names import MASKED_SCORES, WEIGHTS
 from attention.lessons import mask_examples
 
 GRID_UP_TO = 128  # tokens; a larger grid takes too long to draw
@@ -68,7 +69,7 @@ if clickable:
             f"Mask all keys of query {cell.row}", on_click=knob_state.set_custom_mask, args=(cells,), disabled=not cells
         )
         st.button("Allow everything", on_click=knob_state.set_custom_mask, args=("",))
-    patch_mask_panel.patch_mask_fields(page.trace, cell.layer, cell.head)
+    patch_mask.patch_mask_fields(page.trace, cell.layer, cell.head)
     with st.expander("The mask as a grid, for keyboard use"):
         if max(visible().shape) <= GRID_UP_TO:
             show.grid(

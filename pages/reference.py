@@ -8,9 +8,8 @@ import streamlit as st
 from streamlit.errors import StreamlitPageNotFoundError
 
 from attention import PARAMETERS, STEPS, Step
-from attention.analysis import glossary
-from attention.params.knob import Knob
-from attention.params.ranges import Text
+from attention.base.knobs import Knob, Text
+from attention.explanation import glossary
 from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.state.notices import show_error

@@ -5,11 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import AttentionError, NumbersError, TypedText
-from attention.lessons import lesson_charts, scaling, softmax_examples
-from attention.lessons.small_maps import scaling_maps
-from attention.params.knob import Knob
-from attention.params.ranges import Choice, Text
-from attention.sources.kinds.shared_knobs import TEXT
+from attention.base.knobs import Choice, Knob, Text
+from attention.lessons import scaling, softmax
+from attention.lessons.scaling import scaling_maps
+from attention.sources.layer_knobs import TEXT
 from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.server.traces import scaling_of
@@ -18,10 +17,10 @@ from pages.ui.state.widgets import Knobs
 
 ROW = Knob(
     "softmax_row", "0.1, -0.2, -0.3, 0.5", Text(1000), "A row of numbers",
-    f"2 to {softmax_examples.MAX_NUMBERS} numbers separated by commas. Think of them as the scores of one query.",
+    f"2 to {softmax.MAX_NUMBERS} numbers separated by commas. Think of them as the scores of one query.",
 )  # fmt: skip
 FACTOR = Knob(
-    "softmax_factor", 200, Choice(softmax_examples.FACTORS, is_slider=True), "Multiply your numbers by",
+    "softmax_factor", 200, Choice(softmax.FACTORS, is_slider=True), "Multiply your numbers by",
     "The same as dividing the temperature by this factor.",
 )  # fmt: skip
 
@@ -31,27 +30,27 @@ page = start("Softmax", "Why attention uses a softmax, and why it divides by √
 st.markdown("## From scores to weights")
 picture, words = st.columns([3, 2], vertical_alignment="center")
 with picture:
-    curve = softmax_examples.curve()
-    show.figures([lesson_charts.softmax_curve(curve)], "softmax_curve")
+    curve = softmax.curve()
+    show.figures([softmax.softmax_curve(curve)], "softmax_curve")
 with words:
     st.latex(r"\text{softmax}(x)_i = \frac{e^{x_i}}{\sum_j e^{x_j}}")
-    st.markdown(softmax_examples.WHY_SOFTMAX)
+    st.markdown(softmax.WHY_SOFTMAX)
 show.chart_table(curve.frame(), "softmax_curve")
 
 st.markdown("## Your numbers at low and high temperature")
 knobs = Knobs(page.notes)
 typed = knobs.value(ROW)
-row: softmax_examples.Row = ()
+row: softmax.Row = ()
 try:
-    row = softmax_examples.parse_row(typed)
+    row = softmax.parse_row(typed)
 except NumbersError as error:
     show_error(str(error))
 if row:
     show.softmax_slider(row, "softmax_live")
-    by_temperature = softmax_examples.spread(row)
-    show.figures([lesson_charts.shares_by_temperature(by_temperature)], "softmax_shares")
+    by_temperature = softmax.spread(row)
+    show.figures([softmax.shares_by_temperature(by_temperature)], "softmax_shares")
     show.figures(
-        [lesson_charts.variance_by_temperature(by_temperature), lesson_charts.entropy_by_temperature(by_temperature)],
+        [softmax.variance_by_temperature(by_temperature), softmax.entropy_by_temperature(by_temperature)],
         "softmax_spread",
     )
     show.chart_table(by_temperature.frame(), "softmax_temperatures")
@@ -79,7 +78,7 @@ if row:
     st.markdown("## Why we subtract the maximum")
     st.latex(r"\frac{e^{x_i}}{\sum_j e^{x_j}} = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j")
     factor = knobs.value(FACTOR)
-    overflow = softmax_examples.overflow(row, factor)
+    overflow = softmax.overflow(row, factor)
     (st.warning if overflow.failed else st.success)(overflow.words)
     st.dataframe(overflow.frame(), hide_index=True)
 page.end()

@@ -8,22 +8,19 @@ from typing import Any
 import streamlit as st
 
 from attention import AttentionError
-from attention.lessons import training_views
-from attention.lessons.training_views import SEEDS as MANY
-from attention.params.knob import Knob
-from attention.params.ranges import Choice, Integer, Text, to_text
-from attention.sources.kinds import trained_source
-from attention.training import TASKS, Plan
+from attention.base.knobs import Choice, Integer, Knob, Text, to_text
+from attention.training import TASKS, Plan, trained, training_views
 from attention.training.plan import SEEDS
 from attention.training.tasks import MAX_TEXT_LENGTH
-from pages.ui.page import training_film
+from attention.training.training_views import SEEDS as MANY
 from pages.ui.page.start import start
 from pages.ui.state import knob_state
 from pages.ui.state.notices import show_error
 from pages.ui.state.session import count_action, session
 from pages.ui.state.widgets import Knobs, is_locked
+from pages.ui.training import film
 
-TASK = replace(trained_source.TASK, key="train_task", sources=())
+TASK = replace(trained.TASK, key="train_task", sources=())
 SEED = Knob(
     "train_seed",
     0,
@@ -33,7 +30,7 @@ SEED = Knob(
 )
 
 intro = "Watch a tiny model learn within a few seconds. Its attention begins as noise."
-page = start(training_film.TITLE, intro, maps=False, own=True)
+page = start(film.TITLE, intro, maps=False, own=True)
 knobs = Knobs(page.notes)
 
 
@@ -70,7 +67,7 @@ def open_in_lab() -> None:
         "task": task.name,
         "seed": seed,
         "at": at,
-        trained_source.TASK_INPUT.key: typed,
+        trained.TASK_INPUT.key: typed,
     }
     state |= {
         "control": "",
@@ -113,7 +110,7 @@ except AttentionError as error:
 
 plans = {task.title: plan} | ({control: replace(plan, control=control)} if control else {})
 examples = {name: shown.example(typed) for name, shown in plans.items()}
-player = training_film.Player(training_film.watched(plan, knobs), task.title, plans, examples)
+player = film.Player(film.watched(plan, knobs), task.title, plans, examples)
 with st.container(horizontal=True, vertical_alignment="center", key="train_buttons"):
     player.button()
     for name, other in task.controls.items():
@@ -140,5 +137,5 @@ with st.expander(f"Does it always learn this? {MANY} seeds", key="train_seeds", 
                 st.rerun()
             st.caption("One after the other, a few seconds each. Closing this section stops the training.")
         else:
-            st.fragment(training_film.seeds, run_every=training_film.UPDATE_SECONDS if running else None)(plan, example)
+            st.fragment(film.seeds, run_every=film.UPDATE_SECONDS if running else None)(plan, example)
 page.end()

@@ -18,27 +18,24 @@ from conftest import ROOT
 from torch import Tensor
 
 from attention import Cell, ConfigError, Explanation, Layer, Trace, TypedText, explain
-from attention.analysis import glossary
-from attention.analysis.derived_maps import DerivedMap
-from attention.core import formula_json as file_formula
-from attention.core import names, seeds
-from attention.core.biases import BIASES, BUCKETS
-from attention.core.config import KNOBS, MASKS
-from attention.core.edit_kinds import InterventionKind
-from attention.core.formula import Formula
-from attention.core.inline import defined
-from attention.core.mask import Mask
-from attention.core.normalizers import Normalizer
-from attention.core.scores import dot
-from attention.core.steps import AXES, DECLARED, Step
-from attention.params.knob import Knob
-from attention.params.ranges import Choice, to_text
-from attention.patching.apply import apply
+from attention.base.knobs import Choice, Knob, to_text
+from attention.base.tokens import Patch
+from attention.explanation import glossary
+from attention.explanation.derived import DerivedMap
+from attention.formula import functions, names
+from attention.formula.config import KNOBS, MASKS
+from attention.formula.edit_kinds import InterventionKind
+from attention.formula.formula import Formula, from_json, to_json
+from attention.formula.inline import defined
+from attention.formula.mask import Mask
+from attention.formula.normalizers import Normalizer
+from attention.formula.scores import BIASES, BUCKETS, dot
+from attention.formula.steps import AXES, DECLARED, Step
+from attention.patching.forward import apply
 from attention.patching.intervention import format_codes, parse_codes
 from attention.pictures.heatmap import heatmap_json
 from attention.pictures.view import STEP
 from attention.program.formula_lines import formula_lines
-from attention.tokens import Patch
 
 NEAR = 2e-5  # relative to the sizes of the summands
 FIGURE = ROOT / "attention" / "pictures" / "figure"
@@ -81,7 +78,7 @@ def run_program(layer: Layer) -> dict[str, Any]:
     seed = layer.formula.dropping.seed if layer.formula else 0
     lines = [*defined(dot), *formula_lines(layer, "key_tokens")]
     space: dict[str, Any] = {**layer.recorded, "tokens": list(layer.tokens), "key_tokens": list(layer.key_tokens)}
-    space |= {"torch": torch, "math": math, "np": np, "generator": lambda *name: seeds.generator(seed, *name)}
+    space |= {"torch": torch, "math": math, "np": np, "generator": lambda *name: functions.generator(seed, *name)}
     exec(compile("\n".join(lines), "<contract>", "exec"), space)
     return space
 
@@ -183,7 +180,7 @@ def check_in_page(name: str, declared: bool, scripts: set[str]) -> Iterator[str]
 def check_step(step: Step) -> Iterator[str]:
     """A step has a name, an attribute of `Layer`, a row in the glossary and a place in links, and its explanations are right."""
     if getattr(names, step.name.upper(), None) != step.name:
-        yield f"name: attention.core.names has no {step.name.upper()}"
+        yield f"name: attention.formula.names has no {step.name.upper()}"
     if step.name not in dir(Layer):
         yield f"attribute: Layer has no {step.name}"
     if step.name not in set(glossary.frame(Layer())["name"]) or step not in glossary.search(step.name):
@@ -203,7 +200,7 @@ def check_step(step: Step) -> Iterator[str]:
         layer = sample_layer(example)
         plain = replace(example, head_edits=Formula().head_edits)  # head edits are already in the recorded numbers
         try:
-            if file_formula.from_json(file_formula.to_json(plain)) != plain:
+            if from_json(to_json(plain)) != plain:
                 yield f"file: the formula of {step.name} comes back from a file as another"
         except ConfigError as error:
             yield f"file: {error}"

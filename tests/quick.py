@@ -22,14 +22,14 @@ COSTLY = (
     "tiny_models",
     "attention.models",
     "attention.sources.model",
-    "attention.sources.trained",
+    "attention.training.trained",
     "attention.training",
-    "attention.export.demo",
-    "attention.export.paper",  # pictures for print
+    "attention.demo",
+    "attention.paper",  # pictures for print
 )
 """Modules whose functions and classes take about a second or more, with all modules inside them."""
 
-TESTS = {path.stem for path in Path(__file__).parent.glob("*.py")}
+TESTS = {path.stem for path in Path(__file__).parent.rglob("*.py")}
 
 
 def is_costly(value: Any) -> bool:

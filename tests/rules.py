@@ -15,34 +15,99 @@ from conftest import ROOT
 
 from attention import STEPS
 
-# A package of attention/ may import from the floors below its own; packages on one floor do not import each other.
+# The rooms of the trunk, from the bottom: a room imports from the floors below its own; rooms on one floor do not import each other.
 FLOORS = (
-    {"errors", "tokens", "printed", "progress"},
-    {"params"},  # what can be set
-    {"core"},  # what attention is
+    {"base"},  # what everything needs
+    {"formula"},  # what attention is
+    {"trace"},  # what a source returns
     {"patching"},  # heads changed inside a model
-    {
-        "analysis",
-        "io",
-        "models",
-        "training",
-    },  # what is read off a trace, files, real models, and tiny models that learn
+    {"explanation", "files"},  # what one reads off a cell; what users bring
+    {"models", "metrics"},  # transformers; numbers of heads
     {"program"},  # the Python of copied programs
     {"sources"},  # where a trace comes from
-    {
-        "circuits",
-        "corpus",
-    },  # what heads write and read, as sums over the parts of a model; every head over many texts
     {"pictures"},
-    {"lessons"},  # what single pages teach
     {"export"},  # files for users
-    {"notebook"},  # what notebooks show
-    {"__init__", "command"},  # what users import, and the command
 )
+# A feature imports the trunk. Neither the trunk nor another feature imports a feature, except in CROSSINGS.
+FEATURES = (
+    *("comparison", "circuits", "vision", "corpus", "training", "tutorials", "lessons", "paper", "demo", "notebook"),
+)
+ENTRANCES = {"__init__", "command"}  # what users import, and the command
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+SCRIPTS = {
+    "pages/circuits.py": "circuits",
+    "pages/compare.py": "comparison",
+    "pages/lessons.py": "lessons",
+    "pages/masks.py": "lessons",
+    "pages/softmax.py": "lessons",
+    "pages/training.py": "training",
+}
+"""Pages that belong to a feature."""
+
+CROSSINGS: dict[str, dict[str, int]] = {
+    "app.py": {"circuits": 1, "vision": 1},
+    "attention/circuits/batched_heads.py": {"vision": 1},
+    "attention/circuits/copying.py": {"training": 1},
+    "attention/circuits/path_ends.py": {"training": 1},
+    "attention/circuits/path_patching.py": {"training": 1},
+    "attention/circuits/relevance_pass.py": {"vision": 1},
+    "attention/comparison/figures.py": {"vision": 1},
+    "attention/demo/__init__.py": {"training": 1},
+    "attention/explanation/tables.py": {"comparison": 2},
+    "attention/export/packing.py": {"vision": 1},
+    "attention/files/array_writer.py": {"vision": 1},
+    "attention/files/stored_layers.py": {"vision": 2},
+    "attention/lessons/answers.py": {"circuits": 1},
+    "attention/lessons/mask_examples.py": {"vision": 1},
+    "attention/lessons/small_tables.py": {"vision": 1},
+    "attention/metrics/find_targets.py": {"vision": 1},
+    "attention/metrics/metric.py": {"circuits": 1, "vision": 1},
+    "attention/models/declared_inputs.py": {"vision": 1},
+    "attention/models/forward_pass.py": {"vision": 1},
+    "attention/models/generation.py": {"vision": 1},
+    "attention/models/in_memory.py": {"vision": 2},
+    "attention/models/linearize.py": {"vision": 1},
+    "attention/models/lm_head.py": {"vision": 1},
+    "attention/models/loaded.py": {"vision": 1},
+    "attention/models/loading.py": {"vision": 3},
+    "attention/models/recorder.py": {"vision": 1},
+    "attention/models/residual_stream.py": {"vision": 1},
+    "attention/models/running.py": {"vision": 5},
+    "attention/models/transformer_parts.py": {"circuits": 1, "vision": 2},
+    "attention/notebook/representations.py": {"comparison": 2},
+    "attention/pictures/charts.py": {"circuits": 1},
+    "attention/pictures/mosaic.py": {"vision": 1},
+    "attention/pictures/steps_view.py": {"circuits": 1, "vision": 1},
+    "attention/pictures/view.py": {"vision": 1},
+    "attention/program/loaded_model.py": {"vision": 1},
+    "attention/sources/aligned_runs.py": {"comparison": 1},
+    "attention/sources/file.py": {"vision": 1},
+    "attention/sources/link.py": {"vision": 1},
+    "attention/sources/model.py": {"vision": 3},
+    "attention/sources/model_input.py": {"vision": 4},
+    "attention/sources/reader.py": {"vision": 1},
+    "attention/sources/registry.py": {"training": 2, "tutorials": 2},
+    "attention/sources/repeated_run.py": {"training": 5, "vision": 1},
+    "attention/training/training_views.py": {"vision": 1},
+    "pages/compare.py": {"vision": 1},
+    "pages/heads.py": {"circuits": 1, "corpus": 1, "vision": 1},
+    "pages/lessons.py": {"training": 1},
+    "pages/masks.py": {"vision": 2},
+    "pages/ui/circuits/writes.py": {"vision": 1},
+    "pages/ui/exports/catalog.py": {"circuits": 2, "comparison": 1, "lessons": 1, "paper": 1},
+    "pages/ui/page/heads_panels.py": {"circuits": 4},
+    "pages/ui/page/interventions.py": {"vision": 1},
+    "pages/ui/page/share.py": {"corpus": 1, "lessons": 3, "vision": 1},
+    "pages/ui/page/show.py": {"lessons": 2, "paper": 1},
+    "pages/ui/server/traces.py": {"lessons": 5},
+    "pages/ui/state/second_sidebar.py": {"comparison": 1, "vision": 2},
+    "pages/ui/state/session.py": {"lessons": 1, "training": 1},
+    "pages/ui/state/sidebar.py": {"vision": 2},
+}
+"""How many import statements of a file still reach into a feature that it must not know. They may only become fewer."""
 
 MATHS = {"torch", "numpy", "scipy", "math", "cmath", "statistics"}
-MATHS_OF_OURS = re.compile(r"attention\.core\.(attend|functions|compute|mask_tensor|seeds)\b")
+MATHS_OF_OURS = re.compile(r"attention\.(trace\.(attend|compute)|formula\.(functions|mask_tensor))\b")
 MATHS_CALLS = {
     *("softmax", "exp", "log", "sqrt", "matmul", "einsum", "mean", "std", "var", "argmax", "masked_fill", "transpose")
 }
@@ -51,44 +116,44 @@ MAX_WORDS_OF_TEST = 10
 
 # Strings that equal a step's name by accident.
 OTHER_WORDS = {
-    "attention/export/demo/states.py": {"input"},  # a key of a link
-    "attention/params/knob.py": {"key"},  # of a knob
-    "attention/core/edit_kinds/__init__.py": {"patched_output"},  # the function that makes it
-    "attention/core/edit_kinds/patch.py": {"weights"},  # a word of a sentence
-    "attention/core/normalizers/normalizer.py": {"key"},  # a word of a sentence
+    "attention/export/states.py": {"input"},  # a key of a link
+    "attention/base/knobs.py": {"key"},  # of a knob
+    "attention/formula/edit_kinds.py": {
+        "patched_output",
+        "weights",
+    },  # the function that makes it; a word of a sentence
+    "attention/formula/normalizers.py": {"key"},  # a word of a sentence
     "attention/corpus/labels.py": {"position"},  # the name of a label
     "attention/lessons/grading.py": {"key"},  # a kind of question
     "attention/lessons/templates.py": {"key"},
-    "attention/lessons/question_kinds.py": {"key"},
-    "attention/lessons/small_maps.py": {"key", "query"},  # titles of axes
-    "attention/models/projection_weights.py": {"query", "key", "value", "output"},  # attributes in transformers
-    "attention/analysis/predictions.py": {"position"},  # a column
+    "attention/lessons/lesson.py": {"key"},
+    "attention/lessons/scaling.py": {"key", "query"},  # titles of axes
+    "attention/models/recorded_layer.py": {"key", "output", "query", "value"},  # attributes in transformers
+    "attention/explanation/predictions.py": {"position"},  # a column
     "attention/circuits/token_relevance.py": {"position"},  # a column
     "attention/corpus/digest.py": {"value"},  # of an example
-    "attention/corpus/heads_examples.py": {"value"},  # a column
-    "attention/corpus/heads_numbers.py": {"value", "query", "key", "weights"},  # columns
-    "attention/corpus/heads_table.py": {"value", "query", "key", "weights"},  # columns
-    "attention/pictures/controls.py": {"value"},  # keys of a message
+    "attention/corpus/result.py": {"key", "query", "value", "weights"},  # a column; columns
+    "attention/corpus/heads_table.py": {"key", "query", "value", "weights"},  # columns
+    "attention/pictures/view.py": {"value"},  # keys of a message
     "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes
-    "attention/pictures/explanation_line.py": {"value"},
+    "attention/pictures/steps_view.py": {"value"},
     "attention/pictures/message.py": {"key"},
-    "attention/sources/kinds/trained_source.py": {"input"},  # a key of a link
-    # Functions that are copied into standalone programs.
+    "attention/training/trained.py": {"input"},  # a key of a link
     "attention/training/learning.py": {"weights"},
     "attention/training/network.py": {
         "embedding",
-        "input",
-        "query",
-        "key",
-        "value",
-        "weights",
         "head_output",
+        "input",
+        "key",
         "memory",
         "position",
+        "query",
+        "value",
+        "weights",
     },
     "pages/ui/state/user_actions.py": {"key"},  # of a message
     "pages/ui/state/widgets.py": {"key", "value"},  # arguments of Streamlit
-    "pages/ui/server/memory.py": {"memory"},  # a controller of cgroups
+    "pages/ui/server/limits.py": {"memory"},  # a controller of cgroups
 }
 
 
@@ -163,21 +228,36 @@ def imports_of_pages(module: Module) -> Offences:
 
 
 def unplaced_rooms(module: Module) -> Offences:
-    if module.room not in FLOOR:
-        yield 1, f"attention/{module.room} is new: add it to a floor in FLOORS"
+    if module.room not in {*FLOOR, *FEATURES, *ENTRANCES}:
+        yield 1, f"attention/{module.room} is new: add it to a floor in FLOORS, or to FEATURES"
 
 
 def upward_imports(module: Module) -> Offences:
     for name, line in module.imports:
         package, _, subpath = name.partition(".")
         room = subpath.partition(".")[0]
-        if (
-            package == "attention"
-            and room in FLOOR
-            and room != module.room
-            and FLOOR[room] >= FLOOR.get(module.room, len(FLOORS))
-        ):
+        floor = FLOOR.get(module.room, len(FLOORS))
+        if package == "attention" and room in FLOOR and room != module.room and FLOOR[room] >= floor:
             yield line, f"{module.room} must not import {name}: move what both need to a floor below"
+
+
+def feature_of(name: str) -> str:
+    """The feature to which a module belongs, by its dotted name; empty: the trunk."""
+    parts = name.split(".")
+    if (script := f"{'/'.join(parts)}.py") in SCRIPTS:
+        return SCRIPTS[script]
+    room = parts[2:3] if parts[:2] == ["pages", "ui"] else parts[1:2] if parts[0] == "attention" else []
+    return room[0] if room and room[0] in FEATURES else ""
+
+
+def feature_imports(module: Module) -> Offences:
+    """Imports of a feature by the trunk or by another feature, one for each statement."""
+    if module.name in ("attention", "attention.command"):
+        return
+    here = feature_of(module.name)
+    for line, feature in sorted({(line, feature_of(name)) for name, line in module.imports}):
+        if feature not in ("", here):
+            yield line, f"{here or 'the trunk'} must not import {feature}: let the feature bring what is needed"
 
 
 def maths(module: Module) -> Offences:
@@ -207,25 +287,25 @@ def step_texts(module: Module) -> list[ast.Constant]:
     declared = {
         id(keyword.value)
         for call in module.nodes[ast.Call]
-        if isinstance(call.func, ast.Name) and call.func.id in ("called", "_parameter") and "steps" in module.path.parts
+        if isinstance(call.func, ast.Name) and call.func.id in ("called", "_parameter") and "steps" in module.path.stem
         for keyword in call.keywords
     }
     return [node for node in module.nodes[ast.Constant] if id(node) not in declared and node.value in NAMES]
 
 
 def step_names_as_texts(module: Module) -> Offences:
-    """`attention.core.names` declares each once; other modules import it from there."""
-    accidental = NAMES if module.name == "attention.core.names" else OTHER_WORDS.get(module.path.as_posix(), set())
+    """`attention.formula.names` declares each once; other modules import it from there."""
+    accidental = NAMES if module.name == "attention.formula.names" else OTHER_WORDS.get(module.path.as_posix(), set())
     for node in step_texts(module):
         if node.value not in accidental:
-            yield node.lineno, f"“{node.value}” is a step: import its name from attention.core.names"
+            yield node.lineno, f"“{node.value}” is a step: import its name from attention.formula.names"
 
 
 def lists_of_steps(module: Module) -> Offences:
     """More than half of the names in one literal form a second list."""
     constants = {name.upper() for name in NAMES}
     for kind in (ast.List, ast.Tuple, ast.Set, ast.Dict):
-        for node in module.nodes[kind] if module.name != "attention.core.steps" else []:
+        for node in module.nodes[kind] if module.name != "attention.formula.steps" else []:
             elements = [*node.keys, *node.values] if kind is ast.Dict else node.elts
             names = {element.id for element in elements if isinstance(element, ast.Name)} & constants
             if len(names) > len(STEPS) // 2:
@@ -235,7 +315,7 @@ def lists_of_steps(module: Module) -> Offences:
 def global_randomness(module: Module) -> Offences:
     for name, line in module.packages:
         if name == "random":
-            yield line, "do not import random: use a generator of attention.core.seeds"
+            yield line, "do not import random: use a generator of attention.formula.functions"
     for node in module.nodes[ast.Call]:
         if isinstance(node.func, ast.Name) and node.func.id == "hash":
             yield node.lineno, "do not call hash, which differs between processes: use hashlib"

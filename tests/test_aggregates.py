@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from attention import AttentionConfig, Cell, Layer, MissingError, ShapeError, Trace, TypedText
-from attention.analysis import aggregates, norms
-from attention.analysis.derived_maps import DerivedMap
+from attention.explanation import derived
+from attention.explanation.derived import DerivedMap
+from attention.metrics import aggregates
 
 TEXT = "the owl asked the moon and the moon blinked"
 
@@ -67,7 +68,7 @@ def test_mean_and_max_match_heads_and_rollout_rows_are_normalized() -> None:
         aggregates.find_aggregate("median")
 
 
-@pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, norms.NORMS], ids=lambda reading: reading.name)
+@pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, derived.NORMS], ids=lambda reading: reading.name)
 @pytest.mark.parametrize("n_layers", [1, 3])
 def test_aggregate_arithmetic_gives_the_value_of_every_cell(reading: DerivedMap, n_layers: int) -> None:
     sample = trace(*range(n_layers), n_heads=16)
@@ -92,7 +93,7 @@ def test_aggregates_refuse_bad_input_in_one_sentence() -> None:
     assert aggregates.find_aggregate("mean").matrix(crossed, 0).shape == (3, 2)
     alone = Trace(crossed.tokens, (crossed.layers[0].without("w_o"),))
     with pytest.raises(MissingError, match="The norm-weighted view needs values and W_O"):
-        norms.NORMS.matrix(alone, 0)
+        derived.NORMS.matrix(alone, 0)
     bare = Trace(("a",), (Layer(tokens=("a",), recorded={"input": torch.ones(1, 2)}),))
     with pytest.raises(MissingError, match="mean reads the weights, which this layer does not have"):
         aggregates.find_aggregate("mean").matrix(bare, 0)
@@ -117,4 +118,4 @@ def test_norm_weighted_map_is_the_length_of_each_vector() -> None:
     assert value is not None
     assert w_o is not None
     vectors = weights[3][:, :, None] * (value[1] @ w_o[3])[None]
-    np.testing.assert_allclose(norms.NORMS.matrix(sample, 0, 3), vectors.norm(dim=-1), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(derived.NORMS.matrix(sample, 0, 3), vectors.norm(dim=-1), rtol=1e-5, atol=1e-7)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention.analysis.compare.alignment import Alignment, Group, align
+from attention.explanation.alignment import Alignment, Group, align
 
 WORDS = st.lists(st.sampled_from(["the", "cat", "sat", "on", "[CLS]", "·owl", "##s", "Ü"]), min_size=1, max_size=8)
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from attention import ShapeError
-from attention.core import mask_tensor
-from attention.core.attend import attend, project, project_output, scale_scores
-from attention.core.normalizers import NORMALIZERS
-from attention.core.positions import sinusoidal
-from attention.core.scores import SCORES
+from attention.formula import mask_tensor
+from attention.formula.normalizers import NORMALIZERS
+from attention.formula.positions import sinusoidal
+from attention.formula.scores import SCORES
+from attention.trace.attend import attend, project, project_output, scale_scores
 
 softmax_weights = NORMALIZERS["softmax"].weights
 

@@ -13,7 +13,7 @@ from conftest import ROOT
 from streamlit.testing.v1 import AppTest
 from tiny_models import FAMILIES, TinyModels
 
-from attention import tokens
+from attention.base import tokens
 from benchmarks import backend, fifty, texts
 from benchmarks.models import MINILM, SMOLLM
 

@@ -17,7 +17,7 @@ from conftest import place_of_cell, script_address, wait_until_settled
 from delaying_proxy import Proxy, delaying
 from playwright.sync_api import Browser, Error, Page, expect
 
-from attention.params.ranges import Integer, Real, to_text
+from attention.base.knobs import Integer, Real, to_text
 from pages.ui.state.knob_table import INLINE_KEYS, KNOBS
 
 pytestmark = pytest.mark.browser

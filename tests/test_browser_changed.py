@@ -14,10 +14,10 @@ from test_browser import query
 from tiny_models import TinyModels
 
 from attention import Intervention, Model
-from attention.analysis import predictions
-from attention.printed import format_number
-from attention.sources import head_sweep
-from attention.tokens import label
+from attention.base.printed import format_number
+from attention.base.tokens import label
+from attention.circuits import sweep
+from attention.explanation import predictions
 
 pytestmark = pytest.mark.browser
 
@@ -65,7 +65,7 @@ def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
         act_and_settle(heads, lambda: heads.get_by_role("button", name="Ablate each of 8 heads in turn").click())
         expect(heads.locator(".js-plotly-plot")).not_to_have_count(before_asking)
         expect(heads.get_by_text("Which heads step in")).to_be_visible()
-        *_, last = head_sweep.sweep_heads(replace(base, interventions=(SILENT,)))
+        *_, last = sweep.sweep_heads(replace(base, interventions=(SILENT,)))
         assert last.result is not None
         maps = heads.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.layout.meta.step)")
         np.testing.assert_allclose(painted_numbers(heads, maps.index("matters")), last.result.change, atol=1e-5)

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from pages.ui.server.first_paint import NO_SIDEBAR, STYLES, index_page
+from pages.ui.server.assets import NO_SIDEBAR, STYLES, index_page
 
 WARM: set[str] = set()
 

@@ -9,8 +9,9 @@ from playwright.sync_api import expect
 from test_browser import Open, query
 
 from attention import Model, explain, metrics
-from attention.analysis import aggregates, norms
-from attention.pictures import all_layers, heatmap
+from attention.explanation import derived
+from attention.metrics import aggregates
+from attention.pictures import heatmap, mosaic
 from pages.ui.state.knob_table import DEFAULTS
 
 pytestmark = pytest.mark.browser
@@ -23,7 +24,7 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
     order = table.sorted_by("previous")
     assert order[0] == (0, 2)
     page = open_page(f"{server}/heads?source=model&heads_sort=previous")
-    sorted_by = all_layers.layers_json(trace, "weights", order=order, by="previous")
+    sorted_by = mosaic.layers_json(trace, "weights", order=order, by="previous")
     np.testing.assert_array_equal(painted_numbers(page, 0), sorted_by["data"][0]["z"])
     panels = page.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels")
     assert panels == sorted_by["layout"]["meta"]["panels"]
@@ -70,7 +71,7 @@ def test_previous_token_head_is_two_clicks_from_its_arithmetic(open_page: Open, 
 
     # The norm-weighted map, beside the weights.
     act_and_settle(page, page.locator(".strip button[name=norm-weighted]").click)
-    np.testing.assert_array_equal(painted_numbers(page, 1), norms.NORMS.matrix(trace, 0, 2).numpy())
+    np.testing.assert_array_equal(painted_numbers(page, 1), derived.NORMS.matrix(trace, 0, 2).numpy())
     assert query(page)["view"] == "norms"
     act_and_settle(page, lambda: click_cell(page, 1, row=5, column=4))
     assert (query(page)["q"], query(page)["k"]) == ("5", "4")

@@ -14,14 +14,14 @@ from contract import variants
 from playwright.sync_api import Page
 
 from attention import AttentionConfig, TypedText
-from attention.core import mask_tensor
-from attention.core.attend import attend
-from attention.core.formula import Formula
-from attention.core.mask import Mask
+from attention.formula import mask_tensor
+from attention.formula.formula import Formula
+from attention.formula.mask import Mask
 from attention.pictures.live_inputs import is_computable_in_page as known_to_the_page
 from attention.pictures.live_inputs import live_inputs as sent_live
 from attention.pictures.live_inputs import mask_rule
 from attention.pictures.message import Surroundings, pack
+from attention.trace.attend import attend
 
 pytestmark = pytest.mark.browser
 MASKS = {

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from test_browser import query
 
 from attention import AttentionConfig, Matrices, TypedText
-from attention.core import mask_tensor
+from attention.formula import mask_tensor
 
 pytestmark = pytest.mark.browser
 

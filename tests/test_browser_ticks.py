@@ -10,7 +10,7 @@ from conftest import set_theme, wait_until_settled
 from test_browser import Open
 
 from attention import TypedText
-from attention.export.paper.heatmap_cells import contrast
+from attention.paper.marks import contrast
 from pages.ui.state.knob_table import DEFAULTS
 
 pytestmark = pytest.mark.browser

@@ -15,8 +15,8 @@ from test_pictures_as_input import encoded
 from tiny_pictures import TinyPictureModels, noise
 
 from attention import Model
-from attention.io.example_pictures import example_picture
-from attention.io.picture import Picture
+from attention.files.picture import Picture
+from attention.vision.examples import example_picture
 
 pytestmark = pytest.mark.browser
 

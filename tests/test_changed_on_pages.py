@@ -15,12 +15,12 @@ from test_pages import drawn, opened
 from tiny_models import TinyModels
 
 from attention import Intervention, Model
-from attention.analysis.compare.comparison import HeadIndex, compare
-from attention.analysis.head_importance import SweepProgress
+from attention.base.printed import format_number
+from attention.circuits import sweep as head_sweep
+from attention.circuits.head_importance import SweepProgress
+from attention.comparison.comparison import HeadIndex, compare
 from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import parse_codes
-from attention.printed import format_number
-from attention.sources import head_sweep
 from attention.sources.second_state import second_state
 from pages.ui.server import traces
 

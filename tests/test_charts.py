@@ -4,19 +4,18 @@ import plotly.io as pio
 import pytest
 
 from attention import AttentionConfig, TypedText
-from attention.lessons import lesson_charts, softmax_examples
-from attention.lessons.scaling import DIVISORS, measure
-from attention.lessons.small_maps import scaling_maps
-from attention.lessons.softmax_examples import TEMPERATURES
+from attention.lessons import softmax
+from attention.lessons.scaling import DIVISORS, measure, scaling_maps
+from attention.lessons.softmax import TEMPERATURES
 
-SPREAD = softmax_examples.spread((0.1, -0.2, -0.3, 0.5))
+SPREAD = softmax.spread((0.1, -0.2, -0.3, 0.5))
 SCALING = measure(TypedText("the owl <b>asked</b> the owl", AttentionConfig(mask="causal")))
 # Plotly raises an error for an unknown key or value.
 FIGURES = {
-    "curve": go.Figure(lesson_charts.softmax_curve(softmax_examples.curve())),
-    "shares": go.Figure(lesson_charts.shares_by_temperature(SPREAD)),
-    "variance": go.Figure(lesson_charts.variance_by_temperature(SPREAD)),
-    "entropy": go.Figure(lesson_charts.entropy_by_temperature(SPREAD)),
+    "curve": go.Figure(softmax.softmax_curve(softmax.curve())),
+    "shares": go.Figure(softmax.shares_by_temperature(SPREAD)),
+    "variance": go.Figure(softmax.variance_by_temperature(SPREAD)),
+    "entropy": go.Figure(softmax.entropy_by_temperature(SPREAD)),
     "scaling": go.Figure(scaling_maps(SCALING)),
 }
 
@@ -50,7 +49,7 @@ def test_bars_are_the_weights_in_one_colour_per_temperature() -> None:
 
 
 def test_equal_numbers_are_separate_bars() -> None:
-    figure = lesson_charts.shares_by_temperature(softmax_examples.spread((1, 1, 1)))
+    figure = softmax.shares_by_temperature(softmax.spread((1, 1, 1)))
     assert list(figure["data"][0]["x"]) == [0, 1, 2]
 
 

@@ -20,13 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention import NOTEBOOKS, AttentionConfig, Cell, Layer, Matrices, Notebook, Source, TextError, Trace, TypedText
-from attention.core import mask_tensor
-from attention.core.config import INITS, MASKS
-from attention.core.formula import Formula
+from attention.base.tokens import labels
 from attention.export.program import ipynb, python
+from attention.formula import mask_tensor
+from attention.formula.config import INITS, MASKS
+from attention.formula.formula import Formula
 from attention.program import literals, random_weights
-from attention.program.snippet import Snippet
-from attention.tokens import labels
+from attention.program.literals import Snippet
 
 CAT = "the cat sat on the mat"
 ALLOWED = {"base64", "hashlib", "json", "math", "numpy", "pathlib", "plotly", "safetensors", "torch", "zlib"}
@@ -499,8 +499,8 @@ def test_program_runs_without_our_package(tmp_path: Path) -> None:
             f"numpy.savez('made.npz', **{{name: globals()[{CALLED!r}.get(name, name)].numpy() for name in {names!r}}})",
         ]
     )
-    (tmp_path / "snippet.py").write_text(program, encoding="ascii")
-    command = [sys.executable, "-I", "-W", "error", "snippet.py"]
+    (tmp_path / "literals.py").write_text(program, encoding="ascii")
+    command = [sys.executable, "-I", "-W", "error", "literals.py"]
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
     computed = {

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import AttentionConfig, ConfigError
-from attention.core.config import INITS, MASKS, POSITIONS, divisors
+from attention.formula.config import INITS, MASKS, POSITIONS, divisors
 
 
 def refusal(**knobs):

@@ -31,40 +31,39 @@ from attention import (
     Trained,
     TypedText,
     metrics,
+    paper,
 )
-from attention.analysis.aggregates import AGGREGATES
-from attention.analysis.norms import NORMS
-from attention.core import edit_kinds, formula_json, names, steps
-from attention.core import layer as layers
-from attention.core.attributes import Attributes, TensorOf
-from attention.core.biases import BIASES
-from attention.core.config import MASKS, SOURCES_WITH_FORMULA
-from attention.core.edit_kinds import KINDS, InterventionKind
-from attention.core.explainer import E_co
-from attention.core.formula import Formula
-from attention.core.normalizers import NORMALIZERS, Normalizer
-from attention.core.normalizers.softmax import Softmax
-from attention.core.positions import POSITIONS
-from attention.core.scores import SCORES, Score
-from attention.core.step import LayerView, ProgramWriter, StepContext, cells_of
-from attention.core.steps.capped import CAPPED_SCORES
-from attention.core.steps.maps import MapStep
-from attention.export import paper
+from attention.base.knobs import Limits
+from attention.base.printed import Arithmetic, Printed, number
+from attention.base.tokens import Patch
+from attention.explanation.derived import NORMS
 from attention.export.program import ipynb
-from attention.io.arrays import array_writer
+from attention.files import array_writer
+from attention.formula import edit_kinds, names, steps
+from attention.formula.config import MASKS, SOURCES_WITH_FORMULA
+from attention.formula.edit_kinds import KINDS, InterventionKind
+from attention.formula.explainer import E_co
+from attention.formula.formula import _CHECKS, Formula
+from attention.formula.normalizers import NORMALIZERS, Normalizer, Softmax
+from attention.formula.positions import POSITIONS
+from attention.formula.score_steps import CAPPED_SCORES, MapStep
+from attention.formula.scores import BIASES, SCORES, Score
+from attention.formula.step import LayerView, ProgramWriter, StepContext, cells_of
+from attention.metrics.aggregates import AGGREGATES
 from attention.models.declared_inputs import TEXT_ALONE, DeclaredInputs
 from attention.models.library import LIBRARY
-from attention.params.input_limits import Limits
 from attention.patching import intervention
 from attention.pictures import live_inputs, view
-from attention.printed import Arithmetic, Printed, number
-from attention.sources import knobs
-from attention.sources.kinds import SOURCE_KINDS, SourceKind, notebook_source, trained_source
-from attention.sources.kinds.matrices_source import MATRIX_FIELDS
+from attention.sources import registry
 from attention.sources.link import LinkReader, read_source, source_of
-from attention.sources.notebooks import NOTEBOOKS
-from attention.tokens import Patch
+from attention.sources.matrices import MATRIX_FIELDS
+from attention.sources.registry import SOURCE_KINDS, SourceKind
+from attention.trace import layer as layers
+from attention.trace.layer import Attributes, TensorOf
+from attention.training import trained
 from attention.training.tasks import TASKS
+from attention.tutorials import notebook
+from attention.tutorials.notebook import NOTEBOOKS
 
 TEXT = "the owl asked the moon and the owl asked the"
 LIMITS = Limits(tokens=64, characters=2000, d_model=128, heads=16, trace_mb=256)
@@ -129,7 +128,7 @@ def test_intervention_keeps_the_contract(kind: InterventionKind) -> None:
 
 
 def test_every_intervention_kind_is_available_on_a_page() -> None:
-    from pages.ui.page.interventions_panel import _FORMS
+    from pages.ui.page.interventions import _FORMS
 
     assert set(_FORMS) == {kind.fields[0] for kind in KINDS}
 
@@ -138,7 +137,7 @@ def test_every_intervention_kind_is_available_on_a_page() -> None:
 def test_aggregate_keeps_the_contract(reading: Any) -> None:
     assert not list(contract.check_derived_map(reading, trace_of()))
     if reading is not NORMS:
-        from pages.ui.page.aggregates_panel import AGGREGATE
+        from pages.ui.page.heads_panels import AGGREGATE
 
         assert not list(contract.check_link(AGGREGATE, reading.name))
 
@@ -170,7 +169,7 @@ def test_task_keeps_the_contract(name: str) -> None:
     task = TASKS[name]
     assert task.name == name
     assert not list(contract.missing_words(name, title=task.title, sentence=task.sentence))
-    assert not list(contract.check_link(trained_source.TASK, name))
+    assert not list(contract.check_link(trained.TASK, name))
     source, notes = source_of({"source": "trained", "task": name, "at": "0"}, LIMITS)
     assert isinstance(source, Trained)
     assert (source.task, notes) == (name, ())
@@ -180,7 +179,7 @@ def test_task_keeps_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_keeps_the_contract(name: str) -> None:
-    assert not list(contract.check_link(notebook_source.NOTEBOOK, name))
+    assert not list(contract.check_link(notebook.NOTEBOOK, name))
     assert not list(contract.check_source(Notebook(name)))
 
 
@@ -189,9 +188,9 @@ LINKS = {"typed text": {}, "matrices": {}, "notebook": {}, "trained": {"at": "0"
 
 
 def test_every_source_is_read_from_a_link() -> None:
-    assert {*LINKS, "model", "file"} == set(knobs.SOURCES), "add a link to the new source"
+    assert {*LINKS, "model", "file"} == set(registry.SOURCES), "add a link to the new source"
     for name, more in LINKS.items():
-        assert not list(contract.check_link(knobs.SOURCE, name))
+        assert not list(contract.check_link(registry.SOURCE, name))
         source, notes = source_of({"source": name, **more}, LIMITS)
         assert notes == ()
         if name != "trained":
@@ -233,7 +232,7 @@ def test_source_reads_exactly_the_knobs_that_name_it(kind: SourceKind, monkeypat
         config = getattr(read_source(reader), "config", None)
         assert isinstance(config, Override if kind.name in SOURCES_WITH_FORMULA else AttentionConfig)
         read |= reader.keys
-    assert read == {knob.key for knob in knobs.KNOBS if kind.name in (knob.sources or SOURCE_KINDS)}
+    assert read == {knob.key for knob in registry.KNOBS if kind.name in (knob.sources or SOURCE_KINDS)}
     assert not list(contract.missing_words(kind.name, label=kind.label))
 
 
@@ -383,7 +382,7 @@ def test_contract_names_a_new_step_that_nothing_uses(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("forget", "sentence"),
     [
-        (lambda patch: patch.delattr(names, "DOUBLED_SCORES"), "name: attention.core.names has no DOUBLED_SCORES"),
+        (lambda patch: patch.delattr(names, "DOUBLED_SCORES"), "name: attention.formula.names has no DOUBLED_SCORES"),
         (lambda patch: patch.delattr(Layer, "doubled_scores"), "attribute: Layer has no doubled_scores"),
         (lambda patch: patch.setattr(contract, "STEP", view.STEP), "link: step=doubled_scores"),
         (lambda patch: patch.setattr(contract.glossary, "STEPS", STEPS), "glossary: it has no row for doubled_scores"),
@@ -399,7 +398,7 @@ def test_contract_names_a_place_that_lacks_a_new_step(
 
 
 def test_contract_names_a_field_that_no_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(formula_json._CHECKS, "cap")
+    monkeypatch.delitem(_CHECKS, "cap")
     assert any(offence.startswith("file: a formula has the fields") for offence in contract.check_step(CAPPED_SCORES))
 
 

@@ -13,10 +13,10 @@ from test_code import check
 from torch import Tensor, nn
 
 from attention import AttentionConfig, AttentionError, Matrices, ShapeError, TypedText, explain, find_step
-from attention.analysis import glossary
-from attention.core.normalizers import NORMALIZERS
-from attention.core.steps import declared
-from attention.sources.starting_matrices import matrices_of_layer
+from attention.explanation import glossary
+from attention.formula.normalizers import NORMALIZERS
+from attention.formula.steps import declared
+from attention.sources.matrix_fields import matrices_of_layer
 
 INF = math.inf
 

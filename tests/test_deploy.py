@@ -15,11 +15,11 @@ from conftest import ROOT
 from plotly.offline import get_plotlyjs_version
 
 import attention
-from attention.export.paper import page
+from attention.paper import page
 from benchmarks import rounds
 from pages.ui.server import assets
-from pages.ui.server.first_paint import index_page
-from pages.ui.server.headers import HEADERS
+from pages.ui.server.assets import index_page
+from pages.ui.server.guard import HEADERS
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 NGINX = (ROOT / "deploy" / "nginx.conf").read_text()

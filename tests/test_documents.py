@@ -10,10 +10,10 @@ import pytest
 from conftest import ROOT
 from markdown_it import MarkdownIt
 
-from attention import errors
+from attention.base import errors
 from attention.lessons import markdown
-from attention.sources.knobs import SOURCES
-from pages.ui.address.menu import MENU, NAMES
+from attention.sources.registry import SOURCES
+from pages.ui.address import MENU, NAMES
 from pages.ui.state.knob_table import KNOBS
 
 PAGES = sorted(ROOT.glob("docs/*.md"))

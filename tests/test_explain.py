@@ -24,9 +24,9 @@ from attention import (
     explain,
     find_step,
 )
-from attention.core import mask_tensor
-from attention.core.formula import Formula
-from attention.printed import format_number, number
+from attention.base.printed import format_number, number
+from attention.formula import mask_tensor
+from attention.formula.formula import Formula
 
 CAT = "the cat sat on the mat"
 LONG = " ".join(f"w{i}" for i in range(40))

@@ -25,27 +25,41 @@ from starlette.types import Message
 from test_harm import finished
 from test_pages import PAGES, opened
 
-from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, Trained, TypedText, circuits
-from attention.analysis import aggregates, metrics, tables
-from attention.analysis.compare.comparison import HeadIndex, compare
-from attention.analysis.metrics import frames
-from attention.analysis.norms import NORMS
-from attention.circuits import circuits_program, question, writes_map
-from attention.export import paper, program
-from attention.io.arrays import array_writer
+from attention import (
+    AttentionConfig,
+    Cell,
+    File,
+    FileError,
+    Matrices,
+    Trace,
+    Trained,
+    TypedText,
+    circuits,
+    metrics,
+    paper,
+)
+from attention.circuits import circuits_program, direct_effects
+from attention.comparison.comparison import HeadIndex, compare
+from attention.explanation import tables
+from attention.explanation.derived import NORMS
+from attention.export import program
+from attention.files import array_writer
+from attention.metrics import aggregates
+from attention.metrics.table import frame
 from attention.pictures import heatmap
-from attention.pictures.lab_maps import lab_maps
-from attention.pictures.redraw import to_plotly as as_plotly
-from attention.pictures.redraw import without_outlines
+from attention.pictures.message import to_plotly as as_plotly
+from attention.pictures.message import without_outlines
+from attention.pictures.steps_view import lab_maps
 from benchmarks.hostile import inputs
 from benchmarks.session import Session
 from benchmarks.wire import http
 from pages.ui import process
-from pages.ui.exports import catalog, export_address, export_tokens, production, route, sending
+from pages.ui.exports import catalog, links, route
+from pages.ui.exports import request as production
 from pages.ui.exports.catalog import EXPORTS
-from pages.ui.exports.export_tokens import Offer, Tab
-from pages.ui.exports.fair_queue import FairQueue, QueueFullError
-from pages.ui.exports.production import ExportFile, Production
+from pages.ui.exports.links import Offer, Tab
+from pages.ui.exports.request import ExportFile, Production
+from pages.ui.exports.route import FairQueue, QueueFullError
 from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_WAITING
 
 assert process  # imported as in the server
@@ -92,7 +106,7 @@ def expected(trace: Trace) -> dict[str, Any]:
     files: dict[str, Any] = {
         "weights-heads.csv": tables.long_frame(trace, ["weights"], 0, range(2)).to_csv(index=False),
         "weights-B-minus-A.csv": "".join(tables.difference_csv(comparison, trace.layers[0], second.layers[0])),
-        "heads-metrics.csv": frames.frame(trace, table, table.heads, counts=True).to_csv(index=False),
+        "heads-metrics.csv": frame(trace, table, table.heads, counts=True).to_csv(index=False),
         **{
             f"{derived.name}.csv": "".join(tables.derived_csv(trace, derived, 0, 1))
             for derived in (*aggregates.AGGREGATES, NORMS)
@@ -144,9 +158,9 @@ def test_files_of_circuits_equal_the_library(client: TestClient) -> None:
     assert answers["logit-parts.csv"].text == parts.to_csv(index=False)
     terms = circuits.score_terms(trace, 1, 0, 20, 7)
     assert answers["score-terms.csv"].text == terms.frame().to_csv(index=False)
-    readout = question.find_readout(trace, target)
+    readout = direct_effects.find_readout(trace, target)
     assert answers["circuits.py"].text == circuits_program.python(trace, Cell(1, "weights", 0, 20, 7), readout)
-    derived = tables.derived_csv(trace, writes_map.writes_map(readout), 1, 0)
+    derived = tables.derived_csv(trace, direct_effects.writes_map(readout), 1, 0)
     assert answers["logit-effect.csv"].text == "".join(derived)
     refused = client.get("/export/logit-parts.csv", params={"text": "a b"})
     assert refused.status_code in (400, 404)
@@ -255,7 +269,7 @@ def test_download_resumes_after_an_interruption(client: TestClient) -> None:
 
 def test_release_with_other_code_confirms_no_older_file(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     tag = client.get("/export/weights.csv", params=STATE).headers["etag"]
-    monkeypatch.setattr(export_address, "_code", lambda: "another release")
+    monkeypatch.setattr(route, "_code", lambda: "another release")
     renewed = client.get("/export/weights.csv", params=STATE, headers={"If-None-Match": tag})
     assert (renewed.status_code, renewed.headers["etag"] != tag) == (200, True)
 
@@ -349,7 +363,7 @@ class Making:
             )
 
         tab = Tab(session=token, token=token, offers={"x.csv": Offer("text/csv", "x.csv", make)})
-        export_tokens._TABS[token] = tab
+        links._TABS[token] = tab
         self._tabs.append(tab)
         return token
 
@@ -357,7 +371,7 @@ class Making:
 @pytest.fixture
 def making(monkeypatch: pytest.MonkeyPatch) -> Iterator[Making]:
     yield Making(monkeypatch)
-    assert not sending._downloads
+    assert not route._downloads
     assert route._making._free == 1
 
 
@@ -521,7 +535,7 @@ def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
 
 
 def test_client_that_reads_nothing_is_dropped(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "PATIENCE", 0.05)
+    monkeypatch.setattr(route, "PATIENCE", 0.05)
 
     async def use() -> None:
         client = Client("x.csv", making.offer("a", "x" * 10 * production.PIECE))
@@ -533,7 +547,7 @@ def test_client_that_reads_nothing_is_dropped(making: Making, monkeypatch: pytes
 
 
 def test_slowest_client_gives_way_when_others_need_room(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "DOWNLOADS_MB", 1)
+    monkeypatch.setattr(route, "DOWNLOADS_MB", 1)
 
     async def use() -> None:
         slow = Client("x.csv", making.offer("a", "x" * 2**21))
@@ -543,7 +557,7 @@ def test_slowest_client_gives_way_when_others_need_room(making: Making, monkeypa
         refused = Client("x.csv", making.offer("b", "y"))
         await refused.task
         assert (refused.status, b"still sending other files" in refused.sent) == (503, True)
-        monkeypatch.setattr(sending, "GRACE", 0)
+        monkeypatch.setattr(route, "GRACE", 0)
         served = Client("x.csv", making.offer("c", "z"))
         await asyncio.gather(served.task, slow.task)
         assert (served.status, served.sent, slow.ended) == (200, b"z", False)
@@ -568,7 +582,7 @@ def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, m
     file = File.of("x.npz", buffer.getvalue())
     matrix = "\n".join(",".join(f"{i + j}.5" for j in range(2)) for i in range(200))
     tab = Tab("session", "secret", file, {"x": matrix})
-    export_tokens._TABS["secret"] = tab
+    links._TABS["secret"] = tab
     state = {"source": "file", "file": f"x.npz:{file.digest}", "token": "secret"}
     table = pd.read_csv(io.StringIO(client.get("/export/weights.csv", params=state).text), index_col=0)
     np.testing.assert_array_equal(table.to_numpy()[:, :3], weights[0])
@@ -592,8 +606,8 @@ def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, m
 
 
 def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    from attention.base.progress import Watcher, current_watcher
     from attention.training import jobs
-    from attention.training.watchers import Watcher, current_watcher
 
     watchers: list[Watcher] = []
     wait = jobs.Film.wait

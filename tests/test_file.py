@@ -37,11 +37,11 @@ from attention import (
     TypedText,
     explain,
 )
-from attention.core import formula_json
-from attention.core.formula import Formula
-from attention.core.mask import Mask
 from attention.export.program import python
-from attention.io.arrays import MAX_ARRAYS, MAX_TEXT_BYTES, array_writer, json_file
+from attention.files import archives, array_writer
+from attention.files.archives import MAX_ARRAYS, MAX_TEXT_BYTES
+from attention.formula.formula import _CHECKS, Formula, from_json, to_json
+from attention.formula.mask import Mask
 from benchmarks.hostile_files import bomb, npy
 from benchmarks.hostile_files import saved as saved_files
 
@@ -219,7 +219,7 @@ def test_export_of_an_earlier_version_has_the_standard_formula() -> None:
 )  # fmt: skip
 def test_formula_of_foreign_origin_is_validated(value: object) -> None:
     with pytest.raises(ConfigError, match="a formula has the fields score, "):
-        formula_json.from_json(value)
+        from_json(value)
 
 
 def test_formula_is_read_as_it_was_written() -> None:
@@ -227,10 +227,8 @@ def test_formula_is_read_as_it_was_written() -> None:
         Formula(),
         Formula(temperature=math.inf, mask=Mask("prefix", prefix=2, real=(True, False)), cap=2.0, bias="alibi"),
     ):
-        assert formula_json.from_json(json.loads(json.dumps(formula_json.to_json(formula)))) == formula
-    assert formula_json.to_json(Formula()).keys() == formula_json._CHECKS.keys(), (
-        "every field of a formula needs its allowed values"
-    )
+        assert from_json(json.loads(json.dumps(to_json(formula)))) == formula
+    assert to_json(Formula()).keys() == _CHECKS.keys(), "every field of a formula needs its allowed values"
 
 
 def test_export_with_an_unknown_name_opens_and_names_it() -> None:
@@ -413,7 +411,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "a negative size": ("x.safetensors", tensors({"weights": {**ONE, "shape": [-1, -1, 1]}}, b"1234"), "its header has no valid shape"),
     "a kind of its own": ("x.safetensors", tensors({"weights": {**ONE, "dtype": "F7"}}, b"1234"), "needs numbers of a type such as F32 or BF16; got “F7”"),
     "no JSON": ("x.json", b"{'weights': 1}", "“x.json” is not a valid JSON file"),
-    "a million brackets": ("x.json", b"[" * 10**6, f"numbers and texts in 1,000,000 lists; a .json file may have {json_file.MAX_NUMBERS:,}"),
+    "a million brackets": ("x.json", b"[" * 10**6, f"numbers and texts in 1,000,000 lists; a .json file may have {archives.MAX_JSON_NUMBERS:,}"),
     "many brackets": ("x.json", b"[" * 10**5, "is not a valid JSON file"),
     "many numbers": ("x.json", b"[" + b"1," * 2**21 + b"1]", "2,097,153 numbers and texts in 1 lists"),
     "ragged": ("x.json", b'{"weights": [[1, 0], [1]]}', "“weights” in “x.json” needs only numbers, in lists of equal length on each level"),

@@ -13,11 +13,11 @@ from test_file import QKV, REFUSED, WEIGHTS, mixed_trace, npz
 from test_pages import PAGES, drawn, opened, said
 
 from attention import File, FileError
-from attention.io.arrays import array_writer
+from attention.files import array_writer
 from attention.sources import link
+from pages.ui.page import share
 from pages.ui.server import uploads
 from pages.ui.server.limits import LIMITS
-from pages.ui.share import bar
 
 FILES = {
     "weights of other queries than keys": ("w.npz", npz(weights=WEIGHTS)),
@@ -108,7 +108,7 @@ def test_locked_link_asks_for_its_file_then_hides_the_field() -> None:
 
 
 def test_link_button_warns_that_links_contain_no_file() -> None:
-    assert bar._missing(File.of("x.npz", b"")).startswith("“x.npz” is not in the link: send the file too")
+    assert share._missing(File.of("x.npz", b"")).startswith("“x.npz” is not in the link: send the file too")
 
 
 def test_open_file_counts_as_an_upload_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:

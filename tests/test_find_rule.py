@@ -12,10 +12,10 @@ import torch
 from tiny_models import TinyModels
 
 from attention import ConfigError, Layer, Model, Trace, Trained
-from attention.analysis.metrics import FindRule, find_heads, find_targets
-from attention.analysis.metrics.find_rule import EXAMPLES
-from attention.analysis.metrics.find_words import TextWords
 from attention.corpus import scan
+from attention.metrics import FindRule, find_heads, find_targets
+from attention.metrics.find_rule import EXAMPLES
+from attention.metrics.find_targets import TextWords
 from attention.models.library import LIBRARY
 
 WORDPIECES = ("[CLS]", "the", "anim", "##al", "was", "tired", ".", "it", "slept", "!", '"', "The", "[SEP]")

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from streamlit.web.server.starlette.starlette_gzip_middleware import SelectiveGZipMiddleware
 from streamlit.web.server.starlette.starlette_static_routes import create_streamlit_static_assets_routes
 
-from pages.ui.server.first_paint import INDEX, IndexPage, index_page
+from pages.ui.server.assets import INDEX, IndexPage, index_page
 
 PLAIN = {"Accept-Encoding": "identity"}
 PAGES = ["", "heads", "no/such/page", "?lock=1", "heads?text=a&embed=true"]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, find_step
-from attention.analysis import tables
-from attention.core.stats import StepStats
+from attention.explanation import tables
+from attention.trace.stats import StepStats
 
 CAT = "the cat sat on the mat"
 

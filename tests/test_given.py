@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from attention import NOTEBOOKS, AttentionConfig, AttentionError, Layer, Matrices, Notebook, Override, Trace, TypedText
-from attention.core.formula import Formula
-from attention.io.text.matrix_text import format_matrix, parse_matrix, parse_text
+from attention.files.matrix_text import format_matrix, parse_matrix, parse_text
+from attention.formula.formula import Formula
+from attention.sources.matrix_fields import LayerMatrices, describe_sizes, matrices_of_layer, resize_to_fit
 from attention.sources.split_heads import SYMBOLS
-from attention.sources.starting_matrices import LayerMatrices, describe_sizes, matrices_of_layer, resize_to_fit
 
 CARRIED_STEPS = ("query", "key", "value", "scores", "scaled_scores", "masked_scores", "weights", "head_output")
 

@@ -3,9 +3,9 @@ from typing import Annotated, get_args, get_origin
 import pytest
 
 from attention import AXES, PARAMETERS, STEPS, TypedText, find_step
-from attention.analysis import glossary
-from attention.core import tensor_types
-from attention.core.layer import Layer
+from attention.explanation import glossary
+from attention.formula import tensor_types
+from attention.trace.layer import Layer
 
 LAYER = TypedText("one two three").trace().layers[0]
 

@@ -17,7 +17,7 @@ from benchmarks.attack import Attack, suffer
 from benchmarks.hostile import Hostile, inputs
 from benchmarks.server import Server
 from benchmarks.session import Run, Session
-from pages.ui.address.menu import NAMES
+from pages.ui.address import NAMES
 
 LIMIT = 1024  # MB, the memory of a replica in the manifests
 

@@ -18,7 +18,7 @@ from conftest import FRAMED_BY, HUB, PATIENCE, ROOT, script_address
 from playwright.sync_api import Page, expect
 
 from pages.ui.server.assets import CACHE_FOREVER
-from pages.ui.server.headers import HEADERS
+from pages.ui.server.guard import HEADERS
 
 
 def headers(address: str, method: str = "GET") -> dict[str, str]:

@@ -10,13 +10,14 @@ import torch
 from conftest import ROOT, unpack_message
 from streamlit.testing.v1 import AppTest
 
-from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, metrics
-from attention.analysis import aggregates, norms
-from attention.analysis.metrics import frames
-from attention.export import paper
-from attention.pictures import all_layers, heatmap, metric_charts
+from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, metrics, paper
+from attention.explanation.derived import NORMS
+from attention.metrics import aggregates
+from attention.metrics import table as frames
+from attention.pictures import charts, heatmap
 from attention.pictures.derived_heatmap import derived_map_json
-from attention.pictures.redraw import to_plotly
+from attention.pictures.message import to_plotly
+from attention.pictures.mosaic import layers_json
 
 TEXT = "the owl asked the moon and the moon blinked at the owl"
 
@@ -37,7 +38,7 @@ def trace(n_layers: int = 3, text: str = TEXT, **knobs: object) -> Trace:
 @pytest.mark.parametrize("step", ["weights", "masked_scores", "value", "output"])
 def test_mosaic_places_every_head_and_a_click_finds_it(step: str) -> None:
     sample = trace()
-    figure = all_layers.layers_json(sample, step, Cell(1, "weights", 2, 0, 0))
+    figure = layers_json(sample, step, Cell(1, "weights", 2, 0, 0))
     meta, numbers = figure["layout"]["meta"], figure["data"][0]["z"]
     assert len(meta["panels"]) == (12 if step != "output" else 3)
     for panel in meta["panels"]:
@@ -65,7 +66,7 @@ def test_mosaic_places_every_head_and_a_click_finds_it(step: str) -> None:
 def test_sorted_mosaic_begins_with_the_largest_head_and_labels_blocks() -> None:
     sample = trace()
     order = metrics.of(sample).sorted_by("first token")
-    figure = all_layers.layers_json(sample, "weights", cells=500, order=order, by="first token, on this text")
+    figure = layers_json(sample, "weights", cells=500, order=order, by="first token, on this text")
     panels = figure["layout"]["meta"]["panels"]
     places = sorted(panels, key=lambda panel: (panel["y"], panel["x"]))
     assert [(place["layer"], place["head"]) for place in places] == list(order)
@@ -91,7 +92,7 @@ def test_layers_may_differ_in_tokens_heads_and_names() -> None:
         )
     ]
     sample = Trace(named[0].tokens, (*named, Layer("mlp", ("a",), recorded={"input": torch.ones(1, 2)})))
-    figure = all_layers.layers_json(sample, "weights")
+    figure = layers_json(sample, "weights")
     meta = figure["layout"]["meta"]
     assert [(p["layer"], p["head"], p["rows"], p["columns"]) for p in meta["panels"]] == [
         *((0, head, 4, 4) for head in range(4)), *((1, head, 2, 2) for head in range(2)), *((2, head, 2, 4) for head in range(2)),
@@ -99,26 +100,26 @@ def test_layers_may_differ_in_tokens_heads_and_names() -> None:
     assert figure["layout"]["yaxis"]["ticktext"] == ["L0 encoder 0", "L1 decoder 0", "L2 cross 0"]
     assert meta["rows"] == meta["columns"] == {"labelalias": {}}  # a position is a different token in each layer
     with pytest.raises(MissingError, match="no layer of this source has position"):
-        all_layers.layers_json(sample, "position")
+        layers_json(sample, "position")
 
 
 def test_heads_are_points_beside_the_line_of_uniform_attention() -> None:
     sample = trace()
     table = metrics.of(sample)
-    figure = metric_charts.head_scatter_json(table, "layer", "first token", (1, 2))
+    figure = charts.head_scatter_json(table, "layer", "first token", (1, 2))
     line, points, ring = figure["data"]
     assert points["text"] == [f"L{layer} H{head}" for layer, head in table.heads]
     np.testing.assert_array_equal(points["y"], table.column("first token"))
     assert np.round(points["x"]).tolist() == [layer for layer, _ in table.heads]
     assert line["y"][:2] == [table.uniform[0, metrics.NAMES.index("first token")]] * 2
     assert (ring["x"][0], ring["y"][0]) == (points["x"][6], points["y"][6])
-    points_of_two = metric_charts.head_scatter_json(table, "previous", "self")["data"][1]
+    points_of_two = charts.head_scatter_json(table, "previous", "self")["data"][1]
     np.testing.assert_array_equal(points_of_two["x"], table.column("previous"))
-    empty = metric_charts.head_scatter_json(table, "next", "self")
+    empty = charts.head_scatter_json(table, "next", "self")
     assert "0 heads, 12 without a number" in empty["layout"]["title"]["subtitle"]["text"]
 
 
-@pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, norms.NORMS], ids=lambda derived: derived.name)
+@pytest.mark.parametrize("reading", [*aggregates.AGGREGATES, NORMS], ids=lambda derived: derived.name)
 def test_derived_map_is_drawn_like_any_other_map(reading: Any) -> None:
     sample = trace()
     figure = derived_map_json(sample, reading, Cell(1, "weights", 2, 5, 3))
@@ -132,8 +133,8 @@ def test_derived_map_is_drawn_like_any_other_map(reading: Any) -> None:
 def test_heads_figure_is_saved_as_a_picture() -> None:
     sample = trace()
     table = metrics.of(sample)
-    mosaic = all_layers.layers_json(sample, "weights", order=table.sorted_by("self"), by="self")
-    chart = metric_charts.head_scatter_json(table, "previous", "self", (0, 1))
+    mosaic = layers_json(sample, "weights", order=table.sorted_by("self"), by="self")
+    chart = charts.head_scatter_json(table, "previous", "self", (0, 1))
     rollout = derived_map_json(sample, aggregates.find_aggregate("rollout"), Cell(2, "weights", 0, 0, 0))
     for figure, words in ((mosaic, ("L0 H0", "L2 H3")), (chart, ("previous", "L2")), (rollout, ("rollout", "owl"))):
         svg = paper.picture([to_plotly(figure)], "svg", 16.0, True).decode()
@@ -217,7 +218,7 @@ def test_heads_page_shows_all_layers_metrics_and_the_requested_aggregate() -> No
 
 @pytest.mark.usefixtures("model")
 def test_slow_metrics_wait_for_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pages.ui.page.metrics_panel.METRIC_SECONDS", 0)
+    monkeypatch.setattr("pages.ui.page.heads_panels.METRIC_SECONDS", 0)
     app = opened(text="e f g h e f", heads_sort="previous")
     assert "sorted" not in str(metas(app)[0]["alt"])
     assert not app.dataframe

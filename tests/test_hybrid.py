@@ -17,16 +17,16 @@ from tiny_models import HYBRID, TinyModels
 from torch import Tensor
 
 from attention import Cell, ConfigError, File, Intervention, MissingError, Model, circuits, metrics
-from attention.analysis.compare.comparison import HeadIndex, compare
-from attention.core.residual_parts import HEAD, LOGITS
+from attention.circuits.sweep import sweep_heads
+from attention.comparison.comparison import HeadIndex, compare
 from attention.export.program import python
 from attention.models import forward_pass, running
-from attention.models.layer_numbers import describe_layers, hybrid_numbers
 from attention.models.library import LIBRARY, Settings
+from attention.models.loaded import describe_layers, hybrid_numbers
 from attention.notebook.showing import show
 from attention.patching.intervention import parse_codes
-from attention.pictures.all_layers import layers_json
-from attention.sources import head_sweep
+from attention.pictures.mosaic import layers_json
+from attention.trace.residual_parts import HEAD, LOGITS
 from pages.ui.server import traces
 
 TEXT = "the owl asked the moon"
@@ -143,7 +143,7 @@ def test_copied_python_computes_the_layer_of_the_model(
 def test_sweeps_metrics_and_maps_name_layers_of_the_model() -> None:
     source = Model("Jamba", TEXT)
     trace = source.trace()
-    *_, progress = head_sweep.sweep_heads(source)
+    *_, progress = sweep_heads(source)
     assert progress.result is not None
     assert progress.result.n_heads == (0, 4, 0, 4)
     assert np.isnan(progress.result.change[[0, 2]]).all()
@@ -213,7 +213,7 @@ def test_linear_run_refuses_heads_behind_another_matrix() -> None:
     assert model_run is not None
     with pytest.raises(MissingError, match="whose sum passes another matrix: choose a model of another family"):
         model_run.linear_run()
-    *_, progress = head_sweep.sweep_heads(Model("Zamba 2", TEXT))
+    *_, progress = sweep_heads(Model("Zamba 2", TEXT))
     assert progress.result is not None
     assert "another matrix" in progress.result.no_direct_reason
 

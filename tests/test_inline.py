@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attention.core.inline import defined, expression, inlined
+from attention.formula.inline import defined, expression, inlined
 
 
 def scaled(scores: Any, factor: float) -> Any:
@@ -82,6 +82,6 @@ def test_multiline_expression_stays_one_expression() -> None:
 
 
 def test_expression_is_the_return_value_of_a_one_line_function() -> None:
-    from attention.core.mask_rules import window
+    from attention.formula.mask_rules import window
 
     assert expression(window, size="3") == "(key_pos >= query_pos - 3) & (key_pos <= query_pos + 3)"

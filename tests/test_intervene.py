@@ -16,17 +16,17 @@ from tiny_models import TinyModels
 from torch import Tensor
 
 from attention import Cell, ConfigError, Intervention, Layer, Model, Override, Trace, explain, find_step
-from attention.core.functions import project_output
 from attention.export.program import python
+from attention.formula.functions import project_output
 from attention.lessons import mask_examples
 from attention.models import forward_pass, recorder, running
 from attention.models.attention_call import Call
 from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import format_codes, parse_codes
 from attention.pictures.drawing import hidden_cells
-from attention.pictures.factors import factor_maps
 from attention.pictures.heatmap import heatmap_json, mask_map_json
 from attention.pictures.live_inputs import live_inputs
+from attention.pictures.steps_view import factor_maps
 
 OTHER = "the moon asked the owl and the owl blinked"
 

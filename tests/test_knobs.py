@@ -14,9 +14,9 @@ from test_links import LINKS, follow
 from test_pages import opened, said
 
 from attention import File, Source
-from attention.params.ranges import Text
-from attention.sources.knobs import SOURCES
+from attention.base.knobs import Text
 from attention.sources.link import source_of
+from attention.sources.registry import SOURCES
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
@@ -128,12 +128,12 @@ import json, struct
 from pathlib import Path
 from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, ConfigError
-from attention.params.ranges import Text
-from attention.sources.knobs import SOURCES
+from attention.base.knobs import Text
+from attention.sources.registry import SOURCES
 from attention.sources.link import source_of
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
-from pages.ui.share import state_file
+from pages.ui.page import share as state_file
 
 def opened(**link):
     app = AppTest.from_file(str(Path("app.py").resolve()), default_timeout=600)

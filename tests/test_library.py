@@ -14,7 +14,7 @@ import torch
 from tiny_models import TinyModels
 
 from attention import Model, ModelError, Trace
-from attention.core.cache import CACHE
+from attention.base.cache import CACHE
 from attention.models import library, loading
 from attention.models.library import LIBRARY, Settings
 from attention.models.loaded import LoadedModel

@@ -16,7 +16,7 @@ from conftest import ROOT, set_knobs
 from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
-from attention.core.cache import CACHE
+from attention.base.cache import CACHE
 from benchmarks.server import Server
 from pages.ui.server import limits
 from pages.ui.server.limits import LIMITS

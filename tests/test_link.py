@@ -7,10 +7,9 @@ import pytest
 from test_links import LINKS
 
 from attention import AttentionConfig, AttentionError, Matrices, Notebook, Override, TypedText
-from attention.params.input_limits import Limits
-from attention.params.ranges import to_text
-from attention.sources import knobs
-from attention.sources.kinds.shared_knobs import TEXT
+from attention.base.knobs import Limits, to_text
+from attention.sources import registry
+from attention.sources.layer_knobs import TEXT
 from attention.sources.link import source_of
 
 OWL = TEXT.default
@@ -115,9 +114,9 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("knob", knobs.KNOBS, ids=[knob.key for knob in knobs.KNOBS])
+@pytest.mark.parametrize("knob", registry.KNOBS, ids=[knob.key for knob in registry.KNOBS])
 def test_every_knob_takes_odd_texts(knob) -> None:
-    for source in knob.sources or knobs.SOURCES:
+    for source in knob.sources or registry.SOURCES:
         for text in ODD:
             with suppress(AttentionError):  # an invalid matrix, an empty text
                 parsed, notes = source_of({"source": source, knob.key: text}, LIMITS)
@@ -125,7 +124,7 @@ def test_every_knob_takes_odd_texts(knob) -> None:
                 assert all(note.startswith("The link asks for ") or " do not divide " in note for note in notes)
 
 
-@pytest.mark.parametrize("knob", knobs.KNOBS, ids=[knob.key for knob in knobs.KNOBS])
+@pytest.mark.parametrize("knob", registry.KNOBS, ids=[knob.key for knob in registry.KNOBS])
 def test_defaults_are_valid_and_roundtrip_as_text(knob) -> None:
     assert knob.range.accepts(knob.default)
     allowed = knob.page_range or knob.range

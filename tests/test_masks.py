@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import ConfigError
-from attention.core import mask_tensor
-from attention.core.mask import Mask
+from attention.formula import mask_tensor
+from attention.formula.mask import Mask
 
 lengths = st.integers(1, 9)
 

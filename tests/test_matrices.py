@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import AttentionConfig, Matrices, MatrixError, ShapeError, explain, find_step
-from attention.analysis import tables
-from attention.core.config import MASKS
-from attention.io.text.matrix import Matrix
-from attention.io.text.matrix_text import parse_matrix
+from attention.explanation import tables
+from attention.files.matrix import Matrix
+from attention.files.matrix_text import parse_matrix
+from attention.formula.config import MASKS
 from attention.pictures import heatmap
 
 # The NumPy notebook: four words, three projections drawn with np.random.seed(42).

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from numpy.lib import format as npy
 
 from attention import AttentionError, MatrixError
-from attention.io.text import matrix_text as reader
-from attention.io.text.matrix_text import format_matrix, parse_matrix
-from attention.io.text.uploaded import file_text
+from attention.files import matrix_text
+from attention.files.matrix_text import file_text, format_matrix, parse_matrix
 
 
 def read_file(data: bytes, file_name: str, name: str = "matrix") -> tuple[tuple[float, ...], ...]:
@@ -475,14 +474,14 @@ def test_matrix_has_at_most_the_documented_size() -> None:
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
-    code = "import attention, attention.io.text.matrix_text, sys; sys.exit('torch' in sys.modules)"
+    code = "import attention, attention.files.matrix_text, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_text_is_parsed_once_in_a_cache_bounded_by_bytes(monkeypatch):
     text = format_matrix([[i + j / 7 for j in range(40)] for i in range(50)])
     first = parse_matrix(text, "X")
-    monkeypatch.setattr(reader, "_parse_text", lambda *_: pytest.fail("the text must not be read again"))
+    monkeypatch.setattr(matrix_text, "_parse_text", lambda *_: pytest.fail("the text must not be read again"))
     assert parse_matrix(text, "Y") == first
-    assert reader._CACHE.currsize <= reader._CACHE.maxsize == 2**26
-    assert {len(key) for key in reader._CACHE} == {17}  # a digest, and whether −∞ or heads are allowed
+    assert matrix_text._CACHE.currsize <= matrix_text._CACHE.maxsize == 2**26
+    assert {len(key) for key in matrix_text._CACHE} == {17}  # a digest, and whether −∞ or heads are allowed

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from pages.ui.server import memory
+from pages.ui.server import limits
 
 GB = 2**30
 
@@ -29,7 +29,7 @@ GB = 2**30
     ],
 )
 def test_one_trace_may_use_a_quarter_of_the_memory(available: int | None, cache: int | None, budget: int) -> None:
-    assert memory.trace_mb(available, cache) == budget
+    assert limits.trace_mb(available, cache) == budget
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:
@@ -70,15 +70,15 @@ def machine(root: Path, files: dict[str, str]) -> Path:
     ],
 )  # fmt: skip
 def test_available_memory_respects_the_control_group(files: dict[str, str], available: int, tmp_path: Path) -> None:
-    assert memory.available(machine(tmp_path, files)) == available
+    assert limits.available(machine(tmp_path, files)) == available
 
 
 def test_half_of_the_installed_memory_counts_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"SC_PHYS_PAGES": 2**20, "SC_PAGE_SIZE": 4096}
-    monkeypatch.setattr(memory.os, "sysconf", sizes.__getitem__, raising=False)
-    assert memory.available(tmp_path) == 2 * GB
-    monkeypatch.delattr(memory.os, "sysconf")  # as on Windows
-    assert memory.available(tmp_path) is None
+    monkeypatch.setattr(limits.os, "sysconf", sizes.__getitem__, raising=False)
+    assert limits.available(tmp_path) == 2 * GB
+    monkeypatch.delattr(limits.os, "sysconf")  # as on Windows
+    assert limits.available(tmp_path) is None
 
 
 def starts(**environment: str) -> str:

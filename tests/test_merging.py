@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from attention import Layer, Override, TextError, Trace, explain
-from attention.analysis.subwords import TokenGroups, merge_tokens
-from attention.core.attend import attend
+from attention.explanation.subwords import TokenGroups, merge_tokens
+from attention.trace.attend import attend
 
 TOKENS = ("[CLS]", "un", "##believ", "##able", "owl", "##s", "[SEP]")
 SPECIAL = ("[CLS]", "[SEP]")

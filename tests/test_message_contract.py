@@ -15,14 +15,14 @@ from streamlit.testing.v1 import AppTest
 from tiny_pictures import TinyPictureModels, noise
 
 from attention import AttentionConfig, Cell, Model, TypedText
-from attention.lessons import lesson_charts, softmax_examples
-from attention.pictures import all_layers, factors, heatmap, message_contract
-from attention.pictures.heads_over_picture import heads_over_picture_json
+from attention.lessons import softmax
+from attention.pictures import heatmap, message_contract, mosaic, steps_view
+from attention.pictures.downsample import pool_for_screen
 from attention.pictures.layout import Panel
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings, pack
-from attention.pictures.over_picture import over_picture_json
-from attention.pictures.screen import pool_for_screen
+from attention.vision.heads_over_picture import heads_over_picture_json
+from attention.vision.over_picture import over_picture_json
 
 SCRIPT = (ROOT / "attention" / "pictures" / "figure" / "message.js").read_text()
 DECLARED = ("Message", "Meta", "Blocks", "Grid", "PanelGrid", "Live", "Control", "OverrideNote", "StepTab", "Line")
@@ -64,12 +64,16 @@ def test_every_figure_has_the_declared_meta_data(tmp_path: Path) -> None:
     short = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
     long = TypedText(" ".join(f"w{i}" for i in range(300))).trace()
     figures = [
-        *(figure for step, _ in short.layers[0] for figure in factors.factor_maps(short, Cell(0, step.name, 0, 0, 0))),
+        *(
+            figure
+            for step, _ in short.layers[0]
+            for figure in steps_view.factor_maps(short, Cell(0, step.name, 0, 0, 0))
+        ),
         heatmap.heads_json(short, "weights"),
         heatmap.heads_json(long, "weights", cells=10_000),
-        all_layers.layers_json(short, "weights"),
+        mosaic.layers_json(short, "weights"),
         pool_for_screen(heatmap.heatmap_json(long, "weights")),
-        lesson_charts.softmax_curve(softmax_examples.curve()),
+        softmax.softmax_curve(softmax.curve()),
         over_picture_json(picture, "weights", query=0),
         heads_over_picture_json(picture, "weights"),
     ]

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from attention import AttentionConfig, Layer, Model, Trace, Trained, TypedText, circuits, metrics
-from attention.analysis import norms, patterns
-from attention.analysis.metrics import frames
-from attention.core import cache
-from attention.pictures import metric_charts
+from attention.base import cache
+from attention.explanation import derived
+from attention.metrics import patterns
+from attention.metrics.table import describe_head, describe_metric, frame, heading, rank_words
+from attention.pictures import charts
 
 SIZES = (2, 3, 5, 8, 16)
 
@@ -208,7 +209,7 @@ def test_norm_weighted_metric_equals_the_norms_of_the_vectors() -> None:
     lengths = vectors.norm(dim=-1)
     near(numbers(layer)["norm-weighted first token"], float((lengths[1:, 0] / lengths[1:].sum(-1)).mean()))
     assert numbers(layer)["norm-weighted first token"] < 0.1 * same["first token"]
-    assert norms.contribution_lengths(layer.without("w_o")) is None
+    assert derived.contribution_lengths(layer.without("w_o")) is None
     assert counts(layer.without("w_o"))["norm-weighted first token"] == 0
 
 
@@ -253,16 +254,16 @@ def test_metric_of_the_parameters_needs_a_model() -> None:
     without_model, table = metrics.of(TypedText("a b a b").trace()), metrics.of(source.trace())
     assert np.isnan(without_model.column(name)).all()
     assert without_model.count(name) == (0, 0)
-    assert "copying score not defined" in frames.describe_head(without_model, 0, 0)
-    assert "it needs the whole vocabulary" in frames.describe_metric(metrics.find(name), without_model)
+    assert "copying score not defined" in describe_head(without_model, 0, 0)
+    assert "it needs the whole vocabulary" in describe_metric(metrics.find(name), without_model)
     assert table.column(name).tolist() == circuits.copying_score(source)[:, 0].tolist()
     assert metrics.of(source.trace()).sorted_by(name)[0] == max(
         table.heads, key=lambda head: table.values[*head, metrics.NAMES.index(name)]
     )
-    assert frames.heading(metrics.find(name)) == "copying score, of the parameters"
-    assert frames.rank_words(table, 1, 0, name).endswith("by copying score, of the parameters")
-    assert "copying score, of the parameters" in list(frames.frame(source.trace(), table, table.heads, counts=True))
-    chart = metric_charts.head_scatter_json(table, metric_charts.LAYER, name)
+    assert heading(metrics.find(name)) == "copying score, of the parameters"
+    assert rank_words(table, 1, 0, name).endswith("by copying score, of the parameters")
+    assert "copying score, of the parameters" in list(frame(source.trace(), table, table.heads, counts=True))
+    chart = charts.head_scatter_json(table, charts.LAYER, name)
     assert "of the parameters: a point for each of 2 heads" in chart["layout"]["title"]["subtitle"]["text"]
     low, high = chart["layout"]["yaxis"]["range"]
     assert low < min(0, *table.column(name)) <= max(0, *table.column(name)) < high

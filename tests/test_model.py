@@ -17,8 +17,8 @@ from tiny_models import FAMILIES, TinyModels
 from torch import Tensor
 
 from attention import Cell, Layer, Model, Override, Trace, explain
-from attention.core.mask import Mask
 from attention.export.program import python
+from attention.formula.mask import Mask
 from attention.models import running
 from attention.models.library import LIBRARY, Settings
 from attention.models.loaded import LoadedModel

@@ -16,11 +16,11 @@ from test_model import CAT, OWL, RECORDED, TWO_TEXTS, WEIGHTS_ONLY
 from tiny_models import FAMILIES, SENTENCES, TinyModels, byte_level
 
 from attention import Cell, ConfigError, Intervention, MissingError, Model, ModelError, Trace, explain
+from attention.circuits.sweep import sweep_heads
 from attention.export.program import python
-from attention.io.arrays.array_writer import npz
+from attention.files.array_writer import npz
 from attention.models import running
 from attention.models.library import LIBRARY, Settings
-from attention.sources.head_sweep import sweep_heads
 
 OTHER = "the moon asked the owl and the owl blinked"
 HALF = (torch.bfloat16, torch.float16)

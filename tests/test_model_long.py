@@ -13,7 +13,7 @@ from test_model import CAT, OWL, RECORDED, TWO_TEXTS
 from tiny_models import TinyModels
 
 from attention import ConfigError, Intervention, Model
-from attention.models import attention_call, attention_masks, attention_sites, own_attention
+from attention.models import attention_call, attention_sites
 from attention.models.library import LIBRARY, Settings
 
 
@@ -28,18 +28,18 @@ def library(tiny: TinyModels) -> Iterator[None]:
 def every_text_is_long(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes attention process two queries at a time; the list records the numbers of queries."""
     query_counts: list[int] = []
-    monkeypatch.setattr(own_attention, "_MAX_WEIGHT_BYTES", 0)
-    monkeypatch.setattr(own_attention, "BLOCK_ROWS", 2)
-    eager = own_attention._eager_attention
+    monkeypatch.setattr(attention_call, "_MAX_WEIGHT_BYTES", 0)
+    monkeypatch.setattr(attention_call, "BLOCK_ROWS", 2)
+    eager = attention_call._eager_attention
 
-    def counted(module: Any) -> own_attention.EagerAttention:
+    def counted(module: Any) -> attention_call.EagerAttention:
         def attend(module: Any, query: torch.Tensor, *args: Any, **more: Any) -> Any:
             query_counts.append(query.shape[-2])
             return eager(module)(module, query, *args, **more)
 
         return attend
 
-    monkeypatch.setattr(own_attention, "_eager_attention", counted)
+    monkeypatch.setattr(attention_call, "_eager_attention", counted)
     return query_counts
 
 
@@ -87,8 +87,8 @@ def test_family_that_counts_its_queries_is_never_split() -> None:
 def test_memory_estimate_by_rows_bounds_the_recorded_bytes(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Model(tiny("GPT-2").name, " ".join([OWL] * 7))
     trace, needs = source.trace(), source.memory_bytes()
-    monkeypatch.setattr(own_attention, "_MAX_WEIGHT_BYTES", 0)
-    monkeypatch.setattr(own_attention, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(attention_call, "_MAX_WEIGHT_BYTES", 0)
+    monkeypatch.setattr(attention_call, "BLOCK_ROWS", 2)
     n_heads, length = 4, len(trace.tokens)
     assert needs - source.memory_bytes() == 4 * n_heads * (length - 2) * length * 4
     assert trace.nbytes < source.memory_bytes()
@@ -104,7 +104,7 @@ def test_memory_estimate_by_rows_bounds_the_recorded_bytes(tiny: TinyModels, mon
 )
 def test_mask_rule_is_recognized(visible: list[list[int]]) -> None:
     cells = torch.tensor(visible, dtype=torch.bool)
-    rule = attention_masks.detect_mask(cells)
+    rule = attention_call.detect_mask(cells)
     if isinstance(rule, torch.Tensor):
         assert not cells.any()
     else:

@@ -16,9 +16,9 @@ from huggingface_hub.hf_api import RepoSibling
 from tiny_models import MOST, NO_TEXT, SENTENCES, TinyModels, byte_level
 
 from attention import ConfigError, Model, ModelError, TextError
+from attention.base.knobs import Limits
 from attention.models import library
 from attention.models.library import LIBRARY, Settings
-from attention.params.input_limits import Limits
 from attention.sources.link import source_of
 
 LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)

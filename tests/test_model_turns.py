@@ -11,15 +11,14 @@ import pytest
 from test_turns import in_threads
 from tiny_models import TinyModels
 
-from attention import ConfigError, Model, progress
-from attention.core.cache import CACHE
-from attention.models import batched_heads
-from attention.models import time_cost as work
-from attention.models.fair_lock import FairLock
+from attention import ConfigError, Model
+from attention.base import progress
+from attention.base.cache import CACHE
+from attention.circuits import batched_heads, sweep
+from attention.models import forward_pass
 from attention.models.library import LIBRARY, Settings
-from attention.models.loaded import LoadedModel
+from attention.models.loaded import FairLock, LoadedModel
 from attention.patching.intervention import parse_codes
-from attention.sources import head_sweep
 from pages.ui.server import scheduler, traces
 
 TEXT = "the owl asked the moon"
@@ -188,7 +187,7 @@ def test_other_forward_passes_run_between_two_ablation_batches(
         assert started.wait(60)
         Model("GPT-2", "a quiet harbor").trace()
 
-    run_together(sweeps=lambda: list(head_sweep.sweep_heads(Model("GPT-2", TEXT))), looks=look)
+    run_together(sweeps=lambda: list(sweep.sweep_heads(Model("GPT-2", TEXT))), looks=look)
     assert passes[:4] == ["sweeps", "sweeps", "looks", "sweeps"]
 
 
@@ -224,12 +223,14 @@ def test_work_is_estimated_before_the_model_runs(tiny: TinyModels) -> None:
     loaded = LIBRARY.get("GPT-2")
     passes = recorded_passes(loaded, lambda _: None)
     cells = ";".join(f"*.*.s{i % 5},{i // 5 % 5}=1" for i in range(100))
-    single = work.estimate_seconds(loaded, 5, work.PassInterventions(parse_codes("0.1.zero")))
-    assert single < work.estimate_seconds(loaded, 5, work.PassInterventions(parse_codes("0.1.zero"), frozen=True))
+    single = forward_pass.estimate_seconds(loaded, 5, forward_pass.PassInterventions(parse_codes("0.1.zero")))
+    assert single < forward_pass.estimate_seconds(
+        loaded, 5, forward_pass.PassInterventions(parse_codes("0.1.zero"), frozen=True)
+    )
     assert (
         single
-        < work.estimate_seconds(loaded, 5, work.PassInterventions(parse_codes("*.*.zero")))
-        < work.estimate_seconds(loaded, 5, work.PassInterventions(parse_codes(cells)))
+        < forward_pass.estimate_seconds(loaded, 5, forward_pass.PassInterventions(parse_codes("*.*.zero")))
+        < forward_pass.estimate_seconds(loaded, 5, forward_pass.PassInterventions(parse_codes(cells)))
     )
     assert not passes
 
@@ -251,7 +252,7 @@ def test_overlong_work_gets_one_sentence_and_no_forward_pass(
     tiny("GPT-2")
     passes = recorded_passes(LIBRARY.get("GPT-2"), lambda _: None)
     plain = Model("GPT-2", TEXT)
-    monkeypatch.setattr(work, "MAX_SECONDS", 0.001)
+    monkeypatch.setattr(forward_pass, "MAX_SECONDS", 0.001)
     with pytest.raises(ConfigError, match=sentence) as error:
         replace(plain, **knobs).trace()
     assert str(error.value).count(": ") == 1
@@ -267,7 +268,9 @@ def test_long_generation_allows_a_few_interventions_but_not_a_hundred(tiny: Tiny
     large = replace(loaded, nbytes=4 * 106_000_000, sites=tuple(replace(wide, name=f"layer {i}") for i in range(30)))
     cells = ";".join(f"*.*.w{i % 10},0=0.5r" for i in range(100))
     with pytest.raises(ConfigError, match="20 generated tokens, each of which runs the model with 100 changes again"):
-        work.check_time(large, 13, 20, [work.PassInterventions(parse_codes(cells))])
-    work.check_time(large, 13, 0, [work.PassInterventions(parse_codes(cells))])
-    work.check_time(large, 13, 20, [work.PassInterventions(parse_codes("17.3.zero;17.4.zero;18.6.zero;23.2.zero"))])
-    work.check_time(large, 400, 20, [work.PassInterventions()])
+        forward_pass.check_time(large, 13, 20, [forward_pass.PassInterventions(parse_codes(cells))])
+    forward_pass.check_time(large, 13, 0, [forward_pass.PassInterventions(parse_codes(cells))])
+    forward_pass.check_time(
+        large, 13, 20, [forward_pass.PassInterventions(parse_codes("17.3.zero;17.4.zero;18.6.zero;23.2.zero"))]
+    )
+    forward_pass.check_time(large, 400, 20, [forward_pass.PassInterventions()])

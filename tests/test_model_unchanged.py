@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from transformers.utils import logging
 
 from attention import Intervention, Model, ModelError
-from attention.models import attachment, forward_pass, running
-from attention.sources.head_sweep import sweep_heads
+from attention.circuits.sweep import sweep_heads
+from attention.models import forward_pass, in_memory, running
 
 HOOKS = (
     "_forward_hooks",
@@ -178,7 +178,7 @@ def test_model_keeps_its_state_if_recording_fails(
 def test_interrupted_preparation_is_taken_back(
     used: Callable[..., Any], tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, n_replaced, replace = used("BERT"), 0, attachment._replace
+    model, n_replaced, replace = used("BERT"), 0, in_memory._replace
 
     def interrupt(*args: Any) -> None:
         nonlocal n_replaced
@@ -189,7 +189,7 @@ def test_interrupted_preparation_is_taken_back(
 
     before = state(model)
     with monkeypatch.context() as patch:
-        patch.setattr(attachment, "_replace", interrupt)
+        patch.setattr(in_memory, "_replace", interrupt)
         with pytest.raises(KeyboardInterrupt):
             Model.of(model, tokenizer, OWL).trace()
     assert state(model) == before

@@ -2,8 +2,8 @@
 
 import pytest
 
-from attention.io.text.matrix_text import parse_text
-from attention.sources.named_matrices import field_of_label, fields_of_kind, kind_of_fields, matrices_by_field
+from attention.files.matrix_text import parse_text
+from attention.sources.matrix_fields import field_of_label, fields_of_kind, kind_of_fields, matrices_by_field
 
 TWO = "[[1, 0], [0, 1]]"
 

@@ -32,7 +32,7 @@ FOREIGN = {
     "axe.min.js": "axe",
     "components.html": "Streamlit",
     "sbom.json": "made by make audit",
-    "attention/core/normalizers/entmax15.py": "the example of CONTRIBUTING",
+    "attention/formula/entmax15.py": "the example of CONTRIBUTING",
     "site/": "made by make demo",
     "index.html": "made by make demo",
     "environment.yml": "conda",
@@ -41,6 +41,7 @@ FOREIGN = {
     "data.streamlit.io/metrics.json": "Streamlit",
     "config.set_option": "Streamlit",
     "models/": "made by make models",
+    "sweep.alignment": "a variable, of a HeadSweep",
     "layout.meta": "a figure of Plotly",
     "layout.uirevision": "a figure of Plotly",
     "layer.weights": "a variable, of a Layer",
@@ -243,13 +244,13 @@ def test_every_module_and_file_named_in_prose_exists() -> None:
     ("file", "text", "names"),
     [
         ("attention/x.py", '"""As `attention.gone` has it."""', ["attention.gone"]),
-        ("attention/x.py", '"""As `attention.core.mask.Mask.build` has it."""', []),
-        ("attention/x.py", "# attention.core.mask.Mask.gone", ["attention.core.mask.Mask.gone"]),
+        ("attention/x.py", '"""As `attention.formula.mask.Mask.build` has it."""', []),
+        ("attention/x.py", "# attention.formula.mask.Mask.gone", ["attention.formula.mask.Mask.gone"]),
         ("attention/x.py", "x = 'attention.gone'", []),  # code is mypy's to check
         ("attention/x.py", "# `cache.lost(x)`, `cache.memoize(x)` and `self.gone`", ["cache.lost"]),
         ("attention/x.py", '"""As `_lost(x)`, `memoize(x)` and `local` do, and `AttentionConfig.share`."""\nlocal = 1', ["AttentionConfig.share", "_lost"]),
         ("pages/ui/x.js", "// as attend.dot_scores, scores.times, `_lost` and layer.weights do", ["_lost", "attend.dot_scores"]),
-        ("attention/x.py", "# in `attention/gone/` and `analysis/metrics/`", ["attention/gone/"]),
+        ("attention/x.py", "# in `attention/gone/` and `metrics/`", ["attention/gone/"]),
         ("attention/x.py", "# gone.py, test_names.py and modeling_gpt2.py", ["gone.py"]),
         ("attention/x.py", "# torch.nn.functional and attention.npz", []),
         ("pages/ui/x.js", "/* see ./gone.js */ a = 1; // not_there.css", ["./gone.js", "not_there.css"]),
@@ -263,7 +264,7 @@ def test_unknown_name_in_prose_is_found(file: str, text: str, names: list[str]) 
 
 
 def test_names_of_tests_have_at_most_ten_words() -> None:
-    assert rules.offences(rules.long_test_names, rules.modules("tests/test_*.py")) == []
+    assert rules.offences(rules.long_test_names, rules.modules("tests/**/test_*.py")) == []
 
 
 def test_overlong_test_name_is_reported_with_its_line() -> None:

@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.core.normalizers.normalizer import Normalizer, Row
-from attention.printed import Arithmetic, Printed, number
+from attention.formula.normalizers import Normalizer, Row
+from attention.base.printed import Arithmetic, Printed, number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,7 +76,7 @@ import json
 from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, TypedText, explain, find_step
 from attention.export.program import python
-from attention.analysis import glossary
+from attention.explanation import glossary
 from attention.pictures.live_inputs import live_inputs
 from attention.sources.link import source_of
 from pages.ui.server.limits import LIMITS
@@ -112,9 +112,9 @@ def test_new_normalizer_takes_one_file_and_one_line(tmp_path: Path) -> None:
     table = (normalizers / "__init__.py").read_text(encoding="utf-8")
     assert table.count("Softmax(), ") == 1
     table = table.replace("Softmax(), ", "Softmax(), EntmaxByBisection(), ")
-    imported = "from attention.core.normalizers.entmax_by_bisection import EntmaxByBisection\nfrom attention.core.normalizers.normalizer"
+    imported = "from attention.formula.normalizers.entmax_by_bisection import EntmaxByBisection\nfrom attention.formula.normalizers"
     (normalizers / "__init__.py").write_text(
-        table.replace("from attention.core.normalizers.normalizer", imported, 1), encoding="utf-8"
+        table.replace("from attention.formula.normalizers", imported, 1), encoding="utf-8"
     )
     run = subprocess.run(
         [sys.executable, "-c", CHECKS], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True

@@ -11,8 +11,8 @@ from starlette.websockets import WebSocketDisconnect
 from streamlit import config, net_util
 from streamlit.web.server.starlette.starlette_websocket import create_websocket_routes
 
-from pages.ui.server import origins
-from pages.ui.server.origins import AllowedOrigins
+from pages.ui.server import guard
+from pages.ui.server.guard import AllowedOrigins
 
 
 class Runtime:
@@ -72,7 +72,7 @@ def test_own_pages_and_listed_sites_open_sockets(listed: None, origin: str | Non
 
 def test_disabled_origin_rule_accepts_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"server.enableCORS": False, "server.corsAllowedOrigins": []}
-    monkeypatch.setattr(origins.st, "get_option", options.__getitem__)
+    monkeypatch.setattr(guard.st, "get_option", options.__getitem__)
     original = config.get_option("server.enableCORS")
     config.set_option("server.enableCORS", False)
     try:

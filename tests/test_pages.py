@@ -9,8 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
 from benchmarks import texts
-from pages.ui.page import show
-from pages.ui.share import bar
+from pages.ui.page import share, show
 from pages.ui.state import knob_state
 from pages.ui.state.session import Session
 
@@ -387,7 +386,7 @@ def test_table_over_512_by_512_numbers_is_a_file_only(monkeypatch: pytest.Monkey
 
 def test_files_of_many_heads_state_that_they_hold_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in (1, 0):
-        monkeypatch.setattr(bar, "EXPORT_MB", limit)
+        monkeypatch.setattr(share, "EXPORT_MB", limit)
         app = opened("app.py", head="2")
         app.session_state["sharing"] = True
         app.run()

@@ -12,10 +12,10 @@ from test_saved_pictures import two_pictures
 from tiny_pictures import WITH_TEXT, TinyPictureModels, noise
 
 from attention import Model, Trace, TypedText, compare, explain
-from attention.analysis import tables
-from attention.analysis.compare.comparison import HeadIndex
+from attention.base.tokens import Patch
+from attention.comparison.comparison import HeadIndex
+from attention.explanation import tables
 from attention.lessons.mask_examples import table as hidden_cells_table
-from attention.tokens import Patch
 
 TEXT = "the owl asked the moon"
 

@@ -11,12 +11,12 @@ import torch
 from playwright.sync_api import expect
 
 from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingError, Trace, TypedText, find_step
-from attention.core.positions import rotate
-from attention.export.paper.heatmap_cells import colors_of
-from attention.pictures import heatmap, redraw
-from attention.pictures.factors import factor_maps
+from attention.base.printed import format_number
+from attention.formula.positions import rotate
+from attention.paper.marks import colors_of
+from attention.pictures import heatmap, message
 from attention.pictures.scales import LOG_FLOOR, PROBABILITY, ZERO_COLOR
-from attention.printed import format_number
+from attention.pictures.steps_view import factor_maps
 
 CAT = "the cat sat on the mat"
 NAMES = [step.name for step in STEPS if step.name != "patched_output"]  # exists only for changed heads of models
@@ -525,7 +525,7 @@ def test_rotated_maps_outline_both_source_columns(column):
     source_columns = (
         rotate(torch.eye(16)[:, None].expand(-1, 5, -1), 10_000.0)[:, 4, column].nonzero().flatten().tolist()
     )
-    assert boxes(redraw.to_plotly(query)) == {
+    assert boxes(message.to_plotly(query)) == {
         (0, 4, 16, 1),
         *((index, 0, 1, 6) for index in source_columns),
         *((index, 4, 1, 1) for index in source_columns),

@@ -9,10 +9,10 @@ import torch
 from tiny_models import FAMILIES
 
 from attention import ConfigError, Intervention, Model, Prediction, TextError, Trace
-from attention.analysis import predictions
-from attention.core.cache import CACHE
+from attention.base.cache import CACHE
+from attention.base.tokens import Generated
+from attention.explanation import predictions
 from attention.models import generation, lm_head
-from attention.tokens import Generated
 
 TEXT = "the owl asked the <mask> and the moon"
 MASKED, HEADLESS = ("BERT", "ModernBERT"), ("RoBERTa", "DistilBERT", "MPNet", "BART alone")

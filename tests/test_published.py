@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attention import AttentionConfig, Matrices, MatrixError
-from attention.io.text.matrix_text import format_matrix, parse_matrix, parse_text
+from attention.files.matrix_text import format_matrix, parse_matrix, parse_text
 
 PUBLISHED = json.loads((Path(__file__).parent / "data" / "published.json").read_text(encoding="utf-8"))
 

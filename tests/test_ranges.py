@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from attention.params.ranges import Choice, Integer, Range, Real, Switch, Text, to_text
+from attention.base.knobs import Choice, Integer, Range, Real, Switch, Text, to_text
 
 LETTERS, HEADS, CAP = Choice(("a", "b", 3)), Integer(1, 8, limit="heads"), Real(0.5, 50, optional=True)
 

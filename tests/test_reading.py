@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention import AttentionError, MatrixError
-from attention.io.text.matrix_text import format_matrix, parse_matrix, parse_text
-from attention.io.text.parsed import rounded_decimals
-from attention.io.text.uploaded import file_text
+from attention.files.matrix import rounded_decimals
+from attention.files.matrix_text import file_text, format_matrix, parse_matrix, parse_text
 
 ROWS = ((0.5, 0.25), (0.125, 4.0))
 FRAME = pd.DataFrame(ROWS)

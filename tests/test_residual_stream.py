@@ -16,7 +16,7 @@ from test_model_in_memory import load
 from tiny_models import FAMILIES, HYBRID, SENTENCES, TinyModels, byte_level
 
 from attention import ConfigError, File, Intervention, MissingError, Model, Trained, TypedText
-from attention.core.cache import CACHE
+from attention.base.cache import CACHE
 from attention.models import forward_pass
 from attention.models.library import LIBRARY, Settings
 

@@ -18,12 +18,12 @@ from test_pages import drawn, opened, said
 from tiny_models import FAMILIES, TinyModels
 
 from attention import AttentionConfig, ConfigError, ModelError, TypedText
-from attention.core.cache import CACHE
-from attention.models import preload
-from attention.models.folder_check import Folder, check_folder
+from attention.base.cache import CACHE
+from attention.models import library as preload
+from attention.models.folder import Folder, check_folder
 from attention.models.library import Library, Settings
 from pages.ui import process
-from pages.ui.server import limits, make_room, memory, scheduler, traces
+from pages.ui.server import limits, scheduler, traces
 
 MB, GB = 2**20, 2**30
 
@@ -34,7 +34,7 @@ MB, GB = 2**20, 2**30
         (128 * MB, 600 * MB, GB, 0),
         (128 * MB, 800 * MB, GB, 0),  # exactly all memory, with the reserve
         (128 * MB, 801 * MB, GB, MB),
-        (0, 2 * GB, GB, GB + make_room.RESERVE),
+        (0, 2 * GB, GB, GB + traces.RESERVE),
         (128 * MB, 2 * GB, None, 0),
         (128 * MB, None, GB, 0),
     ],
@@ -42,12 +42,12 @@ MB, GB = 2**20, 2**30
 def test_missing_memory_is_what_exceeds_the_limit(
     needs: int, resident: int | None, limit: int | None, missing: int
 ) -> None:
-    assert make_room.bytes_missing(needs, resident, limit) == missing
+    assert traces.bytes_missing(needs, resident, limit) == missing
 
 
 def test_lowest_memory_limit_counts_and_zero_means_none() -> None:
-    assert make_room.lowest_limit(0, None) is None
-    assert make_room.lowest_limit(0, GB) == make_room.lowest_limit(GB, None) == make_room.lowest_limit(2 * GB, GB) == GB
+    assert traces.lowest_limit(0, None) is None
+    assert traces.lowest_limit(0, GB) == traces.lowest_limit(GB, None) == traces.lowest_limit(2 * GB, GB) == GB
 
 
 @pytest.mark.parametrize(
@@ -60,26 +60,26 @@ def test_lowest_memory_limit_counts_and_zero_means_none() -> None:
     ],
 )
 def test_memory_limit_is_that_of_the_control_group(files: dict[str, str], limit: int | None, tmp_path: Path) -> None:
-    assert memory.limit(machine(tmp_path, files)) == limit
+    assert limits.memory_limit(machine(tmp_path, files)) == limit
 
 
 def test_process_memory_is_read_in_pages(tmp_path: Path) -> None:
-    assert memory.resident(tmp_path) is None
+    assert limits.resident_bytes(tmp_path) is None
     page = os.sysconf("SC_PAGE_SIZE")
-    assert memory.resident(machine(tmp_path, {"proc/self/statm": "900 300 20 1 0 80 0\n"})) == 300 * page
+    assert limits.resident_bytes(machine(tmp_path, {"proc/self/statm": "900 300 20 1 0 80 0\n"})) == 300 * page
 
 
 def test_missing_glibc_sets_nothing_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for library in (None, SimpleNamespace()):
-        monkeypatch.setattr(memory, "_C", library)
-        memory.configure_allocator()
-        memory.trim()
+        monkeypatch.setattr(limits, "_C", library)
+        limits.configure_allocator()
+        limits.trim()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of the process from /proc")
 def test_freed_matrices_leave_the_process() -> None:
     code = (
-        "from pages.ui.server import memory; memory.configure_allocator(); import torch\n"
+        "from pages.ui.server import limits as memory; memory.configure_allocator(); import torch\n"
         "before = memory.resident(); many = [torch.ones(1024, 1024) for _ in range(64)]; last = torch.ones(8)\n"
         "full = memory.resident(); del many; memory.trim(); print(full - before, memory.resident() - before)"
     )
@@ -88,7 +88,7 @@ def test_freed_matrices_leave_the_process() -> None:
     )
     full, remaining = map(int, run.stdout.split())
     assert full > 200 * MB
-    if hasattr(memory._C, "malloc_trim"):
+    if hasattr(limits._C, "malloc_trim"):
         assert remaining < 16 * MB  # without the trim nearly all of it stays in the heap of glibc
 
 
@@ -97,8 +97,8 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
     """Makes the process appear to use this many bytes beside the cache, within 1 GB."""
 
     def weigh(nbytes: int) -> None:
-        monkeypatch.setattr(make_room, "LIMIT", GB)
-        monkeypatch.setattr(memory, "resident", lambda: nbytes + int(CACHE.cache.currsize))
+        monkeypatch.setattr(traces, "LIMIT", GB)
+        monkeypatch.setattr(limits, "resident", lambda: nbytes + int(CACHE.cache.currsize))
 
     CACHE.reset(limits.TRACE_CACHE_MB * MB)
     yield weigh
@@ -110,11 +110,11 @@ def test_old_traces_leave_the_cache_when_memory_is_short(weighing: Callable[[int
     for number in range(4):
         CACHE.get_or_compute(("old", number), lambda: torch.zeros(5 * MB))  # 20 MB
     weighing(800 * MB)
-    assert make_room.make_room(80 * MB) == 0
+    assert traces.make_room(80 * MB) == 0
     assert [number for number in range(4) if CACHE.get(("old", number)) is not None] == [2, 3]
-    assert make_room.make_room(0) == 0
+    assert traces.make_room(0) == 0
     assert CACHE.get(("old", 2)) is not None, "a fitting request evicts nothing"
-    assert make_room.make_room(200 * MB) == (800 + 200 + 96 - 1024) * MB
+    assert traces.make_room(200 * MB) == (800 + 200 + 96 - 1024) * MB
     assert CACHE.get(("old", 2)) is not None, "a request too large for an empty cache evicts nothing either"
 
 
@@ -221,8 +221,8 @@ def test_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) 
 def test_process_without_models_or_memory_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert importing(monkeypatch) == []
     monkeypatch.setattr(preload, "missing_bytes", lambda: 80 * MB)
-    monkeypatch.setattr(memory, "resident", lambda: GB)
-    monkeypatch.setattr(make_room, "LIMIT", GB)
+    monkeypatch.setattr(limits, "resident", lambda: GB)
+    monkeypatch.setattr(traces, "LIMIT", GB)
     assert importing(monkeypatch, hub=True) == []
 
 
@@ -258,7 +258,7 @@ def test_process_is_not_idle_while_a_script_runs(monkeypatch: pytest.MonkeyPatch
 
 def test_freed_memory_of_a_large_run_is_returned_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[bool] = []
-    monkeypatch.setattr(memory, "trim", lambda: trims.append(scheduler._large.locked()))
+    monkeypatch.setattr(limits, "trim", lambda: trims.append(scheduler._large.locked()))
     with scheduler.turn():
         with scheduler.exclusive(), scheduler.exclusive():
             pass

@@ -2,9 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attention import Model, Trained, TypedText
-from attention.params.input_limits import Limits
-from attention.params.ranges import to_text
-from attention.sources import Intervenable, Patchable, knobs
+from attention.base.knobs import Limits, to_text
+from attention.sources import Intervenable, Patchable, registry
 from attention.sources.link import source_of
 from attention.sources.second_state import (
     MAX_CHARACTERS,
@@ -16,7 +15,7 @@ from attention.sources.second_state import (
 )
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
-KEYS = [knob.key for knob in knobs.KNOBS] + ["layer", "head"]
+KEYS = [knob.key for knob in registry.KNOBS] + ["layer", "head"]
 STATES = st.dictionaries(st.sampled_from(KEYS), st.text(min_size=1, max_size=6), max_size=5)
 
 

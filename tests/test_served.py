@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from streamlit import config
 
 from pages.ui.server import assets
-from pages.ui.server.first_paint import index_page
+from pages.ui.server.assets import index_page
 
 SERVER = "http://testserver"
 

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 
 from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, Override, TypedText
-from attention.core import mask_tensor
+from attention.formula import mask_tensor
 
 LINES = "the cat sat on the mat\na dog\nbirds sing at dawn"
 

@@ -38,25 +38,24 @@ from attention import (
     explain,
     find_step,
 )
-from attention.analysis.aggregates import AGGREGATES
-from attention.analysis.compare import summary
-from attention.analysis.compare.comparison import compare
-from attention.analysis.explain.arithmetic import Term
-from attention.analysis.explain.working import ExplanationBuilder
-from attention.analysis.norms import NORMS
-from attention.analysis.subwords import MergedLayer, merge_tokens
-from attention.core import edit_kinds, mask_tensor
-from attention.core.formula import Formula
-from attention.core.normalizers import NORMALIZERS
-from attention.core.positions import sinusoidal
-from attention.core.scores import SCORES
+from attention.base.printed import Arithmetic, number
+from attention.comparison import summary
+from attention.comparison.comparison import compare
+from attention.explanation.derived import NORMS
+from attention.explanation.explanation import ExplanationBuilder, Term
+from attention.explanation.subwords import MergedLayer, merge_tokens
 from attention.export.program import python
-from attention.io.arrays import array_writer
+from attention.files import array_writer
+from attention.formula import edit_kinds, mask_tensor
+from attention.formula.formula import Formula
+from attention.formula.normalizers import NORMALIZERS
+from attention.formula.positions import sinusoidal
+from attention.formula.scores import SCORES
+from attention.metrics.aggregates import AGGREGATES
 from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import parse_codes as interventions
-from attention.pictures.explanation_line import cell_line
 from attention.pictures.live_inputs import HEAD_STEPS, live_inputs
-from attention.printed import Arithmetic, number
+from attention.pictures.steps_view import cell_line
 
 CAT = "the cat sat on the mat"
 FACTORS = (3.0, 7.0)
@@ -679,7 +678,7 @@ def test_explanations_are_created_in_one_place_and_never_modified() -> None:
                         path,
                         ast.unparse(call),
                     )
-    assert calls == [("summary.py", "explain_difference"), ("working.py", "_build")]
+    assert calls == [("summary.py", "explain_difference"), ("explanation.py", "_build")]
 
 
 # -- the copied Python ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention.tokens import label, labels, tokenize
+from attention.base.tokens import label, labels, tokenize
 
 FAMILY = "👨\u200d👩\u200d👧\u200d👦"
 

@@ -12,9 +12,10 @@ import pytest
 from test_turns import in_threads
 
 from attention import AttentionConfig, ConfigError, Matrices, Source, TextError, Trace, TypedText, find_step
-from attention.core import cache, compute
-from attention.core.cache import CACHE
-from attention.core.steps import field_values
+from attention.base import cache
+from attention.base.cache import CACHE
+from attention.formula.steps import field_values
+from attention.trace import compute
 from pages.ui.server import limits, scheduler, traces
 from pages.ui.server.traces import trace_of
 

@@ -170,9 +170,9 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
 @pytest.mark.parametrize(
     ("query", "key", "file", "reads"),
     [
-        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrix_drafts.parse_text"),
+        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrices.parse_text"),
         ({"source": "file"}, "file_upload", "x.json", "pages.ui.state.uploaded_file.File.of"),
-        ({}, "open_state_0", "x.json", "pages.ui.share.state_file.read"),
+        ({}, "open_state_0", "x.json", "pages.ui.page.share.read"),
     ],
 )
 def test_uploads_are_read_during_other_turns(

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention import STEPS, AttentionConfig, TextError, TypedText
-from attention.core.config import INITS
-from attention.core.seeds import generator
+from attention.formula.config import INITS
+from attention.formula.functions import generator
 
 CAT = "the cat sat on the mat"
 PARAMETERS = ("w_q", "w_k", "w_v", "w_o")

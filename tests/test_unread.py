@@ -18,8 +18,8 @@ from test_harm import finished
 from websockets.exceptions import ConnectionClosedError
 
 from benchmarks.session import Session
-from pages.ui.server import backpressure
-from pages.ui.server.backpressure import Backpressure
+from pages.ui.server import guard
+from pages.ui.server.guard import Backpressure
 
 LARGE = ForwardMsg(script_finished=ForwardMsg.FINISHED_SUCCESSFULLY, hash="x" * 100_000)
 SCOPE = {"type": "websocket", "path": "/_stcore/stream", "headers": [], "query_string": b"", "root_path": ""}
@@ -82,7 +82,7 @@ def in_process(use: Callable[[Sockets], Awaitable[None]]) -> None:
 
 
 def test_slowest_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backpressure, "UNREAD_MB", 20)
+    monkeypatch.setattr(guard, "UNREAD_MB", 20)
 
     async def use(sockets: Sockets) -> None:
         browsers = [sockets.open(may) for may in (0, 0, float("inf"))]
@@ -115,7 +115,7 @@ def test_full_message_queue_is_cleared() -> None:
         while not browser.codes:
             with suppress(SessionClientDisconnectedError):
                 client.write_forward_msg(ForwardMsg())
-            assert all(len(socket._queue) <= backpressure._MOST for socket in sockets.app._sockets)
+            assert all(len(socket._queue) <= guard._MOST for socket in sockets.app._sockets)
             await asyncio.sleep(0)
         assert browser.codes == [1013]
         await browser.leave()

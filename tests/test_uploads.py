@@ -21,10 +21,9 @@ from test_harm import finished
 
 from benchmarks.session import Session
 from benchmarks.wire import http, multipart
-from pages.ui.server import upload_slots, uploads
+from pages.ui.server import uploads
 from pages.ui.server.limits import UPLOADS_AT_ONCE
-from pages.ui.server.upload_slots import UploadUrls
-from pages.ui.server.uploads import BoundedUploads
+from pages.ui.server.uploads import BoundedUploads, UploadUrls
 
 MATRIX = b"1,0,0\n0,1,0\n"
 LARGE = 2**20 + 1
@@ -104,7 +103,7 @@ class Upload:
 def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upload]], Awaitable[None]]) -> None:
     """Runs `use(upload)` with the routes of Streamlit's uploads behind ours, and looks that nothing is left of them."""
     manager = MemoryUploadedFileManager("/_stcore/upload_file")
-    monkeypatch.setattr(upload_slots, "_urls", defaultdict(list))
+    monkeypatch.setattr(uploads, "_urls", defaultdict(list))
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
@@ -112,7 +111,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     def upload(session: str, size: int = LARGE, content: bytes = b"") -> Upload:
         [place] = manager.get_upload_urls(session, ["x.csv"])
-        upload_slots.register(session, place.file_id)
+        uploads.register(session, place.file_id)
         return Upload(app, place.upload_url, content or b"1" * size)
 
     async def limited() -> None:
@@ -121,7 +120,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     finished(limited())
     assert not uploads._arriving
-    assert not any(upload_slots._urls.values())
+    assert not any(uploads._urls.values())
 
 
 @pytest.mark.parametrize("content", [bytes(LARGE), b"\r\n--edg" * 2**18, b"\r\n" * 2**20])
@@ -153,15 +152,15 @@ def test_large_form_with_extra_fields_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_page_gets_a_few_upload_places_at_a_time() -> None:
     asks = BackMsg()
     asks.file_urls_request.file_names.extend(["x.csv"] * 1000)
-    few = BackMsg.FromString(upload_slots._with_few_names(asks.SerializeToString())).file_urls_request.file_names
-    assert len(few) == upload_slots.MOST
+    few = BackMsg.FromString(uploads._with_few_names(asks.SerializeToString())).file_urls_request.file_names
+    assert len(few) == uploads.MOST
     asks.rerun_script.query_string = "x"  # of several kinds the last counts
     for untouched in (asks.SerializeToString(), b"no message of Streamlit's"):
-        assert upload_slots._with_few_names(untouched) is untouched
+        assert uploads._with_few_names(untouched) is untouched
 
 
 def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload_slots, "_urls", defaultdict(list, gone=["a"], there=["b"]))
+    monkeypatch.setattr(uploads, "_urls", defaultdict(list, gone=["a"], there=["b"]))
     runtime = SimpleNamespace(is_active_session=lambda session: session == "there")
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
 
@@ -169,7 +168,7 @@ def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -
         pass
 
     finished(UploadUrls(ends)({"type": "websocket"}, ends, ends))  # type: ignore[arg-type]  # neither is called
-    assert upload_slots._urls == {"there": ["b"]}
+    assert uploads._urls == {"there": ["b"]}
 
 
 def test_few_uploads_run_at_once_and_small_ones_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,16 +238,16 @@ def test_session_and_server_have_upload_budgets(
 def call_back_for_fields_that_are_gone() -> None:
     import streamlit as st
 
-    from pages.ui.state import matrix_drafts
+    from pages.ui.state import matrices
 
     for change in (
-        matrix_drafts.paste,
-        matrix_drafts.paste_again,
-        matrix_drafts.upload,
-        matrix_drafts.answer_question,
+        matrices.paste,
+        matrices.paste_again,
+        matrices.upload,
+        matrices.answer_question,
     ):
         change("x")
-    st.text(repr(matrix_drafts.full_text("x")))
+    st.text(repr(matrices.full_text("x")))
 
 
 def test_change_of_a_field_that_is_gone_changes_nothing() -> None:

@@ -14,15 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention import AttentionConfig, Cell, ConfigError, Layer, ShapeError, Trace, TypedText, explain
-from attention.core.attend import attend
-from attention.core.biases import BUCKETS, bucket, slopes
-from attention.core.formula import Formula
-from attention.core.functions import cap_scores
-from attention.core.mask import Mask
-from attention.core.normalizers import NORMALIZERS
-from attention.core.positions import POSITIONS, rotate
-from attention.core.scores import SCORES
-from attention.params.knob import knobs_of
+from attention.base.knobs import knobs_of
+from attention.formula.formula import Formula
+from attention.formula.functions import cap_scores
+from attention.formula.mask import Mask
+from attention.formula.normalizers import NORMALIZERS
+from attention.formula.positions import POSITIONS, rotate
+from attention.formula.scores import BUCKETS, SCORES, bucket, slopes
+from attention.trace.attend import attend
 
 CAT = "the cat sat on the mat"
 VARIANTS = variants()

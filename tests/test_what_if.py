@@ -9,12 +9,13 @@ from test_code import check
 from test_pages import drawn, opened
 
 from attention import NOTEBOOKS, ConfigError, Layer, Notebook, Override, Trace, find_step
-from attention.core import mask_tensor, override_words
-from attention.core.formula import Formula
-from attention.core.mask import Mask
+from attention.formula import mask_tensor
+from attention.formula.formula import Formula
+from attention.formula.mask import Mask
 from attention.lessons.mask_examples import toggle_cell
+from attention.pictures import view
 from attention.sources import Configurable
-from pages.ui.share import state_file
+from pages.ui.page import share
 
 TURNED = Override(mask="window", window=1, temperature=0.5, scaled=False)
 
@@ -87,7 +88,7 @@ def test_only_a_new_mask_discards_the_recorded_mask() -> None:
     assert bool(unmasked["mask"].all())
     assert not base["head_output"].any()
     assert bool(warm["head_output"].any()), "what was recorded of the own formula is no more"
-    assert override_words.source_mask(unmasked) == "recorded"
+    assert view.source_mask(unmasked) == "recorded"
 
 
 def test_tensors_recorded_after_the_scores_stay_recorded() -> None:
@@ -108,7 +109,7 @@ def test_unscaled_scores_are_divided_by_temperature_only() -> None:
     warm = base.with_config(Override(temperature=0.5))
     assert torch.equal(warm["scaled_scores"], base["scores"] * 2)
     assert warm.formula_of(find_step("scaled_scores")) == "S / temperature"
-    assert override_words.override_line(warm, "the model's", "this head only") == (
+    assert view.override_line(warm, "the model's", "this head only") == (
         "What if, this head only: temperature 0.5 instead of the model's own."
     )
     assert warm.with_config(Override()).formula == base.formula, "and leads back"
@@ -128,7 +129,7 @@ def test_unscaled_scores_are_divided_by_temperature_only() -> None:
     ],
 )
 def test_override_is_described_in_one_line(overrides: dict[str, object], words: str) -> None:
-    assert override_words.override_line(layer().with_config(Override(**overrides)), "the notebook's") == words
+    assert view.override_line(layer().with_config(Override(**overrides)), "the notebook's") == words
 
 
 def test_override_reports_invalid_values() -> None:
@@ -187,7 +188,7 @@ def test_locked_link_and_state_file_describe_the_override() -> None:
         == "What if: temperature 0.5 and mask causal instead of the notebook's own."
     )
     app = opened("app.py", mask="causal")
-    content = state_file.write("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
+    content = share.write_state("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
     app.file_uploader(key="open_state_0").upload("s.json", content).run()
     assert component_message(app)["override"]["text"] == "What if: temperature 2 instead of the notebook's own."
     assert "mask" not in state_of_address(app)

@@ -52,8 +52,8 @@ from importlib.util import find_spec
 import attention
 assert "torch" not in sys.modules
 from attention import AttentionConfig, File, TypedText, metrics
-from attention.export.demo import bundling
-from attention.export.paper import html
+from attention.export import bundling
+from attention.paper import html
 from attention.lessons import markdown
 from attention.pictures.heatmap import heatmap
 

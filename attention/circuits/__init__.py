@@ -13,14 +13,18 @@ circuits.paths(trace, other, target=" copper")  # how much each path from a part
 
 from __future__ import annotations
 
-from attention.analysis.path_effects import PathEnd, PathPatching, PathProgress
 from attention.circuits.copying import CopiedTokens, CopyingScores, TokenEffect, copied_tokens, copying_score
 from attention.circuits.direct_effects import PartSum, head_logits, logit_parts, writes
-from attention.circuits.heads import attribution, patch_aligned, together, which
-from attention.circuits.path_patching import PathRequest, estimated_seconds_of_paths, paths
-from attention.circuits.prompt_numbers import PromptSweep
-from attention.circuits.prompt_set import EXAMPLES, Prompt, PromptSet
-from attention.circuits.prompt_sweep import over_prompts, sweep_prompts
+from attention.circuits.path_patching import (
+    PathEnd,
+    PathPatching,
+    PathProgress,
+    PathRequest,
+    estimated_seconds_of_paths,
+    paths,
+)
+from attention.circuits.prompt_sweep import attribution, over_prompts, patch_aligned, sweep_prompts, together, which
+from attention.circuits.prompts import EXAMPLES, Prompt, PromptSet, PromptSweep
 from attention.circuits.score_terms import ScoreTerms, score_terms
 from attention.circuits.spectra import OVSpectrum, QKSpectrum, ov_spectrum, qk_spectra, qk_spectrum
 from attention.circuits.token_relevance import Relevance, relevance

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
-from attention.circuits.question import find_run
-from attention.core.cell import Cell
-from attention.core.readout import Readout
-from attention.core.trace import Trace
+from attention.circuits.direct_effects import find_run
+from attention.formula.names import Cell
+from attention.trace.readout import Readout
+from attention.trace.trace import Trace
 
 
 def python(trace: Trace, cell: Cell, readout: Readout) -> str:

@@ -4,23 +4,33 @@
     circuits.copied_tokens(source, layer=18, head=6, token=" copper").raised
     circuits.copying_score(source)       # [layer head]
 
-The matrices are those of `attention.core.head_matrices`: the weights of the norms are folded in, their scales and all biases left out.
+The matrices are those of `attention.trace.head_matrices`: the weights of the norms are folded in, their scales and all biases left out.
 
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", sections "Copying / primitive in-context learning" and
 "Summarizing OV/QK matrices"; Wang et al. 2022, "Interpretability in the Wild", appendix on name movers, for the embedding after the first layer.
+
+Where the matrices of the heads come from: a model, a tiny trained model, or the trace of one.
+
+The copying score of every head, from the parameters of the model alone.
+
+Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", section "Summarizing OV/QK matrices".
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from attention.analysis.metrics import copying_scores
-from attention.circuits.matrix_sources import ModelSource, layer_of, matrices_of, refuse
-from attention.core.trace import Trace
-from attention.errors import ConfigError, check_index
-from attention.printed import format_number
+from attention.base import cache
+from attention.base.errors import ConfigError, MissingError, check_index
+from attention.base.printed import format_number
+from attention.sources.model import Model
+from attention.sources.repeated_run import TrainedRun
+from attention.trace.head_matrices import HeadMatrices, LayerMatrices
+from attention.trace.trace import Trace
+from attention.training.trained import Trained
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +38,109 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from attention.core.head_matrices import HeadMatrices
+
+ModelSource: TypeAlias = Trace | Model | Trained
+"""What every function about a head's matrices accepts; a trace of a model in memory needs that model."""
+
+
+def matrices_of(source: ModelSource) -> HeadMatrices:
+    """The matrices of all heads.
+
+    Raises:
+        ConfigError: the source is no model.
+        ModelError: the attention of its family cannot be recorded.
+    """
+    if isinstance(source, Trace) and source.model_run is not None:
+        return source.model_run.head_matrices()
+    if isinstance(source, Model):
+        from attention.models.model_matrices import ModelMatrices
+
+        return ModelMatrices(source.load())
+    if isinstance(source, Trained):
+        return TrainedRun(source.base).head_matrices()
+    raise ConfigError(
+        f"The matrices of a head belong to a model; got {_kind(source)}: give a Model, a Trained, or the trace of one."
+    )
+
+
+def layer_of(matrices: HeadMatrices, layer: int, head: int) -> LayerMatrices:
+    """The matrices of the layer of a head.
+
+    Raises:
+        MissingError: there is no such layer or head.
+    """
+    check_index("layers", layer, len(matrices.n_heads))
+    check_index("heads", head, matrices.n_heads[layer])
+    return matrices.layer(layer)
+
+
+def refuse(what: str, reason: str) -> None:
+    """Raises MissingError with this reason, unless it is empty."""
+    if reason:
+        raise MissingError(
+            f"{what} cannot be computed: {reason[:1].lower()}{reason[1:].rstrip('.')}; choose another head or model."
+        )
+
+
+def _kind(source: object) -> str:
+    return "the trace of a source without a model" if isinstance(source, Trace) else type(source).__name__
+
+
+_FLOPS = 4e10  # per second, of products on one thread
+_EIGENVALUE_SECONDS = 6e-4  # of a 64 × 64 matrix
+_PLACE = "copying scores"
+
+
+def copying_scores(matrices: HeadMatrices, center_unembed: bool = False) -> Tensor:
+    """Σλ / Σ|λ| over the eigenvalues λ of W_E · W_V · W_O · W_U of every head, [layer head]; NaN without a linear path to the logits.
+
+    The nonzero eigenvalues of that matrix [token token] are those of a matrix [d_v d_v], since those of A B are those of B A.
+    """
+    if matrices.uid is None:
+        return _compute(matrices, center_unembed)
+    return cache.memoize(matrices.uid, (_PLACE, center_unembed), None, lambda: _compute(matrices, center_unembed))
+
+
+def estimated_seconds(matrices: HeadMatrices) -> float:
+    """The estimated seconds of `copying_scores` on one thread; 0 if they are cached."""
+    if cache.CACHE.get((matrices.uid, (_PLACE, False), None)) is not None or matrices.no_vocabulary_reason:
+        return 0.0
+    layer = matrices.layer(next((index for index, n_heads in enumerate(matrices.n_heads) if n_heads), 0))
+    d_v, d_model = (64, 512) if layer.w_o is None else layer.w_o.shape[1:]
+    per_head = 2 * d_v * d_model**2 / _FLOPS + _EIGENVALUE_SECONDS * (d_v / 64) ** 3
+    return matrices.estimated_seconds() + sum(matrices.n_heads) * per_head
+
+
+def token_eigenvalues(layer: LayerMatrices, product: Tensor) -> Tensor:
+    """The nonzero eigenvalues of W_E W_V W_O W_U of each head, [head d_v]; `product` is `HeadMatrices.token_product`."""
+    import torch
+
+    assert layer.w_v is not None  # the caller has checked `no_ov_reason`
+    assert layer.w_o is not None
+    eigenvalues: Tensor = torch.linalg.eigvals(layer.w_o @ product @ layer.w_v)
+    return eigenvalues
+
+
+def score_of(eigenvalues: Tensor) -> Tensor:
+    """Σλ / Σ|λ| over the last axis; NaN where all are 0."""
+    return eigenvalues.sum(-1).real / eigenvalues.abs().sum(-1)
+
+
+def _compute(matrices: HeadMatrices, center_unembed: bool) -> Tensor:
+    import torch
+
+    scores = torch.full((len(matrices.n_heads), max(matrices.n_heads, default=0)), math.nan)
+    if matrices.no_vocabulary_reason:
+        return scores
+    product = matrices.token_product(center_unembed)
+    for index, n_heads in enumerate(matrices.n_heads):
+        if not n_heads:
+            continue
+        layer = matrices.layer(index)
+        if not (layer.no_ov_reason or layer.no_logits_reason):
+            scores[index, :n_heads] = score_of(token_eigenvalues(layer, product))
+    return scores
+
 
 SCORE_CAVEAT = "The score averages over the whole vocabulary and leaves out every other layer: a head that copies a few names, or through a later layer, can score low, and what matters when silenced and what writes the word need not be the same head."
 TOKENS_CAVEAT = "This is the direct path of one token through this head alone, at weight 1: it is not what the model predicts, which later layers and the other heads also decide, and it does not say when the head looks at this token."
@@ -213,7 +325,7 @@ def copying_score(source: ModelSource, center_unembed: bool = False) -> Tensor:
     """
     matrices = matrices_of(source)
     refuse("The copying score", matrices.no_vocabulary_reason)
-    return copying_scores.copying_scores(matrices, center_unembed)
+    return copying_scores(matrices, center_unembed)
 
 
 def copying_seconds(source: ModelSource) -> float:
@@ -222,7 +334,7 @@ def copying_seconds(source: ModelSource) -> float:
     Raises:
         ConfigError: the source is no model.
     """
-    return copying_scores.estimated_seconds(matrices_of(source))
+    return estimated_seconds(matrices_of(source))
 
 
 def _token_id(source: ModelSource, matrices: HeadMatrices, layer: int, token: int | str | None, key: int | None) -> int:

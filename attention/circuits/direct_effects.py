@@ -2,27 +2,95 @@
 
 Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Elhage et al. 2021, "A Mathematical Framework for Transformer
 Circuits"; Wang et al. 2022, "Interpretability in the Wild", section 3.1 (direct logit attribution).
+
+From the texts of tokens to what is read from the last vectors of a trace.
+
+What the cells of a head add to a logit, as a map that is drawn and explained like a step.
+
+The direct effect of every head on the likeliest token of the last prediction.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.circuits.question import Token, find_readout, find_run
-from attention.core import cache
-from attention.core.names import VALUE, WEIGHTS
-from attention.core.readout import Readout
-from attention.core.residual_parts import BIAS, HEAD, LOGITS, NO_UNEMBEDDING, Part
-from attention.errors import MissingError, check_index
-from attention.printed import format_number
+from attention.base import cache
+from attention.base.errors import AttentionError, MissingError, check_index
+from attention.base.printed import Arithmetic, Printed, format_number, product
+from attention.explanation.derived import DerivedMap
+from attention.explanation.explanation import Explanation, ExplanationBuilder
+from attention.formula.names import VALUE, WEIGHTS, Cell
+from attention.formula.steps import Step
+from attention.trace.readout import Readout
+from attention.trace.residual_parts import BIAS, HEAD, LOGITS, NO_UNEMBEDDING, Part
+from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
-    from attention.core.layer import Layer
-    from attention.core.trace import Trace
+    from attention.trace.layer import Layer
+    from attention.trace.model_run import ModelRun
+    from attention.trace.trace import Prediction
+
+
+Token = str | int | None
+"""A token as its text or its id; None: the likeliest."""
+
+NO_MODEL = "circuits need the model behind the numbers, and this trace has none: take a trace of `Model` or `Trained`."
+
+
+def find_run(trace: Trace) -> ModelRun:
+    """The run of the model behind a trace.
+
+    Raises:
+        MissingError: the trace has no model.
+    """
+    if trace.model_run is None:
+        raise MissingError(NO_MODEL)
+    return trace.model_run
+
+
+def estimate_seconds(trace: Trace) -> float:
+    """The estimated seconds of the first `writes` or `logit_parts` of a trace; later ones use the same run and are quick.
+
+    Raises:
+        MissingError: the trace has no model.
+        SizeError: it would take more memory than the source allows.
+    """
+    return find_run(trace).estimate_seconds()
+
+
+def find_readout(trace: Trace, target: Token = None, distractor: Token = None) -> Readout:
+    """What is read: the logit of the target, minus that of the distractor if there is one.
+
+    Args:
+        trace: of a model.
+        target: the token; None: the likeliest of the last prediction, or the vector of the text if the model predicts nothing.
+        distractor: a second token.
+
+    Raises:
+        MissingError: the trace has no model, or no prediction.
+        TextError: a text is no token of the model, or several.
+    """
+    run = find_run(trace)
+    if target is None and not trace.predictions:
+        if trace.vectors is None and trace.no_prediction_reason:
+            raise MissingError(trace.no_prediction_reason)
+        return Readout("the vector of the text")
+    wanted = trace.predictions[-1].ids[0] if target is None else target
+    found = [
+        (token, run.token_names([token])[0]) if isinstance(token, int) else run.find_token(token)
+        for token in (wanted, distractor)
+        if token is not None
+    ]
+    names = " minus the logit of ".join(name for _, name in found)
+    return Readout(
+        f"the logit of {names}", tuple((token, sign) for (token, _), sign in zip(found, (1, -1), strict=False))
+    )
+
 
 _NAMED = 5  # parts in a sentence
 _TOLERANCE = 1e-3  # how far a head's output may be from A V, relative to its largest number
@@ -204,3 +272,118 @@ def _check_output(layer: Layer, head: int, written: Tensor) -> None:
             f"The output of head {head} of {layer.name or 'this layer'} should be A V; it is replaced or multiplied by something else "
             "before W_O, so no cell writes it: choose another head, or remove the intervention."
         )
+
+
+CAVEAT = (
+    "This is the direct path only: what later heads and MLPs make of it comes on top, and the norms are frozen at their scales in this run. "
+    "A head that writes the word need not be the head without which the model fails."
+)
+"""What the numbers of the map do not say."""
+NAME, OF_VECTOR, SYMBOL = "logit-effect", "vector-effect", "Δ"
+"""The name of the map for logits, its name for the vector of the text, and its symbol."""
+
+
+def writes_map(readout: Readout) -> DerivedMap:
+    """The map of what each cell adds to a readout, with the arithmetic of each cell."""
+
+    def compute(trace: Trace, layer: int, head: int) -> Tensor:
+        return trace.layer(layer).matrix(WEIGHTS, head).double() * unit_writes(trace, layer, head, readout)
+
+    def explain(work: ExplanationBuilder, trace: Trace) -> Explanation:
+        cell = work.cell
+        weight = work.number_at(WEIGHTS, cell.row, cell.column)
+        units = unit_writes(trace, cell.layer, cell.head, readout)
+        unit = float(units[cell.row, cell.column])
+        total = float(trace.layer(cell.layer).matrix(WEIGHTS, cell.head)[cell.row].double() @ units[cell.row])
+
+        end = "the unembedding" if readout.tokens else "the direction of the text's vector"
+
+        def line(digits: int) -> Printed:
+            return product(weight, unit, digits)
+
+        words = (
+            f"This cell adds {_signed(work.value)} to {readout.words}: the weight of key {cell.column} times what that key adds at "
+            f"weight 1, which is its value through W_O, the frozen norms and {end}. All keys of query {cell.row} together add "
+            f"{_signed(total)}, the direct effect of the head there."
+        )
+        at = f"{cell.row},{cell.column}"
+        tex = rf"A_{{{at}}} \cdot \big(v_{{{cell.column}}} W_O\big)\, N_{{{cell.row}}}\, {'w_U' if readout.tokens else 'u'}"
+        cells = (
+            Cell(cell.layer, WEIGHTS, cell.head, cell.row, cell.column),
+            Cell(cell.layer, VALUE, cell.head, cell.column, 0),
+        )
+        return work.from_arithmetic(Arithmetic(tex, [line], [line], words, [weight * unit]), cells)
+
+    step = Step(
+        NAME if readout.tokens else OF_VECTOR, SYMBOL, r"\Delta", ("head", "query_pos", "key_pos"), f"what each cell adds to {readout.words}", "signed", masked=True
+    )  # fmt: skip
+    words = f"What each key adds to {readout.words} at its query, through this head and nothing after it but the frozen norms."
+    if not readout.tokens:
+        words += " The numbers are shares: those of all parts at all tokens add up to 1."
+    paper = "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits; Wang et al. 2022, Interpretability in the Wild"
+    return DerivedMap(step, words, paper, compute, explain, per_head=True)
+
+
+def factor_frame(trace: Trace, cell: Cell, readout: Readout) -> pd.DataFrame:
+    """The factor beside the weight as a sum over the columns of V: a row for each column, the largest product first."""
+    import pandas as pd
+
+    value, direction = unit_terms(trace, cell.layer, cell.head, cell.row, cell.column, readout)
+    table = pd.DataFrame(
+        {"column of V": range(len(value)), "of the key": value.tolist(), "read from it": direction.tolist()}
+    )
+    table["product"] = table["of the key"] * table["read from it"]
+    return table.iloc[table["product"].abs().argsort(kind="stable")[::-1]]
+
+
+def likeliest_frame(trace: Trace, cell: Cell, prediction: Prediction) -> pd.DataFrame:
+    """What a cell adds to the logit of each of the likeliest tokens of a prediction: a row for each token, the likeliest first."""
+    import pandas as pd
+
+    adds = [float(writes(trace, cell.layer, cell.head, token)[cell.row, cell.column]) for token in prediction.ids]
+    return pd.DataFrame({"token": prediction.tokens, "this cell adds": adds, "logit": prediction.logits})
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{format_number(value)}"
+
+
+def direct_effects(trace: Trace) -> Tensor | None:
+    """What each head adds to the logit of the likeliest token, through frozen norms, [layer head]; None if it has no such parts.
+
+    Source: Wang et al. 2022, "Interpretability in the Wild", section 3.1.
+    """
+    import torch
+
+    if not _predicts(trace) or trace.model_run is None:
+        return None
+    prediction = trace.predictions[-1]
+    readout = Readout("the logit", ((prediction.ids[0], 1),))
+    try:
+        run = trace.model_run.linear_run()
+        direction = readout.directions(run)[prediction.position]
+        parts, values = run.contributions(LOGITS, prediction.position, direction)
+    except AttentionError:
+        return None
+    n_heads = [layer.n_heads if layer.has(WEIGHTS) else 0 for layer in trace.layers]
+    result = torch.full((len(n_heads), max(n_heads, default=0)), math.nan)
+    for index, count in enumerate(n_heads):
+        result[index, :count] = 0.0  # the heads of an encoder reach the logits through the decoder only
+    for part, value in zip(parts, values.tolist(), strict=True):
+        if part.kind == HEAD and part.layer is not None and part.head is not None:
+            result[part.layer, part.head] = value
+    return result
+
+
+def estimated_seconds(trace: Trace) -> float:
+    """The estimated seconds of `direct_effects`."""
+    if not _predicts(trace) or trace.model_run is None:
+        return 0.0
+    try:
+        return trace.model_run.estimate_seconds()
+    except AttentionError:
+        return 0.0
+
+
+def _predicts(trace: Trace) -> bool:
+    return bool(trace.predictions) and not trace.predictions[-1].fills_mask

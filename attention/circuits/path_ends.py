@@ -6,12 +6,12 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from attention.errors import ConfigError
+from attention.base.errors import ConfigError
 from attention.sources.repeated_run import TrainedRun, TransformerRun
 
 if TYPE_CHECKING:
-    from attention.core.model_run import ModelRun
-    from attention.patching.parts import PartRunner
+    from attention.trace.model_run import ModelRun
+    from attention.trace.parts import PartRunner
 
 _TINY_SECONDS = 1e-4  # of one sequence in a tiny model, in a batch
 
@@ -174,7 +174,7 @@ class _TrainedSide:
         return position
 
     def runner(self, position: int) -> PartRunner:
-        from attention.sources import trained_trace
+        from attention.training import trained_trace
 
         source = self._source
         return trained_trace.part_runner(

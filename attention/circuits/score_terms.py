@@ -8,27 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.circuits.question import find_run
-from attention.core import cache
-from attention.core.names import (
-    BIASED_SCORES,
-    CAPPED_SCORES,
-    KEY,
-    QUERY,
-    SCALED_SCORES,
-    SCORES,
-)
-from attention.core.residual_parts import EMBEDDED, Part
-from attention.core.steps import find_step
-from attention.errors import MissingError, check_index
-from attention.printed import format_number
+from attention.base import cache
+from attention.base.errors import MissingError, check_index
+from attention.base.printed import format_number
+from attention.circuits.direct_effects import find_run
+from attention.formula.names import BIASED_SCORES, CAPPED_SCORES, KEY, QUERY, SCALED_SCORES, SCORES
+from attention.formula.steps import find_step
+from attention.trace.residual_parts import EMBEDDED, Part
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
-    from attention.core.layer import Layer
-    from attention.core.trace import Trace
+    from attention.trace.layer import Layer
+    from attention.trace.trace import Trace
 
 _PARTS = "parts"  # of a row, in the cache
 GROUP = "layer"

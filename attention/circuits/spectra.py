@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.analysis.metrics.copying_scores import score_of, token_eigenvalues
-from attention.circuits.matrix_sources import ModelSource, layer_of, matrices_of, refuse
-from attention.errors import ConfigError
-from attention.printed import format_number
+from attention.base.errors import ConfigError
+from attention.base.printed import format_number
+from attention.circuits.copying import ModelSource, layer_of, matrices_of, refuse, score_of, token_eigenvalues
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,7 @@
-"""Relevance of the input tokens for one logit, which the weights alone do not give: AttnLRP, and attention × gradient."""
+"""Relevance of the input tokens for one logit, which the weights alone do not give: AttnLRP, and attention × gradient.
+
+Attention × gradient as a map of a layer, with the arithmetic of its cells.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attention.core import cache
-from attention.core.trace import Trace
-from attention.errors import ConfigError, MissingError
-from attention.printed import format_number
-from attention.tokens import label
+from attention.base import cache
+from attention.base.errors import ConfigError, MissingError, ShapeError
+from attention.base.printed import Printed, bracketed, format_number, product
+from attention.base.tokens import label
+from attention.explanation.derived import DerivedMap
+from attention.explanation.explanation import Explanation, ExplanationBuilder
+from attention.formula.names import MAP_AXES
+from attention.formula.steps import Step
+from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -210,7 +217,8 @@ def estimate_seconds(trace: Trace, method: str = ATTNLRP.name) -> float:
     Raises:
         AttentionError: as for `relevance`.
     """
-    from attention.models import lm_head, relevance_pass
+    from attention.circuits import relevance_pass
+    from attention.models import lm_head
 
     loaded, inputs, _ = _model_of(trace, find_method(method))
     return relevance_pass.estimate_seconds(loaded, len(lm_head.predicted_text_ids(inputs)))
@@ -266,7 +274,8 @@ def _compute(
 ) -> Relevance:
     import torch
 
-    from attention.models import lm_head, relevance_pass
+    from attention.circuits import relevance_pass
+    from attention.models import lm_head
     from attention.models.token_pieces import readable_tokens
 
     ids = lm_head.predicted_text_ids(inputs)
@@ -295,3 +304,56 @@ def _compute(
         gradients=gradients.maps,
         maps=tuple(maps),
     )
+
+
+STEP = Step(
+    ATTENTION_GRADIENT.name, "R", "R", MAP_AXES[1:], "R + Ā R over the layers, Ā = mean of (A ⊙ ∂logit/∂A)⁺ over the heads", "probability"
+)  # fmt: skip
+
+
+def gradient_map(result: Relevance) -> DerivedMap:
+    """Attention × gradient, which `relevance(trace, "attention-gradient")` computed, as a map of each layer."""
+
+    def compute(trace: Trace, layer: int, _: int) -> Tensor:
+        if len(trace.layer(layer).tokens) != len(result.tokens):
+            raise ShapeError(
+                f"{ATTENTION_GRADIENT.title} is a map of the {len(result.tokens)} tokens that the model reads; this layer has "
+                f"{len(trace.layer(layer).tokens)}: show subword tokens and special tokens."
+            )
+        return result.maps[layer]
+
+    words = (
+        f"How much each token contributes at each position, through this layer and all before it, to raising the logit of "
+        f"{label(result.target_token, escape=False)} at token {result.position}; row {result.position} of the last layer is the relevance "
+        f"of the tokens. {ATTENTION_GRADIENT.caveat}"
+    )
+    return DerivedMap(
+        STEP,
+        words,
+        ATTENTION_GRADIENT.paper,
+        compute,
+        lambda work, _: _explain(work, result),
+        lambda _, layer: tuple(range(layer + 1)),
+    )
+
+
+def _explain(work: ExplanationBuilder, result: Relevance) -> Explanation:
+    """The sum R[q, k] + Σ Ā[q, m] R[m, k] with R before this layer; before the first layer it is the identity."""
+    layer, row, column = work.cell.layer, work.cell.row, work.cell.column
+    combined: list[float] = result.gradients[layer][row].double().tolist()
+    if layer == 0:
+        before = [float(m == column) for m in range(len(combined))]
+    else:
+        before = result.maps[layer - 1][:, column].double().tolist()
+    summands = [before[row], *(a * b for a, b in zip(combined, before, strict=True))]
+
+    def piece(i: int, digits: int) -> Printed:
+        return bracketed(before[row], digits) if i == 0 else product(combined[i - 1], before[i - 1], digits)
+
+    earlier = f"R^{{({layer - 1})}}" if layer else "I"
+    words = (
+        f"What key {column} contributed to position {row} before layer {layer}, plus what it contributed to every position, times "
+        f"the attention × gradient from query {row} to that position (positive parts, mean over the heads)."
+    )
+    tex = rf"{earlier}_{{{row},{column}}} + \sum_m \bar A_{{{row},m}} \, {earlier}_{{m,{column}}}"
+    return work.from_sum(summands, piece, tex, words, lambda _: ())

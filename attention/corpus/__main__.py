@@ -3,7 +3,7 @@
 import sys
 from io import TextIOWrapper
 
-from attention.corpus.corpus_command import main
+from attention.corpus.command import main
 
 if __name__ == "__main__":
     for stream in (sys.stdout, sys.stderr):

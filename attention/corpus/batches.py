@@ -8,7 +8,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from attention.analysis.subwords import TokenGroups
+from attention.explanation.subwords import TokenGroups
 from attention.models.token_pieces import readable_tokens
 
 if TYPE_CHECKING:

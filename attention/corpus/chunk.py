@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from attention.analysis.norms import projected_lengths
-from attention.analysis.patterns import Pattern, TokenTexts
-from attention.core.names import VALUE
+from attention.base.errors import ModelError
 from attention.corpus.batches import Tokenizer, TokenSequence, batches, padded
 from attention.corpus.digest import MAX_OFFSET, N_BINS, N_KEYS, Digest, Examples, Moments
 from attention.corpus.run_plan import RANDOM, SHUFFLED
-from attention.errors import ModelError
+from attention.explanation.derived import projected_lengths
+from attention.formula.names import VALUE
+from attention.metrics.patterns import Pattern, TokenTexts
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import in_float32
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.analysis.metrics.metric import Metric
     from attention.corpus.run_plan import RunPlan
+    from attention.metrics.metric import Metric
     from attention.models.attention_call import ModelCall
     from attention.models.loaded import LoadedModel, Site
 

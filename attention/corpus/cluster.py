@@ -1,8 +1,12 @@
-"""A run over many texts on several processes or machines, with Dask: a task is a chunk, and its part is all that remains of it."""
+"""A run over many texts on several processes or machines, with Dask: a task is a chunk, and its part is all that remains of it.
+
+The models that a command may use: those of this machine, of any size, and never the network.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import socket
 import sys
@@ -16,16 +20,17 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from attention import errors
+from attention.base import errors
+from attention.base.errors import AttentionError, ConfigError, FileError, ModelError, SizeError
 from attention.corpus import scan
 from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
-from attention.errors import AttentionError, ConfigError, FileError, ModelError, SizeError
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from attention.corpus.chunk import Chunk
+
 
 CONNECTION_SECONDS = 30
 """How long a scheduler may take to answer."""
@@ -360,8 +365,6 @@ def _check_packages(plan: RunPlan) -> None:
 @cache
 def _prepare_worker(models: str) -> None:
     """Let this worker load what the command may load, from the folder of the client where this machine has it; otherwise from its own."""
-    from attention.corpus.local_models import hold_local_models
-
     _keep_freed_memory()
     folder = Path(models)
     hold_local_models(folder if folder.is_dir() else None)
@@ -378,3 +381,20 @@ def _keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(mmap_threshold, 2**25)  # the largest that glibc chooses
         mallopt(trim_threshold, 2**26)
+
+
+_NO_BOUND = 2**40  # MB
+
+
+def hold_local_models(folder: Path | None = None) -> None:
+    """Let this process load any model of this machine: a folder, a name in the folder of models, or one in the cache of the hub.
+
+    Args:
+        folder: of the models; None: LAB_MODELS, or `models` in the current folder.
+    """
+    os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
+    from attention.models.library import LIBRARY, Settings
+
+    wanted = Settings(folder or Path(os.environ.get("LAB_MODELS") or "models"), most_mb=_NO_BOUND, kept_mb=_NO_BOUND)
+    if LIBRARY.settings != wanted:  # new settings drop the models that are loaded
+        LIBRARY.hold(wanted)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attention.errors import FileError
+from attention.base.errors import FileError
 
 N_BINS = 32
 """The bins of a histogram."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
-from attention.core.names import WEIGHTS
-from attention.errors import ModelError
+from attention.base.errors import ModelError
+from attention.formula.names import WEIGHTS
 
 if TYPE_CHECKING:
-    from attention.corpus.heads_result import Example, HeadsResult
+    from attention.corpus.result import Example, HeadsResult
 
 MAX_LINK_BYTES = 2**14
 """Servers and proxies refuse longer addresses."""

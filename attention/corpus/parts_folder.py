@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from attention.errors import FileError
+from attention.base.errors import FileError
 
 _PARTS = "parts"
 

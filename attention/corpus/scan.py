@@ -14,9 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attention.base.errors import ConfigError, FileError, ModelError
 from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
-from attention.errors import ConfigError, FileError, ModelError
 
 if TYPE_CHECKING:
     from attention.corpus.chunk import Chunk

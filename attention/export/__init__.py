@@ -1,1 +1,1 @@
-"""Exports: the numbers, the program, and figures for a paper."""
+"""The copied program, and a trace packed for a page without a server."""

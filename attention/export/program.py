@@ -18,22 +18,22 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attention.core.inline import defined
-from attention.core.names import HEAD_OUTPUT, INPUT, MEMORY, OUTPUT, PATCHED_OUTPUT, SCORES, WEIGHTS
-from attention.core.override import Override
-from attention.core.scores import dot
-from attention.core.steps import find_step
-from attention.errors import MissingError
+from attention.base.errors import MissingError
+from attention.base.tokens import Patch, labels
+from attention.formula.inline import defined
+from attention.formula.names import HEAD_OUTPUT, INPUT, MEMORY, OUTPUT, PATCHED_OUTPUT, SCORES, WEIGHTS
+from attention.formula.override import Override
+from attention.formula.scores import dot
+from attention.formula.steps import find_step
 from attention.program import literals
 from attention.program.formula_lines import formula_lines, projection_lines
-from attention.tokens import Patch, labels
 
 if TYPE_CHECKING:
-    from attention.core.cell import Cell
-    from attention.core.layer import Layer
-    from attention.core.trace import Trace
-    from attention.program.snippet import Snippet
+    from attention.formula.names import Cell
+    from attention.program.literals import Snippet
     from attention.sources import Source
+    from attention.trace.layer import Layer
+    from attention.trace.trace import Trace
 
 _IMPORTS = {
     "base64": "import base64",

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attention.core.steps import STEPS
-from attention.errors import AttentionError, FileError, MissingError
-from attention.lessons.question_kinds import Answer
-from attention.tokens import label
+from attention.base.errors import AttentionError, FileError, MissingError
+from attention.base.tokens import label
+from attention.formula.steps import STEPS
+from attention.lessons.lesson import Answer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.core.trace import Trace
+    from attention.trace.trace import Trace
 
 _SAME = 1e-5  # the relative tolerance within which two numbers count as equal
 _STEPS = {step.name for step in STEPS}

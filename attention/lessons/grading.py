@@ -6,17 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.core.cell import Cell
-from attention.errors import FileError, MissingError
+from attention.base.errors import FileError, MissingError
+from attention.base.printed import format_number
+from attention.base.tokens import label
+from attention.formula.names import Cell
 from attention.lessons.answers import QuestionContext, evaluate
-from attention.lessons.lesson import PREDICTION, Lesson, Part
-from attention.lessons.question_kinds import KINDS, Answer, select_reply
+from attention.lessons.lesson import KINDS, PREDICTION, Answer, Lesson, Part, select_reply
 from attention.lessons.small_tables import prediction_table, step_table
-from attention.printed import format_number
-from attention.tokens import label
 
 if TYPE_CHECKING:
-    from attention.core.trace import Trace
+    from attention.trace.trace import Trace
 
 MAX_ATTEMPTS = 2
 

@@ -1,13 +1,17 @@
-"""A lesson: a state, one question about it, and a reply to every answer. `markdown` reads and writes it as Markdown."""
+"""A lesson: a state, one question about it, and a reply to every answer. `markdown` reads and writes it as Markdown.
+
+Every kind of question, declared once: the form of an answer, when it is right, and the ways in which it can be wrong.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl
 
-from attention.core.steps import find_step
-from attention.errors import FileError
+from attention.base.errors import FileError
+from attention.formula.steps import find_step
 
 MAX_WORDS = 60
 """The most words in a lesson's text: enough for one idea."""
@@ -112,3 +116,146 @@ def _texts(query: str) -> dict[str, str]:
 
 def _is_index(text: str) -> bool:
     return text.isdecimal() and len(text) <= 6
+
+
+Answer: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
+"""A key, a number, an option, a cell or an order, a row."""
+
+Replies: TypeAlias = Sequence[tuple[str, str]]
+"""Pairs of a condition and a reply: "right", a way of being wrong, or a specific answer; the first match applies."""
+
+_MOST = 64  # items in one answer
+_LARGEST = 1e300  # the largest number; an integer may exceed any float
+_NEAR_ONE = 0.101  # the tolerance of the sum 1 of a sketched row
+_FLAT = 0.06  # the largest difference between the bars of a flat row
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of question.
+
+    Attributes:
+        parse: parses an answer from the browser; None if it is malformed.
+        is_right: whether an answer is right; takes the answer, the truth and the tolerance.
+        mistakes: predicates for ways of being wrong, by their names in a lesson's replies; each takes the answer and the truth.
+        options: the fixed options, if the kind has any.
+        default_replies: default replies, so that no wrong answer is left without a hint.
+    """
+
+    parse: Callable[[Any], Answer | None]
+    is_right: Callable[[Any, Any, float], bool]
+    mistakes: Mapping[str, Callable[[Any, Any], bool]] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    default_replies: Replies = ()
+
+
+def _natural(sent: Any) -> int | None:
+    return sent if isinstance(sent, int) and not isinstance(sent, bool) and 0 <= sent < 10**6 else None
+
+
+def _number(sent: Any) -> float | None:
+    fits = isinstance(sent, int | float) and not isinstance(sent, bool) and abs(sent) < _LARGEST
+    return float(sent) if fits else None
+
+
+def _text(sent: Any) -> str | None:
+    return sent[:200] if isinstance(sent, str) else None
+
+
+def _items(sent: Any, parse: Callable[[Any], Any]) -> tuple[Any, ...] | None:
+    items = tuple(map(parse, sent)) if isinstance(sent, list | tuple) and 0 < len(sent) <= _MOST else (None,)
+    return None if None in items else items
+
+
+def _cell(sent: Any) -> tuple[int, ...] | None:
+    items = _items(sent, _natural)
+    return items if items is not None and len(items) == 2 else None
+
+
+def _same(guess: Any, truth: Any, _: float) -> bool:
+    return bool(guess == truth)
+
+
+def _peak(row: Sequence[float]) -> int:
+    return max(range(len(row)), key=row.__getitem__)
+
+
+def _always(*_: Any) -> bool:
+    return True
+
+
+KINDS: dict[str, Kind] = {
+    "cell": Kind(_cell, _same, {
+        "swapped": lambda guess, truth: guess == truth[::-1],
+        "row": lambda guess, truth: guess[0] == truth[0],
+        "column": lambda guess, truth: guess[1] == truth[1],
+        "elsewhere": _always,
+    }, default_replies=(
+        ("swapped", "Row and column are swapped: rows are queries (attend), columns are keys (are attended to)."),
+        ("row", "The row is right. Now look for the column."),
+        ("column", "The column is right. Now look for the row."),
+        ("elsewhere", "Both row and column are different: read the names beside the map and above it."),
+    )),
+    "key": Kind(_natural, _same, {
+        "before": lambda guess, truth: guess < truth,
+        "after": lambda guess, truth: guess > truth,
+    }, default_replies=(
+        ("before", "The right key comes later in the text."),
+        ("after", "The right key comes earlier in the text."),
+    )),
+    "choice": Kind(_text, _same, options=("more", "less", "the same"), default_replies=(
+        ("more", "It does not increase: think of the numbers that it depends on, and of the others in its row."),
+        ("less", "It does not decrease: think of the numbers that it depends on, and of the others in its row."),
+        ("the same", "Something that it depends on changes: follow the formula step by step."),
+    )),
+    "order": Kind(lambda sent: _items(sent, _natural), _same, {
+        "backwards": lambda guess, truth: guess == truth[::-1],
+        "first": lambda guess, truth: guess[0] != truth[0],
+        "later": _always,
+    }, default_replies=(
+        ("backwards", "This order begins with the smallest. The largest comes first."),
+        ("first", "Another key has the largest number."),
+        ("later", "The first is right. Continue downwards from there."),
+    )),
+    "number": Kind(_number, lambda guess, truth, far: abs(guess - truth) <= far + 1e-9, {
+        "too small": lambda guess, truth: guess < truth,
+        "too large": lambda guess, truth: guess > truth,
+    }, default_replies=(
+        ("too small", "The right number is larger."),
+        ("too large", "The right number is smaller."),
+    )),
+    "row": Kind(
+        lambda sent: _items(sent, _number),
+        lambda guess, truth, far: len(guess) == len(truth)
+        and all(abs(guessed - true) <= far + 1e-9 for guessed, true in zip(guess, truth, strict=True)),
+        {
+            "not one": lambda guess, _: abs(sum(guess) - 1) > _NEAR_ONE,
+            "flat": lambda guess, _: max(guess) - min(guess) < _FLAT,
+            "peak": lambda guess, truth: len(guess) != len(truth) or _peak(guess) != _peak(truth),
+            "elsewhere": _always,
+        },
+        default_replies=(
+            ("not one", "The numbers of this row must sum to 1; the sum of yours is below the bars."),
+            ("flat", "This sketch gives every key the same."),
+            ("peak", "Another key has the largest number."),
+            ("elsewhere", "The largest number is in the right place. Now adjust the others."),
+        ),
+    ),
+}  # fmt: skip
+"""By name: click a cell, pick a key, choose more or less or the same, order the keys, enter a number, sketch a row.
+
+A reply to a wrong key may also name its position, and a reply to a wrong number or option the answer itself.
+"""
+
+
+def select_reply(kind: str, guess: Answer, truth: Answer, right: bool, replies: Replies) -> str:
+    """The reply to an answer: the first match in the lesson's replies, or else the default reply; empty if none matches."""
+    predicates, guess_text = KINDS[kind].mistakes, f"{guess:g}" if isinstance(guess, float) else str(guess)
+    for condition, words in (*replies, *KINDS[kind].default_replies):
+        if condition == "right" or right:
+            matches = right and condition == "right"
+        else:
+            matches = condition == guess_text or (condition in predicates and predicates[condition](guess, truth))
+        if matches:
+            return words
+    return ""

@@ -6,7 +6,7 @@ import binascii
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from attention.errors import FileError
+from attention.base.errors import FileError
 from attention.lessons.lesson import Lesson
 from attention.lessons.markdown import read_many
 

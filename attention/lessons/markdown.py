@@ -15,10 +15,9 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-from attention.errors import AttentionError, FileError
+from attention.base.errors import AttentionError, FileError
 from attention.lessons import answers
-from attention.lessons.lesson import MAX_WORDS, Lesson, Part
-from attention.lessons.question_kinds import KINDS
+from attention.lessons.lesson import KINDS, MAX_WORDS, Lesson, Part
 
 MAX_KB = 256
 """The largest file, in KB."""

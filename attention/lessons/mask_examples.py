@@ -11,31 +11,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention.analysis import tables
-from attention.analysis.patch_masks import visible_of
-from attention.core import mask_tensor
-from attention.core.cell import Cell
-from attention.core.layer import Layer
-from attention.core.names import INPUT, MASKED_SCORES, OUTPUT, SCALED_SCORES, SCORES, VALUE, WEIGHTS
-from attention.core.normalizers import NORMALIZERS
-from attention.tokens import label
+from attention.base.tokens import label
+from attention.explanation import tables
+from attention.formula import mask_tensor
+from attention.formula.names import INPUT, MASKED_SCORES, OUTPUT, SCALED_SCORES, SCORES, VALUE, WEIGHTS, Cell
+from attention.formula.normalizers import NORMALIZERS
+from attention.trace.layer import Layer
+from attention.vision.places import visible_of
 
 if TYPE_CHECKING:
-    from attention.core.trace import Trace
+    from attention.trace.trace import Trace
 
 
 _SCORES = (SCALED_SCORES, SCORES, MASKED_SCORES)
 
 
 def toggle_cell(visible: Tensor, query_pos: int, key_pos: int) -> str:
-    """The mask with one cell toggled, in the encoding of `attention.core.mask_tensor.encode`."""
+    """The mask with one cell toggled, in the encoding of `attention.formula.mask_tensor.encode`."""
     changed = visible.clone()
     changed[query_pos, key_pos] = ~visible[query_pos, key_pos]
     return mask_tensor.encode(changed)
 
 
 def hide_query(visible: Tensor, query_pos: int) -> str:
-    """The mask with every key hidden from one query, in the encoding of `attention.core.mask_tensor.encode`."""
+    """The mask with every key hidden from one query, in the encoding of `attention.formula.mask_tensor.encode`."""
     changed = visible.clone()
     changed[query_pos] = False
     return mask_tensor.encode(changed)
@@ -69,7 +68,7 @@ def table(trace: Trace, layer: int = 0, head: int = 0, start: int = 0, stop: int
 
 
 def encode_table(ticks: pd.DataFrame) -> str:
-    """The mask of a table of checkboxes, in the encoding of `attention.core.mask_tensor.encode`."""
+    """The mask of a table of checkboxes, in the encoding of `attention.formula.mask_tensor.encode`."""
     return mask_tensor.encode(torch.tensor(ticks.to_numpy(dtype=bool)))
 
 

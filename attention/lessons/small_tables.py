@@ -6,22 +6,20 @@ import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attention.core.names import WEIGHTS
-from attention.core.steps import Step, find_step
-from attention.errors import MissingError, PictureError
+from attention.base.errors import MissingError, PictureError
+from attention.base.printed import format_number
+from attention.base.tokens import label
+from attention.formula.names import WEIGHTS
+from attention.formula.steps import Step, find_step
 from attention.lessons.lesson import PREDICTION, Part
 from attention.pictures.drawing import HIDDEN_COLOR
 from attention.pictures.layout import short_axis_name
-from attention.pictures.over_picture import image_source
 from attention.pictures.scales import color_at, scale_range
-from attention.pictures.token_grid import TokenGrid
-from attention.printed import format_number
-from attention.tokens import label
+from attention.vision.over_picture import TokenGrid, image_source
 
 if TYPE_CHECKING:
-    from attention.core.layer import Layer
-    from attention.core.seen_picture import SeenPicture
-    from attention.core.trace import Trace
+    from attention.trace.layer import Layer
+    from attention.trace.trace import SeenPicture, Trace
 
 MAX_SIDE = 32
 """The most rows and columns of a small map; a phone shows no more."""

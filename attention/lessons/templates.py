@@ -7,20 +7,17 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from attention.core.cell import Cell
-from attention.core.layer import Layer
-from attention.core.names import INPUT, MASKED_SCORES, SCALED_SCORES, WEIGHTS
-from attention.core.steps import STEPS, Step, find_step, is_step
-from attention.core.trace import Trace
-from attention.lessons.lesson import Lesson, Part
-from attention.lessons.question_kinds import KINDS
+from attention.base.knobs import to_text
+from attention.base.printed import format_number
+from attention.base.tokens import label
+from attention.formula.names import INPUT, MASKED_SCORES, SCALED_SCORES, WEIGHTS, Cell
+from attention.formula.steps import STEPS, Step, find_step, is_step
+from attention.lessons.lesson import KINDS, Lesson, Part
 from attention.lessons.small_tables import MAX_SIDE
-from attention.params.ranges import to_text
-from attention.printed import format_number
-from attention.sources.kinds.shared_knobs import INTERVENTIONS
-from attention.sources.knobs import SOURCE
-from attention.sources.layer_knobs import layer_knobs
-from attention.tokens import label
+from attention.sources.layer_knobs import INTERVENTIONS, layer_knobs
+from attention.sources.registry import SOURCE
+from attention.trace.layer import Layer
+from attention.trace.trace import Trace
 
 _MANY = 16  # rows of a map; of a larger one, a lesson shows only the row in question
 _FEW = 8  # keys that a person can order or sketch

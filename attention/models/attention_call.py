@@ -1,24 +1,250 @@
-"""One call of attention: as the model makes it (`ModelCall`), and as it is recorded (`Call`)."""
+"""One call of attention: as the model makes it (`ModelCall`), and as it is recorded (`Call`).
+
+The attention that a model computes itself: its family's eager attention, or torch's fused attention, with all arguments of one call.
+
+Masks of a model's attention: as rules or cells, and as the additive masks of eager attention; each is converted once in a pass.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
-from attention.models.attention_masks import MaskCache
-from attention.models.own_attention import OwnAttention
+from attention.formula.mask import Mask
+from attention.formula.scores import BLOCK_ROWS
 from attention.patching.forward import AttentionCall
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from attention.core.mask import Mask
+    from attention.models.loaded import Site
+
+
+EagerAttention = Callable[..., tuple[Tensor, Tensor | None]]
+
+IMPLEMENTATION = "lab"
+"""The name under which transformers knows the recorder with eager attention; models are loaded with it."""
+SDPA_IMPLEMENTATION = "lab_sdpa"
+"""The same with torch's fused attention, for a model in memory that runs it: the output is that of the model, weights are recomputed."""
+
+_MAX_WEIGHT_BYTES = (
+    2**22
+)  # of the weights of all heads in one call; larger calls are computed in blocks of `BLOCK_ROWS` queries
+_BYTES_PER_NUMBER = 4
+_ROW_BLOCK_MODULES: WeakSet[Module] = WeakSet()  # modules whose attention can be computed in blocks of queries
+
+
+@dataclass(frozen=True, eq=False)
+class OwnAttention:
+    """The attention function of a model with the arguments of one call, except query, key and value.
+
+    These are [batch head query_pos d_k], [batch kv_head key_pos d_k] and [batch kv_head key_pos d_v]. All methods return the head output
+    [batch query_pos head d_v], and the weights [batch head query_pos key_pos] if the function gives some.
+
+    Attributes:
+        module: the attention module of the model.
+        args: positional arguments after the value: the mask, the scaling.
+        kwargs: named arguments.
+    """
+
+    module: Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the model runs torch's fused attention, recorded."""
+        config: Any = getattr(self.module, "config", None)
+        return getattr(config, "_attn_implementation", None) == SDPA_IMPLEMENTATION
+
+    @property
+    def mask(self) -> Tensor | None:
+        """The additive mask; for fused attention it may be boolean, or missing where a flag says the same."""
+        mask: Tensor | None = self.args[0] if self.args else self.kwargs.get("attention_mask")
+        return mask
+
+    @property
+    def scaling(self) -> float | None:
+        """Multiplies the scores; None: the reciprocal root of their width."""
+        scaling: float | None = self.kwargs.get("scaling", self.args[1] if len(self.args) > 1 else None)
+        return scaling
+
+    @property
+    def cap(self) -> float | None:
+        """The bound of the absolute value of the scores (softcap)."""
+        cap: float | None = self.kwargs.get("softcap")
+        return cap
+
+    def with_mask(self, mask: Tensor | None) -> OwnAttention:
+        """The same with another mask."""
+        if self.args:
+            return replace(self, args=(mask, *self.args[1:]))
+        return replace(self, kwargs={**self.kwargs, "attention_mask": mask})
+
+    def in_dtype(self, dtype: torch.dtype) -> OwnAttention:
+        """The same with masks and biases of this dtype, for one text."""
+
+        def convert(argument: Any) -> Any:
+            if isinstance(argument, Tensor) and argument.ndim == 4:
+                argument = argument[:1]  # all texts of a batch have the same mask
+            if not isinstance(argument, Tensor) or not argument.is_floating_point() or argument.dtype == dtype:
+                return argument
+            smallest = torch.finfo(dtype).min  # what hides a key; no −∞, or a row without keys would be NaN
+            return (argument.clamp_min(smallest) if smallest > torch.finfo(argument.dtype).min else argument).to(dtype)
+
+        return self._with_each_argument(convert)
+
+    def run(self, query: Tensor, key: Tensor, value: Tensor, keep_weights: bool = True) -> tuple[Tensor, Tensor | None]:
+        """The attention that the model runs. Large calls of eager attention are computed in blocks of queries.
+
+        Their weights are None unless `keep_weights`.
+        """
+        if self.is_fused:
+            from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+            fused = ALL_ATTENTION_FUNCTIONS["sdpa"]
+            return cast(tuple[Tensor, None], fused(self.module, query, key, value, *self.args, **self.kwargs))
+        n_heads, n_queries, n_keys = (*query.shape[1:3], key.shape[-2])
+        if self.module not in _ROW_BLOCK_MODULES or not is_large(n_heads, n_queries, n_keys):
+            return self.run_eager(query, key, value)
+        output_blocks, weight_blocks = [], []
+        for start in range(0, n_queries, BLOCK_ROWS):
+            output, weights = self.run_eager_rows(query, key, value, slice(start, start + BLOCK_ROWS))
+            output_blocks.append(output)
+            if keep_weights and weights is not None:
+                weight_blocks.append(weights)
+        return torch.cat(output_blocks, dim=1), torch.cat(weight_blocks, dim=2) if weight_blocks else None
+
+    def run_eager(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Its family's eager attention of all queries."""
+        return _eager_attention(self.module)(self.module, query, key, value, *self.args, **self.kwargs)
+
+    def run_eager_rows(self, query: Tensor, key: Tensor, value: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+        """Eager attention of a slice of the queries, with these rows of all masks and biases."""
+        n_queries, n_keys = query.shape[-2], key.shape[-2]
+
+        def select_rows(argument: Any) -> Any:
+            is_map = (
+                isinstance(argument, Tensor)
+                and argument.ndim == 4
+                and argument.shape[-2] == n_queries
+                and argument.shape[-1] >= n_keys
+            )
+            return argument[..., rows, :] if is_map else argument
+
+        return self._with_each_argument(select_rows).run_eager(query[:, :, rows], key, value)
+
+    def _with_each_argument(self, change: Callable[[Any], Any]) -> OwnAttention:
+        kwargs = {name: change(argument) for name, argument in self.kwargs.items()}
+        return replace(self, args=tuple(map(change, self.args)), kwargs=kwargs)
+
+
+def rows_at_once(site: Site, longest: int, keep_weights: bool) -> int:
+    """The number of queries whose weights a site computes at a time; all of them if the weights are kept (`keep_weights`)."""
+    in_blocks = site.supports_row_blocks and not keep_weights and is_large(site.n_heads, longest, longest)
+    return min(BLOCK_ROWS, longest) if in_blocks else longest
+
+
+def allow_row_blocks(module: Module) -> None:
+    """From now on, compute large calls of this module in blocks of queries."""
+    _ROW_BLOCK_MODULES.add(module)
+
+
+def is_large(n_heads: int, n_queries: int, n_keys: int) -> bool:
+    """Whether the weights of all heads in one call are computed in blocks of queries."""
+    return n_heads * n_queries * n_keys * _BYTES_PER_NUMBER > _MAX_WEIGHT_BYTES
+
+
+def _eager_attention(module: Module) -> EagerAttention:
+    """The eager attention function of the module's model family; Llama's if the family has none."""
+    for cls in type(module).__mro__:
+        function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
+        if function is not None:
+            return cast(EagerAttention, function)
+    from transformers.models.llama.modeling_llama import eager_attention_forward
+
+    return cast(EagerAttention, eager_attention_forward)
+
+
+_HIDDEN_BELOW = -1e30  # an additive mask has a smaller number where a key is hidden
+
+
+class MaskCache:
+    """The masks of the calls of one pass; most layers receive the same tensor.
+
+    Every entry holds the tensor whose id is its key, so that no other tensor gets this id.
+    """
+
+    def __init__(self) -> None:
+        self._split: dict[int, tuple[Tensor, Mask | Tensor | None, Tensor | None]] = {}
+        self._additive: dict[tuple[int, int, int], tuple[Tensor | None, Tensor]] = {}
+
+    def eager(self, attention: OwnAttention, query: Tensor, key: Tensor) -> OwnAttention:
+        """Attention with the mask of eager attention: it is additive, also where that of fused attention is only a flag."""
+        if not attention.is_fused:
+            return attention
+        mask, n_queries, n_keys = attention.mask, query.shape[-2], key.shape[-2]
+        is_causal = attention.kwargs.get("is_causal")
+        is_causal = getattr(attention.module, "is_causal", True) if is_causal is None else is_causal
+        if mask is None and (not is_causal or n_queries == 1):
+            return attention
+        place = id(mask), n_queries, n_keys
+        if place not in self._additive:
+            hidden = torch.finfo(query.dtype).min
+            visible = mask
+            if visible is None:
+                visible = torch.ones(1, 1, n_queries, n_keys, dtype=torch.bool, device=query.device).tril()
+            additive = visible
+            if visible.dtype == torch.bool:
+                additive = torch.zeros_like(visible, dtype=query.dtype).masked_fill_(~visible, hidden)
+            self._additive[place] = mask, additive
+        return attention.with_mask(self._additive[place][1])
+
+    def split(
+        self, additive_mask: Tensor | None, n_queries: int, n_keys: int
+    ) -> tuple[Mask | Tensor | None, Tensor | None]:
+        """The mask (its rule, or its cells [query_pos key_pos]) and the bias [head query_pos key_pos] in an additive mask."""
+        if additive_mask is None:
+            return None, None
+        if id(additive_mask) not in self._split:
+            cells = additive_mask[0, :, :n_queries, :n_keys].to("cpu")
+            if cells.dtype == torch.bool:  # True = may attend
+                visible, bias = cells, None
+            else:
+                visible = cells > max(_HIDDEN_BELOW, torch.finfo(cells.dtype).min)  # the smallest half is −65504
+                bias = torch.where(visible, cells, 0)
+                bias = bias.expand(-1, n_queries, n_keys) if bool(bias.any()) else None
+            if bool((visible != visible[:1]).any()):  # heads have different masks: a bias of −∞
+                bias = torch.where(visible, 0 if bias is None else bias, -math.inf)
+                self._split[id(additive_mask)] = additive_mask, None, bias
+            else:
+                mask = detect_mask(visible[0].expand(n_queries, n_keys))
+                self._split[id(additive_mask)] = additive_mask, mask, bias
+        _, mask_or_cells, bias = self._split[id(additive_mask)]
+        return mask_or_cells, bias
+
+
+def detect_mask(visible: Tensor) -> Mask | Tensor:
+    """The mask rule that gives these visible cells [query_pos key_pos], or the cells if no rule does."""
+    farthest = 0
+    queries = visible.any(dim=1).nonzero()[:, 0]  # queries with at least one visible key
+    if len(queries):
+        rows = visible[queries].byte()  # as distances, every cell would take 8 bytes
+        first, last = rows.argmax(dim=1), rows.shape[1] - 1 - rows.flip(1).argmax(dim=1)
+        farthest = int(torch.maximum((queries - first).abs(), (queries - last).abs()).max())
+    for kind in ("none", "causal", "causal window", "window"):
+        mask = Mask(kind, window=farthest if "window" in kind else 0)
+        if torch.equal(mask.build(*visible.shape), visible):
+            return mask
+    return visible.clone()
 
 
 @dataclass(frozen=True, eq=False)

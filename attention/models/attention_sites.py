@@ -12,11 +12,9 @@ import torch
 from torch import Tensor
 
 from attention.models import recorder
-from attention.models.attention_call import Call, in_float32
-from attention.models.layer_numbers import hybrid_numbers
-from attention.models.loaded import LoadedModel, Site
-from attention.models.own_attention import allow_row_blocks
-from attention.models.projection_weights import makes_output, output_module, parameters, pure_projections
+from attention.models.attention_call import Call, allow_row_blocks, in_float32
+from attention.models.loaded import LoadedModel, Site, hybrid_numbers
+from attention.models.recorded_layer import makes_output, output_module, parameters, pure_projections
 from attention.models.running import probe_inputs, run
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from attention.models.vision_families import FIRST_TOKENS, IN_TEXT, TWO_TOWERS
+from attention.vision.families import FIRST_TOKENS, IN_TEXT, TWO_TOWERS
 
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel

@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention.core.cache import CACHE
-from attention.errors import ModelError
-from attention.models.fair_lock import FairLock
-from attention.models.loaded import LoadedModel
-from attention.models.picture_inputs import PictureInputs, with_ids
+from attention.base.cache import CACHE
+from attention.base.errors import ModelError
+from attention.base.progress import current_callback
+from attention.models.loaded import FairLock, LoadedModel
 from attention.models.running import place_ids, silence_warnings
-from attention.progress import current_callback
+from attention.vision.picture_inputs import PictureInputs, with_ids
 
 
 def generate(

@@ -1,26 +1,56 @@
-"""The registry of models: which can be loaded, and which are in memory, up to a bound and shared by all users."""
+"""The registry of models: which can be loaded, and which are in memory, up to a bound and shared by all users.
+
+The imports of the first model: they take three seconds and 80 MB, which an idle server can spend in advance.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from attention.core.cache import CACHE
-from attention.core.trace import Trace
-from attention.errors import ModelError
-from attention.models import preload
+from attention.base.cache import CACHE
+from attention.base.errors import ModelError
+from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
     from attention.models.declared_inputs import DeclaredInputs
-    from attention.models.folder_check import Folder
+    from attention.models.folder import Folder
     from attention.models.loaded import LoadedModel
+
+
+_PARTS = (  # each takes at most a second
+    "transformers",
+    "sympy",
+    "torch._dynamo",
+    "transformers.modeling_utils",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "attention.models.loading",
+    "attention.models.forward_pass",
+)
+_LAST_LARGE = "transformers.modeling_utils"
+
+
+def missing_bytes() -> int:
+    """The bytes of memory that the missing imports will take."""
+    return 0 if _LAST_LARGE in sys.modules else 80 * 2**20
+
+
+def import_parts() -> Iterator[str]:
+    """Import the modules that models need, one by one; yields the name of each before its import."""
+    for name in _PARTS:
+        yield name
+        import_module(name)
+
 
 ABOUT_FILE = "lab.json"
 """A file in a model's folder, {"about": a note that is shown with the model}."""
@@ -139,7 +169,7 @@ class Library:
         Raises:
             ModelError: it does not fit.
         """
-        needs = folder.needs + preload.missing_bytes()
+        needs = folder.needs + missing_bytes()
         while missing := self.settings.make_room(needs):
             with self._guard:
                 if missing > sum(loaded.nbytes for loaded in self._loaded.values()):
@@ -152,7 +182,7 @@ class Library:
             )
 
     def _load(self, name: str, device: str) -> LoadedModel:
-        from attention.models.folder_check import check_folder
+        from attention.models.folder import check_folder
         from attention.models.loading import load
 
         try:
@@ -251,7 +281,7 @@ def _download(name: str, revision: str | None, most_mb: int) -> Path:
     from huggingface_hub import model_info, snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError
 
-    from attention.models.folder_check import too_large
+    from attention.models.folder import too_large
 
     try:
         files = model_info(name, revision=revision, files_metadata=True).siblings or ()

@@ -1,4 +1,9 @@
-"""A forward pass of a transformers model as a `LinearRun`: hooks freeze its norms, and cut the graph at its heads and MLPs."""
+"""A forward pass of a transformers model as a `LinearRun`: hooks freeze its norms, and cut the graph at its heads and MLPs.
+
+Direct effects (direct logit attribution): what each head adds to a logit through W_O, the frozen norms, and the unembedding.
+
+Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+"""
 
 from __future__ import annotations
 
@@ -9,24 +14,26 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attention.core.linear_run import LinearRun
-from attention.core.residual_parts import LOGITS
-from attention.core.names import KEY, QUERY, VALUE
-from attention.core.residual_parts import EMBEDDING_PART, mlp_part
-from attention.errors import MissingError
+from attention.base.errors import MissingError
+from attention.formula.names import KEY, QUERY, VALUE
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import ModelCall, as_model_output
 from attention.models.attention_sites import parents
 from attention.models.forward_pass import patched_head_output
-from attention.models.modalities import check_text_only
-from attention.models.projection_weights import output_candidates, output_module
-from attention.models.residual_writers import find_writers, is_norm, writing_children
+from attention.models.lm_head import Measurement
+from attention.models.recorded_layer import output_candidates, output_module
+from attention.models.residual_stream import find_writers, is_norm, writing_children
 from attention.patching.forward import PatchedForward
+from attention.trace.linear_run import LinearRun
+from attention.trace.readout import Readout
+from attention.trace.residual_parts import EMBEDDING_PART, HEAD, LOGITS, mlp_part
+from attention.vision.modalities import check_text_only
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from attention.models.loaded import LoadedModel
+
 
 _TOO_COARSE = "the sum is checked against the whole, and this model computes in half precision, which is too coarse: load it in float32."
 _UNRECORDED = "the attention of this model cannot be recorded: choose a model of another family."
@@ -220,3 +227,40 @@ _CENTERED = 1e-3  # how little a norm that subtracts the mean changes when every
 
 def _without_gradient(_: Module, __: Any) -> None:
     torch.set_grad_enabled(False)
+
+
+_NO_LOGITS = "a direct effect is what a head adds to a logit, and this model predicts no tokens."
+_FILLS_MASKS = "a model that fills masks has a non-linear layer between the last vectors and the logits, so no part of a logit belongs to one head."
+
+
+def direct_effects(
+    loaded: LoadedModel,
+    model_inputs: Mapping[str, Tensor],
+    measurement: Measurement,
+    forward: PatchedForward | None = None,
+) -> tuple[dict[int, Tensor], float] | str:
+    """What each head adds to the logit, or to the logit difference: [head] for each layer, and the remainder.
+
+    Every norm on the way, and a softcap of the logits, is frozen at its factor in this run. The remainder comes from the embedding,
+    the MLPs and all biases; everything together is the logit. If the model is not additive in this way, the reason in a sentence.
+    """
+    if measurement.target is None or measurement.position is None or not lm_head.vocabulary_size(loaded):
+        return _NO_LOGITS
+    if lm_head.is_masked_lm(loaded):
+        return _FILLS_MASKS
+    position = measurement.position
+    tokens = (measurement.target, 1), (measurement.distractor, -1)
+    readout = Readout("the logit", tuple((token, sign) for token, sign in tokens if token is not None))
+    try:
+        run = run_linear(loaded, model_inputs, forward)
+        parts, values = run.contributions(LOGITS, position, readout.directions(run)[position])
+    except MissingError as error:
+        return str(error)
+    effects = {layer: torch.zeros(site.n_heads, dtype=torch.float64) for layer, site in loaded.sites_by_layer.items()}
+    remainder = readout.constant(run, position)
+    for part, value in zip(parts, values.tolist(), strict=True):
+        if part.kind == HEAD and part.layer is not None and part.head is not None:
+            effects[part.layer][part.head] = value
+        else:
+            remainder += value
+    return effects, remainder

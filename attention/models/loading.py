@@ -1,21 +1,58 @@
-"""Loading a model folder as a model that can be run and recorded."""
+"""Loading a model folder as a model that can be run and recorded.
+
+Progress of loading a model, forwarded to the current callback.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
 import torch
 
-from attention.errors import ModelError
-from attention.models import lm_head, loading_progress, recorder
+from attention.base.errors import ModelError
+from attention.base.progress import ProgressCallback, current_callback
+from attention.models import lm_head, recorder
+from attention.models.attention_call import IMPLEMENTATION
 from attention.models.attention_sites import find_sites
-from attention.models.folder_check import Folder
+from attention.models.folder import Folder
 from attention.models.loaded import LoadedModel
-from attention.models.modalities import no_text_error
-from attention.models.own_attention import IMPLEMENTATION
-from attention.models.picture_reader import load_reader
 from attention.models.running import attention_weights, probe_inputs, run, silence_warnings
-from attention.models.vision_families import reads_text, vision_config
+from attention.vision.families import reads_text, vision_config
+from attention.vision.modalities import no_text_error
+from attention.vision.reader import load_reader
+
+_REPORTS = 20  # about as many for each model
+
+
+def report_loading() -> None:
+    """Forward the loading progress of transformers to the current callback, and disable its progress bars; idempotent."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers has no annotation
+    logging.set_tqdm_hook(_replace_bar)
+
+
+class _ReportingIterable:
+    """The steps of a loading model; iterating reports progress."""
+
+    def __init__(self, steps: Iterable[Any], report: ProgressCallback) -> None:
+        self.steps, self.report = steps, report
+
+    def __iter__(self) -> Iterator[Any]:
+        count = len(self.steps) if isinstance(self.steps, Sized) else 0
+        for i, step in enumerate(self.steps):
+            if count and i % max(1, count // _REPORTS) == 0:
+                self.report("Loading the model …", i / count)
+            yield step
+
+
+def _replace_bar(make_bar: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    report = current_callback()
+    if report and args and kwargs.get("desc") == "Loading weights":
+        return _ReportingIterable(args[0], report)
+    return make_bar(*args, **kwargs)
+
 
 _SIZE_FACTOR, _EXTRA_BYTES = 2, 2**26  # a model may be larger than its file, such as by a head that is not saved
 _NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
@@ -28,7 +65,7 @@ def load(folder: Folder, name: str, about: str = "", device: str = "") -> Loaded
         ModelError: it cannot be loaded, has no tokenizer, or returns no attention.
     """
     recorder.register()
-    loading_progress.report_loading()
+    report_loading()
     silence_warnings()
     empty_model = _check_size(folder, name)
     is_of_pictures = vision_config(empty_model) is not None

@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from attention.models.attention_call import Call, ModelCall, as_model_output, in_float32
-from attention.models.attention_masks import MaskCache
-from attention.models.own_attention import IMPLEMENTATION, SDPA_IMPLEMENTATION, OwnAttention
-from attention.models.packed_sequences import current_packing
+from attention.models.attention_call import (
+    IMPLEMENTATION,
+    SDPA_IMPLEMENTATION,
+    Call,
+    MaskCache,
+    ModelCall,
+    OwnAttention,
+    as_model_output,
+    in_float32,
+)
+from attention.vision.packed_sequences import current_packing
 
 if TYPE_CHECKING:
     from torch.nn import Module

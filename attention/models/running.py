@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention.errors import AttentionError, ModelError
+from attention.base.errors import AttentionError, ModelError
 from attention.models.loaded import LoadedModel
-from attention.models.modalities import no_text_error
-from attention.models.packed_sequences import packed
-from attention.models.picture_inputs import PictureInputs, picture_inputs
-from attention.models.vision_families import PICTURES
+from attention.vision.families import PICTURES
+from attention.vision.modalities import no_text_error
+from attention.vision.packed_sequences import packed
+from attention.vision.picture_inputs import PictureInputs, picture_inputs
 
 PROBE = "a b c d"  # the text that every model is tried with: several words, since a rotation does not change position 0
 _PROBE_TOKENS = 8
@@ -59,7 +59,7 @@ def probe_inputs(loaded: LoadedModel) -> dict[str, Tensor]:
         return tokenize_inputs(loaded, PROBE, PROBE, _PROBE_TOKENS)[0]
     import numpy as np
 
-    from attention.models.picture_reader import RawPicture
+    from attention.vision.reader import RawPicture
 
     rows, columns = np.indices((_PROBE_SIDE // 2, _PROBE_SIDE), dtype=np.uint8)  # two tiles are fewer than four
     picture = np.stack([rows * 4, columns * 4, rows * columns], axis=-1)  # every patch is another

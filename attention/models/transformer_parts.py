@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 from torch.nn import ModuleList
 
-from attention.core.names import KEY, QUERY, VALUE
-from attention.errors import ConfigError
-from attention.models import lm_head, recorder, residual_writers, running, time_cost
+from attention.base.errors import ConfigError
+from attention.circuits.batched_heads import texts_at_once
+from attention.formula.names import KEY, QUERY, VALUE
+from attention.models import forward_pass, lm_head, recorder, residual_stream, running
 from attention.models.attention_sites import parents
-from attention.models.batched_heads import texts_at_once
 from attention.models.forward_pass import patched_head_output
-from attention.models.modalities import check_text_only
-from attention.models.picture_inputs import repeated
-from attention.models.projection_weights import output_module
-from attention.patching.parts import Compute, Handlers, Place
+from attention.models.recorded_layer import output_module
+from attention.trace.parts import Compute, Handlers, Place
+from attention.vision.modalities import check_text_only
+from attention.vision.picture_inputs import repeated
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -133,7 +133,7 @@ class TransformerParts:
 def estimate_seconds(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> float:
     """The estimated seconds of one text of a batch."""
     n_tokens = sum(ids.shape[-1] for ids in model_inputs.values())
-    return time_cost.count_parameters(loaded) * n_tokens / time_cost.PARAMETER_TOKENS_PER_SECOND
+    return forward_pass.count_parameters(loaded) * n_tokens / forward_pass.PARAMETER_TOKENS_PER_SECOND
 
 
 def find_writers(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> ResidualWriters:
@@ -166,7 +166,7 @@ def find_writers(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> Res
     attention = {id(module) for module in (*called, *projections) if module is not None}
     block_of: dict[Module, int] = {}
     for index, block in enumerate(blocks):
-        for module in residual_writers.find_writers(block, attention):
+        for module in residual_stream.find_writers(block, attention):
             block_of.setdefault(module, index)
     return ResidualWriters(
         tuple(block_of),

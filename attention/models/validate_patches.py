@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
-from attention.core.edit_kinds import LayerSize
-from attention.errors import ConfigError
+from attention.base.errors import ConfigError
+from attention.formula.edit_kinds import LayerSize
 from attention.models.forward_pass import inputs_of_site
 from attention.patching import validate
 from attention.patching.intervention import Intervention

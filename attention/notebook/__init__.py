@@ -9,9 +9,8 @@ v = view(trace)                  # live: v.cell is what was clicked
 
 from __future__ import annotations
 
-from attention.notebook.lab_link import LabFile, open_in_lab
 from attention.notebook.output import bring_scripts
-from attention.notebook.showing import Shown, show
+from attention.notebook.showing import LabFile, Shown, open_in_lab, show
 from attention.notebook.widget import view
 
 __all__ = ["LabFile", "Shown", "bring_scripts", "open_in_lab", "show", "view"]

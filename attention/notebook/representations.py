@@ -6,22 +6,21 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from attention.analysis.compare.comparison import Difference
-from attention.analysis.metrics import NAMES, MetricsTable
-from attention.core.cell import Cell
-from attention.core.layer import Layer
-from attention.core.trace import AllHeads, Trace
-from attention.errors import AttentionError
+from attention.base.errors import AttentionError
+from attention.base.printed import format_number
+from attention.comparison.comparison import Difference
+from attention.comparison.figures import comparison_maps
+from attention.export.packing import MAX_BYTES, pack_trace
+from attention.formula.names import Cell
+from attention.metrics import NAMES, MetricsTable
 from attention.notebook.output import frame
-from attention.notebook.trace_packing import MAX_BYTES, pack_trace
-from attention.pictures.all_layers import layers_json
+from attention.pictures.charts import LAYER, head_scatter_json
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings, pack
-from attention.pictures.metric_charts import LAYER, head_scatter_json
-from attention.pictures.mosaic import heads_json
-from attention.pictures.side_by_side import comparison_maps
+from attention.pictures.mosaic import heads_json, layers_json
 from attention.pictures.view import VIEWS
-from attention.printed import format_number
+from attention.trace.layer import Layer
+from attention.trace.trace import AllHeads, Trace
 
 _TRACE_HEIGHT = 640  # pixels: strip, controls, maps and line on a wide page
 _CHARTED_METRICS = 3

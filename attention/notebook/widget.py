@@ -7,17 +7,16 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from attention.analysis.explain.arithmetic import Explanation
-from attention.analysis.explain.explain import explain
-from attention.core.cell import Cell
-from attention.core.names import WEIGHTS
-from attention.core.override import SOURCE_MASK, Override
-from attention.core.trace import Trace
-from attention.errors import AttentionError, MissingError
-from attention.notebook import scripts
+from attention.base.errors import AttentionError, MissingError
+from attention.explanation.explain import explain
+from attention.explanation.explanation import Explanation
+from attention.export import bundling
+from attention.export.packing import MAX_BYTES, pack_trace
+from attention.formula.names import WEIGHTS, Cell
+from attention.formula.override import SOURCE_MASK, Override
 from attention.notebook.output import document
-from attention.notebook.trace_packing import MAX_BYTES, pack_trace
 from attention.pictures.view import VIEWS, clamp_cell
+from attention.trace.trace import Trace
 
 _HEIGHT = 640  # pixels, until the frame knows its own
 _CELL = ("layer", "head", "step", "q", "k")
@@ -65,7 +64,7 @@ def _widget_class() -> type[Any]:
     class TraceView(anywidget.AnyWidget):  # type: ignore[misc]
         """A trace on display: its cell and its knobs are traitlets."""
 
-        _esm = scripts.PAGE_DIR / "widget.js"
+        _esm = bundling.PAGE_DIR / "widget.js"
         document = traitlets.Unicode().tag(sync=True)
         height = traitlets.Int(_HEIGHT).tag(sync=True)
         arithmetic = traitlets.Dict().tag(sync=True)
@@ -127,6 +126,6 @@ def _widget_class() -> type[Any]:
 
         def _send_scripts(self, _: object, content: Any, buffers: object) -> None:
             if isinstance(content, dict) and content.get("kind") == "scripts":
-                self.send({"kind": "scripts", "hash": scripts.scripts_hash()}, [scripts.packed_scripts()])
+                self.send({"kind": "scripts", "hash": bundling.scripts_hash()}, [bundling.packed_scripts()])
 
     return TraceView

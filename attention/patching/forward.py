@@ -2,28 +2,80 @@
 
 The other heads stay bit for bit as the model computes them. Patched queries, keys and values go through the model's own
 attention again. Our formula computes changed weights, and they are multiplied with the values as the model does it.
+
+The formula of a layer with interventions: every changed head gets a formula of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 
-from attention.core.edit_kinds import patched_output
-from attention.core.formula import Formula
-from attention.core.head_edits import OTHER_STATE, UNCHANGED_MODEL, HeadEdits
-from attention.core.names import HEAD_OUTPUT, KEY, PATCHED_OUTPUT, QUERY, VALUE, WEIGHTS
-from attention.errors import ConfigError
-from attention.patching.apply import affected_heads, apply, with_aligned_patches, with_divisor
+from attention.base.errors import ConfigError
+from attention.formula.edit_kinds import patched_output
+from attention.formula.formula import OTHER_STATE, UNCHANGED_MODEL, Formula, HeadEdits
+from attention.formula.names import HEAD_OUTPUT, KEY, PATCHED_OUTPUT, QUERY, VALUE, WEIGHTS
 from attention.patching.intervention import Intervention
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.core.layer import Layer
+    from attention.trace.layer import Layer
+
+
+def affected_heads(intervention: Intervention, n_heads: int, n_kv_heads: int) -> set[int]:
+    """The heads that an intervention affects; patched keys or values affect all heads that share them."""
+    if intervention.head is None:
+        return set(range(n_heads))
+    shared = any(kind.affects_kv_group(intervention) for kind in intervention.kinds)
+    group = n_heads // n_kv_heads if shared else 1
+    first = intervention.head // group * group
+    return set(range(first, first + group))
+
+
+def apply(
+    formula: Formula, n_heads: int, n_kv_heads: int, interventions: Iterable[Intervention], frozen: bool = False
+) -> Formula:
+    """A layer's formula with interventions; `frozen`: the other heads keep the weights of the unchanged model."""
+    base, heads = formula, dict[int, Formula]()
+    if frozen:
+        base = replace(base, head_edits=base.head_edits.with_patch(WEIGHTS, UNCHANGED_MODEL))
+    for intervention in interventions:
+        if intervention.head is None:
+            base = _with_intervention(base, intervention)
+            heads = {head: _with_intervention(edited, intervention) for head, edited in heads.items()}
+        else:
+            affected = affected_heads(intervention, n_heads, n_kv_heads)
+            heads |= {head: _with_intervention(heads.get(head, base), intervention) for head in affected}
+    if any(edited.divisor for edited in (base, *heads.values())):  # all heads then have the step of scaled scores
+        base, heads = with_divisor(base), {head: with_divisor(edited) for head, edited in heads.items()}
+    return replace(base, heads=tuple(sorted((head, edited) for head, edited in heads.items() if edited != base)))
+
+
+def _with_intervention(formula: Formula, intervention: Intervention) -> Formula:
+    """A head's formula with one intervention."""
+    for kind in intervention.kinds:
+        if kind.changes_weights(intervention):  # a change of a head's weights overrides their freezing
+            edits = formula.head_edits
+            patches = tuple(pair for pair in edits.patches if pair != (WEIGHTS, UNCHANGED_MODEL))
+            formula = replace(formula, head_edits=replace(edits, patches=patches))
+        formula = kind.edit_formula(formula, intervention)
+    return formula
+
+
+def with_aligned_patches(formula: Formula) -> Formula:
+    """The formula with patches from another state that has other tokens: only corresponding tokens are patched."""
+    heads = tuple((head, with_aligned_patches(edited)) for head, edited in formula.heads)
+    return replace(formula, head_edits=formula.head_edits.aligned, heads=heads)
+
+
+def with_divisor(formula: Formula) -> Formula:
+    """The formula with a divisor; 1 if it had none."""
+    return replace(formula, divisor=formula.divisor or 1.0)
+
 
 _ATTENTION_INPUTS = (QUERY, KEY, VALUE)
 

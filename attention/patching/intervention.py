@@ -1,6 +1,6 @@
 """Interventions on heads inside a model: their values, their codes in links, and their descriptions.
 
-`attention.core.edit_kinds` declares the kinds of interventions.
+`attention.formula.edit_kinds` declares the kinds of interventions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from attention.core.edit_kinds import (
+from attention.base.errors import ConfigError
+from attention.base.knobs import EncodedText, Integer
+from attention.formula.edit_kinds import (
     ABLATIONS,
     KINDS,
     MASKS,
@@ -19,8 +21,6 @@ from attention.core.edit_kinds import (
     InterventionKind,
     SetCell,
 )
-from attention.errors import ConfigError
-from attention.params.ranges import EncodedText, Integer
 
 __all__ = [
     "ABLATIONS",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from attention.core.edit_kinds import LayerSize, check_index
-from attention.core.head_edits import UNCHANGED_MODEL
-from attention.core.names import WEIGHTS
-from attention.errors import ConfigError
+from attention.base.errors import ConfigError
+from attention.formula.edit_kinds import LayerSize, check_index
+from attention.formula.formula import UNCHANGED_MODEL
+from attention.formula.names import WEIGHTS
 from attention.patching.forward import PatchedForward
 from attention.patching.intervention import Intervention
 
 if TYPE_CHECKING:
-    from attention.core.layer import Layer
     from attention.patching.forward import RunOther
+    from attention.trace.layer import Layer
 
 _LONGEST_SUGGESTION = 300  # characters, in an error
 T = TypeVar("T")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from attention.analysis.derived_maps import DerivedMap
-from attention.core.cell import Cell
-from attention.core.trace import Trace
+from attention.explanation.derived import DerivedMap
+from attention.formula.names import Cell
 from attention.pictures.drawing import build_map, hidden_cells
 from attention.pictures.heatmap import cell_outlines, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import Panel, Spec
+from attention.trace.trace import Trace
 
 _SMALLEST_PRINTED = 0.05  # of a map's largest number; smaller ones would all be printed as 0.00
 

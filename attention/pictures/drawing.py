@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.core.layer import Layer
-from attention.core.stats import StepStats, finite_range
-from attention.core.steps import MAP_AXES, Step
-from attention.core.trace import Trace
+from attention.base.printed import format_number
+from attention.formula.steps import MAP_AXES, Step
 from attention.pictures import scales
 from attention.pictures.layout import Panel, Spec, axis_title, map_layout, note, short_axis_name
 from attention.pictures.message_contract import Meta
-from attention.printed import format_number
+from attention.trace.layer import Layer
+from attention.trace.stats import StepStats, finite_range
+from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

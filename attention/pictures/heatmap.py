@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from attention.core.cell import Cell
-from attention.core.names import OUTPUT, WEIGHTS
-from attention.core.steps import Step, find_step
-from attention.core.trace import Trace
+from attention.formula.names import OUTPUT, WEIGHTS, Cell
+from attention.formula.steps import Step, find_step
 from attention.pictures.drawing import ALLOWED_COLOR, HIDDEN_COLOR, build_map, describe_blind_queries, hidden_cells
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec, map_layout, note, outline
+from attention.pictures.message import plotly_variant
 from attention.pictures.message_contract import Meta
 from attention.pictures.mosaic import cell_at, heads, heads_json
-from attention.pictures.redraw import plotly_variant
 from attention.pictures.scales import COLORS, color_range
+from attention.trace.trace import Trace
 
 __all__ = ["COLORS", "cell_at", "color_range", "heads", "heads_json", "heatmap", "heatmap_json", "mask_map"]
 

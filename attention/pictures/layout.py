@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from attention.core.layer import Layer
+from attention.base.tokens import Generated, label, place_label, shows_several_pictures
 from attention.pictures.message_contract import Meta
-from attention.tokens import Generated, label, place_label, shows_several_pictures
+from attention.trace.layer import Layer
 
 CHOSEN_COLOR = "#ff3ec9"  # a colour of neither scale
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.core.mask import Mask
-from attention.core.names import HEAD_OUTPUT, INPUT, KEY, MEMORY, OUTPUT, QUERY, SCORES, VALUE, WEIGHTS
-from attention.core.normalizers import NORMALIZERS
-from attention.core.scores import SCORES as SCORE_FUNCTIONS
-from attention.core.steps import MAP_AXES, STEPS
+from attention.formula.mask import Mask
+from attention.formula.names import HEAD_OUTPUT, INPUT, KEY, MEMORY, OUTPUT, QUERY, SCORES, VALUE, WEIGHTS
+from attention.formula.normalizers import NORMALIZERS
+from attention.formula.scores import SCORES as SCORE_FUNCTIONS
+from attention.formula.steps import MAP_AXES, STEPS
 from attention.pictures.message_contract import Live
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from attention.core.layer import Layer
+    from attention.trace.layer import Layer
 
 
 MAX_LIVE_BYTES = 124_000
@@ -94,7 +94,7 @@ def _recorded(layer: Layer, name: str) -> bool:
 
 
 def mask_rule(layer: Layer) -> dict[str, Any]:
-    """Returns the mask of a layer as a rule for the page, see `attention.core.mask.Mask.for_page`."""
+    """Returns the mask of a layer as a rule for the page, see `attention.formula.mask.Mask.for_page`."""
     shape = layer.sizes["query_pos"], layer.sizes["key_pos"]
     if layer.formula is not None and layer.formula.mask is not None:
         places = layer.patch_places if layer.formula.mask.needs_patches else None

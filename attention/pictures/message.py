@@ -1,19 +1,75 @@
-"""Pack figures and what surrounds them into one message, which figure/message.js reads."""
+"""Pack figures and what surrounds them into one message, which figure/message.js reads.
+
+Transform a finished figure: into a Plotly figure, without its outlines, or enlarged.
+"""
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
-from attention.pictures.downsample import MAX_SIDE
-from attention.pictures.layout import Spec
+import plotly.graph_objects as go
+
+from attention.pictures.downsample import MAX_SENT_BLOCKS, MAX_SIDE, keep_only_gaps, pool_for_screen
+from attention.pictures.layout import CHOSEN_COLOR, Spec
 from attention.pictures.message_contract import Control, Line, Live, Message, OverrideNote, StepTab
-from attention.pictures.redraw import enlarge
-from attention.pictures.screen import MAX_SENT_BLOCKS, keep_only_gaps, pool_for_screen
+
+
+def to_plotly(spec: Spec) -> go.Figure:
+    """Returns a specification as a Plotly figure, which copies everything; pages send the JSON itself.
+
+    Validating every key takes ten times as long as everything else; a test does it instead.
+    """
+    return go.Figure(spec, _validate=False)
+
+
+P = ParamSpec("P")
+
+
+def plotly_variant(make: Callable[P, Spec]) -> Callable[P, go.Figure]:
+    """Returns a function that returns a Plotly figure where `make` returns its JSON, with the same arguments."""
+    return wraps(make)(lambda *args, **kwargs: to_plotly(make(*args, **kwargs)))
+
+
+def without_outlines(figure: go.Figure) -> go.Figure:
+    """Returns the figure without the outlines of the chosen cell, its row and its column."""
+    layout = figure.layout.to_plotly_json()
+    layout["shapes"] = [shape for shape in layout.get("shapes", ()) if shape["line"].get("color") != CHOSEN_COLOR]
+    if "file" in layout["meta"]:
+        layout["meta"] = {**layout["meta"], "file": layout["meta"]["file"][:2]}  # without the chosen cell
+    return to_plotly({"data": figure.data, "layout": layout})
+
+
+_PIXEL_KEYS = ("size", "standoff", "thickness", "xshift", "yshift", "ypad")
+_PIXEL_OBJECTS = ("margin", "pad")  # every number in these is in pixels
+
+
+def enlarge(spec: Spec, by: float) -> Spec:
+    """Returns a figure for a projector: letters and the space that they need are `by` times as large."""
+
+    def scale(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: scale(inner, key if key in _PIXEL_OBJECTS else name) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [scale(inner, key) for inner in value]
+        return value * by if key in (*_PIXEL_KEYS, *_PIXEL_OBJECTS) and isinstance(value, int | float) else value
+
+    height = spec["layout"].get("height")
+    layout = scale({name: part for name, part in spec["layout"].items() if name != "meta"})
+    layout |= {"meta": spec["layout"]["meta"]} | ({"height": round(height * (1 + by) / 2)} if height else {})
+    return {
+        "data": [
+            {**trace, **scale({name: trace[name] for name in ("textfont", "colorbar", "marker") if name in trace})}
+            for trace in spec["data"]
+        ],
+        "layout": layout,
+    }
+
 
 SCRIPTS_DIR = Path(__file__).parent / "figure"
 """The folder of the scripts that draw a message, their styles (``figure.css``) and Plotly's script (``vendor/``)."""
@@ -32,8 +88,8 @@ class Surroundings:
         live: the data from which the page computes scores and weights, see `attention.pictures.live_inputs`.
         controls: the row of controls above the figures, see `pages.ui.state.control_row.control_row`.
         override: the note under that row where the source has its own formula, see `pages.ui.state.control_row.override_line`.
-        strip: the steps above that row, see `attention.pictures.strip.step_strip`.
-        line: the line of the chosen cell under the figures, see `attention.pictures.explanation_line.cell_line`.
+        strip: the steps above that row, see `attention.pictures.steps_view.step_strip`.
+        line: the line of the chosen cell under the figures, see `attention.pictures.steps_view.cell_line`.
         defaults: the value of each knob that the address omits. The page then writes the address itself after each
             user action; None on a page whose clicks lead elsewhere.
         large: whether letters are enlarged for a projector.
@@ -69,7 +125,7 @@ def pack(
     Args:
         figures: the figures; a map of more than `MAX_SENT_CELLS` cells that the page can compute is sent without its numbers.
         surroundings: what surrounds them.
-        windows: by ``layout.uirevision``, the cells to which the page is zoomed, see `attention.pictures.screen`.
+        windows: by ``layout.uirevision``, the cells to which the page is zoomed, see `attention.pictures.downsample`.
         defer_rest: whether the page requests the rest of itself after the figures are painted, after a user action.
         film_frame: the serial number of a picture of a film.
         session: the session in which `film_frame` counts.

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from plotly.colors import hex_to_rgb, sequential
 
-from attention.core.steps import Step, find_step
-from attention.core.trace import Trace
-from attention.errors import ConfigError
+from attention.base.errors import ConfigError
+from attention.formula.steps import Step, find_step
+from attention.trace.trace import Trace
 
 COLORS = ("fixed", "stretched", "log")
 """The colour ranges of a probability: 0 … 1, 0 … the largest of the layer, or powers of ten up to 1."""

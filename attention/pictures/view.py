@@ -1,4 +1,9 @@
-"""The knobs that choose what is shown of a trace: layer, head, step and cell."""
+"""The knobs that choose what is shown of a trace: layer, head, step and cell.
+
+Descriptions of the overrides (what if) of a layer whose source brings its own formula.
+
+Describe a knob as a control above the maps, which figure/controls.js draws.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from attention.core.cell import Cell
-from attention.core.layer import Layer
-from attention.core.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS
-from attention.core.steps import STEPS
-from attention.core.trace import Trace
-from attention.params.knob import Knob
-from attention.params.ranges import AttentionLayers, Choice, Integer, NameOrText, Range, Real
-from attention.pictures.over_picture import OPACITY
-from attention.tokens import any_patch
+from attention.base.knobs import AttentionLayers, Choice, Integer, Knob, NameOrText, Range, Real, Switch, to_text
+from attention.base.tokens import any_patch
+from attention.formula import override
+from attention.formula.mask import Mask
+from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS, Cell
+from attention.formula.steps import STEPS
+from attention.pictures.message_contract import Control
+from attention.trace.layer import Layer
+from attention.trace.trace import Trace
+from attention.vision.over_picture import OPACITY
 
 VIEWS = ("overview", "factors", "norms", "writes")
 """The views of the Lab: scores, weights and output; the chosen step beside its factors; the weights beside the norms of what they bring,
@@ -78,3 +84,84 @@ def clamp_cell(cell: Cell, layer: Layer) -> Cell:
     """Returns the cell with row and column limited to the shape of its step."""
     rows, columns = layer.shape(cell.step)[-2:]
     return replace(cell, row=min(cell.row, rows - 1), column=min(cell.column, columns - 1))
+
+
+def source_mask(layer: Layer) -> str:
+    """The kind of mask of the source, in a word."""
+    layer = layer.wrapped
+    formula = layer.base_formula or layer.formula
+    if "mask" in layer.recorded:
+        return "recorded"
+    return formula.mask.kind if formula and formula.mask and formula.mask.may_hide else "none"
+
+
+def override_words(layer: Layer) -> tuple[str, ...]:
+    """Descriptions of the overridden knobs of a layer; empty if its numbers are the source's."""
+    layer = layer.wrapped
+    base, formula = layer.base_formula, layer.formula
+    if base is None or formula is None:
+        return ()
+    overrides = []
+    if formula.temperature != base.temperature:
+        overrides.append(f"temperature {formula.temperature / base.temperature if base.temperature else 0:g}")
+    if base.divisor is not None and formula.divisor != base.divisor:
+        overrides.append(f"scores not divided by {base.divisor:.4g}")
+    if formula.mask != base.mask and formula.mask and (formula.mask.may_hide or source_mask(layer) != "none"):
+        overrides.append(_mask_words(formula.mask))
+    return tuple(overrides)
+
+
+def override_line(layer: Layer, owner: str, where: str = "") -> str:
+    """One line about the overrides of a layer; empty if it has no knob to override.
+
+    Args:
+        layer: any layer.
+        owner: the owner of the numbers without overrides, such as "the model's".
+        where: the part that is overridden, such as "in this head only"; empty: everything.
+    """
+    *first, last = override_words(layer) or ("",)
+    if last:
+        overrides = f"{', '.join(first)} and {last}" if first else last
+        return f"What if{where and f', {where}'}: {overrides} instead of {owner} own."
+    return f"{owner[0].upper()}{owner[1:]} own numbers." if layer.overridable_knobs else ""
+
+
+def _mask_words(mask: Mask) -> str:
+    sizes = {"window": f" ± {mask.window}", "causal window": f" ± {mask.window}", "prefix": f" {mask.prefix}"}
+    return "no mask" if mask.kind == "none" else f"mask {mask.kind}{sizes.get(mask.kind, '')}"
+
+
+def describe_control(knob: Knob, within: Range, value: Any, layer: Layer | None) -> Control:
+    """Returns the description of a control, with the keys of its kind."""
+    description: Control = {
+        "kind": "switch", "name": knob.key, "label": knob.label, "help": knob.help, "value": to_text(value),
+    }  # fmt: skip
+    if knob.applies_with[0]:
+        description["when"] = dict([knob.applies_with])
+    match within:
+        case Choice():
+            description |= {"kind": "choice", "options": [to_text(option) for option in within.options]}
+            if names := _option_names(within, layer):
+                description["option_names"] = names
+        case Integer() | Real():
+            description |= {
+                "kind": "whole" if isinstance(within, Integer) else "slider",
+                "low": within.low,
+                "high": within.high,
+            }
+            if knob.suggestions:
+                description["presets"] = knob.suggestions
+        case Switch():
+            pass
+        case _:
+            raise TypeError(within)
+    return description
+
+
+def _option_names(within: Choice, layer: Layer | None) -> dict[str, str]:
+    """Returns the labels of options that differ from their values, such as layer names or the source's own mask."""
+    if within.names:
+        return dict(zip(map(to_text, within.options), within.names, strict=True))
+    if layer is None or override.SOURCE_MASK not in within.options:
+        return {}
+    return {override.SOURCE_MASK: f"{override.SOURCE_MASK} ({source_mask(layer)})"}

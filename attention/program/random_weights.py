@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attention.core.biases import BUCKETS
-from attention.core.config import AttentionConfig
-from attention.core.names import INPUT, MEMORY, POSITION
-from attention.core.positions import POSITIONS
-from attention.core.scores import SCORES
-from attention.core.steps import declared
+from attention.formula.config import AttentionConfig
+from attention.formula.names import INPUT, MEMORY, POSITION
+from attention.formula.positions import POSITIONS
+from attention.formula.scores import BUCKETS, SCORES
+from attention.formula.steps import declared
 from attention.program import literals
-from attention.program.snippet import Snippet
+from attention.program.literals import Snippet
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.core.layer import Layer
-    from attention.core.trace import Trace
+    from attention.trace.layer import Layer
+    from attention.trace.trace import Trace
 
 MAX_INLINE_NUMBERS = 2000
 """The program reads more numbers than this from the exported file instead of listing them."""

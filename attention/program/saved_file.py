@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from attention.core.names import INPUT, MEMORY
-from attention.core.steps import declared
-from attention.io.arrays import Archive
+from attention.files.archives import Archive
+from attention.formula.names import INPUT, MEMORY
+from attention.formula.steps import declared
 from attention.program import literals
-from attention.program.snippet import Snippet
+from attention.program.literals import Snippet
 
 if TYPE_CHECKING:
-    from attention.core.layer import Layer
-    from attention.io.arrays.stored_layers import Place, StoredLayer
+    from attention.files.stored_layers import Place, StoredLayer
+    from attention.trace.layer import Layer
 
 _VARIABLES = {INPUT: "x", MEMORY: "x2"}
 _PROJECTIONS = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v")  # the file has their results

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from attention.core.config import AttentionConfig
-    from attention.core.override import Override
-    from attention.core.trace import Trace
+    from attention.formula.config import AttentionConfig
+    from attention.formula.override import Override
     from attention.patching.intervention import Intervention
-    from attention.program.snippet import Snippet
+    from attention.program.literals import Snippet
+    from attention.trace.trace import Trace
 
 
 class Source(Protocol):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attention.analysis.compare.alignment import align
-from attention.analysis.compare.summary import MAX_NAMED
-from attention.errors import ConfigError
+from attention.base.errors import ConfigError
+from attention.base.tokens import label
+from attention.comparison.summary import MAX_NAMED
+from attention.explanation.alignment import align
 from attention.patching.forward import Activations, AlignedPositions
-from attention.tokens import label
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,20 +8,22 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attention.core.layer import Layer
-from attention.core.names import WEIGHTS
-from attention.core.override import Override
-from attention.core.steps import MAP_AXES, declared
-from attention.core.trace import Trace
-from attention.errors import FileError
-from attention.io.arrays import Archive, layer_info, open_archive, quote, saved_pictures
-from attention.io.arrays.stored_layers import Layout, StoredLayer, read_layout
+from attention.base.errors import FileError
+from attention.files import stored_layers
+from attention.files.archives import Archive, open_archive, quote
+from attention.files.stored_layers import Layout, StoredLayer, read_layout
+from attention.formula.names import WEIGHTS
+from attention.formula.override import Override
+from attention.formula.steps import MAP_AXES, declared
+from attention.trace.layer import Layer
+from attention.trace.trace import Trace
+from attention.vision import saved_pictures
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.core.seen_picture import SeenPicture
-    from attention.program.snippet import Snippet
+    from attention.program.literals import Snippet
+    from attention.trace.trace import SeenPicture
 
 MAX_HEADS = 1024
 _MAX_NOTES = 20  # of an export
@@ -107,7 +109,9 @@ class File:
         self._array_bytes(archive, file_layout)
         used_entries = {place.entry for stored in file_layout.layers for place in stored.places.values()}
         tensors = {key: archive.arrays[key].load() for key in used_entries}
-        layer_metadata = layer_info.metadata_by_number(archive.metadata.get("layers")) if file_layout.exported else {}
+        layer_metadata = (
+            stored_layers.metadata_by_number(archive.metadata.get("layers")) if file_layout.exported else {}
+        )
         pictures = saved_pictures.read_pictures(self.name, archive) if file_layout.exported else ()
         layers, notes = [], list(_file_notes(self.name, archive, file_layout))
         problems: dict[str, list[int]] = {}
@@ -188,7 +192,7 @@ class File:
         known_tokens: dict[tuple[object, ...], AxisTokens],
     ) -> tuple[Layer, str]:
         """One layer, and a note on it; the note is empty if there is no problem. Adds its tokens to those known."""
-        from attention.io.arrays.read_layers import build_layer, check_numbers
+        from attention.files.read_layers import build_layer, check_numbers
 
         for step, tensor in recorded.items():
             recorded[step] = (
@@ -205,7 +209,7 @@ class File:
         lists = *(texts.get(key) for key in saved_pictures.PATCHES), *places.values()
         same = *map(id, lists), *map(sizes.get, _SIDES)
         if same not in known_tokens:
-            tokens, key_tokens = layer_info.layer_tokens(self.name, texts, sizes)
+            tokens, key_tokens = stored_layers.layer_tokens(self.name, texts, sizes)
             if file_layout.exported:
                 tokens, key_tokens = (
                     saved_pictures.with_places(self.name, axis_tokens, places[key], pictures, key)
@@ -213,11 +217,11 @@ class File:
                 )
             known_tokens[same] = tokens, key_tokens
         tokens, key_tokens = known_tokens[same]
-        name = layer_info.layer_name(file_layout.exported, file_layout.layers.index(stored), stored, own_metadata)
+        name = stored_layers.layer_name(file_layout.exported, file_layout.layers.index(stored), stored, own_metadata)
         where = f" of layer {stored.number}" if len(file_layout.layers) > 1 else ""
         for step, tensor in recorded.items():
             check_numbers(step, where, tensor, tokens, key_tokens)
-        formula, problem = layer_info.layer_formula(archive, file_layout.exported, stored, own_metadata, recorded)
+        formula, problem = stored_layers.layer_formula(archive, file_layout.exported, stored, own_metadata, recorded)
         named = {"name": name, "tokens": tokens, "key_tokens": key_tokens}
         layer, note = build_layer(recorded, formula, self.max_bytes, bool(own_metadata.get("formula")), **named)
         if not any(step.axes == MAP_AXES for step in layer.steps):

@@ -6,22 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from attention.io.picture import Picture
-from attention.io.text.matrix import Matrix, Stack
-from attention.io.text.matrix_text import parse_matrix
-from attention.params.input_limits import Limits
-from attention.params.knob import Knob
-from attention.params.ranges import Choice, Range
+from attention.base.knobs import Choice, Knob, Limits, Range
+from attention.files.matrix import Matrix, Stack
+from attention.files.matrix_text import parse_matrix
+from attention.files.picture import Picture
 from attention.sources import Source
-from attention.sources.divisors import Divisors
 from attention.sources.file import File
-from attention.sources.kinds import SOURCE_KINDS, matrices_source
-from attention.sources.kinds.file_source import missing_file_error
-from attention.sources.kinds.shared_knobs import SEQUENCE, single_sequence_notes
-from attention.sources.knobs import SOURCE
-from attention.sources.picture_names import PictureNames, example_of, missing_picture_error, names_in
-from attention.sources.reader import ParameterReader
+from attention.sources.file_source import missing_file_error
+from attention.sources.layer_knobs import SEQUENCE, single_sequence_notes
+from attention.sources.matrices import MATRICES, UPLOADED, matrix_too_long_error, uploaded_sizes
+from attention.sources.reader import Divisors, ParameterReader
+from attention.sources.registry import SOURCE, SOURCE_KINDS
 from attention.sources.split_heads import SYMBOLS
+from attention.vision.examples import PictureNames, example_of, missing_picture_error, names_in
 
 
 def read_source(reader: ParameterReader) -> Source:
@@ -76,11 +73,11 @@ class LinkReader:
         Raises:
             AttentionError: a matrix cannot be read, or the link has only its size.
         """
-        defaults = {knob.key: knob.default for knob in matrices_source.MATRICES}
+        defaults = {knob.key: knob.default for knob in MATRICES}
         texts = {name: self._texts.get(name, defaults[name]) for name in names}
-        missing = matrices_source.uploaded_sizes(self._texts.get(matrices_source.UPLOADED, ""))
+        missing = uploaded_sizes(self._texts.get(UPLOADED, ""))
         for name in (name for name in names if name in missing and name not in self._texts):
-            raise matrices_source.matrix_too_long_error(name, missing[name])
+            raise matrix_too_long_error(name, missing[name])
         return {
             name: parse_matrix(texts[name], SYMBOLS[name]) for name in names if texts[name].strip() or defaults[name]
         }

@@ -1,19 +1,26 @@
-"""Source "model": a real model, with every step of every head of every layer."""
+"""Source "model": a real model, with every step of every head of every layer.
+
+How the source "model" is read: its knobs, and the source that they describe.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
-from attention.analysis.subwords import merge_tokens
-from attention.core.layer import Layer
-from attention.core.override import Override
-from attention.core.trace import Trace
-from attention.errors import ConfigError, TextError
-from attention.io.example_pictures import link_name
-from attention.sources.model_options import ModelOptions
-from attention.sources.picture_names import MOST_PICTURES
-from attention.tokens import Generated
+from attention.base.errors import ConfigError, TextError
+from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
+from attention.base.tokens import Generated
+from attention.explanation.subwords import SPECIAL_TOKEN_MODES as SPECIALS
+from attention.explanation.subwords import merge_tokens
+from attention.formula.override import Override
+from attention.patching.intervention import parse_codes
+from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
+from attention.sources.model_input import ModelOptions
+from attention.sources.reader import ParameterReader, SourceKind
+from attention.trace.layer import Layer
+from attention.trace.trace import MAX_NEW_TOKENS, Trace
+from attention.vision.examples import EXAMPLES, MOST_PICTURES, PREFIX, PictureNames, check_together, link_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
     from attention.models.loaded import LoadedModel
     from attention.patching.forward import Activations, PatchedForward
-    from attention.program.snippet import Snippet
+    from attention.program.literals import Snippet
     from attention.sources.model_input import ModelInputs
 
 
@@ -107,7 +114,7 @@ class Model(ModelOptions):
             TextError: messages that the tokenizer cannot read.
         """
         from attention.models.in_memory import handle_of
-        from attention.sources import input_arguments
+        from attention.sources import model_input
 
         if "device" in options:
             raise ConfigError(
@@ -115,15 +122,15 @@ class Model(ModelOptions):
             )
         if text is None and options.get("image") is not None:
             text = ""  # many models read a picture alone
-        input_arguments.check_one_form(text=text, texts=texts, inputs=inputs, messages=messages)
+        model_input.check_one_form(text=text, texts=texts, inputs=inputs, messages=messages)
         handle = handle_of(model, tokenizer)
         if texts is not None:
-            return Models(cls(handle.name, item, handle=handle, **options) for item in input_arguments.text_list(texts))
+            return Models(cls(handle.name, item, handle=handle, **options) for item in model_input.text_list(texts))
         read: dict[str, Any] = {"text": text}
         if inputs is not None:
-            read = input_arguments.tensor_options(handle, inputs)
+            read = model_input.tensor_options(handle, inputs)
         elif messages is not None:
-            read = input_arguments.message_options(handle, messages)
+            read = model_input.message_options(handle, messages)
         return cls(handle.name, handle=handle, **{**options, **read})
 
     def trace(self) -> Trace:
@@ -152,11 +159,11 @@ class Model(ModelOptions):
 
     def _trace(self, loaded: LoadedModel, texts: ModelInputs, forward: PatchedForward, notes: list[str]) -> Trace:
         from attention.models import forward_pass, lm_head
-        from attention.models.layer_numbers import describe_layers
-        from attention.models.picture_inputs import PictureInputs
+        from attention.models.loaded import describe_layers
         from attention.models.token_pieces import readable_tokens
         from attention.patching import validate
         from attention.sources.repeated_run import TransformerRun
+        from attention.vision.picture_inputs import PictureInputs
 
         inputs, prefix_len = texts.inputs, texts.prefix_len
         positions = lm_head.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
@@ -379,7 +386,7 @@ class Model(ModelOptions):
             TextError: the text is empty.
         """
         from attention.models.library import LIBRARY
-        from attention.models.modalities import check_input
+        from attention.vision.modalities import check_input
 
         is_empty = not self.text.strip() and not self.input_ids and self.image is None
         if is_empty and self.handle is None and not LIBRARY.inputs(self.name).picture:
@@ -403,3 +410,98 @@ def _caption(loaded: LoadedModel, max_weight_error: float | None) -> str:
     return (
         f"{loaded.about} Its own weights differ from those computed here in float32 by at most {max_weight_error:.1e}."
     )
+
+
+NAME = "model"
+
+
+# fmt: off
+MODEL = Knob(
+    "model", "all-MiniLM-L6-v2", NameOrText(300), "Model",
+    "A model on this server; or, if its operator allows it, a folder with config.json and *.safetensors.", (NAME,))
+WORDS = Knob(
+    "words", False, Switch(), "Pieces as words",
+    "Merge the subword tokens of a word into one row and one column: weights are summed over keys and averaged over queries, so rows still sum to 1.",
+    (NAME,))
+SPECIAL = Knob(
+    "special", "show", Choice(SPECIALS), "Special tokens",
+    "Such as [CLS]. Hide: rows no longer sum to 1, and their sums are shown beside the map. Renormalise: each row is divided by its remaining sum.",
+    (NAME,))
+GENERATE = Knob(
+    "generate", 0, Integer(0, MAX_NEW_TOKENS), "Tokens to generate",
+    "The model continues the text, token by token; ▸ marks generated tokens. 0: no generation.", (NAME,), section="Let it write")
+GENERATE_TEMPERATURE = Knob(
+    "generate_temperature", 0.0, Real(0, 5, end_meanings=("always the most likely token", "nearly at random")), "Temperature of the draw",
+    "0: always the most likely token (greedy). Otherwise tokens are sampled from the softmax of the logits divided by the temperature.", (NAME,), section="Let it write")
+GENERATE_SEED = Knob(
+    "generate_seed", 0, Integer(0, 2**31 - 1), "Seed of the draw", "The same seed generates the same text.", (NAME,), section="Let it write")
+IMAGE = Knob(
+    "image", f"{PREFIX}{next(iter(EXAMPLES))}", PictureNames(1000),
+    help="The pictures of a model that reads pictures: example:NAME for one of ours, otherwise name:digest of an uploaded one; several have / between them.", sources=(NAME,), inline=True)
+PREDICT = Knob(
+    "predict", "", PositionList(200), help="The positions at which the model predicts a token.", sources=(NAME,), inline=True)
+# fmt: on
+
+
+def model_range() -> NameOrText:
+    """The range of model names, with the models that this server has."""
+    from attention.models.library import LIBRARY
+
+    assert isinstance(MODEL.range, NameOrText)
+    return replace(MODEL.range, options=LIBRARY.names())
+
+
+def picture_names(several: bool) -> PictureNames:
+    """The range of the names of pictures, for a model that reads several in its text, or one."""
+    assert isinstance(IMAGE.range, PictureNames)
+    return replace(IMAGE.range, most=MOST_PICTURES if several else 1)
+
+
+def read(reader: ParameterReader) -> Model:
+    """The model with what it reads (texts, a picture, or both), generation and interventions.
+
+    Raises:
+        AwaitedError: a picture has not been uploaded.
+        FileError: the pictures are together too large.
+    """
+    from attention.models.library import LIBRARY
+
+    name = reader.knob(MODEL, model_range())
+    LIBRARY.allow(name)
+    reads = LIBRARY.inputs(name)
+    images = reader.pictures(IMAGE, picture_names(reads.several_pictures)) if reads.picture else ()
+    check_together(images, reader.limits)
+    image = images or None
+    text = reader.knob(TEXT) if reads.text else ""
+    text2 = "" if reads.picture else reader.knob(TEXT2)
+    words, special = reader.knob(WORDS) if reads.text else WORDS.default, reader.knob(SPECIAL)
+    other_text = reader.knob(OTHER) if reads.text else ""
+    generate, temperature, seed = (
+        reader.knob(knob) if reads.continues else knob.default
+        for knob in (GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED)
+    )
+    max_tokens, max_bytes = reader.limits.tokens, reader.limits.trace_bytes
+    return Model(
+        name,
+        text,
+        text2,
+        read_override(reader, NAME),
+        words,
+        special,
+        max_tokens,
+        max_bytes,
+        generate=generate,
+        generate_temperature=temperature,
+        generate_seed=seed,
+        prefix_len=reader.knob(PREFIX_LEN),
+        predict=PositionList.of(reader.knob(PREDICT)),
+        interventions=parse_codes(reader.knob(INTERVENTIONS)),
+        frozen=reader.knob(FROZEN),
+        other=Model(name, other_text, text2, max_tokens=max_tokens, max_bytes=max_bytes, image=image)
+        if other_text.strip()
+        else None,
+        image=image,
+    )
+
+
+KIND = SourceKind(NAME, read)

@@ -1,26 +1,37 @@
-"""The input of a model: its texts as token ids, cut to the limits, and the tokens that it generates; counted before the model runs."""
+"""The input of a model: its texts as token ids, cut to the limits, and the tokens that it generates; counted before the model runs.
+
+The options of a real model: its name, its texts, the interventions on it, and its memory limit.
+
+What `Model.of` reads: a text, several texts, chat messages or tensors, as options of a `Model`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attention.core.cache import CACHE
-from attention.core.cost import ALLOW_MORE
-from attention.core.prediction import MAX_NEW_TOKENS
-from attention.errors import ConfigError
+from attention.base.cache import CACHE
+from attention.base.errors import ConfigError, ModelError, TextError
+from attention.files.picture import Picture
+from attention.formula.override import Override
+from attention.patching.intervention import Intervention, as_interventions
+from attention.trace.cost import ALLOW_MORE
+from attention.trace.trace import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
+    from attention.models.forward_pass import PassInterventions
+    from attention.models.in_memory import ModelHandle
     from attention.models.loaded import LoadedModel
-    from attention.models.picture_inputs import PictureInputs
-    from attention.models.time_cost import PassInterventions
     from attention.patching.forward import PatchedForward
-    from attention.sources.model_options import ModelOptions
+    from attention.vision.picture_inputs import PictureInputs
+
 
 _DECODING = Lock()  # the pixels of several photos at once would take the memory of a server
 
@@ -79,7 +90,7 @@ def prepare_texts(
     Raises:
         ConfigError: as for `count_bytes`.
     """
-    from attention.models.picture_inputs import with_ids
+    from attention.vision.picture_inputs import with_ids
 
     prompt = tokenize_texts(model, loaded, notes)
     _ = count_bytes(model, loaded, prompt)
@@ -122,8 +133,8 @@ def _read_pictures(
     model: ModelOptions, loaded: LoadedModel, limit: int, notes: list[str]
 ) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
     """The input of a model that reads pictures, and its truncated texts."""
-    from attention.models.picture_inputs import picture_inputs
-    from attention.models.picture_reader import RawPicture
+    from attention.vision.picture_inputs import picture_inputs
+    from attention.vision.reader import RawPicture
 
     def read() -> _ReadInput:
         with _DECODING:
@@ -145,17 +156,19 @@ def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tens
     Raises:
         ConfigError: more than `max_bytes`, or the interventions and generated tokens would take too long.
     """
-    from attention.models import lm_head, own_attention, time_cost, validate_patches
+    from attention.models import attention_call, forward_pass, lm_head, validate_patches
     from attention.models.recorded_layer import BYTES_PER_NUMBER, MAPS_PER_HEAD
 
     n_generated = _count_generated(model, loaded, inputs)
-    time_cost.check_time(loaded, sum(ids.shape[-1] for ids in inputs.values()), n_generated, _patches_of_passes(model))
+    forward_pass.check_time(
+        loaded, sum(ids.shape[-1] for ids in inputs.values()), n_generated, _patches_of_passes(model)
+    )
     longest = max(*(ids.shape[-1] for ids in inputs.values()), len(lm_head.predicted_text_ids(inputs)) + n_generated)
     recorded = sum(site.width for site in loaded.sites) * longest
     recorded += validate_patches.count_numbers(loaded, model.interventions, model.frozen, longest)
     # The maps of one head and the mask. A few rows of all heads are computed at a time, unless there are interventions.
     rows = {
-        site.n_heads * own_attention.rows_at_once(site, longest, keep_weights=bool(model.interventions))
+        site.n_heads * attention_call.rows_at_once(site, longest, keep_weights=bool(model.interventions))
         for site in loaded.sites
     }
     temporary = MAPS_PER_HEAD * (max(rows, default=loaded.n_maps * longest) + longest) * longest
@@ -173,7 +186,7 @@ def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tens
 
 def _patches_of_passes(model: ModelOptions) -> list[PassInterventions]:
     """The interventions of each forward pass that a text takes: its own, that of the unchanged model, and those of the other run."""
-    from attention.models.time_cost import PassInterventions
+    from attention.models.forward_pass import PassInterventions
 
     passes = [PassInterventions(model.interventions, model.frozen)] + [PassInterventions()] * (
         model.frozen and bool(model.interventions)
@@ -235,3 +248,252 @@ def _generate(
     key = (model.interventions, model.frozen, other, model.align)
     patched = (key, patched_logits) if model.interventions and loaded.sites else None
     return generation.generate(loaded, inputs, n_generated, model.generate_temperature, model.generate_seed, patched)
+
+
+MAX_PICTURES = 16
+"""The largest number of pictures of one input."""
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The fields of a `Model`.
+
+    Attributes:
+        name: a folder, a name from the operator's list, or a hub id.
+        text: the input.
+        text2: the input of the decoder of an encoder-decoder model; empty: the most likely tokens that the model generates, at most
+            `MAX_NEW_TOKENS`.
+        config: overrides of the formula of every layer in the trace; the model itself does not change.
+        words: merge the subword tokens of a word: weights are summed over keys, averaged over queries.
+        special: how special tokens such as [CLS] are shown, one of `attention.explanation.subwords.SPECIAL_TOKEN_MODES`.
+        max_tokens: longer texts are cut there, or at the model's own limit, and the trace notes it.
+        max_bytes: memory of all steps of all layers; more is refused before the model runs.
+        generate: the number of tokens to generate after the text, at most `MAX_NEW_TOKENS`.
+        generate_temperature: 0: greedy; otherwise tokens are sampled from the softmax of the logits divided by it.
+        generate_seed: seed of the sampling; a shorter continuation is a prefix of a longer one with the same seed.
+        prefix_len: how many of the generated tokens the model reads; None: all.
+        predict: the positions of the predictions; empty: the end of the text, the position before each generated token, or each mask.
+        interventions: the interventions on heads inside the model; later layers see their effect.
+        frozen: frozen attention: the layers after the first intervention use the weights of the unchanged model and the values of the
+            changed one.
+        other: the other run of activation patching: the same model with a text of the same number of tokens.
+        align: whether the text of `other` may have another number of tokens: corresponding tokens are then patched, and the others
+            keep their values. Weights cannot be patched so.
+        device: where torch runs a model of a folder, such as "cuda"; empty: the CPU. A model in memory stays where it is.
+        handle: the model in memory that `Model.of` wraps, which has a name only for people; None: `name` is loaded.
+        input_ids: the token ids of each argument of the model, if they are given instead of the texts.
+        note: what happened to the ids before; shown with the trace.
+        image: a picture for a model that reads one, also beside a text: the path or the bytes of a PNG, JPEG or WebP file, or an image
+            of Pillow; kept as a `Picture`, which is compared by its digest. Several for a language model that reads pictures in its text:
+            a list of these, kept as a tuple.
+    """
+
+    name: str
+    text: str = ""
+    text2: str = ""
+    config: Override = Override()
+    words: bool = False
+    special: str = "show"
+    max_tokens: int = 2048
+    max_bytes: int = 2**33
+    generate: int = 0
+    generate_temperature: float = 0.0
+    generate_seed: int = 0
+    prefix_len: int | None = None
+    predict: tuple[int, ...] = ()
+    interventions: tuple[Intervention, ...] = ()
+    frozen: bool = False
+    other: ModelOptions | None = None
+    device: str = ""
+    handle: ModelHandle | None = None
+    input_ids: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    note: str = ""
+    align: bool = False
+    image: Picture | tuple[Picture, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.name, PathLike):
+            object.__setattr__(self, "name", fspath(self.name))
+        if not isinstance(self.name, str):
+            raise ModelError(
+                f"Model(folder, text) names the folder of a model; got a {type(self.name).__name__}: "
+                "give a model that you have loaded as Model.of(model, tokenizer, text)."
+            )
+        for field in ("text", "text2"):
+            if not isinstance(value := getattr(self, field), str):
+                raise ConfigError(
+                    f"{field} is one text; got a value of type {type(value).__name__}: give several as Model.of(model, tokenizer, texts=[…]), "
+                    "or a Model for each."
+                )
+        object.__setattr__(self, "image", _read(self.image))
+        object.__setattr__(self, "interventions", as_interventions(self.interventions))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What stands for it in a key of the cache, which must hold neither a model in memory nor the files of pictures."""
+        return replace(self, handle=None, image=None), tuple(picture.digest for picture in self.images)
+
+    @property
+    def images(self) -> tuple[Picture, ...]:
+        """The pictures, in their order; empty without one."""
+        if self.image is None:
+            return ()
+        return (self.image,) if isinstance(self.image, Picture) else self.image
+
+
+def _read(image: Any) -> Picture | tuple[Picture, ...] | None:
+    """The picture of a file or an image; of a list of these, all of them, or the only one.
+
+    Raises:
+        ConfigError: they are too many.
+        FileError: one is no picture that can be read.
+    """
+    if image is None or isinstance(image, Picture):
+        return image
+    if not isinstance(image, list | tuple):
+        return Picture.open(image) if isinstance(image, str | PathLike) else Picture.of(image)
+    if not 0 < len(image) <= MAX_PICTURES:
+        raise ConfigError(
+            f"A model reads from 1 to {MAX_PICTURES} pictures at once; got {len(image)}: give fewer, or leave image= out for a model of texts."
+        )
+    first, *others = (_read(item) for item in image)
+    if not isinstance(first, Picture) or not all(isinstance(other, Picture) for other in others):
+        raise ConfigError(
+            "image= is a picture or a list of pictures; got a list in a list, or nothing in one: give each picture once."
+        )
+    return (first, *others) if others else first  # type: ignore[arg-type]  # all are pictures
+
+
+_FORMS = "text, texts, inputs and messages"
+_MASK_OF = {"input_ids": "attention_mask", "decoder_input_ids": "decoder_attention_mask"}
+_DEFAULTS = ("token_type_ids", "position_ids")  # of tokenizers: read where they say what the model assumes anyway
+
+
+def check_one_form(**forms: object) -> None:
+    """Check that the input comes in exactly one form.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    present = [name for name, value in forms.items() if value is not None]
+    if len(present) != 1:
+        got = " and ".join(present) or "none"
+        raise ConfigError(f"Model.of reads one of {_FORMS}; got {got}: give one of them.")
+
+
+def text_list(texts: object) -> tuple[str, ...]:
+    """Several texts.
+
+    Raises:
+        ConfigError: they are no list of texts.
+    """
+    items = tuple(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else (None,)
+    if not items or not all(isinstance(item, str) for item in items):
+        raise ConfigError("texts is a list with one text for each trace; got something else: give [text, text, …].")
+    return items
+
+
+def message_options(handle: ModelHandle, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The tokens of chat messages, by the template of the tokenizer; after a user's message the assistant's turn begins.
+
+    Raises:
+        TextError: the tokenizer has no template, or the template refuses the messages.
+    """
+    tokenizer = handle.tokenizer
+    if not getattr(tokenizer, "chat_template", None):
+        raise TextError(
+            f"Messages need the chat template of the tokenizer, and that of {handle.name} has none: give text= instead, or set "
+            "tokenizer.chat_template."
+        )
+    try:
+        begins_answer = messages[-1]["role"] != "assistant"
+        ids = tokenizer.apply_chat_template(
+            list(messages), tokenize=True, add_generation_prompt=begins_answer, return_dict=True
+        )["input_ids"]
+    except Exception as error:  # a template is a program, and can raise anything
+        message = " ".join(str(error).split())[:150]
+        raise TextError(
+            f'Messages are a list such as [{{"role": "user", "content": "…"}}]; the chat template fails with “{message}”: '
+            "give the roles and fields that it knows."
+        ) from error
+    return _id_options(handle, {"input_ids": tuple(ids)}, "")
+
+
+def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The tokens of one row of tensors, as a tokenizer returns them; padding is left out.
+
+    Raises:
+        ConfigError: there are several rows, or tensors that cannot be read here.
+    """
+    if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
+        raise ConfigError(
+            "inputs is a dict of tensors with input_ids, as tokenizer(text, return_tensors='pt') gives it; got something else: "
+            "give input_ids, and attention_mask if there is padding."
+        )
+    tensors = {name: _row(name, value) for name, value in inputs.items() if value is not None}
+    n_left_out, ids = 0, {}
+    for name, mask_name in _MASK_OF.items():
+        if name in tensors:
+            ids[name] = _without_padding(tensors.pop(name), mask_name, tensors.pop(mask_name, None))
+            n_left_out += len(_row(name, inputs[name])) - len(ids[name])
+    for name, row in tensors.items():
+        expected = range(len(row)) if name == "position_ids" else [0] * len(row)
+        if name not in _DEFAULTS or row.tolist() != list(expected):
+            raise ConfigError(
+                f"inputs may have {', '.join(_MASK_OF)}, their attention masks, token_type_ids of 0 and position_ids from 0; got "
+                f"{name}{' with other numbers' if name in _DEFAULTS else ''}: leave it out."
+            )
+    tokens = "padding token is" if n_left_out == 1 else "padding tokens are"
+    note = f"{n_left_out} {tokens} left out: attention_mask hides them." if n_left_out else ""
+    return _id_options(handle, ids, note)
+
+
+def _id_options(handle: ModelHandle, ids: Mapping[str, tuple[int, ...]], note: str) -> dict[str, Any]:
+    first, *_, last = (*ids.values(), *ids.values())
+    if not first or not last:
+        raise TextError(
+            "The input needs at least one token; got none: give a text with words, or a mask that shows some."
+        )
+    # Only for people; an id that the model does not have is refused before it runs.
+    first_text, last_text = (handle.tokenizer.decode([i for i in row if i >= 0]) for row in (first, last))
+    return {
+        "text": first_text,
+        "text2": last_text if len(ids) > 1 else "",
+        "input_ids": tuple(ids.items()),
+        "note": note,
+    }
+
+
+def _row(name: str, value: Any) -> Tensor:
+    """One row of whole numbers."""
+    import torch
+
+    try:
+        tensor = torch.as_tensor(value).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"{name} is a tensor of whole numbers; got a {type(value).__name__}: give a tensor."
+        ) from error
+    if tensor.ndim == 2 and len(tensor) > 1:
+        raise ConfigError(
+            f"inputs has one row, [1 pos]; {name} has {len(tensor)}: give the texts as texts=[…], or the rows one after the other."
+        )
+    tensor = tensor if tensor.numel() else tensor.long()  # an empty list has no kind of number
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.ndim not in (1, 2):
+        raise ConfigError(
+            f"{name} is one row of whole numbers, [1 pos]; got {tensor.dtype} with the shape {list(tensor.shape)}: give token ids."
+        )
+    return tensor.flatten()
+
+
+def _without_padding(ids: Tensor, mask_name: str, mask: Tensor | None) -> tuple[int, ...]:
+    """The ids that the mask shows, which stand side by side."""
+    if mask is None:
+        return tuple(ids.tolist())
+    shown = (mask != 0).nonzero()[:, 0].tolist()
+    if len(mask) != len(ids) or shown != list(range(shown[0], shown[-1] + 1) if shown else ()):
+        raise ConfigError(
+            f"{mask_name} has a 1 for each token and a 0 for padding at one end; got {len(mask)} numbers for {len(ids)} tokens, with "
+            f"{len(mask) - len(shown)} hidden: give the tokens without those in the middle."
+        )
+    return tuple(ids[shown].tolist())

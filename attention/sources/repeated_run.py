@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention.core import cache
-from attention.core.cost import ALLOW_MORE
-from attention.errors import MissingError, SizeError
+from attention.base import cache
+from attention.base.errors import MissingError, SizeError
+from attention.trace.cost import ALLOW_MORE
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.core.head_matrices import HeadMatrices
-    from attention.core.linear_run import LinearRun
-    from attention.core.vocabulary_weights import VocabularyWeights
     from attention.models.loaded import LoadedModel
     from attention.patching.forward import PatchedForward
+    from attention.trace.head_matrices import HeadMatrices
+    from attention.trace.linear_run import LinearRun
+    from attention.trace.model_run import VocabularyWeights
 
 Result = TypeVar("Result")
 _uids = count()
@@ -104,15 +104,15 @@ class TransformerRun:
         Raises:
             SizeError: it would take more memory than `max_bytes` of the source.
         """
-        from attention.models import time_cost
+        from attention.models import forward_pass
 
         if not self.memory_bytes():
             return 0.0
         source = self.source
         loaded = source.load()
-        changes = time_cost.PassInterventions(source.interventions, source.frozen)
+        changes = forward_pass.PassInterventions(source.interventions, source.frozen)
         tokens = sum(ids.shape[-1] for ids in self.inputs.values())
-        return _LINEAR_PASSES * time_cost.estimate_seconds(loaded, tokens, changes)
+        return _LINEAR_PASSES * forward_pass.estimate_seconds(loaded, tokens, changes)
 
     def head_matrices(self) -> HeadMatrices:
         """The matrices of every head of the model, whatever its input and interventions.
@@ -121,8 +121,8 @@ class TransformerRun:
             ModelError: the attention of its family cannot be recorded.
             MissingError: the model reads pictures.
         """
-        from attention.models.modalities import check_text_only
         from attention.models.model_matrices import ModelMatrices
+        from attention.vision.modalities import check_text_only
 
         check_text_only(self.loaded, "What the matrices of a head do to vectors")
         return ModelMatrices(self.loaded)
@@ -233,7 +233,7 @@ class TrainedRun:
 
     def linear_run(self) -> LinearRun:
         """The same run with frozen norms, heads and MLPs."""
-        from attention.sources import trained_trace
+        from attention.training import trained_trace
 
         source = self.source
         return trained_trace.linear_run(source.plan, source.snapshot(), source.example, source.patched_forward())
@@ -248,7 +248,7 @@ class TrainedRun:
 
     def head_matrices(self) -> HeadMatrices:
         """The matrices of every head of the model, whatever its input and interventions."""
-        from attention.training.trained_matrices import TrainedMatrices
+        from attention.training.parts import TrainedMatrices
 
         plan = self.source.plan
         return TrainedMatrices(plan.design, self.source.snapshot().parameters, self.source.example.answers)
@@ -265,21 +265,21 @@ class TrainedRun:
         Raises:
             MissingError: the model has an encoder, so its layers do not follow each other.
         """
-        from attention.sources import trained_trace
+        from attention.training import trained_trace
 
         source = self.source
         return trained_trace.residual_stream(source.plan, source.snapshot(), source.example, source.patched_forward())
 
     def logits(self) -> Tensor:
         """The logits at all positions, [query_pos answer]."""
-        from attention.sources import trained_trace
+        from attention.training import trained_trace
 
         source = self.source
         return trained_trace.forward_pass(source.plan, source.snapshot(), source.example, source.patched_forward())[1]
 
     def vocabulary_weights(self) -> VocabularyWeights:
         """The embedding of tokens, the matrix of answers, and the norm before it."""
-        from attention.sources import trained_trace
+        from attention.training import trained_trace
 
         return trained_trace.vocabulary_weights(self.source.snapshot().parameters)
 

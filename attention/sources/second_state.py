@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
-from attention.params.knob import Knob
-from attention.params.ranges import Text
-from attention.sources import knobs
+from attention.base.knobs import Knob, Text
+from attention.sources import registry
 
 KEY = "compare"
 TRACE_KEYS = ("layer", "head")
-"""The compared keys that belong to the trace; the other compared keys are the source knobs, `knobs.KNOBS`."""
+"""The compared keys that belong to the trace; the other compared keys are the source knobs, `registry.KNOBS`."""
 MAX_CHARACTERS = 24_000  # characters: the longest text of a page, and the other knobs
 _QUOTED = {
     ord(character): f"%{ord(character):02X}" for character in "%&+"
@@ -87,4 +86,4 @@ def _parse_entries(b: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _compared_keys() -> tuple[str, ...]:
-    return (*(knob.key for knob in knobs.KNOBS), *TRACE_KEYS)
+    return (*(knob.key for knob in registry.KNOBS), *TRACE_KEYS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.core.names import KEY, MEMORY, QUERY, SCORES, VALUE
-from attention.errors import MatrixError, ShapeError
-from attention.io.text.matrix import MAX_NUMBERS, Matrix, Stack, too_large_error, validate_matrix
+from attention.base.errors import MatrixError, ShapeError
+from attention.files.matrix import MAX_NUMBERS, Matrix, Stack, too_large_error, validate_matrix
+from attention.formula.names import KEY, MEMORY, QUERY, SCORES, VALUE
 
 if TYPE_CHECKING:
     from torch import Tensor

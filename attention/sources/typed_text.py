@@ -1,4 +1,7 @@
-"""Source "typed text": a text and knobs, random weights, and every step of attention."""
+"""Source "typed text": a text and knobs, random weights, and every step of attention.
+
+How the source "typed text" is read: its knobs, and the source that they describe.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,28 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from attention.core.config import AttentionConfig
-from attention.core.cost import Cost
-from attention.core.formula import Formula
-from attention.core.layer import Layer
-from attention.core.mask import Mask
-from attention.core.names import EMBEDDING, INPUT, KEY, MEMORY, POSITION, QUERY, VALUE
-from attention.core.positions import POSITIONS
-from attention.core.scores import SCORES
-from attention.core.trace import Trace
-from attention.errors import ConfigError, TextError
-from attention.tokens import tokenize
+from attention.base.errors import ConfigError, TextError
+from attention.base.knobs import Knob, Switch
+from attention.base.tokens import tokenize
+from attention.formula.config import AttentionConfig
+from attention.formula.formula import Formula
+from attention.formula.mask import Mask
+from attention.formula.names import EMBEDDING, INPUT, KEY, MEMORY, POSITION, QUERY, VALUE
+from attention.formula.positions import POSITIONS
+from attention.formula.scores import SCORES
+from attention.sources.layer_knobs import TEXT, TEXT2, read_config
+from attention.sources.reader import ParameterReader, SourceKind
+from attention.trace.cost import Cost
+from attention.trace.layer import Layer
+from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.program.snippet import Snippet
+    from attention.program.literals import Snippet
 
-PAD = ""  # a typed token is never empty
+
+PAD_TOKEN = ""  # a typed token is never empty
 MAX_TOKENS_ALL_HEADS = 1024  # for a longer text, one head at a time is computed
 
 
@@ -88,7 +95,7 @@ class TypedText:
             ConfigError: the steps would take more than `max_bytes`.
         """
         # Imported lazily: importing torch takes more than a second.
-        from attention.core.attend import project
+        from attention.trace.attend import project
 
         notes: list[str] = []
         tokens = self._tokens(self.text, "text", notes)
@@ -117,7 +124,7 @@ class TypedText:
             recorded["bias_table"] = self._draw_bias_table(n_heads)
         if SCORES[config.score].parameter == "w_s":
             recorded["w_s"] = self._draw_matrix("w_s", n_heads, d_k)
-        is_real_key = tuple(token != PAD for token in key_tokens) if PAD in key_tokens else None
+        is_real_key = tuple(token != PAD_TOKEN for token in key_tokens) if PAD_TOKEN in key_tokens else None
         formula = Formula(score=config.score, rotary=positions.rotary, bias=positions.bias, mask=Mask(real=is_real_key))
         present = {name: tensor for name, tensor in recorded.items() if tensor is not None}
         layer = Layer(
@@ -196,13 +203,13 @@ class TypedText:
         if len(lines) == 1 and name == "text":
             notes.append("A single line needs no padding: type a second, longer line to see a padding mask.")
         longest = min(max(map(len, all_tokens)), self.max_tokens)
-        return tokens + (PAD,) * (longest - len(tokens))
+        return tokens + (PAD_TOKEN,) * (longest - len(tokens))
 
     def _input(self, tokens: tuple[str, ...]) -> tuple[Tensor, Tensor | None, Tensor]:
         """Embedding, position (None without positions) and their sum, each [query_pos d_model]."""
         import torch
 
-        from attention.core.seeds import generator
+        from attention.formula.functions import generator
 
         d_model, seed = self.config.d_model, self.config.seed
         rows = {
@@ -224,8 +231,8 @@ class TypedText:
         """A bias for every distance bucket in every head, [bucket head]."""
         import torch
 
-        from attention.core.biases import BUCKETS
-        from attention.core.seeds import generator
+        from attention.formula.functions import generator
+        from attention.formula.scores import BUCKETS
 
         return torch.randn(BUCKETS, n_heads, generator=generator(self.config.seed, "bias_table"))
 
@@ -233,7 +240,7 @@ class TypedText:
         """A random matrix [rows columns], initialized as `init` says, from its own generator."""
         import torch
 
-        from attention.core.seeds import generator
+        from attention.formula.functions import generator
 
         rng = generator(self.config.seed, name)
         if self.config.init in ("scaled normal", "normal"):
@@ -241,3 +248,26 @@ class TypedText:
             return values / math.sqrt(rows) if self.config.init == "scaled normal" else values
         values = torch.rand(rows, columns, generator=rng)
         return (values * 2 - 1) / math.sqrt(rows) if self.config.init == "linear" else values  # nn.Linear: ±1/√rows
+
+
+NAME = "typed text"
+# fmt: off
+LOWERCASE = Knob(
+    "lowercase", True, Switch(), "Ignore upper case", "On: “The” and “the” are one word, with one embedding.",
+    (NAME,), section="More knobs", order=110)
+PAD = Knob(
+    "pad", False, Switch(), "Pad to the same length", "Pad shorter lines with empty tokens ∅, which are hidden from every query.",
+    (NAME,), section="More knobs", order=120)
+# fmt: on
+
+
+def read(reader: ParameterReader) -> TypedText:
+    """The text with its config."""
+    text = reader.knob(TEXT)
+    sequence = reader.sequence(TypedText(text).sequences)
+    config = read_config(reader, NAME)
+    text2, lowercase, pad = (reader.knob(knob) for knob in (TEXT2, LOWERCASE, PAD))
+    return TypedText(text, config, text2, lowercase, reader.limits.tokens, sequence, pad, reader.limits.trace_bytes)
+
+
+KIND = SourceKind(NAME, read)

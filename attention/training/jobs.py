@@ -1,4 +1,4 @@
-"""Shared trainings: equal plans train once, a training stops when nobody watches it, and finished ones are cached in `attention.core.cache`."""
+"""Shared trainings: equal plans train once, a training stops when nobody watches it, and finished ones are cached in `attention.base.cache`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from contextlib import closing
 from threading import Condition
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.core.cache import CACHE
-from attention.errors import BusyError, ConfigError
-from attention.progress import current_callback
-from attention.training.watchers import Watcher, current_watcher
+from attention.base.cache import CACHE
+from attention.base.errors import BusyError, ConfigError
+from attention.base.progress import Watcher, current_callback, current_watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -200,7 +199,7 @@ def get_film(plan: Plan, also: int = 0, film: bool = True) -> Film:
     Raises:
         ConfigError: too many trainings are running.
     """
-    from attention.training.threads import TRAINING_WORKER
+    from attention.training.learning import TRAINING_WORKER
 
     wanted, watcher = (
         FilmKey(plan, also if film and also % plan.every and also != plan.steps else 0, film),

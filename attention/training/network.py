@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attention.core.seeds import generator
+from attention.formula.functions import generator
 from attention.training.design import Design
 
 BIAS_SCALE = 10.0  # scales the biases: they change by about the learning rate per step, too little in 200 steps

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from attention.errors import ConfigError
+from attention.base.errors import ConfigError
 from attention.training.design import Design
+from attention.training.task import Example, Task
 from attention.training.tasks import TASKS
-from attention.training.tasks.task import Example, Task
 
 FRAMES = 25  # between the first and the last step
 MOST_STEPS = 1000

@@ -7,15 +7,11 @@ from typing import Any
 from starlette.middleware import Middleware
 
 from pages.ui import process
-from pages.ui.exports import route as exports
+from pages.ui.exports import route
 from pages.ui.server import assets
-from pages.ui.server.backpressure import Backpressure
-from pages.ui.server.first_paint import IndexPage
-from pages.ui.server.garbage import BinaryOnly
-from pages.ui.server.headers import WithHeaders
-from pages.ui.server.origins import AllowedOrigins
-from pages.ui.server.upload_slots import UploadUrls
-from pages.ui.server.uploads import BoundedUploads
+from pages.ui.server.assets import IndexPage
+from pages.ui.server.guard import AllowedOrigins, Backpressure, BinaryOnly, WithHeaders
+from pages.ui.server.uploads import BoundedUploads, UploadUrls
 
 MIDDLEWARE = [
     Middleware(middleware)
@@ -29,5 +25,5 @@ def parts() -> dict[str, Any]:
 
     Streamlit recognizes an app by the text ``st.App(…)`` in its main file, so each main file calls it itself.
     """
-    routes = [*assets.routes(), *exports.routes()]
+    routes = [*assets.routes(), *route.routes()]
     return {"routes": routes, "middleware": MIDDLEWARE, "lifespan": process.lifespan}

@@ -20,8 +20,8 @@ from streamlit.starlette import App
 from streamlit.web.server import server_util
 
 from pages.ui import patches
-from pages.ui.server import memory, scheduler
-from pages.ui.server.garbage import bound_log
+from pages.ui.server import limits, scheduler
+from pages.ui.server.guard import bound_log
 from pages.ui.server.limits import HF_ALLOW
 
 # Read when torch is imported, at the first trace. With small matrices and many users, one
@@ -33,7 +33,7 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = os.environ["DISABLE_SAFETENSORS_CONVERS
 if not HF_ALLOW:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
-memory.configure_allocator()
+limits.configure_allocator()
 
 _DEFAULT_THRESHOLD = gc.get_threshold()
 gc.set_threshold(200_000)  # a full collection during the imports takes 0.1 s and finds nothing; see `freeze_imports`
@@ -63,14 +63,14 @@ def _import_for_models() -> None:
     _first_picture_drawn.wait()
     if _ending.is_set():
         return
-    from attention.models import preload  # late, since the first picture does not need them
+    from attention.models import library  # late, since the first picture does not need them
     from attention.models.library import LIBRARY
-    from pages.ui.server.make_room import make_room
+    from pages.ui.server.traces import make_room
 
-    if not LIBRARY.offers or make_room(preload.missing_bytes()):
+    if not LIBRARY.offers or make_room(library.missing_bytes()):
         return
     try:
-        for _ in preload.import_parts():
+        for _ in library.import_parts():
             while scheduler.idle_seconds() < _QUIET:
                 if _ending.wait(_QUIET / 4):
                     return

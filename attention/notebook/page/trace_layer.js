@@ -49,7 +49,7 @@ function composeViews(layer) {
   return views;
 }
 
-/** A layer as Python packed it (attention/notebook/trace_packing.py). */
+/** A layer as Python packed it (attention/export/packing.py). */
 export class TraceLayer extends Lab {
   constructor(layer, { arrays, grids }) {
     super({ ...layer, views: composeViews(layer), arrays, grids });

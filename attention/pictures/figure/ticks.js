@@ -3,7 +3,7 @@
 const LINE_HEIGHT = 13 / 11; // of a label, relative to its font size
 const SPACING = 6; // pixels between labels side by side
 const LABEL = /^(\d+)(?:…(\d+))?(?: (.*))?$/s; // "12 the"; a block "6…7 the"; a column "12"
-const PATCH = /^patch row (\d+), column (\d+)(?: of picture (\d+))?$/; // shortened as in attention/tokens.py
+const PATCH = /^patch row (\d+), column (\d+)(?: of picture (\d+))?$/; // shortened as in attention/base/tokens.py
 const canvas = document.createElement("canvas").getContext("2d");
 const widths = new Map(); // by font and text: while a knob changes, every frame measures the same texts
 

@@ -1,15 +1,34 @@
-"""The component that sends the page its state. Its script, address.js, is the only one that writes the address."""
+"""The component that sends the page its state. Its script, address.js, is the only one that writes the address.
+
+The pages, in the order of the menu.
+"""
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from pages.ui.address.menu import NAMES
 from pages.ui.server import assets
 from pages.ui.state import knob_state
 from pages.ui.state.session import session
 from pages.ui.state.user_actions import ADDRESS
+
+MENU = {
+    "app.py": "Lab",
+    "pages/lessons.py": "Lessons",
+    "pages/heads.py": "Heads",
+    "pages/circuits.py": "Circuits",
+    "pages/compare.py": "Compare",
+    "pages/masks.py": "Masks",
+    "pages/softmax.py": "Softmax",
+    "pages/training.py": "Training",
+    "pages/reference.py": "Reference",
+}
+"""The title of each page by its script; the first is the start page."""
+
+NAMES = {title: "" if path == "app.py" else Path(path).stem for path, title in MENU.items()}
+"""The last part of each page's address, by its title."""
 
 
 @cache

@@ -6,28 +6,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from attention import MissingError, Trace, circuits
-from attention.analysis import aggregates, metrics, tables
-from attention.analysis.compare.comparison import HeadIndex, compare
-from attention.analysis.derived_maps import DerivedMap
-from attention.analysis.metrics import frames
-from attention.analysis.norms import NORMS
-from attention.circuits import circuits_program, question, writes_map
-from attention.core.readout import Readout
-from attention.core.steps import STEPS, find_step, is_step
-from attention.errors import SizeError
+from attention import MissingError, Trace, circuits, metrics
+from attention.base.errors import SizeError
+from attention.base.knobs import Choice, Integer, Knob
+from attention.circuits import circuits_program, direct_effects
+from attention.comparison.comparison import HeadIndex, compare
+from attention.explanation import tables
+from attention.explanation.derived import NORMS, DerivedMap
 from attention.export import program
-from attention.io.arrays import array_writer
-from attention.params.knob import Knob
-from attention.params.ranges import Choice, Integer
-from attention.pictures import heatmap, metric_charts
-from attention.pictures.lab_maps import OverPicture, lab_maps
+from attention.files import array_writer
+from attention.formula.steps import STEPS, find_step, is_step
+from attention.metrics import aggregates
+from attention.metrics.table import frame
+from attention.pictures import charts, heatmap
 from attention.pictures.layout import Spec
+from attention.pictures.steps_view import OverPicture, lab_maps
 from attention.pictures.view import DISTRACTOR, HEAD, LAYER, TARGET, layer_range
 from attention.sources import Patchable, second_state
-from pages.ui.exports import pictures
-from pages.ui.exports.production import ExportFile
-from pages.ui.exports.request import Request
+from attention.trace.readout import Readout
+from pages.ui.exports.request import ExportFile, Request
+from pages.ui.paper import takeaway
 from pages.ui.server.limits import EXPORT_MB, METRIC_SECONDS_OF_FILE
 from pages.ui.server.traces import traces_of_both
 from pages.ui.state.knob_table import COLORS, HEAT, OVER, VIEW
@@ -130,11 +128,11 @@ def _metrics(request: Request) -> ExportFile:
         raise SizeError(
             f"A file may take at most {METRIC_SECONDS_OF_FILE} s; the metrics of all heads take about {seconds:.0f} s: choose a shorter text."
         )
-    by = request.value(metric_charts.SORT)
+    by = request.value(charts.SORT)
     table = metrics.of(trace)
-    is_sorted = by != metric_charts.UNSORTED
+    is_sorted = by != charts.UNSORTED
     order = table.sorted_by(by) if is_sorted else table.heads
-    rows = frames.frame(trace, table, order, by if is_sorted else "", counts=True)
+    rows = frame(trace, table, order, by if is_sorted else "", counts=True)
     return ExportFile("heads-metrics.csv", [rows.to_csv(index=False)])
 
 
@@ -148,11 +146,11 @@ def _derived_map(derived: DerivedMap, request: Request) -> ExportFile:
 
 def _readout(request: Request, trace: Trace) -> Readout:
     target, distractor = (request.value(knob) or None for knob in (TARGET, DISTRACTOR))
-    return question.find_readout(trace, target, distractor)
+    return direct_effects.find_readout(trace, target, distractor)
 
 
 def _writes(request: Request) -> ExportFile:
-    return _derived_map(writes_map.writes_map(_readout(request, request.trace)), request)
+    return _derived_map(direct_effects.writes_map(_readout(request, request.trace)), request)
 
 
 def _logit_parts(request: Request) -> ExportFile:
@@ -201,12 +199,12 @@ def _picture_of_lab(request: Request) -> ExportFile:
     trace = request.trace
     over = OverPicture(request.value(OVER), request.value(HEAT))
     maps = lab_maps(trace, request.cell(trace), request.value(VIEW), request.value(COLORS), over)
-    return _picture(request, maps, request.value(pictures.FIGURE))
+    return _picture(request, maps, request.value(takeaway.FIGURE))
 
 
 def _picture(request: Request, specs: list[Spec], figure: str = "") -> ExportFile:
-    width, titles, cross = map(request.value, (pictures.WIDTH, pictures.TITLES, pictures.CROSS))
-    picture = pictures.Picture.of(specs, width, titles, cross, figure)
+    width, titles, cross = map(request.value, (takeaway.WIDTH, takeaway.TITLES, takeaway.CROSS))
+    picture = takeaway.Picture.of(specs, width, titles, cross, figure)
     return ExportFile(f"{picture.file_name}.{request.kind}", [picture.content(request.kind)])
 
 
@@ -227,7 +225,7 @@ EXPORTS: tuple[Export, ...] = (
     Export("mask-cells.csv", CSV, "each cell of the mask: whether it may attend, its score, its weight", _mask_cells),
     Export("heads-metrics.csv", CSV, "the metrics of every head", _metrics),
     *(Export(f"{derived.name}.csv", CSV, f"the map “{derived.name}” of the weights", partial(_derived_map, derived)) for derived in (*aggregates.AGGREGATES, NORMS)),
-    Export(f"{writes_map.NAME}.csv", CSV, "what each cell of a head adds to a logit (`target=`, `against=`)", _writes),
+    Export(f"{direct_effects.NAME}.csv", CSV, "what each cell of a head adds to a logit (`target=`, `against=`)", _writes),
     Export("logit-parts.csv", CSV, "what every part of the model adds to a logit (`target=`, `against=`)", _logit_parts),
     Export("score-terms.csv", CSV, "a score as a sum over the parts that wrote its query and its key", _score_terms),
     Export("circuits.py", "text/x-python; charset=utf-8", "these three with this package", _circuits_program),
@@ -235,8 +233,8 @@ EXPORTS: tuple[Export, ...] = (
     Export("attention.safetensors", BINARY, "the same as safetensors", partial(_arrays, array_writer.safetensors)),
     Export("attention_steps.py", "text/x-python; charset=utf-8", "the steps in plain torch", partial(_program, program.python)),
     Export("attention_steps.ipynb", "application/x-ipynb+json", "the same as a notebook", partial(_program, program.ipynb)),
-    *(Export(f"{{step}}.{kind}", media, "the map of a step", _picture_of_step) for kind, media in pictures.MEDIA.items()),
-    *(Export(f"maps.{kind}", media, "the maps of the Lab, side by side", _picture_of_lab) for kind, media in pictures.MEDIA.items()),
+    *(Export(f"{{step}}.{kind}", media, "the map of a step", _picture_of_step) for kind, media in takeaway.MEDIA.items()),
+    *(Export(f"maps.{kind}", media, "the maps of the Lab, side by side", _picture_of_lab) for kind, media in takeaway.MEDIA.items()),
 )
 # fmt: on
 """Every kind of file, in the order of the documentation."""

@@ -2,18 +2,30 @@
 
 The server makes one file at a time, for visitors in turn; models run or train for a file before that. An interrupted download can
 resume: equal states give equal bytes and the same ETag.
+
+Resolves the URL of an export: the file, its state, the requesting tab, and the ETag.
+
+A fair queue for long work: waiting visitors get its few slots in turn.
+
+Sends files to browsers piece by piece, with a minimum pace, and drops slow downloads when memory is short.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import platform
 import re
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import streamlit as st
 from starlette.datastructures import Headers
@@ -21,22 +33,256 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from attention import AttentionError, MissingError
-from attention.errors import AwaitedError, BusyError, SizeError
+import attention
+from attention.base.errors import AttentionError, AwaitedError, BusyError, MissingError, SizeError
+from attention.base.progress import Watcher
 from attention.sources import Preparable
-from attention.training.watchers import Watcher
+from attention.sources.matrices import UPLOADED, uploaded_sizes
 from pages.ui import process
-from pages.ui.exports import export_address, export_tokens, sending
-from pages.ui.exports.export_address import RequestedFile
-from pages.ui.exports.fair_queue import FairQueue, QueueFullError
-from pages.ui.exports.production import ClientLeftError, Production
-from pages.ui.server import visitor
-from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING
+from pages.ui.exports import catalog, links
+from pages.ui.exports.request import ClientLeftError, ExportFile, Production, Request
+from pages.ui.server import scheduler
+from pages.ui.server.limits import DOWNLOADS_MB, EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING, LIMITS
 from pages.ui.server.traces import is_cached
+
+
+@dataclass(frozen=True)
+class RequestedFile:
+    """A requested file.
+
+    Attributes:
+        name: the name of the file in the URL.
+        media_type: the media type of the file.
+        make: returns the file.
+        request: the state of the file; None for an offer of a page.
+        tab: the requesting tab, if there is one.
+        tag: the ETag, equal for equal bytes; empty if unknown.
+    """
+
+    name: str
+    media_type: str
+    make: Callable[[], ExportFile]
+    request: Request | None = None
+    tab: links.Tab | None = None
+    tag: str = ""
+
+
+def find(name: str, query: bytes) -> RequestedFile:
+    """The requested file. Errors are raised here, before the request waits in a queue.
+
+    Raises:
+        AttentionError: the file or the state does not exist.
+    """
+    texts = dict(parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True))
+    token = texts.pop("token", "")
+    if texts.pop("offer", ""):
+        tab = links.find(token)
+        if name not in tab.offers:
+            raise links.GoneError(
+                "The page no longer offers this file: open the page again and download the file there."
+            )
+        offer = tab.offers[name]
+        return RequestedFile(name, offer.media_type, lambda: ExportFile(offer.file_name, [offer.make()]), tab=tab)
+    export, step = catalog.find(name)
+    missing = [matrix for matrix in uploaded_sizes(texts.get(UPLOADED, "")) if matrix not in texts]
+    requester, gone = None, None
+    try:
+        requester = links.find(token) if token else None
+    except links.GoneError as error:
+        gone = error
+        if missing:
+            raise
+    if requester is not None:
+        texts |= {matrix: requester.matrices[matrix] for matrix in missing if matrix in requester.matrices}
+    request = Request(texts, requester, step, export.ending)
+    try:
+        _ = request.source
+    except AwaitedError as error:  # otherwise the URL has the whole state
+        raise gone or error from error
+    return RequestedFile(name, export.media_type, lambda: export.make(request), request, requester, _tag(name, texts))
+
+
+@cache
+def _code() -> str:
+    """A hash of our own modules, so that a release with other output does not confirm a browser's old file."""
+    digest = hashlib.blake2b(digest_size=16)
+    for folder in (Path(attention.__file__).parent, Path(__file__).parents[2]):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _tag(name: str, texts: Mapping[str, str]) -> str:
+    """The ETag of a file: equal for the same state on machines of the same type with the same versions."""
+    versions = [version("torch"), version("numpy"), version("matplotlib"), platform.machine(), _code()]
+    content = repr((name, sorted(texts.items()), LIMITS, versions))
+    return f'"{hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=16).hexdigest()}"'
+
+
+SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
+
+
+class QueueFullError(BusyError):
+    """A visitor has too many waiting requests."""
+
+
+class FairQueue:
+    """A round-robin queue. Each visitor has a line of requests; after each request a visitor's line moves to the end."""
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._closed = False
+        self._lines: dict[Hashable, deque[asyncio.Future[None]]] = {}
+
+    def waiting(self, visitor: Hashable) -> int:
+        """The number of waiting requests of a visitor."""
+        return len(self._lines.get(visitor, ()))
+
+    async def acquire(self, visitor: Hashable, most: int) -> None:
+        """Waits for a slot. Call `release` afterwards, in the thread of the event loop.
+
+        Raises:
+            QueueFullError: `most` requests of this visitor are already waiting.
+            BusyError: the queue is closed.
+        """
+        if self._closed:
+            raise BusyError(SHUTTING_DOWN)
+        if self._free:
+            self._free -= 1
+            return
+        if self.waiting(visitor) >= most:
+            raise QueueFullError(
+                f"At most {most} of your files may wait, since files are made one after the other; got one more: try again in a moment."
+            )
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line = self._lines.setdefault(visitor, deque())
+        line.append(slot)
+        try:
+            await slot
+        except asyncio.CancelledError:
+            if slot.done() and not slot.cancelled() and slot.exception() is None:
+                self.release()  # the slot was granted at the same moment
+            elif slot in line:
+                line.remove(slot)
+                if not line:
+                    del self._lines[visitor]
+            raise
+
+    def close(self) -> None:
+        """Refuses all waiting and future requests."""
+        self._closed = True
+        for slot in [slot for line in self._lines.values() for slot in line if not slot.done()]:
+            slot.set_exception(BusyError(SHUTTING_DOWN))
+        self._lines.clear()
+
+    def release(self) -> None:
+        """Gives the slot to the next visitor."""
+        while self._lines:
+            visitor = next(iter(self._lines))
+            line = self._lines.pop(visitor)
+            slot = line.popleft()
+            if line:
+                self._lines[visitor] = line
+            if not slot.done():
+                slot.set_result(None)
+                return
+        self._free += 1
+
+
+PATIENCE = 60.0  # seconds that a browser may be slower than `PACE`
+PACE = 2**17  # bytes a second
+GRACE = 20.0  # seconds for which no download is dropped
+
+
+@dataclass(eq=False)
+class _Download:
+    """A download.
+
+    Attributes:
+        file: the file in production.
+        since: the start time of sending; None before.
+        limit: the timeout of the current piece.
+    """
+
+    file: Production
+    since: float | None = None
+    limit: asyncio.Timeout | None = field(default=None)
+
+
+_downloads: list[_Download] = []  # the oldest first
+
+
+@asynccontextmanager
+async def open_download(file: Production) -> AsyncIterator[_Download]:
+    """Registers a download; cancels its production at the end."""
+    registered = _Download(file)
+    _downloads.append(registered)
+    try:
+        yield registered
+    finally:
+        _downloads.remove(registered)
+        file.cancel()
+
+
+def make_room() -> None:
+    """Drops the oldest downloads while all unsent bytes together exceed `DOWNLOADS_MB`.
+
+    Raises:
+        BusyError: all downloads are younger than `GRACE`.
+    """
+    now = asyncio.get_running_loop().time()
+    for active in [*_downloads]:
+        if sum(other.file.waiting for other in _downloads) <= DOWNLOADS_MB * 2**20:
+            return
+        if active.since is None:
+            continue
+        if now - active.since < GRACE:
+            break
+        active.file.cancel()
+        if active.limit is not None:
+            active.limit.reschedule(now)
+    if sum(active.file.waiting for active in _downloads) > DOWNLOADS_MB * 2**20:
+        raise BusyError("This server is still sending other files: try again in a moment.")
+
+
+def cancel_unfinished() -> None:
+    """Cancels unfinished files at shutdown; finished ones are still sent."""
+    for active in [*_downloads]:
+        if not active.file.ended:
+            active.file.cancel(BusyError(SHUTTING_DOWN))
+
+
+async def send_file(send: Send, download: _Download, status: int, headers: Mapping[str, str]) -> None:
+    """Sends the headers and then the file piece by piece.
+
+    Raises:
+        ClientLeftError: the client reads too slowly.
+        Exception: the exception of the file's production.
+    """
+    clock, allowed = asyncio.get_running_loop().time, PATIENCE
+    download.since = clock()
+    await begin(send, status, headers)
+    while piece := await download.file.take():
+        began = clock()
+        try:
+            async with asyncio.timeout(allowed) as download.limit:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except TimeoutError:
+            raise ClientLeftError from None
+        download.limit = None
+        allowed += len(piece) / PACE - (clock() - began)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def begin(send: Send, status: int, headers: Mapping[str, Any]) -> None:
+    """Sends the status and the headers of an answer."""
+    encoded = [(key.lower().encode("latin-1"), str(value).encode("latin-1")) for key, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+
 
 LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
 _STATUS: tuple[tuple[type[AttentionError], int], ...] = (
-    (export_tokens.GoneError, 410),
+    (links.GoneError, 410),
     (QueueFullError, 429),
     (BusyError, 503),
     (SizeError, 413),
@@ -65,7 +311,7 @@ def routes() -> list[Route]:
 def _end() -> None:
     for queue in (_making, _preparing):
         queue.close()
-    sending.cancel_unfinished()
+    cancel_unfinished()
 
 
 class _Exports:
@@ -97,7 +343,7 @@ class _Exports:
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     headers = Headers(scope=scope)
     query = await _body(receive) if scope["method"] == "POST" else scope["query_string"]
-    wanted = await asyncio.to_thread(export_address.find, scope["path_params"]["name"], query)
+    wanted = await asyncio.to_thread(find, scope["path_params"]["name"], query)
     known = {**_HEADERS, "Content-Type": wanted.media_type}
     if wanted.tag:
         known |= {"ETag": wanted.tag, "Accept-Ranges": "bytes"}
@@ -105,7 +351,7 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
             await Response(status_code=304, headers=known)(scope, receive, send)
             return
     if scope["method"] == "HEAD":
-        await sending.begin(send, 200, known | _content_disposition(wanted.name))
+        await begin(send, 200, known | _content_disposition(wanted.name))
         await send({"type": "http.response.body", "body": b""})
         return
     await _unless_left(receive, _deliver(scope, headers, send, wanted, known))
@@ -115,26 +361,26 @@ async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: Requested
     """Waits for the file and sends it, or only the requested range."""
     start, stop = _range(headers, wanted.tag)
     file = Production(start or 0, stop)
-    async with sending.download(file) as download:
+    async with open_download(file) as download:
         await _make(wanted, file, scope, headers)
         await (file.until_ready() if start is None else file.until_finished())
         known |= _content_disposition(file.file_name)
         if start is None:
             known |= {"Content-Length": str(file.total)} if file.ended else {}
-            await sending.send_file(send, download, 200, known)
+            await send_file(send, download, 200, known)
         elif start >= file.total:
-            await sending.begin(send, 416, {"Content-Range": f"bytes */{file.total}", "Content-Length": "0"})
+            await begin(send, 416, {"Content-Range": f"bytes */{file.total}", "Content-Length": "0"})
             await send({"type": "http.response.body", "body": b""})
         else:
             end = min(stop or file.total, file.total)
             known |= {"Content-Range": f"bytes {start}-{end - 1}/{file.total}", "Content-Length": str(end - start)}
-            await sending.send_file(send, download, 206, known)
+            await send_file(send, download, 206, known)
 
 
 async def _make(wanted: RequestedFile, file: Production, scope: Scope, headers: Headers) -> None:
     """Starts the production of the file when it is the visitor's turn, after its model has run or trained."""
     peer = scope["client"][0] if scope.get("client") else ""
-    address = visitor.request_address(peer, ",".join(headers.getlist("X-Forwarded-For")))
+    address = scheduler.request_address(peer, ",".join(headers.getlist("X-Forwarded-For")))
     key, most = (wanted.tab.session, EXPORTS_WAITING) if wanted.tab else (f"address {address}", EXPORTS_OF_ADDRESS)
     watcher = Watcher(("export", key), address, lambda: not file.cancelled.is_set())
     request = wanted.request
@@ -150,7 +396,7 @@ async def _make(wanted: RequestedFile, file: Production, scope: Scope, headers: 
             preparation.cancel()
     await _making.acquire(key, most)
     with _released_on_error(_making):
-        sending.make_room()
+        make_room()
         file.begin(wanted.make, watcher, _making.release)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import address
-from pages.ui.share import link
+from pages.ui.page import copy_buttons
 from pages.ui.state import knob_state
 from pages.ui.state.session import reset_session, session
 
@@ -25,7 +25,7 @@ def ask_first(title: str) -> None:
     with st.container(horizontal=True):
         st.button("Try again", key="paused_again", on_click=_try_again)
         st.button("Open with default settings", key="paused_default", on_click=_open_default, type="primary")
-    link.mount_without_buttons(title)
+    copy_buttons.mount_without_buttons(title)
     address.send_state(title, unread=True)
     st.stop()
 

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from attention import Model, Prediction, Source, TextError, Trace
-from attention.analysis import predictions
-from attention.analysis.predictions import TokenPrediction, VectorShift
-from attention.params.knob import Knob
-from attention.params.ranges import NameOrText
+from attention.base.knobs import Knob, NameOrText
+from attention.base.printed import format_near_one, format_number
+from attention.base.tokens import ClassName, Patch, label
+from attention.explanation import predictions
+from attention.explanation.predictions import TokenPrediction, VectorShift
 from attention.pictures.view import DISTRACTOR, TARGET
-from attention.printed import format_near_one, format_number
 from attention.sources import Intervenable
-from attention.sources.kinds.shared_knobs import PREFIX_LEN
-from attention.tokens import ClassName, Patch, label
+from attention.sources.layer_knobs import PREFIX_LEN
 from pages.ui.page import show
-from pages.ui.page.prediction_headline import continues_text, shown_prediction
+from pages.ui.page.interventions import continues_text, shown_prediction
 from pages.ui.server.traces import unchanged_predictions
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error

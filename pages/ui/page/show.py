@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import streamlit as st
 
 from attention import Explanation, Step
-from attention.analysis import glossary
-from attention.analysis.tables import MAX_SPREADSHEET_ROWS
-from attention.core.steps import Parameter
+from attention.base.printed import DIGITS
+from attention.explanation import glossary
+from attention.explanation.tables import MAX_SPREADSHEET_ROWS
+from attention.formula.steps import Parameter
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings, pack
-from attention.printed import DIGITS
 from pages.ui import figure
 from pages.ui.exports.links import Link, download_links, small_download
-from pages.ui.figure import softmax_bars as shares_figure
-from pages.ui.server.first_paint import NO_SIDEBAR, STYLES
+from pages.ui.lessons import lesson
+from pages.ui.paper.takeaway import save_menu
+from pages.ui.server.assets import NO_SIDEBAR, STYLES
 from pages.ui.server.limits import MOST_CELLS
-from pages.ui.share.takeaway import save_menu
 from pages.ui.state import knob_state
 from pages.ui.state.session import session
 from pages.ui.state.widgets import is_locked
@@ -190,11 +190,9 @@ def csv(name: str, key: str) -> None:
 
 def softmax_slider(row: tuple[float, ...], key: str) -> None:
     """Draws a row of numbers and its softmax, with a temperature slider that works in the browser."""
-    from attention.lessons.softmax_examples import MAX_TEMPERATURE, MIN_TEMPERATURE
+    from attention.lessons.softmax import MAX_TEMPERATURE, MIN_TEMPERATURE
 
-    shares_figure.component()(
-        key=key, data={"row": row, "low": MIN_TEMPERATURE, "high": MAX_TEMPERATURE}, height="content"
-    )
+    lesson.component()(key=key, data={"row": row, "low": MIN_TEMPERATURE, "high": MAX_TEMPERATURE}, height="content")
 
 
 def table(rows: Callable[[], pd.DataFrame], n_cells: int, name: str) -> None:

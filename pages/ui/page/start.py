@@ -14,21 +14,19 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
-from attention import AttentionError, Cell, Layer, Source, Trace, find_step, progress
-from attention.params.knob import Knob
-from attention.pictures.explanation_line import cell_line
-from attention.pictures.lab_maps import available_views
+from attention import AttentionError, Cell, Layer, Source, Trace, find_step
+from attention.base import progress
+from attention.base.knobs import Knob
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
-from attention.pictures.strip import step_strip
+from attention.pictures.steps_view import available_views, cell_line, step_strip
 from attention.sources import Configurable
-from attention.sources import link as read_link
+from attention.sources.link import source_of
 from pages.ui import address, figure, process
-from pages.ui.address.menu import MENU
-from pages.ui.page import crash_guard, interventions_panel, show
+from pages.ui.address import MENU
+from pages.ui.page import copy_buttons, crash_guard, interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
-from pages.ui.share import bar, link, state_file
 from pages.ui.state import control_row, knob_state, sidebar, user_actions
 from pages.ui.state.knob_table import EDITING
 from pages.ui.state.notices import Notes, plain
@@ -91,7 +89,7 @@ class Page:
             live=live_inputs(layer, cell.head) if follow else None,
             controls=control_row.control_row(layer, self.trace.layers, cell, only),
             override=control_row.override_line(
-                layer, scope if len(self.trace.layers) > 1 else "", interventions_panel.mark(cell)
+                layer, scope if len(self.trace.layers) > 1 else "", interventions.mark(cell)
             ),
             strip=step_strip(layer, cell.step, knob_state.current_value("view"), overview, views) if steps else None,
             line=cell_line(self.trace, cell) if line else None,
@@ -192,14 +190,14 @@ def start(
         except AttentionError as error:
             notes.show_refusal(error)
         if not (embedded or is_locked()):
-            state_file.upload_field()
+            share.upload_field()
     trace = None if own else _computed(source, notes, about)
     if source is None or (trace is None and not own):
-        interventions_panel.intervention_bar(source, None, None)
+        interventions.intervention_bar(source, None, None)
         show.controls(Surroundings(controls=control_row.control_row(None), defaults=control_row.defaults()))
         _draw_menu(menu, embedded)
         with tools:
-            link.mount_without_buttons(title)
+            copy_buttons.mount_without_buttons(title)
         with about:
             address.send_state(title, failed=True)
         st.stop()
@@ -207,13 +205,13 @@ def start(
     knob_state.read_view(notes, more)
     knob_state.remember(title)
     if trace is not None and not _edits_second(more):
-        interventions_panel.intervention_bar(source, trace, cell)
+        interventions.intervention_bar(source, trace, cell)
     _draw_menu(menu, embedded)
     with tools:
         if embedded or is_locked():
-            link.copy_buttons("open", key="copy_link", page=title)
+            copy_buttons.copy_buttons("open", key="copy_link", page=title)
         else:
-            bar.share_bar(
+            share.share_bar(
                 title, source if has_source else None, None if own else cell, maps and not _edits_second(more)
             )
     return Page(source, cell, notes, _no_trace if trace is None else ref(trace), about, title)
@@ -222,7 +220,7 @@ def start(
 def _kept_source() -> Source:
     """Keeps the knobs of the source for later, and stands for it meanwhile."""
     knob_state.keep_undrawn()
-    source, _ = read_link.source_of({}, LIMITS)
+    source, _ = source_of({}, LIMITS)
     return source
 
 
@@ -303,8 +301,8 @@ def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Tra
         notes.error(str(error))
         return None
     finally:
-        for bar in bars:
-            bar.empty()
+        for drawn in bars:
+            drawn.empty()
         session().has_waited = True
         process.freeze_imports()
 

@@ -11,6 +11,6 @@ from pages.ui.patches import fragment_queue, script_runner
 
 
 def apply() -> None:
-    """Applies the patches that are Python; `pages/ui/server/first_paint.py` puts the scripts into the page."""
+    """Applies the patches that are Python; `pages/ui/server/assets.py` puts the scripts into the page."""
     script_runner.apply()
     fragment_queue.apply()

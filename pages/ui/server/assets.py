@@ -4,6 +4,12 @@ Streamlit stores inline modules under a ``blob:`` URL and sends them again with 
 two-line loader, and the server answers with the real scripts from memory. All scripts are in one folder, so that they can import each other.
 No URL begins with a slash: a proxy may serve the Lab behind any prefix, and pages load scripts relative to their own
 address, as Streamlit's own page does.
+
+Serves an index page with our styles, space for the sidebar, and our scripts before Streamlit's own.
+
+Streamlit sends styles and sidebar as messages after the first paint, so that the page would jump. It has no setting for the content of
+its index page. This middleware therefore replaces every answer that is Streamlit's index page, recognized by its ETag, on the path of
+every page and below any prefix. `tests/test_first_paint.py` fails when a newer Streamlit answers differently.
 """
 
 from __future__ import annotations
@@ -14,16 +20,19 @@ import json
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
+import streamlit
 import streamlit as st
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from attention.pictures.message import SCRIPTS_DIR
 
 _UI = Path(__file__).parents[1]
-_FOLDERS = (SCRIPTS_DIR, *(_UI / name for name in ("figure", "lesson", "address", "share/link", "patches", "exports")))
 # Plotly's bundle for cartesian charts: a third of the size of the full bundle in the Python package.
 _PLOTLY = SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js"
 _PATH = "app/static"  # Streamlit's path for files of an app, which every host of Streamlit apps forwards
@@ -34,7 +43,7 @@ CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 @cache
 def scripts() -> dict[str, bytes]:
     """All scripts by name."""
-    files = {path.stem: path.read_bytes() for folder in _FOLDERS for path in folder.glob("*.js")}
+    files = {path.stem: path.read_bytes() for path in (*SCRIPTS_DIR.glob("*.js"), *_UI.glob("*/*.js"))}
     return {**files, "plotly": _PLOTLY.read_bytes()}
 
 
@@ -87,3 +96,85 @@ def component(name: str, key: str, html: str, css: str) -> Any:
         export default (args) => {{ script.then((module) => module.default(args)); }};
     """
     return st.components.v2.component(key, html=html, css=css, js=loader, isolate_styles=False)
+
+
+INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
+"""Streamlit's index page."""
+STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
+# Reserves the 300 pixels of the sidebar until Streamlit draws it between these two elements.
+_SIDEBAR_SPACE = """
+@media (min-width: 769px) {
+  [data-testid=stSkipToContent] + :not([data-testid=stSidebar]) { margin-left: 300px; }
+}
+"""
+_ETAG = FileResponse(INDEX, stat_result=INDEX.stat()).headers["ETag"]
+HEAD = ("frame", "crash_guard", "address")
+"""Our scripts that run before Streamlit's own, as modules in this order (modules run in the order of the page)."""
+NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
+"""The styles of locked and embedded pages, which have no sidebar."""
+_WIDE = ".stMain .block-container { max-width: initial; }"
+
+
+def index_page(query: str) -> str:
+    """Streamlit's index page with our styles in it, for an address with this `query`."""
+    return _page(_more_styles(query))
+
+
+def _more_styles(query: str) -> str:
+    parameters = parse_qs(query)
+    no_sidebar = parameters.get("lock") == ["1"] or "present" in parameters or parameters.get("embed") == ["true"]
+    return NO_SIDEBAR if no_sidebar else "" if "paused" in parameters else _SIDEBAR_SPACE  # a paused page has none yet
+
+
+@cache
+def _page(more: str) -> str:
+    # At the end of the body, because Streamlit adds its styles to the head later and the last rule wins.
+    styles = f"<style>{STYLES}{_WIDE}{more}</style>"
+    page = INDEX.read_text(encoding="utf-8").replace("</body>", f"{styles}</body>", 1)
+    scripts = "".join(f'<script type="module" src="{script(name)}"></script>' for name in HEAD)
+    return page.replace("<head>", f"<head>{scripts}", 1)
+
+
+@cache
+def _encoded(more: str, zipped: bool) -> tuple[bytes, str]:
+    """The body of the answer and its ETag."""
+    page = _page(more).encode()
+    body = gzip.compress(page, 6) if zipped else page
+    return body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+
+
+def _answer_page(scope: Scope, caching: str) -> Response:
+    """Our index page, or status 304 if the browser has it."""
+    request_headers = Headers(scope=scope)
+    zipped = "gzip" in request_headers.get("Accept-Encoding", "")
+    body, etag = _encoded(_more_styles(scope["query_string"].decode("latin-1")), zipped)
+    headers = {"Cache-Control": caching, "ETag": etag, "Vary": "Accept-Encoding"}
+    if etag in request_headers.get("If-None-Match", ""):
+        return Response(status_code=304, headers=headers)
+    if zipped:
+        headers["Content-Encoding"] = "gzip"
+    headers["Content-Length"] = str(len(body))
+    return Response(b"" if scope["method"] == "HEAD" else body, headers=headers, media_type="text/html")
+
+
+class IndexPage:
+    """Middleware that replaces Streamlit's index page by ours."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forwards the request. An answer with Streamlit's index page is replaced; only its Cache-Control header stays."""
+        is_index = False
+
+        async def send_index(message: Message) -> None:
+            nonlocal is_index
+            if message["type"] == "http.response.start":
+                headers = Headers(raw=message["headers"])
+                if is_index := headers.get("ETag", "").removeprefix("W/") == _ETAG:
+                    await _answer_page(scope, headers.get("Cache-Control", "no-cache"))(scope, receive, send)
+            if not is_index:
+                await send(message)
+
+        is_page_request = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        await self.app(scope, receive, send_index if is_page_request else send)

@@ -5,6 +5,8 @@ third of the processor time to switching; one after the other, most end early. A
 without Python, such as torch on a large trace. Only one run at a time works on large data, until it ends: the copies of
 several runs would not fit into the server's memory. Streamlit has no setting for this:
 `pages/ui/patches/script_runner.py` makes its runs wait for their turns.
+
+The session and the IP address for which the current thread works.
 """
 
 from __future__ import annotations
@@ -12,10 +14,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from ipaddress import IPv6Address, ip_address, ip_network
 from time import monotonic
 from typing import Any
 
-from pages.ui.server import memory
+import streamlit as st
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from attention.base.progress import Watcher
+from pages.ui.server import limits
 
 LONGEST = 0.3  # seconds; a typical run takes a sixth of it. A longer run does not block the next one
 
@@ -93,7 +102,7 @@ def exclusive() -> Iterator[None]:
     if not me.is_exclusive:
         with without_turn():
             me.enter_context(_large)
-        me.callback(memory.trim)  # before the next large run begins
+        me.callback(limits.trim)  # before the next large run begins
         me.is_exclusive = True
     yield
 
@@ -117,3 +126,67 @@ def idle_seconds() -> float:
     """The seconds since the last script run; 0 during a run."""
     with _change:
         return 0.0 if _active or _large.locked() else monotonic() - _ended[0]
+
+
+_NETWORK = 64  # bits of the IPv6 network of one customer
+_requester: ContextVar[Watcher | None] = ContextVar("requester", default=None)
+
+
+@contextmanager
+def requesting(requester: Watcher) -> Iterator[None]:
+    """Marks this thread as working for an HTTP request, which has no Streamlit session, during the block."""
+    token = _requester.set(requester)
+    try:
+        yield
+    finally:
+        _requester.reset(token)
+
+
+def watcher() -> Watcher:
+    """The session or request of this thread, as a watcher of trainings; an anonymous one outside of both."""
+    if (requester := _requester.get()) is not None:
+        return requester
+    context = get_script_run_ctx()
+    if context is None or not runtime.exists():
+        return Watcher()
+    session = context.session_id
+
+    def present() -> bool:
+        return not runtime.exists() or runtime.get_instance().is_active_session(session)
+
+    return Watcher(session, address(), present)
+
+
+def address() -> str:
+    """The IP address of the visitor, for IPv6 their network; empty for this machine.
+
+    Behind a proxy it is the last entry of X-Forwarded-For. The header is trusted only if the peer
+    is in a private network, as proxies are; other clients can forge it.
+    """
+    peer = st.context.ip_address or ""  # empty for this machine
+    forwarded = ",".join(st.context.headers.get_all("X-Forwarded-For"))
+    return client_address(peer, forwarded)
+
+
+def request_address(peer: str, forwarded: str) -> str:
+    """The same for an HTTP request, from its peer address and its X-Forwarded-For header."""
+    return client_address("" if peer in ("127.0.0.1", "::1") else peer, forwarded)
+
+
+def client_address(peer: str, forwarded: str) -> str:
+    """The visitor's address from a peer address and an X-Forwarded-For header, each possibly empty."""
+    last = forwarded.rpartition(",")[2].strip()
+    try:
+        if last and (not peer or ip_address(peer).is_private):
+            return _network(last)
+    except ValueError:  # not an address
+        pass
+    try:
+        return _network(peer) if peer else ""
+    except ValueError:
+        return peer
+
+
+def _network(text: str) -> str:
+    parsed = ip_address(text)
+    return str(ip_network((parsed, _NETWORK), strict=False)) if isinstance(parsed, IPv6Address) else str(parsed)

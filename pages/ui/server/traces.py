@@ -4,10 +4,15 @@ Traces are read-only, so one object serves all sessions. Pages and their callbac
 source and call this module: a stored trace would stay in memory as long as a browser tab is open.
 
 Concurrent requests for the same trace wait for one computation. Different traces of one kind of source are computed one after the other.
+
+Frees memory before a large allocation: evicts old traces from the cache, and refuses what still does not fit.
+
+The cache, uploads, messages and models have their own limits; this module keeps their sum below the memory of the process.
 """
 
 from __future__ import annotations
 
+import gc
 import marshal
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
@@ -16,31 +21,93 @@ from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attention import Layer, Source, Trace, TypedText
-from attention.core.cache import CACHE
-from attention.errors import SizeError
+from attention.base.cache import CACHE
+from attention.base.errors import BusyError, SizeError
+from attention.base.progress import watching
 from attention.models.library import LIBRARY, Settings
-from attention.sources import Configurable, Intervenable, Preparable
+from attention.sources import Configurable, Intervenable, Preparable, Source
 from attention.sources.link import source_of
-from attention.training.watchers import watching
-from pages.ui.server import memory, scheduler
+from attention.sources.typed_text import TypedText
+from attention.trace.layer import Layer
+from attention.trace.trace import Trace
+from pages.ui.server import limits, scheduler
 from pages.ui.server.limits import (
     ALLOW_LOCAL_MODELS,
     HF_ALLOW,
     LIMITS,
     MAX_MODEL_MB,
     MAX_TRACE_MB,
+    MEMORY_MB,
     MODEL_CACHE_MB,
     MODELS,
     TRACE_CACHE_MB,
+    memory_limit,
+    resident_bytes,
+    trim,
 )
-from pages.ui.server.make_room import make_room, make_room_for_trace
-from pages.ui.server.visitor import watcher
+from pages.ui.server.scheduler import watcher
 
 if TYPE_CHECKING:
     from attention.lessons.answers import QuestionContext
     from attention.lessons.lesson import Lesson
     from attention.lessons.scaling import Scaling
+
+
+RESERVE = 96 * 2**20
+"""Bytes for uncounted memory: copies of a trace for drawing, and concurrent allocations of other sessions."""
+
+
+def lowest_limit(*limits: int | None) -> int | None:
+    """The lowest of several limits; 0 and None mean no limit."""
+    return min(filter(None, limits), default=None)
+
+
+LIMIT = lowest_limit(MEMORY_MB * 2**20, memory_limit())
+"""The memory limit of this process in bytes; None without a limit."""
+
+
+def bytes_missing(needs: int, resident: int | None, limit: int | None) -> int:
+    """The bytes by which a process would exceed its limit with another `needs` bytes; 0 if it would not, or without a limit."""
+    return 0 if limit is None or resident is None else max(0, resident + needs + RESERVE - limit)
+
+
+def make_room(needs: int) -> int:
+    """Frees memory if another `needs` bytes would not fit.
+
+    Returns:
+        The bytes that are still missing; 0 if they fit.
+    """
+
+    def shortage() -> int:
+        return bytes_missing(needs, resident_bytes(), LIMIT)
+
+    if shortage():
+        gc.collect()  # finished runs are reference cycles that may contain large figures
+        trim()
+    if nbytes := shortage():
+        if nbytes > (cached := int(CACHE.cache.currsize)):  # not even an empty cache would be enough, so evict nothing
+            return nbytes - cached
+        CACHE.shrink(nbytes)
+        trim()
+    return shortage()
+
+
+def make_room_for_trace(needs: int) -> None:
+    """The same for the steps of a trace.
+
+    Raises:
+        BusyError: they do not fit.
+    """
+    if shortage := make_room(needs):
+        raise BusyError(
+            f"These steps need {_mb(needs)} MB of memory, and this server has {_mb(max(0, needs - shortage))} MB left: choose fewer heads, "
+            "a smaller d_model or a shorter text, try again in a minute, or give the server more memory (LAB_MEMORY_MB, or the limit of its container)."
+        )
+
+
+def _mb(nbytes: int) -> str:
+    return f"{nbytes / 2**20:,.0f}"
+
 
 Result = TypeVar("Result")
 
@@ -181,7 +248,7 @@ def _trace_of(source: Source, needs: int) -> Trace:
 
     def make() -> Trace:
         if needs > _LARGE:
-            memory.release()
+            limits.release()
         CACHE.make_room(needs)
         return base.trace()
 

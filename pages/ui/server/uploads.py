@@ -3,31 +3,139 @@
 Streamlit accepts a file under any name from any client that knows a session id, keeps it as long as the session, and limits only
 the size of one file. Incomplete uploads stay in the temporary folder as long as the client likes. It has no setting for any of that,
 so this middleware handles uploads before Streamlit does.
+
+The upload URLs that each session was given; uploads to any other URL are refused (`uploads.py`).
+
+A page requests upload URLs over its socket in a message of Streamlit's protocol, and the answer contains them. A middleware reads both.
+
+Parses a multipart form with one file in memory, without a temporary file.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import re
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 import streamlit as st
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import runtime
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 
-from attention import FileError
-from pages.ui.server import forms, scheduler, upload_slots
+from attention.base.errors import FileError
+from pages.ui.server import scheduler
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
-from pages.ui.server.upload_slots import UPLOAD_URL
+
+UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
+"""The path of an upload URL: a session id and a file id."""
+MOST = 16
+"""Upload URLs of one session at a time."""
+_LONGEST_ANSWER = 2**16  # bytes of a message with upload URLs
+
+_urls: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=MOST))  # files by session
+
+
+def register(session: str, file: str) -> None:
+    """Registers an upload URL."""
+    _urls[session].append(file)
+
+
+def consume(session: str, file: str) -> bool:
+    """Whether the session was given this upload URL. Each URL is valid once."""
+    if is_known := file in _urls.get(session, ()):
+        _urls[session].remove(file)
+    return is_known
+
+
+class UploadUrls:
+    """Middleware that registers the upload URLs of active sessions."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forwards everything. Limits each request for upload URLs to `MOST`."""
+        if scope["type"] != "websocket":
+            await self.app(scope, receive, send)
+            return
+
+        async def receive_few() -> Message:
+            message = await receive()
+            return {**message, "bytes": _with_few_names(message["bytes"])} if message.get("bytes") else message
+
+        async def send_noted(message: Message) -> None:
+            for session, file in _urls_in(message.get("bytes") or b""):
+                register(session, file)
+            await send(message)
+
+        try:
+            await self.app(scope, receive_few, send_noted)
+        finally:
+            for session in [session for session in _urls if not runtime.get_instance().is_active_session(session)]:
+                del _urls[session]
+
+
+def _with_few_names(message: bytes) -> bytes:
+    """The message with at most `MOST` requested upload URLs."""
+    try:
+        request = BackMsg.FromString(message)
+    except DecodeError:
+        return message  # Streamlit reports the error
+    if len(request.file_urls_request.file_names) <= MOST:
+        return message
+    del request.file_urls_request.file_names[MOST:]
+    return bytes(request.SerializeToString())
+
+
+def _urls_in(message: bytes) -> list[tuple[str, str]]:
+    """The upload URLs in a message to a page, as pairs of session id and file id."""
+    if len(message) > _LONGEST_ANSWER or b"/_stcore/upload_file/" not in message:
+        return []
+    answer = ForwardMsg.FromString(message).file_urls_response
+    matches = (UPLOAD_URL.search(file.upload_url) for file in answer.file_urls)
+    return [(match[1], match[2]) for match in matches if match]
+
+
+_LONGEST_HEAD = 2**13  # bytes before the file: the boundary and the headers of the part
+
+
+async def form_body(receive: Receive) -> bytes:
+    """The whole body of a request.
+
+    Raises:
+        ClientDisconnect: the client left before the end of the body.
+    """
+    pieces, more = [], True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(pieces)
+
+
+def form_parts(form: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """The bytes before the file, of the file, and after it; None if the body is not a form with one file."""
+    boundary = b"\r\n" + form[:_LONGEST_HEAD].partition(b"\r\n")[0]
+    start = form.find(b"\r\n\r\n", 0, _LONGEST_HEAD) + 4
+    end = form.find(boundary, start)
+    if start < 4 or end < 0 or form[end + len(boundary) :].rstrip() != b"--":
+        return None
+    return form[:start], form[start:end], form[end:]
+
 
 PATIENCE = 20.0  # seconds in which `PROGRESS` must arrive
 PROGRESS = 2**16  # bytes
@@ -192,7 +300,7 @@ class BoundedUploads:
             await self.app(scope, receive, send)  # Streamlit refuses it
             return
         try:
-            if not upload_slots.consume(session, file):
+            if not consume(session, file):
                 raise _RefusedError(404, "This upload address is unknown or already used: upload the file again.")
             length = Headers(scope=scope).get("Content-Length", "")
             if not length.isdecimal():
@@ -216,7 +324,7 @@ class BoundedUploads:
 
         Streamlit would store a file of more than 1 MB in the temporary folder until it is complete. Here its memory is counted.
         """
-        parts = forms.parts(await forms.body(receive))
+        parts = form_parts(await form_body(receive))
         if parts is None:
             raise _RefusedError(400, "An upload must be a form with one file; got something else: send only the file.")
         head, content, tail = parts

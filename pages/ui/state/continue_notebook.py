@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from attention import Notebook
-from attention.io.text.matrix_text import format_matrix
-from attention.sources.kinds.matrices_source import (
+from attention.files.matrix_text import format_matrix
+from attention.sources.matrices import (
     DIVISOR,
     MATRIX_FIELDS,
     MATRIX_HEADS,
@@ -14,10 +14,9 @@ from attention.sources.kinds.matrices_source import (
     OPTIONAL_MATRIX_FIELDS,
     VALID_KEYS,
 )
-from attention.sources.starting_matrices import matrices_of_layer
+from attention.sources.matrix_fields import matrices_of_layer
 from pages.ui.server.traces import trace_of
-from pages.ui.state.matrix_drafts import store
-from pages.ui.state.matrix_editor import EDITOR
+from pages.ui.state.matrices import EDITOR, store
 from pages.ui.state.notices import show_later
 from pages.ui.state.session import count_action, session
 

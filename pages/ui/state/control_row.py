@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from attention import Cell, Layer
-from attention.core import override, override_words
-from attention.core.config import SOURCES_WITH_FORMULA
-from attention.core.names import WEIGHTS
-from attention.params.knob import Knob
-from attention.params.ranges import Choice, to_text
-from attention.pictures.controls import describe_control
+from attention.base.knobs import Choice, Knob, to_text
+from attention.formula import override
+from attention.formula.config import SOURCES_WITH_FORMULA
+from attention.formula.names import WEIGHTS
+from attention.pictures import view
 from attention.pictures.message_contract import Control, OverrideNote
-from attention.pictures.view import HEAD, HEAT, LAYER, OVER, has_patches
-from attention.sources.kinds import SOURCE_KINDS
+from attention.pictures.view import HEAD, HEAT, LAYER, OVER, describe_control, has_patches
+from attention.sources.registry import SOURCE_KINDS
 from pages.ui.state.knob_state import brings_own_formula, current_value, inline_knobs_of_source
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, allowed_range, knobs_above_maps
 from pages.ui.state.widgets import current_knobs, open_knobs, standing
@@ -83,9 +82,9 @@ def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideN
         where: the part of the source in which the knobs act, such as "this head only"; empty for all of it.
         changed: the sentence about interventions inside the model, which comes first.
     """
-    is_overridden = bool(override_words.override_words(layer))
+    is_overridden = bool(view.override_words(layer))
     sentence = (
-        override_words.override_line(layer, f"the {SOURCE_KINDS[standing('source')].label}'s", where)
+        view.override_line(layer, f"the {SOURCE_KINDS[standing('source')].label}'s", where)
         if brings_own_formula() and (is_overridden or not changed)
         else ""
     )

@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from attention import AttentionConfig, Cell, Layer, Override, Trace
-from attention.core import override
-from attention.core.config import SOURCES_WITH_FORMULA
-from attention.params.knob import Knob
-from attention.params.ranges import Real, to_text
+from attention.base.knobs import Knob, Real, to_text
+from attention.formula import override
+from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.pictures import view
 from attention.sources import second_state
-from attention.sources.divisors import Divisors
+from attention.sources.reader import Divisors
 from attention.sources.split_heads import SYMBOLS
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import (
@@ -38,7 +37,7 @@ from pages.ui.state.knob_table import (
     knobs_of,
     layer_knobs,
 )
-from pages.ui.state.matrix_drafts import LONGEST_IN_LINK, sizes_in_link, too_long
+from pages.ui.state.matrices import LONGEST_IN_LINK, sizes_in_link, too_long
 from pages.ui.state.notices import Notes
 from pages.ui.state.session import ReplacedWidget, Session, count_action, session
 from pages.ui.state.widgets import Knobs, current_knobs, is_locked, standing

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from attention.params.knob import Knob
-from attention.params.ranges import Choice, Range, Switch
+from attention.base.knobs import Choice, Knob, Range, Switch
 from attention.pictures import scales, view
-from attention.sources import knobs
 from attention.sources import layer_knobs as declared
+from attention.sources import registry
 from attention.sources.link import page_range
 from attention.sources.second_state import SECOND
 from pages.ui.server.limits import LIMITS
@@ -35,7 +34,7 @@ COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
 
 KNOBS = {
     knob.key: knob
-    for knob in (*knobs.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, OVER, HEAT, SECOND, EDITING, AUTOSCALE)
+    for knob in (*registry.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, OVER, HEAT, SECOND, EDITING, AUTOSCALE)
 }
 """All knobs by key."""
 
@@ -62,7 +61,7 @@ def knobs_above_maps(source: str) -> tuple[Knob, ...]:
 
 
 def _known_source(source: str) -> str:
-    return source if source in knobs.SOURCES else str(DEFAULTS["source"])
+    return source if source in registry.SOURCES else str(DEFAULTS["source"])
 
 
 @cache

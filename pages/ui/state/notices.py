@@ -6,7 +6,7 @@ import re
 
 import streamlit as st
 
-from attention.errors import AttentionError, AwaitedError
+from attention.base.errors import AttentionError, AwaitedError
 from pages.ui.state.session import session
 
 

@@ -10,25 +10,23 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, File, Trace
-from attention.analysis.compare.comparison import HeadIndex
-from attention.io.picture import Picture
-from attention.io.text.matrix import Matrix, Stack
-from attention.params.knob import Knob
-from attention.params.ranges import Choice, Integer, Range, Real, to_text
+from attention.base.knobs import Choice, Integer, Knob, Range, Real, to_text
+from attention.comparison.comparison import HeadIndex
+from attention.files.matrix import Matrix, Stack
+from attention.files.picture import Picture
 from attention.pictures import view
 from attention.sources import link
 from attention.sources import second_state as second
-from attention.sources.kinds.file_source import missing_file_error
-from attention.sources.kinds.shared_knobs import SEQUENCE
-from attention.sources.picture_names import PictureNames
+from attention.sources.file_source import missing_file_error
+from attention.sources.layer_knobs import SEQUENCE
+from attention.vision.examples import PictureNames
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state, uploaded_file
 from pages.ui.state.control_row import ControlState
-from pages.ui.state.kept_pictures import find_picture
 from pages.ui.state.knob_table import EDITING, HEAD, KNOBS, LAYER, allowed_range, knobs_of
-from pages.ui.state.picture_field import picture_field
 from pages.ui.state.session import session
 from pages.ui.state.widgets import current_knobs, is_locked, widget
+from pages.ui.vision.picture_field import find_picture, picture_field
 
 
 class SecondState(link.LinkReader):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from attention import AttentionError, File
-from attention.io.picture import Picture
+from attention.files.picture import Picture
 from attention.lessons.lesson import Lesson
 from attention.training import Plan
 
@@ -125,10 +125,10 @@ class Session:
         state_files: the number of opened state files.
         state_file_problem: the error of the last state file.
         switched_off: codes of the interventions that were switched off and can be switched on again.
-        sweep_request: the sweep over heads that the user requested, see `pages.ui.page.ablation_panel`; None for none.
+        sweep_request: the sweep over heads that the user requested, see `pages.ui.circuits.ablation`; None for none.
         prompts: the CSV text of the set of prompts; empty for the examples.
-        prompt_request: the set of prompts that the user requested, see `pages.ui.page.prompt_set_panel`; None for none.
-        paths_request: the path patching that the user requested, see `pages.ui.page.paths_panel`; None for none.
+        prompt_request: the set of prompts that the user requested, see `pages.ui.circuits.prompts`; None for none.
+        paths_request: the path patching that the user requested, see `pages.ui.circuits.path_patching`; None for none.
         head_opened: whether a head was clicked that the Lab must now open.
         head_rank: the rank of that head among all heads, shown in the Lab.
         long_matrices: texts of the matrices that are too long for a field, by name.
@@ -152,7 +152,7 @@ class Session:
         seeds_in_training: the plan whose seeds are being trained.
         seeds_trained: the plan whose seeds were trained.
         guesses: the answers given, by lesson name.
-        exports: the tab's export token and offers, see `pages.ui.exports.export_tokens`.
+        exports: the tab's export token and offers, see `pages.ui.exports.links`.
         lessons: the lessons of the opened file, by name.
         lessons_file: the name of that file.
     """

@@ -9,23 +9,21 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import File, Notebook, Source
-from attention.io.picture import Picture
-from attention.io.text.matrix import Matrix, Stack
-from attention.params.knob import Knob
-from attention.params.ranges import Choice, Range
+from attention.base.knobs import Choice, Knob, Range
+from attention.files.matrix import Matrix, Stack
+from attention.files.picture import Picture
 from attention.sources import link
-from attention.sources.divisors import Divisors
-from attention.sources.kinds.shared_knobs import SEQUENCE, single_sequence_notes
-from attention.sources.knobs import SOURCE
-from attention.sources.picture_names import PictureNames
+from attention.sources.layer_knobs import SEQUENCE, single_sequence_notes
+from attention.sources.reader import Divisors
+from attention.sources.registry import SOURCE
+from attention.vision.examples import PictureNames
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import continue_notebook, uploaded_file
 from pages.ui.state.knob_table import KNOBS
-from pages.ui.state.matrix_drafts import forget_uploads
-from pages.ui.state.matrix_editor import matrices
+from pages.ui.state.matrices import forget_uploads, matrices
 from pages.ui.state.notices import Notes
-from pages.ui.state.picture_field import picture_field
 from pages.ui.state.widgets import Knobs, standing
+from pages.ui.vision.picture_field import picture_field
 
 
 class Sidebar:

@@ -8,8 +8,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, File
-from attention.io.arrays import EXTENSIONS, quote
-from attention.sources.kinds.file_source import FILE, missing_file_error
+from attention.files.archives import EXTENSIONS, quote
+from attention.sources.file_source import FILE, missing_file_error
 from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import knob_state

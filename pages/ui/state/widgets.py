@@ -7,8 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from attention.params.knob import Knob
-from attention.params.ranges import Choice, Integer, NameOrText, Range, Real, Switch, Text, to_text
+from attention.base.knobs import Choice, Integer, Knob, NameOrText, Range, Real, Switch, Text, to_text
 from pages.ui.state.knob_table import allowed_range, knobs_of
 from pages.ui.state.notices import Notes
 from pages.ui.state.session import Session, count_action, session

@@ -1,1 +1,0 @@
-"""What one reads off a trace: the arithmetic of a cell, tables, the glossary."""

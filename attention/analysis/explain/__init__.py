@@ -1,1 +1,0 @@
-"""The arithmetic of one cell, as numbers and as text."""

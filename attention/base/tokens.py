@@ -1,0 +1,164 @@
+"""Splits texts into tokens, and makes readable labels of tokens.
+
+The places of patches along an axis as a tensor, for rules and distances in two dimensions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import sys
+import unicodedata
+from collections.abc import Sequence
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import regex
+from cachetools import LRUCache, cached
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+# A word includes inner apostrophes and hyphens (don't, self-contradictory), a number its inner
+# points (3.14, 2024-01-15). Han and kana are written without spaces: one token per character. The
+# rest is punctuation: \X matches a grapheme cluster, such as a family emoji. A flag is two regional indicators; its
+# pattern comes before \X, which would count all indicators before a flag to find the pairs.
+_TOKEN = regex.compile(
+    r"""(?V1)
+      [\p{Han}\p{Hiragana}\p{Katakana}]\p{M}*
+    | \p{N}+(?:[.,:/\-]\p{N}+)+(?!\w)
+    | (?:[\w--[\p{Han}\p{Hiragana}\p{Katakana}]]\p{M}*)+(?:[-'’](?:[\w--[\p{Han}\p{Hiragana}\p{Katakana}]]\p{M}*)+)*
+    | \p{RI}{2}[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}]*
+    | (?!\s)\X
+    """,
+    regex.VERBOSE,
+)
+
+
+def _weight(tokens: tuple[str, ...]) -> int:
+    """The size of a tuple of tokens in memory, in bytes."""
+    return 1000 + sum(map(sys.getsizeof, tokens)) + 8 * len(tokens)
+
+
+def _key(text: str, lowercase: bool = True) -> tuple[bytes, bool]:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), lowercase
+
+
+@cached(LRUCache(16 * 2**20, getsizeof=_weight), key=_key, lock=Lock())
+def tokenize(text: str, lowercase: bool = True) -> tuple[str, ...]:
+    """The words and punctuation marks of a text, in order.
+
+    Repeated words are repeated tokens: the second "the" is a token of its own.
+    """
+    return tuple(_TOKEN.findall(text.lower() if lowercase else text))
+
+
+NEWLINE = "[newline]"
+"""The token that ends a row of patches, in the text of a model that reads a picture in tiles."""
+
+
+class Generated(str):
+    """A token that a model generated; pictures mark it."""
+
+
+class ClassName(str):
+    """The name of a class that a model predicts for a picture; it keeps its blanks."""
+
+
+class Patch(str):
+    """A token that is a patch of a picture, with its place; its text is "patch row 3, column 7", and after the first picture "patch row 3, column 7 of picture 1".
+
+    Attributes:
+        picture: the index of the picture in `Trace.pictures`.
+        row: of the grid of patches, from zero at the top.
+        column: of the grid of patches, from zero at the left.
+        box: left, top, right and bottom of the patch in the pixels that the model saw; right and bottom are outside.
+    """
+
+    picture: int
+    row: int
+    column: int
+    box: tuple[int, int, int, int]
+
+    def __new__(cls, picture: int, row: int, column: int, box: tuple[int, int, int, int]) -> Patch:
+        """The token of one patch."""
+        token = super().__new__(cls, f"patch row {row}, column {column}" + f" of picture {picture}" * bool(picture))
+        token.picture, token.row, token.column, token.box = picture, row, column, box
+        return token
+
+    def __getnewargs__(self) -> tuple[int, int, int, tuple[int, int, int, int]]:  # type: ignore[override]
+        """The arguments with which a copy is made."""
+        return self.picture, self.row, self.column, self.box
+
+
+def label(token: str, longest: int = 0, escape: bool = True) -> str:
+    """The label of a token in pictures, without invisible characters, and escaped for HTML.
+
+    A space is ·, a newline ⏎, a tab ⇥, an empty token ∅; another invisible character is shown as its code point, and a
+    combining mark without a letter on ◌. ▸ precedes a generated token. A patch and a class keep their blanks.
+
+    Args:
+        token: the token.
+        longest: the maximal number of characters; a longer label ends with an ellipsis, and that of a patch is "patch 3,7", or "patch1 3,7" of picture 1. 0: no limit.
+        escape: whether to escape the label for HTML.
+    """
+    text = str(token) if isinstance(token, Patch | ClassName) and token else "".join(map(_visible, token)) or "∅"
+    if unicodedata.category(text[0]) == "Mn":
+        text = "◌" + text  # a combining mark without a letter
+    elif token.strip() and not any(map(_is_visible, token)):
+        text = " ".join(f"U+{ord(character):04X}" for character in token)
+    if isinstance(token, Generated):
+        text = "▸" + text
+    if isinstance(token, Patch) and 0 < longest < len(text):
+        text = f"patch{token.picture or ''} {token.row},{token.column}"
+    if longest and len(text) > longest:
+        text = text[: longest - 1] + "…"
+    return html.escape(text, quote=False) if escape else text
+
+
+def any_patch(tokens: Sequence[str] | None) -> bool:
+    """Whether any token of an axis is a patch of a picture; false for an axis without tokens."""
+    return any(isinstance(token, Patch) for token in tokens or ())
+
+
+def shows_several_pictures(tokens: Sequence[str]) -> bool:
+    """Whether patches of more than the first picture are among the tokens, so that a row and a column do not say which patch it is."""
+    return any(isinstance(token, Patch) and token.picture > 0 for token in tokens)
+
+
+def place_label(token: str, with_picture: bool) -> str:
+    """`label` of a token; with `with_picture`, a patch of the first picture also has its picture, as others have: "patch row 3, column 7 of picture 0"."""
+    is_of_first = isinstance(token, Patch) and token.picture == 0
+    return f"{label(token)} of picture 0" if with_picture and is_of_first else label(token)
+
+
+def labels(tokens: tuple[str, ...]) -> tuple[str, ...]:
+    """`label` of every token, in order."""
+    return tuple(map(label, tokens))
+
+
+def _visible(character: str) -> str:
+    """A character, or a visible replacement."""
+    symbol = {" ": "·", "\n": "⏎", "\t": "⇥"}.get(character)
+    if symbol:
+        return symbol
+    is_invisible = unicodedata.category(character) in ("Cc", "Cs", "Co", "Cn", "Zs", "Zl", "Zp")
+    return f"U+{ord(character):04X}" if is_invisible else character
+
+
+def _is_visible(character: str) -> bool:
+    return unicodedata.category(character)[0] not in "CZ"
+
+
+NO_PATCH = -1
+"""Picture, row and column of a token that is no patch."""
+
+
+def patch_places(tokens: Sequence[str]) -> Tensor:
+    """The picture, row and column of each token, [pos 3]; `NO_PATCH` for one that is no patch."""
+    import torch
+
+    none = (NO_PATCH,) * 3
+    places = [(token.picture, token.row, token.column) if isinstance(token, Patch) else none for token in tokens]
+    return torch.tensor(places, dtype=torch.int64).reshape(-1, 3)

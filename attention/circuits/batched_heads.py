@@ -1,0 +1,258 @@
+"""Changed heads in batches: one text, many runs with different heads ablated or patched, and the value that each run gives.
+
+Attribution patching: the estimated effect of a change of each head, from the gradients of one run.
+
+The effect of replacing an activation x by x′ is estimated by its first-order term: the sum of (x′ − x) times the gradient of the
+measured value with respect to x, in the run without the change.
+
+Source: Nanda 2023, "Attribution Patching: Activation Patching At Industrial Scale"; Syed et al. 2023, "Attribution Patching Outperforms
+Automated Circuit Discovery", equation 2; Kramár et al. 2024, "AtP*", section 3, for the cases in which it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from attention.base.errors import ConfigError
+from attention.formula.edit_kinds import ABLATIONS
+from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
+from attention.models import forward_pass, lm_head, recorder, running
+from attention.models.attention_call import ModelCall, in_float32
+from attention.models.forward_pass import patched_head_output
+from attention.patching.forward import PatchedForward
+from attention.patching.intervention import Intervention
+from attention.vision.picture_inputs import repeated
+
+if TYPE_CHECKING:
+    from attention.models.lm_head import Measurement
+    from attention.models.loaded import LoadedModel
+    from attention.patching.forward import Activations
+
+
+Heads = tuple[tuple[int, int], ...]
+"""Heads that are changed at the same time, each as (layer, head)."""
+
+BATCH_TOKENS = 512  # in all texts of a batch: a fraction of a second, so that other threads wait only briefly
+BATCH_WEIGHT_BYTES = 2**26  # of the attention weights of a batch in one layer
+MAX_SECONDS = 110.0  # of all runs together
+_BYTES_PER_NUMBER = 4
+
+
+def estimate_seconds(
+    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], n_runs: int, n_patched_layers: int = 0
+) -> float:
+    """The estimated seconds for this number of runs, in each of which this number of layers is patched.
+
+    Raises:
+        ConfigError: they take too long.
+    """
+    n_tokens = sum(ids.shape[-1] for ids in model_inputs.values())
+    needed = (
+        forward_pass.count_parameters(loaded) * n_tokens / forward_pass.PARAMETER_TOKENS_PER_SECOND
+        + forward_pass.SECONDS_PER_LAYER * n_patched_layers
+    ) * n_runs
+    if needed > MAX_SECONDS and not loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
+        raise ConfigError(
+            f"Changing {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most {MAX_SECONDS:,.0f} s are "
+            "allowed: choose a shorter text, or a smaller model."
+        )
+    return needed
+
+
+def texts_at_once(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
+    """The number of equal texts in a batch, at least 2: limited by their tokens, and by the weights of one layer."""
+    length = max(ids.shape[-1] for ids in model_inputs.values())
+    weight_bytes = max(site.n_heads for site in loaded.sites) * length * length * _BYTES_PER_NUMBER
+    return max(2, min(BATCH_TOKENS // length, BATCH_WEIGHT_BYTES // weight_bytes))
+
+
+def head_runs(
+    loaded: LoadedModel,
+    model_inputs: Mapping[str, Tensor],
+    groups: Sequence[Heads],
+    measurement: Measurement,
+    kind: str = "zero",
+    forward: PatchedForward | None = None,
+    other: Mapping[int, Activations] | None = None,
+) -> Iterator[list[tuple[float, float]]]:
+    """For each group of heads, the measured value without and with their change; yielded batch by batch.
+
+    Every batch also contains the text without a change, so that the changed heads are the only difference.
+
+    Args:
+        loaded: the model.
+        model_inputs: the ids of its texts.
+        groups: the heads that are changed at the same time, by layers of the trace.
+        measurement: what is measured.
+        kind: "zero" or "mean" (ablation of the head output), or the step that is patched from the other run.
+        forward: interventions that apply in all runs; the change of the heads comes after them.
+        other: the activations of the other run, by layer of the trace, if `kind` is a step.
+    """
+    forward = forward or PatchedForward()
+    batch_size = texts_at_once(loaded, model_inputs) - 1
+    for start in range(0, len(groups), batch_size):
+        batch = ((), *groups[start : start + batch_size])
+        n_calls = 0
+
+        def attend(call: ModelCall, batch: tuple[Heads, ...] = batch) -> tuple[Tensor, Tensor | None]:
+            nonlocal n_calls
+            layer, site = loaded.layer_indices[n_calls], loaded.sites[n_calls]
+            n_calls += 1
+            heads_of = {i: found for i, heads in enumerate(batch) if (found := [h for at, h in heads if at == layer])}
+            output, weights = call.run()
+            patched = output.clone()
+            for i in range(len(output)):
+                changed = forward
+                if i in heads_of and kind not in ABLATIONS:
+                    changed = _with_patches(forward, layer, heads_of[i], kind, other or {})
+                if changed.affects(layer):
+                    z = patched_head_output(changed, layer, call.detached_text(i, output, weights), site)
+                    assert z is not None
+                    patched[i] = z.transpose(0, 1)
+            for i, heads in heads_of.items() if kind in ABLATIONS else ():
+                row = patched[i]
+                row[:, heads] = row[:, heads].mean(0, keepdim=True) if kind == "mean" else 0.0
+            return patched, weights
+
+        batch_inputs = repeated(model_inputs, len(batch))
+        with recorder.wrapping_attention(attend), lm_head.logits_at(measurement.logit_positions):
+            values = measurement.read(running.run(loaded, batch_inputs))
+        before, *after = values.tolist()
+        yield [(before, value) for value in after]
+
+
+def _with_patches(
+    forward: PatchedForward, layer: int, heads: Sequence[int], step: str, other: Mapping[int, Activations]
+) -> PatchedForward:
+    """The forward pass that also patches a step of some heads of a layer from the other run."""
+    patches = tuple(Intervention(layer, head, patch=step) for head in heads)
+    # Both are of the same run, but only those that were requested for weights have them.
+    merged = {**forward.other, **other} if step == WEIGHTS else {**other, **forward.other}
+    return replace(forward, interventions=(*forward.interventions, *patches), other=merged)
+
+
+_MAPS_PER_HEAD = 4  # scores, masked scores, weights and their gradient
+_ROWS_PER_LAYER = 16  # rows of d_model numbers for each token that a layer keeps for the backward pass
+
+
+@dataclass(frozen=True, eq=False)
+class HeadGradients:
+    """What the heads of one layer computed, and the gradient of the measured value with respect to it.
+
+    Attributes:
+        values: `query` [head query_pos d_k], `key` [kv_head key_pos d_k], `value` [kv_head key_pos d_v] and `head_output`
+            [head query_pos d_v], by name.
+        gradients: with respect to each of them, by name, with the same shapes.
+    """
+
+    values: Mapping[str, Tensor]
+    gradients: Mapping[str, Tensor]
+
+
+def no_gradient_reason(loaded: LoadedModel, measurement: Measurement, is_changed: bool) -> str:
+    """Why there is no estimate for this model, in a sentence; empty if there is one."""
+    if measurement.target is None:
+        return "vectors are compared with themselves, where the cosine is largest and its gradient 0."
+    if is_changed:
+        return "gradients are computed in the model without interventions: remove them."
+    if any(parameter.is_inference() for parameter in loaded.model.parameters()):
+        return "the weights of this model were made in torch.inference_mode, which allows no gradients."
+    return ""
+
+
+def count_bytes(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
+    """About how many bytes `run_with_gradients` takes."""
+    length = max(ids.shape[-1] for ids in model_inputs.values())
+    d_model = int(getattr(loaded.model.config, "hidden_size", 0) or 0)
+    numbers = sum(site.n_heads * length * _MAPS_PER_HEAD + d_model * _ROWS_PER_LAYER for site in loaded.sites)
+    return numbers * length * _BYTES_PER_NUMBER
+
+
+def run_with_gradients(
+    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], measurement: Measurement, max_bytes: int = 2**33
+) -> tuple[float, dict[int, HeadGradients]]:
+    """The measured value of one run, and its gradients by layer of the trace: one forward and one backward pass.
+
+    Raises:
+        ConfigError: it would take more memory than `max_bytes`.
+    """
+    if (nbytes := count_bytes(loaded, model_inputs)) > max_bytes:
+        raise ConfigError(
+            f"Gradients may take at most {max_bytes / 2**20:,.0f} MB; these take about {nbytes / 2**20:,.0f} MB: choose a shorter text."
+        )
+    calls: list[dict[str, Tensor]] = []  # the tensors of each call of attention, in the graph of the pass
+
+    def attend(call: ModelCall) -> tuple[Tensor, Tensor | None]:
+        inputs = (call.query, call.key, call.value)
+        # Before the first layer nothing requires a gradient.
+        query, key, value = (x if x.requires_grad else x.detach().requires_grad_() for x in inputs)
+        output, weights = replace(call, query=query, key=key, value=value).run()
+        calls.append({QUERY: query, KEY: key, VALUE: value, HEAD_OUTPUT: output})
+        return output, weights
+
+    with (
+        loaded.lock.hold(),
+        recorder.wrapping_attention(attend),
+        lm_head.logits_at(measurement.logit_positions),
+    ):
+        value = measurement.read(running.run(loaded, model_inputs, gradients=True))[0]
+        tensors = [tensor for call in calls for tensor in call.values()]
+        # A head may have no effect on the measured value, as in a layer after it.
+        gradients = iter(torch.autograd.grad(value, tensors, allow_unused=True))
+    result = {}
+    for call, layer in zip(calls, loaded.layer_indices, strict=True):
+        found = {name: next(gradients) for name in call}
+        result[layer] = HeadGradients(
+            {name: _without_batch(name, tensor) for name, tensor in call.items()},
+            {
+                name: _without_batch(name, torch.zeros_like(tensor) if found[name] is None else found[name])
+                for name, tensor in call.items()
+            },
+        )
+    return float(value.detach()), result
+
+
+def estimated_changes(
+    gradients: Mapping[int, HeadGradients], kind: str, other: Mapping[int, Activations]
+) -> dict[int, Tensor]:
+    """The estimated change of the measured value when each head is changed, [head] by layer.
+
+    Args:
+        gradients: of the run without a change, by layer.
+        kind: "zero" or "mean" (ablation), or the step that is patched from the other run.
+        other: the activations of the other run by layer, if `kind` is a step.
+    """
+    changes = {}
+    for layer, parts in gradients.items():
+        z, n_heads = parts.values[HEAD_OUTPUT], len(parts.values[QUERY])
+        step = kind
+        if kind in ABLATIONS:
+            step = HEAD_OUTPUT
+            difference = -z if kind == "zero" else z.mean(1, keepdim=True) - z
+        elif kind == WEIGHTS:
+            # Z = A V is linear in A, so that the change of A is felt through Z alone.
+            step, weights = HEAD_OUTPUT, _weights_of(other[layer])
+            difference = weights @ parts.values[VALUE].repeat_interleave(n_heads // len(parts.values[VALUE]), 0) - z
+        else:
+            difference = other[layer].patch_into(parts.values[kind], kind) - parts.values[kind]
+        change = (difference.double() * parts.gradients[step].double()).sum((1, 2))
+        # Heads that share keys or values change with them.
+        changes[layer] = change.repeat_interleave(n_heads // len(change)) if step in (KEY, VALUE) else change
+    return changes
+
+
+def _without_batch(name: str, tensor: Tensor) -> Tensor:
+    """The tensor [head pos d] of the only text of a batch."""
+    of_text = in_float32(tensor[0])
+    return of_text.transpose(0, 1) if name == HEAD_OUTPUT else of_text
+
+
+def _weights_of(activations: Activations) -> Tensor:
+    weights = activations.call.weights if activations.call.weights is not None else activations.weights
+    assert weights is not None
+    return weights

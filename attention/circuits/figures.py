@@ -1,0 +1,372 @@
+"""Charts of what a head copies and matches: the tokens that it raises and lowers, its eigenvalues, and its QK spectrum by offset.
+
+Maps of path patching: the paths into one target by layer and head, or every source by every target.
+
+Pictures of relevance: the text with each token shaded, and a map of layers and heads.
+
+The map of a score's terms: which part of the model wrote the query, and which wrote the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
+
+from attention.base.printed import format_number
+from attention.base.tokens import label
+from attention.pictures import scales
+from attention.pictures.charts import POINT_COLOR, empty_chart, set_axes
+from attention.pictures.layout import CHOSEN_COLOR, Panel, Spec, outline
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.circuits.path_patching import PathPatching
+    from attention.circuits.score_terms import ScoreTerms
+
+
+_LOWERED_COLOR = "#c9603d"  # readable on white and on black
+_BAR_HEIGHT = 21  # pixels
+_SQUARE = 340  # pixels of a chart whose axes have one scale
+_LINE = {"color": "#9a9da6", "width": 1, "dash": "dot"}
+
+
+def token_bars_json(tokens: Sequence[str], effects: Sequence[float], raised: bool, head: str, read: str) -> Spec:
+    """Returns a bar for each token that a head raises, or lowers, when it reads a token.
+
+    Args:
+        tokens: the tokens, the most affected first.
+        effects: what the head adds to the logit of each.
+        raised: whether the tokens are those that the head raises.
+        head: the head in words, such as "L18 H6".
+        read: the token that it reads.
+    """
+    word = "Raised" if raised else "Lowered"
+    listed = ", ".join(f"{token} {format_number(effect)}" for token, effect in zip(tokens[:3], effects, strict=False))
+    figure = empty_chart(
+        f"{word} most by “{read}”",
+        f"added to the logit by {head} at weight 1",
+        f"Bar chart of the {len(tokens)} tokens that {head} has {word.lower()} most after reading “{read}”: {listed} and so on.",
+        height=120 + _BAR_HEIGHT * len(tokens),
+    )
+    rows = np.arange(len(tokens))
+    figure["data"] = [{
+        "type": "bar", "orientation": "h", "x": np.array(effects), "y": rows, "text": [format_number(effect) for effect in effects],
+        "textposition": "auto", "marker": {"color": POINT_COLOR if raised else _LOWERED_COLOR}, "customdata": list(tokens),
+        "hovertemplate": "%{customdata}<br>added to its logit <b>%{x:.4g}</b><extra></extra>", "showlegend": False, "cliponaxis": False,
+    }]  # fmt: skip
+    figure["layout"] |= {"bargap": 0.25, "uirevision": f"copied {word}"}
+    figure["layout"]["meta"]["file"] = ["copied-tokens", word.lower()]
+    figure["layout"]["margin"]["l"] = 118
+    low, high = min(0.0, *effects), max(0.0, *effects)
+    space = 0.06 * ((high - low) or 1.0)
+    set_axes(
+        figure, "added to the logit", "",
+        {"range": [low - space, high + space], "zeroline": True, "zerolinecolor": "#9a9da6"},
+        {"tickvals": rows, "ticktext": list(tokens), "range": [len(tokens) - 0.4, -0.6], "showgrid": False},
+    )  # fmt: skip
+    return figure
+
+
+def eigenvalues_json(eigenvalues: NDArray[np.complex128], head: str, score: float | None, of: str) -> Spec:
+    """Returns the eigenvalues of a head's OV circuit as points of the complex plane, on the right if the head copies.
+
+    Args:
+        eigenvalues: [d_v].
+        head: the head in words.
+        score: Σλ / Σ|λ| of them; None where it means nothing.
+        of: the matrix, in words.
+    """
+    limit = float(np.abs(eigenvalues).max(initial=0.0)) * 1.08 or 1.0
+    positive = int((eigenvalues.real > 0).sum())
+    facts = f"{of}; {positive} of {len(eigenvalues)} to the right of 0" + (
+        "" if score is None else f"; Σλ/Σ|λ| = {format_number(score)}"
+    )
+    figure = empty_chart(
+        "Eigenvalues", facts,
+        f"Scatter chart of the {len(eigenvalues)} eigenvalues of {of} of {head} in the complex plane: {facts}.", height=_SQUARE,
+    )  # fmt: skip
+    figure["data"] = [{
+        "type": "scatter", "mode": "markers", "x": eigenvalues.real, "y": eigenvalues.imag, "showlegend": False, "cliponaxis": False,
+        "marker": {"size": 7, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}},
+        "hovertemplate": "real <b>%{x:.4g}</b><br>imaginary <b>%{y:.4g}</b><extra></extra>",
+    }]  # fmt: skip
+    figure["layout"]["shapes"] = [
+        {"type": "line", "x0": 0, "x1": 0, "y0": -limit, "y1": limit, "line": _LINE},
+        {"type": "line", "x0": -limit, "x1": limit, "y0": 0, "y1": 0, "line": _LINE},
+    ]
+    figure["layout"] |= {"hovermode": "closest", "uirevision": "OV eigenvalues"}
+    figure["layout"]["meta"]["file"] = ["ov-eigenvalues"]
+    set_axes(figure, "real part", "imaginary part", {"range": [-limit, limit]}, {"range": [-limit, limit]})
+    return figure
+
+
+def qk_by_offset_json(
+    offsets: Sequence[int], singular_values: NDArray[np.float64], scores: Sequence[float], head: str
+) -> list[Spec]:
+    """Returns the QK spectrum by relative position: the matching score as a line, and the singular values as a map [offset d_k].
+
+    Args:
+        offsets: the query's position minus the key's.
+        singular_values: [offset d_k], decreasing.
+        scores: Σλ / Σ|λ| of the eigenvalues at each offset.
+        head: the head in words.
+    """
+    places, names = np.arange(len(offsets)), [str(offset) for offset in offsets]
+    best = int(np.argmax(scores))
+    line = empty_chart(
+        "Does it match tokens like itself?",
+        "Σλ/Σ|λ| of W_Q R W_Kᵀ by the offset of the key",
+        f"Line chart of Σλ/Σ|λ| of the QK eigenvalues of {head} by offset: from {format_number(min(scores))} to {format_number(max(scores))}, largest "
+        f"at offset {offsets[best]}.",
+        height=_SQUARE,
+    )
+    line["data"] = [{
+        "type": "scatter", "mode": "lines+markers", "x": places, "y": np.array(scores), "customdata": names, "showlegend": False,
+        "line": {"color": POINT_COLOR, "width": 2}, "marker": {"size": 7, "color": POINT_COLOR},
+        "hovertemplate": "offset %{customdata}<br>score <b>%{y:.4g}</b><extra></extra>",
+    }]  # fmt: skip
+    ticks: dict[str, Any] = {"tickvals": places, "ticktext": names, "showgrid": False}
+    line["layout"] |= {"hovermode": "closest", "uirevision": "QK by offset"}
+    line["layout"]["meta"]["file"] = ["qk-matching-by-offset"]
+    set_axes(
+        line, "offset, query − key", "Σλ/Σ|λ|", {**ticks, "range": [-0.4, len(offsets) - 0.6]}, {"range": [-1.05, 1.05]}
+    )
+    largest = float(singular_values.max(initial=0.0)) or 1.0
+    heat = empty_chart(
+        "How strongly can it match?",
+        "singular values of W_Q R W_Kᵀ, largest first, by the offset of the key",
+        f"Heatmap of the {singular_values.shape[1]} singular values of the QK circuit of {head} at {len(offsets)} offsets; the largest is {format_number(largest)}.",
+        height=_SQUARE,
+    )
+    heat["data"] = [{
+        "type": "heatmap", "z": singular_values, "zmin": 0.0, "zmax": largest, "colorscale": scales.PROBABILITY, "xgap": 0, "ygap": 1,
+        "colorbar": {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}}, "customdata": [[name] * singular_values.shape[1] for name in names],
+        "hovertemplate": "offset %{customdata}<br>σ %{x} <b>%{z:.4g}</b><extra></extra>",
+    }]  # fmt: skip
+    heat["layout"]["uirevision"] = "QK singular values"
+    heat["layout"]["meta"]["file"] = ["qk-singular-values-by-offset"]
+    set_axes(
+        heat, "number of the singular value", "offset, query − key", {"showgrid": False}, {**ticks, "range": [len(offsets) - 0.5, -0.5]}
+    )  # fmt: skip
+    return [line, heat]
+
+
+_ROW_HEIGHT = 13  # pixels of a row
+_PATHS_MIN_HEIGHT, _PATHS_MAX_HEIGHT = 300, 640  # pixels of a map
+_MAX_LABELS = 24  # labels along an axis; of more, some are left out
+
+
+def path_map_json(result: PathPatching, chosen: tuple[int, int] | None) -> Spec:
+    """Returns a map of the changes along all paths; 0 is white and the range symmetric.
+
+    For one target it is a map [layer head], whose last column is the MLP of the layer; for several, a map [source target]. `chosen`
+    is the outlined head.
+    """
+    return _one_target(result, chosen) if len(result.targets) == 1 else _all_targets(result)
+
+
+def ends_at(result: PathPatching, x: int, y: int) -> tuple[int, int] | None:
+    """The head (layer, head) that a click on a cell of the map opens: its source; None if that is no head."""
+    if len(result.targets) == 1:
+        return (y, x) if y < len(result.n_heads) and x < result.n_heads[y] else None
+    source = result.sources[y] if y < len(result.sources) else None
+    return None if source is None or source.layer is None or not source.heads else (source.layer, source.heads[0])
+
+
+def _one_target(result: PathPatching, chosen: tuple[int, int] | None) -> Spec:
+    numbers = result.layer_map()
+    rows, columns = numbers.shape
+    heads = [str(head) for head in range(columns - 1)]
+    hover = np.array([[f"L{y} {'MLP' if x == columns - 1 else f'H{x}'}" for x in range(columns)] for y in range(rows)])
+    figure = _map(result, numbers, hover, f"into {_receiver(result)}", "layer and head")
+    step = max(1, columns // 16)
+    set_axes(
+        figure, "head, and the MLP of the layer", "layer",
+        {"range": [-0.5, columns - 0.5], "tickvals": [*range(0, columns - 1, step), columns - 1], "ticktext": [*heads[::step], "MLP"], "showgrid": False},
+        {"range": [rows - 0.5, -0.5], "dtick": 1 if rows <= 16 else 5, "showgrid": False},
+    )  # fmt: skip
+    if chosen is not None:
+        line = {"width": 3, "color": CHOSEN_COLOR}
+        figure["layout"]["shapes"] = [{**outline(chosen[1], chosen[0], 1, 1, 3), "line": line}]
+    return figure
+
+
+def _all_targets(result: PathPatching) -> Spec:
+    sources, targets = ([end.name for end in ends] for ends in (result.sources, result.targets))
+    hover = np.array([[f"{source} → {target}" for target in targets] for source in sources])
+    figure = _map(result, result.values, hover, f"into the {result.receiver} of heads", "source and target")
+    set_axes(
+        figure, f"target: the {result.receiver} of a head", "source",
+        {"range": [-0.5, len(targets) - 0.5], **_labels(targets), "showgrid": False},
+        {"range": [len(sources) - 0.5, -0.5], **_labels(sources), "showgrid": False},
+    )  # fmt: skip
+    figure["layout"]["margin"] |= {"l": 96, "b": 84}
+    return figure
+
+
+def _map(result: PathPatching, numbers: NDArray[np.float64], hover: NDArray[Any], title: str, axes: str) -> Spec:
+    """A map of numbers [row column] with the names of its cells, without its axes."""
+    rows, columns = numbers.shape
+    limit = result.limit or 1.0
+    ends = f"−{format_number(limit)}", format_number(limit)
+    largest = "".join(f"; largest: {result.describe(*pair)}" for pair in result.largest(1)).rstrip(".")
+    description = f"change of the {result.quantity}"
+    alt = f"Heatmap of the {description} along each path {title}, by {axes}, from {ends[0]} to {ends[1]}{largest}."
+    height = min(_PATHS_MAX_HEIGHT, max(_PATHS_MIN_HEIGHT, 150 + _ROW_HEIGHT * rows))
+    figure = empty_chart(f"Paths {title}", description, alt, height=height)
+    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit], "ticktext": [ends[0], "0", ends[1]]}  # fmt: skip
+    figure["data"] = [
+        {
+            "type": "heatmap", "z": numbers, "zmin": -limit, "zmax": limit, "colorscale": scales.SIGNED, "colorbar": bar, "xgap": 1, "ygap": 1,
+            "text": hover.tolist(), "hoverongaps": False, "hovertemplate": "%{text}<br>change <b>%{z:.4g}</b><extra></extra>",
+        }
+    ]  # fmt: skip
+    panel = asdict(Panel(0, 0, 0, rows, columns))
+    figure["layout"]["meta"] |= {"step": "paths", "panels": [panel], "axes": ["row", "column"], "file": ["paths", result.receiver]}  # fmt: skip
+    figure["layout"]["uirevision"] = f"paths {result.receiver} {len(result.targets)}"
+    return figure
+
+
+def _receiver(result: PathPatching) -> str:
+    name = result.targets[0].name
+    return f"the {name}" if result.receiver == "logits" else f"the {result.receiver} of {name}"
+
+
+def _labels(names: list[str]) -> dict[str, Any]:
+    """The labels of an axis; of many names, some are left out."""
+    step = -(-len(names) // _MAX_LABELS)
+    return {"tickvals": [*range(0, len(names), step)], "ticktext": names[::step]}
+
+
+_RELEVANCE_MIN_HEIGHT, _RELEVANCE_MAX_HEIGHT = 260, 520  # pixels of a map
+_DARK, _LIGHT = "#15151b", "#ffffff"  # text on the shades
+_BRIGHT = 128  # of 255: a shade with more brightness has dark text
+
+
+def token_row_html(tokens: Sequence[str], values: Sequence[float], position: int | None = None) -> str:
+    """Returns the tokens as HTML, each on a shade of the signed scale and with its number in a tooltip; 0 is white.
+
+    The range is symmetric, up to the largest absolute value. The token at `position` is outlined: there the model predicts.
+    """
+    limit = max((abs(value) for value in values), default=0.0) or 1.0
+    pieces = []
+    for i, (token, value) in enumerate(zip(tokens, values, strict=True)):
+        shade = _shade(value / limit)
+        outlined = " class='at'" if i == position else ""
+        style = f"background: {shade}; color: {_text_color(shade)}"
+        name = label(token)
+        pieces.append(
+            f"<span{outlined} style='{style}' title='{name} ({i}): {escape(format_number(value))}'>{name}</span>"
+        )
+    lowest = [f"<i style='background: {_shade(-1)}'></i> −{format_number(limit)} lowers the logit &nbsp; "] * (
+        min(values, default=0) < 0
+    )
+    scale = f"{''.join(lowest)}<i style='background: {_shade(0)}'></i> 0 &nbsp; <i style='background: {_shade(1)}'></i> {format_number(limit)} raises it"
+    return f"<p class='shaded-tokens'>{' '.join(pieces)}</p><p class='shades'>{scale}</p>"
+
+
+def head_relevance_json(heads: Sequence[Tensor], target: str, chosen: tuple[int, int]) -> Spec:
+    """Returns a map [layer head] of the relevance of each head's output, with the chosen head outlined; 0 is white.
+
+    `heads` has the relevance [head] of each layer.
+    """
+    numbers = np.full((len(heads), max(map(len, heads))), np.nan)
+    for layer, row in enumerate(heads):
+        numbers[layer, : len(row)] = row.numpy()
+    layers, width = numbers.shape
+    limit = float(np.nanmax(np.abs(numbers), initial=0.0)) or 1.0
+    best = np.unravel_index(int(np.nanargmax(np.abs(numbers))), numbers.shape)
+    description = f"relevance of each head's output for the logit of {label(target, escape=False)}"
+    alt = (
+        f"Heatmap of the {description}, layer by head, from −{format_number(limit)} to {format_number(limit)}; largest: "
+        f"L{best[0]} H{best[1]} with {format_number(float(numbers[best]))}."
+    )
+    figure = empty_chart(
+        "Heads",
+        description,
+        alt,
+        height=min(_RELEVANCE_MAX_HEIGHT, max(_RELEVANCE_MIN_HEIGHT, 130 + _ROW_HEIGHT * layers)),
+    )
+    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit], "ticktext": [f"−{format_number(limit)}", "0", format_number(limit)]}  # fmt: skip
+    figure["data"] = [{
+        "type": "heatmap", "z": numbers, "zmin": -limit, "zmax": limit, "colorscale": scales.SIGNED, "colorbar": bar, "xgap": 1, "ygap": 1,
+        "hoverongaps": False, "hovertemplate": "L%{y} H%{x}<br>relevance <b>%{z:.4g}</b><extra></extra>",
+    }]  # fmt: skip
+    panel = asdict(Panel(0, 0, 0, layers, width))
+    figure["layout"]["meta"] |= {
+        "step": "relevance",
+        "panels": [panel],
+        "axes": ["layer", "head"],
+        "file": ["relevance-of-heads"],
+    }
+    figure["layout"]["shapes"] = [
+        {**outline(chosen[1], chosen[0], 1, 1, 3), "line": {"width": 3, "color": CHOSEN_COLOR}}
+    ]
+    figure["layout"]["uirevision"] = "relevance of heads"
+    set_axes(
+        figure, "head", "layer",
+        {"range": [-0.5, width - 0.5], "dtick": 1 if width <= 16 else 4, "showgrid": False},
+        {"range": [layers - 0.5, -0.5], "dtick": 1 if layers <= 16 else 5, "showgrid": False},
+    )  # fmt: skip
+    return figure
+
+
+def _shade(share: float) -> str:
+    """The colour of the signed scale for a number from −1 to 1."""
+    (color,) = sample_colorscale(scales.SIGNED, [(min(1.0, max(-1.0, share)) + 1) / 2])
+    return str(color)
+
+
+def _text_color(shade: str) -> str:
+    red, green, blue = hex_to_rgb(shade) if shade.startswith("#") else unlabel_rgb(shade)
+    return _DARK if 0.299 * red + 0.587 * green + 0.114 * blue > _BRIGHT else _LIGHT
+
+
+STEP = "score-terms"
+"""The name of the map, for clicks."""
+_TERMS_ROW_HEIGHT, _TERMS_MIN_HEIGHT, _TERMS_MAX_HEIGHT = 14, 340, 760  # pixels
+
+
+def score_terms_map_json(terms: ScoreTerms, title: str) -> Spec:
+    """Returns the map [query_part key_part] of the terms of a score; 0 is white and the range symmetric."""
+    values = terms.values.numpy()
+    rows, columns = values.shape
+    limit = float(abs(values).max(initial=0.0)) or 1.0
+    query, key, largest = terms.largest(1)[0]
+    description = f"the score {format_number(terms.score)} as a sum of {rows} × {columns} terms"
+    alt = (
+        f"Heatmap of {description}: the part that wrote the query by the part that wrote the key, from −{format_number(limit)} to "
+        f"{format_number(limit)}; largest: {query.name} by {key.name} with {format_number(largest)}."
+    )
+    height = min(_TERMS_MAX_HEIGHT, max(_TERMS_MIN_HEIGHT, 150 + _TERMS_ROW_HEIGHT * rows))
+    figure = empty_chart(title, description, alt, height=height)
+    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit]}
+    bar["ticktext"] = [f"−{format_number(limit)}", "0", format_number(limit)]
+    heat: dict[str, Any] = {
+        "type": "heatmap", "z": values, "zmin": -limit, "zmax": limit, "colorscale": scales.SIGNED, "colorbar": bar, "xgap": 1, "ygap": 1,
+        "hovertemplate": "query: %{y}<br>key: %{x}<br>term <b>%{z:.4g}</b><extra></extra>",
+    }  # fmt: skip
+    figure["data"] = [heat]
+    figure["layout"]["meta"] |= {
+        "step": STEP, "panels": [asdict(Panel(0, 0, 0, rows, columns))], "axes": ["query part", "key part"], "file": [STEP, "score"]
+    }  # fmt: skip
+    figure["layout"]["uirevision"] = f"{STEP} {rows} {columns}"
+    figure["layout"]["margin"] = {"l": 86, "r": 16, "t": 70, "b": 92}
+    set_axes(
+        figure, f"who wrote the key {label(terms.key_token, 20)}", f"who wrote the query {label(terms.query_token, 20)}",
+        {"range": [-0.5, columns - 0.5], "showgrid": False, "tickangle": -90, **_ticks(terms.key_parts)},
+        {"range": [rows - 0.5, -0.5], "showgrid": False, **_ticks(terms.query_parts)},
+    )  # fmt: skip
+    return figure
+
+
+def _ticks(names: Sequence[str]) -> dict[str, Any]:
+    """A tick for every name: Plotly takes the names under the pointer from them, too."""
+    return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": list(names), "tickfont": {"size": 9}}

@@ -1,0 +1,344 @@
+"""A set of prompts: pairs of a clean and a corrupted text, each with a target token and a distractor, read from CSV.
+
+Numbers of each head over many prompts: their mean and spread, and those of every prompt.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from attention.base.errors import ConfigError, FileError
+from attention.circuits.head_importance import STEP_WORDS, rank_correlation
+from attention.sources import second_state
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+MAX_ROWS = 100
+MAX_BYTES = 200_000
+MAX_CHARACTERS = 2_000  # of a text
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One question to a model, and a text in which the answer differs.
+
+    Attributes:
+        clean: the text that the model continues.
+        corrupted: the text to patch from, usually with as many tokens.
+        target: the token that answers the clean text.
+        distractor: the token that answers the corrupted text; empty: the log-probability of the target is measured alone.
+    """
+
+    clean: str
+    corrupted: str
+    target: str
+    distractor: str = ""
+
+    def address(self, model: str, lab: str = "") -> str:
+        """The address of the Lab's page Compare with the clean text as A and the corrupted text as B.
+
+        Args:
+            model: the name of the model in the Lab.
+            lab: the address of the Lab, such as http://localhost:8501; empty: relative to another page of it.
+        """
+        target, distractor = (token.replace(" ", "·") for token in (self.target, self.distractor))
+        state = {"source": "model", "model": model, "text": self.clean, "target": target, "against": distractor}
+        state = {key: text for key, text in state.items() if text}
+        other = second_state.differences(state, state | {"text": self.corrupted})
+        base = f"{lab.rstrip('/')}/" if lab else ""
+        return f"{base}compare?{urlencode({**state, second_state.KEY: other})}"
+
+
+COLUMNS = tuple(field.name for field in fields(Prompt))
+"""The columns of the CSV, in their order without a header."""
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """Prompts that ask the same question with different words.
+
+    Attributes:
+        prompts: the prompts.
+        problems: a sentence for each row that is no prompt; such rows are left out.
+    """
+
+    prompts: tuple[Prompt, ...]
+    problems: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    @classmethod
+    def from_text(cls, text: str) -> PromptSet:
+        """The prompts of a CSV text with the columns clean, corrupted, target, distractor; a header may name them in another order.
+
+        Raises:
+            ConfigError: there are too many rows or bytes, or no prompt at all.
+        """
+        if (nbytes := len(text.encode(errors="replace"))) > MAX_BYTES:
+            raise ConfigError(
+                f"A prompt set has at most {MAX_BYTES:,} bytes; got {nbytes:,}: split it into several sets."
+            )
+        if any(char == "\ufffd" or "\ud800" <= char <= "\udfff" for char in text):
+            raise ConfigError(
+                "A prompt set is text in UTF-8; got characters of another encoding: save the file as UTF-8."
+            )
+        lines = StringIO(text.removeprefix("\ufeff"), newline=None)  # with the line ends of any system
+        try:
+            rows = [row for row in csv.reader(lines) if any(map(str.strip, row))]
+        except csv.Error as error:
+            raise ConfigError(
+                f"A prompt set is CSV text; this is not ({error}): put texts with commas in quotes."
+            ) from error
+        names = [name.strip().lower() for name in rows[0]] if rows else []
+        if "clean" in names and "corrupted" in names:
+            if not {*COLUMNS[:3]} <= {*names} <= {*COLUMNS} or len({*names}) < len(names):
+                raise ConfigError(
+                    f"The columns of a prompt set are {', '.join(COLUMNS)}, each once (the last may be absent); got "
+                    f"{', '.join(names)[:200]}: rename, add or remove columns."
+                )
+            return cls.from_rows([dict(zip(names, row, strict=False)) for row in rows[1:]])
+        return cls.from_rows(rows)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> PromptSet:
+        """The prompts of a CSV file in UTF-8, as for `from_text`.
+
+        Raises:
+            FileError: the file cannot be read as text.
+            ConfigError: as for `from_text`.
+        """
+        try:
+            with Path(path).open("rb") as file:
+                text = file.read(MAX_BYTES + 4).decode("utf-8-sig", errors="strict")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileError(
+                f"A prompt set is a CSV file in UTF-8; {path} cannot be read ({error}): save it as one."
+            ) from error
+        return cls.from_text(text)
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Sequence[str] | Mapping[str, str] | Prompt]) -> PromptSet:
+        """The prompts of rows: sequences in the order of `COLUMNS`, mappings with these keys, or prompts.
+
+        Raises:
+            ConfigError: there are too many rows, or no prompt at all.
+        """
+        prompts: list[Prompt] = []
+        problems: list[str] = []
+        listed = list(rows)
+        if len(listed) > MAX_ROWS:
+            raise ConfigError(
+                f"A prompt set has at most {MAX_ROWS} rows; got {len(listed):,}: split it into several sets."
+            )
+        for number, row in enumerate(listed, 1):
+            cells = astuple(row) if isinstance(row, Prompt) else row
+            if isinstance(cells, Mapping):
+                cells = [cells.get(name, "") for name in COLUMNS]
+            problem = _problem(cells)
+            if problem:
+                problems.append(f"Row {number}: {problem}")
+            else:
+                prompts.append(Prompt(*cells))
+        if not prompts:
+            expected = f"A prompt set has rows of {', '.join(COLUMNS)}"
+            raise ConfigError(
+                f"{expected}; {problems[0] if problems else 'got none: write one row for each pair of texts.'}"
+            )
+        return cls(tuple(prompts), tuple(problems))
+
+    def to_csv(self) -> str:
+        """The prompts as CSV text with a header."""
+        file = StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(map(astuple, self.prompts))
+        return file.getvalue()
+
+
+def _problem(cells: Sequence[str]) -> str:
+    """Why a row is no prompt, in a sentence; empty if it is one."""
+    if not 3 <= len(cells) <= len(COLUMNS):
+        return f"expected {', '.join(COLUMNS)} (the last may be absent); got {len(cells)} cells: put texts with commas in quotes."
+    for name, cell in zip(COLUMNS, cells, strict=False):
+        if not isinstance(cell, str) or (not cell.strip() and name != "distractor"):
+            return f"{name} is a text; got {str(cell)[:40]!r}: fill it in."
+        if len(cell) > MAX_CHARACTERS:
+            return f"{name} has at most {MAX_CHARACTERS:,} characters; got {len(cell):,}: shorten it."
+    return ""
+
+
+def _names(first: str, second: str, place: str, thing: str) -> Prompt:
+    beginning = f"When {first} and {second} went to the {place},"
+    return Prompt(
+        f"{beginning} {second} gave a {thing} to", f"{beginning} {first} gave a {thing} to", f" {first}", f" {second}"
+    )
+
+
+EXAMPLES = PromptSet(
+    (
+        _names("Mary", "John", "store", "drink"),
+        _names("John", "Mary", "park", "ball"),
+        _names("Tom", "Anna", "school", "book"),
+        _names("Anna", "Tom", "garden", "flower"),
+        _names("James", "Sarah", "office", "letter"),
+        _names("Sarah", "James", "station", "ticket"),
+        _names("David", "Emma", "house", "pen"),
+        _names("Emma", "David", "hospital", "cup"),
+    )
+)
+"""Eight prompts that ask for the indirect object (Wang et al. 2022, "Interpretability in the Wild"): the name that is not repeated."""
+
+
+ABLATION, PATCH, ESTIMATE, DIRECT = (
+    "change when ablated",
+    "change when patched",
+    "estimate of the patch",
+    "direct effect",
+)
+"""The numbers of a head for each prompt."""
+
+
+@dataclass(frozen=True, eq=False)
+class PromptSweep:
+    """Numbers of each head over a set of prompts.
+
+    Attributes:
+        model: the name of the model.
+        prompts: the prompts that were run.
+        problems: a sentence for each prompt that was left out, and for each that has no direct effects.
+        clean: the measured value of each prompt's clean text: the logit of the target minus that of the distractor; without a
+            distractor the log-probability of the target.
+        corrupted: the same value for the corrupted text.
+        numbers: by name, such as "change when patched": [prompt layer head]; NaN where a layer has fewer heads, or the number is unknown.
+        n_heads: the number of heads in each layer.
+        ablation: the ablation, "zero" or "mean".
+        patch: the step that is patched from the corrupted text into the clean one.
+        alignments: for each prompt, which tokens were patched; empty if both texts have as many tokens.
+    """
+
+    model: str
+    prompts: tuple[Prompt, ...]
+    problems: tuple[str, ...]
+    clean: tuple[float, ...]
+    corrupted: tuple[float, ...]
+    numbers: Mapping[str, NDArray[np.float64]]
+    n_heads: tuple[int, ...]
+    ablation: str
+    patch: str
+    alignments: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the arrays, in bytes."""
+        return sum(int(numbers.nbytes) for numbers in self.numbers.values())
+
+    @property
+    def heads(self) -> tuple[tuple[int, int], ...]:
+        """Every head as (layer, head), in order."""
+        return tuple((layer, head) for layer, count in enumerate(self.n_heads) for head in range(count))
+
+    @property
+    def quantity(self) -> str:
+        """The measured quantity in words."""
+        contrasts = sum(bool(prompt.distractor) for prompt in self.prompts)
+        if contrasts == len(self.prompts):
+            return "logit of the target minus logit of the distractor"
+        return (
+            "log-probability of the target" if not contrasts else "log-probability, or logit difference, of the target"
+        )
+
+    def means(self, name: str) -> NDArray[np.float64]:
+        """The mean of a number over the prompts that have it, [layer head]."""
+        import numpy as np
+
+        numbers = self.numbers[name]
+        count = self.counts(name)
+        return np.where(count > 0, np.nansum(numbers, axis=0) / np.maximum(count, 1), np.nan)
+
+    def spreads(self, name: str) -> NDArray[np.float64]:
+        """The standard deviation of a number over the prompts that have it (n − 1), [layer head]; NaN for fewer than two prompts."""
+        import numpy as np
+
+        count, mean = self.counts(name), self.means(name)
+        squares = np.nansum((self.numbers[name] - mean) ** 2, axis=0)
+        return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)), np.nan)
+
+    def counts(self, name: str) -> NDArray[np.float64]:
+        """The number of prompts that have a number, [layer head]."""
+        import numpy as np
+
+        counts: NDArray[np.float64] = np.isfinite(self.numbers[name]).sum(axis=0).astype(np.float64)
+        return counts
+
+    @property
+    def rank_correlation(self) -> float:
+        """Spearman's rank correlation over heads between the mean estimate and the mean exact change of the patch; NaN if unknown."""
+        import numpy as np
+
+        if PATCH not in self.numbers:
+            return float("nan")
+        heads = tuple(np.array(self.heads).T)
+        return rank_correlation(self.means(PATCH)[heads], self.means(ESTIMATE)[heads])
+
+    def by_effect(self, name: str) -> tuple[tuple[int, int], ...]:
+        """All heads, by decreasing size of the mean of a number."""
+        mean = self.means(name)
+        return tuple(sorted(self.heads, key=lambda pair: -abs(float(mean[pair]))))
+
+    def frame(self, name: str = "") -> pd.DataFrame:
+        """A row for each head, by decreasing size of the mean of `name` (by default the first number): mean, sd and n of every number."""
+        import pandas as pd
+
+        columns: dict[str, list[float]] = {}
+        order = self.by_effect(name or next(iter(self.numbers)))
+        for number in self.numbers:
+            for kind, values in (
+                ("mean", self.means(number)),
+                ("sd", self.spreads(number)),
+                ("n", self.counts(number)),
+            ):
+                columns[f"{number}, {kind}"] = [float(values[head]) for head in order]
+        places = {"layer": [layer for layer, _ in order], "head": [head for _, head in order]}
+        return pd.DataFrame({**places, **columns})
+
+    def prompt_frame(self, lab: str = "", head: tuple[int, int] | None = None) -> pd.DataFrame:
+        """A row for each prompt: its texts and tokens, the measured values, the address of the Lab with this pair, and the numbers of a head.
+
+        Args:
+            lab: the address of a Lab; empty: relative to one of its pages.
+            head: the head, as (layer, head); None: no numbers of heads.
+        """
+        import pandas as pd
+
+        rows = [
+            {
+                "target": prompt.target, "distractor": prompt.distractor, "value on clean": self.clean[i], "value on corrupted": self.corrupted[i],
+                **({} if head is None else {f"{name} of L{head[0]} H{head[1]}": float(numbers[i][head]) for name, numbers in self.numbers.items()}),
+                "clean": prompt.clean, "corrupted": prompt.corrupted, "link": prompt.address(self.model, lab),
+            }
+            for i, prompt in enumerate(self.prompts)
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+
+def number_words(name: str, sweep: PromptSweep) -> str:
+    """What a number is, in words."""
+    step = STEP_WORDS[sweep.patch]
+    ablated = "set to 0" if sweep.ablation == "zero" else "replaced by its mean over positions"
+    return {
+        ABLATION: f"The change when the output of the head is {ablated}.",
+        PATCH: f"The change when the head takes its {step} from the corrupted text (B), in the run of the clean text (A).",
+        ESTIMATE: f"The change when the head takes its {step} from the corrupted text (B), in the run of the clean text (A), as attribution patching estimates it from one backward pass.",
+        DIRECT: "What the head adds to the logit itself, with the later norms frozen, in the run of the clean text.",
+    }[name]

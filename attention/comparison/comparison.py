@@ -1,0 +1,249 @@
+"""The difference B − A of a step between two states, cell by cell, on aligned axes.
+
+    from attention import compare
+    difference = compare(a, b, "weights")   # two traces
+    difference.matrix                               # B − A [row column]; nan where a row or column has no partner
+
+Subword tokens that the other state has as one token are pooled: weights are summed over keys and averaged over queries.
+
+A matrix on the aligned axes of two states: partners share a row or column, merged tokens are pooled, the rest are gaps.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from attention.base.errors import MissingError, ShapeError
+from attention.base.printed import Displayed
+from attention.explanation.alignment import Alignment, align
+from attention.formula.names import WEIGHTS
+from attention.formula.steps import MAP_AXES, Step, find_step
+from attention.trace.layer import Layer
+from attention.trace.stats import finite_range
+from attention.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Side = Literal["a", "b"]
+
+
+def pool_aligned(matrix: Tensor, rows: Alignment, columns: Alignment, side: Side, step: Step | None = None) -> Tensor:
+    """A matrix [row column] on axes aligned between two states: nan in gaps, and where several cells cannot be pooled.
+
+    Weights are summed over keys and averaged over queries; other steps with query rows are averaged over them. Nothing else
+    is pooled: a sum of scores, or of rows of K, has no meaning. Without a `step` the matrix is a mask and is averaged.
+    """
+    if rows.is_identity and columns.is_identity:
+        return matrix
+    means = step is None
+    adds = step is not None and step.axes == MAP_AXES and step.kind == "probability"
+    keyed = step is not None and step.axes[-2] == "key_pos"
+    pooled = _along(matrix, columns, side, summed=adds, single_only=not (adds or means))
+    return _along(pooled.T, rows, side, summed=False, single_only=keyed).T
+
+
+def _along(matrix: Tensor, alignment: Alignment, side: Side, summed: bool, single_only: bool) -> Tensor:
+    """The columns of a matrix [other column] pooled by group; with `single_only` groups of several tokens become nan."""
+    import torch
+
+    if alignment.is_identity:
+        return matrix
+    spans = [group.a if side == "a" else group.b for group in alignment.groups]
+    starts = torch.tensor([first for first, _ in spans])
+    counts = torch.tensor([stop - first for first, stop in spans])
+    pooled = torch.full((len(matrix), len(spans)), float("nan"), dtype=matrix.dtype)
+    single = counts == 1
+    pooled[:, single] = matrix[:, starts[single]]
+    for index in torch.nonzero(counts > 1).flatten().tolist():
+        part = matrix[:, slice(*spans[index])]
+        if not single_only:
+            pooled[:, index] = part.sum(dim=1) if summed else part.mean(dim=1)
+    several = torch.tensor([single_only and not group.is_one_to_one for group in alignment.groups])
+    pooled[:, several] = float("nan")
+    return pooled
+
+
+ROUNDING = 32 * 2.0**-23
+"""The tolerance, relative to the largest number, within which two numbers count as equal: the noise of single precision."""
+
+MAX_CELLS = 2**23  # cells of one difference; two texts without shared tokens have four times the cells of each
+
+
+class HeadIndex(NamedTuple):
+    """The layer and head of a matrix."""
+
+    layer: int = 0
+    head: int = 0
+
+
+FIRST_HEAD = HeadIndex()
+
+
+class CellChange(NamedTuple):
+    """One cell of a difference: its row and column in the difference, and B − A."""
+
+    row: int
+    column: int
+    value: float
+
+
+class ComparedTraces(NamedTuple):
+    """The two traces of a difference, and the layer and head of each."""
+
+    a: Trace
+    b: Trace
+    at: HeadIndex
+    other: HeadIndex
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Difference(Displayed):
+    """One matrix of a step in A and in B, on aligned axes.
+
+    Attributes:
+        step: the step.
+        rows: the alignment of the rows; `columns` that of the columns.
+        a: the numbers of A [row column], pooled; nan where A has no such row or column.
+        b: the numbers of B.
+        hidden: the cells that both masks hide, or for scores either of them; None if there are none.
+        traces: what was compared, for a picture of it.
+    """
+
+    step: Step
+    rows: Alignment
+    columns: Alignment
+    a: Tensor
+    b: Tensor
+    hidden: Tensor | None
+    traces: ComparedTraces | None = None
+
+    def __repr__(self) -> str:
+        rows, columns = self.matrix.shape
+        place = ""
+        if self.traces is not None:
+            at, other = self.traces.at, self.traces.other
+            place = f" of L{at.layer} H{at.head}" + (f" and L{other.layer} H{other.head}" if other != at else "")
+        changes = [f"[{change.row}, {change.column}] {change.value:+.4g}" for change in self.largest_changes()]
+        words = self.identity_words or f"largest changes {', '.join(changes)}"
+        return f"Difference({self.step.name}, B − A{place}; {rows} × {columns}; {words})"
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """B − A [row column]; nan where it is undefined."""
+        difference = self.b - self.a
+        return difference if self.hidden is None else difference.masked_fill_(self.hidden, float("nan"))
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest absolute difference; 0 if there is none."""
+        return largest_absolute(self.matrix)
+
+    @cached_property
+    def tolerance(self) -> float:
+        """The largest difference that rounding may explain."""
+        extremes = [end for part in (self.a, self.b) for end in finite_range(part) or ()]
+        return ROUNDING * max(map(abs, extremes), default=0.0)
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether A and B are equal up to rounding."""
+        return self.largest <= self.tolerance
+
+    @property
+    def identity_words(self) -> str:
+        """A sentence if nothing differs; empty otherwise."""
+        if not self.matrix.isfinite().any():
+            return "no cell of A has a partner in B"
+        size = re.sub(r"e-0*", "e-", f"{self.largest:.0e}") if self.largest else "0"
+        return f"identical to rounding (largest difference {size})" if self.is_identical else ""
+
+    def largest_changes(self, most: int = 5) -> list[CellChange]:
+        """The cells that differ most, by decreasing size; none if A and B are identical."""
+        if self.is_identical:
+            return []
+        flat = self.matrix.nan_to_num(nan=0.0).flatten()
+        largest = flat.abs().topk(min(most, len(flat))).indices.tolist()
+        width = self.matrix.shape[1]
+        return [CellChange(index // width, index % width, value) for index in largest if (value := float(flat[index]))]
+
+
+def compare(
+    a: Trace, b: Trace, step: str = WEIGHTS, at: HeadIndex = FIRST_HEAD, other: HeadIndex | None = None
+) -> Difference:
+    """B − A of a step: layer and head `at` in A, and `other` in B (by default the same).
+
+    Raises:
+        MissingError: A or B has no such step, layer or head.
+        ShapeError: the columns cannot be aligned, such as d_k 64 and 32, or there are more than `MAX_CELLS` cells.
+    """
+    definition, other = find_step(step), at if other is None else other
+    layer_a, layer_b = a.layer(at.layer), b.layer(other.layer)
+    for name, layer in (("A", layer_a), ("B", layer_b)):
+        if not layer.has(step):
+            raise MissingError(
+                f"{name} has no {step}, so there is no difference: choose another step, or another source."
+            )
+    rows, columns = align_axes(layer_a, layer_b, definition)
+    matrix_a = pool_aligned(layer_a.matrix(step, at.head), rows, columns, "a", definition)
+    matrix_b = pool_aligned(layer_b.matrix(step, other.head), rows, columns, "b", definition)
+    hidden = _combine_hidden(
+        _hidden(layer_a.for_head(at.head), definition, rows, columns, "a"),
+        _hidden(layer_b.for_head(other.head), definition, rows, columns, "b"),
+        definition,
+    )
+    return Difference(definition, rows, columns, matrix_a, matrix_b, hidden, ComparedTraces(a, b, at, other))
+
+
+def align_axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
+    """The alignment of the rows and of the columns of a step in two layers.
+
+    Raises:
+        ShapeError: an axis without tokens has different sizes, or there are too many cells.
+    """
+    alignments = []
+    for side, axis in enumerate(step.axes[-2:]):
+        tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
+        if tokens_a is not None and tokens_b is not None:
+            alignments.append(align(tokens_a, tokens_b))
+            continue
+        sizes = [layer.shape(step.name)[-2 + side] for layer in (a, b)]
+        if sizes[0] != sizes[1]:
+            raise ShapeError(
+                f"{step.name} has {sizes[0]} columns ({axis}) in A and {sizes[1]} in B: axes of different sizes have no "
+                "partners, so there is no difference. Choose the same size, or a step from query to key."
+            )
+        alignments.append(Alignment.identity(sizes[0]))
+    rows, columns = alignments
+    if (size := len(rows.groups) * len(columns.groups)) > MAX_CELLS:
+        raise ShapeError(
+            f"B − A has at most {MAX_CELLS:,} cells, counting the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
+        )
+    return rows, columns
+
+
+def largest_absolute(difference: Tensor) -> float:
+    """The largest absolute value of the finite numbers; 0 if there are none."""
+    low, high = finite_range(difference) or (0.0, 0.0)
+    return max(-low, high, 0.0)
+
+
+def _hidden(layer: Layer, step: Step, rows: Alignment, columns: Alignment, side: Side) -> Tensor | None:
+    """The cells of a step that the mask hides; a pooled cell is hidden if all its parts are."""
+    if not layer.has("mask") or not step.masked:
+        return None
+    hidden = ~layer["mask"]
+    return (
+        hidden if rows.is_identity and columns.is_identity else pool_aligned(hidden.float(), rows, columns, side) == 1
+    )
+
+
+def _combine_hidden(a: Tensor | None, b: Tensor | None, step: Step) -> Tensor | None:
+    """The cells without a difference: a score that either side hides has no number, but a hidden weight is 0 and can be compared."""
+    if step.kind == "probability":
+        return None if a is None or b is None else a & b
+    return b if a is None else a if b is None else a | b

@@ -1,0 +1,346 @@
+"""B − A as a map: symmetric around 0, one colour range for all layers, hatches for rows and columns without a partner.
+
+Hatches: slanting lines over unmatched rows and columns of a map, and the background under them.
+
+Two states side by side: A and B on one scale, B − A beside them, and the cell of a click.
+
+A row or a column of A, of B and of B − A over the pictures: A and B on one scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from attention.base.errors import AttentionError
+from attention.base.printed import format_number
+from attention.comparison import summary
+from attention.comparison.comparison import Difference, HeadIndex, compare
+from attention.comparison.summary import color_limit
+from attention.explanation.alignment import consecutive_ranges
+from attention.formula.names import QUERY, Cell
+from attention.formula.steps import Step
+from attention.pictures import scales
+from attention.pictures.drawing import HIDDEN_COLOR, HIDDEN_TRACE, layer_label
+from attention.pictures.heatmap import cell_outlines, heatmap_json, numbers_in_cells, with_chosen_cell
+from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
+from attention.pictures.message_contract import Meta
+from attention.pictures.steps_view import OverPicture, maps_over_picture
+from attention.trace.layer import Layer
+from attention.trace.trace import Trace
+from attention.vision.over_picture import FITTED, NO_TOKEN
+
+UNMATCHED_COLOR, HATCH_COLOR = "#d5d7dc", "#8d919b"  # the background of unmatched cells, and the lines over it
+MAX_HATCH_LINES = 240  # per map: more would be slow to draw
+_LINES_PER_MAP = 28  # of a hatch that covers the whole map
+
+
+def hatch_lines(
+    unmatched_rows: list[int], unmatched_columns: list[int], rows: int, columns: int
+) -> list[dict[str, Any]]:
+    """Returns the lines of hatches over the unmatched rows and columns of a map [rows columns]; where two hatches cross, their lines coincide."""
+    bands = [(-0.5, columns - 0.5, low - 0.5, high - 0.5) for low, high in consecutive_ranges(unmatched_rows)]
+    bands += [(low - 0.5, high - 0.5, -0.5, rows - 0.5) for low, high in consecutive_ranges(unmatched_columns)]
+    if not bands:
+        return []
+    spacing = max(
+        (rows + columns) / 2 / _LINES_PER_MAP, sum(x1 - x0 + y1 - y0 for x0, x1, y0, y1 in bands) / MAX_HATCH_LINES
+    )
+    return [line for band in bands for line in _lines(*band, spacing)][:MAX_HATCH_LINES]
+
+
+def _lines(x0: float, x1: float, y0: float, y1: float, apart: float) -> Iterator[dict[str, Any]]:
+    """The lines x + y = a multiple of `apart`, as much of each as lies in a box."""
+    first, last = int(np.ceil((x0 + y0) / apart)), int(np.floor((x1 + y1) / apart))
+    for total in (number * apart for number in range(first, last + 1)):
+        left, right = max(x0, total - y1), min(x1, total - y0)
+        if left < right:
+            ends = {"x0": left, "y0": total - left, "x1": right, "y1": total - right}
+            yield {"type": "line", **ends, "line": {"color": HATCH_COLOR, "width": 1}}
+
+
+def difference_name(step: str) -> str:
+    """Returns the name of the map of B − A."""
+    return f"{step}, B − A"
+
+
+def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other: HeadIndex, fit: bool = False) -> Spec:
+    """Returns B − A as a map: 0 is white, hidden cells have a neutral background, and rows and columns without a partner are hatched."""
+    step, place_of_a = difference.step, HeadIndex(cell.layer, cell.head)
+    largest, shared_range, _ = (
+        (difference.largest, False, place_of_a) if fit else color_limit(a, b, step.name, place_of_a, other)
+    )
+    high = largest if largest > difference.tolerance else 1.0
+    matrix = difference.matrix.numpy()
+    rows, columns = matrix.shape
+    row, column = (
+        alignment.group_index("a", index)
+        for alignment, index in ((difference.rows, cell.row), (difference.columns, cell.column))
+    )
+    unmatched = [
+        [i for i, group in enumerate(axis.groups) if not group.has_partners]
+        for axis in (difference.rows, difference.columns)
+    ]
+
+    layers = a.layer(cell.layer), b.layer(other.layer)
+    where = [
+        f"{layer_label(layer, place.layer)}{f' H{place.head}' if step.per_head else ''}"
+        for layer, place in zip(layers, (place_of_a, other), strict=True)
+    ]
+    facts = [" → ".join(dict.fromkeys(where)), f"{rows} × {columns}"]
+    # Nothing that changes while a knob moves, or the whole map would be drawn again.
+    facts += [difference.identity_words] if difference.identity_words else []
+    if any(unmatched):
+        facts.append(f"{_count(unmatched[0], 'row')} and {_count(unmatched[1], 'column')} without a partner")
+    facts += [] if shared_range or fit or len(a.layers) == 1 else ["colours of this layer"]
+    alt = (
+        f"Heatmap of {step.name}, B − A, {', '.join(facts)}, largest {format_number(difference.largest)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
+        f"colours from {format_number(-high)} to {format_number(high)}, 0 in white."
+    )
+    panel = Panel(cell.head, 0, 0, rows, columns)
+    meta: Meta = {
+        "alt": alt,
+        "step": difference_name(step.name),
+        "layer": cell.layer,
+        "panels": [asdict(panel) | {"layer": cell.layer}],
+        "axes": [short_axis_name(step.row_axis), short_axis_name(step.column_axis)],
+        "file": [f"{step.name}-B-minus-A", f"L{cell.layer}-H{cell.head}"],
+    }
+    heading = f"<b>B − A</b>  {step.name}"
+    labels = _AxisLabels(difference, *layers)
+    layout = map_layout(labels.layer, (step.row_axis, step.column_axis), [panel], heading, facts, meta, (rows, columns))
+    labels.write(layout)
+    layout["shapes"] = [
+        *hatch_lines(unmatched[0], unmatched[1], rows, columns),
+        *cell_outlines(rows, columns, row, column),
+    ]
+    return with_chosen_cell({"data": _data(difference, matrix, unmatched, high), "layout": layout}, row, column)
+
+
+def _count(indices: list[int], noun: str) -> str:
+    return f"{len(indices)} {noun}{'s' * (len(indices) != 1)}"
+
+
+def _data(difference: Difference, matrix: Any, unmatched: list[list[int]], high: float) -> list[dict[str, Any]]:
+    step = difference.step
+    hover = f"{step.name}, B − A<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
+    color_keys, _ = scales.color_keys(replace(step, kind="signed"), -high, high, "fixed")
+    heat = {
+        "type": "heatmap",
+        "z": matrix,
+        **color_keys,
+        "colorscale": scales.DIFFERENCE,
+        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
+        "hoverongaps": False,
+        **numbers_in_cells(*matrix.shape),
+    }
+    data = [heat]
+    gaps = np.isnan(matrix)
+    if gaps.any():
+        unmatched_cells = np.zeros_like(gaps)
+        unmatched_cells[unmatched[0], :] = unmatched_cells[:, unmatched[1]] = True
+        hidden = np.zeros_like(gaps) if difference.hidden is None else difference.hidden.numpy() & ~unmatched_cells
+        # A token that is several pieces in the other state has no number where these cannot be merged.
+        for reason, cells, color in (
+            ("hidden by the mask", hidden, HIDDEN_COLOR),
+            ("no partner", gaps & ~hidden, UNMATCHED_COLOR),
+        ):
+            background = {
+                **HIDDEN_TRACE,
+                "colorscale": [[0, color], [1, color]],
+                "hovertemplate": f"{hover}<b>{reason}</b><extra></extra>",
+            }
+            data += [{**background, "z": np.where(cells, np.float32(1), np.float32(np.nan))}] if cells.any() else []
+    return data
+
+
+class _AxisLabels:
+    """The labels of an axis for both states: a layer with the tokens of both, and texts with the positions of each."""
+
+    def __init__(self, difference: Difference, a: Layer, b: Layer) -> None:
+        step = difference.step
+        self._texts: dict[str, dict[str, str]] = {}
+        tokens: dict[str, tuple[str, ...]] = {}
+        for side, axis, alignment in (
+            ("y", step.row_axis, difference.rows),
+            ("x", step.column_axis, difference.columns),
+        ):
+            a_labels, b_labels = a.labels_of(axis), b.labels_of(axis)
+            if a_labels is None or b_labels is None:
+                continue
+            tokens[axis] = summary.position_names(alignment, a_labels, b_labels)
+            if not alignment.is_identity:
+                texts = summary.position_labels(alignment, a_labels, b_labels)
+                self._texts[f"{side}axis"] = {str(i): text for i, text in enumerate(texts)}
+        queries, keys = (tokens.get(axis, ()) for axis in ("query_pos", "key_pos"))
+        self.layer = Layer(tokens=queries or keys, key_tokens=keys or queries)
+
+    def write(self, layout: dict[str, Any]) -> None:
+        """Writes the positions in A and in B into the labels of each axis where they differ."""
+        for axis, names in self._texts.items():
+            layout[axis]["labelalias"] = names
+
+
+def b_map_name(step: str) -> str:
+    """Returns the name of the map of B, distinct from that of A."""
+    return f"{step} of B"
+
+
+def comparison_maps(
+    a: Trace, b: Trace, cell: Cell, other: HeadIndex, colors: str = "fixed", fit: bool = False
+) -> tuple[list[Spec], Difference | None, str]:
+    """Returns the maps of A, B and B − A, the difference, and a message where there is no difference.
+
+    Args:
+        a: the trace of the chosen `cell`.
+        b: the trace that it is compared with.
+        cell: the cell whose step is drawn; its row and its column are outlined.
+        other: the layer and head of B.
+        colors: the colour range of probabilities, as for `heatmap_json`.
+        fit: whether the colours of B − A reach up to its own largest number instead of that of all layers.
+
+    Raises:
+        MissingError: A has no such step, layer or head.
+    """
+    step, layers = cell.step, (a.layer(cell.layer), b.layer(other.layer))
+    if not layers[1].has(step):
+        available = ", ".join(step.name for step in layers[1].steps)
+        return (
+            map_of_a(a, cell, colors),
+            None,
+            f"B has no {step}, so there is no difference; it has {available}: choose one of these.",
+        )
+    spans = [span for layer in layers if (span := layer.finite_range(step))]
+    span = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
+    first = _titled(heatmap_json(a, step, cell.layer, cell.head, cell, colors, span), "A", step)
+    try:
+        difference = compare(a, b, step, HeadIndex(cell.layer, cell.head), other)
+    except AttentionError as error:
+        second = heatmap_json(b, step, other.layer, other.head, None, colors, span)
+        return [first, _titled(second, "B", b_map_name(step))], None, str(error)
+    second = heatmap_json(b, step, other.layer, other.head, aligned_cell_of_b(difference, cell, other), colors, span)
+    maps = [first, _titled(second, "B", b_map_name(step))]
+    return _align_margins([*maps, difference_map(a, b, difference, cell, other, fit)]), difference, ""
+
+
+def map_of_a(a: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
+    """Returns only the map of A, where there is no other state."""
+    return [_titled(heatmap_json(a, cell.step, cell.layer, cell.head, cell, colors), "A", cell.step)]
+
+
+def aligned_cell_of_b(difference: Difference, cell: Cell, other: HeadIndex) -> Cell | None:
+    """Returns the cell of B that is aligned with a cell of A, the first of several pieces; None where it has no partner."""
+    row = difference.rows.groups[difference.rows.group_index("a", cell.row)]
+    column = difference.columns.groups[difference.columns.group_index("a", cell.column)]
+    if not (row.has_partners and column.has_partners):
+        return None
+    return Cell(other.layer, cell.step, other.head, row.b[0], column.b[0])
+
+
+def cell_of_click(difference: Difference | None, cell: Cell, name: str, row: int, column: int) -> Cell | None:
+    """Returns the cell of A at a click on the map called `name`; None where A has no such cell."""
+    if difference is None or name == cell.step:
+        return replace(cell, row=row, column=column) if name == cell.step else None
+    if name == b_map_name(cell.step):
+        row, column = difference.rows.group_index("b", row), difference.columns.group_index("b", column)
+    groups = difference.rows.groups[row], difference.columns.groups[column]
+    if any(group.a[0] == group.a[1] for group in groups):
+        return None
+    return replace(cell, row=groups[0].a[0], column=groups[1].a[0])
+
+
+def _align_margins(maps: list[Spec]) -> list[Spec]:
+    """Returns maps with equal margins, so that their rows are level."""
+    for part, sides in (("margin", ("l", "t", "b")), ("title", ("standoff",))):
+        margins = [spec["layout"]["margin"] if part == "margin" else spec["layout"]["xaxis"]["title"] for spec in maps]
+        for margin in margins:
+            margin.update({side: max(spec[side] for spec in margins) for side in sides})
+    return maps
+
+
+def _titled(spec: Spec, state: str, name: str) -> Spec:
+    """Returns a map with its state in the title, without the step's symbol, because that of the weights is A."""
+    layout, meta = spec["layout"], spec["layout"]["meta"]
+    step = meta["step"]
+    layout["title"]["text"] = f"<b>{state}</b>  {step}"
+    meta["alt"] = meta["alt"].replace(f"Heatmap of {step}", f"Heatmap of {step} in {state}", 1)
+    meta["step"], meta["file"] = name, [f"{step}-{state}", *meta["file"][1:]]
+    return spec
+
+
+def compared_pictures(
+    a: Trace,
+    b: Trace,
+    cell: Cell,
+    other: HeadIndex,
+    difference: Difference | None,
+    colors: str,
+    over: OverPicture,
+) -> list[Spec]:
+    """Returns the picture of A and, where the chosen cell has a partner, those of B and of B − A; empty where A has no patches there.
+
+    Args:
+        a: the trace of the chosen `cell`.
+        b: the trace that it is compared with.
+        cell: the cell whose row or column is drawn.
+        other: the layer and head of B.
+        difference: B − A; None if there is none.
+        colors: the colour range of probabilities, as on the page Lab.
+        over: how they are drawn.
+
+    Raises:
+        MissingError: A has no such step, layer or head.
+    """
+    figures = maps_over_picture(a, cell, colors, over)
+    partner = aligned_cell_of_b(difference, cell, other) if difference else None
+    states = [("A", cell.step)]
+    if figures and difference is not None and partner is not None:
+        change = _change(maps_over_picture(a, cell, colors, over)[0], difference, cell)
+        of_b = maps_over_picture(b, partner, colors, over)
+        _share_colors(difference.step, [*figures, *of_b])
+        figures += [*of_b, change]
+        states += [("B", b_map_name(cell.step))] * len(of_b) + [("B − A", difference_name(cell.step))]
+    for figure, (state, name) in zip(figures, states, strict=bool(figures)):
+        layout, meta = figure["layout"], figure["layout"]["meta"]
+        layout["title"]["text"] = f"<b>{state}</b>  {cell.step} over the picture"
+        meta["alt"], meta["step"] = f"{state}: {meta['alt']}", name
+        meta["file"] = [f"{cell.step}-{state.replace(' − ', '-minus-')}", *meta["file"][1:]]
+    return figures
+
+
+def _share_colors(step: Step, figures: Sequence[Spec]) -> None:
+    """Gives pictures one colour scale, up to the largest of their ends; a logarithmic one is the same already."""
+    heats = [figure["data"][0] for figure in figures]
+    low, high = min(heat["zmin"] for heat in heats), max(heat["zmax"] for heat in heats)
+    for heat in heats:
+        if "colorbar" in heat:
+            heat.update(scales.color_keys(step, low, high, "stretched")[0])
+
+
+def _change(figure: Spec, difference: Difference, cell: Cell) -> Spec:
+    """Returns the picture of A with the numbers of B − A; a click chooses a cell of the map of B − A."""
+    layout, heat = figure["layout"], figure["data"][0]
+    meta, grid = layout["meta"], layout["meta"]["grid"]
+    is_row = grid["reads"] == QUERY
+    fixed, drawn = (difference.rows, difference.columns) if is_row else (difference.columns, difference.rows)
+    own = fixed.group_index("a", cell.row if is_row else cell.column)
+    matrix = difference.matrix.numpy()
+    numbers = matrix[own] if is_row else matrix[:, own]
+    places, is_token = grid["positions"], grid["positions"] != NO_TOKEN
+    group_of = np.repeat(np.arange(len(drawn.groups)), [group.a[1] - group.a[0] for group in drawn.groups])
+    groups = np.where(is_token, group_of[places], NO_TOKEN).astype(np.int32)
+    z = np.where(is_token, numbers[groups], np.float32(np.nan))
+    largest = float(np.nan_to_num(np.abs(z[grid["top"] :])).max())
+    high = largest if largest > difference.tolerance else 1.0
+    keys, _ = scales.color_keys(replace(difference.step, kind="signed"), -high, high, "fixed")
+    hover = heat["hovertemplate"].replace(cell.step, difference_name(cell.step), 1)
+    change = heat | keys | {"z": z, "colorscale": scales.DIFFERENCE, "meta": {"colors": FITTED}, "hovertemplate": hover}
+    change.pop("showscale", None)
+    subtitle = layout["title"]["subtitle"]
+    subtitle["text"] = " · ".join(fact for fact in subtitle["text"].split(" · ") if " on the picture" not in fact)
+    meta["alt"] = meta["alt"].replace(cell.step, difference_name(cell.step), 1)
+    meta["grid"] = grid | {"positions": groups, "at": own}
+    return {"data": [change], "layout": layout}

@@ -1,1 +1,0 @@
-"""What attention is: its steps, its knobs, and the arithmetic between them."""

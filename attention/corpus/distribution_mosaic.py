@@ -1,0 +1,363 @@
+"""All heads over many texts in one picture: a cell for each head, coloured by its mean, with a small histogram over the texts in it.
+
+The colours are one heatmap, the bars of all heads two paths: the picture has as many elements for 320 heads as for one.
+"""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attention.base.printed import format_number, plural
+from attention.formula.names import POSITION
+from attention.pictures import scales
+from attention.pictures.charts import empty_chart, set_axes
+from attention.pictures.layout import Panel, Spec, outline
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from attention.corpus.result import HeadsResult
+
+CHANCE_COLUMNS = {
+    "uniform attention": "uniform",
+    "shuffled words": "shuffled_mean",
+    "random repeated tokens": "random_mean",
+}
+"""The columns of a result that have values by chance, by name."""
+MARKS = {
+    "previous token": "prev", "induction": "ind", "duplicate token": "dup", "first token": "1st", "punctuation": ".,;", "local": "near",
+    POSITION: "pos",
+}  # fmt: skip
+"""The marks of labels in the mosaic."""
+COLORS = scales.COLORS[:2]
+"""The colour ranges of a mean from 0 to 1: 0 … 1, or 0 … the largest."""
+MAX_BARS, MAX_FINE = 16, 400
+"""The bars of a small histogram, half as many beyond this number of heads; neighbouring bins are added where the histogram has more."""
+CHANCE_COLOR = "#ff7f0e"
+"""The colour of a value by chance in all pictures of many texts."""
+DARK_BARS, LIGHT_BARS = "rgba(10,10,20,0.72)", "rgba(255,255,255,0.82)"
+MAX_TEXT = 20
+"""The largest number of heads in a layer whose cells have room for marks of labels."""
+
+_SIDE, _TOP, _BOTTOM = 0.07, 0.12, 0.06  # space beside the bars, as a part of the cell
+_ROW_HEIGHTS, _USUAL_HEIGHT = (26, 62), 660  # pixels of a row; of all rows
+
+
+@dataclass(frozen=True, eq=False)
+class HeadDistributions:
+    """One metric of all heads over many texts.
+
+    Attributes:
+        metric: its name.
+        heads: as (layer, head), in the order of the arrays.
+        mean: [head]; NaN where no text has a value.
+        sd: the standard deviation over the texts, [head].
+        count: the number of texts, [head].
+        histogram: the number of texts in each bin, [head bin].
+        limits: the ends of the histogram.
+        chance: values by chance by name, such as "uniform attention", [head]; the first one is drawn.
+        gain: the value of a text minus that of its shuffled words, the mean over the texts, [head]; empty if it is unknown.
+        gain_error: the standard error of this mean, [head].
+        marks: the short marks of labelled heads.
+        words: further words about single heads, for the pointer.
+    """
+
+    metric: str
+    heads: Sequence[tuple[int, int]]
+    mean: NDArray[np.float64]
+    sd: NDArray[np.float64]
+    count: NDArray[Any]
+    histogram: NDArray[np.int64]
+    limits: tuple[float, float]
+    chance: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    gain: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    gain_error: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    marks: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    words: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, result: HeadsResult, metric: str, labels: Sequence[Sequence[Any]] = ()) -> HeadDistributions:
+        """One metric of a result, with the `labels` of its heads.
+
+        Raises:
+            MissingError: the result has no such metric.
+        """
+        spread, n_texts = (result.column(metric, name) for name in ("difference_sd", "difference_count"))
+        labelled = [(head, each) for head, each in zip(result.heads, labels, strict=False) if each]
+        return cls(
+            metric,
+            result.heads,
+            result.column(metric, "mean"),
+            result.column(metric, "sd"),
+            result.column(metric, "count"),
+            result.histogram(metric),
+            result.limits(metric),
+            {words: result.column(metric, name) for words, name in CHANCE_COLUMNS.items()},
+            result.column(metric, "difference_mean"),
+            spread / np.sqrt(np.maximum(n_texts, 1)),
+            {head: MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled},
+            {head: "; ".join(label.sentence for label in each) for head, each in labelled},
+        )
+
+    @property
+    def order(self) -> list[int]:
+        """The indices of the heads, the largest mean first; those without a value are last."""
+        return [int(i) for i in np.argsort(-np.nan_to_num(self.mean, nan=-np.inf), kind="stable")]
+
+    def drawn_marks(self) -> dict[tuple[int, int], str]:
+        """The marks that are drawn: not one that more than half of the heads have, such as that of the first token in many decoders."""
+        counts = Counter(self.marks.values())
+        return {head: mark for head, mark in self.marks.items() if counts[mark] <= len(self.heads) / 2}
+
+    def legend(self) -> str:
+        """What the marks of labels mean, and how many heads have each; empty without labels."""
+        counts = Counter(self.marks.values())
+        names, drawn = {mark: name for name, mark in MARKS.items()}, {*self.drawn_marks().values()}
+        said = [
+            f"{mark}: {names.get(mark, mark)} ({plural(count, 'head')}{'' if mark in drawn else ', not marked'})"
+            for mark, count in counts.most_common()
+        ]
+        return f"Labels, where a weight is large and clearly above chance: {', '.join(said)}." if said else ""
+
+    def frame(self) -> pd.DataFrame:
+        """The heads in this order as a table: mean, spread, number of texts, and the values by chance."""
+        import pandas as pd
+
+        order = self.order
+        columns: dict[str, Any] = {
+            "head": [f"L{layer} H{head}" for layer, head in (self.heads[i] for i in order)],
+            "mean": self.mean[order],
+            "sd": self.sd[order],
+            "texts": self.count[order].astype(np.int64),
+        }
+        columns |= {
+            f"by chance: {name.split()[0]}": each[order]
+            for name, each in self.chance.items()
+            if np.isfinite(each).any()
+        }
+        if np.isfinite(self.gain).any():
+            columns |= {"more than shuffled": self.gain[order], "± standard error": self.gain_error[order]}
+        if self.words:
+            columns["label"] = [self.words.get(self.heads[i], "") for i in order]
+        return pd.DataFrame(columns)
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether the values are from 0 to 1."""
+        return self.limits == (0.0, 1.0)
+
+    def bars(self) -> tuple[NDArray[np.int64], tuple[float, float]]:
+        """The histogram with at most `MAX_BARS` bars, [head bar], and its ends: empty bins above the largest value are left out where values may exceed 1."""
+        bins, (low, high) = self.histogram, self.limits
+        if not self.is_probability:
+            used = np.flatnonzero(bins.any(0))
+            n_used = int(used[-1]) + 1 if len(used) else bins.shape[1]
+            high, bins = low + (high - low) * n_used / bins.shape[1], bins[:, :n_used]
+        most = MAX_BARS if len(self.heads) <= MAX_FINE else MAX_BARS // 2
+        if bins.shape[1] <= most:
+            return bins, (low, high)
+        together = -(-bins.shape[1] // most)
+        n_bars = -(-bins.shape[1] // together)
+        padded = np.zeros((len(bins), n_bars * together), np.int64)
+        padded[:, : bins.shape[1]] = bins
+        high = low + (high - low) * n_bars * together / bins.shape[1]
+        return padded.reshape(len(bins), n_bars, together).sum(2), (low, high)
+
+
+def distribution_mosaic_json(
+    numbers: HeadDistributions,
+    facts: Sequence[str] = (),
+    chosen: tuple[int, int] | None = None,
+    name: str = "",
+    colors: str = COLORS[0],
+) -> Spec:
+    """Returns the picture; a click on a cell has the head as x and the row of the layer as y (`layer_rows`).
+
+    Args:
+        numbers: the metric.
+        facts: what was read, for the subtitle.
+        chosen: the outlined head, as (layer, head).
+        name: distinguishes pictures of different results.
+        colors: one of `COLORS`.
+    """
+    layers = layer_rows(numbers.heads)
+    rows = np.array([layers.index(layer) for layer, _ in numbers.heads])
+    columns = np.array([head for _, head in numbers.heads])
+    shape = len(layers), int(columns.max()) + 1
+    mean = np.full(shape, np.nan, np.float32)
+    mean[rows, columns] = numbers.mean
+    low, high, scale = _scale(numbers, colors)
+    bars, (bar_low, bar_high) = numbers.bars()
+    chance_name, chance = next(iter(numbers.chance.items()), ("", np.full(len(numbers.heads), np.nan)))
+    has_chance = bool(np.isfinite(chance).any())
+    ends = f"{format_number(bar_low)} (left) to {format_number(bar_high)} (right)"
+    stretched = f" (stretched to {format_number(high)})" if numbers.is_probability and high < 1 else ""
+    subtitle = [*facts, f"colour: the mean{stretched}; bars: the texts, from {ends}"]
+    subtitle += [f"orange: {chance_name}"] * has_chance
+    figure = empty_chart(
+        html.escape(numbers.metric),
+        " · ".join(subtitle),
+        _alt(numbers, shape),
+        height=110 + round(shape[0] * min(_ROW_HEIGHTS[1], max(_ROW_HEIGHTS[0], _USUAL_HEIGHT / shape[0]))),
+    )
+    bright = (np.nan_to_num(numbers.mean) - low) / ((high - low) or 1.0) > _bright_share(numbers)
+    heat: dict[str, Any] = {
+        "type": "heatmap", "z": mean, "zmin": low, "zmax": high, "colorscale": scale, "colorbar": _bar(low, high), "xgap": 2, "ygap": 2,
+        "text": _hover(numbers, shape, rows, columns), "hoverongaps": False, "hovertemplate": "%{text}<extra></extra>",
+    }  # fmt: skip
+    data = [heat]
+    for is_bright, color in ((False, LIGHT_BARS), (True, DARK_BARS)):
+        picked = np.flatnonzero((bright == is_bright) & (bars.sum(1) > 0))
+        if len(picked):
+            x, y = _paths(bars[picked], columns[picked], rows[picked])
+            data.append({**_LINE, "x": x, "y": y, "fill": "toself", "fillcolor": color, "line": {"width": 0}})
+    if has_chance:
+        x, y = _ticks((chance - bar_low) / (bar_high - bar_low), columns, rows)
+        data.append({**_LINE, "x": x, "y": y, "line": {"width": 2, "color": CHANCE_COLOR}})
+    if shape[1] <= MAX_TEXT and (marks := numbers.drawn_marks()):
+        data.append(_marks(marks, layers, bright, numbers.heads))
+    figure["data"] = data
+    layout = figure["layout"]
+    layout["meta"] |= {
+        "step": numbers.metric, "panels": [asdict(Panel(0, 0, 0, *shape))], "axes": ["layer", "head"],
+        "file": ["heads-over-texts", numbers.metric.split(maxsplit=1)[0]],
+        "chosen": [layers.index(chosen[0]), chosen[1]] if chosen in numbers.heads and chosen else None,
+        "rows": {"labelalias": {str(row): f"layer {layer}" for row, layer in enumerate(layers)}},
+        "columns": {"labelalias": {str(head): f"head {head}" for head in range(shape[1])}},
+    }  # fmt: skip
+    if chosen in numbers.heads and chosen:
+        layout["shapes"] = [outline(chosen[1], layers.index(chosen[0]), 1, 1, 3)]
+    layout |= {"uirevision": f"{name} {numbers.metric} {shape}", "hovermode": "closest"}
+    layout["margin"] |= {"l": 44, "r": 12, "t": 86, "b": 34}
+    head_step = 1 if shape[1] <= 24 else 4
+    heads_shown = range(0, shape[1], head_step)
+    set_axes(
+        figure, "", "",
+        {"range": [-0.5, shape[1] - 0.5], "tickvals": [*heads_shown], "ticktext": [f"H{head}" for head in heads_shown], "showgrid": False},
+        {"range": [shape[0] - 0.5, -0.5], "tickvals": [*range(shape[0])], "ticktext": [f"L{layer}" for layer in layers], "showgrid": False},
+    )  # fmt: skip
+    return figure
+
+
+def layer_rows(heads: Sequence[tuple[int, int]]) -> list[int]:
+    """The layer of each row of the picture; hybrid models have layers without heads."""
+    return sorted({layer for layer, _ in heads})
+
+
+_LINE = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "showlegend": False, "cliponaxis": True}
+
+
+def _scale(numbers: HeadDistributions, colors: str) -> tuple[float, float, Any]:
+    """Both ends of the colours, and their scale: 0 to 1 for probabilities, otherwise up to the largest mean."""
+    largest = float(np.nanmax(np.abs(numbers.mean), initial=0.0)) or 1.0
+    if numbers.is_probability:
+        return 0.0, largest if colors == COLORS[1] else 1.0, scales.PROBABILITY
+    if np.nanmin(numbers.mean, initial=0.0) < 0:
+        return -largest, largest, scales.SIGNED
+    return 0.0, largest, scales.POSITIVE
+
+
+def _bright_share(numbers: HeadDistributions) -> float:
+    """The share of the scale above which cells are bright."""
+    return 0.6 if numbers.is_probability else -1.0
+
+
+def _bar(low: float, high: float) -> dict[str, Any]:
+    places = [low, (low + high) / 2, high]
+    return {
+        "orientation": "h", "thickness": 8, "len": 0.25, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4,
+        "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": places, "ticktext": [f"{place:.3g}" for place in places],
+    }  # fmt: skip
+
+
+def _paths(bars: NDArray[np.int64], columns: NDArray[Any], rows: NDArray[Any]) -> tuple[Any, Any]:
+    """The outlines of the histograms of some heads as one path with gaps, in cells; the largest bar of a head fills its cell."""
+    n_heads, n_bars = bars.shape
+    heights = bars / bars.max(1, keepdims=True)
+    edges = -0.5 + _SIDE + (1 - 2 * _SIDE) * np.arange(n_bars + 1) / n_bars
+    x = np.full((n_heads, 2 * n_bars + 3), np.nan, np.float32)
+    y = x.copy()
+    x[:, 1:-2] = columns[:, None] + np.repeat(edges, 2)[1:-1]
+    y[:, 1:-2] = rows[:, None] + 0.5 - _BOTTOM - np.repeat(heights, 2, axis=1) * (1 - _TOP - _BOTTOM)
+    x[:, 0], x[:, -2] = columns + edges[0], columns + edges[-1]
+    y[:, 0] = y[:, -2] = rows + 0.5 - _BOTTOM
+    return _jagged(x), _jagged(y)
+
+
+def _ticks(shares: NDArray[np.float64], columns: NDArray[Any], rows: NDArray[Any]) -> tuple[Any, Any]:
+    """An upright line in the cell of each head, at a share of its width."""
+    inside = np.isfinite(shares) & (shares >= 0) & (shares <= 1)
+    x = columns[inside] - 0.5 + _SIDE + (1 - 2 * _SIDE) * shares[inside]
+    y = rows[inside]
+    across = np.stack([x, x, np.full(len(x), np.nan)], 1)
+    return _jagged(across), _jagged(np.stack([y - 0.5 + _TOP / 2, y + 0.5 - _BOTTOM, np.full(len(y), np.nan)], 1))
+
+
+def _jagged(points: Any) -> Any:
+    """The points of all heads one after the other; a gap (NaN) ends each head."""
+    return np.ascontiguousarray(points.ravel(), np.float32)
+
+
+def _marks(marks: Mapping[tuple[int, int], str], layers: list[int], bright: Any, heads: Any) -> dict[str, Any]:
+    """The marks of labelled heads, in the upper right corners."""
+    is_bright = dict(zip(heads, bright, strict=True))
+    shown = [head for head in marks if head in is_bright]
+    return {
+        "type": "scatter", "mode": "text", "x": [head + 0.45 for _, head in shown], "y": [layers.index(layer) - 0.46 for layer, _ in shown],
+        "text": [f"<b>{html.escape(marks[head])}</b>" for head in shown], "textposition": "bottom left", "hoverinfo": "skip", "showlegend": False,
+        "textfont": {"size": 10, "color": ["#111111" if is_bright[head] else "#ffffff" for head in shown]}, "cliponaxis": True,
+    }  # fmt: skip
+
+
+def _hover(numbers: HeadDistributions, shape: tuple[int, int], rows: Any, columns: Any) -> list[list[str]]:
+    """What the pointer shows at each cell."""
+    texts = [[""] * shape[1] for _ in range(shape[0])]
+    for i, head in enumerate(numbers.heads):
+        texts[rows[i]][columns[i]] = html.escape(describe_distribution(numbers, i), quote=False).replace("\n", "<br>")
+        if head in numbers.words:
+            texts[rows[i]][columns[i]] += f"<br>{html.escape(numbers.words[head], quote=False)}"
+    return texts
+
+
+def describe_distribution(numbers: HeadDistributions, i: int) -> str:
+    """The numbers of one head by its index, in lines: mean and spread, then the values by chance."""
+    layer, head = numbers.heads[i]
+    if not numbers.count[i]:
+        return f"L{layer} H{head}\n{numbers.metric}: not defined in any text"
+    spread = f" ± {numbers.sd[i]:.2g}" if np.isfinite(numbers.sd[i]) else ""
+    lines = [
+        f"L{layer} H{head}",
+        f"{numbers.metric} {format_number(numbers.mean[i])}{spread}, {int(numbers.count[i]):,} texts",
+    ]
+    by_chance = [
+        f"{format_number(values[i])} ({name})" for name, values in numbers.chance.items() if np.isfinite(values[i])
+    ]
+    return "\n".join(lines + [f"by chance {', '.join(by_chance)}"] * bool(by_chance))
+
+
+def _alt(numbers: HeadDistributions, shape: tuple[int, int]) -> str:
+    defined = np.isfinite(numbers.mean)
+    extremes = ""
+    if defined.any():
+        top, bottom = int(np.nanargmax(numbers.mean)), int(np.nanargmin(numbers.mean))
+        named = [
+            f"L{numbers.heads[i][0]} H{numbers.heads[i][1]} with {format_number(numbers.mean[i])}"
+            for i in (top, bottom)
+        ]
+        extremes = f"; largest mean: {named[0]}, smallest: {named[1]}"
+    return f"Heatmap of the mean of {numbers.metric} over texts, {shape[0]} layers by up to {shape[1]} heads, each cell with a histogram over the texts{extremes}."
+
+
+def largest_words(numbers: HeadDistributions) -> str:
+    """The head with the largest mean, in words, with its spread and its values by chance; empty if no head has a value."""
+    if not np.isfinite(numbers.mean).any():
+        return ""
+    head, values, *more = describe_distribution(numbers, int(np.nanargmax(numbers.mean))).split("\n")
+    return f"Largest mean: {head}, {values}{''.join(f'; {words}' for words in more)}."

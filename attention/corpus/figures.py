@@ -1,0 +1,394 @@
+"""Charts of one head over many texts: its metrics with their values by chance, a histogram, the mean map, and the mean weight by distance.
+
+What differs between two results over many texts: a map of the change of each head, and both means against each other.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attention.base.printed import format_number
+from attention.corpus.distribution_mosaic import CHANCE_COLOR, CHANCE_COLUMNS
+from attention.formula.names import KEY, QUERY
+from attention.pictures import scales
+from attention.pictures.charts import POINT_COLOR, empty_chart, head_map_json, set_axes
+from attention.pictures.layout import AXIS_TITLES, CHOSEN_COLOR, Panel, Spec
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from attention.corpus.labels import HeadChanges
+    from attention.corpus.result import HeadsResult
+
+
+OTHER_COLOR = "#c2559d"
+"""The colour of the second of two results."""
+CHANCE_SYMBOLS = {
+    "uniform attention": "line-ns-open",
+    "shuffled words": "x-thin-open",
+    "random repeated tokens": "diamond-open",
+}
+"""The mark of each value by chance; in histograms, the dash of its line."""
+_DASHES = {"uniform attention": "solid", "shuffled words": "dash", "random repeated tokens": "dot"}
+_LEGEND = {
+    "orientation": "h",
+    "x": 1,
+    "xanchor": "right",
+    "y": 1,
+    "yanchor": "bottom",
+    "font": {"size": 10},
+    "bgcolor": "rgba(0,0,0,0)",
+}
+_GREY = "rgba(128,128,140,0.9)"
+
+
+@dataclass(frozen=True)
+class MetricLine:
+    """One metric of a head.
+
+    Attributes:
+        name: of the metric.
+        mean: over the texts.
+        sd: their standard deviation.
+        chance: the values by chance, by name; NaN where undefined.
+        other: the mean in the second of two results; NaN without.
+        other_sd: its standard deviation.
+    """
+
+    name: str
+    mean: float
+    sd: float
+    chance: Mapping[str, float] = field(default_factory=dict)
+    other: float = float("nan")
+    other_sd: float = float("nan")
+
+
+def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult | None = None) -> list[MetricLine]:
+    """The metrics of a head whose values are from 0 to 1, with those of a second result that has the same head."""
+    place = result.heads.index(head)
+    lines = []
+    for metric in result.metrics:
+        if result.limits(metric) != (0.0, 1.0):
+            continue
+        chance = {words: float(result.column(metric, name)[place]) for words, name in CHANCE_COLUMNS.items()}
+        mean, sd = (float(result.column(metric, name)[place]) for name in ("mean", "sd"))
+        line = MetricLine(metric, mean, sd, chance)
+        if other is not None and head in other.heads and metric in other.metrics:
+            other_mean, other_sd = (
+                float(other.column(metric, name)[other.heads.index(head)]) for name in ("mean", "sd")
+            )
+            line = replace(line, other=other_mean, other_sd=other_sd)
+        lines.append(line)
+    return lines
+
+
+def lines_frame(lines: Sequence[MetricLine], names: tuple[str, str] = ("", "")) -> pd.DataFrame:
+    """The metrics as a table."""
+    import pandas as pd
+
+    rows = []
+    for line in lines:
+        row: dict[str, Any] = {"metric": line.name, "mean": line.mean, "sd": line.sd}
+        row |= {f"by chance: {name}": value for name, value in line.chance.items()}
+        rows.append(row | ({f"mean, {names[1]}": line.other, f"sd, {names[1]}": line.other_sd} if names[1] else {}))
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def histogram_frame(
+    histogram: NDArray[np.int64], limits: tuple[float, float], other: NDArray[np.int64] | None = None
+) -> pd.DataFrame:
+    """The histogram of a head as a table, with that of a second result."""
+    import pandas as pd
+
+    edges = np.linspace(*limits, len(histogram) + 1)
+    columns = {"from": edges[:-1], "to": edges[1:], "texts": histogram}
+    return pd.DataFrame(columns | ({} if other is None else {"texts of the second result": other}))
+
+
+def offset_frame(weights: NDArray[Any], other: NDArray[Any] | None = None) -> pd.DataFrame:
+    """The mean weight by distance as a table, with that of a second result."""
+    import pandas as pd
+
+    columns = {"key position − query position": np.arange(len(weights)) - len(weights) // 2, "mean weight": weights}
+    frame = pd.DataFrame(columns | ({} if other is None else {"mean weight in the second result": other}))
+    return frame.dropna(subset=frame.columns[1:], how="all")
+
+
+def map_frame(mean_map: NDArray[Any]) -> pd.DataFrame:
+    """The mean map as a table with a row for each query and a column for each key."""
+    import pandas as pd
+
+    rows = {QUERY: np.arange(len(mean_map))}
+    return pd.DataFrame(rows | {f"key {column}": mean_map[:, column] for column in range(mean_map.shape[1])})
+
+
+def metric_lines_json(
+    lines: Sequence[MetricLine], head: str, chosen: str = "", names: tuple[str, str] = ("", "")
+) -> Spec:
+    """Returns the metrics of a head from 0 to 1, one below the other: mean, spread, and the values by chance.
+
+    Args:
+        lines: the metrics.
+        head: the head, such as "L0 H2".
+        chosen: the name of the metric in bold.
+        names: of the two results, if there are two.
+    """
+    lines = [line for line in lines if np.isfinite(line.mean)]
+    rows = np.arange(len(lines), dtype=float)
+    two = any(np.isfinite(line.other) for line in lines)
+    shift = 0.16 if two else 0.1
+    alt = f"Bar chart of the metrics of {head}: " + "; ".join(
+        f"{line.name} {format_number(line.mean)}" + "".join(f", {name} {format_number(value)}" for name, value in line.chance.items() if np.isfinite(value))
+        for line in lines
+    )  # fmt: skip
+    subtitle = "mean and standard deviation over the texts; orange: by chance"
+    figure = empty_chart("Metrics", subtitle, f"{alt}.", height=max(300, 120 + 23 * len(lines) + 8 * two * len(lines)))
+    means = [line.mean for line in lines], [line.sd for line in lines]
+    data = _means(*means, rows - shift, [line.name for line in lines], POINT_COLOR, names[0])
+    if two:
+        others = [line.other for line in lines], [line.other_sd for line in lines]
+        data += _means(*others, rows + shift, [line.name for line in lines], OTHER_COLOR, names[1])
+    for name, symbol in CHANCE_SYMBOLS.items():
+        values = np.array([line.chance.get(name, np.nan) for line in lines])
+        if np.isfinite(values).any():
+            data.append({
+                "type": "scatter", "mode": "markers", "x": values, "y": rows + (0.42 if two else 0.24), "name": name, "cliponaxis": False, "text": [line.name for line in lines],
+                "marker": {"symbol": symbol, "size": 7, "color": CHANCE_COLOR, "line": {"width": 2, "color": CHANCE_COLOR}},
+                "hovertemplate": f"%{{text}}<br>{name} <b>%{{x:.4g}}</b><extra></extra>",
+            })  # fmt: skip
+    figure["data"], layout = data, figure["layout"]
+    layout |= {
+        "hovermode": "closest",
+        "legend": {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.1, "yanchor": "top"},
+        "showlegend": True,
+    }
+    layout["uirevision"] = f"metrics {head}"
+    longest = max((len(line.name) for line in lines), default=4)
+    layout["margin"] |= {"l": 14 + min(170, round(6.2 * longest)), "t": 58, "b": 56}
+    texts = [
+        f"<b>{html.escape(_short(line.name))}</b>" if line.name == chosen else html.escape(_short(line.name))
+        for line in lines
+    ]
+    set_axes(
+        figure,
+        "",
+        "",
+        {"range": [-0.02, 1.02]},
+        {"range": [len(lines) - 0.4, -0.6], "tickvals": rows, "ticktext": texts, "showgrid": False},
+    )
+    return figure
+
+
+def _means(
+    values: Sequence[float], spreads: Sequence[float], rows: Any, texts: Sequence[str], color: str, name: str
+) -> list[dict[str, Any]]:
+    """The means as points, and a line under each as long as its spread on both sides."""
+    means, sds = np.array(values), np.nan_to_num(np.array(spreads))
+    gap = np.full(len(means), np.nan)
+    ends = np.stack([np.maximum(means - sds, 0), np.minimum(means + sds, 1), gap], 1).ravel()
+    words = [
+        f"{html.escape(text)}<br>{name and html.escape(name) + ' '}mean <b>{format_number(mean)}</b> ± {format_number(sd)}"
+        for text, mean, sd in zip(texts, means, sds, strict=True)
+    ]
+    return [
+        {"type": "scatter", "mode": "lines", "x": ends, "y": np.stack([rows, rows, gap], 1).ravel(), "line": {"width": 3, "color": color}, "hoverinfo": "skip", "showlegend": False},
+        {
+            "type": "scatter", "mode": "markers", "x": means, "y": rows, "text": words, "hovertemplate": "%{text}<extra></extra>", "cliponaxis": False,
+            "name": html.escape(name) or "mean ± sd", "marker": {"size": 9, "color": color},
+        },
+    ]  # fmt: skip
+
+
+def head_histogram_json(
+    histogram: NDArray[np.int64],
+    limits: tuple[float, float],
+    metric: str,
+    head: str,
+    marks: Mapping[str, float],
+    other: NDArray[np.int64] | None = None,
+    names: tuple[str, str] = ("", ""),
+    height: int = 300,
+) -> Spec:
+    """Returns the histogram of a metric of one head over the texts, with lines at its mean and at its values by chance.
+
+    Args:
+        histogram: the number of texts in each bin.
+        limits: its ends.
+        metric: its name.
+        head: the head, such as "L0 H2".
+        marks: the lines, by name: "mean", and values by chance; NaN is left out.
+        other: the histogram of a second result with the same limits; both are then shares of their texts.
+        names: of the two results, if there are two.
+        height: in pixels.
+    """
+    low, high = limits
+    n_bins = len(histogram)
+    both = histogram if other is None else histogram + other
+    used = np.flatnonzero(both)
+    n_shown = n_bins if limits == (0.0, 1.0) or not len(used) else int(used[-1]) + 1
+    width = (high - low) / n_bins
+    centers = low + (np.arange(n_shown) + 0.5) * width
+    edges = [f"{format_number(low + i * width)} … {format_number(low + (i + 1) * width)}" for i in range(n_shown)]
+    counts = [histogram[:n_shown].astype(float)] + ([] if other is None else [other[:n_shown].astype(float)])
+    heights = counts if other is None else [each / max(1.0, each.sum()) for each in counts]
+    unit = "texts" if other is None else "share of the texts"
+    shown = {name: value for name, value in marks.items() if np.isfinite(value)}
+    alt = f"Bar chart of {metric} of {head}: the number of texts by its value, {int(histogram.sum()):,} texts; " + ", ".join(f"{name} {format_number(value)}" for name, value in shown.items())  # fmt: skip
+    figure = empty_chart(
+        html.escape(_short(metric, 44)), f"{head} over {int(histogram.sum()):,} texts", f"{alt}.", height=height
+    )
+    data: list[dict[str, Any]] = []
+    for shown_height, count, color, name in zip(heights, counts, (POINT_COLOR, OTHER_COLOR), names, strict=False):
+        data.append({
+            "type": "bar", "x": centers, "y": shown_height, "width": width * 0.94, "text": edges, "customdata": count, "name": html.escape(name) or "texts", "textposition": "none",
+            "marker": {"color": color, "opacity": 0.85 if other is None else 0.6}, "hovertemplate": "%{text}<br><b>%{customdata}</b> texts<extra></extra>", "showlegend": other is not None,
+        })  # fmt: skip
+    top = max((float(each.max(initial=0)) for each in heights), default=0) or 1.0
+    for name, value in shown.items():
+        is_mean = name not in _DASHES
+        line = {"width": 2, "color": _GREY if is_mean else CHANCE_COLOR, "dash": _DASHES.get(name, "solid")}
+        data.append({
+            "type": "scatter", "mode": "lines", "x": [value, value], "y": [0, 1.05 * top], "line": line, "name": f"{name} {format_number(value)}",
+            "hovertemplate": f"{name} <b>{format_number(value)}</b><extra></extra>",
+        })  # fmt: skip
+    figure["data"], layout = data, figure["layout"]
+    layout |= {
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "showlegend": True,
+        "uirevision": f"histogram {head} {metric}",
+    }
+    layout["legend"] = {**_LEGEND, "x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"}
+    layout["margin"] |= {"t": 58, "b": 78, "l": 50}
+    set_axes(figure, "", unit, {"range": [low, low + n_shown * width], "showgrid": False}, {"range": [0, 1.06 * top]})
+    return figure
+
+
+def mean_map_json(mean_map: NDArray[Any], head: str, n_texts: int) -> Spec:
+    """Returns the mean weights [query_pos key_pos] of a head over texts of one length; axes are positions, since the tokens differ."""
+    rows, columns = mean_map.shape
+    place = divmod(int(np.nanargmax(mean_map)), columns)
+    alt = f"Heatmap of the mean weights of {head} over {n_texts:,} texts of {rows} tokens, query (attends from) by key (attends to); largest: query {place[0]} to key {place[1]} with {format_number(float(mean_map[place]))}"
+    texts = "text" if n_texts == 1 else "texts"
+    figure = empty_chart(
+        "Mean map", f"{head}, the {n_texts:,} {texts} of {rows} tokens; axes are positions", f"{alt}.", height=340
+    )
+    bar = {
+        "orientation": "h", "thickness": 8, "len": 0.4, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4, "outlinewidth": 0,
+        "tickfont": {"size": 10}, "tickvals": [0, 0.5, 1],
+    }  # fmt: skip
+    figure["data"] = [{
+        "type": "heatmap", "z": mean_map.astype(np.float32), "zmin": 0.0, "zmax": 1.0, "colorscale": scales.PROBABILITY, "colorbar": bar,
+        "hovertemplate": "query %{y}<br>key %{x}<br>mean weight <b>%{z:.4g}</b><extra></extra>", "hoverongaps": False,
+    }]  # fmt: skip
+    layout = figure["layout"]
+    layout["meta"] |= {
+        "step": "mean weights",
+        "panels": [asdict(Panel(0, 0, 0, rows, columns))],
+        "axes": [QUERY, KEY],
+        "file": ["mean-map"],
+    }
+    layout |= {"uirevision": f"mean map {head} {rows}"}
+    layout["margin"] |= {"t": 74, "l": 46, "b": 40}
+    step = 1 if rows <= 12 else 4 if rows <= 24 else 8
+    ticks = {"tickvals": [*range(0, rows, step)], "ticktext": [str(i) for i in range(0, rows, step)], "showgrid": False}
+    set_axes(
+        figure,
+        AXIS_TITLES["key_pos"],
+        AXIS_TITLES["query_pos"],
+        {**ticks, "range": [-0.5, columns - 0.5]},
+        {**ticks, "range": [rows - 0.5, -0.5]},
+    )
+    return figure
+
+
+def offset_chart_json(
+    weights: NDArray[Any], head: str, other: NDArray[Any] | None = None, names: tuple[str, str] = ("", "")
+) -> Spec:
+    """Returns the mean weight of a head by the distance from query to key, from an array [offset] with offset 0 in its middle."""
+    middle = len(weights) // 2
+    offsets = np.arange(len(weights)) - middle
+    every = [weights] if other is None else [weights, other]
+    defined = np.isfinite(np.stack(every)).any(0)
+    reach = int(np.abs(offsets[defined]).max(initial=1))
+    causal = bool(defined.any()) and int(offsets[defined].max()) <= 0
+    top = float(np.nanmax(np.stack(every), initial=0.0)) or 1.0
+    largest = int(offsets[int(np.nanargmax(weights))]) if np.isfinite(weights).any() else 0
+    alt = f"Bar chart of the mean weight of {head} by distance from query to key; largest at offset {largest} with {format_number(float(weights[largest + middle]))}"
+    figure = empty_chart(
+        "Mean weight by distance",
+        f"{head}; −1 is the token before the query, 0 the query itself",
+        f"{alt}.",
+        height=340,
+    )
+    figure["data"] = [
+        {
+            "type": "bar", "x": offsets[np.isfinite(each)], "y": each[np.isfinite(each)].astype(np.float64), "width": 0.9, "name": html.escape(name) or "mean weight", "showlegend": other is not None,
+            "marker": {"color": color, "opacity": 0.9 if other is None else 0.6}, "hovertemplate": "offset %{x}<br>mean weight <b>%{y:.4g}</b><extra></extra>",
+        }
+        for each, color, name in zip(every, (POINT_COLOR, OTHER_COLOR), names, strict=False)
+    ]  # fmt: skip
+    layout = figure["layout"]
+    layout |= {"barmode": "overlay", "hovermode": "closest", "uirevision": f"offsets {head}", "legend": _LEGEND}
+    layout["margin"] |= {"t": 74, "l": 50, "b": 40}
+    set_axes(
+        figure,
+        "key position − query position",
+        "mean weight",
+        {"range": [-reach - 0.6, 0.6 if causal else reach + 0.6], "showgrid": False},
+        {"range": [0, 1.06 * top]},
+    )
+    return figure
+
+
+def _short(name: str, longest: int = 26) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+
+
+def change_map_json(changes: HeadChanges, names: tuple[str, str], chosen: tuple[int, int]) -> Spec:
+    """Returns the map [layer head] of the change of the mean from the first to the second result, 0 in white; its standard error under the pointer."""
+    shape = tuple(1 + max(head[side] for head in changes.heads) for side in (0, 1))
+    numbers, errors = np.full(shape, np.nan), np.full(shape, np.nan)
+    for head, change, error in zip(changes.heads, changes.change, changes.error, strict=True):
+        numbers[head], errors[head] = change, error
+    metric, first, second = map(html.escape, (changes.metric, *names))
+    return head_map_json(
+        numbers, f"Change of {metric}", "change", f"{second} minus {first}, difference of the means over the texts", chosen, errors, "heads-change", error="standard error"
+    )  # fmt: skip
+
+
+def change_scatter_json(changes: HeadChanges, names: tuple[str, str], chosen: tuple[int, int]) -> Spec:
+    """Returns a point for each head: its mean in the first result (x) and in the second (y); heads on the line have not changed."""
+    metric, first, second = map(html.escape, (changes.metric, *names))
+    x, y = changes.first, changes.second
+    top = 1.06 * (float(np.nanmax(np.abs(np.stack([x, y])), initial=0.0)) or 1.0)
+    low = -top if np.nanmin(np.stack([x, y]), initial=0.0) < 0 else -0.03 * top
+    heads = [f"L{layer} H{head}" for layer, head in changes.heads]
+    defined = np.isfinite(changes.change)
+    alt = f"Scatter chart of the heads: mean of {metric} in {first} and in {second}"
+    if defined.any():
+        most = int(np.nanargmax(np.abs(changes.change)))
+        alt += f"; largest change: {heads[most]}, from {format_number(x[most])} to {format_number(y[most])}"
+    figure = empty_chart(
+        f"{metric} in both", "a point for each head; heads on the line have not changed", f"{alt}.", height=380
+    )
+    line = {"type": "scatter", "mode": "lines", "x": [low, top], "y": [low, top], "line": {"color": "#9a9da6", "width": 2, "dash": "dot"}, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
+    points: dict[str, Any] = {
+        "type": "scatter", "mode": "markers", "x": x, "y": y, "text": heads, "showlegend": False, "cliponaxis": False,
+        "marker": {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}},
+        "hovertemplate": f"%{{text}}<br>{first} <b>%{{x:.4g}}</b><br>{second} <b>%{{y:.4g}}</b><extra></extra>",
+    }  # fmt: skip
+    figure["data"] = [line, points]
+    if chosen in changes.heads and defined[changes.heads.index(chosen)]:
+        at = [changes.heads.index(chosen)]
+        ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
+        figure["data"].append({**points, "x": x[at], "y": y[at], "marker": ring, "hoverinfo": "skip"})
+    figure["layout"] |= {"hovermode": "closest", "uirevision": f"both {metric}"}
+    set_axes(figure, first, second, {"range": [low, top]}, {"range": [low, top]})
+    return figure

@@ -1,0 +1,132 @@
+"""Examples of a head as lines of text: each token on a shade of its weight, the query outlined, its key underlined."""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from attention.base.printed import format_number
+from attention.base.tokens import label
+
+if TYPE_CHECKING:
+    from attention.corpus.example_link import ExampleLink
+    from attention.corpus.result import Example
+
+MAX_WHOLE = 48
+"""Texts of up to this number of tokens are shown as a whole."""
+AROUND = 7
+"""Otherwise, this number of tokens on both sides of the query and of its key is shown."""
+NOTABLE = 0.1
+"""Keys with at least this weight are always shown."""
+_COLOR = "31,111,178"  # red, green and blue of a weight of 1; readable under dark text on a light page, and light text on a dark one
+_FAR = 40  # characters between a token and the next
+_LIGHT_TEXT = 0.85  # from this weight on, text is white
+
+
+def examples_html(examples: Sequence[Example], address: Callable[[Example], ExampleLink]) -> str:
+    """Returns a list of examples, each with a link that opens its cell, or with the reason why there is none.
+
+    Args:
+        examples: the examples.
+        address: returns the link of an example.
+    """
+    rows = []
+    for example in examples:
+        words = describe_example(example)
+        to_lab, value = address(example), html.escape(format_number(round(example.value, 3)))
+        href = html.escape(f"./?{urlencode(to_lab.state or {})}", quote=True)
+        link = f'<a href="{href}" target="_blank" rel="noopener" aria-label="{html.escape(words, quote=True)}: open this cell in the Lab">{value}</a>'
+        if to_lab.state is None:
+            link = f'<b title="{html.escape(to_lab.reason, quote=True)}">{value}</b>'
+            words = f"{words}. {to_lab.reason.rstrip('.')}"
+        rows.append(
+            f'<li>{link}<p class="shaded-tokens" aria-hidden="true">{lit_tokens_html(example)}</p><span class="unseen">{html.escape(words)}. Text {example.number}: {html.escape(example.text)}</span></li>'
+        )
+    return f'<ol class="lit-examples">{"".join(rows)}</ol>'
+
+
+def lit_tokens_html(example: Example) -> str:
+    """Returns the tokens of an example, those far from its query and its keys left out."""
+    weights = dict(zip(example.keys, example.weights, strict=True))
+    parts, last = [], -1
+    for position in shown_positions(example):
+        if position > last + 1:
+            parts.append("<i>…</i>")
+        parts.append(_token(example, position, weights.get(position, 0.0)))
+        last = position
+    if last < len(example.tokens) - 1:
+        parts.append("<i>…</i>")
+    return " ".join(parts)
+
+
+def shown_positions(example: Example) -> list[int]:
+    """The positions of the tokens that are shown, in order."""
+    count = len(example.tokens)
+    if count <= MAX_WHOLE:
+        return list(range(count))
+    shown = _around((example.query, example.key), AROUND)
+    shown |= _around((key for key, weight in zip(example.keys, example.weights, strict=True) if weight >= NOTABLE), 1)
+    return sorted(position for position in shown if 0 <= position < count)
+
+
+def describe_example(example: Example) -> str:
+    """Where the query of an example looks, in words, such as: query “it” (position 5) looks at “animal” (position 2) with 0.83."""
+    weight = dict(zip(example.keys, example.weights, strict=True)).get(example.key)
+    query, key = (f"“{_name(example, position)}” (position {position})" for position in (example.query, example.key))
+    strength = "" if weight is None else f" with {format_number(round(weight, 3))}"
+    return f"query {query} looks at {key}{strength}"
+
+
+def read_text(example: Example, max_tokens: int) -> str:
+    """The part of an example's text that was read: all of it, or its beginning if it was cut at `max_tokens` tokens.
+
+    Each token is looked for after the one before, without accents and in small letters; one that is written otherwise is passed over.
+    """
+    if len(example.tokens) < max_tokens:
+        return example.text
+    text, end = _folded(example.text), 0
+    for token in example.tokens:
+        part = _folded(token.replace("·", " ") if not token.strip("·") else _bare(token))
+        at = text.find(part, end, end + len(part) + _FAR)
+        end = end if at < 0 or not part else at + len(part)
+    return example.text[:end]
+
+
+def _bare(token: str) -> str:
+    """A token without the mark of a word's beginning or continuation."""
+    return re.sub(r"^(?:[·▁ ]|##)(?=.)", "", token)
+
+
+def _folded(text: str) -> str:
+    """The text without accents and in small letters, with as many characters."""
+    return "".join(unicodedata.normalize("NFD", character)[0].lower()[0] for character in text)
+
+
+def _around(places: Iterable[int], reach: int) -> set[int]:
+    return {position for place in places for position in range(place - reach, place + reach + 1)}
+
+
+def _name(example: Example, position: int) -> str:
+    inside = 0 <= position < len(example.tokens)
+    return label(example.tokens[position], 40, escape=False) if inside else "?"
+
+
+def _token(example: Example, position: int, weight: float) -> str:
+    classes = ["at"] * (position == example.query) + ["looked-at"] * (position == example.key)
+    attributes = f' class="{" ".join(classes)}"' if classes else ""
+    if weight > 0:
+        color = ";color:#ffffff" if weight >= _LIGHT_TEXT else ""
+        attributes += f' style="background:rgba({_COLOR},{min(1.0, weight):.3f}){color}" title="position {position}: {format_number(round(weight, 4))}"'
+    return f"<span{attributes}>{_faded_marks(label(example.tokens[position], 30))}</span>"
+
+
+def _faded_marks(name: str) -> str:
+    """The label with the mark of a word's beginning (·) or continuation (##) in grey: marks of every token would be all that one sees."""
+    for mark in ("·", "##"):
+        if name.startswith(mark) and name != mark:
+            return f"<small>{mark}</small>{name.removeprefix(mark)}"
+    return name

@@ -1,0 +1,1 @@
+"""What one reads off a cell or a map: its arithmetic, tables, the glossary."""

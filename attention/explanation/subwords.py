@@ -1,0 +1,215 @@
+"""Layers with subwords merged into words, or without special tokens: the aggregated weights of another layer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING
+
+from attention.base import cache
+from attention.base.errors import TextError
+from attention.base.tokens import Generated, Patch
+from attention.formula.names import WEIGHTS
+from attention.formula.steps import Step, find_step
+from attention.trace.layer import Layer
+from attention.trace.stats import StepStats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.formula.config import AttentionConfig
+    from attention.formula.override import Override
+
+_BYTES = re.compile(r"(?:<0x[0-9A-F]{2}>)+")
+SPECIAL_TOKEN_MODES = ("show", "hide", "renormalise")
+"""Special tokens are shown; or hidden, so that rows sum to less than 1; or hidden, and each row is divided by its sum."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenGroups:
+    """Groups of adjacent pieces: words.
+
+    Attributes:
+        names: the text of each group.
+        spans: (start, stop) of each group, in order; pieces outside all spans are left out.
+    """
+
+    names: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, tokens: Sequence[str], special: Sequence[bool], words: bool, hide: bool) -> TokenGroups:
+        """The groups of some tokens.
+
+        Args:
+            tokens: the pieces.
+            special: for each piece, whether it is a special token.
+            words: whether to merge pieces into words.
+            hide: whether to leave special tokens out.
+
+        Raises:
+            TextError: all tokens are special, and hidden.
+        """
+        spans: list[list[int]] = []
+        has_hashes = any(token.startswith("##") for token in tokens)
+        for i, token in enumerate(tokens):
+            if hide and special[i]:
+                continue
+            may_join = words and spans and spans[-1][1] == i and not special[i] and not special[i - 1]
+            if may_join and continues_word(tokens[i - 1], token, has_hashes):
+                spans[-1][1] = i + 1
+            else:
+                spans.append([i, i + 1])
+        if not spans:
+            raise TextError("All tokens are special, and hidden: type a text, or show special tokens.")
+        names = (_join_pieces(tokens[start:stop]) for start, stop in spans)
+        return cls(tuple(names), tuple((start, stop) for start, stop in spans))
+
+
+def continues_word(previous: str, token: str, has_hashes: bool) -> bool:
+    """Whether a piece continues the word of the previous piece; a patch of a picture never does.
+
+    With `has_hashes` (WordPiece), such a piece begins with ##; otherwise (BPE, SentencePiece) with no space.
+    """
+    if isinstance(token, Patch) or isinstance(previous, Patch):
+        return False
+    if has_hashes:
+        return token.startswith("##")
+    return not token.startswith(("·", "⏎")) and _has_letters(token) and _has_letters(previous)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MergedLayer(Layer):
+    """The weights of another layer, summed over the pieces of each key and averaged over the pieces of each query.
+
+    Rows still sum to 1 if no token is hidden. The layer has no other step. Source: Clark et al. 2019, "What Does BERT Look
+    At?", section 3 (word-level attention).
+
+    Attributes:
+        original: the layer with the original weights.
+        queries: the groups of its queries; `keys` the groups of its keys.
+        renormalised: whether each row is divided by its sum.
+    """
+
+    original: Layer = field(default_factory=Layer)
+    queries: TokenGroups = TokenGroups((), ())
+    keys: TokenGroups = TokenGroups((), ())
+    renormalised: bool = False
+
+    @property
+    def wrapped(self) -> Layer:
+        """The layer with the original weights."""
+        return self.original
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The length of each axis."""
+        return {"query_pos": len(self.queries.names), "key_pos": len(self.keys.names), "head": self.original.n_heads}
+
+    def has(self, name: str) -> bool:
+        """Whether the layer has a step: only the weights, if the original layer has them."""
+        return name == WEIGHTS and self.original.has(name)
+
+    def with_config(self, config: AttentionConfig | Override) -> MergedLayer:
+        """The merged weights of the original layer with `config`."""
+        origin = self.original.with_config(config)
+        return self if origin is self.original else replace(self, original=origin)
+
+    def blocks(self, *names: str, heads: slice = slice(None), rows: slice = slice(None)) -> tuple[Tensor, ...]:
+        """Blocks of the weights, each [head query_pos key_pos], computed without the cache."""
+        for name in names:
+            self._check(name)
+        spans = self.queries.spans[rows]
+        weights = (
+            self.original.blocks(WEIGHTS, heads=heads, rows=slice(spans[0][0], spans[-1][1]))[0] if spans else None
+        )
+        assert weights is not None
+        return (self._aggregate(weights, spans),) * len(names)
+
+    def stats(self, name: str) -> StepStats:
+        """Statistics of the weights over all heads."""
+        self._check(name)
+        step = find_step(name)
+
+        def compute() -> StepStats:
+            blocks = (self.blocks(name, heads=slice(head, head + 1))[0] for head in range(self.n_heads))
+            return reduce(StepStats.merge, (StepStats.of(step, block) for block in blocks))
+
+        return cache.memoize(self.uid, ("facts", name), self.original.formula, compute)
+
+    def formula_of(self, step: Step) -> str:
+        """A description of the merging, for the figure."""
+        return self.provenance[step.name]
+
+    def _compute(self, name: str, head: int | None) -> Tensor:
+        def compute() -> Tensor:
+            weights = self.original[name] if head is None else self.original.matrix(name, head)
+            spans = self.queries.spans
+            return self._aggregate(weights[..., spans[0][0] : spans[-1][1], :], spans)
+
+        return cache.memoize(self.uid, (name, head), self.original.formula, compute)
+
+    def _aggregate(self, weights: Tensor, spans: Sequence[tuple[int, int]]) -> Tensor:
+        """Merged rows of weights [… query_pos key_pos]; the first row is the start of the first span."""
+        import torch
+
+        first = spans[0][0]
+        keys = torch.stack([weights[..., start:stop].sum(dim=-1) for start, stop in self.keys.spans], dim=-1)
+        merged_rows = [keys[..., start - first : stop - first, :].mean(dim=-2) for start, stop in spans]
+        result = torch.stack(merged_rows, dim=-2)
+        if not self.renormalised:
+            return result
+        sums = result.sum(dim=-1, keepdim=True)
+        return torch.where(sums > 0, result / sums.clamp_min(torch.finfo(result.dtype).tiny), result)
+
+
+def merge_tokens(layer: Layer, special: Sequence[str], words: bool, mode: str) -> Layer:
+    """A layer with pieces merged into words, and special tokens shown, hidden, or hidden with renormalized rows.
+
+    Args:
+        layer: any layer with weights.
+        special: the special tokens.
+        words: whether pieces are merged into words.
+        mode: one of `SPECIAL_TOKEN_MODES`.
+
+    Raises:
+        TextError: no token is left.
+    """
+    if not words and mode == "show":
+        return layer
+    queries, keys = (
+        TokenGroups.of(tokens, [token in special for token in tokens], words, mode != "show")
+        for tokens in (layer.tokens, layer.key_tokens)
+    )
+    changes = ["pieces merged into words: A summed over keys, averaged over queries"] if words else []
+    changes += ["special tokens hidden"] if mode != "show" else []
+    changes += ["each row divided by its sum"] if mode == "renormalise" else []
+    provenance = ", ".join(changes)
+    return MergedLayer(
+        layer.name, queries.names, keys.names, provenance={WEIGHTS: provenance[0].upper() + provenance[1:]}, materialize_all_heads=layer.materialize_all_heads,
+        original=layer, queries=queries, keys=keys, renormalised=mode == "renormalise",
+    )  # fmt: skip
+
+
+def _join_pieces(pieces: Sequence[str]) -> str:
+    """The pieces as one word; generated if one of them is; byte pieces that form a character become that character."""
+    if len(pieces) == 1 and isinstance(pieces[0], Patch):
+        return pieces[0]  # with its place
+    word = "".join(piece.removeprefix("##") if i else piece for i, piece in enumerate(pieces))
+    word = word if len(pieces) == 1 else _BYTES.sub(lambda match: _decode_bytes(match[0]), word)
+    return Generated(word) if any(isinstance(piece, Generated) for piece in pieces) else word
+
+
+def _decode_bytes(text: str) -> str:
+    """The characters of byte pieces such as <0xE2><0x82><0xAC>; the text itself if they are not UTF-8."""
+    try:
+        return bytes.fromhex(text.replace("<0x", "").replace(">", "")).decode("utf-8")
+    except UnicodeDecodeError:
+        return text
+
+
+def _has_letters(piece: str) -> bool:
+    text = piece.lstrip("·")
+    return any(character.isalnum() or character in "<>" for character in text)

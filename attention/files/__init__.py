@@ -1,0 +1,1 @@
+"""Text, arrays and pictures that users bring, read within bounds, and written."""

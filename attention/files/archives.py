@@ -1,0 +1,477 @@
+"""A file of named arrays from an untrusted source: its headers are read first, and an array only on access.
+
+Nothing is unpickled, and nothing is unpacked before its size is known.
+
+Arrays as nested lists in JSON.
+
+The JSON metadata of a file beside its arrays; metadata of an unexpected form is ignored.
+
+The safetensors format: a JSON header with the position of each tensor, followed by the tensors.
+
+A .npy file from an untrusted source, as text.
+
+The formats of numpy.savez, numpy.savez_compressed and numpy.save, without pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from io import BytesIO
+from math import prod
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attention.base.errors import FileError, MatrixError
+from attention.files.matrix import MAX_NUMBERS, MAX_SIDE, excerpt, too_large_error
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+
+EXTENSIONS = (".npz", ".npy", ".safetensors", ".json")
+MAX_AXES = 6
+MAX_ARRAYS = 2**13  # a model of 200 layers has fewer
+MAX_TEXT_BYTES = 2**20  # bytes of the tokens, and of a header
+
+
+class Kind(NamedTuple):
+    """The kind of numbers of an array.
+
+    Attributes:
+        dtype: the type to which they are converted.
+        itemsize: bytes of a converted number.
+        low_precision: whether the stored numbers have 16 bits or fewer.
+    """
+
+    dtype: str
+    itemsize: int
+    low_precision: bool = False
+
+
+# A half is read as a float, which holds the same numbers, so that later steps are computed with enough digits.
+HALF, FLOAT, DOUBLE, BOOL = Kind("float32", 4, True), Kind("float32", 4), Kind("float64", 8), Kind("bool", 1)
+
+
+class Entry(NamedTuple):
+    """One array of a file: its shape, the kind of its numbers, and a function that loads it."""
+
+    shape: tuple[int, ...]
+    kind: Kind
+    load: Callable[[], Tensor]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the array in memory, without loading it."""
+        return prod(self.shape) * self.kind.itemsize
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The contents of a file.
+
+    Attributes:
+        arrays: its arrays of numbers, by name.
+        metadata: everything else, by name: lists of texts, numbers, and the description of the layers in an export.
+        refused: the reason why an entry cannot be read, by name.
+    """
+
+    arrays: Mapping[str, Entry]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def open_archive(name: str, content: bytes) -> Archive:
+    """The contents of a file, as claimed by its headers; the extension of `name` selects the reader.
+
+    Raises:
+        FileError: another extension, or a damaged file.
+    """
+    ending = PurePath(name).suffix.lower()
+    readers = (read_npz, read_npy, read_safetensors, read_json)
+    if ending not in EXTENSIONS:
+        raise FileError(
+            f"A file with attention ends in {', '.join(EXTENSIONS[:-1])} or {EXTENSIONS[-1]}; got {quote(name)}: save it as one of these."
+        )
+    return readers[EXTENSIONS.index(ending)](quote(name), content)
+
+
+def damaged_error(name: str, kind: str, why: str) -> FileError:
+    """The error for a file whose content does not match its name."""
+    return FileError(f"{name} is not a valid {kind}: {why}; save it again, and use the complete file.")
+
+
+def quote(text: str, longest: int = 60) -> str:
+    """A name in quotation marks for a sentence: shortened, without invisible characters."""
+    text = "".join(character if character.isprintable() else "�" for character in text)
+    return f"“{text if len(text) <= longest else text[: longest - 1] + '…'}”"
+
+
+def shape_problem(label: str, shape: tuple[int, ...], advice: str = "save a part of it") -> str:
+    """The sentence about an array with too many axes, or without a number."""
+    return f"{label} needs 2 to {MAX_AXES} axes and a number in each; got {format_shape(shape) or 'none'}: {advice}."
+
+
+def format_shape(shape: tuple[int, ...]) -> str:
+    """A shape as readable text."""
+    return " × ".join(f"{size:,}" for size in shape[:MAX_AXES]) + (" × …" if len(shape) > MAX_AXES else "")
+
+
+def natural_numbers(numbers: Any) -> tuple[int, ...] | None:
+    """The integers from zero of a list, such as a shape in a header; None for anything else."""
+    is_valid = isinstance(numbers, list | tuple) and all(type(number) is int and number >= 0 for number in numbers)
+    return tuple(numbers) if is_valid else None
+
+
+MAX_JSON_NUMBERS = 2**21  # a Python list takes ten times the bytes of the file
+MAX_JSON_LISTS = 2**18
+
+
+def read_json(name: str, content: bytes) -> Archive:
+    """The nested lists of a JSON object, by name; or one without a name if the file is a list.
+
+    Raises:
+        FileError: the file is not valid JSON, or has too many numbers or lists.
+    """
+    numbers, lists = content.count(b",") + 1, content.count(b"[") + content.count(b"{")
+    if numbers > MAX_JSON_NUMBERS or lists > MAX_JSON_LISTS:
+        raise FileError(
+            f"{name} has {numbers:,} numbers and texts in {lists:,} lists; a .json file may have {MAX_JSON_NUMBERS:,} in {MAX_JSON_LISTS:,} lists: "
+            "save it as .npz or .safetensors."
+        )
+    try:
+        document = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        raise damaged_error(name, "JSON file", "it cannot be parsed") from None
+    arrays: dict[str, Entry] = {}
+    metadata: dict[str, Any] = {}
+    refused: dict[str, str] = {}
+    for key, value in (document if isinstance(document, dict) else {"": document}).items():
+        label = f"{quote(key)} in {name}" if key else name
+        shape, first = _shape(value)
+        if not isinstance(value, list) or isinstance(first, str):
+            metadata[key] = value
+        elif 0 in shape or len(shape) > MAX_AXES or not isinstance(first, int | float):
+            refused[key] = shape_problem(label, shape, "save numbers")
+        else:
+            kind = BOOL if isinstance(first, bool) else DOUBLE
+            arrays[key] = Entry(shape, kind, partial(_load_json, label, value, kind.dtype, shape))
+    return Archive(arrays, metadata, refused)
+
+
+def _shape(value: Any) -> tuple[tuple[int, ...], Any]:
+    """The length of a list, of its first element if that is a list, and so on; and the first element that is not a list."""
+    shape = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        value = value[0] if value else None
+    return tuple(shape), value
+
+
+def _load_json(label: str, value: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    import torch
+
+    try:
+        tensor = torch.tensor(value, dtype=torch.float64)
+    except (ValueError, TypeError, RuntimeError, OverflowError):
+        raise FileError(
+            f"{label} needs only numbers, in lists of equal length on each level; got something else below {format_shape(shape)}: "
+            "write a number, true or false in each place."
+        ) from None
+    return tensor.to(getattr(torch, dtype))
+
+
+def parse_about(text: object) -> dict[str, Any]:
+    """The JSON object in which an export describes itself; empty if there is none."""
+    value = parse_json_or_text(text) if isinstance(text, str) else {}
+    return value if isinstance(value, dict) else {}
+
+
+def parse_json_or_text(text: str) -> Any:
+    """The value of a JSON text; any other text unchanged."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+_KIND = ".safetensors file"
+_LENGTH_BYTES = 8  # bytes of the length of the header
+# For each type name in the file: the torch dtype, its bytes, and the kind to which it is converted.
+_KINDS: dict[str, tuple[str, int, Kind]] = {
+    "F64": ("float64", 8, DOUBLE),
+    "F32": ("float32", 4, FLOAT),
+    "F16": ("float16", 2, HALF),
+    "BF16": ("bfloat16", 2, HALF),
+    "F8_E4M3": ("float8_e4m3fn", 1, HALF),
+    "F8_E5M2": ("float8_e5m2", 1, HALF),
+    "I64": ("int64", 8, DOUBLE),
+    "I32": ("int32", 4, DOUBLE),
+    "I16": ("int16", 2, DOUBLE),
+    "I8": ("int8", 1, DOUBLE),
+    "U8": ("uint8", 1, DOUBLE),
+    "BOOL": ("bool", 1, BOOL),
+}
+
+
+def read_safetensors(name: str, content: bytes) -> Archive:
+    """The tensors of a .safetensors file, and its metadata.
+
+    Raises:
+        FileError: the file is damaged, or exceeds a limit.
+    """
+    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    data_offset = _LENGTH_BYTES + length
+    if length > MAX_TEXT_BYTES:
+        raise FileError(
+            f"{name} claims a header of {length:,} bytes; at most {MAX_TEXT_BYTES:,} are read: save fewer tensors."
+        )
+    if len(content) < data_offset:
+        raise damaged_error(name, _KIND, f"its header of {length:,} bytes is incomplete")
+    try:
+        header = json.loads(content[_LENGTH_BYTES:data_offset])
+        metadata = header.pop("__metadata__", {})
+        assert all(isinstance(entry, dict) for entry in (*header.values(), metadata))
+    except (ValueError, RecursionError, AttributeError, TypeError, AssertionError):
+        raise damaged_error(name, _KIND, "its header is not a list of tensors") from None
+    if len(header) > MAX_ARRAYS:
+        raise FileError(
+            f"{name} has {len(header):,} tensors; at most {MAX_ARRAYS:,} are read: save only those of attention."
+        )
+    arrays: dict[str, Entry] = {}
+    refused: dict[str, str] = {}
+    tensors = memoryview(content)[data_offset:]
+    for key, entry in header.items():
+        result = _read_entry(f"{quote(key)} in {name}", entry, tensors)
+        if isinstance(result, str):
+            refused[key] = result
+        else:
+            arrays[key] = result
+    return Archive(arrays, _parse_metadata(metadata), refused)
+
+
+def _read_entry(label: str, entry: dict[str, Any], tensors: memoryview) -> Entry | str:
+    """A tensor as the header describes it; a sentence if that is invalid."""
+    shape, offsets = natural_numbers(entry.get("shape")), natural_numbers(entry.get("data_offsets"))
+    if shape is None or offsets is None or len(offsets) != 2 or not isinstance(entry.get("dtype"), str):
+        return str(damaged_error(label, "tensor", "its header has no valid shape and position"))
+    if entry["dtype"] not in _KINDS:
+        return f"{label} needs numbers of a type such as F32 or BF16; got {quote(entry['dtype'])}: save it again with .float()."
+    if len(shape) > MAX_AXES or not prod(shape):
+        return shape_problem(label, shape)
+    torch_dtype, itemsize, kind = _KINDS[entry["dtype"]]
+    start, end = offsets
+    if end > len(tensors) or end - start != prod(shape) * itemsize:
+        return f"{label} is {format_shape(shape)} by its header, but some of its numbers are missing: use the complete file."
+    return Entry(shape, kind, partial(_load_safetensors, tensors, start, end, torch_dtype, shape, kind))
+
+
+def _load_safetensors(
+    tensors: memoryview, start: int, end: int, torch_dtype: str, shape: tuple[int, ...], kind: Kind
+) -> Tensor:
+    import torch
+
+    tensor = torch.frombuffer(bytearray(tensors[start:end]), dtype=getattr(torch, torch_dtype))
+    return tensor.to(getattr(torch, kind.dtype)).reshape(shape)
+
+
+def _parse_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The metadata, whose values are texts: an export's own object under "trace", tokens as JSON, numbers."""
+    texts = {key: text for key, text in metadata.items() if isinstance(text, str)}
+    about = parse_about(texts.pop("trace", ""))
+    return {**{key: parse_json_or_text(text) for key, text in texts.items()}, **about}
+
+
+_MOST_AXES = 6
+
+
+def format_npy(data: bytes, name: str) -> str:
+    """The array of a .npy file, as nested lists with all digits of double precision.
+
+    Raises:
+        MatrixError: the file is damaged, or its array is neither a matrix nor a batch of matrices.
+    """
+    import numpy as np
+
+    shape, dtype, data_offset, _ = read_npy_header(data, name)
+    if dtype.kind not in "fiu" or dtype.itemsize > 8:
+        raise MatrixError(
+            f"{name} needs real numbers of at most 64 bits; got an array of {excerpt(str(dtype))}: save it again with .astype(float)."
+        )
+    if not 1 <= len(shape) <= _MOST_AXES:
+        raise MatrixError(
+            f"{name} needs two axes, rows and columns, optionally in a batch; got an array of {len(shape)} axes: save one of its matrices."
+        )
+    # Checked before loading, since np.load trusts the header and allocates the claimed size.
+    shape_text = " × ".join(map(str, shape))
+    if min(shape) < 1:
+        raise MatrixError(
+            f"{name} needs at least one number in every axis; got {shape_text}: save an array with numbers."
+        )
+    if prod(shape) > MAX_NUMBERS or max(shape[-2:]) > MAX_SIDE:
+        raise too_large_error(name, shape_text)
+    n_present = (len(data) - data_offset) // dtype.itemsize
+    if n_present < prod(shape):
+        raise MatrixError(
+            f"{name} is {shape_text} by the header of its .npy file; got only {n_present} of {prod(shape)} numbers: upload the complete file."
+        )
+    return repr(np.load(BytesIO(data), allow_pickle=False).astype(np.float64).tolist())
+
+
+class Header(NamedTuple):
+    """The claims of a .npy header: shape, dtype, the byte offset of the numbers, and whether they are in Fortran order."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    data_offset: int
+    fortran: bool
+
+
+def read_npy_header(data: bytes, name: str) -> Header:
+    """The header of a .npy file, or of its first bytes. The claims may be false.
+
+    Raises:
+        MatrixError: the header cannot be read.
+    """
+    from numpy.lib import format as npy
+
+    stream = BytesIO(data)
+    try:
+        version = npy.read_magic(stream)
+        header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
+        shape, fortran, dtype = header(stream)
+    except Exception:  # a damaged header makes NumPy raise nearly anything
+        raise MatrixError(
+            f"{name} needs a .npy file as numpy.save writes it; got {len(data):,} bytes with a header that cannot be read: save it again, or as .csv."
+        ) from None
+    return Header(shape, dtype, stream.tell(), fortran)
+
+
+ReadPrefix = Callable[[int], bytes]
+"""Returns the first bytes of a .npy file, up to the given number."""
+
+_MAX_HEADER = 2**14  # bytes
+_ENTRY_SIGNATURE = b"PK\x01\x02"  # begins each entry in the directory of a zip archive
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may need gigabytes to unpack a byte
+
+
+def read_npy(name: str, content: bytes) -> Archive:
+    """The only array of a .npy file, without a name.
+
+    Raises:
+        FileError: the file is damaged.
+    """
+    return _read_archive(name, {"": lambda size: content[:size]})
+
+
+def read_npz(name: str, content: bytes) -> Archive:
+    """The arrays of a .npz file.
+
+    Raises:
+        FileError: the file is damaged.
+    """
+    # zipfile makes an object of a thousand bytes from each entry of fifty bytes.
+    if content.count(_ENTRY_SIGNATURE) > MAX_ARRAYS:
+        raise FileError(
+            f"{name} lists more than {MAX_ARRAYS:,} arrays, which is the limit: save only those of attention."
+        )
+    try:
+        archive = zipfile.ZipFile(BytesIO(content))
+        entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+    except Exception:  # a damaged list makes zipfile raise nearly anything
+        raise damaged_error(name, ".npz file as numpy.savez writes it", "its list of arrays cannot be read") from None
+
+    def read(entry: zipfile.ZipInfo, size: int) -> bytes:
+        if entry.compress_type not in _COMPRESSIONS:
+            raise FileError(
+                f"{name} is compressed in another way than by numpy.savez_compressed: save it with that function."
+            )
+        try:
+            with archive.open(entry) as stream:
+                return stream.read(size)
+        except Exception:  # a damaged array makes zipfile and its unpackers raise nearly anything
+            raise damaged_error(
+                name, ".npz file as numpy.savez writes it", "an array in it cannot be unpacked"
+            ) from None
+
+    return _read_archive(name, {entry.filename.removesuffix(".npy"): partial(read, entry) for entry in entries})
+
+
+def _read_archive(name: str, files: dict[str, ReadPrefix]) -> Archive:
+    arrays: dict[str, Entry] = {}
+    metadata: dict[str, Any] = {}
+    refused: dict[str, str] = {}
+    for key, read in files.items():
+        label = f"{quote(key)} in {name}" if key else name
+        try:
+            header = read_npy_header(read(_MAX_HEADER), label)
+        except MatrixError:
+            refused[key] = str(damaged_error(label, ".npy array as numpy.save writes it", "its header cannot be read"))
+            continue
+        kind, shape = _kind_of(header), natural_numbers(header.shape)
+        if shape is None:
+            refused[key] = str(
+                damaged_error(label, ".npy array as numpy.save writes it", "its header has no valid shape")
+            )
+            continue
+        if header.dtype.kind in "US" and len(shape) <= 1 and prod(shape) * header.dtype.itemsize <= MAX_TEXT_BYTES:
+            metadata[key] = _load_texts(label, header, read)
+        elif kind is None:
+            refused[key] = (
+                f"{label} needs numbers of at most 64 bits; got an array of {quote(str(header.dtype))}: "
+                "save it again with .astype(float), or a list of texts with numpy.array(tokens, dtype=str)."
+            )
+        elif len(shape) > MAX_AXES or not prod(shape):
+            refused[key] = shape_problem(label, shape)
+        else:
+            arrays[key] = Entry(shape, kind, partial(_load_numpy, label, header, kind, read))
+    metadata |= parse_about(metadata.pop("about", ""))
+    return Archive(arrays, metadata, refused)
+
+
+def _kind_of(header: Header) -> Kind | None:
+    """The kind of the numbers; None if the array has no numbers."""
+    kind, size = header.dtype.kind, header.dtype.itemsize
+    return {"f": {2: HALF, 4: FLOAT, 8: DOUBLE}.get(size), "b": BOOL, "i": DOUBLE, "u": DOUBLE}.get(kind)
+
+
+def _load_numpy(label: str, header: Header, kind: Kind, read: ReadPrefix) -> Tensor:
+    """The array; reads no more of the file than its header claims.
+
+    Raises:
+        FileError: there are fewer numbers than the header claims.
+    """
+    import torch
+
+    # A writable copy in native byte order.
+    return torch.from_numpy(_load_array(label, header, read).astype(kind.dtype, order="C"))
+
+
+def _load_texts(label: str, header: Header, read: ReadPrefix) -> Any:
+    """A list of texts, or a text."""
+    texts = _load_array(label, header, read).tolist()
+    if header.dtype.kind == "S":
+        texts = (
+            texts.decode(errors="replace")
+            if isinstance(texts, bytes)
+            else [text.decode(errors="replace") for text in texts]
+        )
+    return texts
+
+
+def _load_array(label: str, header: Header, read: ReadPrefix) -> Any:
+    import numpy as np
+
+    count = prod(header.shape)
+    content = read(header.data_offset + count * header.dtype.itemsize)
+    n_present = (len(content) - header.data_offset) // header.dtype.itemsize
+    if n_present < count:
+        raise FileError(
+            f"{label} is {format_shape(header.shape)} by its header; got only {n_present:,} of {count:,} numbers: use the complete file."
+        )
+    array = np.frombuffer(content, header.dtype, count, header.data_offset)
+    return array.reshape(header.shape, order="F" if header.fortran else "C")

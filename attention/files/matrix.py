@@ -1,0 +1,322 @@
+"""Matrices as nested tuples, which are hashable and fit in a frozen source, and their validation.
+
+The result of reading a text or a file: one matrix, or a question with the matrices to choose from.
+
+Numbers in the cells of rows: their separator, decimal commas, and errors for cells that are not numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import prod
+
+from attention.base.errors import MatrixError
+
+Matrix = tuple[tuple[float, ...], ...]
+Stack = tuple[Matrix, ...]
+"""One matrix for each head."""
+
+MAX_SIDE = 1024  # so that no product of two matrices is larger than 1024 × 1024
+MAX_NUMBERS = 512 * 1024
+
+
+def validate_matrix(rows: Sequence[Sequence[float]], name: str) -> Matrix:
+    """The rows as tuples, if they are a matrix of finite numbers; a bias may also hold −∞.
+
+    Raises:
+        MatrixError: no numbers, too many, rows of unequal length, NaN or another infinity.
+    """
+    width, may_hide = len(rows[0]) if rows else 0, allows_minus_inf(name)
+    check_size(len(rows), width, name)
+    for i, row in enumerate(rows):
+        if len(row) != width:
+            raise MatrixError(
+                f"{name} needs rows of equal length; row {i} has {len(row)} number{'' if len(row) == 1 else 's'}, "
+                f"row 0 has {width}: add the missing numbers, or delete the extra ones."
+            )
+        for j, value in enumerate(row):
+            if not math.isfinite(value) and not (may_hide and value == -math.inf):
+                expected, advice = (
+                    ("a finite number or -inf", "")
+                    if may_hide
+                    else ("a finite number", "; to hide a key, choose a mask")
+                )
+                raise MatrixError(
+                    f"{name} has {value} in row {i}, column {j}, where {expected} is expected: put a number there{advice}."
+                )
+    return tuple(map(tuple, rows))
+
+
+def allows_minus_inf(name: str) -> bool:
+    """Whether the matrix of this name may hide keys with −∞, as the bias of the scores."""
+    return name.startswith("bias")
+
+
+def allows_stack(name: str) -> bool:
+    """Whether the field of this symbol may hold one matrix for each head."""
+    return name in ("W_Q", "W_K", "W_V", "W_O", "Q", "K", "V", "S", "bias", "dropout_mask")
+
+
+def as_stack(matrix: Matrix | Stack) -> Stack:
+    """The matrices of a stack; a single matrix as a stack of one."""
+    first: object = matrix[0][0] if matrix else 0.0
+    return matrix if isinstance(first, tuple) else (matrix,)  # type: ignore[return-value]  # checked above
+
+
+def check_size(rows: int, columns: int, name: str) -> None:
+    """Checks that a matrix may have this many rows and columns.
+
+    Raises:
+        MatrixError: it has no numbers, or too many.
+    """
+    if rows < 1 or columns < 1:
+        raise MatrixError(
+            f"{name} needs at least one row and one column; got {rows} × {columns}: enter a number, such as 1."
+        )
+    if max(rows, columns) > MAX_SIDE or rows * columns > MAX_NUMBERS:
+        raise too_large_error(name, f"{rows:,} × {columns:,}")
+
+
+def too_large_error(name: str, got: str) -> MatrixError:
+    """The error for a matrix with too many numbers."""
+    return MatrixError(
+        f"{name} may have at most 512 × 1024 numbers, and {MAX_SIDE:,} in a row or column; got {got}: use a part of it."
+    )
+
+
+def excerpt(text: str, longest: int = 24) -> str:
+    """A quoted excerpt of a text for a sentence: shortened, without invisible characters."""
+    return repr(text if len(text) <= longest else text[: longest - 1] + "…")
+
+
+_SAMPLE_SIZE = 2000  # numbers that are inspected for rounding
+
+
+@dataclass(frozen=True)
+class ParsedText:
+    """The matrices that a text may mean.
+
+    Attributes:
+        choices: the possible matrices, or stacks of them, by a distinguishing label; a single one if nothing is ambiguous.
+        question: the question that selects a choice; "" if nothing is ambiguous.
+        notes: sentences on what was recognised, ignored or assumed.
+        label: the name in the text, such as W_q; "" without a name.
+        names: the names of the rows in a table.
+        parts: the readings of the single matrices, if the text has several.
+        shape: the sizes of all axes as written, rows and columns last; () if several matrices were written.
+    """
+
+    choices: Mapping[str, Matrix | Stack]
+    question: str = ""
+    notes: tuple[str, ...] = ()
+    label: str = ""
+    shape: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    parts: tuple[ParsedText, ...] = ()
+
+    def with_notes(self, *notes: str) -> ParsedText:
+        """The reading with further notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+    def choose(self, pick: str | int | None, name: str) -> Matrix | Stack:
+        """The only matrix, or the one that `pick` selects by label or index.
+
+        Raises:
+            MatrixError: there are several and none is picked, or the choice does not exist.
+        """
+        names = list(self.choices)
+        if isinstance(pick, int) and 0 <= pick < len(names):
+            pick = names[pick]
+        if isinstance(pick, str) and pick in self.choices:
+            return self.choices[pick]
+        if pick is None and len(names) == 1:
+            return self.choices[names[0]]
+        got = "none was chosen" if pick is None else f"got {excerpt(str(pick))}"
+        question = self.question or "Which matrix?"
+        offered = ", ".join(map(excerpt, names[:4])) + (", …" if len(names) > 4 else "")
+        raise MatrixError(f"{name} needs an answer to “{question}”; {got}: choose one of {offered}.")
+
+
+def batch_reading(rows: Sequence[Sequence[float]], shape: tuple[int, ...], name: str, label: str) -> ParsedText:
+    """The rows as one matrix, or as a batch with leading axes, with a question for the matrix that is meant.
+
+    If a field may hold one matrix for each head, the batch itself is a choice, too.
+
+    Raises:
+        MatrixError: too many numbers, or a matrix that `validate_matrix` refuses.
+    """
+    *leading, height, width = shape
+    shape_text = " × ".join(map(str, shape))
+    if prod(leading) > MAX_SIDE:
+        raise too_large_error(name, f"a batch of {prod(leading):,} matrices")
+    check_size(height, width, name)
+    if prod(leading) == 1:
+        notes = (f"It was written as {shape_text}, a batch of one matrix; that matrix is used.",) if leading else ()
+        return ParsedText({label: validate_matrix(rows, name)}, "", notes, label, shape)
+    choices: dict[str, Matrix | Stack] = {}
+    for i in range(prod(leading)):
+        indices, remainder = [], i
+        for size in reversed(leading):
+            remainder, index = divmod(remainder, size)
+            indices.append(index)
+        key = label + "".join(f"[{index}]" for index in reversed(indices))
+        choices[key] = validate_matrix(rows[i * height : (i + 1) * height], f"{name}{key.removeprefix(label)}")
+    if allows_stack(name) and prod(leading[:-1]) == 1:
+        heads = f"{label}, {len(choices)} heads" if label else f"{len(choices)} heads"
+        matrices: Stack = tuple(as_stack(matrix)[0] for matrix in choices.values())
+        question = f"Are these {len(choices)} matrices ({shape_text}) the heads, or is one of them meant?"
+        return ParsedText({heads: matrices, **choices}, question, (), label, shape)
+    return ParsedText(choices, f"Which of the {len(choices)} matrices in this batch ({shape_text})?", (), label, shape)
+
+
+def combine(readings: Sequence[ParsedText], name: str) -> ParsedText:
+    """One reading of all matrices in a text; with a question if there are several."""
+    if len(readings) == 1:
+        return readings[0]
+    choices: dict[str, Matrix | Stack] = {}
+    unambiguous = [next(iter(reading.choices.values())) for reading in readings if len(reading.choices) == 1]
+    first_matrices = [as_stack(rows)[0] for rows in unambiguous]
+    if len(unambiguous) == len(readings) and all(
+        len(rows) == 1 and len(rows[0]) == len(first_matrices[0][0]) for rows in first_matrices
+    ):
+        check_size(len(first_matrices), len(first_matrices[0][0]), name)
+        choices[f"all {len(first_matrices)} as rows"] = tuple(rows[0] for rows in first_matrices)
+    for i, reading in enumerate(readings):
+        for key, rows in reading.choices.items():
+            if not key and rows in choices.values():
+                continue
+            label = key or f"matrix {i}"
+            if choices.get(label, rows) != rows:  # a repeated print of the same matrix is no new choice
+                label = f"{label}, matrix {i}"
+            choices[label] = rows
+    if len(choices) > MAX_SIDE:
+        raise too_large_error(name, f"{len(choices):,} matrices")
+    notes = dict.fromkeys(note for reading in readings for note in reading.notes)
+    question = "Which of these matrices is it?" if len(choices) > 1 else ""
+    return ParsedText(choices, question, tuple(notes), parts=tuple(readings))
+
+
+def rounded_decimals(matrix: Matrix | Stack) -> int | None:
+    """The number of decimals, 3 to 8, to which the numbers appear to be rounded; None if they do not."""
+    counts = []
+    for number in islice((number for rows in as_stack(matrix) for row in rows for number in row), _SAMPLE_SIZE):
+        digits, _, power = repr(number).partition("e")
+        fraction = digits.partition(".")[2].rstrip("0")
+        counts.append(len(fraction) - int(power or 0) if fraction and not power else len(fraction))
+        if counts[-1] > 8:
+            return None
+    nonzero_counts = [digits for digits in counts if digits]
+    longest = max(nonzero_counts, default=0)
+    # Nine of ten rounded numbers end in a digit other than 0.
+    return (
+        longest
+        if longest >= 3 and len(nonzero_counts) >= 3 and 2 * nonzero_counts.count(longest) >= len(nonzero_counts)
+        else None
+    )
+
+
+def rounding_note(matrix: Matrix | Stack) -> str:
+    """A note on numbers that appear to be rounded; "" otherwise."""
+    if (digits := rounded_decimals(matrix)) is None:
+        return ""
+    source = {4: ", as torch prints them", 8: ", as NumPy prints them"}.get(digits, "")
+    return f"The numbers have {digits} digits after the point{source}: if they were rounded, the last digits of later steps may differ."
+
+
+MAX_PIECES = MAX_SIDE + 1  # a split into this many pieces shows that there are too many
+
+_DIGITS = r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|nan|inf(?:inity)?)"
+# NumPy 2 prints the numbers of a list as np.float64(0.5), torch as tensor(0.5).
+_NUMBER = re.compile(
+    rf"({_DIGITS})|(?:(?:np\.|numpy\.)?(?:float|u?int)\d+|tensor)\(({_DIGITS})\)", re.ASCII | re.IGNORECASE
+)
+_MAX_NUMBER = 5_000  # characters of a number
+_DECIMAL = re.compile(r"[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_MISSING = (
+    "the printed output is abbreviated and lacks numbers: print it again after "
+    'numpy.set_printoptions(threshold=10**6) or torch.set_printoptions(profile="full")'
+)
+
+
+def strip_rows(rows: Sequence[str]) -> list[str]:
+    """The rows without surrounding blanks, and without a final comma or semicolon."""
+    rows = [row.strip(" \xa0\r\n") for row in rows]  # a tab marks an empty cell and stays
+    return [row[:-1] if row.endswith((",", ";")) else row for row in rows]
+
+
+def detect_separator(rows: Sequence[str]) -> tuple[str | None, bool]:
+    """The separator between the cells of these rows (None: blanks), and whether the comma is a decimal comma."""
+    mark = next((mark for mark in "&|\t;," if any(mark in row for row in rows)), None)
+    if mark == "," and len(rows) > 1 and all(_blanks_between_decimals(row) for row in rows):
+        return None, True
+    return mark, mark in ("&", "|", "\t", ";") and any("," in row for row in rows)
+
+
+def _blanks_between_decimals(row: str) -> bool:
+    """Whether the row has the form "0,5 0,25": decimal commas, and blanks between the numbers."""
+    cells = row.split(None, MAX_PIECES)
+    return len(cells) > 1 and all(map(_DECIMAL.fullmatch, cells))
+
+
+def split_cells(row: str, separator: str | None) -> list[str]:
+    """The cells of a row, at most as many as are needed to know that they are too many."""
+    return [cell.strip() for cell in row.split(separator, MAX_PIECES) or [""]]
+
+
+def parse_numbers(rows: Sequence[str], name: str, separator: str | None, comma: bool) -> list[tuple[float, ...]]:
+    """The numbers of each row; the rows may differ in length.
+
+    Raises:
+        MatrixError: a cell is not a number, or there are too many.
+    """
+    rows_of_numbers: list[tuple[float, ...]] = []
+    total = 0
+    for i, row in enumerate(rows):
+        row_cells = split_cells(row, separator)
+        total += len(row_cells)
+        if len(row_cells) > MAX_SIDE:
+            raise too_large_error(name, f"more than {MAX_SIDE:,} numbers in row {i}")
+        if total > MAX_NUMBERS:
+            raise too_large_error(name, f"{len(rows):,} × {len(row_cells):,}")
+        rows_of_numbers.append(tuple(_parse_number(cell, comma, name, i, j) for j, cell in enumerate(row_cells)))
+    return rows_of_numbers
+
+
+def is_number(cell: str) -> bool:
+    """Whether the cell is a number, also in quotes or with a decimal comma."""
+    return _NUMBER.fullmatch(cell.strip('"').replace(",", ".", 1)) is not None
+
+
+def _parse_number(cell: str, comma: bool, name: str, row: int, column: int) -> float:
+    unquoted = cell[1:-1] if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+    if comma and "." in unquoted and any(map(str.isdigit, unquoted[:_MAX_NUMBER])):
+        # 1,234 beside 5.6 is ambiguous: 1234 or 1.234.
+        advice = "write all numbers with a point"
+        raise cell_error(name, cell, row, column, "a decimal comma, as in the other cells,", advice)
+    match = None
+    if len(unquoted) <= _MAX_NUMBER:
+        match = _NUMBER.fullmatch(unquoted.replace(",", ".") if comma else unquoted)
+    if match is None:
+        raise cell_error(name, cell, row, column, "a number")
+    return float(match[1] or match[2])
+
+
+def cell_error(
+    name: str,
+    cell: str,
+    row: int,
+    column: int,
+    expected: str,
+    advice: str = "delete headings and words, and write each number like 1.5",
+) -> MatrixError:
+    """The error for a cell that is not `expected`."""
+    got = excerpt(cell)
+    if not cell:
+        got, advice = "nothing", "fill the cell, or delete its row or column"
+    elif cell.startswith(("...", "…")):
+        advice = _MISSING
+    return MatrixError(f"{name} has {got} in row {row}, column {column}, where {expected} is expected: {advice}.")

@@ -1,0 +1,461 @@
+"""Matrices as text: the reader of pasted or uploaded text, and the compact form in links.
+
+Nothing is evaluated. Known text around numbers is stripped (`matrix_tables`), brackets are counted (`matrix_text`), lines are split (`matrix_text`,
+`matrix_tables`), and every number is matched completely before it is converted. A text is therefore read as intended, leads to a question,
+or is refused with a sentence. A text is never split into more pieces than a matrix may have rows or columns, so that ten megabytes
+of nonsense are refused quickly and with little memory.
+
+Matrices in brackets: lists of lists, the output of NumPy, torch, JAX and TensorFlow, MATLAB, and complete notebook cells.
+
+Matrices in lines of text, with names, scales and column headers as in the output of MATLAB, Julia, R and old torch.
+
+Uploaded files as the text that `parse_text` reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import PurePath
+from threading import Lock
+from typing import NamedTuple
+
+from cachetools import LRUCache
+
+from attention.base.errors import MatrixError
+from attention.files.archives import format_npy
+from attention.files.matrix import (
+    MAX_NUMBERS,
+    MAX_PIECES,
+    MAX_SIDE,
+    Matrix,
+    ParsedText,
+    Stack,
+    allows_minus_inf,
+    allows_stack,
+    as_stack,
+    batch_reading,
+    cell_error,
+    combine,
+    detect_separator,
+    excerpt,
+    parse_numbers,
+    rounding_note,
+    strip_rows,
+    too_large_error,
+    validate_matrix,
+)
+from attention.files.matrix_tables import (
+    decimal_column,
+    label_in,
+    parse_latex,
+    parse_prefix,
+    parse_table,
+    strip_suffix,
+    strip_wrappers,
+)
+
+Nested = str | list["Nested"]  # a row is a text, higher levels are lists
+
+_MAX_DEPTH = 6  # axes
+_MAX_ROWS = 16 * MAX_SIDE  # in all matrices of a text
+_WORDS = re.compile(r"(?:\s*(?:'[^'\n]*'|\"[^\"\n]*\")\s*(?:,|$))+\s*")  # a list of tokens
+_MAX_WORDS = 2000
+_BRACKET = re.compile(r"[\[\]]")
+
+
+class _BracketList(NamedTuple):
+    """A top-level list of the text, or its end (`nested` is None), with the text before it and the number of rows before it."""
+
+    before: str
+    nested: Nested | None
+    row: int
+
+
+def parse_brackets(text: str, name: str) -> ParsedText:
+    """The matrices in a text with brackets: one matrix, a batch, or several with their names.
+
+    Raises:
+        MatrixError: unbalanced or too many brackets, anything but numbers within them, or anything but names around them.
+    """
+    matrices: list[tuple[str, list[Nested]]] = []
+    ignored: list[str] = []
+    is_separate_rows = False  # whether the last matrix consists of separate rows in brackets
+    for bracket_list in _iter_lists(text, name):
+        text_before, where = bracket_list.before, f"after row {bracket_list.row - 1}" if matrices else "before row 0"
+        if matrices:
+            if not text_before and bracket_list.nested is not None:
+                raise _surroundings_error(name, "[", where)  # an index after a matrix
+            same_line, newline, next_lines = strip_suffix(text_before).partition("\n")
+            if same_line.strip(" \t\r,;)") and (newline or bracket_list.nested is None):
+                raise _surroundings_error(name, bracket_list.before, where)
+            text_before = next_lines if newline else same_line
+        prefix = parse_prefix(text_before + "\n" if bracket_list.nested is None else text_before)
+        if prefix is None:
+            raise _surroundings_error(name, text_before, where)
+        ignored += prefix.ignored_lines
+        if bracket_list.nested is None:
+            break
+        if isinstance(bracket_list.nested, str) and _WORDS.fullmatch(bracket_list.nested[:_MAX_WORDS]):
+            ignored.append(f"{prefix.label} = [{bracket_list.nested.strip()}]")
+            continue
+        if isinstance(bracket_list.nested, list):
+            matrices.append((prefix.label, bracket_list.nested))
+        elif is_separate_rows and not prefix.label:
+            matrices[-1][1].append(bracket_list.nested)
+        else:
+            matrices.append((prefix.label, [bracket_list.nested]))
+        is_separate_rows = isinstance(bracket_list.nested, str)
+        if len(matrices) > MAX_SIDE or (is_separate_rows and len(matrices[-1][1]) > MAX_SIDE):
+            raise too_large_error(name, f"more than {MAX_SIDE:,} {'rows' if is_separate_rows else 'matrices'}")
+    if not matrices:
+        raise MatrixError(f"{name} needs at least one number; got only words in brackets: paste rows of numbers.")
+    reading = combine([_read(nested, name, label) for label, nested in matrices], name)
+    if not ignored:
+        return reading
+    more_lines = f" and {len(ignored) - 1} more line{'s' * (len(ignored) > 2)}" if len(ignored) > 1 else ""
+    return reading.with_notes(f"The text around the numbers was ignored: {excerpt(ignored[0], 40)}{more_lines}.")
+
+
+def _read(nested: Nested, name: str, label: str) -> ParsedText:
+    """The numbers of a list, at least two levels deep, as a matrix or a batch."""
+    shape = _shape(nested, name)
+    # At most the pieces that show that a row is too long: a number may be followed by a separate comma.
+    rows = [" ".join(row.split(None, 4 * MAX_PIECES)) for row in strip_rows(list(_iter_rows(nested)))]
+    separator, comma = detect_separator(rows)
+    rows_of_numbers = parse_numbers(rows, name, separator, comma and separator is not None)
+    if len({len(row) for row in rows_of_numbers}) == 1 or len(shape) == 1:
+        return batch_reading(rows_of_numbers, (*shape, len(rows_of_numbers[0])), name, label)
+    odd_row = next(i for i, row in enumerate(rows_of_numbers) if len(row) != len(rows_of_numbers[0]))
+    odd_count = f"{len(rows_of_numbers[odd_row])} number{'' if len(rows_of_numbers[odd_row]) == 1 else 's'}"
+    raise MatrixError(
+        f"{name} needs rows of equal length; row {odd_row} has {odd_count}, row 0 has {len(rows_of_numbers[0])}: add the missing numbers, or delete the extra ones."
+    )
+
+
+def _shape(nested: Nested, name: str) -> tuple[int, ...]:
+    if isinstance(nested, str):
+        return ()
+    shapes = [_shape(child, name) for child in nested]
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            sizes = (" × ".join(map(str, size)) or "a row" for size in (shape, shapes[0]))
+            raise MatrixError(
+                f"{name} needs lists of equal size within a list; list {i} is {next(sizes)}, list 0 is {next(sizes)}: paste one of these matrices."
+            )
+    return (len(nested), *shapes[0])
+
+
+def _iter_rows(nested: Nested) -> Iterator[str]:
+    if isinstance(nested, str):
+        yield nested
+    else:
+        for child in nested:
+            yield from _iter_rows(child)
+
+
+def _iter_lists(text: str, name: str) -> Iterator[_BracketList]:
+    """The top-level lists of a text in order, and finally an empty one with the text after them."""
+    open_lists: list[list[Nested]] = []
+    position = row = first_row = 0
+    text_before = ""
+    in_row = False
+    for bracket in _BRACKET.finditer(text):
+        between, position = text[position : bracket.start()], bracket.end()
+        opens = bracket[0] == "["
+        if open_lists and (opens or not in_row):
+            _check_between(between, row, name, in_row)
+        if opens:
+            if not open_lists:
+                text_before, first_row = between, row
+            open_lists.append([])
+            if len(open_lists) > _MAX_DEPTH:
+                raise MatrixError(
+                    f"{name} needs two axes, rows and columns, optionally in a batch; got more than {_MAX_DEPTH} levels of brackets in row {row}, column 0: paste one matrix."
+                )
+        elif not open_lists:
+            raise _unbalanced_error(name, "many", row)
+        else:
+            node: Nested = open_lists.pop()
+            if in_row:
+                several_rows = not open_lists and ";" in between
+                node = list(between.rstrip().removesuffix(";").split(";", MAX_PIECES)) if several_rows else between
+                row += len(node) if several_rows else 1
+                if row > _MAX_ROWS or (several_rows and len(node) > MAX_SIDE):
+                    raise too_large_error(name, f"more than {_MAX_ROWS if row > _MAX_ROWS else MAX_SIDE:,} rows")
+            if open_lists:
+                open_lists[-1].append(node)
+            else:
+                yield _BracketList(text_before, node, first_row)
+        in_row = opens
+    if open_lists:
+        raise _unbalanced_error(name, "few", row)
+    yield _BracketList(text[position:], None, row)
+
+
+def _check_between(between: str, row: int, name: str, inside: bool) -> None:
+    """Checks that there are no numbers or words between two brackets."""
+    stray = between.strip(" \t\r\n,;")
+    if stray and (inside or len(between) > 200 or strip_suffix(between)):
+        raise cell_error(name, stray, row, 0, "a row in brackets")
+
+
+def _unbalanced_error(name: str, too: str, row: int) -> MatrixError:
+    return MatrixError(
+        f"{name} needs a closing bracket for each opening one; got one too {too} at row {row}, column 0: copy the matrix from its first to its last bracket."
+    )
+
+
+def _surroundings_error(name: str, words: str, where: str) -> MatrixError:
+    return MatrixError(
+        f"{name} has {excerpt(words.strip())} {where}, where only a name, tensor(…) or array(…) is expected: paste only the brackets and their content."
+    )
+
+
+_LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")  # a lazy str.splitlines
+_DASHES = "-=─━═"
+_RULE = re.compile(r"[\s|+:=\-─━┼│├┤┌┐└┘┬┴╞╡╪═┃╔╗╚╝╠╣╦╩╬╤╧╟╢]+")
+_SLICE = re.compile(r"\s*\(\s*((?:\d+\s*,\s*)+)\.\s*,\s*\.\s*\)\s*=\s*")  # (0 ,.,.) = of torch before 0.4
+_LABEL = re.compile(r"\s*(?=.*[^\W\d])(?:[\w\"'`*$(×].*)?[:=]\s*")
+_LABELLED = re.compile(r"\s*(?!Unnamed: )([^\W\d][\w ]{0,40}?)\s*[:=]\s*(?=[-+.\d])(.*)")
+_COLUMNS = re.compile(r"\s*Columns? \d+(?: (?:to|through|and) \d+)?:?\s*|\s*\\\s*", re.IGNORECASE)
+_IGNORED = re.compile(
+    r"\s*(?:(?:print|display) ?\(.*\)|[a-z]\w*\.[\w.]+\([a-zA-Z_][\w., ]*\)|import .*|from .* import .*|<.*>|\(\d+, ?\d*\)|.*\b(?:shape|dtype)\b.*)"
+)
+_MAX_LABEL_LINE = 300
+_MOST_LINES = 16 * MAX_SIDE
+
+
+@dataclass
+class _Block:
+    """The lines of one matrix, in sections that are placed side by side."""
+
+    label: str = ""
+    sections: list[list[str]] = field(default_factory=lambda: [[]])
+    rules: list[int] = field(default_factory=list)  # the number of rows above each horizontal rule
+
+
+def parse_lines(text: str, name: str) -> ParsedText:
+    """The matrices in the lines of a text: rows of one matrix, or several with their names.
+
+    Raises:
+        MatrixError: too many lines, or anything but numbers in them.
+    """
+    if re.search(r"\\[ \t]*[\r\n]", text):  # pandas splits a wide table into parts separated by blank lines
+        text = re.sub(r"\n[ \t]*\r?\n", "\n\\\\\n", text)
+    lines = [
+        line[0] for line in islice((line for line in _LINE.finditer(text) if not line[0].isspace()), _MOST_LINES + 1)
+    ]
+    if len(lines) > _MOST_LINES:
+        raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
+    if not lines:
+        raise MatrixError(
+            f"{name} needs at least one number; got {'only blanks' if text else 'nothing'}: paste rows of numbers, such as 1, 0; 0, 1."
+        )
+    readings = [_parse_block(block, name) for block in _iter_blocks(lines) if any(block.sections)]
+    if not readings:
+        raise MatrixError(
+            f"{name} needs at least one number; got only words, such as {excerpt(lines[0].strip())}: paste rows of numbers, such as 1, 0; 0, 1."
+        )
+    return combine(readings, name)
+
+
+def _iter_blocks(lines: list[str]) -> Iterator[_Block]:
+    block = _Block()
+    for line in lines:
+        labelled = _LABELLED.match(line)
+        if len(line) > _MAX_LABEL_LINE and not labelled and not _is_rule(line):
+            block.sections[-1].append(line)  # a label is short
+            continue
+        slice_header = _SLICE.fullmatch(line)
+        if slice_header or labelled or _LABEL.fullmatch(line):
+            yield block
+            index = (
+                "".join(f"[{axis_index.strip()}]" for axis_index in slice_header[1].split(",")[:-1])
+                if slice_header
+                else ""
+            )
+            block = _Block(index or label_in(line if not labelled else labelled[1]) or "")
+            if labelled:
+                block.sections[0].append(labelled[2])
+        elif _is_rule(line):
+            block.rules.append(len(block.sections[-1]))
+        elif _COLUMNS.fullmatch(line):
+            block.sections.append([])
+        elif _IGNORED.fullmatch(line):
+            yield block
+            block = _Block()
+        else:
+            block.sections[-1].append(line.rstrip().removesuffix("\\") if "\\" in line else line)
+    yield block
+
+
+def _is_rule(line: str) -> bool:
+    """Whether the line is a horizontal rule of a table."""
+    return _RULE.fullmatch(line) is not None and any(dash in line for dash in _DASHES)
+
+
+def _parse_block(block: _Block, name: str) -> ParsedText:
+    sections = [section for section in block.sections if section]
+    if len(sections) > 1:
+        readings = [parse_table(section, name, block.label) for section in sections]
+        parts = [next(iter(reading.choices.values())) for reading in readings]
+        for i, part in enumerate(parts):
+            if len(part) != len(parts[0]) or readings[i].question:
+                raise MatrixError(
+                    f"{name} needs the same number of rows in all parts of a table; part {i} has {len(part)}, part 0 has {len(parts[0])}: paste the complete table."
+                )
+        rows = validate_matrix([sum(pieces, ()) for pieces in zip(*parts, strict=True)], name)
+        return ParsedText({block.label: rows}, "", readings[0].notes, block.label, (len(rows), len(rows[0])))
+    lines = sections[0]
+    if len(lines) > 1:
+        return parse_table(lines, name, block.label, [rule for rule in block.rules if 0 < rule < len(lines)] == [1])
+    # In a single line `;` ends a row, as in `format_matrix` and MATLAB.
+    lines = lines[0].rstrip().removesuffix(";").split(";", MAX_PIECES)
+    return _parse_single_line(lines, name, block.label)
+
+
+def _parse_single_line(rows: list[str], name: str, label: str) -> ParsedText:
+    if len(rows) > MAX_SIDE:
+        raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
+    rows = strip_rows(rows)
+    separator, comma = detect_separator(rows)
+    rows_of_numbers = parse_numbers(rows, name, separator, comma)
+    matrix = validate_matrix(rows_of_numbers, name)
+    shape = len(matrix), len(matrix[0])
+    if (column := decimal_column(rows)) is not None:
+        choices = {"one column, with decimal commas": column, "two columns": matrix}
+        return ParsedText(choices, "Are its commas decimal commas?", (), label, shape)
+    notes: tuple[str, ...] = ()
+    if len(rows) > 1 and shape[1] == 2 and all(row.lstrip("+-").startswith("0,") for row in rows):
+        notes = ("Its commas are read as column separators; write decimals with a point.",)
+    return ParsedText({label: matrix}, "", notes, label, shape)
+
+
+MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 characters per number
+
+# Word processors and PDFs replace a hyphen before a digit by one of these; terminals draw tables with the last three.
+_SIGNS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "∞": "inf", "│": "|", "┃": "|", "║": "|"})
+# 1.0e-03 * above the numbers, in MATLAB and torch output.
+_SCALE = re.compile(r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])")
+_TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)), or {{1, 0}, {0, 1}} in Mathematica
+_HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # the prefix of a stack in `format_matrix`
+_BROKEN = re.compile(r"(?<![\w.])[+-]?\d+\.\d*(?![\w.])")
+
+
+def _size(reading: ParsedText) -> int:
+    counts = (len(rows) * len(rows[0]) for matrix in reading.choices.values() for rows in as_stack(matrix))
+    return 1000 + sum(100 + 32 * count for count in counts)
+
+
+# Cached readings: a page reads its matrices again at every change of a knob. The same tuples are returned each time;
+# otherwise the tuples of every run would stay in memory until the next garbage collection.
+_CACHE: LRUCache[bytes, ParsedText] = LRUCache(2**26, getsizeof=_size)
+_LOCK = Lock()
+
+
+def parse_text(text: str, name: str = "matrix") -> ParsedText:
+    """The matrix in a pasted text, or a question with the matrices to choose from.
+
+    Reads CSV, spreadsheet cells, lists, the output of NumPy, torch, JAX, TensorFlow, pandas and R, LaTeX, Markdown, and complete
+    notebook cells with names and prompts. In several lines, `;` and tab separate numbers, which may then have decimal commas. In one
+    line, `;` ends a row, as in `format_matrix` and MATLAB: "1,5;2,5" is two rows of two numbers.
+
+    Raises:
+        MatrixError: the text is not a matrix of finite numbers, or has more than 512 × 1024 of them.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise too_large_error(name, f"a text of {len(text):,} characters")
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    key = bytes([allows_minus_inf(name) + 2 * allows_stack(name)]) + digest
+    with _LOCK:
+        cached: ParsedText | None = _CACHE.get(key)
+    if cached is not None:
+        return cached
+    reading = _parse_text(text, name)
+    with _LOCK:
+        if _size(reading) <= _CACHE.maxsize:
+            _CACHE[key] = reading
+    return reading
+
+
+def parse_matrix(text: str, name: str = "matrix", pick: str | int | None = None) -> Matrix | Stack:
+    """The rows of a pasted matrix, or a matrix for each head; `pick` selects one of several by label or index.
+
+    Raises:
+        MatrixError: `parse_text` refuses the text, or it is ambiguous.
+    """
+    return parse_text(text, name).choose(pick, name)
+
+
+def format_matrix(matrix: Matrix | Stack | Sequence[Sequence[float]]) -> str:
+    """The matrix in one line, "1,0;0,0.5", or "2 heads: 1,0 / 0,1": short enough for a link. `parse_matrix` restores it exactly."""
+    if len(matrix) and not isinstance(matrix[0][0], float | int):
+        return f"{len(matrix)} head{'s' * (len(matrix) > 1)}: {' / '.join(map(format_matrix, matrix))}"  # type: ignore[arg-type]  # checked above
+    return ";".join(",".join(map(_format_number, row)) for row in matrix)  # type: ignore[arg-type]  # as above
+
+
+def _format_number(value: float) -> str:
+    mantissa, _, exponent = repr(float(value)).partition("e")
+    # A link decodes a plus as a blank.
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa.removesuffix(".0")
+
+
+def _parse_text(text: str, name: str) -> ParsedText:
+    if not text.isascii():
+        text = text.removeprefix("\ufeff").translate(_SIGNS)
+    if header := _HEADS.match(text):
+        heads = text[header.end() :].split("/", MAX_SIDE + 1)
+        if len(heads) > MAX_SIDE:
+            raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
+        return ParsedText(
+            {"": tuple(as_stack(_parse_text(head_text, name).choose(None, name))[0] for head_text in heads)}
+        )
+    if "\\begin{" in text:
+        reading = parse_latex(text, name)
+    else:
+        text = strip_wrappers(_apply_scale(text, name))
+        if "[" not in text and _TUPLE.match(text):
+            text = text.translate({ord("("): "[", ord(")"): "]", ord("{"): "[", ord("}"): "]"})
+        reading = parse_brackets(text.strip(), name) if "[" in text else parse_lines(text, name)
+    note = rounding_note(next(iter(reading.choices.values())))
+    return reading.with_notes(note) if note else reading
+
+
+def _apply_scale(text: str, name: str) -> str:
+    """The text with a scale such as `1.0e-03 *` applied to every number below it, without loss of digits."""
+    scales = list(zip(_SCALE.finditer(text), range(2), strict=False)) if "e" in text and "*" in text else []
+    if not scales:
+        return text
+    if len(scales) > 1:
+        raise MatrixError(f"{name} has several scales such as {scales[0][0][0].strip()!r}: paste one matrix at a time.")
+    scale = scales[0][0]
+    return text[: scale.start()] + _BROKEN.sub(rf"\g<0>e{int(scale[1])}", text[scale.end() :])
+
+
+EXTENSIONS = (".csv", ".tsv", ".txt", ".npy")
+
+
+def file_text(data: bytes, file_name: str, name: str = "matrix") -> str:
+    """The content of a .csv, .tsv, .txt or .npy file as text; a .npy file with all digits.
+
+    Raises:
+        MatrixError: another extension, too many bytes, or a damaged .npy file.
+    """
+    ending = PurePath(file_name).suffix.lower()
+    if ending not in EXTENSIONS:
+        raise MatrixError(
+            f"{name} needs a file that ends in .csv, .tsv, .txt or .npy; got {excerpt(file_name)}: save it as one of these."
+        )
+    if len(data) > MAX_CHARACTERS:
+        raise too_large_error(name, f"a file of {len(data):,} bytes")
+    if ending == ".npy":
+        return format_npy(data, name)
+    is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # UTF-16, the “Unicode text” of Excel
+    text = data.decode("utf-16" if is_utf16 else "utf-8", errors="replace")
+    if ending != ".txt" and "[" not in text and "\n" not in text.strip():
+        return text.replace(";", "\t")  # in a single row, `;` separates numbers
+    return text

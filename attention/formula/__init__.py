@@ -1,0 +1,1 @@
+"""What attention is: its steps, its variants, its knobs, and what changes a head."""

@@ -1,0 +1,548 @@
+"""Interventions on the heads of a model: one file for each kind, one line of the table for each.
+
+Ablation: silencing a head by removing part or all of its output.
+
+Overriding the mask of a head.
+
+Overriding the temperature of a head, or removing the scaling of its scores.
+
+Activation patching: a step of a head is replaced by its values in the other state.
+
+Setting single cells of the scores or weights of a head (attention knockout).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from attention.base.knobs import Integer, Real
+from attention.base.printed import Arithmetic, Printed, product, sum_of
+from attention.formula.edit import (
+    NUMBER_PATTERN,
+    Checks,
+    InterventionFields,
+    InterventionKind,
+    LayerSize,
+    check_index,
+    format_number,
+)
+from attention.formula.formula import OTHER_STATE, HeadEdits, SetCell
+from attention.formula.mask import Mask
+from attention.formula.mask_rules import RULES
+from attention.formula.names import HEAD_OUTPUT, KEY, MASKED_SCORES, PATCHED_OUTPUT, QUERY, SCORES, VALUE, WEIGHTS
+from attention.formula.override import Override
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.formula.explainer import E_co
+    from attention.formula.formula import Formula
+    from attention.formula.step import LayerView, StepContext
+    from attention.formula.tensor_types import Scores
+
+
+ABLATIONS = ("zero", "mean")
+_ABLATION_CHECKS: Checks = {
+    "ablate": (lambda value: value in ("", *ABLATIONS), "zero or mean, or empty"),
+    "strength": (Real(0, 1).accepts, "a number from 0 (nothing changes) to 1"),
+}
+
+
+@dataclass(frozen=True)
+class Ablation(InterventionKind):
+    """Ablation of the head output: Z′ = (1 − strength) Z + strength · its mean, or 0."""
+
+    name: str = "Ablate (silence)"
+    term: str = "zero or mean ablation"
+    fields: tuple[str, ...] = ("ablate", "strength")
+    pattern: str = rf"(zero|mean)({NUMBER_PATTERN})?"
+    examples: tuple[str, ...] = ("zero", "mean", "zero0.25", "mean0.5")
+    checks: Checks = field(default_factory=lambda: _ABLATION_CHECKS, compare=False)
+
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
+        """The kind of ablation and its strength."""
+        return {"ablate": match[1], "strength": float(match[2] or 1)}
+
+    def format(self, change: InterventionFields) -> str:
+        """The code, such as zero or mean0.5."""
+        return change.ablate + ("" if change.strength == 1 else format_number(change.strength))
+
+    def words(self, change: InterventionFields) -> str:
+        """The effect on the output in words."""
+        much = "" if change.strength == 1 else f" by {change.strength * 100:g} %"
+        if change.ablate == "zero":
+            return f"silenced{much} (zero ablation of Z; W_O's bias stays)"
+        return f"output replaced{much} by its mean over positions (mean ablation of Z; W_O's bias stays)"
+
+    def only_output(self, change: InterventionFields) -> bool:
+        """True: only the output changes."""
+        return True
+
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
+        """The formula with this ablation, which replaces an earlier one."""
+        return replace(
+            formula, head_edits=replace(formula.head_edits, ablation=change.ablate, strength=change.strength)
+        )
+
+    def output(self, edits: HeadEdits, z: Tensor, other: Tensor | None) -> Tensor:
+        """The output scaled down, plus its mean over positions for mean ablation."""
+        if not edits.ablation:
+            return z
+        remaining = (1 - edits.strength) * z
+        mean = z.mean(dim=-2, keepdim=True)
+        return remaining + edits.strength * mean if edits.ablation == "mean" else remaining
+
+    def explain(self, work: StepContext[E_co]) -> E_co | None:
+        """The remaining output, plus the mean for mean ablation."""
+        row, column, edits = work.cell.row, work.cell.column, work.formula.head_edits
+        if work.cell.step != PATCHED_OUTPUT or not edits.ablation:
+            return None
+        if edits.is_patched(HEAD_OUTPUT):
+            z = work.layer["patched_head_output"][work.cell.head]
+        else:
+            z = work.layer.matrix(HEAD_OUTPUT, work.cell.head)
+        factors = [(1 - edits.strength, float(z[row, column]))]
+        words = "The head is ablated: the remaining part of its output"
+        if edits.ablation == "mean":
+            factors += [(edits.strength, float(z[:, column].double().mean()))]
+            words = "The head's output is replaced by its mean over positions: the remaining output plus the mean"
+
+        def line(digits: int) -> Printed:
+            return sum_of([product(*pair, digits) for pair in factors])
+
+        values, came_from = [a * b for a, b in factors], (work.cell_of(HEAD_OUTPUT, row, column),)
+        return work.from_arithmetic(Arithmetic("", [line], [line], f"{words}; W_O's bias stays.", values), came_from)
+
+    def output_python(self, edits: HeadEdits, z: str) -> str:
+        """An expression of the ablated output."""
+        if not edits.ablation:
+            return z
+        remaining = f"{1 - edits.strength!r} * {z}"
+        return f"{remaining} + {edits.strength!r} * {z}.mean(dim=0)" if edits.ablation == "mean" else remaining
+
+
+MASKS = ("none", *RULES, "custom")
+_SIZES = {kind: rule.size for kind, rule in RULES.items() if rule.size} | {"custom": "hidden"}
+_MASK_CHECKS: Checks = {
+    "mask": (lambda value: value in ("", *MASKS), f"one of {', '.join(MASKS)}, or empty"),
+    **dict.fromkeys(("window", "prefix"), (Integer(0, 10**6).accepts, "a whole number from 0 on")),
+    "hidden": (lambda value: isinstance(value, str), "a text that encodes a custom mask"),
+}
+
+
+@dataclass(frozen=True)
+class MaskOverride(InterventionKind):
+    """Another mask instead of the model's; padding stays hidden."""
+
+    name: str = "Override the mask"
+    term: str = "attention mask"
+    fields: tuple[str, ...] = ("mask", "window", "prefix", "hidden")
+    pattern: str = r"(nomask|causal-patch-window|patch-window|causal-window|causal|window|prefix|first|custom)([\w.-]*)"
+    examples: tuple[str, ...] = ("nomask", "causal", "window1", "causal-window1", "prefix2", "first", "patch-window1")
+    checks: Checks = field(default_factory=lambda: _MASK_CHECKS, compare=False)
+
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
+        """The mask, and its size if it has one."""
+        kind, size = match[1].replace("-", " ").replace("nomask", "none"), match[2]
+        name = _SIZES.get(kind)
+        if (name is None) == bool(size):
+            raise ValueError(size)
+        return {"mask": kind} | ({name: size if name == "hidden" else int(size)} if name else {})
+
+    def format(self, change: InterventionFields) -> str:
+        """The code, such as nomask or causal-window2."""
+        size = getattr(change, _SIZES[change.mask]) if change.mask in _SIZES else ""
+        return f"{'nomask' if change.mask == 'none' else change.mask.replace(' ', '-')}{size}"
+
+    def words(self, change: InterventionFields) -> str:
+        """The name and size of the mask."""
+        if change.mask in ("first", "none"):
+            return "every query attends to the first token alone" if change.mask == "first" else "no mask"
+        if RULES[change.mask].of_patches if change.mask in RULES else None:
+            causal = "causal, and " if "causal" in change.mask else ""
+            return f"another mask: {causal}patches see patches at most {change.window} rows and columns away"
+        size = f" {getattr(change, _SIZES[change.mask])}" if change.mask in _SIZES and change.mask != "custom" else ""
+        return f"another mask, {change.mask}{size}"
+
+    def changes_weights(self, change: InterventionFields) -> bool:
+        """True: the weights change."""
+        return True
+
+    def check(self, change: InterventionFields, layer: LayerSize) -> None:
+        """Check that a custom mask can be decoded."""
+        _ = Mask("custom", cells=change.hidden).build(1, 1)
+
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
+        """The formula with the mask; only the size that its kind needs is set."""
+        mask = Mask(
+            change.mask,
+            change.window if _SIZES.get(change.mask) == "window" else 0,
+            change.prefix if _SIZES.get(change.mask) == "prefix" else 0,
+            change.hidden if change.mask == "custom" else "",
+            None if formula.mask is None else formula.mask.real,
+        )
+        return replace(formula, mask=mask)
+
+
+_TEMPERATURE: Checks = {
+    "temperature": (Real(0, optional=True).accepts, "a number from 0 (argmax) to infinity (uniform), or None")
+}
+_SCALED: Checks = {
+    "scaled": (lambda value: value is None or isinstance(value, bool), "False, or None for the model's own"),
+}
+
+
+@dataclass(frozen=True)
+class TemperatureOverride(InterventionKind):
+    """Scores are divided by a temperature in addition to the model's divisor."""
+
+    name: str = "Override the temperature"
+    term: str = "softmax temperature"
+    fields: tuple[str, ...] = ("temperature",)
+    pattern: str = rf"t({NUMBER_PATTERN})"
+    examples: tuple[str, ...] = ("t0.5", "t0", "tinf")
+    checks: Checks = field(default_factory=lambda: _TEMPERATURE, compare=False)
+
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
+        """The temperature."""
+        return {"temperature": float(match[1])}
+
+    def format(self, change: InterventionFields) -> str:
+        """The code, such as t0.2."""
+        return f"t{format_number(change.temperature or 0)}"
+
+    def words(self, change: InterventionFields) -> str:
+        """The temperature in words."""
+        return f"temperature {change.temperature:g}"
+
+    def changes_weights(self, change: InterventionFields) -> bool:
+        """True: the weights change."""
+        return True
+
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
+        """The formula with this temperature, as a what-if override gives it."""
+        return replace(formula, **formula.overridden_fields(Override(temperature=change.temperature or 0.0)))
+
+
+@dataclass(frozen=True)
+class NoScaling(InterventionKind):
+    """Scores are not divided by the model's divisor."""
+
+    name: str = "Remove the scaling"
+    term: str = "without 1/√d_k"
+    fields: tuple[str, ...] = ("scaled",)
+    pattern: str = "unscaled"
+    examples: tuple[str, ...] = ("unscaled",)
+    checks: Checks = field(default_factory=lambda: _SCALED, compare=False)
+
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
+        """The field, which has one value."""
+        return {"scaled": False}
+
+    def format(self, change: InterventionFields) -> str:
+        """The code."""
+        return "unscaled"
+
+    def words(self, change: InterventionFields) -> str:
+        """The effect in words."""
+        return "scores not divided (no scaling)"
+
+    def changes_weights(self, change: InterventionFields) -> bool:
+        """True: the weights change."""
+        return True
+
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
+        """The formula with a divisor of 1, if it scales the scores."""
+        return replace(formula, divisor=None if formula.divisor is None else 1.0)
+
+
+PATCH_CODES = {QUERY: "Q", KEY: "K", VALUE: "V", WEIGHTS: "A", HEAD_OUTPUT: "Z"}
+"""The steps that can be patched from the other state, with their letters in links."""
+_WORDS = {
+    QUERY: "queries",
+    KEY: "keys",
+    VALUE: "values",
+    WEIGHTS: "weights",
+    HEAD_OUTPUT: "output, before W_O,",
+}
+_PATCH_CHECKS: Checks = {
+    "patch": (lambda value: value in ("", *PATCH_CODES), f"one of {', '.join(PATCH_CODES)}, or empty")
+}
+
+
+@dataclass(frozen=True)
+class ActivationPatch(InterventionKind):
+    """Activation patching. Patched queries, keys and values are recorded as such; patched weights and outputs as parameters."""
+
+    name: str = "Patch from the other state"
+    term: str = "activation patching"
+    fields: tuple[str, ...] = ("patch",)
+    pattern: str = f"take([{''.join(PATCH_CODES.values())}])"
+    examples: tuple[str, ...] = tuple(f"take{letter}" for letter in PATCH_CODES.values())
+    checks: Checks = field(default_factory=lambda: _PATCH_CHECKS, compare=False)
+
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
+        """The patched step."""
+        return {"patch": next(name for name, letter in PATCH_CODES.items() if letter == match[1])}
+
+    def format(self, change: InterventionFields) -> str:
+        """The code, such as takeQ."""
+        return f"take{PATCH_CODES[change.patch]}"
+
+    def words(self, change: InterventionFields) -> str:
+        """The patched step in words."""
+        return f"its {_WORDS[change.patch]} patched from the other state (activation patching)"
+
+    def changes_weights(self, change: InterventionFields) -> bool:
+        """Whether the weights change: those of patched queries or keys do."""
+        return change.patch in (QUERY, KEY)
+
+    def affects_kv_group(self, change: InterventionFields) -> bool:
+        """Whether keys or values are patched, which heads may share."""
+        return change.patch in (KEY, VALUE)
+
+    def only_output(self, change: InterventionFields) -> bool:
+        """Whether the head output itself is patched."""
+        return change.patch == HEAD_OUTPUT
+
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
+        """The formula with this patch, which replaces an earlier one of the same step."""
+        return replace(formula, head_edits=formula.head_edits.with_patch(change.patch, OTHER_STATE))
+
+    def compute(
+        self, edits: HeadEdits, layer: LayerView, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
+    ) -> Scores:
+        """The weights of the other run, if they are patched."""
+        return layer["patched_weights"][heads, rows] if step == WEIGHTS and edits.is_patched(step) else make()
+
+    def output(self, edits: HeadEdits, z: Tensor, other: Tensor | None) -> Tensor:
+        """The head output of the other run, if it is patched."""
+        return z if other is None or not edits.is_patched(HEAD_OUTPUT) else other
+
+    def explain(self, work: StepContext[E_co]) -> E_co | None:
+        """The run from which the number comes."""
+        row, column, step = work.cell.row, work.cell.column, work.cell.step
+        patched = dict(work.formula.head_edits.patches)
+        if step == PATCHED_OUTPUT and HEAD_OUTPUT in patched:
+            value = float(work.layer["patched_head_output"][work.cell.head][row, column])
+            words = f"Patched from {patched[HEAD_OUTPUT]}, before W_O (activation patching)."
+            return work.from_claim(value, words, f"from {patched[HEAD_OUTPUT]}")
+        if step not in patched or step == HEAD_OUTPUT:
+            return None
+        words = f"Patched from {patched[step]}: it is not computed in this run (activation patching)."
+        # Patched queries, keys and values are recorded as such: there is nothing to compare them with.
+        value = work.number_at("patched_weights", row, column) if step == WEIGHTS else work.value
+        return work.from_claim(value, words, f"from {patched[step]}")
+
+    def python(self, edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
+        """A line that assigns the weights of the other run."""
+        return [f"{step} = patched_weights"] if step == WEIGHTS and edits.is_patched(step) else lines
+
+    def output_python(self, edits: HeadEdits, z: str) -> str:
+        """An expression of the patched output."""
+        return z.replace(HEAD_OUTPUT, "patched_head_output") if edits.is_patched(HEAD_OUTPUT) else z
+
+
+_POSITION = Integer(0, 10**6)
+_SETTABLE = {MASKED_SCORES: (SCORES, "before the softmax"), WEIGHTS: (WEIGHTS, "after the softmax")}
+"""For each map with editable cells: the step of a `SetCell`, and the place in words."""
+
+
+def _are_cells(value: object) -> bool:
+    cells = value if isinstance(value, tuple | list) else (None,)
+    return all(isinstance(cell, tuple | list) and 4 <= len(cell) <= 5 and _is_cell(*cell) for cell in cells)
+
+
+def _is_cell(step: object, query: object, key: object, value: object, rescaled: object = False) -> bool:
+    allowed = Real(0, 1) if step == WEIGHTS else Real(-1e30, 1e30)
+    fits = _POSITION.accepts(query) and _POSITION.accepts(key) and allowed.accepts(value) and isinstance(rescaled, bool)
+    return step in (SCORES, WEIGHTS) and fits
+
+
+_CELLS_CHECKS: Checks = {
+    "cells": (_are_cells, "cells such as (step, query, key, value), of scores or weights, a weight from 0 to 1"),
+}
+
+
+@dataclass(frozen=True)
+class CellEdits(InterventionKind):
+    """Sets a score before the normalizer, or a weight after it."""
+
+    name: str = "Set a cell"
+    term: str = "attention knockout"
+    fields: tuple[str, ...] = ("cells",)
+    pattern: str = rf"([sw])(\d{{1,6}}),(\d{{1,6}})=({NUMBER_PATTERN})(r?)"
+    examples: tuple[str, ...] = ("s2,1=2", "s1,0=-3", "w3,0=0.75r", "w2,1=0.25")
+    checks: Checks = field(default_factory=lambda: _CELLS_CHECKS, compare=False)
+
+    def parse(self, match: re.Match[str]) -> dict[str, Any]:
+        """The cell."""
+        step = SCORES if match[1] == "s" else WEIGHTS
+        return {"cells": (SetCell(step, int(match[2]), int(match[3]), float(match[4]), bool(match[5])),)}
+
+    def format(self, change: InterventionFields) -> str:
+        """The code, such as w3,0=0.75r."""
+        (cell,) = change.cells
+        return f"{cell.step[0]}{cell.query},{cell.key}={format_number(cell.value)}{'r' * cell.rescaled}"
+
+    def words(self, change: InterventionFields) -> str:
+        """The cell and its new value in words."""
+        (cell,) = change.cells
+        cell_words = f"of query {cell.query} for key {cell.key} set to {cell.value:g}"
+        if cell.step == SCORES:
+            return f"the score {cell_words}, before the softmax"
+        rest = "the rest of its row is" if cell.rescaled else "its row is not"
+        return f"the weight {cell_words}, after the softmax; {rest} rescaled"
+
+    def check(self, change: InterventionFields, layer: LayerSize) -> None:
+        """Raise ConfigError if the layer does not have these queries and keys."""
+        for cell in change.cells:
+            check_index(f"queries of {layer.name}", cell.query, layer.n_queries)
+            check_index(f"keys of {layer.name}", cell.key, layer.n_keys)
+
+    def edit_formula(self, formula: Formula, change: InterventionFields) -> Formula:
+        """The formula with these cells after the existing ones."""
+        return replace(
+            formula, head_edits=replace(formula.head_edits, cells=(*formula.head_edits.cells, *change.cells))
+        )
+
+    def compute(
+        self, edits: HeadEdits, layer: LayerView, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
+    ) -> Scores:
+        """The block with its cells set; the rest of a row is rescaled if one of its cells asks for it."""
+        block, first = make(), rows.start or 0
+        edited = [cell for cell in _cells_of(edits, step) if 0 <= cell.query - first < block.shape[-2]]
+        if not edited:
+            return block
+        block = block.clone()
+        for query in {cell.query for cell in edited}:
+            row, cells = block[..., query - first, :], [cell for cell in edited if cell.query == query]
+            row_sum, others = row.sum(dim=-1, keepdim=True), row.clone()
+            for cell in cells:
+                others[..., cell.key] = 0
+            if step == WEIGHTS and any(cell.rescaled for cell in cells):
+                remaining = (row_sum - sum({cell.key: cell.value for cell in cells}.values())).clamp_min(0)
+                row.mul_(remaining / others.sum(dim=-1, keepdim=True).clamp_min(1e-30))
+            for cell in cells:
+                row[..., cell.key] = cell.value
+        return block
+
+    def explain(self, work: StepContext[E_co]) -> E_co | None:
+        """The explanation of a set cell, or of a rescaled weight in its row."""
+        cells = [cell for cell in _cells_of(work.formula.head_edits, work.cell.step) if cell.query == work.cell.row]
+        values = {cell.key: cell.value for cell in cells}
+        if work.cell.column in values:
+            return work.from_claim(
+                values[work.cell.column], f"Set by hand, {_SETTABLE[work.cell.step][1]}.", "set by hand"
+            )
+        if work.cell.step == WEIGHTS and any(cell.rescaled for cell in cells):
+            return _explain_rescaled(work, values)
+        return None
+
+    def python(self, edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
+        """Lines that set the cells."""
+        edited = _cells_of(edits, step)
+        lines = [*lines, f"{step} = {step}.clone()"] if edited else lines
+        for query in dict.fromkeys(cell.query for cell in edited):
+            values = {cell.key: cell.value for cell in edited if cell.query == query}
+            if step == WEIGHTS and any(cell.rescaled for cell in edited if cell.query == query):
+                lines += [
+                    f"rest = {step}[:, {query}].clone()  # the rest of this row is rescaled",
+                    f"rest[:, {list(values)}] = 0",
+                    f"left = ({step}[:, {query}].sum(-1, keepdim=True) - {sum(values.values())!r}).clamp_min(0)",
+                    f"{step}[:, {query}] *= left / rest.sum(-1, keepdim=True).clamp_min(1e-30)",
+                ]
+            lines += [f"{step}[:, {query}, {key}] = {value!r}  # set by hand" for key, value in values.items()]
+        return lines
+
+
+def _cells_of(edits: HeadEdits, step: str) -> list[SetCell]:
+    """The edited cells of a step."""
+    return [cell for cell in edits.cells if step in _SETTABLE and cell.step == _SETTABLE[step][0]]
+
+
+def _explain_rescaled(work: StepContext[E_co], values: dict[int, float]) -> E_co:
+    """The explanation of a rescaled weight: the weight before the edit, times the factor of the rest of its row."""
+    row, column, edits = work.cell.row, work.cell.column, work.formula.head_edits
+    score_cells = tuple(cell for cell in edits.cells if cell.step != WEIGHTS)
+    before = work.layer.with_formula(replace(work.formula, head_edits=replace(edits, cells=score_cells)))
+    head = slice(work.cell.head, work.cell.head + 1)
+    weights = before.blocks(WEIGHTS, heads=head, rows=slice(row, row + 1))[0][0, 0].double()
+    other_sum = sum(float(weight) for key, weight in enumerate(weights) if key not in values)
+    factors = float(weights[column]), max(0.0, float(weights.sum()) - sum(values.values())) / max(other_sum, 1e-30)
+
+    def line(digits: int) -> Printed:
+        return sum_of([product(*factors, digits)])
+
+    words = "Another weight of this row was set by hand: the computed weight, times the factor that rescales the rest of the row."
+    came_from = (work.cell_of(MASKED_SCORES, row, column),)
+    return work.from_arithmetic(Arithmetic("", [line], [line], words, [factors[0] * factors[1]]), came_from)
+
+
+__all__ = [
+    "ABLATIONS",
+    "KINDS",
+    "MASKS",
+    "PATCH_CODES",
+    "Checks",
+    "InterventionFields",
+    "InterventionKind",
+    "LayerSize",
+    "SetCell",
+    "check_index",
+    "explain_edit",
+    "output_python",
+    "patched_block",
+    "patched_output",
+    "python",
+]  # fmt: skip
+
+KINDS: tuple[InterventionKind, ...] = (
+    Ablation(),
+    TemperatureOverride(),
+    NoScaling(),
+    MaskOverride(),
+    CellEdits(),
+    ActivationPatch(),
+)
+"""All kinds of interventions. Numbers are changed in reverse order: a patched output can be ablated."""
+
+
+def patched_block(
+    edits: HeadEdits, layer: LayerView, step: str, heads: slice, rows: slice, make: Callable[[], Scores]
+) -> Scores:
+    """A block of a map with all interventions; `make` computes the block without them."""
+    if edits != HeadEdits():
+        for kind in reversed(KINDS):
+            make = partial(kind.compute, edits, layer, step, heads, rows, make)
+    return make()
+
+
+def patched_output(edits: HeadEdits, z: Tensor, other: Tensor | None) -> Tensor:
+    """The patched output [query_pos d_v] of a head; `other` is its output in another run."""
+    for kind in reversed(KINDS):
+        z = kind.output(edits, z, other)
+    return z
+
+
+def explain_edit(work: StepContext[E_co]) -> E_co | None:
+    """The explanation of a number that an intervention changed; None for other numbers."""
+    return next((explanation for kind in KINDS if (explanation := kind.explain(work)) is not None), None)
+
+
+def python(edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
+    """Lines that compute a map with all interventions; `matrix_text` compute it without."""
+    for kind in reversed(KINDS):
+        lines = kind.python(edits, step, lines)
+    return lines
+
+
+def output_python(edits: HeadEdits, z: str) -> str:
+    """An expression of plain torch for the patched output of a head."""
+    for kind in reversed(KINDS):
+        z = kind.output_python(edits, z)
+    return z

@@ -1,0 +1,119 @@
+"""Which keys a query may attend to, as a value; it gives the mask as a tensor, as Python and for the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attention.base.errors import ConfigError
+from attention.formula.inline import expression
+from attention.formula.mask_rules import RULES
+
+if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
+    from torch import Tensor
+
+    from attention.formula.tensor_types import Visible
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which keys a query may attend to, as a rule.
+
+    Attributes:
+        kind: one of `attention.formula.config.MASKS`; "padding" hides only padding. Or "first": only the first key is visible. Or "patch window" or "causal patch window",
+            which need patches of a picture.
+        window: for the two window masks: the largest distance of a visible key, in positions; for the two windows of patches, in rows and columns.
+        prefix: for the prefix mask: the number of leading keys that every query sees.
+        cells: for the custom mask: the hidden cells, in the format of `attention.formula.mask_tensor.encode`.
+        real: for each key, False if it is padding, which every mask hides; None: there is no padding.
+    """
+
+    kind: str = "none"
+    window: int = 0
+    prefix: int = 0
+    cells: str = ""
+    real: tuple[bool, ...] | None = None
+
+    @property
+    def needs_patches(self) -> bool:
+        """Whether the rule needs tokens that are patches of a picture."""
+        return self.kind in RULES and RULES[self.kind].of_patches is not None
+
+    def build(self, n_queries: int, n_keys: int, places: tuple[Tensor, Tensor] | None = None) -> Visible:
+        """The mask as a tensor: True = may attend.
+
+        Args:
+            n_queries: the number of queries.
+            n_keys: the number of keys.
+            places: the places of the queries and of the keys, each as `patch_places` returns them, for a rule that needs patches.
+
+        Raises:
+            ConfigError: there is no such kind of mask, it needs patches and there are none, or `cells` is not in the format of `encode`.
+        """
+        import torch
+
+        from attention.formula import mask_tensor
+
+        if rule := RULES.get(self.kind):
+            visible = rule.visible(*mask_tensor.positions(n_queries, n_keys), self._size)
+            if rule.of_patches is not None:
+                if places is None or not all(bool((each >= 0).any()) for each in places):
+                    raise ConfigError(
+                        f"A {self.kind} needs queries and keys that are patches of a picture; this layer has none: choose another mask, or a layer that reads the picture."
+                    )
+                visible = visible & rule.of_patches(places[0][:, None], places[1][None], self._size)
+        elif self.kind == "custom":
+            visible = mask_tensor.custom(n_queries, n_keys, self.cells)
+        elif self.kind in ("none", "padding"):
+            visible = mask_tensor.all_visible(n_queries, n_keys)
+        else:
+            raise ConfigError(
+                f"a mask is one of none, {', '.join(RULES)}, padding, custom; got {self.kind[:20]!r}: choose one of them."
+            )
+        return visible if self.real is None else visible & mask_tensor.padding(n_queries, torch.tensor(self.real))
+
+    def notes(self, n_queries: int, n_keys: int) -> tuple[str, ...]:
+        """Notes for pages: a sentence if a custom mask was made for another size."""
+        from attention.formula import mask_tensor
+
+        if self.kind != "custom" or not self.cells or mask_tensor.encoded_size(self.cells) == (n_queries, n_keys):
+            return ()
+        rows, columns = mask_tensor.encoded_size(self.cells)
+        return (
+            f"The custom mask was made for {rows} × {columns} cells, the map is {n_queries} × {n_keys}: cells outside it are visible.",
+        )
+
+    @property
+    def may_hide(self) -> bool:
+        """Whether the rule may hide a key."""
+        return self.kind not in ("none", "padding") or self.real is not None
+
+    def for_page(self, n_queries: int, n_keys: int, places: tuple[Tensor, Tensor] | None = None) -> dict[str, Any]:
+        """The rule in the format of kernel.js: {kind, window, prefix, real, bits}.
+
+        `real` [key_pos] is 0 for padding; `bits` [query_pos key_pos] has the cells of a custom mask, and of a window of patches,
+        which is a custom mask to the page; `places` as for `build`.
+        """
+        import numpy as np
+
+        real = None if self.real is None or all(self.real) else np.array(self.real, dtype=np.uint8)
+        rule = {"kind": self.kind, "window": self.window, "prefix": self.prefix, "real": real, "bits": None}
+        if self.needs_patches or (self.kind == "custom" and self.cells):
+            rule["kind"] = "custom"
+            return rule | {"bits": self.build(n_queries, n_keys, places).numpy().astype(np.uint8)}
+        return rule | ({} if self.kind in RULES else {"kind": "none"})
+
+    def python(self, real: str = "real") -> str:
+        """The rule as a Python expression of `query_pos`, `key_pos` and, with padding, `real`; empty if there is no rule, or none of positions."""
+        if self.needs_patches:
+            return ""  # written out, cell by cell
+        rule = expression(RULES[self.kind].visible, size=str(self._size)) if self.kind in RULES else ""
+        if self.real is None or self.kind == "custom":
+            return rule
+        return f"({rule}) & {real}" if rule else f"{real}.expand(len(tokens), -1)"
+
+    @property
+    def _size(self) -> int:
+        """The size of the rule; 0 if it has none."""
+        name = RULES[self.kind].size
+        return int(getattr(self, name)) if name else 0

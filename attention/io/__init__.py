@@ -1,1 +1,0 @@
-"""Reading and writing: text that users paste, and arrays in files."""

@@ -1,1 +1,0 @@
-"""Reads matrices from pasted text and uploaded files."""

@@ -1,0 +1,334 @@
+"""The numbers of the Softmax page: the softmax of a row, and the overflow of exp.
+
+Every softmax here is that of `attend`, except `Overflow.naive`, which demonstrates the mistake.
+
+Charts of the Softmax page as Plotly JSON: lines and bars.
+
+As in `attention.pictures`, ``layout.meta`` carries ``alt``; ``panels`` is empty, so clicks have no effect.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import regex
+
+from attention.base.errors import NumbersError
+from attention.base.tokens import label
+from attention.pictures.charts import POINT_COLOR, empty_chart, set_axes
+from attention.pictures.drawing import HIDDEN_COLOR
+from attention.pictures.layout import Spec, note
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+Row = tuple[float, ...]
+
+TEMPERATURES = (0.125, 0.5, 1.0, 2.0, 8.0)
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 10.0  # the ends of the curves; beyond them little changes
+FACTORS = (1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+MAX_NUMBERS = 32
+MAX_ABSOLUTE = 10_000
+WHY_SOFTMAX = """
+- Every share is **positive**, and the shares sum to **1**: a query's output is a weighted average of values.
+- The order is preserved, and only **differences** matter: a number larger by 1 gets *e* ≈ 2.72 times the share; adding 5 to all numbers changes nothing.
+- It is **smooth**: unlike "the largest takes all", it can be learned in small steps.
+"""
+
+
+def parse_row(text: str) -> Row:
+    """The numbers of a typed row, such as "0.1, -0.2" or "[0.1 -0.2]".
+
+    Raises:
+        NumbersError: a part is no number, is not finite or too large, or there are too few or too many numbers.
+    """
+    expected = f"A row is 2 to {MAX_NUMBERS} numbers from −{MAX_ABSOLUTE:,} to {MAX_ABSOLUTE:,}"
+    advice = "type them separated by commas, such as 0.1, -0.2, -0.3, 0.5."
+    parts = [part for part in regex.split(r"[\s,;\[\]()]+", text.replace("−", "-")) if part]
+    if len(parts) > MAX_NUMBERS:
+        raise NumbersError(f"{expected}; got {len(parts):,}: {advice}")
+    numbers = []
+    for part in parts:
+        try:
+            number = float(part)
+        except ValueError:
+            number = math.nan
+        if not abs(number) <= MAX_ABSOLUTE:  # also rejects nan
+            raise NumbersError(f"{expected}; got “{label(part, 40, escape=False)}”: {advice}")
+        numbers.append(number)
+    if len(numbers) < 2:
+        raise NumbersError(f"{expected}; got {f'only one, {parts[0]}' if parts else 'nothing'}: {advice}")
+    return tuple(numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The softmax of evenly spaced numbers: it grows exponentially and sums to 1."""
+
+    x: NDArray[np.float64]
+    share: NDArray[np.float64]
+
+    def frame(self) -> pd.DataFrame:
+        """The points of the curve."""
+        return pd.DataFrame({"number": self.x, "share": self.share})
+
+
+def curve() -> Curve:
+    """The softmax over np.arange(-5, 5, 0.1), in double precision."""
+    x = np.arange(-5, 5, 0.1)
+    return Curve(x, _softmax(x))
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """One row of numbers and its softmax at several temperatures.
+
+    Attributes:
+        row: the numbers.
+        shares: the softmax of row / temperature by temperature, for `TEMPERATURES`; each sums to 1.
+        temperatures: a fine grid for the next two, which includes `TEMPERATURES`.
+        variance: the variance of the shares at each grid point, with n − 1 in the denominator like torch's ``var``.
+        entropy: the entropy of the shares at each grid point, in nats: 0 if one number takes all, ln n if
+            all are equal.
+    """
+
+    row: Row
+    shares: dict[float, NDArray[np.float64]]
+    temperatures: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    entropy: NDArray[np.float64]
+
+    def frame(self) -> pd.DataFrame:
+        """The shares of every number at each temperature, and their variance and entropy."""
+        marked = [int(np.flatnonzero(self.temperatures == t)[0]) for t in TEMPERATURES]
+        names = [f"{i}: {number:g}" for i, number in enumerate(self.row)]
+        table = pd.DataFrame(list(self.shares.values()), columns=names)
+        table.insert(0, "temperature", TEMPERATURES)
+        table["variance"], table["entropy"] = self.variance[marked], self.entropy[marked]
+        return table
+
+
+def spread(row: Row) -> Spread:
+    """The softmax of a row at several temperatures, in double precision."""
+    x = np.array(row)
+    fine = np.unique(np.concatenate([np.geomspace(MIN_TEMPERATURE, MAX_TEMPERATURE, 101), TEMPERATURES]))
+    shares = {t: _softmax(x / t) for t in fine.tolist()}
+    return Spread(
+        row,
+        {t: shares[t] for t in TEMPERATURES},
+        fine,
+        np.array([share.var(ddof=1) for share in shares.values()]),
+        np.array([float(entropy(share)) for share in shares.values()]),
+    )
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """One row of large numbers through two softmaxes in single precision.
+
+    Attributes:
+        numbers: the row times the factor, rounded to float32.
+        powers: exp(x).
+        naive: exp(x) / Σ exp(x); nan where undefined.
+        shifted: exp(x − max).
+        stable: exp(x − max) / Σ exp(x − max).
+        failed: whether the naive shares are wrong.
+        words: the outcome, in one or two sentences.
+    """
+
+    numbers: Row
+    powers: Row
+    naive: Row
+    shifted: Row
+    stable: Row
+    failed: bool
+    words: str
+
+    def frame(self) -> pd.DataFrame:
+        """Both computations side by side, with inf and nan spelled out."""
+        return pd.DataFrame(
+            {
+                "x": [_format(x) for x in self.numbers],
+                "exp(x)": [_format(x) for x in self.powers],
+                "naive share": [_format(x) for x in self.naive],
+                "exp(x − max)": [_format(x) for x in self.shifted],
+                "stable share": [_format(x) for x in self.stable],
+            }
+        )
+
+
+def overflow(row: Row, factor: float) -> Overflow:
+    """The naive softmax beside the stable one for row · factor in float32."""
+    import torch
+
+    from attention.formula.normalizers import NORMALIZERS
+
+    x = torch.tensor(row, dtype=torch.float32) * factor
+    powers = torch.exp(x)
+    naive, stable = powers / powers.sum(), NORMALIZERS["softmax"].weights(x)
+    failed = not bool(torch.allclose(naive, stable, atol=1e-6))
+    return Overflow(
+        numbers=tuple(x.tolist()),
+        powers=tuple(powers.tolist()),
+        naive=tuple(naive.tolist()),
+        shifted=tuple(torch.exp(x - x.max()).tolist()),
+        stable=tuple(stable.tolist()),
+        failed=failed,
+        words=_why(float(x.max()), powers.tolist(), float(powers.sum()), naive.tolist()),
+    )
+
+
+def _why(highest: float, powers: list[float], total: float, naive: list[float]) -> str:
+    limit = "3.4 · 10³⁸, the largest float32 number"
+    remedy = "With the maximum subtracted first, the largest power is exp(0) = 1, and nothing can overflow."
+    if math.isinf(max(powers)):
+        n_nan = sum(map(math.isnan, naive))
+        return (
+            f"The naive softmax overflows: exp({highest:.4g}) is beyond {limit}, and becomes inf (infinity). The sum is inf too, "
+            f"and inf / inf is nan, not a number, in {n_nan} of {len(powers)} shares; every other number divided by inf is 0. {remedy}"
+        )
+    if math.isinf(total):
+        return (
+            f"The naive softmax overflows: each exp(x) still fits, but their sum is beyond {limit}, and becomes inf (infinity). "
+            f"Every share is then a number divided by inf, which is 0. {remedy}"
+        )
+    if total == 0:
+        return (
+            f"The naive softmax underflows: even exp({highest:.4g}) is too small for float32 and becomes 0. The sum is 0, and 0 / 0 is "
+            "nan, not a number. With the maximum subtracted first, the largest power is exp(0) = 1, and the sum cannot be 0."
+        )
+    return (
+        f"Both ways agree: the largest power is exp({highest:.4g}) = {_format(max(powers))}, which fits into float32. "
+        "exp(x) fits up to x = 88.7; larger numbers or a larger factor overflow."
+    )
+
+
+def _format(value: float) -> str:
+    if math.isnan(value):
+        return "nan (not a number)"
+    if math.isinf(value):
+        return "inf (infinity)" if value > 0 else "−inf (infinity)"
+    return f"{value:.4g}"
+
+
+def _softmax(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    import torch
+
+    from attention.formula.normalizers import NORMALIZERS
+
+    share: NDArray[np.float64] = NORMALIZERS["softmax"].weights(torch.from_numpy(x)).numpy()
+    return share
+
+
+def entropy(shares: NDArray[Any]) -> NDArray[np.float64]:
+    """The entropy −Σ p ln p over the last axis, in nats; a share of 0 contributes 0."""
+    p = shares.astype(np.float64)
+    return np.asarray(-(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) + 0.0)
+
+
+LINE = {"type": "scatter", "mode": "lines", "line": {"color": POINT_COLOR, "width": 3}, "showlegend": False}
+LEGEND = {
+    "orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom", "title": {"text": "temperature "},
+}  # fmt: skip
+COLD_TO_HOT = ("#2f6fb4", "#7db8dd", "#9a9da6", "#eda27c", "#cf3f45")  # a colour for each temperature
+
+
+def softmax_curve(lesson: Curve) -> Spec:
+    """The softmax curve over evenly spaced numbers."""
+    low, high, top = float(lesson.x[0]), float(lesson.x[-1]), float(lesson.share[-1])
+    figure = empty_chart(
+        "softmax",
+        f"{len(lesson.x)} numbers from {low:.1f} to {high:.1f}; the shares sum to 1",
+        f"Line chart of the softmax of {len(lesson.x)} numbers from {low:.1f} to {high:.1f}: the share grows exponentially with "
+        f"the number, up to {top:.4f}.",
+    )
+    figure["data"].append({
+        **LINE, "x": lesson.x, "y": lesson.share, "hovertemplate": "number %{x:.1f}<br>share <b>%{y:.9g}</b><extra></extra>",
+    })  # fmt: skip
+    set_axes(figure, "number", "its share")
+    return figure
+
+
+def shares_by_temperature(lesson: Spread) -> Spec:
+    """The shares of a row as bars: one group per number, one colour per temperature."""
+    figure = empty_chart(
+        "softmax(x / temperature)",
+        "at five temperatures; the bars of one colour sum to 1",
+        f"Bar chart of the softmax of {len(lesson.row)} numbers at the temperatures {', '.join(map(_format_temperature, TEMPERATURES))}: the largest "
+        f"number, {max(lesson.row):g}, gets "
+        + ", ".join(f"{max(lesson.shares[t]):.4f} at {_format_temperature(t)}" for t in TEMPERATURES)
+        + ".",
+    )
+    positions = np.arange(len(lesson.row))
+    for color, (temperature, shares) in zip(COLD_TO_HOT, lesson.shares.items(), strict=True):
+        figure["data"].append({
+            "type": "bar", "x": positions, "y": shares, "marker": {"color": color}, "name": _legend(temperature),
+            "hovertemplate": f"x = %{{x}}<br>temperature {_format_temperature(temperature)}<br>share <b>%{{y:.9g}}</b><extra></extra>",
+        })  # fmt: skip
+    figure["layout"] |= {"bargap": 0.25, "bargroupgap": 0.05, "legend": LEGEND}
+    figure["layout"]["margin"]["b"] = 92
+    names = [f"{number:g}" for number in lesson.row]
+    across = {"tickvals": positions, "ticktext": names, "range": [-0.6, len(names) - 0.4], "showgrid": False}
+    set_axes(figure, "number of the row", "its share", across, {"range": [0, 1.02]})
+    return figure
+
+
+def variance_by_temperature(lesson: Spread) -> Spec:
+    """The variance of the shares against temperature, with the five temperatures marked."""
+    return _against_temperature(
+        lesson, lesson.variance, "variance", f"of the shares: from 0 (all equal) to {1 / len(lesson.row):.3g}", 1 / len(lesson.row), "one number takes all"
+    )  # fmt: skip
+
+
+def entropy_by_temperature(lesson: Spread) -> Spec:
+    """The entropy of the shares against temperature, with the five temperatures marked."""
+    limit = math.log(len(lesson.row))
+    facts = f"of the shares, in nats: from 0 (one number takes all) to {limit:.3f}"
+    return _against_temperature(lesson, lesson.entropy, "entropy", facts, limit, f"ln {len(lesson.row)}: all equal")
+
+
+def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, limit: float, limit_label: str) -> Spec:
+    marked = [int(np.flatnonzero(lesson.temperatures == t)[0]) for t in TEMPERATURES]
+    figure = empty_chart(
+        name,
+        facts,
+        f"Line chart of the {name} of the shares against temperature: "
+        + ", ".join(f"{numbers[i]:.4f} at {_format_temperature(t)}" for i, t in zip(marked, TEMPERATURES, strict=True))
+        + ".",
+    )
+    hover = f"temperature %{{x:.4g}}<br>{name} <b>%{{y:.9g}}</b><extra></extra>"
+    marker = {"color": COLD_TO_HOT, "size": 12, "line": {"color": POINT_COLOR, "width": 1}}
+    figure["data"] += [
+        {**LINE, "x": lesson.temperatures, "y": numbers, "hovertemplate": hover},
+        {**LINE, "x": list(TEMPERATURES), "y": numbers[marked], "mode": "markers", "hovertemplate": hover, "cliponaxis": False, "marker": marker},
+    ]  # fmt: skip
+    rising = numbers[-1] > numbers[0]
+    side = {"x": 0.01, "xanchor": "left"} if rising else {"x": 0.99, "xanchor": "right"}  # away from the curve
+    figure["layout"] |= {
+        "annotations": [note(limit_label, xref="paper", y=limit, yanchor="bottom", **side)],
+        "shapes": [{
+            "type": "line", "x0": 0, "x1": 1, "xref": "x domain", "y0": limit, "y1": limit, "yref": "y", "line": {"color": HIDDEN_COLOR, "width": 1, "dash": "dot"},
+        }],
+    }  # fmt: skip
+    across = {
+        "type": "log", "tickvals": [MIN_TEMPERATURE, *TEMPERATURES], "ticktext": list(map(_format_temperature, (MIN_TEMPERATURE, *TEMPERATURES))),
+        "range": [math.log10(MIN_TEMPERATURE), math.log10(MAX_TEMPERATURE)],
+    }  # fmt: skip
+    set_axes(figure, "temperature", name, across, {"range": [0, limit * 1.14]})
+    return figure
+
+
+def _format_temperature(temperature: float) -> str:
+    return "1/8" if temperature == 0.125 else f"{temperature:g}"
+
+
+def _legend(temperature: float) -> str:
+    """A temperature with its factor: dividing by 1/8 is multiplying by 8."""
+    if temperature == 1:
+        return "1"
+    return f"{_format_temperature(temperature)} (x · {1 / temperature:g})" if temperature < 1 else f"{_format_temperature(temperature)} (x / {temperature:g})"  # fmt: skip

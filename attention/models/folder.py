@@ -1,0 +1,143 @@
+"""Checks of a model folder, read from its small files before any weight is loaded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from attention.base.errors import ModelError
+
+_LARGEST_CONFIG = 2**20  # bytes of config.json
+_LARGEST_TOKENIZER_FILE = 2**26  # bytes; a vocabulary of 256,000 pieces takes half of that
+_MOST_FILES = 1000  # of sharded weights
+_BYTES_PER_NUMBER = 4  # weights are loaded in single precision
+_COUNT_KEYS = re.compile(r"layers?$|depth|blocks$|experts|attention_types")  # config keys that count repeated parts
+_TOKENIZER_FACTOR = 10  # size of a vocabulary in memory, relative to its files
+_ALWAYS_ALLOWED = 256  # repeated parts; a config with more needs as many tensors
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder with a model that can be loaded.
+
+    Attributes:
+        path: of the folder.
+        config: the content of its config.json.
+        nbytes: size of its weights in memory, in single precision.
+        other_bytes: size of the other files, nearly all of them of the tokenizer.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    nbytes: int
+    other_bytes: int = 0
+
+    @property
+    def needs(self) -> int:
+        """Bytes of memory of the loaded model with its tokenizer; the system can drop pages of the files."""
+        return self.nbytes + _TOKENIZER_FACTOR * self.other_bytes
+
+
+def check_folder(path: Path, name: str, most_mb: int) -> Folder:
+    """The folder, if it has a model that may be loaded here.
+
+    Raises:
+        ModelError: there is no folder or no config.json, the weights are pickled, or the model brings code or is too large.
+    """
+    if not path.is_dir():
+        raise ModelError(
+            f"A model is a folder with config.json and *.safetensors; there is no folder {name}: check its name."
+        )
+    config = _config(path, name)
+    weights = [file for file in sorted(path.glob("*.safetensors"))[:_MOST_FILES] if file.is_file()]
+    other_files = [file for suffix in ("json", "txt", "model") for file in path.glob(f"*.{suffix}") if file.is_file()]
+    if large := next((file.name for file in other_files if file.stat().st_size > _LARGEST_TOKENIZER_FILE), ""):
+        raise ModelError(
+            f"Each file besides the weights may take at most {_LARGEST_TOKENIZER_FILE / 2**20:,.0f} MB; {large} of {name} takes more: download it again."
+        )
+    if not weights:
+        pickled = next((file.name for file in (*path.glob("*.bin"), *path.glob("*.pt*"), *path.glob("*.ckpt"))), "")
+        if pickled:
+            raise ModelError(
+                f"{name} has its weights as {pickled}, a pickle, which can run any code when it is opened: "
+                "save it as safetensors with model.save_pretrained(folder)."
+            )
+        raise ModelError(f"{name} has a config.json but no *.safetensors: download the weights too.")
+    shapes = [shape for file in weights for shape in _shapes(file, name)]
+    nbytes = _BYTES_PER_NUMBER * sum(prod(shape) for shape in shapes)
+    if nbytes > most_mb * 2**20:
+        raise too_large(name, nbytes, most_mb)
+    max_parts = max([_ALWAYS_ALLOWED, len(shapes), *(shape[0] for shape in shapes if shape)])
+    # The config alone decides how large a model is built, before any weight is read.
+    if (claimed := max(_part_counts(config), default=0)) > max_parts:
+        raise ModelError(
+            f"The config.json of {name} claims {claimed:,} parts, more than its weights have: download it again."
+        )
+    return Folder(path, config, nbytes, sum(file.stat().st_size for file in other_files))
+
+
+def too_large(name: str, nbytes: int, most_mb: int) -> ModelError:
+    """The error for a model whose weights are larger than allowed."""
+    return ModelError(
+        f"A model may take at most {most_mb:,} MB of memory here; {name} takes {nbytes / 2**20:,.0f} MB: "
+        "choose a smaller one, or raise LAB_MAX_MODEL_MB."
+    )
+
+
+def _config(path: Path, name: str) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.is_file():
+        raise ModelError(
+            f"A model is a folder with config.json and *.safetensors; {name} has no config.json: check the folder."
+        )
+    try:
+        if file.stat().st_size > _LARGEST_CONFIG:
+            raise ValueError
+        config = json.loads(file.read_text(encoding="utf-8"))
+        model_type = config["model_type"]
+        if not isinstance(model_type, str):
+            raise TypeError
+    except (ValueError, TypeError, KeyError, OSError, RecursionError) as error:
+        raise ModelError(
+            f"The config.json of {name} should have a model_type, such as bert; it cannot be read: download it again."
+        ) from error
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if model_type not in CONFIG_MAPPING:
+        reason = (
+            "brings code of its own, which is never run here"
+            if "auto_map" in config
+            else "is not known to transformers"
+        )
+        raise ModelError(
+            f"{name} is a “{model_type[:40]}”, which {reason}: choose a model of a family that transformers has built in."
+        )
+    return dict(config)
+
+
+def _part_counts(value: Any, key: str = "") -> Iterator[int]:
+    """The counts of repeated parts in a config, such as its number of layers."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _part_counts(item, name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _part_counts(item, key)
+    elif isinstance(value, int | float) and _COUNT_KEYS.search(key):
+        yield int(min(2**62, value))  # in this order, NaN becomes 2**62
+
+
+def _shapes(file: Path, name: str) -> list[list[int]]:
+    """The shapes of the tensors in a file of weights, from its header."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="pt") as header:
+            return [header.get_slice(key).get_shape() for key in list(header.keys())]
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file.name} of {name} is truncated or not a safetensors file: download it again.") from error

@@ -1,0 +1,57 @@
+"""Figures as files: a picture for a paper (PNG, SVG or PDF; the latter two contain shapes, text, and what a model saw), or a web page.
+
+matplotlib draws them; it is imported with the first picture. The content is read from the Plotly figure itself,
+so a picture and the screen cannot disagree:
+
+    figure ──▶ layout ──▶ axes, cells, marks, notes ──▶ page ──▶ bytes
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from attention.base.errors import PictureError
+from attention.paper.markup import plain
+from attention.paper.web import html
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = ["KINDS", "NARROWEST", "WIDEST", "html", "picture"]
+
+KINDS = ("png", "svg", "pdf")
+NARROWEST, WIDEST = 2, 100
+"""The narrowest and the widest picture, in centimetres."""
+
+_LOCK = threading.Lock()  # matplotlib's settings and fonts are shared by all threads
+
+
+def picture(figures: go.Figure | Sequence[go.Figure], kind: str, width: float = 16.0, title: bool = True) -> bytes:
+    """One figure of `attention.pictures`, or several side by side, as a file for a paper, exactly `width` centimetres wide.
+
+    The text is 8 points high from 7 to 30 cm per figure and scales with the picture outside this range. A PNG has 300
+    dots per inch, or fewer if that made more than 25 million dots. Above 256 × 256 numbers a matrix is drawn as block
+    maxima, which the picture states. The same figures always give the same bytes.
+
+    Raises:
+        PictureError: an unknown kind, a width out of range, or a figure with unsupported content.
+    """
+    if kind not in KINDS:
+        raise PictureError(f"A picture is {', '.join(KINDS[:-1])} or {KINDS[-1]}; got {kind!r}: choose one of these.")
+    if not NARROWEST <= width <= WIDEST:
+        raise PictureError(
+            f"A picture is {NARROWEST} to {WIDEST} cm wide; got {width:g} cm: choose a width in this range."
+        )
+    figures = list(figures) if isinstance(figures, Sequence) else [figures]
+    with _LOCK:
+        import matplotlib as mpl
+
+        from attention.paper.page import SETTINGS
+        from attention.paper.page_layout import lay_out
+
+        with mpl.rc_context(SETTINGS):
+            page = lay_out(figures, width, kind, title)
+            names = " · ".join(plain(figure.layout.title.text) for figure in figures)
+            return page.render(names, " ".join((figure.layout.meta or {}).get("alt", "") for figure in figures))

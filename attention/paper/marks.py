@@ -1,0 +1,577 @@
+"""The content of the plot: cells with numbers, grid lines, curves, points, bars, and the legend.
+
+The heatmaps of a figure as coloured boxes: which cells are visible, their positions and their colours.
+
+The colour bar of a figure: a horizontal strip of colours with its numbers below.
+
+Text and outlines on and beside the plot: wrapped titles, notes that do not overlap, shapes.
+
+The pictures below the cells of a figure, which it carries as PNG or JPEG files in data URIs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attention.base.errors import PictureError
+from attention.paper import markup
+from attention.paper.markup import parse_color
+from attention.paper.page import INK, Align
+from attention.paper.tick_layout import LINE, Axis
+from attention.pictures.downsample import pool_blocks
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from numpy import uint8
+    from numpy.typing import NDArray
+
+    from attention.paper.page import Page
+
+
+MAX_CELLS_PER_SIDE = 256  # along one side of a matrix
+MAX_CELLS = 4 * MAX_CELLS_PER_SIDE**2  # in one picture: a PDF reader still opens this many at once
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The visible cells of one heatmap: their boxes [cell 4] (x0 y0 x1 y1, in axis units), numbers and colours.
+
+    Attributes:
+        gap: the gap between two cells in pixels, across and down.
+        opacity: of the colours, over a picture below them.
+        number: the format of a cell's number, such as ".2f"; empty if cells show no numbers.
+    """
+
+    boxes: NDArray[np.float64]
+    numbers: NDArray[np.float64]
+    colors: NDArray[np.str_]
+    gap: tuple[float, float]
+    opacity: float
+    number: str
+    number_size: float
+
+
+def visible_cells(figure: go.Figure) -> tuple[list[Cells], tuple[int, int]]:
+    """The cells of each heatmap that no later heatmap covers, and the number of rows and columns per drawn cell.
+
+    A matrix of more than `MAX_CELLS_PER_SIDE` rows or columns is drawn as block maxima. A block is a gap, or covered, only
+    if all of it is.
+    """
+    maps = [trace for trace in figure.data if trace.type == "heatmap"]
+    if not maps:
+        return [], (1, 1)
+    layers = [np.asarray(trace.z, dtype=np.float64) for trace in maps]
+    panels = _panels(figure, layers[0].shape)
+    down, across = block_size(max(p[2] for p in panels), max(p[3] for p in panels), len(panels))
+    boxes: list[list[NDArray[np.float64]]] = [[] for _ in maps]
+    numbers: list[list[NDArray[np.float64]]] = [[] for _ in maps]
+    for x, y, rows, columns in panels:
+        region = np.s_[y : y + rows, x : x + columns]
+        right = _edges(x, columns, across)
+        lower = _edges(y, rows, down)
+        uncovered = np.ones((len(lower) - 1, len(right) - 1), dtype=bool)
+        for i in reversed(range(len(maps))):
+            matrix = layers[i][region]
+            block_maxima = pool_blocks(matrix, down, across)
+            is_visible = uncovered & (
+                np.isfinite(block_maxima) if i == 0 else ~pool_blocks(~np.isfinite(matrix), down, across)
+            )
+            uncovered &= ~is_visible
+            row, column = np.nonzero(is_visible)
+            boxes[i].append(np.stack([right[column], lower[row], right[column + 1], lower[row + 1]], axis=1))
+            numbers[i].append(block_maxima[row, column])
+    cells = [
+        _cells(trace, np.concatenate(map_boxes), np.concatenate(map_numbers))
+        for trace, map_boxes, map_numbers in zip(maps, boxes, numbers, strict=True)
+    ]
+    return cells, (down, across)
+
+
+def block_size(rows: int, columns: int, panels: int) -> tuple[int, int]:
+    """The number of rows and columns per drawn cell that keeps the picture within its limits."""
+    down, across = -(-rows // MAX_CELLS_PER_SIDE), -(-columns // MAX_CELLS_PER_SIDE)
+    excess = math.sqrt(panels * -(-rows // down) * -(-columns // across) / MAX_CELLS)
+    if excess > 1:
+        down, across = min(rows, math.ceil(down * excess)), min(columns, math.ceil(across * excess))
+    return down, across
+
+
+def colors_of(numbers: NDArray[np.float64], scale: Any, low: float, high: float) -> NDArray[np.str_]:
+    """The colour of each number as #rrggbb, interpolated like Plotly's scale between `low` and `high`."""
+    position = np.clip((numbers - low) / (high - low or 1), 0, 1)
+    stops = [stop for stop, _ in scale]
+    rgb = np.array([[int(_hex(css)[i : i + 2], 16) for i in (1, 3, 5)] for _, css in scale], dtype=float)
+    mixed = np.stack([np.floor(np.interp(position, stops, part) + 0.5) for part in rgb.T], axis=-1).astype(int)
+    return np.array([f"#{r:02x}{g:02x}{b:02x}" for r, g, b in mixed.reshape(-1, 3)], dtype="<U7")
+
+
+def text_color_on(background: str) -> str:
+    """White or near-black, whichever has more contrast with the background."""
+    return max("#ffffff", "#111111", key=lambda ink: contrast(ink, background))
+
+
+def contrast(first: str, second: str) -> float:
+    """The contrast ratio of two colours, 1 … 21, by WCAG."""
+    dark, light = sorted(_luminance(color) for color in (first, second))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(css: str) -> float:
+    parts = (int(css[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def _cells(trace: Any, boxes: NDArray[np.float64], numbers: NDArray[np.float64]) -> Cells:
+    low, high = trace.zmin, trace.zmax
+    if low is None or high is None:
+        low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
+    number_format = (trace.texttemplate or "").partition("%{z:")[2].partition("}")[0]
+    return Cells(
+        boxes,
+        numbers,
+        colors_of(numbers, trace.colorscale, low, high),
+        (trace.xgap or 0, trace.ygap or 0),
+        1.0 if trace.opacity is None else trace.opacity,
+        number_format,
+        trace.textfont.size or 10,
+    )
+
+
+def _panels(figure: go.Figure, shape: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+    """The position and size of each matrix in a map, as x, y, rows and columns; by default the map is one matrix."""
+    panels = (figure.layout.meta or {}).get("panels") or [{"x": 0, "y": 0, "rows": shape[0], "columns": shape[1]}]
+    return [(panel["x"], panel["y"], panel["rows"], panel["columns"]) for panel in panels]
+
+
+def _edges(start: int, size: int, step: int) -> NDArray[np.float64]:
+    return np.append(np.arange(0, size, step), size) + (start - 0.5)
+
+
+def _hex(css: str) -> str:
+    """A colour of a scale as #aabbcc; Plotly also allows #abc and rgb(…)."""
+    hex_color = parse_color(css)[0]
+    return "#" + "".join(2 * digit for digit in hex_color[1:]) if len(hex_color) == 4 else hex_color
+
+
+_SLICES = 128
+
+
+@dataclass(frozen=True)
+class ColorBar:
+    """A colour bar: Plotly's settings, the colour scale, its range, and the words beside it."""
+
+    settings: Any
+    scale: Any
+    low: float
+    high: float
+    caption: str
+
+    @property
+    def below(self) -> bool:
+        """Whether the bar lies below the plot."""
+        return bool(self.settings.y == 0)
+
+    @property
+    def height(self) -> float:
+        """The height of the bar with its numbers."""
+        return float((self.settings.thickness or 8) + LINE * (self.settings.tickfont.size or 10) + 4)
+
+
+def read_colorbar(figure: go.Figure) -> ColorBar | None:
+    """The colour bar of a figure, taken from its heatmap or from the trace that carries it."""
+    words = next((note.text for note in figure.layout.annotations if note.name == "colors"), "")
+    for trace in figure.data:
+        if trace.type == "heatmap" and trace.showscale is not False:
+            return ColorBar(trace.colorbar, trace.colorscale, trace.zmin, trace.zmax, words)
+        if trace.type == "scatter" and trace.marker.showscale:
+            marker = trace.marker
+            return ColorBar(marker.colorbar, marker.colorscale, marker.cmin, marker.cmax, words)
+    return None
+
+
+def draw_colorbar(page: Page, bar: ColorBar, area: Area, top: float) -> None:
+    """Draws a horizontal colour bar at the right end of the plot, with its upper edge at `top` and its numbers below."""
+    settings = bar.settings
+    size = settings.tickfont.size or 10
+    values = settings.tickvals if settings.tickvals is not None else [bar.low, bar.high]
+    texts = list(
+        map(markup.plain, settings.ticktext if settings.ticktext is not None else [f"{value:.3g}" for value in values])
+    )
+    text_width = _text_width([page.width_of(text, size) for text in texts], _fractions(bar, values), size)
+    length = min(area.width, max((settings.len or 1) * area.width, text_width))
+    size *= min(1, length / text_width)
+    left = area.right - length
+    edges = np.linspace(left, area.right, _SLICES + 1)
+    thickness = settings.thickness or 8
+    if bar.caption:
+        room = max(1.0, left - size / 2)
+        fitted = min(size, size * room / page.width_of(bar.caption, size))
+        page.write(left - fitted / 2, top + thickness, bar.caption, fitted, "right")
+    rows = [np.full(_SLICES, top), edges[1:], np.full(_SLICES, top + thickness)]
+    middles = (np.arange(_SLICES) + 0.5) / _SLICES * (bar.high - bar.low) + bar.low
+    colors = colors_of(middles, bar.scale, bar.low, bar.high)
+    page.boxes(np.stack([edges[:-1], *rows], axis=1), colors, "colorbar", seam=True)
+    for fraction, text in zip(_fractions(bar, values), texts, strict=True):
+        half = page.width_of(text, size) / 2
+        middle = min(max(left + fraction * length, left + half), area.right - half)  # within the ends of the bar
+        align: Align = "left" if fraction == 0 else "right" if fraction == 1 else "center"
+        x = {"left": left, "right": area.right, "center": middle}[align]
+        page.write(x, top + thickness + 1.05 * size, text, size, align)
+
+
+def _fractions(bar: ColorBar, values: Sequence[float]) -> list[float]:
+    """The places of numbers along the bar, from 0 to 1."""
+    return [(value - bar.low) / (bar.high - bar.low) for value in values]
+
+
+def _text_width(widths: Sequence[float], fractions: Sequence[float], space: float) -> float:
+    """The length of a bar whose numbers have this space between them, also where one in the middle is nearer to one end."""
+    lengths = [sum(widths) + space * len(widths)]
+    for width, fraction in [*zip(widths, fractions, strict=True)][1:-1]:
+        if 0 < fraction < 1:
+            lengths += [(widths[0] + space + width / 2) / fraction, (width / 2 + space + widths[-1]) / (1 - fraction)]
+    # A number close to an end would need a bar of any length; it is moved within the ends instead.
+    return min(max(lengths), 2 * lengths[0])
+
+
+MIDDLE = 0.36  # the distance from the middle of a line down to its baseline, in font sizes
+LEGIBLE = 6  # pixels, 4.5 points
+_SMALLEST = 5  # pixels: notes that would still overlap at this size are left out
+_PAD = 2  # pixels beside a note that has a ground
+_NO_BREAK = "\xa0"  # a space that does not break lines
+
+
+@dataclass(frozen=True)
+class Area:
+    """The area of the plot on the page."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    @property
+    def right(self) -> float:
+        """The right edge."""
+        return self.left + self.width
+
+    @property
+    def bottom(self) -> float:
+        """The lower edge."""
+        return self.top + self.height
+
+    def x(self, fraction: Any) -> Any:
+        """The pixel at a fraction of the x axis."""
+        return self.left + fraction * self.width
+
+    def y(self, fraction: Any) -> Any:
+        """The pixel at a fraction of the y axis, counted from the bottom."""
+        return self.bottom - fraction * self.height
+
+
+@dataclass(frozen=True)
+class Note:
+    """An annotation: its position in the plot as fractions, its shift in pixels, and its anchor."""
+
+    lines: list[list[markup.Run]]
+    x: float
+    y: float
+    shift: tuple[float, float]
+    align: Align
+    above: float  # the fraction of its height above its position
+    size: float
+    color: str
+    ground: str = ""
+
+    def box(self, page: Page, area: Area) -> tuple[float, float, float, float]:
+        """The note's bounding box: x0 y0 x1 y1."""
+        width = max(width_of(page, line, self.size) for line in self.lines)
+        height = LINE * self.size * len(self.lines)
+        x = area.x(self.x) + self.shift[0] - width * {"left": 0, "center": 0.5, "right": 1}[self.align]
+        y = area.y(self.y) - self.shift[1] - height * self.above
+        return x, y, x + width, y + height
+
+
+def read_notes(figure: go.Figure, x: Axis, y: Axis) -> list[Note]:
+    """The annotations of a figure, except for the one beside its colour bar."""
+    return [
+        Note(
+            markup.parse_lines(annotation.text),
+            x.fraction(annotation.x, annotation.xref or "x", exponents=True),
+            y.fraction(annotation.y, annotation.yref or "y", exponents=True),
+            (annotation.xshift or 0, annotation.yshift or 0),
+            annotation.xanchor if annotation.xanchor in ("left", "right") else "center",
+            {"top": 0.0, "bottom": 1.0}.get(annotation.yanchor or "", 0.5),
+            annotation.font.size or figure.layout.font.size or 12,
+            annotation.font.color or INK,
+            annotation.bgcolor or "",
+        )
+        for annotation in figure.layout.annotations
+        if annotation.text and annotation.name != "colors"
+    ]
+
+
+def fit_notes(page: Page, notes: list[Note], area: Area, room: float) -> list[Note]:
+    """The notes at the largest size at which none overlaps another or is higher than `room`."""
+    scale = min([1.0, *(room / (LINE * note.size * len(note.lines)) for note in notes)])
+    while True:
+        scaled_notes = [replace(note, size=note.size * scale) for note in notes]
+        boxes = np.array([note.box(page, area) for note in scaled_notes]).reshape(-1, 4)
+        overlaps = _overlaps(boxes)
+        if not overlaps.any() or max((note.size for note in scaled_notes), default=0) < _SMALLEST:
+            break
+        scale *= 0.93
+    selected: list[int] = []
+    for i in range(len(scaled_notes)):
+        if not overlaps[i, selected].any():
+            selected.append(i)
+    return [scaled_notes[i] for i in selected]
+
+
+def write(page: Page, note: Note, area: Area, name: str) -> None:
+    """Writes a note at its position, on its ground if it has one; `name` is that of the ground in the file."""
+    left, top, right, bottom = note.box(page, area)
+    if note.ground:
+        page.boxes(np.array([[left - _PAD, top, right + _PAD, bottom]]), [note.ground], name, seam=False)
+    x = {"left": left, "center": (left + right) / 2, "right": right}[note.align]
+    for i, line in enumerate(note.lines):
+        write_line(
+            page, x, top + LINE * note.size * (i + 0.5) + MIDDLE * note.size, line, note.size, note.align, note.color
+        )
+
+
+def write_line(
+    page: Page, x: float, y: float, line: list[markup.Run], size: float, align: Align = "left", color: str = INK
+) -> None:
+    """Writes the runs of a line one after the other, each in its weight."""
+    if len(line) == 1:
+        page.write(x, y, line[0].text, size, align, line[0].bold, color=color)
+        return
+    position = x - width_of(page, line, size) * {"left": 0, "center": 0.5, "right": 1}[align]
+    for run in line:
+        text = run.text.lstrip()
+        position += page.width_of(run.text, size, run.bold) - page.width_of(text, size, run.bold)
+        if text:
+            page.write(position, y, text.rstrip(), size, bold=run.bold, color=color)
+        position += page.width_of(text, size, run.bold)
+
+
+def width_of(page: Page, line: list[markup.Run], size: float) -> float:
+    """The width of a line."""
+    return sum(page.width_of(run.text, size, run.bold) for run in line)
+
+
+def wrap(page: Page, text: str, size: float, room: float) -> list[list[markup.Run]]:
+    """A text in as few lines as fit into `room`, of similar length, broken at " · " where possible."""
+    lines = _break_lines(page, text, size, room)
+    while len(lines) > 1 and len(narrower := _break_lines(page, text, size, room := 0.97 * room)) == len(lines):
+        lines = narrower
+    return lines
+
+
+def _break_lines(page: Page, text: str, size: float, room: float) -> list[list[markup.Run]]:
+    text = f"{_NO_BREAK}· ".join(
+        part if page.width_of(markup.plain(part), size) > room else part.replace(" ", _NO_BREAK)
+        for part in text.split(" · ")
+    )
+    lines: list[list[markup.Run]] = []
+    for line in markup.parse_lines(text):
+        lines.append([])
+        line_width = 0.0
+        for piece in (markup.Run(part, run.bold) for run in line for part in re.findall(r" +|[^ ]+", run.text)):
+            width = page.width_of(piece.text, size, piece.bold)
+            if line_width + width > room and piece.text.strip() and line_width:
+                lines.append([])
+                line_width = 0.0
+            if line_width or piece.text.strip():
+                lines[-1].append(piece)
+                line_width += width
+    return [_merge_runs(line) for line in lines if line]
+
+
+def draw_shapes(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the outlines and straight lines of a figure."""
+    for shape in figure.layout.shapes:
+        x0, x1 = (area.x(x.fraction(position, shape.xref or "x")) for position in (shape.x0, shape.x1))
+        y0, y1 = (area.y(y.fraction(position, shape.yref or "y")) for position in (shape.y0, shape.y1))
+        line = (shape.line.color or INK, shape.line.width or 1)
+        if shape.type == "rect":
+            page.outline(x0, y0, x1, y1, *line, dash=shape.line.dash)
+        else:
+            page.line([x0, x1], [y0, y1], *line, dash=shape.line.dash)
+
+
+def _merge_runs(line: list[markup.Run]) -> list[markup.Run]:
+    """A line with neighbouring runs of equal weight merged."""
+    merged: list[markup.Run] = []
+    for run in line:
+        if merged and merged[-1].bold == run.bold:
+            merged[-1] = markup.Run(merged[-1].text + run.text, run.bold)
+        else:
+            merged.append(run)
+    return [markup.Run(run.text.replace(_NO_BREAK, " "), run.bold) for run in merged]
+
+
+def _overlaps(boxes: Any) -> Any:
+    """Whether each box overlaps each other box, [box box]."""
+    x0, y0, x1, y1 = (boxes[:, i] for i in range(4))
+    disjoint = (x1[:, None] <= x0) | (x1 <= x0[:, None]) | (y1[:, None] <= y0) | (y1 <= y0[:, None])
+    overlaps = ~disjoint
+    np.fill_diagonal(overlaps, False)
+    return overlaps
+
+
+_SMALLEST_NUMBER = 6.5  # pixels (4.9 points): numbers in cells are left out rather than drawn smaller
+_SWATCH = 9  # pixels: the side of a legend's coloured square
+
+
+def draw_cells(page: Page, cells: list[Cells], x: Axis, y: Axis, area: Area) -> None:
+    """Fills the cells of every heatmap and writes their numbers; the first heatmap is named "cells", the others "ground"."""
+    for i, layer in enumerate(cells):
+        if not len(layer.boxes):
+            continue
+        left, right = area.x(x.at(layer.boxes[:, 0])), area.x(x.at(layer.boxes[:, 2]))
+        top, bottom = area.y(y.at(layer.boxes[:, 1])), area.y(y.at(layer.boxes[:, 3]))
+        across, down = (gap / 2 for gap in layer.gap)
+        boxes = np.stack([left + across, top + down, right - across, bottom - down], axis=1)
+        page.boxes(
+            boxes, layer.colors, "ground" if i else "cells", not any(layer.gap) and layer.opacity == 1, layer.opacity
+        )
+        if layer.number:
+            _write_numbers(page, layer, boxes)
+
+
+def draw_grid(page: Page, x: Axis, y: Axis, area: Area) -> None:
+    """Draws a line at each tick of the axes that have grid lines."""
+    for tick in x.ticks if x.grid else ():
+        pixel = area.x(tick.at)
+        page.line([pixel, pixel], [area.top, area.bottom], x.grid or INK, 1)
+    for tick in y.ticks if y.grid else ():
+        pixel = area.y(tick.at)
+        page.line([area.left, area.right], [pixel, pixel], y.grid or INK, 1)
+
+
+def draw_curves(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the lines and points of a chart, in their order."""
+    for trace in (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale):
+        xs, ys = area.x(x.at(np.asarray(trace.x, dtype=float))), area.y(y.at(np.asarray(trace.y, dtype=float)))
+        mode = trace.mode or "lines"
+        if "lines" in mode:
+            bounds = (area.left, area.top, area.right, area.bottom)
+            page.line(xs, ys, _css(trace.line.color), _or(trace.line.width, 2), dash=trace.line.dash, within=bounds)
+        if "markers" in mode:
+            for i, (px, py) in enumerate(zip(xs, ys, strict=True)):
+                marker = trace.marker
+                edge, width = _css(marker.line.color, i), _or(marker.line.width, 0)
+                page.dot(px, py, _css(marker.color, i), _or(marker.size, 6), edge if width else "none", width)
+
+
+def draw_bars(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the bars of a chart; bars at the same position stand side by side."""
+    bars = [trace for trace in figure.data if trace.type == "bar"]
+    for i, trace in enumerate(bars):
+        positions = np.asarray(trace.x, dtype=float)
+        slot = (
+            (1 - _or(figure.layout.bargap, 0.2)) * (np.diff(positions).min() if len(positions) > 1 else 1) / len(bars)
+        )
+        middle = positions + (i - (len(bars) - 1) / 2) * slot
+        half = slot * (1 - _or(figure.layout.bargroupgap, 0)) / 2
+        heights = np.asarray(trace.y, dtype=float)
+        top, bottom = area.y(y.at(np.maximum(heights, 0))), area.y(y.at(np.minimum(heights, 0)))
+        boxes = np.stack([area.x(x.at(middle - half)), top, area.x(x.at(middle + half)), bottom], axis=1)
+        page.boxes(boxes, [_css(trace.marker.color, j) for j in range(len(positions))], f"bars-{i}", seam=False)
+
+
+def largest_dot(figure: go.Figure) -> float:
+    """The diameter of the largest point in pixels; up to half of it may extend beyond the plot."""
+    curves = (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale)
+    dotted = (trace for trace in curves if "markers" in (trace.mode or ""))
+    return max((_or(trace.marker.size, 6) + _or(trace.marker.line.width, 0) for trace in dotted), default=0)
+
+
+def draw_legend(page: Page, figure: go.Figure, left: float, right: float, top: float, size: float) -> float:
+    """Writes the legend on as many lines as it needs, if the figure has one; returns its height."""
+    entries = [trace for trace in figure.data if trace.type in ("bar", "scatter") and trace.showlegend is not False]
+    if len(entries) < 2 or figure.layout.showlegend is False:
+        return 0.0
+    x, y = left, top + LINE * size / 2
+    if title := markup.plain(figure.layout.legend.title.text).strip():
+        page.write(x, y + MIDDLE * size, title, size)
+        x += page.width_of(title, size) + size
+    for trace in entries:
+        name = markup.plain(trace.name)
+        entry_width = _SWATCH + 5 + page.width_of(name, size)
+        if x > left and x + entry_width > right:
+            x, y = left, y + 1.4 * size
+        swatch = np.array([[x, y - _SWATCH / 2, x + _SWATCH, y + _SWATCH / 2]])
+        page.boxes(swatch, [_css((trace.marker if trace.type == "bar" else trace.line).color)], "legend", seam=False)
+        page.write(x + _SWATCH + 5, y + MIDDLE * size, name, size)
+        x += entry_width + 1.3 * size
+    return y + LINE * size / 2 - top
+
+
+def _write_numbers(page: Page, cells: Cells, boxes: Any) -> None:
+    """Writes the number of each cell into it, if the cells are large enough for the widest number."""
+    texts = [_format(float(number), cells.number) for number in cells.numbers]
+    widest = max(page.width_of(text, 1) for text in texts)
+    width, height = (boxes[:, 2] - boxes[:, 0]).min(), (boxes[:, 3] - boxes[:, 1]).min()
+    size = min(cells.number_size, 0.9 * width / widest, 0.8 * height)
+    if size < _SMALLEST_NUMBER:
+        return
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    for text, (x, y), color in zip(texts, middles, cells.colors, strict=True):
+        page.write(x, y + MIDDLE * size, text, size, "center", color=text_color_on(str(color)))
+
+
+def _format(number: float, pattern: str) -> str:
+    text = format(number, pattern)
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def _css(color: Any, i: int = 0) -> str:
+    """The colour of the i-th point, from one colour for all points or one for each."""
+    if color is None:
+        return INK
+    return str(color[i]) if isinstance(color, Sequence | np.ndarray) and not isinstance(color, str) else str(color)
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+_SOURCE = re.compile("data:image/(png|jpeg);base64,(.*)", re.DOTALL)
+
+
+def draw_images(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the pictures of a figure, each from its upper left corner over `sizex` columns and `sizey` rows.
+
+    Raises:
+        PictureError: a picture is not within the figure.
+    """
+    for i, image in enumerate(figure.layout.images):
+        left, right = (float(area.x(x.at(position))) for position in (image.x, image.x + image.sizex))
+        top, bottom = (float(area.y(y.at(position))) for position in (image.y, image.y + image.sizey))
+        page.picture(left, top, right, bottom, _pixels(image.source), f"picture-{i}")
+
+
+def _pixels(source: str) -> NDArray[uint8]:
+    """Red, green and blue, [row column 3]."""
+    from PIL.JpegImagePlugin import JpegImageFile
+    from PIL.PngImagePlugin import PngImageFile
+
+    match = _SOURCE.fullmatch(source)
+    if match is None:
+        raise PictureError(
+            f"A picture below a figure is a PNG or JPEG in a data URI; got {source[:30]!r}: save this figure as HTML instead."
+        )
+    reader = PngImageFile if match[1] == "png" else JpegImageFile
+    return np.asarray(reader(BytesIO(b64decode(match[2]))).convert("RGB"))

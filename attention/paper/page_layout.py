@@ -1,0 +1,244 @@
+"""The layout of figures on a page: labels get the room they need, and the plot gets the rest, in the proportions of the screen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attention.base.errors import PictureError
+from attention.paper import marks, markup, tick_layout
+from attention.paper.marks import MIDDLE, Area, Cells, visible_cells
+from attention.paper.markup import has_square_cells, ratio
+from attention.paper.page import Page
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_EDGE = 5  # pixels: the white margin of the page
+_GAP = 5  # pixels: the distance between elements
+_HIGHEST = 1.2  # widths of the page: the height of a plot with square cells
+_DRAWN = ("heatmap", "scatter", "bar")
+_POOLED = re.compile(r"each cell the largest of \d+ × \d+")
+
+
+def lay_out(figures: Sequence[go.Figure], width: float, kind: str, title: bool) -> Page:
+    """The page with the figures side by side, `width` centimetres wide in total.
+
+    Raises:
+        PictureError: a figure has a trace of an unsupported type.
+    """
+    if unsupported := {trace.type for figure in figures for trace in figure.data} - set(_DRAWN):
+        raise PictureError(
+            f"A picture can contain {', '.join(_DRAWN)}; got {', '.join(sorted(unsupported))}: save this figure as HTML instead."
+        )
+    page = Page(width, kind, len(figures))
+    plans = [_planned(part, figure, title) for part, figure in zip(page.parts, figures, strict=True)]
+    # All plots begin and end at the same height, so that the row of a query runs straight across them.
+    # Pictures keep the height of their square cells.
+    top = max(plan.top for plan in plans)
+    high = max((plan.height for plan in plans if not has_square_cells(plan.figure)), default=0)
+    page.height = max(_draw(plan, top, high) for plan in plans)
+    return page
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The elements of a figure and the room they need: the position of the plot, its width and its height."""
+
+    page: Page
+    figure: go.Figure
+    x: tick_layout.Axis
+    y: tick_layout.Axis
+    cells: list[Cells]
+    notes: list[marks.Note]
+    rows: tick_layout.Labels
+    columns: tick_layout.Labels
+    bar: marks.ColorBar | None
+    bar_top: float
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
+    """Writes the heading of a figure and measures everything else."""
+    x, y = tick_layout.read_axis(figure, "x"), tick_layout.read_axis(figure, "y")
+    cells, block = visible_cells(figure)
+    annotations = marks.read_notes(figure, x, y)
+    bar = marks.read_colorbar(figure)
+    bar_above = None if bar is None or bar.below else bar
+
+    rows, columns, left, wide = _fitted_across(page, x, y, annotations, ratio(figure))
+    wide = min(wide, _HIGHEST * page.width / ratio(figure)) if has_square_cells(figure) else wide
+    free = _free_above(cells, y, annotations)
+    # The plot is higher than on the screen if the names of heads would be too small otherwise.
+    high = max(wide * ratio(figure), min(marks.LEGIBLE * tick_layout.LINE / free, 2 * page.width))
+
+    top, bar_top = _write_head(page, figure, _pooling_words(figure, block), title, bar_above)
+    trial_area = Area(left, 0, wide, high)
+    annotations = marks.fit_notes(page, annotations, trial_area, free * high)
+    top += max([0.0, *(-note.box(page, trial_area)[1] for note in annotations)])
+    if x.opposite:
+        top += columns.reach + _GAP + x.standoff + (tick_layout.LINE * x.title_size if x.title else 0)
+    elif bar is None:
+        top += _GAP + rows.size / 2  # a label may lie at the upper edge of the plot
+    return _Plan(page, figure, x, y, cells, annotations, rows, columns, bar, bar_top - top, left, top, wide, high)
+
+
+def _draw(plan: _Plan, top: float, high: float) -> float:
+    """Draws a figure whose plot begins at `top` with the height `high`; returns the lower end of the figure."""
+    page, figure, bar = plan.page, plan.figure, plan.bar
+    area = Area(plan.left, top, plan.width, plan.height if has_square_cells(figure) else high)
+    _draw_inside(page, figure, plan.cells, plan.x, plan.y, area)
+    for i, note in enumerate(plan.notes):
+        marks.write(page, note, area, f"note-{i}")
+    _write_rows(page, plan.rows, plan.y, area)
+    below = _write_columns(page, plan.columns, plan.x, area, marks.largest_dot(figure) / 2)
+    if bar is not None:
+        marks.draw_colorbar(page, bar, area, below + _GAP if bar.below else top + plan.bar_top)
+        below += _GAP + bar.height if bar.below else 0
+    size = figure.layout.font.size or 12
+    legend_height = marks.draw_legend(page, figure, plan.left, page.width - _EDGE, below + 2 * _GAP, size)
+    return below + (2 * _GAP + legend_height if legend_height else 0) + _EDGE
+
+
+def _fitted_across(
+    page: Page, x: tick_layout.Axis, y: tick_layout.Axis, annotations: list[marks.Note], high: float
+) -> tuple[tick_layout.Labels, tick_layout.Labels, float, float]:
+    """The row labels, the column labels, the plot's left edge and its width, given its height-to-width ratio `high`.
+
+    Labels are chosen for the smallest possible plot; the actual plot is never smaller.
+    """
+    label_room = (_GAP + tick_layout.LINE * y.title_size) * bool(y.title) + _GAP + y.standoff
+    least_width = (
+        page.width
+        - _EDGE
+        - label_room
+        - tick_layout.labels_beside(page, y, 1e6).reach
+        - _right(page, annotations, page.width)
+    )
+    rows, columns = (
+        tick_layout.labels_beside(page, y, least_width * high),
+        tick_layout.labels_below(page, x, least_width),
+    )
+    left_overhang, right_overhang = _overhang(page, columns, least_width)
+    left = max(_EDGE + label_room + rows.reach, left_overhang)
+    right = max(_right(page, annotations, least_width), right_overhang)
+    return rows, columns, left, page.width - left - right
+
+
+def _draw_inside(
+    page: Page, figure: go.Figure, cells: list[Cells], x: tick_layout.Axis, y: tick_layout.Axis, area: Area
+) -> None:
+    """Draws everything inside the plot, from back to front."""
+    marks.draw_images(page, figure, x, y, area)
+    marks.draw_grid(page, x, y, area)
+    marks.draw_cells(page, cells, x, y, area)
+    marks.draw_bars(page, figure, x, y, area)
+    marks.draw_curves(page, figure, x, y, area)
+    marks.draw_shapes(page, figure, x, y, area)
+
+
+def _pooling_words(figure: go.Figure, block: tuple[int, int]) -> str:
+    """A sentence if a drawn cell represents more numbers than the figure itself states; otherwise empty."""
+    if block == (1, 1):
+        return ""
+    panels = (figure.layout.meta or {}).get("panels") or [{}]
+    before = panels[0].get("block", 1)
+    return f"each cell the largest of {before * block[0]} × {before * block[1]}"
+
+
+def _write_head(
+    page: Page, figure: go.Figure, pooled: str, title: bool, bar: marks.ColorBar | None
+) -> tuple[float, float]:
+    """Writes the title and subtitle, or at least the note on pooling; returns where the plot may begin, and the top of the bar."""
+    top = float(_EDGE)
+    if title:
+        heading = figure.layout.title
+        facts = heading.subtitle.text or ""
+        if pooled:
+            facts = _POOLED.sub(pooled, facts) if _POOLED.search(facts) else " · ".join(filter(None, [facts, pooled]))
+        top = _write_wrapped(page, heading.text or "", heading.font.size or 17, top) + 1
+        top = _write_wrapped(page, facts, heading.subtitle.font.size or 11, top)
+    elif pooled:
+        top = _write_wrapped(page, pooled, 10, top)
+    bar_top = top + _GAP * (top > _EDGE)
+    return (bar_top + bar.height if bar else top), bar_top
+
+
+def _write_wrapped(page: Page, text: str, size: float, top: float) -> float:
+    room = page.width - 2 * _EDGE
+    for line in marks.wrap(page, text, size, room):
+        fitted = size * min(1, room / marks.width_of(page, line, size))  # a single word may be wider than the page
+        top += tick_layout.LINE * size
+        marks.write_line(page, _EDGE, top - (tick_layout.LINE / 2 - MIDDLE) * size, line, fitted)
+    return top
+
+
+def _write_rows(page: Page, labels: tick_layout.Labels, axis: tick_layout.Axis, area: Area) -> None:
+    """Writes the labels left of the plot and the title of their axis."""
+    edge = area.left - _GAP - axis.standoff
+    for tick in labels.ticks:
+        first = area.y(tick.at) - tick_layout.LINE * labels.size * (len(tick.lines) - 1) / 2
+        for i, line in enumerate(tick.lines):
+            y = first + tick_layout.LINE * labels.size * i + MIDDLE * labels.size
+            marks.write_line(page, edge, y, line, labels.size, "right")
+    if axis.title:
+        size = min(axis.title_size, axis.title_size * area.height / _width(page, axis.title, axis.title_size))
+        x, y = edge - labels.reach - _GAP - 0.25 * size, area.top + area.height / 2
+        page.write(x, y, markup.plain(axis.title), size, "center", upright=True)
+
+
+def _write_columns(page: Page, labels: tick_layout.Labels, axis: tick_layout.Axis, area: Area, clear: float) -> float:
+    """Writes the column labels and the axis title below the plot, `clear` of its edge, or above it; returns the lower end."""
+    size = labels.size
+    top = area.bottom + max(_GAP, clear) if not axis.opposite else area.top - _GAP - axis.standoff - labels.reach
+    for tick in labels.ticks:
+        x = area.x(tick.at)
+        if labels.upright:
+            text = " ".join(run.text for line in tick.lines for run in line)
+            page.write(x + MIDDLE * size, top, text, size, "right", upright=True)
+            continue
+        for i, line in enumerate(tick.lines):
+            marks.write_line(page, x, top + tick_layout.LINE * size * (i + 0.5) + MIDDLE * size, line, size, "center")
+    below = area.bottom if axis.opposite else top + labels.reach
+    if not axis.title:
+        return below
+    size = min(axis.title_size, axis.title_size * area.width / _width(page, axis.title, axis.title_size))
+    y = top - _GAP - 0.25 * size if axis.opposite else below + 2 + tick_layout.LINE * size / 2 + MIDDLE * size
+    page.write(area.x(0.5), y, markup.plain(axis.title), size, "center")
+    return below if axis.opposite else below + 2 + tick_layout.LINE * size
+
+
+def _right(page: Page, annotations: list[marks.Note], width: float) -> float:
+    """How far notes extend beyond the right edge of a plot of this width."""
+    area = Area(0, 0, width, width)
+    return max([float(_EDGE), *(note.box(page, area)[2] - width + 2 for note in annotations)])
+
+
+def _overhang(page: Page, labels: tick_layout.Labels, width: float) -> tuple[float, float]:
+    """How far the first and the last column label extend beyond the left and right edges of the plot."""
+    if not labels.ticks or labels.upright:
+        return 0.0, 0.0
+    first, last = labels.ticks[0], labels.ticks[-1]
+    left, right = (tick_layout.width_of(page, tick, labels.size) / 2 + 2 for tick in (first, last))
+    return left - first.at * width, right - (1 - last.at) * width
+
+
+def _free_above(cells: list[Cells], y: tick_layout.Axis, annotations: list[marks.Note]) -> float:
+    """The height above the notes that stand on cells, free of other cells, as a fraction of the plot's height."""
+    rows = {edge for layer in cells for edge in layer.boxes[:, 3].tolist()}
+    free = [1.0]
+    for note in annotations:
+        position = y.start + note.y * (y.end - y.start)
+        above = [edge for edge in rows if edge < position - 1e-6]
+        if note.above == 1 and above and note.y < 1:
+            free.append(float(abs(y.at(position) - y.at(max(above)))))
+    return min(value for value in free if value > 0)
+
+
+def _width(page: Page, text: str, size: float) -> float:
+    return page.width_of(markup.plain(text), size) or 1.0

@@ -1,0 +1,283 @@
+"""Scatter charts of head metrics: one metric against another, or against the layer.
+
+Figures of a sweep over heads: a map of layers and heads, and a scatter chart of head effects before and after other heads are ablated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attention.base.errors import ConfigError
+from attention.base.knobs import Choice, Knob
+from attention.base.printed import format_number
+from attention.metrics import NAMES, MetricsTable, find
+from attention.pictures import scales
+from attention.pictures.layout import CHOSEN_COLOR, NO_TEMPLATE, Panel, Spec, outline
+from attention.pictures.message_contract import Meta
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from attention.circuits.head_importance import HeadSweep
+
+
+LAYER = "layer"
+"""The x-axis of a metric drawn against the layer."""
+
+UNSORTED = "layer and head"
+SORT = Knob(
+    "heads_sort", UNSORTED, Choice((UNSORTED, *NAMES)), "Sort heads by", "The head with the largest value comes first."
+)  # fmt: skip
+X_AXIS = Knob(
+    "heads_x", LAYER, Choice((LAYER, *NAMES)), "Horizontal axis", "The quantity on the horizontal axis of the chart."
+)
+Y_AXIS = Knob("heads_y", "entropy", Choice(NAMES), "Vertical axis", "The metric on the vertical axis of the chart.")
+POINT_COLOR = "#3d8bc9"  # readable on white and on black
+GRID_COLOR = "rgba(128,128,140,0.28)"
+_SPREAD = 0.6  # the fraction of a layer's width over which its heads are spread
+
+
+def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[int, int] | None = None) -> Spec:
+    """Returns a chart with a point for every head: the metric `up` against another metric or the layer `across`; undefined values are left out.
+
+    Against the layer, a line shows uniform attention. The `chosen` head is marked.
+
+    Raises:
+        MissingError: there is no such metric.
+    """
+    ys = table.column(find(up).name)
+    layers, heads = (np.array([layer_head[i] for layer_head in table.heads]) for i in range(2))
+    xs = _spread_positions(layers, heads, table.n_heads) if across == LAYER else table.column(find(across).name)
+    defined = ~(np.isnan(xs) | np.isnan(ys))
+    names = [f"L{layer} H{head}" for layer, head in table.heads]
+    marker: dict[str, Any] = {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}}
+    data: list[dict[str, Any]] = []
+    if len(table.n_heads) > 1 and across != LAYER:
+        marker["color"], colorbar_trace = _layer_colors(layers[defined], len(table.n_heads))
+        data.append(colorbar_trace)
+    hover = f"%{{text}}<br>{up} <b>%{{y:.4g}}</b>" + (f"<br>{across} <b>%{{x:.4g}}</b>" if across != LAYER else "")
+    points = {
+        "type": "scatter", "mode": "markers", "x": xs[defined], "y": ys[defined], "text": [name for name, is_defined in zip(names, defined, strict=True) if is_defined],
+        "marker": marker, "hovertemplate": f"{hover}<extra></extra>", "showlegend": False, "cliponaxis": False,
+    }  # fmt: skip
+    if across == LAYER:
+        data.append(_uniform(table, up))
+    data.append(points)
+    chosen_index = None if chosen not in table.heads else table.heads.index(chosen)
+    if chosen_index is not None and defined[chosen_index]:
+        ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
+        data.append({
+            "type": "scatter", "mode": "markers", "x": xs[[chosen_index]], "y": ys[[chosen_index]], "marker": ring, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False,
+        })  # fmt: skip
+    n_undefined = int((~defined).sum())
+    subtitle = f"{find(up).scope}: a point for each of {int(defined.sum())} heads" + (f", {n_undefined} without a number" if n_undefined else "")  # fmt: skip
+    subtitle += "; the line is uniform attention" if across == LAYER and not np.isnan(table.uniform[:, NAMES.index(up)]).all() else ""  # fmt: skip
+    coordinates = [xs[defined], ys[defined]]
+    if across == LAYER:
+        coordinates[1] = np.append(coordinates[1], table.uniform[:, NAMES.index(up)])
+    ranges = [
+        _padded_range(float(np.nanmin(each, initial=0)), float(np.nanmax(each, initial=0))) for each in coordinates
+    ]
+    figure = empty_chart(
+        f"{up} and {across}",
+        subtitle,
+        f"Scatter chart of the heads, {up} against {across}, {subtitle}. {_extremes(names, ys, defined, up)}".rstrip(),
+        height=360,
+    )
+    figure["data"], figure["layout"]["hovermode"] = data, "closest"
+    x = _layer_axis(len(table.n_heads)) if across == LAYER else {"range": ranges[0]}
+    set_axes(figure, across, up, x, {"range": ranges[1]})
+    return figure
+
+
+def _layer_axis(count: int) -> dict[str, Any]:
+    """Returns the keys of an axis over layers."""
+    ticks = list(range(0, count, max(1, math.ceil(count / 16))))
+    return {"range": [-0.5, count - 0.5], "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks], "showgrid": False}
+
+
+def _spread_positions(layers: Any, heads: Any, n_heads: tuple[int, ...]) -> Any:
+    """Returns the x-position of each head: its layer, with the heads of one layer spread."""
+    n_heads_of_layer = np.array([n_heads[layer] for layer in layers])
+    return layers + _SPREAD * ((heads + 0.5) / n_heads_of_layer - 0.5)
+
+
+def _layer_colors(layers: Any, n_layers: int) -> tuple[list[str], dict[str, Any]]:
+    """Returns the colour of each point by its layer, and a trace without points for the colour bar."""
+    colors = scales.interpolate_colors(layers / (n_layers - 1))
+    ticks = sorted({0, (n_layers - 1) // 2, n_layers - 1})
+    bar = {
+        "thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": ticks, "ticktext": [f"L{i}" for i in ticks],
+        "orientation": "h", "len": 0.3, "x": 1, "xanchor": "right", "xpad": 0, "y": 1, "yanchor": "bottom", "ypad": 4,
+    }  # fmt: skip
+    marker = {"cmin": 0, "cmax": n_layers - 1, "colorscale": scales.PROBABILITY, "showscale": True, "colorbar": bar}
+    return colors, {
+        "type": "scatter", "mode": "markers", "x": [None], "y": [None], "hoverinfo": "skip", "showlegend": False, "marker": marker,
+    }  # fmt: skip
+
+
+def _uniform(table: MetricsTable, up: str) -> dict[str, Any]:
+    """Returns a short line for each layer at the value of uniform attention."""
+    numbers = table.uniform[:, NAMES.index(up)]
+    xs, ys = [], []
+    for layer, number in enumerate(numbers):
+        if not math.isnan(number):
+            xs += [layer - 0.45, layer + 0.45, None]
+            ys += [float(number), float(number), None]
+    return {
+        "type": "scatter", "mode": "lines", "x": xs or [None], "y": ys or [None], "line": {"color": "#9a9da6", "width": 2, "dash": "dot"},
+        "hovertemplate": "uniform attention<br><b>%{y:.4g}</b><extra></extra>", "showlegend": False,
+    }  # fmt: skip
+
+
+def _extremes(names: list[str], ys: Any, defined: Any, up: str) -> str:
+    """Returns in words which heads have the highest and the lowest value."""
+    if not defined.any():
+        return ""
+    highest, lowest = int(np.where(defined, ys, -math.inf).argmax()), int(np.where(defined, ys, math.inf).argmin())
+    return f"Highest {up}: {names[highest]} with {ys[highest]:.4g}; lowest: {names[lowest]} with {ys[lowest]:.4g}."
+
+
+def _padded_range(smallest: float, largest: float) -> list[float]:
+    """Returns the range of an axis that contains 0 and these numbers with some space, so that no point is cut."""
+    top, bottom = (1.0 if 0.5 < size <= 1 else size for size in (largest, -smallest))
+    top = top or (0.0 if bottom else 1.0)
+    return [-(1.06 * bottom or 0.04 * top), 1.06 * top or 0.04 * bottom]
+
+
+def empty_chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
+    """Returns an empty chart with title, background and margins; its colours suit both themes, and clicks do nothing."""
+    meta: Meta = {"alt": f"{alt} The table has the numbers.", "step": "", "panels": []}
+    layout = {
+        "title": {
+            "text": f"<b>{title}</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
+            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom", "subtitle": {"text": facts, "font": {"size": 11}},
+        },
+        "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": {"l": 58, "r": 16, "t": 70, "b": 44},
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": title, "meta": meta,
+    }  # fmt: skip
+    return {"data": [], "layout": layout}
+
+
+def set_axes(figure: Spec, x_title: str, y_title: str, x: Spec | None = None, y: Spec | None = None) -> None:
+    """Adds axes with these titles to a chart; `x` and `y` have further keys."""
+    common = {"gridcolor": GRID_COLOR, "zeroline": False, "showline": False, "ticks": ""}
+    for axis, title, extra in (("xaxis", x_title, x), ("yaxis", y_title, y)):
+        figure["layout"][axis] = {**common, "title": {"text": title, "standoff": 8}, **(extra or {})}
+
+
+_ROW_HEIGHT = 13  # pixels of a layer
+_MIN_HEIGHT, _MAX_HEIGHT = 300, 560  # pixels of a map
+
+
+def head_effect_map_json(sweep: HeadSweep, chosen: tuple[int, int], number: str = "change") -> Spec:
+    """Returns a map [layer head] of one number of a sweep; 0 is white and the range symmetric.
+
+    Args:
+        sweep: the sweep.
+        chosen: the outlined head, as (layer, head).
+        number: "change", "estimate" (of the change, by attribution patching), or "direct" (effect on the logit).
+    """
+    numbers = {"change": sweep.change, "estimate": sweep.estimate, "direct": sweep.direct}[number]
+    title, quantity, description = {
+        "change": (sweep.title, "change", f"change of the {sweep.quantity}"),
+        "estimate": ("Estimated by attribution patching", "estimate", f"estimated change of the {sweep.quantity}"),
+        "direct": ("Direct effect", "direct effect", "what each head adds directly to the logit"),
+    }[number]
+    return head_map_json(numbers, title, quantity, description, chosen)
+
+
+def head_map_json(
+    numbers: NDArray[np.float64],
+    title: str,
+    quantity: str,
+    description: str,
+    chosen: tuple[int, int],
+    spread: NDArray[np.float64] | None = None,
+    name: str = "heads-that-matter",
+    is_signed: bool = True,
+    error: str = "standard deviation",
+) -> Spec:
+    """Returns a map [layer head] of numbers; 0 is white, and the range of numbers with a sign symmetric.
+
+    Args:
+        numbers: [layer head]; NaN where there is none.
+        title: of the map.
+        quantity: the number in one or two words.
+        description: the number in a few words, for the subtitle and the alt text.
+        chosen: the outlined head, as (layer, head).
+        spread: the standard deviation of each number, shown with it under the pointer.
+        name: the beginning of the name of the file.
+        is_signed: whether numbers may be negative.
+        error: what `spread` is.
+    """
+    layers, heads = numbers.shape
+    limit = float(np.nanmax(np.abs(numbers), initial=0.0)) or 1.0
+    largest_head, low = _largest(numbers), f"−{format_number(limit)}" if is_signed else "0"
+    alt = f"Heatmap of {description}, layer by head, from {low} to {format_number(limit)}; largest: L{largest_head[0]} H{largest_head[1]} with {format_number(float(numbers[largest_head]))}."
+    figure = empty_chart(title, description, alt, height=min(_MAX_HEIGHT, max(_MIN_HEIGHT, 130 + _ROW_HEIGHT * layers)))
+    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit], "ticktext": [low, "0", format_number(limit)]}  # fmt: skip
+    more = "" if spread is None else f"<br>{error} <b>%{{customdata:.4g}}</b>"
+    heat: dict[str, Any] = {
+        "type": "heatmap", "z": numbers, "zmin": -limit * is_signed, "zmax": limit, "colorscale": scales.SIGNED if is_signed else scales.POSITIVE, "colorbar": bar, "xgap": 1, "ygap": 1,
+        "hoverongaps": False, "hovertemplate": f"L%{{y}} H%{{x}}<br>{quantity} <b>%{{z:.4g}}</b>{more}<extra></extra>",
+    }  # fmt: skip
+    if spread is not None:
+        heat["customdata"] = spread
+    figure["data"] = [heat]
+    panel = asdict(Panel(0, 0, 0, layers, heads))
+    figure["layout"]["meta"] |= {"step": "matters", "panels": [panel], "axes": ["layer", "head"], "file": [name, quantity.split(maxsplit=1)[0]]}  # fmt: skip
+    figure["layout"]["shapes"] = [
+        {**outline(chosen[1], chosen[0], 1, 1, 3), "line": {"width": 3, "color": CHOSEN_COLOR}}
+    ]
+    figure["layout"]["uirevision"] = f"{name} {quantity}"
+    set_axes(
+        figure, "head", "layer",
+        {"range": [-0.5, heads - 0.5], "dtick": 1 if heads <= 16 else 4, "showgrid": False},
+        {"range": [layers - 0.5, -0.5], "dtick": 1 if layers <= 16 else 5, "showgrid": False},
+    )  # fmt: skip
+    return figure
+
+
+def head_effect_scatter_json(before: HeadSweep, after: HeadSweep, chosen: tuple[int, int]) -> Spec:
+    """Returns a scatter chart of the heads: the change when each is ablated (x), and the same in the model with `after.changes` (y); unaffected heads lie on the diagonal.
+
+    Raises:
+        ConfigError: the two sweeps belong to models with different heads.
+    """
+    if before.n_heads != after.n_heads:
+        raise ConfigError(
+            "Both sweeps must cover the same heads; got sweeps of two different models: choose one model."
+        )
+    names = [f"L{layer} H{head}" for layer, head in before.heads]
+    x, y = (np.array([sweep.change[head] for head in before.heads]) for sweep in (before, after))
+    limit = 1.06 * (max(before.limit, after.limit) or 1.0)
+    farthest = int(np.abs(y - x).argmax())
+    subtitle = f"change of the {before.quantity}; heads on the line are unaffected"
+    alt = f"Scatter chart of the heads: the change when each is ablated, in the original model and with {after.interventions_words}. Farthest from the line: {names[farthest]}, {format_number(float(x[farthest]))} and {format_number(float(y[farthest]))}."
+    figure = empty_chart("Which heads step in", subtitle, alt, height=380)
+    line = {"type": "scatter", "mode": "lines", "x": [-limit, limit], "y": [-limit, limit], "line": {"color": "#9a9da6", "width": 2, "dash": "dot"}, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
+    points: dict[str, Any] = {
+        "type": "scatter", "mode": "markers", "x": x, "y": y, "text": names, "showlegend": False, "cliponaxis": False,
+        "marker": {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}},
+        "hovertemplate": "%{text}<br>original <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b><extra></extra>",
+    }  # fmt: skip
+    chosen_index = before.heads.index(chosen) if chosen in before.heads else None
+    ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
+    chosen_point = (
+        []
+        if chosen_index is None
+        else [{**points, "x": x[[chosen_index]], "y": y[[chosen_index]], "marker": ring, "hoverinfo": "skip"}]
+    )
+    figure["data"], figure["layout"]["hovermode"] = [line, points, *chosen_point], "closest"
+    set_axes(figure, "change in the original model", f"change with {after.interventions_words}", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip
+    return figure
+
+
+def _largest(numbers: Any) -> tuple[int, int]:
+    index = int(np.nanargmax(np.abs(numbers))) if not np.isnan(numbers).all() else 0
+    return index // numbers.shape[1], index % numbers.shape[1]

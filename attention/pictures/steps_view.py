@@ -1,0 +1,307 @@
+"""The maps of the Lab: an overview of some steps, the chosen step next to its factors, or the weights next to what is derived from them.
+
+The chosen step beside its factors: factors on the left, the result on the right, with the parts of the chosen cell outlined.
+
+The strip of steps above the maps.
+
+The line under the maps: the chosen cell, its number, its arithmetic, and the cells that it was computed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from attention.base.errors import AttentionError, SizeError
+from attention.base.tokens import any_patch
+from attention.circuits import direct_effects
+from attention.explanation import tables
+from attention.explanation.derived import CAUTION, NORMS, DerivedMap, is_available
+from attention.explanation.explain import explain
+from attention.explanation.explanation import Explanation
+from attention.formula.names import HEAD_OUTPUT, VALUE, WEIGHTS, Cell
+from attention.formula.positions import paired_column
+from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
+from attention.pictures import heatmap
+from attention.pictures.derived_heatmap import derived_map_json
+from attention.pictures.drawing import build_map
+from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
+from attention.pictures.layout import HEIGHT, Panel, Spec
+from attention.pictures.message_contract import Line, StepTab
+from attention.pictures.view import STEP, VIEWS, overview_steps
+from attention.trace.layer import Layer
+from attention.trace.stats import finite_range
+from attention.trace.trace import Trace
+from attention.vision.over_picture import FITTED, OPACITY, matrix_over_picture_json, over_picture_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
+    """Returns the maps of the factors of the chosen cell's step, in the order of the formula, and last that of the step itself.
+
+    In each factor, the row, column or cells that produce the chosen number are outlined.
+
+    Raises:
+        MissingError: the trace has no such layer, step or head.
+    """
+    layer = trace.layer(cell.layer)
+    step = find_step(cell.step)
+    maps = [factor_map(trace, factor, name, cell, colors) for factor, name in layer.factors(step)]
+    result = heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)
+    if maps:
+        title = result["layout"]["title"]
+        title["text"] = f"= {title['text']}"
+    return [*maps, result]
+
+
+def cell_of_click(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cell:
+    """Returns the cell that a click on a map chooses, while the factors of `chosen` are shown.
+
+    On a step, it is the clicked cell. Parameters and the mask are not computed: a click there chooses the cell of the
+    chosen step that uses this position.
+    """
+    layer = trace.layer(chosen.layer)
+    if name == _all_heads_name(HEAD_OUTPUT):
+        width = layer.shape(HEAD_OUTPUT)[-1]
+        return Cell(chosen.layer, HEAD_OUTPUT, column // width, row, column % width)
+    if is_step(name):
+        return Cell(chosen.layer, name, chosen.head, row, column)
+    position = {"row": chosen.row, "column": chosen.column}
+    for factor, factor_name in layer.factors(find_step(chosen.step)):
+        if name in (factor_name, _all_heads_name(factor_name)):
+            position |= {side: index for side, index in ((factor.row, row), (factor.column, column)) if side}
+    return Cell(chosen.layer, chosen.step, chosen.head, position["row"], position["column"])
+
+
+def _all_heads_name(name: str) -> str:
+    """Returns the name of the map of all heads side by side."""
+    return f"{name} of all heads"
+
+
+def factor_map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str = "fixed") -> Spec:
+    """Returns the map of one factor of a cell's step, with the row, column or cells that produce the number outlined."""
+    layer = cell.layer
+    sides = {"row": cell.row, "column": cell.column, "pair": cell.column, "": None}
+    row, column = sides[factor.row], sides[factor.column]
+    if name == "mask":
+        return mask_map_json(trace, layer, Cell(layer, WEIGHTS, cell.head, cell.row, cell.column))
+    step, tensor = _declared(trace.layer(layer), name, factor)
+    matrix = tensor if factor.concatenated else trace.layer(layer).matrix(name, cell.head)
+    rows, columns = matrix.shape
+    if is_step(name) and not factor.concatenated:
+        spec = heatmap_json(trace, name, layer, cell.head, None, colors)
+    else:
+        panel = Panel(cell.head, 0, 0, rows, columns)
+        heat = numbers_in_cells(rows, columns)
+        spec = build_map(trace, step, layer, matrix.numpy(), None, [panel], colors, heat, tensor)
+    pair = [paired_column(cell.column, columns)] if factor.column == "pair" else []
+    spec["layout"]["shapes"] = cell_outlines(rows, columns, row, column, *pair)
+    spec["layout"]["meta"]["file"] = spec["layout"]["meta"]["file"][:2]
+    return with_chosen_cell(spec, row, column)
+
+
+def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
+    """Returns a factor as the step that it is drawn as, and its tensor, [row_axis column_axis] or [head row_axis column_axis]."""
+    declaration = declared(name)
+    step = (
+        declaration
+        if isinstance(declaration, Step)
+        else Step(name, declaration.symbol, declaration.symbol, declaration.axes, declaration.meaning, "signed")
+    )
+    if not factor.concatenated:
+        return step, layer[name] if layer.materialize_all_heads or step.axes != MAP_AXES else layer.matrix(name)
+    tensor = layer[name]
+    if step.row_axis == "query_pos":  # concat(Z): the columns of all heads side by side
+        axes, tensor, symbol = ("query_pos", "head · d_v"), tensor.transpose(0, 1).flatten(1), f"concat({step.symbol})"
+    else:
+        axes, tensor, symbol = ("head · d_v", step.column_axis), tensor.flatten(0, 1), step.symbol
+    return Step(_all_heads_name(name), symbol, symbol, axes, layer.formula_of(step), "signed"), tensor
+
+
+MAX_SECONDS = 2.0
+"""The longest that a derived view may take; the page Circuits computes longer ones on request."""
+
+
+@dataclass(frozen=True)
+class DerivedView:
+    """A view of the Lab that shows the weights next to a map derived from them.
+
+    Attributes:
+        derived: the map.
+        caution: what it does not say.
+    """
+
+    derived: DerivedMap
+    caution: str
+
+
+def available_views(trace: Trace, layer: Layer) -> tuple[str, ...]:
+    """The derived views that a layer has, by their names in links; computes nothing."""
+    views = ("norms",) if is_available(layer) else ()
+    predicts = trace.vectors is not None or any(not prediction.fills_mask for prediction in trace.predictions)
+    has_sum = trace.model_run is not None and not trace.pictures  # as `models.linearize`
+    if has_sum and predicts and layer.has(VALUE) and layer.has(WEIGHTS):
+        return (*views, "writes")
+    return views
+
+
+def derived_view(trace: Trace, cell: Cell, view: str) -> DerivedView | None:
+    """The derived view that the Lab shows; None if it shows another view.
+
+    Raises:
+        AttentionError: this model has no such view, for the reason in the sentence.
+    """
+    if cell.step != WEIGHTS or view not in available_views(trace, trace.layers[cell.layer]):
+        return None
+    if view == "norms":
+        return DerivedView(NORMS, CAUTION)
+    if (seconds := direct_effects.estimate_seconds(trace)) > MAX_SECONDS:
+        raise SizeError(
+            f"What each cell adds to a logit takes at most {MAX_SECONDS:.0f} s here; for this text it would take about {seconds:.0f} s: "
+            "open the page Circuits, which asks before it begins."
+        )
+    derived = direct_effects.writes_map(direct_effects.find_readout(trace))
+    _ = derived.matrix(trace, cell.layer, cell.head)  # raises
+    return DerivedView(derived, direct_effects.CAVEAT)
+
+
+@dataclass(frozen=True)
+class OverPicture:
+    """How a row or a column is drawn over a picture.
+
+    Attributes:
+        reads: "row": of the chosen query; "column": of the chosen key or feature.
+        opacity: of the colours, from 0 to 1.
+    """
+
+    reads: Literal["row", "column"] = "row"
+    opacity: float = OPACITY
+
+
+def lab_maps(trace: Trace, cell: Cell, view: str, colors: str, over: OverPicture = OverPicture()) -> list[Spec]:
+    """The figures that the Lab draws side by side: a picture where the tokens are patches of one, and the maps.
+
+    Raises:
+        AttentionError: the trace does not have the cell, or the colours do not exist.
+    """
+    try:
+        shown = derived_view(trace, cell, view)
+    except AttentionError:
+        shown = None
+    derived = shown.derived if shown else None
+    return [*maps_over_picture(trace, cell, colors, over, derived), *_maps(trace, cell, view, colors, derived)]
+
+
+def maps_over_picture(
+    trace: Trace, cell: Cell, colors: str, over: OverPicture = OverPicture(), derived: DerivedMap | None = None
+) -> list[Spec]:
+    """The row or the column of the chosen cell, or of a `derived` map at this cell, over the picture; empty where neither has patches.
+
+    Where only one of them has patches, as the features of a query have none, it is this one. Fixed colours reach up to the largest
+    patch: one of many patches rarely has a weight near 1.
+
+    Raises:
+        AttentionError: the trace does not have the cell, or the colours do not exist.
+    """
+    layer, step = trace.layer(cell.layer), find_step(cell.step)
+    axes = {"row": step.column_axis, "column": step.row_axis}
+    with_patches = [name for name, axis in axes.items() if any_patch(layer.labels_of(axis))]
+    if not with_patches:
+        return []
+    reads = over.reads if over.reads in with_patches else with_patches[0]
+    query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
+    scale = FITTED if colors == "fixed" else colors
+    place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen, False)
+    if derived is None:
+        figure = over_picture_json(trace, cell.step, *place)
+    else:
+        matrix = derived.matrix(trace, cell.layer, cell.head)
+        figure = matrix_over_picture_json(trace, derived.step, matrix, finite_range(matrix), *place)
+    figure["layout"]["height"] = HEIGHT  # level with the maps beside it
+    return [figure]
+
+
+def _maps(trace: Trace, cell: Cell, view: str, colors: str, derived: DerivedMap | None) -> list[Spec]:
+    """The maps without a picture."""
+    layer = trace.layers[cell.layer]
+    steps = overview_steps(tuple(step.name for step in layer.steps))
+    if view == "overview" and cell.step in steps:
+        return [heatmap.heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in steps]
+    if derived is not None:
+        weights = heatmap.heatmap_json(trace, WEIGHTS, cell.layer, cell.head, cell, colors)
+        return [weights, derived_map_json(trace, derived, cell, colors)]
+    return factor_maps(trace, cell, colors)
+
+
+_DERIVED = {
+    "norms": {"name": NORMS.name, "symbol": NORMS.step.symbol, "shape": "lengths", "help": NORMS.step.formula},
+    "writes": {
+        "name": direct_effects.NAME, "symbol": direct_effects.SYMBOL, "shape": "effect",
+        "help": "what each cell adds to the logit of the likeliest token; the page Circuits has other tokens",
+    },
+}  # fmt: skip
+"""The tabs of derived views, by the names of the views."""
+
+
+def step_strip(
+    layer: Layer, chosen: str, view: str, overview: tuple[str, ...], derived: Sequence[str] = ()
+) -> list[StepTab]:
+    """Returns a tab for each step of a layer with its symbol and shape.
+
+    Before them stands a tab for the `overview` of the most important steps, if there is one; after them one for each `derived` view.
+    """
+    is_overview = view == VIEWS[0] and chosen in overview
+    is_derived = view in derived and chosen == WEIGHTS
+    tabs: list[StepTab] = []
+    if overview:
+        symbols = " ".join(step.symbol for step in layer.steps if step.name in overview)
+        step = next((name for name in (chosen, STEP.default) if name in overview), overview[0])
+        tabs.append({
+            "name": "overview", "symbol": symbols, "shape": "overview", "help": "side by side",
+            "chosen": is_overview, "view": VIEWS[0], "step": step,
+        })  # fmt: skip
+    for step in layer.steps:
+        tab: StepTab = {
+            "name": step.name, "symbol": step.symbol, "shape": "×".join(map(str, layer.shape(step.name))),
+            "help": f"{step.symbol} = {layer.formula_of(step)}, [{' '.join(step.axes)}]",
+            "chosen": step.name == chosen and not is_overview and not is_derived,
+        }  # fmt: skip
+        if step.kind == "probability":
+            tab["sums"] = tables.row_sums(layer.stats(step.name))
+        tabs.append({**tab, "view": VIEWS[1]} if overview else tab)
+    for name in derived:  # no steps of the formula, therefore last
+        tab = {"chosen": is_derived and view == name, "view": name, "step": WEIGHTS, **_DERIVED[name]}  # type: ignore[typeddict-item]
+        tabs.append(tab)
+    return tabs
+
+
+def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) -> Line:
+    """Returns one cell in one line: its position, the number, its arithmetic, and the cells that it was computed from.
+
+    Pass an `explanation` for a number at the same position that does not belong to the cell's step.
+    """
+    explanation = explanation or explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
+    rows, columns = trace.layer(cell.layer).shape(cell.step)[-2:]
+    names = tables.cell_names(trace.layer(cell.layer), cell)
+    sides = zip(("q", "k"), names, (cell.row, cell.column), (rows, columns), strict=True)
+    return {
+        "step": explanation.cell.step,
+        "steps": [step.name for step in trace.layer(cell.layer).steps],
+        "at": {"step": cell.step, "row": cell.row, "column": cell.column},
+        "sides": [{"name": key, "axis": axis, "token": token, "value": position, "high": size - 1} for key, (axis, token), position, size in sides],
+        "shown": explanation.displayed_value, "sign": explanation.sign, "short": explanation.short,
+        "from": [_source_link(source, cell) for source in explanation.came_from],
+    }  # fmt: skip
+
+
+def _source_link(source: Cell, cell: Cell) -> dict[str, Any]:
+    """Returns the label and the knobs of a cell that another was computed from; steps shared by all heads keep the chosen head."""
+    of_head, from_head = (find_step(step).per_head for step in (source.step, cell.step))
+    name = f"{source.step} [{source.row}, {source.column}]"
+    return {
+        "knobs": {"view": VIEWS[1], "step": source.step, **({"head": source.head} if of_head else {}), "q": source.row, "k": source.column},
+        "label": f"{name} of head {source.head}" if of_head and not from_head else name,
+    }  # fmt: skip

@@ -1,0 +1,551 @@
+"""One attention layer: the tensors that its source recorded, and the formula that computes the other steps lazily.
+
+It is one long class because every question about a step has the same three answers: recorded, computed, or absent.
+
+Steps and parameters as attributes of a layer, so that editors and type checkers know `layer.weights`.
+
+`tests/test_contract.py` checks that these are exactly the declared steps and parameters.
+
+The length of each axis of a layer, from its recorded tensors; mismatches raise ShapeError before torch fails.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from attention.base import cache
+from attention.base.errors import MissingError, ShapeError, check_index
+from attention.base.printed import Displayed
+from attention.base.tokens import patch_places
+from attention.formula.formula import Formula
+from attention.formula.names import HEAD_OUTPUT, OUTPUT, PATCHED_OUTPUT, QUERY, SCORES
+from attention.formula.override import Override
+from attention.formula.steps import (
+    DECLARED,
+    HEAD_AXES,
+    MAP_AXES,
+    STEPS,
+    Factor,
+    Step,
+    declared,
+    field_values,
+    find_step,
+)
+from attention.trace.stats import LayerStats, StepStats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.formula.config import AttentionConfig
+    from attention.formula.step import LayerView
+
+
+class TensorOf:
+    """A descriptor: the tensor of the step or parameter of this name, for all heads; None if the layer does not have it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, layer: None, owner: type) -> TensorOf: ...
+
+    @overload
+    def __get__(self, layer: LayerView, owner: type) -> Tensor | None: ...
+
+    def __get__(self, layer: LayerView | None, owner: type) -> TensorOf | Tensor | None:
+        if layer is None:
+            return self
+        return layer[self.name] if layer.has(self.name) else None
+
+
+class Attributes:
+    """An attribute for each step, in the order of the formula, and for each parameter."""
+
+    embedding = TensorOf()
+    position = TensorOf()
+    input = TensorOf()
+    query = TensorOf()
+    memory = TensorOf()
+    key = TensorOf()
+    value = TensorOf()
+    rotated_query = TensorOf()
+    rotated_key = TensorOf()
+    scores = TensorOf()
+    scaled_scores = TensorOf()
+    capped_scores = TensorOf()
+    biased_scores = TensorOf()
+    masked_scores = TensorOf()
+    weights = TensorOf()
+    dropped_weights = TensorOf()
+    head_output = TensorOf()
+    patched_output = TensorOf()
+    output = TensorOf()
+
+    mask = TensorOf()
+    w_q = TensorOf()
+    w_k = TensorOf()
+    w_v = TensorOf()
+    w_o = TensorOf()
+    b_q = TensorOf()
+    b_k = TensorOf()
+    b_v = TensorOf()
+    b_o = TensorOf()
+    w_s = TensorOf()
+    bias = TensorOf()
+    sinks = TensorOf()
+    dropout_mask = TensorOf()
+    patched_weights = TensorOf()
+    patched_head_output = TensorOf()
+    bias_table = TensorOf()
+
+
+_OUT = ("w_o", "b_o", OUTPUT)  # their d_model may differ from that of the input
+
+
+def axes_of(name: str) -> tuple[str, ...]:
+    """The axes of a step or parameter for comparing sizes: d_out is the d_model of the output."""
+    axes = DECLARED[name].axes
+    return tuple("d_out" if axis == "d_model" else axis for axis in axes) if name in _OUT else axes
+
+
+def sizes_of(recorded: Mapping[str, Tensor], tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> dict[str, int]:
+    """The length of each axis, by its name.
+
+    Raises:
+        ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
+    """
+    known: dict[str, tuple[int, str]] = {}  # the size and the tensor that has it
+    for axis, labels in (("query_pos", tokens), ("key_pos", key_tokens)):
+        if labels:
+            known[axis] = len(labels), "tokens"
+    for name, tensor in recorded.items():
+        axes = DECLARED[name].axes
+        if tensor.ndim != len(axes):
+            raise ShapeError(
+                f"{name} has the axes [{' '.join(axes)}]; got the shape {list(tensor.shape)}: give it {len(axes)} axes."
+            )
+        for axis, size in zip(axes_of(name), tensor.shape, strict=True):
+            first_size, first_name = known.setdefault(axis, (size, name))
+            if size == first_size:
+                continue
+            if first_name == "tokens":
+                raise ShapeError(
+                    f"{axis} is {size} in {name} but there are {first_size} tokens: give one token per {axis}."
+                )
+            raise ShapeError(
+                f"{axis} is {first_size} in {first_name} but {size} in {name}: one axis has one size in a layer."
+            )
+    sizes = {axis: size for axis, (size, _) in known.items()}
+    if "d_out" in sizes:
+        sizes.setdefault("d_model", sizes["d_out"])
+    heads, kv_heads = sizes.get("head"), sizes.get("kv_head")
+    if heads and kv_heads and heads % kv_heads:
+        raise ShapeError(
+            f"query heads share the heads of keys in equal groups; got {heads} of query and {kv_heads} of key: "
+            f"{kv_heads} must divide {heads}."
+        )
+    return sizes
+
+
+ATTENTION = "attention"
+"""The `Layer.mixer` of a layer with attention."""
+
+_FORMULA_TENSORS = ("mask", "bias")  # the formula computes these from no other step
+_STEPS_AFTER_SCORES = tuple(step.name for step in STEPS if step.axes == MAP_AXES and step.name != SCORES)
+_uids = count()
+T = TypeVar("T")
+
+
+class Recorded(dict[str, "Tensor"]):
+    """The tensors that a source recorded, with a unique id: the cache stores under it what is computed from them."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__(tensors)
+        self.uid = next(_uids)
+        weakref.finalize(self, cache.mark_released, self.uid)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Layer(Attributes, Displayed):
+    """One attention layer: the tensors that its source recorded, and the formula that computes the later steps.
+
+    ``layer.weights`` is the tensor of a step or parameter for all heads, or None if the layer does not have it.
+    ``layer["weights"]`` is the same, but raises MissingError. ``layer.matrix("weights", head)`` is the matrix of one head,
+    computed on first access and cached. Iterating yields (step, tensor) for the available steps, in the order of the formula.
+
+    Attributes:
+        name: the layer's name in a model with several kinds of layers, such as "decoder 2".
+        tokens: the tokens that attend, by query_pos; `key_tokens` the tokens attended to, by key_pos.
+        recorded: tensors by the name of their step or parameter.
+        formula: computes the steps that are not recorded; None: there are no other steps.
+        materialize_all_heads: whether the query × key matrices are computed and cached for all heads at once;
+            for a long text they are computed head by head.
+        base_formula: the formula of the source, if a knob or an override changed it; None: `formula` is the source's.
+        shared_with_model: names of recorded tensors that belong to a loaded model; `nbytes` does not count them.
+        provenance: explanations of recorded steps that no formula computes, by step; the default is `Step.unknown`.
+        parent: the layer of all heads, if this layer is that layer with the formula of one head: it has the numbers.
+        mixer: what mixes the tokens: "attention", or what a layer of a hybrid model has instead, such as "mamba"; then it has no steps.
+
+    Raises:
+        ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
+    """
+
+    name: str = ""
+    tokens: tuple[str, ...] = ()
+    key_tokens: tuple[str, ...] = ()
+    recorded: Mapping[str, Tensor] = field(default_factory=dict)
+    formula: Formula | None = None
+    materialize_all_heads: bool = True
+    base_formula: Formula | None = None
+    shared_with_model: frozenset[str] = frozenset()
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    parent: Layer | None = None
+    mixer: str = ATTENTION
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.recorded, Recorded):
+            present = {name: self.recorded[name] for name in DECLARED if self.recorded.get(name) is not None}
+            object.__setattr__(self, "recorded", Recorded(present))
+        if not self.key_tokens:
+            object.__setattr__(self, "key_tokens", self.tokens)
+        _ = self.sizes  # raises ShapeError before torch raises something less readable
+
+    if not TYPE_CHECKING:  # a type checker then reports a misspelled attribute
+
+        def __getattr__(self, name: str) -> None:
+            public = [attribute for attribute in dir(type(self)) if not attribute.startswith("_")]
+            matches = get_close_matches(name, public, 1)
+            hint = f": did you mean {matches[0]!r}?" if matches else "."
+            raise AttributeError(f"a layer has steps and parameters such as weights and w_q; it has no {name!r}{hint}")
+
+    def __repr__(self) -> str:
+        if not self.has_attention:
+            return f"{type(self).__name__}({self.name!r}; no attention: {self.mixer})"
+        computed = ", ".join(step.name for step in self.steps if step.name not in self.recorded)
+        sizes = ", ".join(f"{axis} {size}" for axis, size in self.sizes.items())
+        recorded = ", ".join(self.recorded)
+        parts = [repr(self.name) if self.name else "", sizes]
+        parts += [f"{origin}: {names}" for origin, names in (("recorded", recorded), ("by formula", computed)) if names]
+        return f"{type(self).__name__}({'; '.join(part for part in parts if part)})"
+
+    def __iter__(self) -> Iterator[tuple[Step, Tensor]]:
+        for step in self.steps:
+            yield step, self._tensor(step.name)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The tensor of the step or parameter `name`, for all heads.
+
+        Raises:
+            MissingError: there is no such step, or this source could not record it.
+        """
+        self._check(name)
+        return self._tensor(name)
+
+    # -- available steps ----------------------------------------------------------------------
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps that this layer has, in the order of the formula; computes nothing."""
+        return tuple(step for step in STEPS if self.has(step.name))
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether this is a layer with attention; in a hybrid model, some layers have none."""
+        return self.mixer == ATTENTION
+
+    def has(self, name: str) -> bool:
+        """Whether the layer has a step or parameter; computes nothing."""
+        formula = self.formula
+        if name in self.available:
+            return True
+        if formula is None:
+            return False
+        if name in _FORMULA_TENSORS:
+            return bool(formula.bias) if name == "bias" else formula.mask is not None
+        step = DECLARED[name]
+        return isinstance(step, Step) and step.enabled(formula) and step.available(self)
+
+    def without(self, *names: str) -> Layer:
+        """The layer without some recorded tensors; itself if it has none of them."""
+        if not self.recorded.keys() & set(names):
+            return self
+        return replace(self, recorded={name: tensor for name, tensor in self.recorded.items() if name not in names})
+
+    def with_tensors(self, **tensors: Tensor | None) -> Layer:
+        """The layer with more recorded tensors; None removes a tensor."""
+        recorded = {**self.recorded, **tensors}
+        return replace(self, recorded={name: tensor for name, tensor in recorded.items() if tensor is not None})
+
+    def with_formula(self, formula: Formula) -> Layer:
+        """The layer with the same recorded tensors and another formula."""
+        return replace(self, formula=formula)
+
+    def with_config(self, config: AttentionConfig | Override) -> Layer:
+        """The layer with the values of `config` for the knobs after the scores; itself if it has no formula."""
+        source_formula = self.base_formula or self.formula
+        if source_formula is None:
+            return self
+        if isinstance(config, Override):
+            config = config.restricted_to(self.overridable_knobs)
+        formula = source_formula.with_config(config, self.sizes.get("d_k", 1))
+        base = source_formula if isinstance(config, Override) and formula != source_formula else None
+        return (
+            self
+            if (formula, base) == (self.formula, self.base_formula)
+            else replace(self, formula=formula, base_formula=base)
+        )
+
+    @property
+    def overridable_knobs(self) -> tuple[str, ...]:
+        """Names of the fields of an `Override` that change a number of this layer; none without computed maps."""
+        layer = self.wrapped
+        formula = layer.base_formula or layer.formula
+        if formula is None or not layer.has(SCORES) or any(name in layer.recorded for name in _STEPS_AFTER_SCORES):
+            return ()
+        # Provided scores without a divisor are never divided.
+        divides = formula.divisor or (formula.normalizer and layer.has(QUERY))
+        scale_knobs = ("temperature", *(["scaled"] if formula.divisor not in (None, 1) else [])) if divides else ()
+        mask_knobs = ("mask", "window", "prefix", "cells") if formula.normalizer else ()
+        return tuple(knob.name for knob in fields(Override) if knob.name in (*scale_knobs, *mask_knobs))
+
+    def for_head(self, head: int) -> Layer:
+        """The layer with the formula of one head; itself unless that head has a formula of its own."""
+        if self.formula is None or head not in dict(self.formula.heads):
+            return self
+        return replace(
+            self, formula=self.formula.for_head(head), base_formula=self.base_formula or self.formula, parent=self
+        )
+
+    @cached_property
+    def available(self) -> Mapping[str, Tensor]:
+        """Recorded tensors that are still valid under the current formula: a changed formula invalidates outputs, and maybe the mask."""
+        if self.base_formula is None or self.formula is None:
+            return self.recorded
+        stale = (
+            HEAD_OUTPUT,
+            PATCHED_OUTPUT,
+            OUTPUT,
+            *(["mask"] if self.formula.mask != self.base_formula.mask else []),
+        )
+        return {name: tensor for name, tensor in self.recorded.items() if name not in stale}
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The length of each axis of this layer, by its name.
+
+        Raises:
+            ShapeError: as for the layer.
+        """
+        sizes = sizes_of(self.recorded, self.tokens, self.key_tokens)
+        if self.formula is not None and "kv_head" in sizes:
+            sizes.setdefault("head", sizes["kv_head"])
+        return sizes
+
+    @cached_property
+    def patch_places(self) -> tuple[Tensor, Tensor]:
+        """The picture, row and column of each query and of each key, each [pos 3]; −1 for a token that is no patch."""
+        return patch_places(self.tokens), patch_places(self.key_tokens)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a step or parameter; computes nothing.
+
+        Raises:
+            MissingError: as for ``layer[name]``.
+        """
+        self._check(name)
+        if name in self.available:
+            return tuple(self.available[name].shape)
+        return tuple(self.sizes[axis] for axis in axes_of(name))
+
+    @property
+    def wrapped(self) -> Layer:
+        """The recorded layer: this layer, unless it is a view of another layer (subwords merged into words)."""
+        return self
+
+    @property
+    def n_heads(self) -> int:
+        """The number of heads; 1 if no step has a head axis, 0 in a layer without attention."""
+        return self.sizes.get("head", self.sizes.get("kv_head", int(self.has_attention)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the recorded tensors; a storage that two tensors share counts once, and the model's tensors do not count."""
+        storages = (
+            tensor.untyped_storage() for name, tensor in self.recorded.items() if name not in self.shared_with_model
+        )
+        return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+    def labels_of(self, axis: str) -> tuple[str, ...] | None:
+        """The tokens along an axis, or None for an axis without tokens (d_model, head, …)."""
+        return {"query_pos": self.tokens, "key_pos": self.key_tokens}.get(axis) or None
+
+    # -- the numbers --------------------------------------------------------------------------
+
+    def matrix(self, name: str, head: int = 0) -> Tensor:
+        """One head's matrix of a step or parameter, [row_axis column_axis]; a step without heads ignores `head`.
+
+        `head` counts query heads: for keys and values that several query heads share, each of these gives the same matrix.
+
+        Raises:
+            MissingError: there is no such step or head.
+        """
+        if self.parent is not None and name not in _FORMULA_TENSORS:
+            return self.parent.matrix(name, head)
+        self._check(name)
+        axes = DECLARED[name].axes
+        if axes[0] not in HEAD_AXES:
+            return self._tensor(name)
+        check_index("heads", head, self.n_heads)
+        if name in self.available or self.materialize_all_heads or axes != MAP_AXES:
+            return self._tensor(name)[head // (self.n_heads // self.sizes[axes[0]])]
+        return self._compute(name, head)
+
+    def blocks(self, *names: str, heads: slice = slice(None), rows: slice = slice(None)) -> tuple[Tensor, ...]:
+        """Blocks of query × key matrices, each [head query_pos key_pos], computed without the cache (streaming access).
+
+        Raises:
+            MissingError: there is no such step.
+        """
+        from attention.trace import compute
+
+        for name in names:
+            self._check(name)
+        return compute.compute_blocks(self, names, heads, rows)
+
+    def stats(self, name: str) -> StepStats:
+        """Statistics of a step over all heads: its range, and the row sums of a probability.
+
+        Raises:
+            MissingError: as for ``layer[name]``.
+        """
+        self._check(name)
+        step = find_step(name)
+        if self.materialize_all_heads or name in self.available or step.axes != MAP_AXES:
+            return self._cached(("facts", name), step, lambda: StepStats.of(step, self._tensor(name)))
+        return self._streamed_stats().stats[name]
+
+    def finite_range(self, name: str) -> tuple[float, float] | None:
+        """The smallest and the largest finite number of a step over all heads; None if it has none.
+
+        Raises:
+            MissingError: as for ``layer[name]``.
+        """
+        return self.stats(name).finite_range
+
+    @cached_property
+    def temperature(self) -> float:
+        """The formula's temperature; 0 if it is so small that dividing the scores by it overflows."""
+        from attention.trace.compute import scaling_overflows
+
+        if self.formula is None:
+            return 1.0
+        return 0.0 if scaling_overflows(self, self.formula) else self.formula.temperature
+
+    @property
+    def divisor(self) -> float:
+        """The divisor of the scores, without the temperature; 1 if the formula has none."""
+        return (self.formula and self.formula.divisor) or 1.0
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """The numbers of the formula by their names in exported files; neutral values if there is no formula."""
+        return (self.formula or Formula()).settings | {"temperature": self.temperature}
+
+    @property
+    def hides_keys(self) -> bool:
+        """Whether the mask hides any key."""
+        return self.has("mask") and not bool(self["mask"].all())
+
+    def _check(self, name: str) -> None:
+        if not self.has(declared(name).name):
+            if not self.has_attention:
+                raise MissingError(
+                    f"{self.name} of the model has no attention ({self.mixer}), so it has no {name}: choose one of trace.attention_layers."
+                )
+            raise MissingError(
+                f"this source has no {name}; it has {', '.join(step.name for step in self.steps)}: choose one of these."
+            )
+
+    def _tensor(self, name: str) -> Tensor:
+        """The tensor of an available step or parameter, for all heads."""
+        if self.parent is not None and name not in _FORMULA_TENSORS:
+            return self.parent[name]
+        if name in self.available:
+            tensor = self.available[name]
+            return self._read_shared(name, tensor) if name in self.shared_with_model else tensor
+        return self._compute(name, None)
+
+    def _read_shared(self, name: str, tensor: Tensor) -> Tensor:
+        """A parameter of the model as float32 on the CPU; the layer has no copy of it.
+
+        Raises:
+            MissingError: the model was changed after it was recorded, such as by training.
+        """
+        import torch
+
+        if getattr(tensor, "recorded_version", None) not in (None, tensor.is_inference() or tensor._version):
+            raise MissingError(
+                f"{name} of {self.name} should be as it was recorded; the model was changed since then: record it again."
+            )
+        return tensor.to("cpu", torch.float32)
+
+    def _compute(self, name: str, head: int | None) -> Tensor:
+        """A step that is not recorded, computed from earlier steps: for one head [row column], or for all."""
+        from attention.trace import compute
+
+        assert self.formula is not None  # `has` is true only with a formula
+        if name == "mask":  # shared by all layers with this mask
+            mask = self.formula.mask
+            # With a window of patches, layers share it that have the same patches; a patch is only equal as a text.
+            patches = self.patch_places if mask is not None and mask.needs_patches else ()
+            shape = (self.sizes["query_pos"], self.sizes["key_pos"], *(each.numpy().tobytes() for each in patches))
+            return cache.CACHE.get_or_compute(("mask", mask, shape), lambda: compute.compute_step(self, name, head))
+        if name in _FORMULA_TENSORS:
+            knobs = getattr(self.formula, name)
+            return cache.memoize(self.uid, (name, head), knobs, lambda: compute.compute_step(self, name, head))
+        step = find_step(name)
+        if name == HEAD_OUTPUT and not self.materialize_all_heads:
+            return self._streamed_stats().head_output
+        return self._cached((name, head), step, lambda: compute.compute_step(self, name, head))
+
+    def _streamed_stats(self) -> LayerStats:
+        """Statistics of all maps and the outputs of all heads, computed in blocks of queries that are not cached."""
+        from attention.trace import compute
+
+        return self._cached("survey", find_step(HEAD_OUTPUT), lambda: compute.compute_stats(self))
+
+    @property
+    def uid(self) -> int:
+        """Unique id of the recorded tensors (a cache key)."""
+        assert isinstance(self.recorded, Recorded)  # by __post_init__
+        return self.recorded.uid
+
+    def _cached(self, place: Any, step: Step, make: Callable[[], T]) -> T:
+        return cache.memoize(self.uid, place, self.formula and field_values(self.formula, step), make)
+
+    # -- factors and formula of a step ----------------------------------------------------------
+
+    def factors(self, step: Step) -> list[tuple[Factor, str]]:
+        """The factors of a step in this layer, each with the name of its step or parameter."""
+        pairs = ((factor, next((name for name in factor.names if self.has(name)), "")) for factor in step.of)
+        return [(factor, name) for factor, name in pairs if name]
+
+    def formula_of(self, step: Step) -> str:
+        """The step's formula in this layer: D V with dropout, X₂ W_K in cross-attention, or the formula of another score."""
+        not_computed = self.formula is None and step.by_formula and step.name in self.recorded
+        if not_computed or (step.name in self.provenance and not self.factors(step)):
+            return "as recorded"
+        formula = step.formula_in(self.formula) if self.formula else step.formula
+        for factor, present in self.factors(step):
+            for name in {*factor.names} - {present}:
+                symbol = rf"(?<!\w){re.escape(find_step(name).symbol)}(?![A-Za-z0-9_′₂])"
+                formula = re.sub(symbol, find_step(present).symbol, formula)
+        formula = f"{formula} + b_{step.symbol}" if step.bias and self.has(step.bias) else formula
+        return f"{formula}, and more, as recorded" if step.name in self.provenance else formula

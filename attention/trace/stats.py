@@ -1,0 +1,81 @@
+"""Statistics of a step over all heads, computed without keeping its numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from attention.formula.steps import Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class StepStats(NamedTuple):
+    """Statistics of a step over all heads: its range and, for a probability, the sums of its rows.
+
+    Attributes:
+        low: the smallest finite number; `high` the largest; both None if no number is finite.
+        min_row_sum: the smallest nonzero sum of a row; `max_row_sum` the largest; both None if no row has one.
+        zero_rows: the number of rows that sum to 0.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    min_row_sum: float | None = None
+    max_row_sum: float | None = None
+    zero_rows: int = 0
+
+    @property
+    def finite_range(self) -> tuple[float, float] | None:
+        """The smallest and the largest finite number; None if there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    def merge(self, other: StepStats) -> StepStats:
+        """The statistics of two blocks combined."""
+        pairs = ([value for value in pair if value is not None] for pair in zip(self[:4], other[:4], strict=True))
+        lows, highs, smallest_sums, largest_sums = pairs
+        return StepStats(
+            min(lows, default=None),
+            max(highs, default=None),
+            min(smallest_sums, default=None),
+            max(largest_sums, default=None),
+            self.zero_rows + other.zero_rows,
+        )
+
+    @classmethod
+    def of(cls, step: Step, tensor: Tensor) -> StepStats:
+        """The statistics of a tensor of a step."""
+        low, high = finite_range(tensor) or (None, None)
+        if step.kind != "probability":
+            return cls(low, high)
+        sums = tensor.sum(dim=-1).flatten()
+        nonzero = sums[sums != 0]
+        smallest, largest = (float(value) for value in nonzero.aminmax()) if len(nonzero) else (None, None)
+        return cls(low, high, smallest, largest, len(sums) - len(nonzero))
+
+
+class LayerStats(NamedTuple):
+    """One streaming pass over all heads: the statistics of every map by its name, and Z [head query_pos d_v]."""
+
+    stats: dict[str, StepStats]
+    head_output: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor."""
+        return self.head_output.nbytes
+
+
+def finite_range(tensor: Tensor) -> tuple[float, float] | None:
+    """The smallest and the largest finite number of a tensor; None if it has none."""
+    if not tensor.numel():
+        return None
+    low, high = (float(value) for value in tensor.aminmax())
+    if math.isfinite(low) and math.isfinite(high):
+        return low, high  # the common case: all numbers are finite, and no copy is needed
+    # nan_to_num takes a fortieth of the time of selecting the finite numbers.
+    above, below = math.inf, -math.inf
+    low = float(tensor.nan_to_num(nan=above, posinf=above, neginf=above).amin())
+    high = float(tensor.nan_to_num(nan=below, posinf=below, neginf=below).amax())
+    return (low, high) if low <= high else None

@@ -1,0 +1,314 @@
+"""What every source returns and every page draws: tokens and layers of attention.
+
+A model's prediction at one position of a text: a logit for every token of its vocabulary, and the likeliest tokens.
+
+A picture as a model saw it: after the resizing and cropping of its processor, cut into patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+from attention.base.errors import FileError, MissingError, check_index
+from attention.base.printed import Displayed, plural
+from attention.base.tokens import Generated
+from attention.formula.names import WEIGHTS
+from attention.formula.steps import find_step
+from attention.trace.layer import Layer
+from attention.trace.model_run import ModelTensors
+
+if TYPE_CHECKING:
+    from numpy import uint8
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from attention.formula.config import AttentionConfig
+    from attention.formula.override import Override
+    from attention.trace.model_run import ModelRun
+
+
+FILE_WRITERS: dict[str, Callable[[Trace, int | None, Collection[int] | None], bytes]] = {}
+"""For each file extension, the function that turns a trace, or one head or some layers of it, into the bytes of a file.
+
+`Trace.save` uses them. `attention` registers them, because they belong to a layer above this one.
+"""
+
+_SHOWN_TEXT = 80  # characters of the text in a repr
+_SHOWN_LAYERS = 6
+_SHOWN_LAYERS_OF_HEADS = 12
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace(ModelTensors, Displayed):
+    """All tensors of one forward pass, from tokens to output: one sequence, no batch axis.
+
+    `residual`, `logits`, `w_e`, `w_u` and `final_norm` read the model behind it when they are first read.
+
+    Attributes:
+        tokens: the tokens that attend in the first layer, by query_pos.
+        layers: one `Layer` per layer of the model, from zero; a layer without tokens gets those of the trace. In a hybrid model, layers
+            without attention are here too, without steps: an index is always the model's own.
+        key_tokens: the tokens attended to, by key_pos; they differ from `tokens` in cross-attention.
+        random: whether the projection weights are random; pages say so.
+        notes: sentences that a page shows with this trace, such as that the text was truncated.
+        predictions: the model's predictions at the requested positions.
+        no_prediction_reason: a sentence, if the model predicts no tokens; otherwise empty.
+        vectors: the last hidden states of a model that predicts no tokens, [query_pos d_model].
+        input_tokens: the tokens that the model reads and predicts in: subword pieces, with special tokens.
+        continuation: the tokens with which the model continues, if the text is shown without them.
+        changes: a sentence for each intervention inside the model; empty without interventions.
+        caption: a line to show beside the numbers, such as that the model is a 4-bit version.
+        max_weight_error: of a model in memory, the largest difference between its own attention weights, in its dtype, and those
+            computed here in float32 from its Q and K; None for other sources, and where the model gives weights only.
+        pictures: what the model saw of each picture that it read; the `picture` of a `Patch` is an index of it.
+        model_run: the run of the model, which `attention.circuits` repeats; None if the source has no model.
+
+    Raises:
+        ShapeError: the number of tokens differs from the number of rows, or that of key tokens from the columns.
+    """
+
+    tokens: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    key_tokens: tuple[str, ...] = ()
+    random: bool = False
+    notes: tuple[str, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
+    no_prediction_reason: str = ""
+    vectors: Tensor | None = None
+    input_tokens: tuple[str, ...] = ()
+    continuation: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    caption: str = ""
+    max_weight_error: float | None = None
+    model_run: ModelRun | None = None
+    pictures: tuple[SeenPicture, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.key_tokens:
+            object.__setattr__(self, "key_tokens", self.tokens)
+        layers = tuple(
+            layer if layer.tokens else replace(layer, tokens=self.tokens, key_tokens=self.key_tokens)
+            for layer in self.layers
+        )
+        object.__setattr__(self, "layers", layers)
+
+    def __repr__(self) -> str:
+        text = shorten(" ".join(self.tokens), _SHOWN_TEXT, placeholder=" …")
+        layers = [*map(repr, self.layers[:_SHOWN_LAYERS]), *(["…"] if len(self.layers) > _SHOWN_LAYERS else [])]
+        heading = f"Trace({plural(len(self.tokens), 'token')}: {text!r}; {plural(len(self.layers), 'layer')}"
+        heading += "" if self.max_weight_error is None else f"; max_weight_error {self.max_weight_error:.1e}"
+        return "\n  ".join([f"{heading}:" if layers else heading, *layers]) + ")"
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """The indices of the layers with attention: all of them, except in a hybrid model."""
+        return tuple(index for index, layer in enumerate(self.layers) if layer.has_attention)
+
+    @property
+    def generated(self) -> int:
+        """The number of tokens at the end of the text that the model generated."""
+        return sum(isinstance(token, Generated) for token in self.input_tokens)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the recorded tensors of all layers, of the predictions, of the vectors and of the pictures, also as files."""
+        outputs = sum(prediction.nbytes for prediction in self.predictions)
+        outputs += 0 if self.vectors is None else self.vectors.nbytes
+        outputs += sum(picture.rgb.nbytes for picture in self.pictures)
+        outputs += int(getattr(self.model_run, "nbytes", 0))
+        return sum(layer.nbytes for layer in self.layers) + outputs
+
+    def labels_of(self, axis: str) -> tuple[str, ...] | None:
+        """The tokens along an axis in the first layer, or None for an axis without tokens (d_model, head, …)."""
+        return {"query_pos": self.tokens, "key_pos": self.key_tokens}.get(axis)
+
+    def layer(self, index: int) -> Layer:
+        """The layer with this index, from zero.
+
+        Raises:
+            MissingError: there is no such layer.
+        """
+        check_index("layers", index, len(self.layers))
+        return self.layers[index]
+
+    def save(self, path: str | Path, head: int | None = None, layers: Collection[int] | None = None) -> None:
+        """Writes the layers to a .npz or .safetensors file, which the Lab's source "file" and `File.open` show with the same digits.
+
+        The file has the tokens with the places of patches, what the model saw of its pictures, the notes, and of each layer the recorded
+        steps, the parameters and the formula; predictions and vectors are not in it.
+
+        Args:
+            path: the file to write; its extension selects the format.
+            head: the only head to save; None for all.
+            layers: the layers to save; None for all.
+
+        Raises:
+            FileError: another extension, or a file that cannot be written.
+            MissingError: there is no such head or layer.
+        """
+        target = Path(path)
+        if target.suffix.lower() not in FILE_WRITERS:
+            raise FileError(
+                f"A trace is saved as {' or '.join(FILE_WRITERS)}; got “{target.name}”: give the file one of these extensions."
+            )
+        for index in range(len(self.layers)) if layers is None else layers:
+            layer = self.layer(index)
+            if head is not None and layer.has_attention:
+                check_index("heads", head, layer.n_heads)
+        try:
+            target.write_bytes(FILE_WRITERS[target.suffix.lower()](self, head, layers))
+        except OSError as error:
+            raise FileError(
+                f"“{target}” cannot be written ({error.strerror}): give a path in a folder that exists and that you may write to."
+            ) from None
+
+    def heads(self, step: str = WEIGHTS, layer: int | None = None) -> AllHeads:
+        """A step of every head, of all layers or of one, which a notebook draws as small maps.
+
+        Raises:
+            MissingError: there is no such step or layer.
+        """
+        return AllHeads(self, step, layer)
+
+    def with_config(self, config: AttentionConfig | Override) -> Trace:
+        """The trace with the values of `config` for the knobs after the scores; its steps are recomputed on access."""
+        layers = tuple(layer.with_config(config) for layer in self.layers)
+        notes = config.mask_rule.notes(len(self.tokens), len(self.key_tokens))
+        return replace(self, layers=layers, notes=(*self.notes, *notes))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AllHeads(Displayed):
+    """One step of every head of a trace, as small maps on one colour scale.
+
+    Attributes:
+        trace: the trace.
+        step: the step of each head.
+        layer: the layer whose heads are shown; None for all layers.
+
+    Raises:
+        MissingError: there is no such step or layer, or no layer has the step.
+    """
+
+    trace: Trace
+    step: str
+    layer: int | None = None
+
+    def __post_init__(self) -> None:
+        name = find_step(self.step).name
+        if self.layer is not None:
+            check_index("layers", self.layer, len(self.trace.layers))
+        if not self.layers:
+            raise MissingError(f"no layer of this trace has {name}: choose another step.")
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The indices of the layers that are shown."""
+        chosen = range(len(self.trace.layers)) if self.layer is None else (self.layer,)
+        return tuple(index for index in chosen if self.trace.layers[index].has(self.step))
+
+    def __repr__(self) -> str:
+        rows = [
+            f"L{index}: heads 0 to {self.trace.layers[index].n_heads - 1}"
+            for index in self.layers[:_SHOWN_LAYERS_OF_HEADS]
+        ]
+        rows += ["…"] if len(self.layers) > _SHOWN_LAYERS_OF_HEADS else []
+        count = sum(self.trace.layers[index].n_heads for index in self.layers)
+        return (
+            "\n  ".join(
+                [f"AllHeads({self.step} of {plural(count, 'head')} in {plural(len(self.layers), 'layer')}:", *rows]
+            )
+            + ")"
+        )
+
+
+TOP_K = 10
+"""The number of likeliest tokens that a prediction lists."""
+MAX_NEW_TOKENS = 32
+"""The maximal number of tokens that a model generates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The predicted distribution over the vocabulary at one position, in the order of the model's token ids.
+
+    Attributes:
+        position: the position whose hidden state predicts: the one before the next token, or that of a mask token.
+        before: the token at that position.
+        all_logits: the logit of every token, [vocabulary].
+        ids: ids of the likeliest tokens, the likeliest first.
+        tokens: these tokens as text.
+        fills_mask: whether the prediction fills this position, as in masked models; otherwise it is about the next position. Also true of a class.
+        classifies: whether the vocabulary is the classes of a classifier, and the prediction is about the whole input; its position is the first.
+    """
+
+    position: int
+    before: str
+    all_logits: Tensor
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    fills_mask: bool = False
+    classifies: bool = False
+
+    @cached_property
+    def all_log_probabilities(self) -> Tensor:
+        """The logarithm of every token's probability, [vocabulary], in double precision."""
+        return self.all_logits.double().log_softmax(-1)
+
+    @property
+    def logits(self) -> tuple[float, ...]:
+        """Logits of the likeliest tokens."""
+        return tuple(self.all_logits[list(self.ids)].tolist())
+
+    @property
+    def log_probabilities(self) -> tuple[float, ...]:
+        """Natural logarithms of the probabilities of the likeliest tokens."""
+        return tuple(self.all_log_probabilities[list(self.ids)].tolist())
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """Probabilities of the likeliest tokens: the softmax is over the whole vocabulary."""
+        return tuple(self.all_log_probabilities[list(self.ids)].exp().tolist())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the logits, and of the log-probabilities that are computed on access."""
+        return int(self.all_logits.nbytes) * 3
+
+
+@dataclass(frozen=True, eq=False)
+class SeenPicture:
+    """The picture that entered a model.
+
+    Pixels at the right and at the bottom that fill no whole patch are in `rgb`, but in no patch.
+
+    Attributes:
+        rgb: red, green and blue as the model saw them, before they were normalized, [row column 3] from 0 to 255.
+        rows: number of rows of the grid of patches.
+        columns: number of its columns.
+        patch_size: height and width of a patch in pixels.
+        words: what the model's processor did, such as "resized to 341 × 256, cropped to 224 × 224 at the centre"; sizes are width × height.
+        digest: of the picture file.
+    """
+
+    rgb: NDArray[uint8]
+    rows: int
+    columns: int
+    patch_size: tuple[int, int]
+    words: str
+    digest: str
+
+    @property
+    def sentence(self) -> str:
+        """What the model's processor did to the picture, and into which patches it was cut."""
+        height, width = self.patch_size
+        return f"The picture as the model saw it: {self.words}; {self.rows} × {self.columns} patches (rows × columns) of {width} × {height} pixels."
+
+    def __repr__(self) -> str:
+        height, width = self.rgb.shape[:2]
+        return f"SeenPicture({width} × {height} pixels, {self.words}; {self.rows} rows and {self.columns} columns of patches)"

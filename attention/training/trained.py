@@ -1,0 +1,304 @@
+"""Source "trained": a tiny model that learned one task, at any step of its training.
+
+How the source "trained" is read: its knobs, whose ranges depend on the task, and the model that they describe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from attention.base.errors import ConfigError, TextError
+from attention.base.knobs import Choice, Integer, Knob, Range, Text
+from attention.formula import config
+from attention.formula.override import Override
+from attention.patching.intervention import Intervention, as_interventions, parse_codes
+from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, read_override
+from attention.sources.reader import ParameterReader, SourceKind
+from attention.sources.repeated_run import TrainedRun
+from attention.trace.trace import Trace
+from attention.training import trained_trace
+from attention.training.plan import MOST_STEPS, Plan
+from attention.training.task import Task
+from attention.training.tasks import CONTROLS, MAX_TEXT_LENGTH, SLIDER_KEYS, TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attention.formula.edit_kinds import LayerSize
+    from attention.patching.forward import Activations, PatchedForward
+    from attention.program.literals import Snippet
+    from attention.training.learning import Snapshot
+    from attention.training.task import Example
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A tiny model that learned one task, at any step of its training.
+
+    The model is trained at its first use, in a few seconds, once for all users. The same values reproduce the same digits on machines of
+    one type; on other machines the last digits may differ, and the difference grows with the steps.
+
+    Attributes:
+        task: one of `attention.training.TASKS`: reverse, copy, lookup, sort, induction, dates, shapes.
+        seed: seed of the initial parameters and of all batches.
+        steps: the number of training batches; None: the default of the task.
+        at: the training step to show; None: the last.
+        text: the input, in the form of the task; empty: an example.
+        config: overrides of the formula of every layer in the trace; the model itself does not change.
+        control: a control of the task, which is the same model with one difference; empty: none.
+        length: the number of letters, entries, positions, or patches in a row of a picture; None: the default of the task.
+        offset: how many positions offset a copied letter is; None: the default of the task.
+        interventions: the interventions on heads inside the model; later layers see their effect.
+        frozen: frozen attention: the layers after the first intervention use the weights of the unchanged model and the values of the
+            changed one.
+        other: the other run of activation patching: a model with the same layers and as many tokens, at another step, with another seed
+            or text.
+    """
+
+    task: str
+    seed: int = 0
+    steps: int | None = None
+    at: int | None = None
+    text: str = ""
+    config: Override = Override()
+    control: str = ""
+    length: int | None = None
+    offset: int | None = None
+    interventions: tuple[Intervention, ...] = ()
+    frozen: bool = False
+    other: Trained | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "interventions", as_interventions(self.interventions))
+
+    @property
+    def plan(self) -> Plan:
+        """The training plan.
+
+        Raises:
+            ConfigError: the task or control does not exist, or a number is out of range.
+        """
+        sliders = tuple((key, value) for key in SLIDER_KEYS if (value := getattr(self, key)) is not None)
+        return Plan(self.task, self.seed, self.steps or 0, self.control, sliders)
+
+    @property
+    def example(self) -> Example:
+        """The input.
+
+        Raises:
+            TextError: the text does not have the form of the task.
+        """
+        return self.plan.example(self.text)
+
+    @property
+    def step(self) -> int:
+        """The training step to show."""
+        return self.plan.steps if self.at is None else self.at
+
+    def snapshot(self) -> Snapshot:
+        """The model at the step `at`, trained now if no other user has trained it.
+
+        Raises:
+            ConfigError: the step does not exist, or the training was not finished.
+        """
+        from attention.training.jobs import get_film, untrained
+
+        plan, step = self.plan, self.step
+        if not 0 <= step <= plan.steps:
+            raise ConfigError(f"at is a training step from 0 to {plan.steps}; got {step!r}: choose one of these.")
+        if step == 0:
+            return untrained(plan)
+        snapshots = get_film(plan, step).wait()
+        return next(snapshot for snapshot in snapshots if snapshot.step == step)
+
+    def prepare(self) -> None:
+        """Trains the model, unless it is trained already.
+
+        Raises:
+            ConfigError: as for `snapshot`.
+        """
+        _ = self.snapshot()
+
+    def trace(self) -> Trace:
+        """One layer for each attention layer, in the order in which they run.
+
+        Raises:
+            ConfigError: as for `plan` and `snapshot`.
+            TextError: as for `example`.
+        """
+        forward = self.patched_forward()
+        trace = trained_trace.build_trace(self.plan, self.snapshot(), self.example, forward, self.frozen)
+        return replace(trace, model_run=TrainedRun(self.base)).with_config(self.config)
+
+    def patched_forward(self) -> PatchedForward:
+        """The patched forward pass, with the activations of the unchanged model and of the other run that it needs.
+
+        Raises:
+            ConfigError: the model, or the other run, does not have a head or layer that an intervention names.
+        """
+        from attention.patching import validate
+        from attention.patching.forward import PatchedForward
+
+        validate.check(self.interventions, self._extents)
+
+        def unchanged(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
+            return self.without_interventions._captured(PatchedForward(requested=wanted))
+
+        def patched_from_other(wanted: Mapping[int, bool]) -> Mapping[int, Activations]:
+            other = self._other()
+            forward = other.patched_forward()
+            forward.requested = wanted
+            return other._captured(forward)
+
+        order = range(len(self._extents))
+        return validate.prepare_pass(self.interventions, order, unchanged if self.frozen else None, patched_from_other)
+
+    def _captured(self, forward: PatchedForward) -> Mapping[int, Activations]:
+        """The activations of this model that another run needs."""
+        trained_trace.forward_pass(self.plan, self.snapshot(), self.example, forward)
+        return forward.captured
+
+    @property
+    def _extents(self) -> tuple[LayerSize, ...]:
+        """The layers, with their sizes."""
+        from attention.formula.edit_kinds import LayerSize
+
+        example, design = self.example, self.plan.design
+        queries, memory = len(example.tokens), len(example.memory)
+        return tuple(
+            LayerSize(name, design.heads_of(name), memory if name.startswith("encoder") else queries, memory or queries)
+            for name in design.attention_layers
+        )
+
+    def _other(self) -> Trained:
+        from attention.patching.validate import check_lengths, check_other_state
+
+        problem = ""
+        if self.other is not None:
+            names = [[extent[:2] for extent in state._extents] for state in (self, self.other)]
+            problem = (
+                ""
+                if names[0] == names[1]
+                else f"has other layers ({', '.join(self.other.plan.design.attention_layers)})"
+            )
+            problem = "takes from a third" if self.other.other is not None else problem
+        other = check_other_state("Trained", self.other, problem)
+        own_lengths, other_lengths = (
+            [len(tokens) for tokens in (state.example.memory, state.example.tokens) if tokens]
+            for state in (self, other)
+        )
+        check_lengths(own_lengths, other_lengths)
+        return other
+
+    @property
+    def input_text(self) -> str:
+        """The input text: the example of the task if `text` is empty."""
+        return self.text if self.text.strip() else self.plan.task.sample(self.plan.design)
+
+    def with_other_run(self, other: object) -> Trained:
+        """The source with `other` as its other run, where it patches from one and has none. The page Compare passes its second state."""
+        if (
+            self.other is not None
+            or not isinstance(other, Trained)
+            or not any(intervention.patch for intervention in self.interventions)
+        ):
+            return self
+        return replace(self, other=replace(other, config=Override(), other=None))
+
+    @property
+    def without_interventions(self) -> Trained:
+        """The same source without interventions."""
+        return replace(self, interventions=(), frozen=False, other=None)
+
+    def find_token(self, text: str) -> tuple[int, str]:
+        """The id of the answer that a text stands for, and its readable form.
+
+        Raises:
+            TextError: the answer does not exist.
+        """
+        answers = self.example.answers
+        if text not in answers:
+            raise TextError(f"The model answers one of {', '.join(answers)}; got {text[:40]!r}: choose one.")
+        return answers.index(text), text
+
+    @property
+    def base(self) -> Trained:
+        """The model without overrides: this trace is the trace of the base, with `config` applied."""
+        return replace(self, config=Override())
+
+    def memory_bytes(self) -> int:
+        """The bytes that the steps take while they are computed, counted in advance."""
+        return 2**20
+
+    def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
+        """The beginning of a Python program that computes the trace: it trains the model."""
+        from attention.training import trained_model
+
+        return trained_model.trained(self, trace, layer)
+
+
+NAME = "trained"
+# fmt: off
+TASK = Knob(
+    "task", "reverse", Choice(tuple(TASKS), tuple(task.title for task in TASKS.values())), "Task",
+    "The task that a tiny model learns, in a few seconds. The page Training shows the model while it learns.", (NAME,))
+TASK_INPUT = Knob(
+    "input", "", Text(MAX_TEXT_LENGTH), "Your input", "The input of the trained model, in the form of its task. Empty: an example.", (NAME,))
+CONTROL = Knob("control", "", Choice(("", *CONTROLS)), "Control", "The same model with one difference.", (NAME,), section="More knobs")
+TRAINING_STEPS = Knob(
+    "steps", None, Integer(1, MOST_STEPS, optional=True), "Steps", "The number of training batches.", (NAME,),
+    placeholder="as many as it needs")
+SLIDERS = {
+    "length": Knob("length", None, Integer(1, 64, optional=True), "Length", sources=(NAME,), section="More knobs"),
+    "offset": Knob("offset", None, Integer(1, 64, optional=True), "k", sources=(NAME,), section="More knobs"),
+}
+AT_STEP = Knob(
+    "at", None, Integer(0, MOST_STEPS, optional=True), "At step", "The model after this many training steps. Empty: the last step.",
+    (NAME,), placeholder="the last")
+SEED = next(knob for knob in config.KNOBS if knob.key == "seed")
+# fmt: on
+
+
+def control_range(task: Task) -> Choice:
+    """The controls of a task."""
+    return Choice(("", *task.controls), ("none", *task.controls))
+
+
+def slider_for_task(task: Task, key: str) -> tuple[Knob, Range, str]:
+    """The slider of a task: the knob, its range, and the fixed value that is displayed where the task does not have the slider."""
+    slider = next((knob for knob in task.sliders if knob.key == key), None)
+    if slider is None:
+        return SLIDERS[key], SLIDERS[key].range, "not in this task"
+    assert isinstance(slider.range, Integer)
+    return (
+        replace(SLIDERS[key], label=slider.label, help=slider.help, placeholder=str(slider.default)),
+        replace(slider.range, optional=True),
+        "",
+    )
+
+
+def read(reader: ParameterReader) -> Trained:
+    """A tiny model. Its task and its number of steps decide which controls and sliders exist, and the range of `at`."""
+    task = TASKS[reader.knob(TASK)]
+    text = reader.knob(replace(TASK_INPUT, help=f"It reads {task.hint}. Empty: an example.", placeholder=task.hint))
+    seed = reader.knob(SEED)
+    steps = reader.knob(replace(TRAINING_STEPS, placeholder=str(task.steps)))
+    plan = Plan(task.name, steps=steps or 0)  # for the range and the increment of `at`
+    at = reader.knob(AT_STEP, Integer(0, plan.steps, optional=True, step=plan.every))
+    control = reader.knob(CONTROL, control_range(task))
+    sliders = {key: reader.knob(*slider_for_task(task, key)) for key in SLIDERS}
+    available = {key: value for key, value in sliders.items() if key in {slider.key for slider in task.sliders}}
+    trained = Trained(task.name, seed, steps, at, text, control=control, **available)
+    interventions, other = parse_codes(reader.knob(INTERVENTIONS)), reader.knob(OTHER)
+    _ = reader.knob(PREFIX_LEN)  # only the page uses it
+    return replace(
+        trained,
+        config=read_override(reader, NAME),
+        interventions=interventions,
+        frozen=reader.knob(FROZEN),
+        other=replace(trained, text=other) if other.strip() else None,
+    )
+
+
+KIND = SourceKind(NAME, read, noun="trained model")

@@ -1,0 +1,234 @@
+"""The figures of the Training page: learning curves, the maps and answers of a model at one step, and the maps of many seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from attention.base.tokens import label
+from attention.formula.names import WEIGHTS
+from attention.formula.steps import find_step
+from attention.pictures import scales
+from attention.pictures.charts import GRID_COLOR, POINT_COLOR
+from attention.pictures.heatmap import heatmap_json
+from attention.pictures.layout import (
+    CHOSEN_COLOR,
+    HEIGHT,
+    NO_TEMPLATE,
+    PLAIN_AXIS,
+    Spec,
+    outline,
+    panel_label,
+    panel_ticks,
+)
+from attention.pictures.mosaic import filled_canvas, tile_panels
+from attention.training.trained_trace import build_trace
+from attention.vision.over_picture import over_picture_json
+
+if TYPE_CHECKING:
+    from attention.trace.trace import Trace
+    from attention.training.learning import Snapshot
+    from attention.training.plan import Plan
+    from attention.training.task import Example
+
+SEEDS = 20
+_ACROSS = 5
+_HEIGHT = 400  # pixels, for curves beside maps
+_LINES = (
+    ("accuracy", POINT_COLOR, "solid", "right answers"),
+    ("score", CHOSEN_COLOR, "solid", "weight on the cells that matter"),
+)
+_LOSS = "#9a9da6"
+
+
+class PositionAnswer(NamedTuple):
+    """A model's answer at one position, with its probability; `right` is None where the task asks nothing."""
+
+    token: str
+    answer: str
+    right: bool | None
+    probability: float
+
+
+def answers(plan: Plan, snapshot: Snapshot, example: Example) -> tuple[PositionAnswer, ...]:
+    """The model's answer at each position of an example."""
+    import torch
+
+    from attention.training.network import forward
+
+    batch = plan.task.posed(example.ids, plan.design)
+    with torch.no_grad():
+        probabilities, best = forward(snapshot.parameters, plan.design, batch)[0][0].softmax(-1).max(-1)
+    columns = zip(example.tokens, best.tolist(), batch.answers[0].tolist(), probabilities.tolist(), strict=True)
+    return tuple(
+        PositionAnswer(token, example.answers[answer], None if truth < 0 else answer == truth, probability)
+        for token, answer, truth, probability in columns
+    )
+
+
+def asked_queries(plan: Plan, example: Example) -> tuple[int, ...]:
+    """The queries that have an answer."""
+    return tuple(plan.task.posed(example.ids, plan.design).answers[0].ge(0).nonzero()[:, 0].tolist())
+
+
+def maps(
+    plan: Plan, snapshot: Snapshot, example: Example, name: str = "", moves: bool = False, query: int | None = None
+) -> list[Spec]:
+    """The weights of each layer, its first head in front; the cells that the task's rule makes relevant are outlined in the last layer.
+
+    Args:
+        plan: the training plan.
+        snapshot: the model at one step.
+        example: the input.
+        name: a heading that distinguishes these maps from others beside them.
+        moves: whether this is a frame of a film: then only the numbers change, and the page repaints the cells alone.
+        query: the query whose row of the last layer is drawn over the picture, before the maps; None: no picture is drawn.
+    """
+    trace = build_trace(plan, snapshot, example)
+    figures = [heatmap_json(trace, WEIGHTS, number) for number in range(len(trace.layers))]
+    gold = plan.task.posed(example.ids, plan.design).gold[0]
+    over = [] if query is None else [_over_picture(trace, query, gold[query].nonzero()[:, 0].tolist(), name, moves)]
+    shapes = [{**outline(column, row, 1, 1, 1), "opacity": 0.8} for row, column in gold.nonzero().tolist()]
+    for spec, layer in zip(figures, trace.layers, strict=True):
+        subtitle = [f"{name}: {layer.name}" if name else layer.name]
+        if layer is trace.layers[-1]:
+            spec["layout"]["shapes"] = shapes
+            subtitle.append("outlined: the cells that matter by the rule")
+        if not moves:
+            subtitle.append(f"step {snapshot.step}")
+        spec["layout"]["title"]["subtitle"]["text"] = " · ".join(subtitle)
+        spec["layout"]["uirevision"] = f"{name} {layer.name} {spec['layout']['uirevision']}"
+        spec["layout"]["meta"]["file"] = [
+            WEIGHTS,
+            "-".join([*name.split(), *layer.name.split(), f"step{snapshot.step}"]),
+        ]
+        # The sums of the rows are dropped: each is 1.
+        spec["layout"]["annotations"] = [note for note in spec["layout"].get("annotations", []) if note.get("name")]
+        spec["layout"]["margin"]["r"] = 12
+        spec["data"][0].pop("texttemplate", None)
+    return over + figures
+
+
+def is_map(spec: Spec) -> bool:
+    """Whether a figure is a map of all cells, rather than one row over a picture."""
+    return "grid" not in spec["layout"]["meta"]
+
+
+def _over_picture(trace: Trace, query: int, gold: Sequence[int], name: str, moves: bool) -> Spec:
+    """The row of a query in the last layer over the picture of its keys; the first gold patch is outlined."""
+    spec = over_picture_json(
+        trace, WEIGHTS, len(trace.layers) - 1, query=query, chosen=next(iter(gold), None), exact=False
+    )
+    layout = spec["layout"]
+    layout["height"] = HEIGHT  # level with the maps beside it
+    layout["uirevision"] = f"{name} {layout['uirevision']}"
+    if moves:
+        layout["title"]["subtitle"]["text"] = f"query {query} {label(trace.tokens[query])}"
+        layout["meta"]["alt"] = f"weights over the picture, query {query} {trace.tokens[query]}."
+    if name:
+        layout["title"]["subtitle"]["text"] = f"{name} · {layout['title']['subtitle']['text']}"
+    return spec
+
+
+def curves(runs: Mapping[str, Sequence[Snapshot]], steps: int, at: int) -> Spec:
+    """Accuracy and the weight on gold cells by step, up to the step `at`, and the loss relative to its initial value.
+
+    Args:
+        runs: the snapshots by the name of the model; all after the first are drawn thin.
+        steps: the total number of steps.
+        at: the last step on display.
+    """
+    data: list[dict[str, Any]] = []
+    summaries = []
+    for number, (name, snapshots) in enumerate(runs.items()):
+        visible = [snapshot for snapshot in snapshots if snapshot.step <= at]
+        if not visible:
+            continue
+        base = {
+            "type": "scatter",
+            "mode": "lines",
+            "x": [snapshot.step for snapshot in visible],
+            "showlegend": number == 0,
+        }
+        width, suffix = (1.5, f" · {name}") if number else (3, "")
+        for field, color, dash, words in _LINES:
+            line = {"color": color, "width": width, "dash": "dot" if number else dash}
+            ys = [getattr(snapshot, field) for snapshot in visible]
+            hover = f"step %{{x}}<br>{words}{suffix} <b>%{{y:.3f}}</b><extra></extra>"
+            data.append({**base, "y": ys, "line": line, "name": words, "hovertemplate": hover})
+        loss = [snapshot.loss / snapshots[0].loss for snapshot in visible]
+        hover = f"step %{{x}}<br>loss{suffix} <b>%{{customdata:.4g}}</b> nats<extra></extra>"
+        line = {"color": _LOSS, "width": width, "dash": "dot" if number else "solid"}
+        data.append({**base, "y": loss, "customdata": [snapshot.loss for snapshot in visible], "line": line, "name": "loss, relative to its start", "hovertemplate": hover})  # fmt: skip
+        last = visible[-1]
+        summaries.append(f"{name}: loss {last.loss:.3g}, accuracy {last.accuracy:.2f}, on gold cells {last.score:.2f}")
+    meta = {
+        "alt": f"Line chart of the learning progress up to step {at} of {steps}: {'; '.join(summaries)}.",
+        "step": "",
+        "panels": [],
+    }
+    plain = {"gridcolor": GRID_COLOR, "zeroline": False, "showline": False, "ticks": ""}
+    return {
+        "data": data,
+        "layout": {
+            "title": {
+                "text": "<b>learning</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
+                "y": 1 - 30 / _HEIGHT, "yref": "container", "yanchor": "bottom",
+                "subtitle": {"text": f"on {_probes()} sequences that are never trained on", "font": {"size": 11}},
+            },
+            "template": NO_TEMPLATE, "font": {"size": 11}, "height": _HEIGHT, "margin": {"l": 48, "r": 16, "t": 70, "b": 112},
+            "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": "learning", "meta": meta,
+            "xaxis": {**plain, "title": {"text": "step", "standoff": 8}, "range": [0, steps]},
+            "yaxis": {**plain, "range": [-0.02, 1.05]},
+            "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"},
+            "hovermode": "closest",
+        },
+    }  # fmt: skip
+
+
+def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) -> Spec:
+    """The weights of the last layer for many seeds, in one figure with one scale, with the scores of each."""
+    matrices = [
+        build_trace(plan, last, example).layers[-1].matrix(WEIGHTS).numpy()
+        for plan, last in zip(plans, lasts, strict=True)
+    ]
+    rows, columns = matrices[0].shape
+    panels = tile_panels(SEEDS, _ACROSS, rows, columns, (max(2, round(rows * 0.24)), max(1, round(columns * 0.1))))
+    weights = filled_canvas(panels, np.float32(np.nan))
+    for panel, matrix in zip(panels, matrices, strict=False):
+        weights[panel.area] = matrix
+    heat = {
+        **scales.color_keys(find_step(WEIGHTS), 0, 1, "fixed")[0],
+        "showscale": False,
+    }  # the maps above show the scale
+    used_panels = panels[: len(matrices)]
+    captions = [
+        f"seed {plan.seed} · {last.accuracy:.2f} · {last.score:.2f}" for plan, last in zip(plans, lasts, strict=True)
+    ]
+    meta = {"alt": f"Heatmap of the weights of the last layer, query (attends from) by key (attends to), of {len(used_panels)} seeds; "
+            f"accuracy and weight on gold cells: {'; '.join(captions)}.", "step": "", "panels": []}  # fmt: skip
+    n_rows, n_columns = weights.shape
+    height = round(90 + 620 * min(1.3, max(0.6, n_rows / n_columns)))
+    layout = {
+        "title": {
+            "text": "<b>every seed</b>", "font": {"size": 15}, "x": 0, "xref": "container", "pad": {"l": 6},
+            "y": 1 - 30 / height, "yref": "container", "yanchor": "bottom",
+            "subtitle": {"text": "weights of the last layer; seed · accuracy · weight on gold cells", "font": {"size": 11}},
+        },
+        "template": NO_TEMPLATE, "font": {"size": 11}, "height": height, "margin": {"l": 12, "r": 12, "t": 90, "b": 12},
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "uirevision": "seeds", "meta": meta,
+        "xaxis": {**PLAIN_AXIS, **panel_ticks(()), "range": [-0.5, n_columns - 0.5]}, "yaxis": {**PLAIN_AXIS, **panel_ticks(()), "range": [n_rows - 0.5, -0.5]},
+        "annotations": [panel_label(text, panel, borderpad=0, font={"size": 10}) for text, panel in zip(captions, used_panels, strict=True)],
+    }  # fmt: skip
+    return {
+        "data": [{"type": "heatmap", "z": weights, **heat, "hoverongaps": False, "hoverinfo": "none"}],
+        "layout": layout,
+    }
+
+
+def _probes() -> int:
+    from attention.training.learning import PROBES
+
+    return PROBES

@@ -1,0 +1,1 @@
+"""Five published notebooks as a source."""

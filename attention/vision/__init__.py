@@ -1,0 +1,1 @@
+"""Pictures as input: read, placed, drawn under the weights."""

@@ -1,0 +1,415 @@
+"""One row or column of a map, drawn over the picture whose patches are the tokens of the axis.
+
+Where the tokens of an axis lie when they are drawn as a picture: patches at their places, other tokens as boxes in lines above it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attention.base.errors import MissingError, check_index
+from attention.base.tokens import NEWLINE, Patch, label, place_label, shows_several_pictures
+from attention.formula.names import KEY, QUERY
+from attention.formula.steps import Step, find_step
+from attention.pictures import scales
+from attention.pictures.drawing import hidden_cells, layer_label, make_hidden_trace
+from attention.pictures.layout import (
+    AXIS_TITLES,
+    Spec,
+    axis_noun,
+    base_layout,
+    note,
+    outline,
+    position_name,
+    short_axis_name,
+)
+from attention.pictures.message import plotly_variant
+from attention.pictures.message_contract import Meta
+from attention.trace.trace import SeenPicture, Trace
+
+if TYPE_CHECKING:
+    from numpy import int64
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+NO_TOKEN = -1
+"""The position where a grid has no token."""
+MAX_LINES = 6
+"""The largest number of lines of other tokens; the grid leaves out the tokens after them."""
+_LABEL_CELLS = 56  # characters that fit side by side over the width of a grid
+_MIN_COLUMNS = 8  # of a grid; narrower pictures have a free space beside them
+_GUTTER = 1  # cells between pictures, and between the lines and the pictures
+
+
+@dataclass(frozen=True)
+class PlacedPicture:
+    """The place of a picture in a grid.
+
+    Attributes:
+        picture: its index in `Trace.pictures`.
+        x: the column of the grid at its left edge.
+        y: the row of the grid at its upper edge.
+        rows: number of its rows of patches.
+        columns: number of its columns of patches.
+        patch_size: height and width of a patch in the pixels that the model saw.
+    """
+
+    picture: int
+    x: int
+    y: int
+    rows: int
+    columns: int
+    patch_size: tuple[int, int]
+
+    @property
+    def area(self) -> tuple[slice, slice]:
+        """The part of a grid that it covers, as an index into an array [row column]."""
+        return np.s_[self.y : self.y + self.rows, self.x : self.x + self.columns]
+
+
+@dataclass(frozen=True)
+class PlacedToken:
+    """The place of a token that is no patch: a box one cell high.
+
+    Attributes:
+        position: of the token on its axis.
+        x: the column of the grid at its left edge.
+        y: its row of the grid.
+        columns: how many cells it covers.
+        text: its label.
+    """
+
+    position: int
+    x: int
+    y: int
+    columns: int
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class TokenGrid:
+    """The tokens of an axis in a plane.
+
+    Attributes:
+        positions: the position on the axis of the token at each cell, [row column]; `NO_TOKEN` where there is none.
+        pictures: the places of the pictures, side by side.
+        others: the places of the other tokens, in the order of the axis; the ends of rows of patches come last.
+        n_left_out: how many other tokens have no place.
+    """
+
+    positions: NDArray[int64]
+    pictures: tuple[PlacedPicture, ...]
+    others: tuple[PlacedToken, ...]
+    n_left_out: int = 0
+
+    @classmethod
+    def of(cls, tokens: Sequence[str], with_others: bool = True) -> TokenGrid | None:
+        """The grid of the tokens of an axis; None if none of them is a patch.
+
+        Args:
+            tokens: of the axis.
+            with_others: whether tokens that are no patches are placed too.
+        """
+        patches = [(position, token) for position, token in enumerate(tokens) if isinstance(token, Patch)]
+        if not patches:
+            return None
+        pictures = _placed_pictures([patch for _, patch in patches])
+        width = max(_MIN_COLUMNS, *(placed.x + placed.columns for placed in pictures))
+        names = [(position, token) for position, token in enumerate(tokens) if not isinstance(token, Patch)]
+        names.sort(key=lambda named: named[1] == NEWLINE)  # a page of tiles has dozens of them, and words come first
+        others = _placed_others(names if with_others else [], width)
+        top = max((token.y + 1 + _GUTTER for token in others), default=0)
+        pictures = tuple(
+            PlacedPicture(placed.picture, placed.x, top, placed.rows, placed.columns, placed.patch_size)
+            for placed in pictures
+        )
+        positions = np.full((max(placed.y + placed.rows for placed in pictures), width), NO_TOKEN)
+        corners = {placed.picture: placed for placed in pictures}
+        for position, patch in patches:
+            corner = corners[patch.picture]
+            positions[corner.y + patch.row, corner.x + patch.column] = position
+        for token in others:
+            positions[token.y, token.x : token.x + token.columns] = token.position
+        return cls(positions, pictures, others, len(names) - len(others) if with_others else 0)
+
+    @property
+    def patches(self) -> NDArray[int64]:
+        """The positions of all patches on the axis, picture by picture; a picture of which tokens were cut has fewer, as have tiles."""
+        positions = np.concatenate([self.positions[placed.area].ravel() for placed in self.pictures])
+        found: NDArray[int64] = positions[positions != NO_TOKEN]
+        return found
+
+    def fill(self, numbers: NDArray[np.floating]) -> NDArray[np.floating]:
+        """The numbers of an axis [pos] at the places of their tokens [row column]; NaN where there is no token."""
+        dtype = np.promote_types(numbers.dtype, np.float16)
+        return np.where(self.positions == NO_TOKEN, np.nan, numbers[self.positions]).astype(dtype)
+
+    def box(self, position: int) -> tuple[int, int, int, int] | None:
+        """The cells of the token at a position: x, y, columns, rows; None if it has no place."""
+        rows, columns = np.nonzero(self.positions == position)
+        if not len(rows):
+            return None
+        x, y = int(columns.min()), int(rows.min())
+        return x, y, int(columns.max()) - x + 1, int(rows.max()) - y + 1
+
+
+def _placed_pictures(patches: Sequence[Patch]) -> tuple[PlacedPicture, ...]:
+    placed, x = list[PlacedPicture](), 0
+    for picture in sorted({patch.picture for patch in patches}):
+        own = [patch for patch in patches if patch.picture == picture]
+        rows, columns = max(patch.row for patch in own) + 1, max(patch.column for patch in own) + 1
+        left, top, right, bottom = own[0].box
+        placed.append(PlacedPicture(picture, x, 0, rows, columns, (bottom - top, right - left)))
+        x += columns + _GUTTER
+    return tuple(placed)
+
+
+def _placed_others(names: Sequence[tuple[int, str]], width: int) -> tuple[PlacedToken, ...]:
+    """The tokens in lines, each as wide as its label needs, as words in a paragraph."""
+    placed, x, y = list[PlacedToken](), 0, 0
+    for position, token in names:
+        text = label(token, 14, escape=False)
+        columns = min(width, max(1, -(-(len(text) + 2) * width // _LABEL_CELLS)))
+        if x + columns > width:
+            x, y = 0, y + 1
+        if y == MAX_LINES:
+            break
+        placed.append(PlacedToken(position, x, y, columns, text))
+        x += columns
+    return tuple(placed)
+
+
+OPACITY = 0.6
+"""Of the colours over a picture; the rest is the picture."""
+FITTED = "fitted"
+"""The colour range that reaches up to the largest number on the pictures of one figure."""
+MAX_SIDE = 1024
+"""The largest height and width in pixels of a picture in a figure."""
+
+EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
+"""The line between patches and around other tokens."""
+_SMALL_SIDE = 256  # pixels; smaller pictures are enlarged without smoothing, so that their pixels are seen as they are
+_CELL = 26  # pixels of height of a cell
+_HEIGHTS = (240, 640)  # pixels, the lowest and the highest grid
+_FRAME = 96  # pixels of height of the title and the edge below
+
+
+def over_picture_json(
+    trace: Trace,
+    step: str,
+    layer: int = 0,
+    head: int = 0,
+    query: int | None = None,
+    key: int | None = None,
+    colors: str = "fixed",
+    opacity: float = OPACITY,
+    chosen: int | None = None,
+    exact: bool = True,
+) -> Spec:
+    """Returns the row of one query over the picture of its keys, or the column of one key over the picture of its queries.
+
+    Each patch has the colour of its number, without smoothing between patches; the other tokens of the axis, such as [CLS],
+    stand above the picture as boxes. The query or key itself is outlined with dots if it is a token of the drawn axis.
+
+    Args:
+        trace: of a model that reads a picture.
+        step: a step whose drawn axis has patches.
+        layer: the layer.
+        head: the head.
+        query: the query whose row is drawn; give it or `key`.
+        key: the key, or the column of another axis such as d_model, whose column is drawn.
+        colors: one of `scales.COLORS`, as for a heatmap; or `FITTED`, as a single row of many patches has small numbers.
+        opacity: of the colours, from 0 (only the picture) to 1 (only the colours).
+        chosen: the position of the chosen token of the drawn axis, which is outlined.
+        exact: whether the pixels of the picture are exact; otherwise a large picture is compressed, for pages that send it often.
+
+    Raises:
+        MissingError: there is no such layer, step, head, query or key, both or neither of these are given, or the axis has no patches.
+        ConfigError: `colors` is not one of `COLORS`.
+    """
+    drawn_layer = trace.layer(layer)
+    matrix, span = drawn_layer.matrix(step, head), drawn_layer.finite_range(step)
+    return matrix_over_picture_json(
+        trace, find_step(step), matrix, span, layer=layer, head=head, query=query, key=key,
+        colors=colors, opacity=opacity, chosen=chosen, exact=exact,
+    )  # fmt: skip
+
+
+def matrix_over_picture_json(
+    trace: Trace, declaration: Step, matrix: Tensor, span: tuple[float, float] | None, layer: int = 0, head: int = 0,
+    query: int | None = None, key: int | None = None, colors: str = "fixed", opacity: float = OPACITY, chosen: int | None = None, exact: bool = True,
+) -> Spec:  # fmt: skip
+    """`over_picture_json` of a matrix that is no step of the layer, such as a derived map: `declaration` names it, `span` is the range of its numbers.
+
+    Raises:
+        MissingError, ConfigError: as `over_picture_json`.
+    """
+    step, drawn_layer = declaration.name, trace.layer(layer)
+    if (query is None) == (key is None):
+        raise MissingError(
+            "A picture shows the row of one query or the column of one key; "
+            f"got {'neither' if query is None else 'both'}: give query= or key=."
+        )
+    if query is not None:
+        check_index("queries", query, matrix.shape[0])
+        fixed, numbers, axis, own_axis = query, matrix[query], declaration.column_axis, declaration.row_axis
+    else:
+        assert key is not None  # one of the two is given
+        check_index("keys", key, matrix.shape[1])
+        fixed, numbers, axis, own_axis = key, matrix[:, key], declaration.row_axis, declaration.column_axis
+    tokens, own_tokens = drawn_layer.labels_of(axis) or (), drawn_layer.labels_of(own_axis)
+    grid = TokenGrid.of(tokens)
+    if grid is None:
+        raise MissingError(
+            f"The tokens along {axis} of {step} in layer {layer} are no patches of a picture: choose a layer and a step whose tokens are."
+        )
+    hidden = _hidden(trace, declaration, layer, head, query, fixed)
+    shown = np.where(np.isfinite(numbers.numpy()) & ~hidden, numbers.numpy(), np.nan)
+    color_keys, extra_traces = _colors(declaration, colors, span, grid, shown)
+    where = f" H{head}" if declaration.per_head else ""
+    own_name = position_name(own_axis, fixed, own_tokens)
+    hover = f"{step} L{layer}{where}<br>{own_name}<br>{axis_noun(axis)} %{{text}}<br>"
+    several = shows_several_pictures(tokens)
+    texts = [
+        ["" if at == NO_TOKEN else f"{at} {place_label(tokens[at], several)}" for at in line] for line in grid.positions
+    ]
+    heat = {
+        "type": "heatmap",
+        "z": grid.fill(shown),
+        "text": texts,
+        **color_keys,
+        "opacity": opacity,
+        "hoverongaps": False,
+        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
+    }
+    facts = [
+        own_name,
+        f"{layer_label(drawn_layer, layer)}{where}",
+        *_shares(grid, numbers.numpy(), declaration.kind, axis),
+    ]
+    facts += [f"{grid.n_left_out} more tokens are not drawn"] * bool(grid.n_left_out)
+    seen = ", ".join(f"{placed.rows} rows and {placed.columns} columns of patches" for placed in grid.pictures)
+    names = [short_axis_name(declaration.row_axis), short_axis_name(declaration.column_axis)]
+    is_same = own_axis in AXIS_TITLES and own_tokens == tokens
+    meta: Meta = {
+        "alt": f"{step} over the picture, {', '.join(facts)}: {seen}.",
+        "step": step, "layer": layer, "panels": [], "axes": names,
+        "file": [step, f"L{layer}{where.replace(' ', '-')}", f"over-picture-{fixed}"],
+        "hidden_trace": make_hidden_trace(hover, "0" if declaration.kind == "probability" else "−∞") | {"opacity": opacity},
+        "grid": {
+            "positions": grid.positions.astype(np.int32), "top": grid.pictures[0].y, "reads": KEY if query is None else QUERY,
+            "at": fixed, "same": is_same,
+        },
+    }  # fmt: skip
+    layout = base_layout(grid.positions.shape, f"<b>{declaration.symbol}</b>  {step} over the picture", facts, meta)
+    height = min(_HEIGHTS[1], max(_HEIGHTS[0], _CELL * grid.positions.shape[0]))
+    layout |= {
+        "height": height + _FRAME,
+        "margin": {"l": 12, "r": 22, "t": 78, "b": 18},
+    }  # right: half of a number of the bar
+    layout["images"] = layout_images(grid, trace, exact)
+    layout["xaxis"] |= {"showticklabels": False, "constrain": "domain"}
+    layout["yaxis"] |= {"showticklabels": False, "scaleanchor": "x", "constrain": "domain"}  # square cells
+    layout["annotations"] = [
+        note(escape(token.text, quote=False), x=token.x + (token.columns - 1) / 2, y=token.y, bgcolor="rgba(255,255,255,0.8)", font={"size": 10, "color": "#111111"})
+        for token in grid.others
+    ]  # fmt: skip
+    own_box, chosen_box = grid.box(fixed) if is_same else None, None if chosen is None else grid.box(chosen)
+    meta["chosen"] = None if chosen_box is None else [chosen_box[1], chosen_box[0]]
+    layout["shapes"] = _edges(grid)
+    if own_box is not None:
+        dotted = outline(*own_box, 3)
+        layout["shapes"].append(dotted | {"line": dotted["line"] | {"dash": "dot"}})
+    if chosen_box is not None:
+        layout["shapes"].append(outline(*chosen_box, 3))
+    gray = grid.fill(np.where(hidden, np.float32(1), np.float32(np.nan)))
+    hidden_traces = [meta["hidden_trace"] | {"z": gray, "text": texts}] if hidden.any() else []
+    return {"data": [heat, *hidden_traces, *extra_traces], "layout": layout}
+
+
+over_picture = plotly_variant(over_picture_json)
+"""`over_picture_json` as a Plotly figure."""
+
+
+def layout_images(grid: TokenGrid, trace: Trace, exact: bool = True, max_side: int = MAX_SIDE) -> list[dict[str, Any]]:
+    """Returns what the model saw of each picture of a grid, at the place of its patches, as the ``images`` of a Plotly layout."""
+    images = []
+    for placed in grid.pictures:
+        if placed.picture >= len(trace.pictures):  # a layer alone has its tokens, and not the pixels
+            continue
+        seen, (height, width) = trace.pictures[placed.picture], placed.patch_size
+        # The pixels that fill no whole patch are cut, so that the patches lie on the pixels that they were made of.
+        source = image_source(seen, placed.rows * height, placed.columns * width, exact, max_side)
+        images.append({
+            "source": source, "xref": "x", "yref": "y", "x": placed.x - 0.5, "y": placed.y - 0.5, "sizex": placed.columns,
+            "sizey": placed.rows, "xanchor": "left", "yanchor": "top", "sizing": "stretch", "layer": "below",
+        })  # fmt: skip
+    return images
+
+
+def image_source(seen: SeenPicture, height: int, width: int, exact: bool = True, max_side: int = MAX_SIDE) -> str:
+    """Returns the upper left pixels of what a model saw as a PNG in a data URI, which a figure carries with it; above `max_side`, it is reduced.
+
+    A small picture is enlarged by a whole number. Unless it is `exact`, a picture that is not small is a JPEG, with a tenth of the bytes.
+    """
+    from PIL import Image
+
+    image, file = Image.fromarray(np.ascontiguousarray(seen.rgb[:height, :width])), BytesIO()
+    image.thumbnail((max_side, max_side))
+    if (factor := min(_SMALL_SIDE, max_side) // max(image.size)) > 1:
+        image = image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+    kind = "PNG" if exact or factor > 1 else "JPEG"
+    image.save(file, kind, quality=80)
+    return f"data:image/{kind.lower()};base64,{b64encode(file.getvalue()).decode()}"
+
+
+def _colors(
+    step: Step, colors: str, span: tuple[float, float] | None, grid: TokenGrid, numbers: NDArray[np.floating]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
+    if colors != FITTED:
+        return scales.color_keys(step, *scales.scale_range(step, span, colors), colors)
+    finite = numbers[grid.patches][np.isfinite(numbers[grid.patches])]
+    span = (float(finite.min()), float(finite.max())) if finite.size else None
+    keys, extra_traces = scales.color_keys(step, *scales.scale_range(step, span, "stretched"), "stretched")
+    return keys | {"meta": {"colors": FITTED}}, extra_traces
+
+
+def _hidden(trace: Trace, step: Step, layer: int, head: int, query: int | None, fixed: int) -> NDArray[np.bool_]:
+    """Returns which tokens of the drawn axis the mask hides."""
+    hidden = hidden_cells(trace, step, layer, head)
+    if hidden is None:
+        return np.zeros(trace.layer(layer).shape(step.name)[-1 if query is not None else -2], bool)
+    return hidden[fixed] if query is not None else hidden[:, fixed]
+
+
+def _edges(grid: TokenGrid) -> list[dict[str, Any]]:
+    """Returns the edges between patches as lines, and those of the boxes of other tokens, which lines do not cross."""
+    lines = []
+    for placed in grid.pictures:
+        left, top = placed.x - 0.5, placed.y - 0.5
+        right, bottom = left + placed.columns, top + placed.rows
+        lines += [(left + i, top, left + i, bottom) for i in range(placed.columns + 1)]
+        lines += [(left, top + i, right, top + i) for i in range(placed.rows + 1)]
+    drawn = [{"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, "line": EDGE} for x0, y0, x1, y1 in lines]
+    return drawn + [outline(token.x, token.y, token.columns, 1, 1) | {"line": EDGE} for token in grid.others]
+
+
+def _shares(grid: TokenGrid, numbers: np.ndarray[Any, Any], kind: str, axis: str) -> list[str]:
+    """Returns how much of a row of weights lies on the pictures and on the other tokens; empty for other numbers."""
+    if kind != "probability" or axis != "key_pos":
+        return []
+    on_pictures = float(numbers[grid.patches].sum())
+    if not (
+        grid.others or grid.n_left_out
+    ):  # hidden special tokens may have weight too, which is none of these numbers
+        return [f"{on_pictures:.2f} on the picture"]
+    return [f"{on_pictures:.2f} on the picture, {float(numbers.sum()) - on_pictures:.2f} on other tokens"]

@@ -1,0 +1,240 @@
+"""Pictures that a vision transformer reads at once, each for itself: its calls of attention as one call, in which no picture sees another.
+
+A family runs them as a batch, or as one call after the other; either way the model computes what it would without us, bit for bit.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from attention.models.attention_call import ModelCall, OwnAttention, is_large
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+Tensors = tuple[Tensor, Tensor, Tensor]
+"""Query, key and value of one call of the model, [batch head pos d]."""
+_ONE_CALL_EACH = "cu_seqlens"
+"""The argument of the attention modules that call their attention once for each sequence."""
+
+
+@dataclass(eq=False)
+class Packing:
+    """The sequences of one pass.
+
+    Attributes:
+        n_texts: how many equal texts are in the batch.
+        lengths: of the sequences of one text, where the model runs them as a batch.
+        in_turn: the lengths of all sequences for which a module calls its attention one after the other, by the id of the module.
+        waiting: the calls of a module that calls once for each sequence, with their outputs; those that came so far.
+    """
+
+    n_texts: int
+    lengths: tuple[int, ...]
+    in_turn: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    waiting: list[tuple[ModelCall, Tensor]] = field(default_factory=list)
+    _visible: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+
+    def visible(self, lengths: tuple[int, ...]) -> Tensor | None:
+        """The cells that are no pair of two sequences, [1 1 query_pos key_pos], the same tensor in a pass; None if there is one sequence."""
+        if len(lengths) == 1:
+            return None
+        if lengths not in self._visible:
+            whose = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+            self._visible[lengths] = (whose[:, None] == whose)[None, None]
+        return self._visible[lengths]
+
+    def note_lengths(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A hook before a module that calls its attention once for each sequence: notes the sequences."""
+        ends = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments[_ONE_CALL_EACH].tolist()
+        self.in_turn[id(module)] = tuple(b - a for a, b in pairwise(ends))
+
+    def run(
+        self, wrapper: Callable[[ModelCall], tuple[Tensor, Tensor | None]], call: ModelCall
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the model continues with after one of its calls, of which the wrapper sees all sequences of a text as one."""
+        if id(call.module) in self.in_turn:
+            return self._run_in_turn(wrapper, call, self.in_turn[id(call.module)])
+        if len(call.query) == self.n_texts:
+            return wrapper(call)
+        packed = PackedAttention.of([call], self.lengths, self)
+        output, _ = wrapper(packed)
+        return packed_attention(packed).split(output, 1)[0], None
+
+    def _run_in_turn(
+        self,
+        wrapper: Callable[[ModelCall], tuple[Tensor, Tensor | None]],
+        call: ModelCall,
+        lengths: tuple[int, ...],
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output of one sequence. The last call of a module gives the wrapper all of them, and corrects the earlier outputs in place."""
+        if len(lengths) == 1:
+            return wrapper(call)
+        output, _ = call.run()
+        self.waiting.append((call, output))
+        if len(self.waiting) < len(lengths):
+            return output, None
+        calls, outputs = zip(*self.waiting, strict=True)
+        self.waiting.clear()
+        packed = PackedAttention.of(calls, lengths[: len(lengths) // self.n_texts], self)
+        changed, _ = wrapper(packed)
+        for own, new in zip(outputs, packed_attention(packed).split(changed, 1), strict=True):
+            own.copy_(new)  # the module joins the outputs only after its last call
+        return output, None
+
+
+_PACKING: ContextVar[Packing | None] = ContextVar("packing", default=None)
+
+
+@contextmanager
+def packed(model: Module, n_texts: int, lengths: Sequence[int]) -> Iterator[None]:
+    """A context in which the calls of this thread are those of a model that reads sequences of these lengths with each text."""
+    packing = Packing(n_texts, tuple(lengths))
+    token = _PACKING.set(packing)
+    with ExitStack() as hooks:
+        hooks.callback(_PACKING.reset, token)
+        for module in model.modules():
+            if _calls_for_each_sequence(type(module).forward):
+                hooks.callback(module.register_forward_pre_hook(packing.note_lengths, with_kwargs=True).remove)
+        yield
+
+
+def current_packing() -> Packing | None:
+    """The packing of this thread; None where a model reads no pictures."""
+    return _PACKING.get()
+
+
+@lru_cache(maxsize=2048)
+def _calls_for_each_sequence(forward: Callable[..., Any]) -> bool:
+    """Whether modules with this method, or those in them, call their attention once for each sequence."""
+    return _ONE_CALL_EACH in inspect.signature(forward).parameters
+
+
+def packed_attention(call: ModelCall) -> PackedAttention:
+    """The attention of a packed call."""
+    assert isinstance(call.attention, PackedAttention)
+    return call.attention
+
+
+@dataclass(frozen=True, eq=False)
+class PackedAttention(OwnAttention):
+    """The attention of a model for several sequences at once, as one attention in which each sequence sees itself only.
+
+    Attributes:
+        lengths: of the sequences of one text.
+        is_batch: whether the model runs the sequences as a batch; otherwise one after the other.
+        own: the tensors of the packed call, and those that the model itself passed in each of its calls: copies with other strides would
+            change the last bits.
+        visible: the cells that are no pair of two sequences, [1 1 query_pos key_pos], of which a pass has one; None if there is one sequence.
+    """
+
+    lengths: tuple[int, ...] = ()
+    is_batch: bool = True
+    own: tuple[Tensors, tuple[Tensors, ...]] | None = None
+    visible: Tensor | None = None
+
+    @classmethod
+    def of(cls, calls: Sequence[ModelCall], lengths: tuple[int, ...], packing: Packing) -> ModelCall:
+        """The packed call of the calls of one module: a batch of all sequences, or a call for each."""
+        first, is_batch = calls[0], len(calls) == 1
+        parts = tuple((call.query, call.key, call.value) for call in calls)
+        query, key, value = (_join([part[i] for part in parts], 2, packing.n_texts, is_batch) for i in range(3))
+        own = first.attention
+        tensors = (query, key, value), parts
+        visible = packing.visible(lengths)
+        attention = cls(own.module, own.args, own.kwargs, lengths, is_batch, tensors, visible)
+        return replace(first, query=query, key=key, value=value, attention=attention)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """The cells that are no pair of two sequences, as a boolean mask."""
+        return self.visible
+
+    def with_mask(self, mask: Tensor | None) -> OwnAttention:
+        """The same: its mask is made of the lengths, whatever a fused attention would need."""
+        return self
+
+    def split(self, tensor: Tensor, axis: int) -> list[Tensor]:
+        """A tensor with all sequences of each text along an axis, as the model has it in each of its calls."""
+        if self.is_batch:
+            shape = (*tensor.shape[:axis], len(self.lengths), -1, *tensor.shape[axis + 1 :])
+            parts = tensor.reshape(shape).movedim(axis, 1)
+            return [parts.flatten(0, 1).contiguous()]
+        return [part for text in torch.split(tensor, 1) for part in torch.split(text, list(self.lengths), axis)]
+
+    def run(self, query: Tensor, key: Tensor, value: Tensor, keep_weights: bool = True) -> tuple[Tensor, Tensor | None]:
+        """The attention that the model runs, of all sequences."""
+        plain = self._plain
+        return self._joined(
+            [plain.run(*part, keep_weights) for part in self._parts(query, key, value)], len(query), keep_weights
+        )
+
+    def run_eager(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Its family's eager attention of all sequences."""
+        plain = self._plain
+        return self._joined([plain.run_eager(*part) for part in self._parts(query, key, value)], len(query), True)
+
+    def run_eager_rows(self, query: Tensor, key: Tensor, value: Tensor, rows: slice) -> tuple[Tensor, Tensor | None]:
+        """Eager attention of a slice of the queries of all sequences."""
+        start, stop, _ = rows.indices(query.shape[2])
+        weights = query.new_zeros(*query.shape[:2], max(0, stop - start), key.shape[2])
+        outputs, first = [], 0
+        for length in self.lengths:
+            own = slice(max(0, start - first), min(length, stop - first))
+            if own.start < own.stop:
+                keys = slice(first, first + length)
+                output, of_own = self._plain.run_eager_rows(query[:, :, keys], key[:, :, keys], value[:, :, keys], own)
+                outputs.append(output)
+                if of_own is not None:
+                    weights[:, :, first + own.start - start : first + own.stop - start, keys] = of_own
+            first += length
+        return torch.cat(outputs, dim=1), weights
+
+    @property
+    def _plain(self) -> OwnAttention:
+        """The attention of one call of the model."""
+        return OwnAttention(self.module, self.args, self.kwargs)
+
+    def _parts(self, *tensors: Tensor) -> Sequence[Tensors]:
+        is_own = self.own is not None and all(mine is given for mine, given in zip(self.own[0], tensors, strict=True))
+        if self.own is not None and is_own and not torch.is_grad_enabled():  # gradients are those of the packed tensors
+            return self.own[1]
+        query, key, value = (self.split(tensor, 2) for tensor in tensors)
+        return list(zip(query, key, value, strict=True))
+
+    def _joined(
+        self, results: Sequence[tuple[Tensor, Tensor | None]], n_texts: int, keep_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """The outputs of all sequences in a row, and their weights along the diagonal."""
+        output = _join([output for output, _ in results], 1, n_texts, self.is_batch)
+        weights = [weights for _, weights in results if weights is not None]
+        n_sequences, total = len(self.lengths), sum(self.lengths)
+        if len(weights) < len(results) or (not keep_weights and is_large(weights[0].shape[1], total, total)):
+            return output, None
+        in_turn = list(weights[0]) if self.is_batch else [part[0] for part in weights]
+        joined = in_turn[0].new_zeros(n_texts, len(in_turn[0]), total, total)
+        for index, block in enumerate(in_turn):
+            text, sequence = divmod(index, n_sequences)
+            keys = slice(first := sum(self.lengths[:sequence]), first + self.lengths[sequence])
+            joined[text, :, keys, keys] = block
+        return output, joined
+
+
+def _join(parts: Sequence[Tensor], axis: int, n_texts: int, is_batch: bool) -> Tensor:
+    """The sequences of each text in a row along an axis; the opposite of `PackedAttention.split`."""
+    if is_batch:
+        sequences = parts[0].reshape(n_texts, -1, *parts[0].shape[1:])
+        return sequences.movedim(1, axis).flatten(axis, axis + 1)
+    n_sequences = len(parts) // n_texts
+    texts = [torch.cat(tuple(parts[i * n_sequences : (i + 1) * n_sequences]), dim=axis) for i in range(n_texts)]
+    return torch.cat(texts)

@@ -1,0 +1,164 @@
+"""The input of a model that reads pictures, and a text where it reads both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from attention.base.errors import AttentionError, ConfigError, ModelError, TextError
+from attention.models.token_pieces import readable_tokens
+from attention.vision.families import PICTURES, TOKEN_TYPES
+
+if TYPE_CHECKING:
+    from attention.models.loaded import LoadedModel
+    from attention.vision.picture_layouts import ReadPictures
+    from attention.vision.reader import PictureReader, RawPicture
+
+_TEXT = "input_ids"
+PICTURE_FIRST = "The picture stands before the text, which has no {token} in it: write {token} where it should stand."
+PICTURES_FIRST = (
+    "The pictures stand before the text, which has no {token} in it: write {token} where each of them should stand."
+)
+
+
+class PictureInputs(dict[str, Tensor]):
+    """The numbers of the tokens [1 pos] by argument of the model: the positions in its pictures, and the ids of its text if it reads one.
+
+    Attributes:
+        pictures: the pictures, whose pixels the model reads in place of the positions.
+        reader: how the model reads pictures.
+    """
+
+    def __init__(self, ids: Mapping[str, Tensor], pictures: ReadPictures, reader: PictureReader) -> None:
+        super().__init__(ids)
+        self.pictures, self.reader = pictures, reader
+
+    @property
+    def arguments(self) -> dict[str, Tensor]:
+        """The arguments of the model, for as many rows as the ids have."""
+        n_rows = len(self[PICTURES])
+        of_pictures = {
+            name: tensor.expand(n_rows, *tensor.shape[1:]) if len(tensor) == 1 else torch.cat([tensor] * n_rows)
+            for name, tensor in self.pictures.arguments.items()
+        }
+        types = {}
+        if self.reader.image_token_id is not None and self.reader.needs_token_types:
+            is_picture = torch.isin(self[_TEXT], self.reader.image_token_id)
+            types = {TOKEN_TYPES: (is_picture & (is_picture.cumsum(-1) <= len(self.pictures.in_text))).long()}
+        return {**self, **of_pictures, **types}
+
+    def repeated(self, n_rows: int) -> PictureInputs:
+        """The same for a batch of equal texts and pictures."""
+        return PictureInputs({name: ids.expand(n_rows, -1) for name, ids in self.items()}, self.pictures, self.reader)
+
+    def tokens(self, tokenizer: Any) -> list[tuple[str, ...]]:
+        """The tokens of each argument; in a text, the tokens of the pictures stand at their places."""
+        texts = [self.pictures.tokens]
+        if _TEXT in self:
+            ids = self[_TEXT][0].tolist()
+            of_pictures = iter(self.pictures.in_text)
+            is_picture = [token_id == self.reader.image_token_id for token_id in ids]
+            names = zip(is_picture, readable_tokens(tokenizer, ids), strict=True)
+            # A model may also generate the image token, which is then a word.
+            texts.append(tuple(next(of_pictures, name) if is_patch else name for is_patch, name in names))
+        return texts
+
+
+def repeated(model_inputs: Mapping[str, Tensor], n_rows: int) -> dict[str, Tensor]:
+    """The inputs of a batch of equal texts."""
+    if isinstance(model_inputs, PictureInputs):
+        return model_inputs.repeated(n_rows)
+    return {name: ids.expand(n_rows, -1) for name, ids in model_inputs.items()}
+
+
+def with_ids(model_inputs: Mapping[str, Tensor], name: str, ids: Tensor) -> dict[str, Tensor]:
+    """The same inputs with other ids of one argument."""
+    changed = {**model_inputs, name: ids}
+    if isinstance(model_inputs, PictureInputs):
+        return PictureInputs(changed, model_inputs.pictures, model_inputs.reader)
+    return changed
+
+
+def picture_inputs(
+    loaded: LoadedModel, pictures: Sequence[RawPicture], text: str, max_tokens: int
+) -> tuple[PictureInputs, list[tuple[str, int]], list[str]]:
+    """The input of some pictures and their text; the truncated texts, as for a model of texts; and sentences for the user.
+
+    Raises:
+        ConfigError: the pictures have more tokens than are read, which cannot be cut, or the model reads one at a time.
+        TextError: the text is empty, or has another number of places for pictures.
+        ModelError: the processor of the model does not read them.
+    """
+    reader = loaded.pictures
+    assert reader is not None  # the caller has checked it
+    notes: list[str] = []
+    if reader.image_token_id is not None:
+        text, notes = _with_image_tokens(loaded, reader, text, len(pictures))
+    elif len(pictures) > 1:
+        raise ConfigError(
+            f"{loaded.name} reads one picture at a time; got {len(pictures)}: make a Model for each, or choose a language model that reads pictures."
+        )
+    read, text_ids = _read(loaded, reader, pictures, text, max_tokens)
+    ids = {PICTURES: torch.arange(len(read.tokens))[None]}
+    truncated: list[tuple[str, int]] = []
+    if not reader.reads_text and len(read.tokens) > max_tokens:
+        raise _too_many(loaded, len(read.tokens), max_tokens)
+    if text_ids is not None:
+        ids[_TEXT] = text_ids
+        if (length := text_ids.shape[1]) > max_tokens:
+            raise _too_many(loaded, length, max_tokens)
+        if (count := text_ids.tolist()[0].count(reader.image_token_id)) != len(read.in_text):
+            raise ConfigError(
+                f"The text of {loaded.name} should have {len(read.in_text)} image tokens, and its processor makes {count}: "
+                "check patch_size, num_additional_image_tokens and vision_feature_select_strategy in its processor_config.json."
+            )
+    elif reader.reads_text:
+        padding = "max_length" if reader.pads_text else False
+        length = len(loaded.tokenizer(text, verbose=False)[_TEXT])
+        truncated += [("text", length)] if length > max_tokens else []
+        ids[_TEXT] = loaded.tokenizer(
+            text, return_tensors="pt", padding=padding, truncation=True, max_length=max_tokens
+        )[_TEXT]
+    return PictureInputs(ids, read, reader), truncated, notes
+
+
+def _read(
+    loaded: LoadedModel, reader: PictureReader, pictures: Sequence[RawPicture], text: str, max_tokens: int
+) -> tuple[ReadPictures, Tensor | None]:
+    """The pictures as the model reads them, and the ids of the text if it reads them in it."""
+    try:
+        n_at_least = sum(map(reader.count_in_advance, pictures)) // reader.n_merged**2
+        if n_at_least > max_tokens:
+            raise _too_many(loaded, n_at_least, max_tokens)
+        return reader.read(pictures, text, loaded.tokenizer)
+    except AttentionError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        message = " ".join(str(error).split())[:150]
+        raise ModelError(
+            f"The processor of {loaded.name} should read this picture, and fails with “{message}”: check its preprocessor_config.json."
+        ) from error
+
+
+def _with_image_tokens(loaded: LoadedModel, reader: PictureReader, text: str, n_pictures: int) -> tuple[str, list[str]]:
+    """The text with an image token for each picture, and a sentence if they were not there."""
+    token, place = reader.image_token(loaded.tokenizer), reader.place_of_picture(loaded.tokenizer)
+    count = text.count(token)
+    if count not in (0, n_pictures):
+        raise TextError(
+            f"The text for {loaded.name} has {count} {'place' if count == 1 else 'places'} for a picture ({token}), "
+            f"and {n_pictures} {'is' if n_pictures == 1 else 'are'} given: write {place} once for each picture, or nowhere."
+        )
+    first = (PICTURE_FIRST if n_pictures == 1 else PICTURES_FIRST).format(token=place)
+    return (text, []) if count else (f"{place}\n" * n_pictures + text, [first])
+
+
+def _too_many(loaded: LoadedModel, length: int, max_tokens: int) -> ConfigError:
+    return ConfigError(
+        f"At most {max_tokens:,} tokens are read here; {loaded.name} makes {length:,} of this picture"
+        f"{' and its text' if loaded.pictures and loaded.pictures.reads_text else ''}, and a picture cannot be cut: "
+        "choose a model with larger patches, or raise max_tokens."
+    )

@@ -1,0 +1,69 @@
+"""The lines of a copied program that read a picture and give it to the processor of a model."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from attention.files.picture import ON_WHITE, SIXTEEN_BIT, TURNED
+from attention.program import literals
+
+if TYPE_CHECKING:
+    from attention.files.picture import Picture
+
+MAX_EMBEDDED = 2**13
+"""The largest PNG in bytes that a program has in it; a larger picture without a file is read from `UNNAMED`."""
+UNNAMED = "picture.png"
+"""The file of a picture that was given without one."""
+
+_LINE = literals.WIDTH - 6
+
+
+def imports(pictures: Sequence[Picture]) -> list[str]:
+    """The line that imports what `read_lines` needs for some pictures; none without a picture."""
+    is_turned = any(TURNED in picture.notes for picture in pictures)
+    return [f"from PIL import Image{', ImageOps' if is_turned else ''}"] if pictures else []
+
+
+def read_lines(picture: Picture, variable: str) -> list[str]:
+    """The lines that assign a picture to a variable, as the Lab reads it: from the file of its name, or from the program itself if it has none."""
+    if not picture.name and len(png := _png(picture)) <= MAX_EMBEDDED:
+        packed = base64.b64encode(png).decode()
+        return [
+            "packed = (  # the picture as a PNG",
+            *(f'    "{packed[i : i + _LINE]}"' for i in range(0, len(packed), _LINE)),
+            ")",
+            f"{variable} = Image.open(io.BytesIO(base64.b64decode(packed)))",
+        ]
+    # A link may have any name: the program reads no other folder.
+    name = literals.text(picture.name.replace("\\", "/").rpartition("/")[2] or UNNAMED)
+    return [
+        f"file = {name}  # {'the picture' if picture.name else 'save the picture under this name,'} in the folder of this program",
+        "if not Path(file).is_file():",
+        '    raise SystemExit(f"This program reads a picture from {file!r}, and there is none: save the picture there.")',
+        f"{variable} = Image.open(file)",
+        *(line.format(image=variable) for note, lines in _CONVERSIONS.items() if note in picture.notes for line in lines),
+        f'{variable} = {variable}.convert("RGB")',
+    ]  # fmt: skip
+
+
+_CONVERSIONS = {
+    TURNED: ["{image} = ImageOps.exif_transpose({image})"],
+    SIXTEEN_BIT: ["{image} = Image.fromarray((np.asarray({image}).astype(np.uint16) >> 8).astype(np.uint8))"],
+    ON_WHITE: [
+        'layer = {image}.convert("RGBA")',
+        '{image} = Image.new("RGB", layer.size, "white")',
+        '{image}.paste(layer, mask=layer.getchannel("A"))',
+    ],
+}
+"""The lines that do what a note of a picture says, in the order of `Picture`."""
+
+
+def _png(picture: Picture) -> bytes:
+    from PIL import Image
+
+    file = BytesIO()
+    Image.fromarray(picture.pixels()).save(file, "PNG", optimize=True)
+    return file.getvalue()

@@ -1,0 +1,1 @@
+"""Panels about what heads write and read."""

@@ -1,0 +1,200 @@
+"""The sweep over heads: ablates each head, or patches it from B, in turn on request and draws the effect on the prediction as a map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from attention import AttentionError, Model
+from attention.base.errors import ConfigError
+from attention.base.knobs import Choice, Knob
+from attention.base.printed import format_number
+from attention.circuits.head_importance import CAVEAT, STEP_WORDS, SWEEP_KINDS, GroupAblation, HeadSweep, SweepProgress
+from attention.circuits.sweep import ablate_group, estimated_seconds, sweep_heads
+from attention.formula.edit_kinds import ABLATIONS
+from attention.formula.override import Override
+from attention.pictures import charts
+from attention.pictures.view import DISTRACTOR, TARGET
+from attention.sources import link
+from attention.sources.second_state import SECOND
+from pages.ui.page import long_run, show
+from pages.ui.page.interventions import shown_prediction
+from pages.ui.page.predictions_panel import token_field
+from pages.ui.page.start import Page
+from pages.ui.server import scheduler
+from pages.ui.state import second_sidebar
+from pages.ui.state.notices import plain, show_error
+from pages.ui.state.session import session
+from pages.ui.state.widgets import Knobs, is_locked
+
+_NAMES = {
+    "zero": "output 0 (zero ablation)",
+    "mean": "its mean output (mean ablation)",
+    **{step: f"{words} of B (patching)" for step, words in STEP_WORDS.items()},
+}
+HOW = Knob("matters_silence", "zero", Choice(SWEEP_KINDS, tuple(_NAMES[kind] for kind in SWEEP_KINDS)), "Each head gets", "What replaces a part of each head in turn. B is the second state, as on the page Compare: the same model with another text.")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """The request for a sweep over heads.
+
+    Attributes:
+        model: the model with its interventions, and with B as its other run.
+        position: the position of the prediction; None if the model predicts nothing.
+        target: the id of the target token; None for the likeliest.
+        distractor: the id of the token to compare with; None for none.
+        kind: what each head gets, one of `SWEEP_KINDS`.
+    """
+
+    model: Model
+    position: int | None
+    target: int | None
+    distractor: int | None
+    kind: str
+
+    def run(self, unchanged: bool = False) -> Iterator[SweepProgress]:
+        """Changes each head in turn, in the model with its interventions, or `unchanged`."""
+        return sweep_heads(self.model, self.position, self.target, self.distractor, self.kind, unchanged)
+
+    @property
+    def words(self) -> str:
+        """What the sweep does to each head: "Ablate" or "Patch"."""
+        return "Ablate" if self.kind in ABLATIONS else "Patch"
+
+    def run_together(self, heads: tuple[tuple[int, int], ...]) -> GroupAblation:
+        """Ablates several heads at the same time."""
+        return ablate_group(self.model, heads, self.position, self.target, self.distractor, self.kind)
+
+
+def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> HeadSweep | None:
+    """The sweep, once the user has requested it; None before, or if the source is not a model."""
+    if not isinstance(page.source, Model):
+        return None
+    st.markdown("### Which heads matter for the prediction?")
+    interventions = page.source.interventions
+    labels = plain(", ".join(change.label for change in interventions))
+    existing = f" The current interventions stay active ({labels})." if interventions else ""
+    st.caption(f"Each head is ablated (silenced), or patched from another run, in turn, and the model predicts again.{existing} {CAVEAT}")  # fmt: skip
+    try:
+        with st.container(horizontal=True, width=840, vertical_alignment="bottom"):
+            request = _request(page, knobs, knobs.value(HOW))
+        if request.kind not in ABLATIONS:
+            request = replace(request, model=replace(request.model, other=_second_state(knobs, request.model), align=True))  # fmt: skip
+        seconds = estimated_seconds(request.model, request.kind)
+        if interventions:
+            seconds += estimated_seconds(replace(request.model, interventions=(), frozen=False), request.kind)  # fmt: skip
+        place = st.empty()
+        if session().sweep_request != request:
+            n_heads = sum(layer.n_heads for layer in page.trace.layers)
+            place.button(f"{request.words} each of {n_heads} heads in turn (about {seconds:.0f} s)", key="matters_ask", on_click=_start, args=(request,))  # fmt: skip
+            return None
+        sweep = _finish(place, request.run(), f"{request.words.removesuffix('e')}ing each head in turn")
+        unchanged = (
+            _finish(place, request.run(unchanged=True), "The same in the unchanged model") if interventions else None
+        )
+    except AttentionError as error:
+        show_error(str(error))
+        return None
+    if sweep is None or (interventions and unchanged is None):
+        return None
+    _draw(page, request, sweep, unchanged, open_head)
+    return sweep
+
+
+def _second_state(knobs: Knobs, model: Model) -> Model:
+    """B, the run to patch from: the second state of Compare. Draws a field for its text.
+
+    Raises:
+        AttentionError: B is another model, or the same text.
+    """
+    knobs.value(SECOND)
+    b = model.other if isinstance(model.other, Model) else link.read_source(second_sidebar.SecondState())
+    text = b.text if isinstance(b, Model) else ""
+    if not is_locked() and model.other is None:
+        st.session_state["matters_b"] = text
+        st.text_area(
+            "The text of B", key="matters_b", height=68, max_chars=2000, help="The page Compare shows the same B. With another number of tokens, those that correspond are patched.",
+            on_change=lambda: second_sidebar.apply_to_second({"text": st.session_state["matters_b"]}),
+        )  # fmt: skip
+    if not isinstance(b, Model) or b.name != model.name:
+        raise ConfigError("B is a run of the same model; got another source: give the text of B, or change B on the page Compare.")  # fmt: skip
+    b = replace(b, config=Override(), words=False, special="show", other=None)
+    if (b.text, b.text2, b.interventions) == (model.text, model.text2, ()):
+        raise ConfigError("B has another text than A; both are equal now: change the text of B.")
+    return b
+
+
+def _request(page: Page, knobs: Knobs, kind: str) -> SweepRequest:
+    """The sweep for the prediction that the Lab shows. Draws the fields for its target and distractor."""
+    source = page.source
+    assert isinstance(source, Model)
+    prediction = shown_prediction(page.trace) if page.trace.predictions else None
+    target, distractor = (
+        None if prediction is None else token_field(source, prediction, knobs, knob) for knob in (TARGET, DISTRACTOR)
+    )
+    model = replace(source, config=type(source.config)(), words=False, special="show")
+    return SweepRequest(
+        model,
+        None if prediction is None else prediction.position,
+        target and target[0],
+        distractor[0] if target and distractor else None,
+        kind,
+    )
+
+
+def _start(request: SweepRequest) -> None:
+    session().sweep_request = request
+
+
+def _stop() -> None:
+    session().sweep_request = None
+
+
+def _finish(place: DeltaGenerator, steps: Iterator[SweepProgress], label: str) -> HeadSweep | None:
+    """Runs the sweep to its end; None if the user stopped it."""
+    last = long_run.finish(
+        place,
+        steps,
+        lambda progress: f"{label}: {progress.done} of {progress.total} heads",
+        _stop,
+        f"matters_stop_{label}",
+    )
+    return None if last is None else last.result
+
+
+def _draw(
+    page: Page,
+    request: SweepRequest,
+    sweep: HeadSweep,
+    unchanged: HeadSweep | None,
+    open_head: Callable[[int, int], None],
+) -> None:
+    chosen = (page.cell.layer, page.cell.head)
+
+    def click(_: str, x: int, y: int) -> None:
+        if (y, x) in sweep.heads:
+            open_head(y, x)
+
+    for head in dict.fromkeys((sweep.by_effect()[0], chosen)):
+        st.markdown(plain(f"{sweep.describe(*head)} {sweep.other_heads_words(*head)}"))
+    shown = ["change", *["estimate"] * sweep.has_estimates, *["direct"] * sweep.has_direct_effects]
+    show.figures([charts.head_effect_map_json(sweep, chosen, name) for name in shown], "heads_matter", click)
+    for sentence in sweep.alignment:
+        st.caption(plain(sentence))
+    st.caption(plain(sweep.describe_estimate()))
+    if sweep.has_direct_effects:
+        st.caption(f"Direct effect: the head's contribution to the logit through W_O and the later norms, which are frozen at their values in this run. Everything else in the model contributes {format_number(sweep.remainder)}.")  # fmt: skip
+    else:
+        st.caption(f"Direct effects are not available: {sweep.no_direct_reason}")
+    ablated = tuple(dict.fromkeys(change.ablated_head for change in request.model.interventions if change.ablated_head))
+    if ablated and sweep.is_ablation:
+        with scheduler.without_turn():
+            joint = request.run_together(ablated)
+        st.markdown(f"**Ablated at the same time.** {plain(joint.description)}")
+    if unchanged is not None:
+        show.figures([charts.head_effect_scatter_json(unchanged, sweep, chosen)], "heads_step_in")
+    show.chart_table(sweep.frame(), "heads-that-matter")

@@ -1,0 +1,201 @@
+"""What the chosen head copies and matches, from the parameters of the model: tokens raised and lowered, copying scores, and both spectra.
+
+The relevance of each token for the prediction: the text with its tokens shaded, the sum, and the heads.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from attention import circuits
+from attention.base.errors import AttentionError
+from attention.base.knobs import Choice, Knob, Text
+from attention.base.tokens import label
+from attention.circuits import copying, figures, spectra, token_relevance
+from attention.circuits.figures import head_relevance_json, token_row_html
+from attention.formula.names import WEIGHTS, Cell
+from attention.pictures.charts import head_map_json
+from attention.pictures.view import TARGET
+from pages.ui.page import show
+from pages.ui.page.interventions import shown_prediction
+from pages.ui.page.predictions_panel import token_field
+from pages.ui.page.start import Page
+from pages.ui.server import scheduler
+from pages.ui.server.limits import METRIC_SECONDS
+from pages.ui.state import knob_state
+from pages.ui.state.notices import plain, show_error
+from pages.ui.state.session import session
+from pages.ui.state.widgets import Knobs, standing
+
+TOKEN = Knob(
+    "copied", "", Text(40), "Token that it reads", "Empty: the chosen key. Or any other token of the model; type · for a space."
+)  # fmt: skip
+
+
+def copying_section(page: Page, knobs: Knobs) -> None:
+    """Draws what the chosen head copies and matches, in an expander; nothing if the source has no model."""
+    if page.trace.model_run is None:
+        return
+    layer, head = page.cell.layer, page.cell.head
+    with st.expander(
+        "What this head copies, and what it matches", key="circuits_copying", on_change="rerun"
+    ) as unfolded:
+        if not unfolded.open:
+            return
+        for draw in (_tokens, _scores, _matching):
+            try:
+                draw(page, knobs, layer, head)
+            except AttentionError as error:
+                st.caption(plain(str(error)))
+
+
+def _tokens(page: Page, knobs: Knobs, layer: int, head: int) -> None:
+    """Draws the tokens that the head raises and lowers most when it reads the chosen key, or a typed token."""
+    st.markdown("#### What it copies")
+    with st.container(width=320):
+        typed = knobs.value(TOKEN)
+    with scheduler.without_turn():
+        copied = (
+            circuits.copied_tokens(page.trace, layer, head, typed)
+            if typed
+            else circuits.copied_tokens(page.trace, layer, head, key=page.cell.column)
+        )
+    st.markdown(plain(copied.description))
+    st.caption(copying.TOKENS_CAVEAT)
+    name, read = f"L{layer} H{head}", label(copied.own.token, 20)
+    lists = ((copied.raised, True), (copied.lowered, False))
+    show.figures(
+        [
+            figures.token_bars_json(
+                [label(item.token, 16) for item in items], [item.effect for item in items], raised, name, read
+            )
+            for items, raised in lists
+        ],
+        "circuits_copied",
+    )
+    show.chart_table(copied.frame(), "copied-tokens", "The tokens as a table")
+
+
+def _scores(page: Page, _: Knobs, layer: int, head: int) -> None:
+    """Draws the head's copying score and eigenvalues, and the scores of all heads as a map."""
+    st.markdown("#### Does it copy?")
+    if (seconds := copying.copying_seconds(page.trace)) > METRIC_SECONDS:
+        label_ = f"Compute the copying scores of all heads (about {seconds:.0f} s)"
+        if not st.button(label_, key="circuits_copying_ask"):
+            return
+    spinner = st.spinner("Computing the copying scores …") if seconds > METRIC_SECONDS / 4 else st.empty()
+    with spinner, scheduler.without_turn():
+        spectrum = circuits.ov_spectrum(page.trace, layer, head)
+        scores = circuits.CopyingScores.of(page.trace) if not spectrum.no_score_reason else None
+    name = f"L{layer} H{head}"
+    values, of = (
+        (spectrum.eigenvalues, "W_V W_O")
+        if spectrum.token_eigenvalues is None
+        else (spectrum.token_eigenvalues, "W_E W_V W_O W_U")
+    )
+    charts = [figures.eigenvalues_json(values.numpy(), name, spectrum.copying_score, of)]
+    if scores is None:
+        st.caption(plain(f"There is no copying score: {spectrum.no_score_reason}"))
+    else:
+        st.markdown(plain(scores.describe(layer, head, spectrum.centered_copying_score)))
+        st.caption(copying.SCORE_CAVEAT)
+        charts.insert(0, head_map_json(
+            scores.values, "Copying scores", "copying score", "Σλ/Σ|λ| of W_E W_V W_O W_U of each head", (layer, head), name="copying-scores"
+        ))  # fmt: skip
+
+    def click(_: str, x: int, y: int) -> None:
+        if scores is not None and (y, x) in scores.heads:
+            knob_state.choose_cell(Cell(y, WEIGHTS, x, page.cell.row, page.cell.column))
+
+    show.figures(charts, "circuits_copying_scores", click)
+    st.caption(plain(spectrum.description))
+    if scores is not None:
+        show.chart_table(scores.frame(), "copying-scores", "The copying scores as a table")
+    show.chart_table(spectrum.frame(), "ov-spectrum", "The OV spectrum as a table")
+
+
+def _matching(page: Page, _: Knobs, layer: int, head: int) -> None:
+    """Draws the QK spectrum by the offset of the key."""
+    st.markdown("#### What it matches")
+    with scheduler.without_turn():
+        found = circuits.qk_spectra(page.trace, layer, head)
+    frame: pd.DataFrame = spectra.qk_frame(found)
+    st.caption(plain(spectra.describe(found)))
+    if found[0].rotated:
+        values = pd.DataFrame([each.singular_values.tolist() for each in found]).to_numpy()
+        charts = figures.qk_by_offset_json(
+            [each.offset for each in found], values, [each.matching_score for each in found], f"L{layer} H{head}"
+        )
+        show.figures(charts, "circuits_matching")
+    show.chart_table(frame, "qk-spectrum", "The QK spectrum as a table")
+
+
+METHOD = Knob(
+    "relevance", token_relevance.ATTNLRP.name,
+    Choice(tuple(method.name for method in token_relevance.METHODS), tuple(method.title for method in token_relevance.METHODS)),
+    "Method", " ".join(f"{method.title}: {method.paper}." for method in token_relevance.METHODS),
+)  # fmt: skip
+
+
+def relevance_section(page: Page, knobs: Knobs) -> None:
+    """Draws the relevance of each token for the shown prediction, in an expander that computes it when it is opened."""
+    if page.trace.model_run is None:
+        return
+    with st.expander(
+        "Which tokens the prediction depends on: relevance", key="relevance_open", on_change="rerun"
+    ) as unfolded:
+        if not unfolded.open:
+            return
+        try:
+            with st.container(horizontal=True, width=560, vertical_alignment="bottom"):
+                method = knobs.value(METHOD)
+                if page.trace.predictions and TARGET.key not in session().knobs_read:
+                    token_field(page.source, shown_prediction(page.trace), knobs, TARGET)
+            result = chosen_relevance(page, method, "tokens")
+        except AttentionError as error:
+            show_error(str(error))
+            return
+        if result is not None:
+            _draw(page, result)
+
+
+def chosen_relevance(page: Page, method: str, key: str) -> token_relevance.Relevance | None:
+    """The relevance for the shown prediction and the chosen target; None, with a button, if it takes long and is not requested.
+
+    Raises:
+        AttentionError: as for `relevances.relevance`.
+    """
+    trace, position = page.trace, None
+    if trace.predictions:
+        position = shown_prediction(trace).position
+    seconds = token_relevance.estimate_seconds(trace, method)
+    if seconds > METRIC_SECONDS and not st.button(
+        f"Compute the relevance (about {seconds:.0f} s)", key=f"relevance_{key}"
+    ):
+        return None
+    with (
+        st.spinner("Running the model backwards …") if seconds > METRIC_SECONDS / 4 else st.empty(),
+        scheduler.without_turn(),
+    ):
+        return token_relevance.relevance(trace, method, standing(TARGET.key) or None, position)
+
+
+def _draw(page: Page, result: token_relevance.Relevance) -> None:
+    cell, is_attnlrp = page.cell, result.method is token_relevance.ATTNLRP
+    st.html(token_row_html(result.tokens, result.values.tolist(), result.position))
+    st.markdown(plain(result.summary))
+    st.caption(plain(f"{result.method.caveat} {result.method.paper}."))
+    show.chart_table(result.frame(), f"relevance-{result.method.name}")
+    if not is_attnlrp:
+        st.caption("The map of each layer is on the page Heads, under “Several heads as one map”.")
+        return
+
+    def choose(_: str, x: int, y: int) -> None:
+        knob_state.choose_cell(Cell(y, WEIGHTS, x, cell.row, cell.column), page.trace.layers[y])
+
+    show.figures(
+        [head_relevance_json(result.heads, result.target_token, (cell.layer, cell.head))], "relevance_heads", choose
+    )
+    st.caption(plain(result.summary_of_heads))
+    show.chart_table(result.frame_of_heads(), "relevance-of-heads", "The heads as a table")

@@ -1,0 +1,152 @@
+"""Path patching on request: which parts of the model change the prediction, along which paths, if they take their output from another run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from attention import AttentionError, Model, Trained
+from attention.base.knobs import Choice, Knob, Text
+from attention.base.printed import format_number
+from attention.circuits import PathRequest, figures
+from attention.circuits.path_patching import (
+    CAVEAT,
+    MODES,
+    RECEIVERS,
+    PathPatching,
+    PathProgress,
+    estimate_seconds,
+    patch_paths,
+    run_of,
+)
+from attention.formula.names import Cell
+from attention.pictures.view import DISTRACTOR, TARGET
+from attention.sources import link
+from attention.sources.second_state import SECOND
+from pages.ui.page import long_run, show
+from pages.ui.page.interventions import shown_prediction
+from pages.ui.page.predictions_panel import typed_token
+from pages.ui.page.start import Page
+from pages.ui.state import knob_state, second_sidebar
+from pages.ui.state.notices import plain, show_error
+from pages.ui.state.session import session
+from pages.ui.state.widgets import Knobs, standing
+
+OTHER = Knob("paths_other", "", Text(2000), "Run B: another text with as many tokens", "For example the same text with one name changed. Each part of the model in turn takes its output from this run.")  # fmt: skip
+RECEIVER = Knob("paths_receiver", "logits", Choice(RECEIVERS), "What receives it", "The logits of the prediction, or the query, key or value of a head: only it sees the other output.")  # fmt: skip
+HEADS = Knob("paths_heads", "chosen", Choice(("chosen", "all"), ("the chosen head", "every head")), "Of which head", "The receiving head; the chosen one is that of the map above.")  # fmt: skip
+MODE = Knob("paths_mode", "direct", Choice(tuple(MODES), ("nothing (direct)", "the MLPs", "everything (free)")), "What recomputes in between", "Direct: the change travels along the residual stream only. Heads keep their outputs in the first two.")  # fmt: skip
+N_LARGEST = 3  # paths that are described in words
+
+
+@dataclass(frozen=True)
+class PathsRequest:
+    """The request of a user: run A, run B, and which paths."""
+
+    a: Model | Trained
+    b: Model | Trained
+    request: PathRequest
+
+    def run(self) -> Iterator[PathProgress]:
+        """Patches each path in turn."""
+        yield from patch_paths(run_of(self.a), run_of(self.b), self.request)
+
+
+def paths_section(page: Page, knobs: Knobs) -> None:
+    """Draws path patching, folded; nothing if the source has no model that can run again."""
+    if not isinstance(page.source, Model | Trained) or not page.trace.predictions:
+        return
+    has_other = bool(standing(OTHER.key))  # a link that names run B opens the panel
+    with st.expander("Which paths matter? (path patching)", has_other, key="paths", on_change="rerun") as unfolded:
+        if not unfolded.open:
+            return
+        st.caption(f"One part of the model at a time (a head, an MLP or the embedding) takes its output from run B, only the receiver sees that, and everything after it recomputes. {CAVEAT}")  # fmt: skip
+        try:
+            request = _request(page, knobs)
+            place = st.empty()
+            if request is None:
+                return
+            seconds = estimate_seconds(run_of(request.a), run_of(request.b), request.request)
+            if session().paths_request != request:
+                place.button(f"Patch each path in turn (about {seconds:.0f} s)", key="paths_ask", on_click=_start, args=(request,))  # fmt: skip
+                return
+            result = _finish(place, request.run())
+        except AttentionError as error:
+            show_error(str(error))
+            return
+        if result is not None:
+            _draw(page, result)
+
+
+def _request(page: Page, knobs: Knobs) -> PathsRequest | None:
+    """What the fields describe; None until there is a run B."""
+    source, prediction = page.source, shown_prediction(page.trace)
+    assert isinstance(source, Model | Trained)
+    typed = str(knobs.value(OTHER)).strip()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        receiver = knobs.value(RECEIVER)
+        whose = "all" if receiver == "logits" else knobs.value(HEADS)
+        mode = knobs.value(MODE)
+    target, distractor = (typed_token(source, prediction, knob) for knob in (TARGET, DISTRACTOR))
+    a = replace(source, config=type(source.config)())
+    if isinstance(a, Model):
+        a = replace(a, words=False, special="show")
+    b = _typed_state(a, typed) if typed else _second_state(a)
+    if b is None:
+        st.info("Type the text of run B, or choose a second state on Compare.")
+        return None
+    layer, head = (page.cell.layer, page.cell.head) if whose == "chosen" else (None, None)
+    request = PathRequest(
+        receiver, layer, head, None, mode, target and target[0], distractor and distractor[0], prediction.position
+    )
+    return PathsRequest(a, b, request)
+
+
+def _typed_state(a: Model | Trained, text: str) -> Model | Trained:
+    """The same model, with its interventions, on another text."""
+    return replace(a, text=text, input_ids=()) if isinstance(a, Model) else replace(a, text=text)
+
+
+def _second_state(a: Model | Trained) -> Model | Trained | None:
+    """The second state of Compare, if this tab has one of the same kind of source."""
+    if not knob_state.current_value(SECOND.key):
+        return None
+    b = link.read_source(second_sidebar.SecondState())
+    if not isinstance(b, Model | Trained) or type(b) is not type(a):
+        return None
+    st.caption("Run B is the second state of Compare.")
+    b = replace(b, config=type(b.config)())
+    return replace(b, words=False, special="show") if isinstance(b, Model) else b
+
+
+def _start(request: PathsRequest) -> None:
+    session().paths_request = request
+
+
+def _stop() -> None:
+    session().paths_request = None
+
+
+def _finish(place: DeltaGenerator, steps: Iterator[PathProgress]) -> PathPatching | None:
+    """Patches all paths; None if the user stopped it."""
+    last = long_run.finish(
+        place, steps, lambda progress: f"{progress.done} of {progress.total} runs", _stop, "paths_stop"
+    )
+    return None if last is None else last.result
+
+
+def _draw(page: Page, result: PathPatching) -> None:
+    cell = page.cell
+
+    def click(_: str, x: int, y: int) -> None:
+        if (head := figures.ends_at(result, x, y)) is not None:
+            knob_state.choose_cell(Cell(head[0], cell.step, head[1], cell.row, cell.column))
+
+    st.markdown(plain(f"The {result.quantity} is {format_number(result.baseline)} in run A and {format_number(result.other)} in run B. Between a source and the receiver, {MODES[result.mode]}."))  # fmt: skip
+    lines = [f"1. {plain(result.describe(*pair))}" for pair in result.largest(N_LARGEST)]
+    st.markdown("\n".join(lines) if lines else "No part of the model precedes this receiver.")
+    show.figures([figures.path_map_json(result, (cell.layer, cell.head))], "paths_map", click)
+    show.chart_table(result.frame(), "paths")

@@ -1,0 +1,1 @@
+"""Panels about every head over many texts."""

@@ -1,0 +1,222 @@
+"""The results of runs over many texts that the page Heads shows: the knobs that name them, and the uploaded ones of this tab.
+
+The results of runs over many texts: those in the operator's folder by name, others by path or by their bytes; parsed ones share the cache of traces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from attention.base.cache import CACHE
+from attention.base.errors import AttentionError, AwaitedError, FileError
+from attention.base.knobs import Choice, Knob, Text
+from attention.files.archives import quote
+from pages.ui.server import scheduler, uploads
+from pages.ui.server.limits import ALLOW_LOCAL_MODELS, MAX_TRACE_MB, RESULTS
+from pages.ui.state import knob_state
+from pages.ui.state.session import UploadedResult, session
+from pages.ui.state.widgets import Knobs, standing
+
+if TYPE_CHECKING:
+    from attention.corpus.result import HeadsResult
+
+
+TABLE = "heads.parquet"
+MAX_BYTES = MAX_TRACE_MB * 2**20
+"""Of one result: as many as a trace may have."""
+MOST_NAMES = 500
+_LARGE = 16 * 2**20  # bytes
+
+
+@dataclass(frozen=True, eq=False)
+class _Parsed:
+    """A result in the cache."""
+
+    result: HeadsResult
+    nbytes: int
+
+
+def result_names() -> tuple[str, ...]:
+    """The names of the results that the operator offers."""
+    if not RESULTS.is_dir():
+        return ()
+    entries = (entry for entry in RESULTS.iterdir() if not entry.name.startswith("."))
+    found = [
+        entry.name.removesuffix(".parquet")
+        for entry in entries
+        if entry.suffix == ".parquet" or (entry / TABLE).is_file()
+    ]
+    return tuple(sorted(set(found))[:MOST_NAMES])
+
+
+def of_name(name: str) -> HeadsResult:
+    """The result of a name on offer, or, where local paths are allowed, of a path.
+
+    Raises:
+        FileError: there is none, or it cannot be read.
+    """
+    if name in result_names():
+        folder = RESULTS / name
+        return _of_path(folder if folder.is_dir() else RESULTS / f"{name}.parquet", name)
+    if ALLOW_LOCAL_MODELS:
+        return _of_path(Path(name), Path(name).name)
+    offered = ", ".join(result_names()[:20])
+    advice = f"choose one of {offered}, or upload it" if offered else f"upload its {TABLE}"
+    raise FileError(f"A result has a name on offer here; got {quote(name)}: {advice}.")
+
+
+def of_bytes(name: str, digest: str, content: bytes) -> HeadsResult:
+    """The result in uploaded bytes.
+
+    Raises:
+        FileError: they are not one.
+    """
+    from attention.corpus.result import HeadsResult
+
+    return _cached(("result", digest), len(content), lambda: HeadsResult.of(name, content, MAX_BYTES))
+
+
+def _of_path(path: Path, name: str) -> HeadsResult:
+    from attention.corpus.result import HeadsResult
+
+    try:
+        status = (path / TABLE if path.is_dir() else path).stat()
+    except (OSError, ValueError) as error:  # a null character
+        raise FileError(
+            f"A result is a {TABLE}, or a folder that has one; {quote(name)} cannot be opened: check its name."
+        ) from error
+    key = ("result", str(path.absolute()), status.st_size, status.st_mtime_ns)
+    return _cached(key, status.st_size, lambda: HeadsResult.open(path, MAX_BYTES))
+
+
+def _cached(key: tuple[object, ...], size: int, parse: Callable[[], HeadsResult]) -> HeadsResult:
+    cached: _Parsed | None = CACHE.get(key)
+    if cached is not None:
+        return cached.result
+
+    def make() -> _Parsed:
+        CACHE.make_room(min(size, MAX_BYTES) * 2)
+        result = parse()
+        return _Parsed(result, result.memory_bytes() + size)  # its examples are decoded later
+
+    with scheduler.exclusive() if size > _LARGE else nullcontext(), scheduler.without_turn():
+        return CACHE.get_or_compute(key, make).result
+
+
+ONE, MANY = "this text", "many texts"
+OVER = Knob("heads_over", ONE, Choice((ONE, MANY)), "Heads over", "This text: the source in the sidebar. Many texts: the result of a run of attention.corpus.", inline=True)  # fmt: skip
+RESULT = Knob("heads_result", "", Text(300), "Result", "A result of attention.corpus: a name on offer here, a path where paths are allowed, or an uploaded file as name:digest.", inline=True)  # fmt: skip
+OTHER = Knob("heads_result_b", "", Text(300), "Compared with", "A second result; changes are this one minus the first.", inline=True)  # fmt: skip
+LONGEST_NAME = 200  # characters in the address
+_UPLOADED = re.compile(r"(.+):([0-9a-f]{32})", re.DOTALL)
+
+
+def is_many() -> bool:
+    """Whether the page Heads shows a result over many texts."""
+    return standing(OVER.key) == MANY
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The results that the address names.
+
+    Attributes:
+        result: the first one; None if the address names none, or it cannot be opened.
+        other: the second one.
+        problems: why one cannot be opened, by the key of its knob.
+    """
+
+    result: HeadsResult | None
+    other: HeadsResult | None
+    problems: dict[str, AttentionError]
+
+
+def open_both(knobs: Knobs) -> Opened:
+    """Opens the results that the address names."""
+    opened: dict[str, HeadsResult | None] = {RESULT.key: None, OTHER.key: None}
+    problems: dict[str, AttentionError] = {}
+    for knob in (RESULT, OTHER):
+        try:
+            with scheduler.without_turn():
+                opened[knob.key] = _result_of(str(knobs.value(knob)).strip())
+        except AttentionError as error:
+            problems[knob.key] = error
+    return Opened(opened[RESULT.key], opened[OTHER.key], problems)
+
+
+def _result_of(asked: str) -> HeadsResult | None:
+    """The result that the value of a knob names; None if it names none.
+
+    Raises:
+        AwaitedError: it is an upload that this tab does not have.
+        FileError: there is no such result, or it cannot be read.
+    """
+    if not asked:
+        return None
+    found = _UPLOADED.fullmatch(asked)
+    if found is None:
+        return of_name(asked)
+    for uploaded in session().results.values():
+        if uploaded.link_name == asked:
+            return of_bytes(uploaded.name, uploaded.digest, uploaded.content)
+    raise AwaitedError(
+        f"The link shows the result {quote(found[1])} (digest {found[2][:8]}…), which is not on this server: upload it to open the link."
+    )
+
+
+def upload_field(knob: Knob, label: str) -> None:
+    """Draws a field that takes an upload as the result of a knob."""
+    key = f"{knob.key}_upload"
+    st.file_uploader(label, type=["parquet"], key=key, on_change=_uploaded, args=(knob, key), help=f"The {TABLE} that a run writes. It stays in this browser tab; the link has only its name and digest.")  # fmt: skip
+
+
+def missing_words() -> str:
+    """A sentence about uploaded results, which are not in the link; empty if there are none."""
+    names = [
+        quote(found[1]) for knob in (RESULT, OTHER) if (found := _UPLOADED.fullmatch(standing(knob.key))) is not None
+    ]
+    them = "the file" if len(names) == 1 else "the files"
+    return (
+        f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not in the link: send {them} too, because the page will ask for {'it' if len(names) == 1 else 'them'}."
+        if names
+        else ""
+    )
+
+
+def short_name(asked: str) -> str:
+    """The value of a knob without a digest."""
+    found = _UPLOADED.fullmatch(asked)
+    return found[1] if found else asked
+
+
+def _uploaded(knob: Knob, key: str) -> None:
+    """Keeps the uploaded file, unless it is no result."""
+    chosen, ours = st.session_state[key], session()
+    ours.result_problem = ""
+    if chosen is None:
+        return
+    try:
+        content = uploads.content(chosen)
+        name = chosen.name if len(chosen.name) <= LONGEST_NAME else f"…{chosen.name[-LONGEST_NAME:]}"
+        with scheduler.without_turn():
+            digest = _digest(content)
+        of_bytes(name, digest, content)
+    except AttentionError as error:
+        ours.result_problem = str(error)
+        return
+    uploaded = ours.results[knob.key] = UploadedResult(name, digest, content)
+    uploads.count_file(uploaded, knob.key)
+    knob_state.hold({knob.key: uploaded.link_name, OVER.key: MANY})
+
+
+def _digest(content: bytes) -> str:
+    from hashlib import blake2b
+
+    return blake2b(content, digest_size=16).hexdigest()

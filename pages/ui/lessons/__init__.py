@@ -1,0 +1,1 @@
+"""The lesson component, and questions that a teacher writes."""

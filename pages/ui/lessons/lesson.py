@@ -1,0 +1,229 @@
+"""The lesson component: small maps, the question, the reply, and the list of lessons with this browser's progress.
+
+Ask about this: a question about the shown state, as a link or as a Markdown file.
+
+The component that shows the softmax of a row of numbers, with a temperature slider that works in the browser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from attention.base.errors import AttentionError, FileError
+from attention.formula.names import Cell
+from attention.lessons import link_codec
+from attention.lessons.lesson import MAX_WORDS, Lesson
+from attention.lessons.markdown import MAX_LINE, MAX_OPTION, read_many, to_markdown
+from attention.lessons.templates import templates, with_answer
+from attention.sources import second_state
+from attention.trace.trace import Trace
+from pages.ui.exports.links import small_download
+from pages.ui.page import copy_buttons
+from pages.ui.server import assets
+from pages.ui.server.traces import context_of
+from pages.ui.state import knob_state
+from pages.ui.state.notices import show_error
+
+_HTML = """
+<div class="lesson">
+  <i hidden></i>
+  <div class="tables"></div>
+  <form novalidate></form>
+  <div class="reply" tabindex="-1"></div>
+  <div class="onward"></div>
+  <p class="visually-hidden" role="status" aria-live="polite"></p>
+  <nav aria-label="The path of lessons"><p></p><ol></ol></nav>
+</div>
+"""
+_STYLE = (Path(__file__).parent / "lesson.css").read_text()
+_KEY = "lesson"
+
+
+@cache
+def _component() -> Any:
+    return assets.component("lesson", "attention_lesson", _HTML, _STYLE)
+
+
+def lesson(
+    message: Mapping[str, Any] | None,
+    name: str,
+    path: Sequence[tuple[str, str]],
+    lab: str,
+    watch: str,
+    on_answer: Callable[[object], None],
+    on_go: Callable[[str], None],
+) -> None:
+    """Draws a lesson.
+
+    Args:
+        message: the lesson's content from `attention.lessons.grading.lesson_message`; None if it cannot be shown, so that only the list is.
+        name: the name of the lesson.
+        path: the name and title of every lesson, in order.
+        lab: the address of its state in the Lab; empty before the answer is shown.
+        watch: the address of the Training page for its model; empty if it has no trained model.
+        on_answer: called with the user's answer, before the page runs again.
+        on_go: called with the name of the lesson that the user opens.
+    """
+
+    def answered() -> None:
+        sent = st.session_state[_KEY].answer
+        if isinstance(sent, dict) and sent.get("name") == name:  # otherwise a late answer to another lesson
+            on_answer(sent.get("guess"))
+
+    def went() -> None:
+        on_go(str(st.session_state[_KEY].go))
+
+    data = {"message": message, "name": name, "path": tuple(path), "lab": lab, "watch": watch}
+    _component()(key=_KEY, data=data, on_answer_change=answered, on_go_change=went, height="content")
+
+
+_WRONG = 3  # wrong options
+_REPLY = 280  # characters of a reply
+
+
+def question_form(trace: Trace, cell: Cell, missing: str) -> None:
+    """Draws the form for a question and, when it is submitted, the link and the file.
+
+    Args:
+        trace: the trace of the shown state.
+        cell: the chosen cell.
+        missing: the sentence about the part of the state that no link has; empty if the link is complete.
+    """
+    if missing:
+        show_error(f"A question needs a state that fits into its link, but {missing}")
+        return
+    # Without row and column, which would reveal the cell that the question is about.
+    drafts = {
+        template.label: template.lesson
+        for template in templates(trace, cell, second_state.compared_state(knob_state.state()))
+    }
+    kind = st.selectbox("Kind of question", list(drafts), key="ask_kind")
+    draft = drafts[kind]
+    with st.form("ask_form", border=False):
+        key = f"{kind} {cell}"  # new fields for each cell
+        question = st.text_input("The question", draft.question, max_chars=MAX_LINE, key=f"ask_question {key}")
+        lesson, problem = _with_answer(replace(draft, question=_line(question)), key)
+        with st.expander("A title, and a text before the question"):
+            title = st.text_input("Title", draft.title, max_chars=100, key=f"ask_title {key}")
+            text = st.text_area(
+                "Text before the question", max_chars=1000, key="ask_text", help=f"At most {MAX_WORDS} words."
+            )
+        locked = st.toggle("Locked: no knobs, not even after the answer", key="ask_locked")
+        is_submitted = st.form_submit_button("Create the question", type="primary")
+    if is_submitted:
+        try:
+            if problem or not lesson.question:
+                raise FileError(problem or "A question needs a text; got none: write your question.")
+            _offer(replace(lesson, title=_line(title) or draft.title, text=_line(text).lstrip("- ")), locked)
+        except AttentionError as error:
+            show_error(str(error))
+
+
+def _with_answer(draft: Lesson, key: str) -> tuple[Lesson, str]:
+    """The lesson with the answer and replies from the form, and an error message or an empty text."""
+    if draft.kind == "choice" and not draft.answer:
+        return _options(draft)
+    problem = ""
+    if draft.kind == "number":
+        with st.container(horizontal=True):
+            if not draft.answer:
+                right = st.number_input("The correct number", value=None, format="%g", key="ask_number")
+                problem = "A number question needs the correct number; got none: fill it in." if right is None else ""
+                draft = with_answer(draft, right or 0.0)
+            tolerance = st.number_input("Tolerance (±)", 0.0, value=draft.tolerance, format="%g", key=f"ask_near {key}")
+        draft = replace(draft, tolerance=float(tolerance))
+    replies = dict(draft.replies)
+    default = replies.pop("right", "")
+    reply = _line(
+        st.text_input("Your reply to a correct answer (optional)", default, max_chars=_REPLY, key=f"ask_reply {key}")
+    )
+    return replace(draft, replies=((("right", reply),) if reply else ()) + tuple(replies.items())), problem
+
+
+def _options(draft: Lesson) -> tuple[Lesson, str]:
+    """The multiple-choice question from the form, and an error message or an empty text."""
+    rows: list[tuple[str, str]] = []
+    for number in range(_WRONG + 1):
+        with st.container(horizontal=True):
+            label = f"Wrong answer {number}" if number else "Correct answer"
+            option = _line(st.text_input(label, max_chars=MAX_OPTION, key=f"ask_option_{number}"))
+            reply_label = f"Your reply to wrong answer {number}" if number else "Your reply to the correct answer"
+            reply = _line(st.text_input(reply_label, max_chars=_REPLY, key=f"ask_reply_{number}"))
+            rows.append((option, reply))
+    (right, right_reply), *others = rows
+    wrong = [row for row in others if row[0]]
+    options = sorted((right, *(option for option, _ in wrong)), key=str.casefold)  # an order that reveals nothing
+    replies = ((("right", right_reply),) if right_reply else ()) + tuple(row for row in wrong if row[1])
+    problem = ""
+    if not (right and wrong):
+        problem = "A question needs the correct answer and at least one wrong answer; got fewer: fill in both."
+    elif without_reply := next((option for option, reply in wrong if not reply), ""):
+        problem = f"Each wrong answer needs a reply; “{without_reply}” has none: explain there why it is wrong."
+    elif any("|" in option for option in options):
+        problem = "An answer cannot contain |, which separates answers in the file: rephrase it."
+    return with_answer(replace(draft, options=tuple(options), replies=replies), right), problem
+
+
+def _offer(lesson: Lesson, locked: bool) -> None:
+    """Draws the buttons for the link and the file of the question.
+
+    Raises:
+        AttentionError: the question cannot be shown on this server.
+    """
+    from attention.lessons import grading
+
+    file = to_markdown(lesson)
+    (read,) = read_many(file.encode()).values()
+    grading.lesson_message(read, context_of(read), ())
+    st.markdown("**The question is ready.** Students see the correct answer after they have answered.")
+    try:
+        query = {link_codec.KEY: link_codec.encode(file), **({"lock": "1"} if locked else {})}
+        copy_buttons.copy_buttons("ask", "try", key="copy_ask", ask=urlencode(query))
+    except AttentionError as error:
+        show_error(str(error))
+    small_download("Save as a lesson (.md)", file, "lesson.md", "text/markdown", "share_lesson.md")
+    st.caption(
+        "Put several of these files one below the other into one file, and “Open a state or lessons” shows them as your own lessons."
+    )
+
+
+def _line(text: str | None) -> str:
+    """The text as one line."""
+    return " ".join((text or "").split())
+
+
+_BARS_HTML = """
+<div class="softmax-bars">
+  <label>Temperature <span>low</span> <input type="range"> <span>high</span> <output></output></label>
+  <div class="lines"></div>
+  <p role="status"></p>
+</div>
+"""
+_BARS_STYLE = """
+.softmax-bars { font-size: 0.875rem; font-variant-numeric: tabular-nums; }
+.softmax-bars label { display: flex; flex-wrap: wrap; gap: 0.3rem 0.6rem; align-items: center; margin-bottom: 0.5rem; }
+.softmax-bars input { flex: 1; min-width: 8rem; max-width: 24rem; accent-color: var(--st-primary-color); touch-action: pan-y; }
+.softmax-bars input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
+.softmax-bars output { min-width: 2.6rem; color: var(--st-primary-color); font-weight: 600; }
+.softmax-bars .lines { display: grid; gap: 0.15rem 2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
+.softmax-bars .lines.few { grid-template-columns: minmax(0, 50rem); }
+.softmax-bars .line { display: grid; grid-template-columns: 3.5rem 8.5rem 1fr 4.5rem; gap: 0.5rem; align-items: center; }
+.softmax-bars .line > :not(.bar) { text-align: right; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.softmax-bars .bar { height: 1.1rem; background: var(--st-secondary-background-color); border-radius: 2px; }
+.softmax-bars .bar i { display: block; height: 100%; background: #3d8bc9; border-radius: 2px; }
+.softmax-bars p { margin: 0.5rem 0 0; font-size: inherit; }
+@media (max-width: 640px) { .softmax-bars .line { grid-template-columns: 3rem 7.5rem 1fr 4.2rem; gap: 0.3rem; } }
+@media (forced-colors: active) { .softmax-bars .bar i { background: CanvasText; forced-color-adjust: none; } }
+"""
+
+
+def component() -> Any:
+    """Returns the function that mounts the component."""
+    return assets.component("softmax_bars", "attention_softmax_bars", _BARS_HTML, _BARS_STYLE)

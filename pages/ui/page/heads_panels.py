@@ -1,0 +1,258 @@
+"""Metrics of all heads: a sortable table, a scatter chart, and the heads most similar to the chosen one.
+
+Several heads as one map, on request: the control, the map, its definition and the arithmetic of its cells.
+
+Find: the heads that look from some tokens to others, by a rule that the user types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pandas as pd
+import streamlit as st
+
+from attention import metrics
+from attention.base.errors import AttentionError
+from attention.base.knobs import Choice, Knob, Text
+from attention.base.printed import format_number
+from attention.circuits import token_relevance
+from attention.circuits.head_importance import HeadSweep
+from attention.circuits.token_relevance import ATTENTION_GRADIENT
+from attention.explanation import tables
+from attention.explanation.derived import DerivedMap
+from attention.formula.names import WEIGHTS, Cell
+from attention.metrics import aggregates
+from attention.metrics.find_rule import (
+    EXAMPLES,
+    MAX_RULE,
+    PICTURE_EXAMPLES,
+    FindRule,
+    FoundHead,
+    estimated_seconds_to_find,
+    find_heads,
+)
+from attention.metrics.table import (
+    ON_THIS_TEXT,
+    describe_head,
+    describe_metric,
+    estimated_seconds,
+    frame,
+    heading,
+    similarity_frame,
+)
+from attention.pictures import charts, view
+from attention.pictures.derived_heatmap import derived_map_json
+from attention.pictures.message import Surroundings
+from attention.pictures.steps_view import cell_line
+from pages.ui.circuits.copying import chosen_relevance
+from pages.ui.exports.links import small_download
+from pages.ui.page import show
+from pages.ui.page.start import Page
+from pages.ui.server import scheduler
+from pages.ui.server.limits import METRIC_SECONDS
+from pages.ui.state import knob_state
+from pages.ui.state.notices import plain, show_error
+from pages.ui.state.session import count_action
+from pages.ui.state.widgets import Knobs
+
+MOST_SIMILAR = 8
+
+
+def table_of(page: Page, key: str) -> metrics.MetricsTable | None:
+    """The metrics of all heads; None, with a button, if they take long and the user has not requested them."""
+    seconds = metrics.estimated_seconds(page.trace)
+    if seconds > METRIC_SECONDS:
+        n_heads = sum(layer.n_heads for layer in page.trace.layers)
+        if not st.button(f"Compute the metrics of {n_heads} heads (about {seconds:.0f} s)", key=f"heads_ask_{key}"):
+            return None
+    spinner = st.spinner("Computing the metrics of all heads …") if seconds > METRIC_SECONDS / 4 else st.empty()
+    with spinner, scheduler.without_turn():
+        return metrics.of(page.trace)
+
+
+def numbers(
+    page: Page,
+    table: metrics.MetricsTable,
+    knobs: Knobs,
+    by: str,
+    open_head: Callable[[int, int], None],
+    matters: HeadSweep | None = None,
+) -> None:
+    """Draws the table of metrics, with the effects of the ablation sweep if there is one, and the scatter chart."""
+    layer, head = page.cell.layer, page.cell.head
+    by = "" if by == charts.UNSORTED else by
+    order = table.sorted_by(by) if by else table.heads
+    rows = frame(page.trace, table, order, by)
+    if matters is not None:
+        rows = rows.join(matters.frame(order)[list(matters.columns)])
+    helps = {heading(metric): describe_metric(metric, table) for metric in metrics.METRICS}
+    st.caption("Click a row to open its head in the Lab. None means that the metric is not defined on this text.")
+    show.clickable_table(rows, "heads_table", helps, lambda row: open_head(*order[row]))
+    st.caption(describe_head(table, layer, head, by))
+    show.csv("heads-metrics.csv", "heads_csv")
+    points, others = st.columns([3, 2])
+    with points:
+        with st.container(horizontal=True):
+            names = metrics.names_of(page.trace)
+            across = knobs.value(charts.X_AXIS, Choice((charts.LAYER, *names)))
+            up = knobs.value(charts.Y_AXIS, Choice(names))
+        show.figures([charts.head_scatter_json(table, across, up, (layer, head))], "heads_chart")
+    with others:
+        _similar_heads(page, open_head)
+
+
+def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
+    """Draws the heads most similar to the chosen one."""
+    layer, head = page.cell.layer, page.cell.head
+    st.markdown(f"**Heads similar to L{layer} H{head}**, {ON_THIS_TEXT}: smallest Jensen–Shannon distance between rows")
+    seconds = estimated_seconds(page.trace, layer, head)
+    if seconds > METRIC_SECONDS and not st.button(f"Compare all heads (about {seconds:.0f} s)", key="heads_compare"):
+        return
+    with scheduler.without_turn():
+        nearest = metrics.similar_heads(page.trace, layer, head)[:MOST_SIMILAR]
+    if not nearest:
+        st.caption("No other head has the same queries and keys.")
+        return
+    show.clickable_table(
+        similarity_frame(nearest), "heads_alike", {}, lambda row: open_head(nearest[row][0], nearest[row][1])
+    )
+
+
+NONE = "none"
+AGGREGATE = Knob(
+    "aggregate", NONE,
+    Choice((NONE, *(aggregate.name for aggregate in aggregates.AGGREGATES), ATTENTION_GRADIENT.name)), "Several heads as one map",
+    "The Lab never averages heads unless you choose it here. "
+    + " ".join(f"{step.name}: {step.formula}." for step in (*(aggregate.step for aggregate in aggregates.AGGREGATES), token_relevance.STEP)),
+)  # fmt: skip
+
+
+def aggregates_section(page: Page, knobs: Knobs) -> None:
+    """Draws the control for the aggregate, and the chosen aggregate of the layer."""
+    with st.container(width=280):
+        name = knobs.value(AGGREGATE)
+    if name == NONE:
+        return
+    try:
+        if name == ATTENTION_GRADIENT.name:
+            if (result := chosen_relevance(page, name, "map")) is not None:
+                derived_map(page, token_relevance.gradient_map(result), "heads_together", has_export=False)
+        else:
+            derived_map(page, aggregates.find_aggregate(name), "heads_together")
+    except AttentionError as error:
+        show_error(str(error))
+
+
+def derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool = True) -> None:
+    """Draws a derived map of the weights with its definition, the chosen cell, and all of its numbers.
+
+    Args:
+        page: the page.
+        derived: the map.
+        key: the key of its figure.
+        has_export: whether an export has its name; without one, the file comes with the page.
+
+    Raises:
+        AttentionError: the layer does not have the steps that the map needs.
+    """
+    layer, cell = page.cell.layer, page.cell
+    with scheduler.without_turn():  # computes and caches the matrix
+        derived.matrix(page.trace, layer, cell.head)
+    weights = page.layer.shape(WEIGHTS)
+    cell = Cell(layer, WEIGHTS, cell.head, min(cell.row, weights[1] - 1), min(cell.column, weights[2] - 1))
+    st.caption(plain(f"{derived.words} {derived.paper}".strip()))
+    if warning := derived.warning(page.trace, layer):
+        st.warning(plain(warning))
+
+    def choose(_: str, x: int, y: int) -> None:
+        knob_state.choose_cell(replace(cell, row=y, column=x))
+
+    explanation = derived.explain(page.trace, cell)
+    around = Surroundings(line=cell_line(page.trace, cell, explanation))
+    figure = derived_map_json(page.trace, derived, cell, knob_state.current_value("colors"))
+    picture, words = st.columns([3, 2], vertical_alignment="center")
+    with picture:
+        show.figures([figure], key, choose, around, knob_state.apply_controls)
+    with words:
+        show.arithmetic(explanation)
+    if not has_export:
+        show.table_in_page(
+            lambda: tables.derived_frame(page.trace, derived, layer, cell.head), weights[1] * weights[2], derived.name
+        )
+        return
+    show.table(
+        lambda: tables.derived_frame(page.trace, derived, layer, cell.head),
+        weights[1] * weights[2],
+        f"{derived.name}.csv",
+    )
+
+
+FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
+_HELPS = {
+    "mean weight": "The weight on the keys of the rule, averaged over its queries.",
+    "by chance": "The same if every query attended to all visible keys equally.",
+    "queries": "The queries of the rule that see any of its keys.",
+    "strongest cell": "The query with the largest value, and its strongest key. A click opens it in the Lab.",
+}
+
+
+def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) -> None:
+    """Draws the field, suggestions, and the heads that were found."""
+    st.markdown("## Find heads by where they look")
+    text = str(knobs.value(FIND)).strip()
+    if not knobs.locked:
+        with st.container(horizontal=True, gap="small", key="heads_find_examples"):
+            has_patches = any(view.has_patches(layer) for layer in page.trace.layers)
+            for i, example in enumerate((*PICTURE_EXAMPLES, EXAMPLES[-1]) if has_patches else EXAMPLES):
+                st.button(plain(example), key=f"heads_find_{i}", type="tertiary", on_click=_suggest, args=(example,))
+    if not text:
+        return
+    try:
+        rule = FindRule.parse(text)
+        seconds = estimated_seconds_to_find(page.trace, rule)
+        if seconds > METRIC_SECONDS and not st.button(
+            f"Find these heads (about {seconds:.0f} s)", key="heads_find_ask"
+        ):
+            return
+        with scheduler.without_turn():
+            found = tuple(each for each in find_heads(page.trace, rule) if each.queries)
+    except AttentionError as error:
+        st.caption(plain(str(error)))
+        return
+    if not found:
+        st.info(plain(f"No query of “{rule.text}” sees such a key in this text: try another text, or the rule over many texts (--find)."))  # fmt: skip
+        return
+    best = found[0]
+    st.markdown(plain(f"L{best.layer} H{best.head} looks there most: {format_number(best.value)}, by chance {format_number(best.uniform)}, over {best.queries:,} of its queries."))  # fmt: skip
+    rows = _frame(page, found)
+    show.clickable_table(rows, "heads_found", _HELPS, lambda row: open_cell(_cell(found[row])))
+    small_download("Download CSV", rows.to_csv(index=False), "found-heads.csv", "text/csv", "heads_found_csv")
+
+
+def _frame(page: Page, found: tuple[FoundHead, ...]) -> pd.DataFrame:
+    """The heads as a table."""
+    return pd.DataFrame({
+        "head": [f"L{each.layer} H{each.head}" for each in found],
+        "mean weight": [each.value for each in found],
+        "by chance": [each.uniform for each in found],
+        "queries": [each.queries for each in found],
+        "strongest cell": [_words(page, each) for each in found],
+        "its weight": [each.weight for each in found],
+    })  # fmt: skip
+
+
+def _words(page: Page, each: FoundHead) -> str:
+    layer = page.trace.layers[each.layer]
+    query, key = layer.tokens[each.query], layer.key_tokens[each.key]
+    return f"[{each.query}] {query} → [{each.key}] {key}"
+
+
+def _cell(each: FoundHead) -> Cell:
+    return Cell(each.layer, WEIGHTS, each.head, each.query, each.key)
+
+
+def _suggest(rule: str) -> None:
+    count_action()
+    st.session_state[FIND.key] = rule

@@ -1,0 +1,215 @@
+"""The Share menu of every page: links, the state file, the program and the numbers, built when it is opened.
+
+State files, which hold what is too long for a link, and files of the user's own lessons.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+
+import streamlit as st
+
+from attention.base.errors import AttentionError, FileError
+from attention.export import program
+from attention.files import array_writer
+from attention.files.archives import quote
+from attention.formula.names import Cell
+from attention.lessons import link_codec
+from attention.lessons.markdown import read_many
+from attention.sources import Source
+from attention.sources.file import File
+from attention.sources.matrices import Matrices
+from attention.sources.split_heads import SYMBOLS
+from pages.ui.corpus import chosen_result
+from pages.ui.exports.links import Link, Offer, download_links, offer_link
+from pages.ui.lessons import lesson
+from pages.ui.page import copy_buttons
+from pages.ui.server import scheduler, uploads
+from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS, STATE_FILE_MB
+from pages.ui.server.traces import trace_of
+from pages.ui.state import control_row, knob_state
+from pages.ui.state.knob_table import COMPARE_KEYS, DEFAULTS, KNOBS
+from pages.ui.state.matrices import too_long
+from pages.ui.state.notices import plain
+from pages.ui.state.session import count_action, session
+from pages.ui.vision.picture_field import uploaded_names
+
+OPENED = "lessons_open"
+"""The key of the lesson that is open."""
+_MARK = "attention lab"  # the first key of the file; its value is the version of the format
+_OF_A_PAGE = re.compile(r"[a-z]{1,40}_[a-z0-9_]{1,40}")  # the keys of a page's own knobs begin with its name
+_KEY = "open_state"
+_STRING = re.compile(r'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # a JSON string, also an unterminated one
+_MOST_STRINGS = 1000  # in a file, which has two for each knob
+_MOST_STRUCTURE = 10_000  # characters outside of strings
+
+
+def write_state(page: str, state: dict[str, str]) -> str:
+    """The text of a state file: the page's title, and the URL values of the knobs that differ from their defaults.
+
+    Raises:
+        FileError: the file would be too large to open again.
+    """
+    text = json.dumps({_MARK: 1, "page": page, "state": state}, ensure_ascii=False, indent=1)
+    if len(text.encode(errors="replace")) > STATE_FILE_MB * 2**20:
+        raise FileError(
+            f"A state file has at most {STATE_FILE_MB} MB; this state has more: save the files of your matrices instead."
+        )
+    return text
+
+
+def read_state(content: bytes) -> tuple[str, dict[str, str]]:
+    """The page's title and the knobs of a state file; unknown knobs are ignored.
+
+    Raises:
+        FileError: it is not a state file.
+    """
+    if len(content) > STATE_FILE_MB * 2**20:
+        raise FileError(
+            f"A state file has at most {STATE_FILE_MB} MB; got {len(content):,} bytes: open a file that was saved with Share."
+        )
+    try:
+        text = content.decode("utf-8-sig")
+        # Parsed JSON with millions of braces would take a hundred times the memory of its text.
+        file = json.loads(text) if len(_STRING.sub("", text, _MOST_STRINGS)) <= _MOST_STRUCTURE else {}
+        page, state = file["page"], file["state"]
+        is_valid = file[_MARK] == 1 and isinstance(page, str) and all(isinstance(text, str) for text in state.values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        is_valid = False
+    if not is_valid:
+        raise FileError("A state file is a .json file saved with Share; got something else: open one saved there.")
+    # A lone surrogate cannot be sent to a browser.
+    clean = {key: text.encode("utf-8", "replace").decode() for key, text in state.items()}
+    return page, {key: text for key, text in clean.items() if key in DEFAULTS or _OF_A_PAGE.fullmatch(key)}
+
+
+def upload_field() -> None:
+    """Draws the upload field for state files and lessons.
+
+    A state file sets every knob to its value in the file or to its default. A file of lessons opens its first lesson.
+    """
+    with st.expander("Open a state or lessons"):
+        st.file_uploader(
+            "Open a state file (.json) or lessons (.md)",
+            type=["json", "md"],
+            key=f"{_KEY}_{session().state_files}",  # a new field each time, so that a file can be opened twice
+            on_change=_opened,
+            max_upload_size=STATE_FILE_MB,
+        )
+        if problem := session().state_file_problem:
+            st.error(plain(problem))
+
+
+def _opened() -> None:
+    ours = session()
+    file = st.session_state[f"{_KEY}_{ours.state_files}"]
+    ours.state_file_problem = ""
+    if file is None:
+        return
+    try:
+        content = uploads.content(file)
+        if file.name.lower().endswith(".md"):
+            ours.lessons, ours.lessons_file = read_many(content), quote(file.name)
+            count_action()
+            ours.next_page, st.session_state[OPENED] = "Lessons", next(iter(ours.lessons))
+            ours.state_files += 1
+            ours.address.pop(link_codec.KEY, None)
+            return
+        with scheduler.without_turn():  # any large file takes a moment to read
+            page, state = read_state(content)
+    except AttentionError as error:
+        ours.state_file_problem = str(error)
+        return
+    ours.state_files += 1
+    knob_state.open_page(state, page)
+
+
+def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:
+    """Draws the buttons next to the title.
+
+    Args:
+        title: the title of the page.
+        source: the source of the numbers; None on a page that shows numbers without one.
+        cell: the chosen cell; None if the page does not use the source's numbers, which it then does not offer.
+        asks: whether the menu offers to create a question about the cell.
+    """
+    copy_buttons.copy_buttons("link", missing=_missing(source), key="copy_link", page=title)
+    with st.popover("Share", key="sharing", on_change="rerun") as opened:
+        if opened.open:
+            _menu(title, source, cell, asks)
+
+
+def _missing(source: Source | None) -> str:
+    """A sentence about the part of the state that is not in the link, and what to do; empty if the link is complete."""
+    if source is None:
+        return chosen_result.missing_words()
+    if isinstance(source, File):
+        return f"{quote(source.name)} is not in the link: send the file too, because the page will ask for it."
+    if pictures := uploaded_names():
+        are, them = ("is", "it") if len(pictures) == 1 else ("are", "them")
+        return f"{' and '.join(map(quote, pictures))} {are} not in the link: send {them} too, because the page will ask for {them}."
+    left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and too_long(name)]
+    verb = "is" if len(left_out) == 1 else "are"
+    return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
+
+
+def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> None:
+    st.markdown("**A link or a file that opens exactly this state**")
+    frames_allowed = ("iframe",) if FRAME_ANCESTORS else ()
+    copy_buttons.copy_buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
+    if asks and source is not None and cell is not None:
+        with st.expander("Ask about this", key="asking", on_change="rerun") as opened:
+            if opened.open:
+                lesson.question_form(trace_of(source), cell, _missing(source))
+    open_only = "" if cell is None else ", and only the knobs that you choose here"
+    st.markdown(f"**For a projector**: large digits, no sidebar{open_only}")
+    open_knobs: list[str] = []
+    if source is not None and cell is not None:
+        names = [name for name in control_row.CONTROL_NAMES if name != "layer" or len(trace_of(source).layers) > 1]
+        names += [key for key in COMPARE_KEYS if title == "Compare" and KNOBS[key].label]
+        default = ["temperature", "mask", "head"]
+        open_knobs = st.pills("Usable knobs", names, selection_mode="multi", default=default, key="share_open")
+    copy_buttons.copy_buttons(
+        "present", missing=_missing(source), key="copy_projected", leave_open=".".join(open_knobs)
+    )
+    state = {**knob_state.page_knobs(), **knob_state.state(whole=True)}
+    offer = Offer("application/json", "attention.json", partial(write_state, title, state))
+    download_links("share_state", offer_link("Save the state (.json)", "state.json", offer))
+    if source is not None and cell is not None:
+        _numbers(source, cell)
+
+
+def _numbers(source: Source, cell: Cell) -> None:
+    """Draws the links to the numbers of the source, and the program that computes them."""
+    st.markdown("**The numbers**")
+    trace = trace_of(source)
+    one_layer = len(trace.layers) > 1 and st.toggle(f"Only layer {cell.layer}", key="share_layer")
+    head, layers = array_writer.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, one_layer)
+    megabytes = array_writer.size(trace, layers=[cell.layer] if one_layer else None) / 2**20
+    try:
+        python, no_program = program.python(source, trace, cell), ""
+    except AttentionError as error:  # such as several pictures in one input
+        python, no_program = "", str(error)
+    del trace  # only `traces` may hold it
+    part = {"part": "layer"} if one_layer else {}
+    download_links(
+        "share_numbers",
+        Link(f"{cell.step} (.csv)", f"{cell.step}.csv"),
+        Link("All steps (.npz)", "attention.npz", part),
+        Link("All steps (.safetensors)", "attention.safetensors", part),
+    )
+    if head is not None or (layers and not one_layer):
+        content = f"layer {cell.layer}" if head is None else f"head {head} of layer {cell.layer}"
+        st.caption(
+            f"All steps would be {megabytes:,.0f} MB; a file has at most {EXPORT_MB} MB, so it contains only {content}."
+        )
+    st.markdown("**The same computation in plain PyTorch**")
+    if no_program:
+        st.caption(plain(no_program))
+        return
+    download_links(
+        "share_program", Link("Python (.py)", "attention_steps.py"), Link("Notebook (.ipynb)", "attention_steps.ipynb")
+    )
+    st.code(python, height=260)

@@ -1,0 +1,162 @@
+"""The menu that saves figures: as a picture for a paper, or as interactive figures in one HTML file.
+
+Figures as picture files: selection, width, titles, outlines, and file name.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from attention import paper
+from attention.base.errors import PictureError
+from attention.base.knobs import Knob, Real, Switch, Text, to_text
+from attention.pictures.layout import Spec
+from attention.pictures.message import to_plotly as as_plotly
+from attention.pictures.message import without_outlines
+from pages.ui.exports.links import Link, Offer, download_links, offer_link
+from pages.ui.state import knob_state
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+MEDIA = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf", "html": "text/html; charset=utf-8"}
+"""The media type of each kind."""
+WIDTH = Knob("width", 16.0, Real(paper.NARROWEST, paper.WIDEST), help="The width of the picture in centimetres.")
+TITLES = Knob("titles", True, Switch(), help="Whether the picture has titles.")
+CROSS = Knob("cross", True, Switch(), help="Whether the picture outlines the chosen cell, its row and its column.")
+FIGURE = Knob(
+    "figure",
+    "",
+    Text(100),
+    help="The step of one of several maps, with “ over the picture” for that figure. Empty: all side by side.",
+)
+KNOBS = (WIDTH, TITLES, CROSS, FIGURE)
+"""The query parameters of a picture beside the state."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Figures side by side, as one file."""
+
+    figures: Sequence[go.Figure]
+    width: float = 16.0
+    titles: bool = True
+
+    @classmethod
+    def of(cls, specs: Sequence[Spec], width: float, titles: bool, cross: bool, figure: str = "") -> Picture:
+        """The picture of all figures, or of the one with the name `figure`, see `name_of`.
+
+        Raises:
+            PictureError: no figure has that name.
+        """
+        names = [name_of(spec) for spec in specs]
+        if figure and figure not in names:
+            raise PictureError(
+                f"figure must be one of {', '.join(names)}; got “{figure}”: choose one, or omit it for all."
+            )
+        figures = [as_plotly(spec) for spec, name in zip(specs, names, strict=True) if figure in ("", name)]
+        return cls(figures if cross else list(map(without_outlines, figures)), width, titles)
+
+    def content(self, kind: str) -> bytes:
+        """The content of the file of a kind: png, svg, pdf or html.
+
+        Raises:
+            PictureError: the figures cannot be drawn in this kind or width.
+        """
+        if kind == "html":
+            return paper.html(self.figures).encode()
+        return paper.picture(self.figures, kind, self.width, self.titles)
+
+    @property
+    def file_name(self) -> str:
+        """The file name without extension: the steps, then the layer and head, and the chosen row and column, if they are shown."""
+        names = [
+            list((figure.layout.meta or {}).get("file") or [re.sub(r"\W+", "-", title(figure)).strip("-").lower()])
+            for figure in self.figures
+        ]
+        steps, *more = ([parts[i] for parts in names if len(parts) > i] for i in range(3))
+        # The longest part of each kind contains all the others.
+        return "-".join(filter(None, [*steps, *(max(parts, key=len, default="") for parts in more)])) or "figure"
+
+
+def name_of(spec: Spec) -> str:
+    """A figure's name in links: its step, and whether it is drawn over the picture."""
+    meta = spec["layout"]["meta"]
+    return str(meta["step"]) + " over the picture" * ("grid" in meta)
+
+
+def title(figure: go.Figure) -> str:
+    """A figure's title without markup."""
+    return html.unescape(re.sub(r"<[^>]*>", "", figure.layout.title.text or "")).strip() or "figure"
+
+
+ALL = "All side by side"
+
+
+def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -> None:
+    """Draws the menu that saves one of the figures, or all in one file. Each file is made on request.
+
+    Args:
+        files: returns the figures.
+        key: the key of the figures' component.
+        export: the name in the catalog if a state describes the figures; empty if they exist only in this tab.
+    """
+    with st.popover("Save as a picture", key=f"{key}_save", type="tertiary", on_change="rerun") as opened:
+        if not opened.open:
+            return
+        specs = list(files())
+        chosen_title = _chosen_title(specs, key) if len(specs) > 1 else ""
+        chosen = [spec for spec in specs if chosen_title in ("", _title(spec))]
+        width = st.number_input(
+            "Width in cm", float(paper.NARROWEST), float(paper.WIDEST), 16.0, 0.5, format="%.1f", key=f"{key}_width"
+        )
+        titles = st.toggle("With titles" if len(chosen) > 1 else "With its title", True, key=f"{key}_titled")
+        help_ = "The outlines of the chosen cell, its row and its column."
+        cross = not any(map(_is_marked, chosen)) or st.toggle(
+            "With the outlines (cross)", True, key=f"{key}_cross", help=help_
+        )
+        if export:
+            step = name_of(chosen[0]) if len(chosen) < len(specs) else FIGURE.default
+            settings = ((WIDTH, width), (TITLES, titles), (CROSS, cross), (FIGURE, step))
+            more = {knob.key: to_text(value) for knob, value in settings if value != knob.default}
+            download_links(f"{key}_files", *(Link(kind.upper(), f"{export}.{kind}", more) for kind in MEDIA))
+        else:
+            figures = [as_plotly(spec) for spec in chosen]
+            picture = Picture(figures if cross else list(map(without_outlines, figures)), width, titles)
+            download_links(f"{key}_files", *(_link(picture, kind, key) for kind in MEDIA))
+        st.caption(
+            "SVG and PDF are vector graphics, sharp at any size. PNG has 300 dots per inch. HTML is one interactive file that works offline."
+        )
+
+
+def _link(picture: Picture, kind: str, key: str) -> Link:
+    offer = Offer(MEDIA[kind], f"{picture.file_name}.{kind}", partial(picture.content, kind))
+    return offer_link(kind.upper(), f"{key}.{kind}", offer)
+
+
+def _is_marked(spec: Spec) -> bool:
+    figure = as_plotly(spec)
+    return len(figure.layout.shapes) > len(without_outlines(figure).layout.shapes)
+
+
+def _chosen_title(specs: Sequence[Spec], key: str) -> str:
+    """The title of the figure to save, by default that of the chosen step; empty for all figures."""
+    # By title and not by index, because the figures change with the source.
+    steps = {_title(spec): name_of(spec) for spec in specs}
+    default = next(
+        (name for name, step in steps.items() if step == knob_state.current_value("step")), next(iter(steps))
+    )
+    name = st.segmented_control("Figure", [*steps, ALL], default=default, required=True, key=f"{key}_which")
+    return "" if name == ALL else name if name in steps else default
+
+
+def _title(spec: Spec) -> str:
+    return title(as_plotly(spec))

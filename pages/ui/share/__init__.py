@@ -1,1 +1,0 @@
-"""Sharing: links, state files, pictures and questions."""

@@ -1,0 +1,390 @@
+"""The texts of the user's matrices: where each is stored, and how a paste, an upload or an answer changes it.
+
+The editor of the user's own matrices: paste, edit in a grid, or upload. The text of each matrix in `matrices` is its only source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from attention.base.errors import AttentionError
+from attention.files.matrix import Matrix, ParsedText, Stack, as_stack, rounding_note
+from attention.files.matrix_text import EXTENSIONS, file_text, format_matrix, parse_matrix, parse_text
+from attention.formula.names import QUERY, SCORES
+from attention.formula.steps import PARAMETERS
+from attention.sources.matrices import (
+    LABELS,
+    MATRIX_KIND,
+    MAX_MATRIX_CHARACTERS,
+    OPTIONAL_MATRIX_FIELDS,
+    UPLOADED,
+    matrix_too_long_error,
+    uploaded_sizes,
+)
+from attention.sources.matrix_fields import (
+    describe_sizes,
+    field_of_label,
+    fields_of_kind,
+    kind_of_fields,
+    matrices_by_field,
+    resize_to_fit,
+)
+from attention.sources.split_heads import SYMBOLS, Shape
+from pages.ui.server import scheduler, uploads
+from pages.ui.state.knob_table import KNOBS
+from pages.ui.state.session import count_action, session
+from pages.ui.state.widgets import Knobs
+
+LONGEST_IN_LINK = 500  # characters of one matrix; five such matrices already make a long link
+
+
+def full_text(name: str) -> str | None:
+    """The full text of a matrix of any length; None if this session has never drawn it."""
+    ours = session()
+    text = ours.requested.get(name, ours.long_matrices.get(name) or st.session_state.get(name))
+    return None if text is None else str(text)
+
+
+def too_long(name: str) -> bool:
+    """Whether the matrix is too long for the link, which then has only its size."""
+    text = full_text(name)
+    return text is not None and len(text) > LONGEST_IN_LINK
+
+
+def forget_uploads() -> None:
+    """Removes the sizes of long matrices from the address. Call it for all other sources."""
+    write_sizes({})
+
+
+def sizes_in_link() -> dict[str, str]:
+    """The sizes of the matrices that are too long for the link, by name."""
+    return uploaded_sizes(session().address.get(UPLOADED, ""))
+
+
+def write_sizes(sizes: dict[str, str]) -> None:
+    """Writes the sizes of long matrices into the address."""
+    address = session().address
+    address.pop(UPLOADED, None)
+    if sizes:
+        address[UPLOADED] = ",".join(f"{name}:{size}" for name, size in sizes.items())
+
+
+def read_matrix(name: str, optional: bool) -> Matrix | Stack:
+    """The parsed matrix. Draws nothing.
+
+    Raises:
+        MatrixError: it cannot be parsed, or the link has only its size.
+    """
+    ours = session()
+    ours.knobs_read.add(name)
+    ours.defaults[name] = str(KNOBS[name].default)
+    if name in ours.requested:
+        ours.consumed[name] = ours.requested[name]
+        store(name, ours.consumed[name])
+        if replaced := ours.replaced_widgets.get(name):
+            replaced.value, replaced.is_applied = ours.consumed[name], True
+    text = full_text(name)
+    if text is None and name in sizes_in_link():
+        raise matrix_too_long_error(name, sizes_in_link()[name])
+    text = KNOBS[name].default if text is None else text
+    return parse_matrix(text, SYMBOLS[name]) if text.strip() or not optional else ()
+
+
+def paste_again(name: str) -> None:
+    """Stores the text pasted for a matrix of which the link had only the size."""
+    text = _value(f"matrices_again_{name}")
+    if text is None:
+        return
+    count_action()
+    store(name, str(text))
+
+
+def paste(name: str) -> None:
+    """Stores pasted text in the short notation if it can be parsed; otherwise unchanged, and its tab shows the error."""
+    value = _value(name)
+    if value is None:
+        return
+    count_action()
+    session().upload_problems.pop(name, None)
+    text = str(value)
+    try:
+        _store_parsed(name, text, parse_text(text, SYMBOLS[name]))
+    except AttentionError:
+        store(name, text if text.strip() else "")
+
+
+def upload(name: str) -> None:
+    """Reads the uploaded file of a matrix. An error is stored for its tab."""
+    count_action()
+    file = _value(f"matrices_file_{name}")
+    session().upload_problems.pop(name, None)
+    if file is None:
+        return
+    try:
+        content = uploads.content(file)
+        with scheduler.without_turn():  # any large file takes half a second to read
+            text = file_text(content, file.name, SYMBOLS[name])
+            reading = parse_text(text, SYMBOLS[name])
+        _store_parsed(name, text, reading)
+    except AttentionError as error:
+        session().upload_problems[name] = type(error)(
+            str(error)
+        )  # a copy, since the traceback references the whole text
+
+
+def _value(key: str) -> Any:
+    """The value of a field whose change called back; None if the field is not there.
+
+    A browser whose server was lost sends the fields that it still shows to another one. Streamlit then also calls back for a
+    field that the new server no longer has.
+    """
+    return st.session_state.get(key)
+
+
+def _store_parsed(name: str, text: str, reading: ParsedText, pick: str | None = None) -> None:
+    """Stores the parsed matrix. An ambiguous text is stored unchanged until the user picks an answer.
+
+    If the text has several matrices named after fields, each goes into its own field.
+    """
+    if pick is None and _fill(name, reading):
+        return
+    notes = reading.notes
+    if not reading.question or pick is not None:
+        choose = reading.choose(pick, SYMBOLS[name])
+        text, notes = format_matrix(choose), (*notes, *_name_tokens(name, choose, reading))
+    store(name, text)
+    session().matrix_notes[name] = text, notes
+
+
+def _fill(name: str, reading: ParsedText) -> bool:
+    """Fills the fields named by the matrices of a text. Returns whether there are any."""
+    matrices = matrices_by_field(reading)
+    kind = kind_of_fields(matrices, str(st.session_state.get(MATRIX_KIND.key, MATRIX_KIND.default))) if matrices else ""
+    if not kind:
+        return False
+    matrices, parts = fields_of_kind(matrices, kind), {field_of_label(part.label): part for part in reading.parts}
+    if name not in matrices:  # the field that received the paste gets its earlier text back
+        store(name, str(session().carried_knobs.get(name, KNOBS[name].default)))
+    symbols = [SYMBOLS[field] for field in matrices]
+    for field, matrix in matrices.items():
+        note = f"{', '.join(symbols[:-1])} and {symbols[-1]} come from one pasted text."
+        notes = (note, *parts[field].notes, *_name_tokens(field, matrix, parts[field]))
+        store(field, format_matrix(matrix))
+        session().matrix_notes[field] = format_matrix(matrix), notes
+    st.session_state[MATRIX_KIND.key] = kind
+    return True
+
+
+def _name_tokens(name: str, matrix: Matrix | Stack, reading: ParsedText) -> tuple[str, ...]:
+    """Uses the row names of a table as token names, unless the user has already named all tokens. Returns a note about it."""
+    n_names = len(reading.names)
+    labels = " ".join("_".join(row_name.split()) for row_name in reading.names)
+    fits = name in ("x", QUERY, SCORES) and n_names == len(matrix) and LABELS.range.accepts(labels)
+    if not n_names or not fits or len(str(st.session_state.get(LABELS.key, "")).split()) == n_names:
+        return ()
+    st.session_state[LABELS.key] = labels
+    return ("The row names are now the names of the tokens.",)
+
+
+def answer_question(name: str) -> None:
+    """Parses an ambiguous text with the answer that the user picked."""
+    count_action()
+    text, pick = full_text(name) or "", _value(f"matrices_choice_{name}")
+    if pick is not None:
+        _store_parsed(name, text, parse_text(text, SYMBOLS[name]), pick)
+
+
+def notes_of(name: str) -> tuple[str, ...]:
+    """The notes from parsing the pasted matrix, as long as it is unchanged."""
+    text, notes = session().matrix_notes.get(name, ("", ()))
+    return notes if text and text == full_text(name) else ()
+
+
+def remove(name: str) -> None:
+    """Removes the matrix. For callbacks."""
+    count_action()
+    store(name, "")
+
+
+def store_resized(matrices: Mapping[str, Matrix | Stack]) -> None:
+    """Stores resized matrices by name. For callbacks."""
+    count_action()
+    for name, matrix in matrices.items():
+        store(name, format_matrix(matrix))
+
+
+def store(name: str, text: str) -> None:
+    """Stores the text of a matrix: in its field, or in the session if it is too long for a field."""
+    ours = session()
+    ours.requested.pop(name, None)
+    ours.long_matrices[name] = text if len(text) > MAX_MATRIX_CHARACTERS else ""
+    if len(text) <= MAX_MATRIX_CHARACTERS:
+        st.session_state[name] = text
+
+
+GRID_UP_TO = 64  # rows or columns
+OPTIONAL = {name for names in OPTIONAL_MATRIX_FIELDS.values() for name in names}
+_MEANINGS = {parameter.name: parameter.meaning for parameter in PARAMETERS}
+EDITOR = "matrices_editor"  # key of the expander; its value is whether it is open
+
+
+def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix | Stack]:
+    """The user's matrices by name. Draws a tab for each, with a grid, a text field and an upload field.
+
+    A matrix whose default is empty may stay empty.
+
+    Raises:
+        AttentionError: a matrix cannot be read. All tabs are drawn before.
+    """
+    parsed: dict[str, Matrix | Stack] = {}
+    problems: dict[str, AttentionError] = {}
+    for name in fields:
+        try:
+            parsed[name] = read_matrix(name, optional=not KNOBS[name].default)
+        except AttentionError as error:
+            problems[name] = error
+    if not knobs.locked:
+        # Errors of uploads; a matrix that was there before remains in use.
+        upload_problems = {name: problem for name, problem in knobs.session.upload_problems.items() if name in fields}
+        resized = parsed if problems else resize_to_fit(parsed)
+        with _editor(describe_sizes(parsed), has_problem=bool(problems or upload_problems) or resized != parsed):
+            if resized != parsed:
+                st.button(
+                    f"Resize the others to fit {SYMBOLS[fields[0]]}",
+                    key="matrices_fit",
+                    on_click=store_resized,
+                    args=(resized,),
+                    help="Changes the sizes of the other matrices. Numbers keep their places; new cells are 0.",
+                )
+            required = [name for name in fields if name not in OPTIONAL]
+            _tabs(knobs, required, parsed, {**problems, **upload_problems})
+        optional = [name for name in fields if name in OPTIONAL]
+        has_problem = any(name in {**problems, **upload_problems} for name in optional)
+        with st.expander(f"More: {', '.join(SYMBOLS[name] for name in optional)}", expanded=has_problem):
+            _tabs(knobs, optional, parsed, {**problems, **upload_problems})
+        problems = {name: error for name, error in {**problems, **upload_problems}.items() if not parsed.get(name)}
+    sizes = {name: str(Shape.of(matrix)).replace(" × ", "x") for name, matrix in parsed.items() if too_long(name)}
+    write_sizes({**{name: size for name, size in sizes_in_link().items() if name not in parsed}, **sizes})
+    for name in fields:
+        if name in problems:
+            raise problems[name]
+    return parsed
+
+
+def _tabs(
+    knobs: Knobs, names: list[str], matrices: dict[str, Matrix | Stack], problems: dict[str, AttentionError]
+) -> None:
+    for tab, name in zip(st.tabs([SYMBOLS[name] for name in names]), names, strict=True):
+        with tab:
+            _matrix_tab(knobs, name, matrices.get(name, ()), problems.get(name))
+
+
+def _editor(sizes: str, has_problem: bool) -> DeltaGenerator:
+    """The expander with the matrix editor, labelled with the `sizes`.
+
+    It is closed at first for users who open a link and open for users who choose this source. It opens to show a problem.
+    """
+    is_open = bool(st.session_state.get(EDITOR, session().page))
+    if has_problem and not is_open:
+        session().opened_for_problem = is_open = True
+    elif not has_problem and session().opened_for_problem:
+        session().opened_for_problem = is_open = False
+    st.session_state[EDITOR] = is_open
+    return st.expander(f"Your matrices: {sizes}" if sizes else "Your matrices", key=EDITOR, on_change="rerun")
+
+
+def _matrix_tab(knobs: Knobs, name: str, matrix: Matrix | Stack, problem: AttentionError | None) -> None:
+    symbol = SYMBOLS[name]
+    grid, field = st.columns(2)
+    with grid:
+        if not matrix and name in _MEANINGS:
+            st.caption(f"Empty. {symbol}: {_MEANINGS[name]}.")
+        if problem and not _ask(name):
+            knobs.notes.error(str(problem), here=True)
+        for note in dict.fromkeys((*notes_of(name), rounding_note(matrix))):
+            if note:
+                st.caption(note)
+        if matrix and max(Shape.of(matrix)[1:]) <= GRID_UP_TO:
+            _grid(name, matrix)
+        elif matrix:
+            st.info(f"{symbol} is {Shape.of(matrix)}: too large for the grid. The calculation uses all of it.")
+    with field:
+        if session().long_matrices.get(name):
+            st.caption(f"{symbol} was uploaded. It is too large for the link, so it stays in this browser tab.")
+            st.button("Remove", key=f"matrices_remove_{name}", on_click=remove, args=(name,))
+        else:
+            _field(knobs, name)
+        st.file_uploader(
+            f"Upload {symbol} ({', '.join(EXTENSIONS)})",
+            key=f"matrices_file_{name}",
+            type=[ending.removeprefix(".") for ending in EXTENSIONS],
+            on_change=upload,
+            args=(name,),
+        )
+
+
+def _grid(name: str, value: Matrix | Stack) -> None:
+    """Draws the matrix, or one head of a stack, as a grid. An edit replaces the text and reruns the page."""
+    import pandas as pd  # slow to import, and needed only here
+
+    n_heads, text, head = Shape.of(value).stack, format_matrix(value), 0
+    if n_heads:
+        head = st.selectbox("Head in the grid", range(n_heads), key=f"matrices_head_{name}")
+    key = f"matrices_grid_{name}_{head}_{abs(hash(text))}"
+    matrix = as_stack(value)[head]
+    rows: Literal["fixed", "dynamic"] = "fixed" if n_heads else "dynamic"  # all heads have the same size
+    edited = st.data_editor(pd.DataFrame(matrix), key=key, num_rows=rows, width="stretch", hide_index=True)
+    changed = text
+    if len(edited):
+        new = tuple(map(tuple, edited.fillna(0.0).to_numpy().tolist()))
+        changed = format_matrix((*as_stack(value)[:head], new, *as_stack(value)[head + 1 :]) if n_heads else new)
+    if changed != text:
+        count_action()
+        store(name, changed)
+        st.rerun()
+
+
+def _field(knobs: Knobs, name: str) -> None:
+    knob, text = KNOBS[name], full_text(name)
+    callback: dict[str, Any] = {"on_change": paste, "args": (name,)}
+    arguments = {"label": knob.label, "help": knob.help, "height": 120, "max_chars": MAX_MATRIX_CHARACTERS, **callback}
+    if text is None and name in sizes_in_link():
+        st.text_area(key=f"matrices_again_{name}", **{**arguments, "on_change": paste_again})
+    elif not too_long(name):
+        knobs.value(knob, **callback)
+    else:
+        st.session_state.setdefault(name, text)
+        st.text_area(key=name, **arguments)
+        st.caption(
+            f"{SYMBOLS[name]} has {len(text or ''):,} characters, too many for the link. The link has only its size; a state file has all of it."
+        )
+
+
+def _ask(name: str) -> bool:
+    """Draws a question if the text of this matrix is ambiguous. Returns whether it is."""
+    with suppress(AttentionError):
+        reading = parse_text(full_text(name) or "", SYMBOLS[name])
+        if reading.question:
+            st.selectbox(
+                reading.question,
+                reading.choices,
+                index=None,
+                key=f"matrices_choice_{name}",
+                placeholder="Choose one",
+                format_func=lambda choice: _described(choice, reading.choices[choice]),
+                on_change=answer_question,
+                args=(name,),
+            )
+            return True
+    return False
+
+
+def _described(choice: str, value: Matrix | Stack) -> str:
+    rows = as_stack(value)[0]
+    beginning = ", ".join(f"{number:g}" for number in rows[0][:4]) + (", …" if len(rows[0]) > 4 else "")
+    return f"{choice}: {Shape.of(value)}, begins with {beginning}"

@@ -1,0 +1,94 @@
+"""The heads of the page Heads over a picture: the switch between maps and pictures, and the token whose rows or columns are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from attention import find_step
+from attention.base.knobs import Choice, Knob
+from attention.base.tokens import label
+from attention.pictures.layout import Spec
+from attention.pictures.message import Surroundings
+from attention.pictures.view import HEAT, OVER
+from attention.vision import heads_over_picture
+from attention.vision.heads_over_picture import heads_over_picture_json
+from attention.vision.over_picture import FITTED
+from pages.ui.page.start import Page
+from pages.ui.state import knob_state
+from pages.ui.state.widgets import Knobs
+
+MAPS, PICTURE = "maps", "over the picture"
+DRAWN = Knob("heads_drawn", MAPS, Choice((MAPS, PICTURE)), "Draw each head as", "Its whole map, or what one query attends to, over the picture.")  # fmt: skip
+_FIELD = "heads_token_field"
+
+
+def is_over_picture(page: Page, knobs: Knobs) -> bool:
+    """Whether the heads are drawn over the picture. Draws the choice if the trace has a picture, and then the list of tokens."""
+    if not page.trace.pictures:
+        return False
+    drawn = knobs.value(DRAWN, width=170, on_change=_choose_query, args=(page.layer.tokens, page.cell.row))
+    if drawn != PICTURE:
+        return False
+    if _reads_query(page) is None:
+        st.caption(
+            f"The step {page.cell.step} of layer {page.cell.layer} has no patches along its axes, so its heads are drawn as maps."
+        )
+        return False
+    if not knobs.locked:
+        _token_list(page)
+    return True
+
+
+def spec(page: Page, colors: str, **more: Any) -> Spec:
+    """The heads over the picture: the row of the chosen query, or the column of the chosen key.
+
+    Fixed colours reach up to the largest patch, as in the Lab.
+    """
+    trace, cell = page.trace, page.cell
+    reads_query = _reads_query(page)
+    query, key = (cell.row, None) if reads_query else (None, cell.column)
+    scale, opacity = FITTED if colors == "fixed" else colors, knob_state.current_value(HEAT.key)
+    return heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, scale, opacity=opacity, **more)
+
+
+def estimate_seconds(page: Page) -> float:
+    """The estimated seconds on one thread until the heads of all layers can be drawn over the picture."""
+    cell = page.cell
+    key = None if _reads_query(page) else cell.column
+    return heads_over_picture.estimate_seconds(page.trace, cell.step, cell.layer, key)
+
+
+def without_picture_controls(around: Surroundings) -> Surroundings:
+    """The surroundings of maps: without the controls of a picture."""
+    return replace(around, controls=[each for each in around.controls if each["name"] not in (OVER.key, HEAT.key)])
+
+
+def _reads_query(page: Page) -> bool | None:
+    """Whether the row of the chosen query is drawn, and not the column of the chosen key."""
+    cell = page.cell
+    return heads_over_picture.reads_query(
+        page.trace, cell.step, cell.layer, knob_state.current_value(OVER.key) == "column"
+    )
+
+
+def _token_list(page: Page) -> None:
+    """Draws the list of the tokens from which the heads look, or of the columns."""
+    cell, step = page.cell, find_step(page.cell.step)
+    reads_query = _reads_query(page)
+    axis, key, at = (step.row_axis, "q", cell.row) if reads_query else (step.column_axis, "k", cell.column)
+    tokens = page.layer.labels_of(axis)
+    names = [f"{i} {label(tokens[i], escape=False)}" if tokens else str(i) for i in range(page.layer.sizes[axis])]
+    st.session_state[_FIELD] = at
+    st.selectbox("Query" if reads_query else "Key" if tokens else "Column", range(len(names)), key=_FIELD, on_change=_choose_token, args=(key,), format_func=names.__getitem__, width=220)  # fmt: skip
+
+
+def _choose_token(key: str) -> None:
+    knob_state.hold({key: st.session_state[_FIELD]})
+
+
+def _choose_query(tokens: tuple[str, ...], query: int) -> None:
+    """Begins with [CLS] or the last word where no query has been chosen."""
+    knob_state.hold({"q": query or heads_over_picture.default_query(tokens)})

@@ -1,0 +1,353 @@
+"""The pictures of a model that reads one or several: the field that uploads them, and the pictures of ours. An upload stays in the session; the address has its name and digest.
+
+The uploaded pictures of a tab: reading them within the memory of the server, and keeping those that the state names.
+
+The knobs of a picture beside maps: its direction, and the strength of its colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from attention.base.errors import AttentionError, BusyError, FileError
+from attention.files.archives import quote
+from attention.files.picture import LARGE_BYTES, Picture, bytes_to_decode
+from attention.pictures.steps_view import OverPicture
+from attention.sources import second_state
+from attention.sources.model import IMAGE
+from attention.vision.examples import (
+    EXAMPLES,
+    PREFIX,
+    SEPARATOR,
+    PictureNames,
+    check_together,
+    example_of,
+    example_picture,
+    is_example,
+    link_name,
+    missing_picture_error,
+    names_in,
+)
+from pages.ui.server import scheduler, uploads
+from pages.ui.server.limits import LIMITS, PICTURE_MB, PICTURE_PIXELS, PICTURES_MB
+from pages.ui.server.traces import make_room
+from pages.ui.state import knob_state
+from pages.ui.state.knob_table import HEAT, OVER
+from pages.ui.state.notices import plain, show_later
+from pages.ui.state.session import UploadedPicture, session
+
+_LONGEST_NAME = 200  # characters in the address
+
+
+def find_picture(name: str) -> Picture | None:
+    """The picture of this name in a link, if it is one of ours or was uploaded in this tab."""
+    uploaded = session().uploaded_pictures.get(name)
+    return uploaded.picture if uploaded else example_of(name)
+
+
+def uploaded_names() -> tuple[str, ...]:
+    """The names of the uploaded pictures that the state shows, those of the second state included."""
+    return tuple(dict.fromkeys(name.rpartition(":")[0] for name in shown_names() if not is_example(name)))
+
+
+def shown_names() -> tuple[str, ...]:
+    """The names in a link of the pictures that the state shows, those of the second state included."""
+    ours, second = session(), second_state.second_state({}, str(knob_state.current_value(second_state.KEY)))
+    values = [str(knob_state.current_value(IMAGE.key))] if IMAGE.key in ours.knobs_read else []
+    values += [second[IMAGE.key]] if ours.page == "Compare" and IMAGE.key in second else []
+    return tuple(name for value in values for name in names_in(value))
+
+
+def read_several(files: Sequence[Any], most: int) -> list[UploadedPicture]:
+    """The pictures of an upload of several.
+
+    Raises:
+        AttentionError: they are too many; or as for `read_one`, with the name of the file.
+    """
+    if len(files) > most:
+        raise FileError(f"At most {most} pictures are read here; got {len(files)} files: choose fewer.")
+    read = []
+    for file in files:
+        try:
+            read.append(read_one(file))
+        except AttentionError as error:
+            raise type(error)(f"{quote(shortened(file.name))}: {error}") from error
+    return read
+
+
+def read_one(file: Any) -> UploadedPicture:
+    """The picture of an upload with its preview, one at a time and within the memory of the server.
+
+    Raises:
+        FileError: it is no picture, it is broken, or it is too large.
+        BusyError: the server has no memory for it now.
+    """
+    content, name = uploads.content(file), shortened(file.name)
+    if len(content) > PICTURE_MB * 2**20:
+        raise FileError(
+            f"A picture may take at most {PICTURE_MB} MB here; got {len(content) / 2**20:.1f} MB: save it smaller, or as JPEG."
+        )
+    needs = bytes_to_decode(content, PICTURE_PIXELS)
+    with scheduler.exclusive() if needs > LARGE_BYTES else nullcontext():
+        if missing := make_room(needs):
+            raise BusyError(
+                f"This picture needs {needs / 2**20:,.0f} MB of memory to be read, and this server has {max(0, needs - missing) / 2**20:,.0f} MB left: "
+                "save it smaller, or try again in a minute."
+            )
+        with scheduler.without_turn() if needs > LARGE_BYTES else nullcontext():
+            picture = Picture.of(content, name, PICTURE_PIXELS)
+            return UploadedPicture(picture, picture.preview(_PREVIEW_SIDE))
+
+
+def keep(new: Mapping[str, UploadedPicture]) -> None:
+    """Keeps uploaded pictures in the tab, by their names in a link. `drop_oldest` follows, once they are shown."""
+    pictures = session().uploaded_pictures
+    for name, uploaded in new.items():
+        pictures.pop(name, None)
+        pictures[name] = uploaded
+        uploads.count_file(uploaded, f"picture {name}")
+
+
+def drop_oldest() -> None:
+    """Drops the oldest pictures of a tab beyond its memory for them; those that the page shows stay, and always fit."""
+    pictures, shown = session().uploaded_pictures, shown_names()
+    for name in [name for name in pictures if name not in shown]:
+        if sum(len(each.content) for each in pictures.values()) > PICTURES_MB * 2**20:
+            del pictures[name]
+
+
+def file_name(name: str) -> str:
+    """The name of the file in the name of an uploaded picture."""
+    return name.rpartition(":")[0]
+
+
+def shortened(name: str, longest: int = _LONGEST_NAME) -> str:
+    """A file name short enough for an address, or another place, with its extension."""
+    return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-longest // 2 :]}"
+
+
+_ENDINGS = ("png", "jpg", "jpeg", "webp")
+_PREVIEW_SIDE = 240  # pixels
+_SMALL_SIDE, _WORDS_WIDTH = 64, 110  # pixels, of each of several and of its name in the sidebar
+_LONGEST_WORDS = 26  # characters of that name
+
+Hold = Callable[[dict[str, Any]], None]
+"""Sets knobs of one of the two states. Only in a callback."""
+
+
+def picture_field(
+    asked: str,
+    within: PictureNames,
+    place: str,
+    hold: Hold = knob_state.hold,
+    wide: DeltaGenerator | None = None,
+    locked: bool = False,
+) -> tuple[Picture, ...]:
+    """The pictures that the address requests. Draws their previews and the fields that change them; above the maps while one is missing.
+
+    Args:
+        asked: the requested pictures, a value of `image`.
+        within: how many the model reads.
+        place: the key of the fields.
+        hold: sets the knob.
+        wide: the container above the maps; None: the fields stay where they are.
+        locked: whether the page has no fields, unless a picture is missing.
+
+    Raises:
+        AwaitedError: a requested picture has not been uploaded.
+    """
+    names = names_in(asked)
+    fields = _Fields(names, within.most, place, hold)
+    found = {name: find_picture(name) for name in names}
+    if missing := [name for name, picture in found.items() if picture is None]:
+        with wide or nullcontext():
+            _upload_field("Pictures" if len(names) > 1 else "Picture", fields)
+            _examples(fields)
+            if len(names) > 1:
+                _small_previews(fields, "content")
+        raise missing_picture_error(missing)
+    pictures = tuple(picture for name in names if (picture := found[name]))
+    if not locked:
+        with st.container(key=f"{place}_box", gap="small"):
+            if len(names) > 1:
+                _small_previews(fields, _WORDS_WIDTH)
+            else:
+                _preview(asked, pictures[0])
+            _examples(fields)
+            _upload_field("Your pictures" if fields.most > 1 else "Your picture", fields)
+    return pictures
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """The fields of the pictures of one state.
+
+    Attributes:
+        names: the requested pictures.
+        most: how many the model reads.
+        place: the key of the fields.
+        hold: sets the knob.
+    """
+
+    names: tuple[str, ...]
+    most: int
+    place: str
+    hold: Hold
+
+    def show(self, names: Sequence[str]) -> None:
+        """Shows these pictures. Only in a callback."""
+        self.hold({IMAGE.key: SEPARATOR.join(names)})
+
+    def with_pictures(self, new: Mapping[str, Picture]) -> tuple[tuple[str, ...], list[str]]:
+        """The names with new ones, and those that they replace: a missing picture, the default, or the only one that is read.
+
+        Raises:
+            FileError: they are too many, or together too large.
+        """
+        names, replaced = list(self.names), list[str]()
+        for name in (name for name in new if name not in self.names):
+            waiting = [old for old in names if old not in new and find_picture(old) is None]
+            waiting.sort(key=lambda old, name=name: file_name(old) != file_name(name))  # type: ignore[misc]  # mypy infers no type for the default
+            if self.most == 1 or names == [IMAGE.default]:
+                waiting = names
+            if waiting:
+                replaced.append(waiting[0])
+                names = [name if old == waiting[0] else old for old in names]
+            else:
+                names.append(name)
+        if len(names) > self.most:
+            raise FileError(
+                f"At most {self.most} pictures are read here; these would be {len(names)}: remove one, or choose fewer."
+            )
+        known = (new.get(name) or find_picture(name) for name in names)
+        check_together([picture for picture in known if picture], LIMITS)
+        return tuple(names), replaced
+
+
+def _preview(asked: str, picture: Picture) -> None:
+    uploaded = session().uploaded_pictures.get(asked)
+    if uploaded is None:
+        name = asked.removeprefix(PREFIX)
+        st.image(_example_preview(name), alt=EXAMPLES[name], width="stretch")
+        st.caption(f"Ours: {EXAMPLES[name]}.")
+        return
+    st.image(uploaded.preview, alt=uploaded.picture.name, width="stretch")
+    size = f"{picture.width:,} × {picture.height:,} pixels, {len(picture.content):,} bytes"
+    st.caption(
+        plain(f"{quote(picture.name)} ({size}) stays in this browser tab. The link has only its name and digest.")
+    )
+
+
+def _small_previews(fields: _Fields, width: int | Literal["content"]) -> None:
+    """Draws several pictures in their order, each with words of this width and a button that removes it."""
+    for index, name in enumerate(fields.names):
+        uploaded = session().uploaded_pictures.get(name)
+        is_ours, ours = is_example(name), name.removeprefix(PREFIX)
+        full = ours.replace("-", " ") if is_ours else quote(file_name(name))
+        words = full if width == "content" else shortened(full, _LONGEST_WORDS)
+        with st.container(key=f"{fields.place}_row_{index}", horizontal=True, vertical_alignment="center", gap="small"):
+            if uploaded or is_ours:
+                preview = uploaded.preview if uploaded else _example_preview(ours)
+                st.image(preview, alt=EXAMPLES.get(ours, words), width=_SMALL_SIDE)
+            else:
+                words += ", not uploaded"
+            st.caption(plain(words), width=width)
+            st.button("✕", key=f"{fields.place}_remove_{index}", type="tertiary", help=f"Remove {plain(full)}",
+                on_click=_removed, args=(fields, index))  # fmt: skip
+    st.caption("They stand in the text in this order, or before it if the text has no place for them.")
+
+
+def _examples(fields: _Fields) -> None:
+    """Draws a choice of our pictures."""
+    key = f"{fields.place}_example"
+    chosen = [name.removeprefix(PREFIX) for name in fields.names if is_example(name)]
+    several = fields.most > 1
+    st.session_state[key] = list(dict.fromkeys(chosen)) if several else next(iter(chosen), None)
+    st.pills("Pictures of ours", tuple(EXAMPLES), key=key, format_func=lambda name: name.replace("-", " "),
+        selection_mode="multi" if several else "single", on_change=_chosen_several if several else _chosen, args=(key, fields),
+        help="Drawn by code. A link names them, so it opens without an upload.")  # fmt: skip
+
+
+def _upload_field(label: str, fields: _Fields) -> None:
+    ours, place = session(), fields.place
+    key = f"{place}_upload_{ours.picture_uploads[place]}"  # a new field after each upload, so that it is empty again
+    several = f" A text has up to {fields.most} pictures, together within this." if fields.most > 1 else ""
+    st.file_uploader(
+        label, type=list(_ENDINGS), key=key, on_change=_uploaded, args=(key, fields), max_upload_size=PICTURE_MB,
+        accept_multiple_files=fields.most > 1,
+        help=f"PNG, JPEG or WebP, up to {PICTURE_MB} MB and {PICTURE_PIXELS / 1e6:g} million pixels.{several} It stays in this browser tab, "
+        "and the place and camera that a photo names are not read.",
+    )  # fmt: skip
+    if problem := ours.picture_problems.get(place):
+        st.error(plain(problem))
+
+
+def _chosen(key: str, fields: _Fields) -> None:
+    """Shows one of our pictures; a second click on it changes nothing."""
+    if name := st.session_state[key]:
+        fields.show([f"{PREFIX}{name}"])
+
+
+def _chosen_several(key: str, fields: _Fields) -> None:
+    """Adds one of our pictures, or removes it; the last picture stays."""
+    chosen, problems = [f"{PREFIX}{name}" for name in st.session_state[key]], session().picture_problems
+    problems.pop(fields.place, None)
+    kept = [name for name in fields.names if name in chosen or not is_example(name)]
+    if not any(name not in fields.names for name in chosen):
+        fields.show(kept or fields.names)
+        return
+    new = {name: picture for name in chosen if (picture := example_of(name))}
+    try:
+        fields.show(fields.with_pictures(new)[0])
+    except AttentionError as error:
+        problems[fields.place] = str(error)
+
+
+def _removed(fields: _Fields, index: int) -> None:
+    """Shows the pictures without one of them."""
+    session().picture_problems.pop(fields.place, None)
+    fields.show([name for i, name in enumerate(fields.names) if i != index])
+
+
+def _uploaded(key: str, fields: _Fields) -> None:
+    """Stores the uploaded pictures, unless one cannot be read."""
+    files, ours, place = st.session_state[key], session(), fields.place
+    ours.picture_problems.pop(place, None)
+    if not files:
+        return
+    try:
+        if fields.most > 1:
+            ours.picture_uploads[place] += 1
+            uploaded = read_several(files, fields.most)
+        else:
+            uploaded = [read_one(files)]
+        new = {link_name(each.picture): each for each in uploaded}
+        names, replaced = fields.with_pictures({name: each.picture for name, each in new.items()})
+    except AttentionError as error:
+        ours.picture_problems[place] = str(error)
+        return
+    if fields.hold is knob_state.hold and (same := {file_name(name) for name in replaced} & set(map(file_name, new))):
+        show_later(
+            f"The uploaded {quote(next(iter(same)))} is not the same picture as in the link. The page shows the uploaded one."
+        )
+    keep(new)
+    ours.picture_uploads[place] += fields.most == 1
+    fields.show(names)
+    drop_oldest()
+
+
+@cache
+def _example_preview(name: str) -> bytes:
+    return example_picture(name).preview(_PREVIEW_SIDE)
+
+
+def over_picture() -> OverPicture:
+    """How a row or a column is drawn over a picture now, pending changes included."""
+    return OverPicture(knob_state.current_value(OVER.key), knob_state.current_value(HEAT.key))

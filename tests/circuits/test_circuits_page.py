@@ -1,0 +1,131 @@
+"""The page Circuits: its maps have the numbers of the package, long runs wait for a click, and every source gets an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+from test_pages import drawn, opened, said
+from tiny_models import TinyModels
+
+from attention import Model, Trained, circuits
+from attention.base.cache import CACHE
+from attention.circuits import figures
+from attention.models.library import LIBRARY, Settings
+from attention.pictures import steps_view
+from pages.ui.circuits import writes
+from pages.ui.server import traces
+
+TEXT = "the owl asked the moon"
+PAGE = "pages/circuits.py"
+LINK = {"source": "model", "model": "Llama", "text": TEXT, "layer": "1", "head": "2", "q": "4", "k": "2"}
+
+
+@pytest.fixture(autouse=True)
+def library(tiny: TinyModels) -> Iterator[None]:
+    assert traces.MODELS  # importing it gives the library the operator's settings, once
+    LIBRARY.hold(Settings(tiny.folder))
+    yield
+    LIBRARY.hold(Settings())
+
+
+def map_of(app: AppTest, step: str) -> np.ndarray | None:
+    found = [figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == step]
+    return np.asarray(found[0]["data"][0]["z"]) if found else None
+
+
+def words(app: AppTest) -> str:
+    return " ".join(item.value for item in (*app.markdown, *app.caption)).replace("\\", "") + said(app)
+
+
+def test_both_maps_have_the_numbers_of_the_package(tiny: TinyModels) -> None:
+    tiny("Llama")
+    app = opened(PAGE, **LINK)
+    assert not app.exception
+    trace = Model("Llama", TEXT).trace()
+    effects = map_of(app, "logit-effect")
+    assert effects is not None
+    shown = np.isfinite(effects)
+    np.testing.assert_allclose(effects[shown], circuits.writes(trace, 1, 2).numpy()[shown], rtol=1e-5, atol=1e-9)
+    terms = circuits.score_terms(trace, 1, 2, 4, 2)
+    np.testing.assert_allclose(map_of(app, figures.STEP), terms.by_layer().values.numpy(), rtol=1e-6)
+    assert terms.describe()[0].split(" wrote")[0] in words(app)
+    assert "adds" in words(app)
+
+
+def test_long_runs_wait_for_a_click(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny("Llama")
+    monkeypatch.setattr(writes, "METRIC_SECONDS", 0.0)
+    CACHE.reset(2**28)
+    app = opened(PAGE, **LINK)
+    assert map_of(app, "weights") is not None
+    assert map_of(app, "logit-effect") is None
+    app.button(key="circuits_ask").click().run()
+    assert not app.exception
+    assert map_of(app, "logit-effect") is not None
+    assert map_of(app, figures.STEP) is None
+    app.button(key="circuits_terms_ask").click().run()
+    assert map_of(app, figures.STEP) is not None
+    assert map_of(app, "logit-effect") is not None  # the run is cached
+
+
+def test_lab_refuses_a_long_run_in_a_sentence(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny("Llama")
+    monkeypatch.setattr(steps_view, "MAX_SECONDS", 0.0)
+    CACHE.reset(2**28)
+    app = opened("app.py", **LINK, view="writes")
+    assert not app.exception
+    assert "open the page Circuits" in words(app)
+    assert map_of(app, "logit-effect") is None
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    {
+        "BERT": "non-linear layer", "GPT-J": "cannot be recorded", "T5": "adds", "BART": "adds", "Gemma 2": "adds", "RoBERTa": "adds",
+    }.items(),
+)  # fmt: skip
+def test_every_family_gets_its_numbers_or_the_reason(tiny: TinyModels, family: str, expected: str) -> None:
+    tiny(family)
+    text = "the owl <mask> the moon" if family == "BERT" else TEXT
+    app = opened(PAGE, **LINK | {"model": family, "text": text, "text2": "a quiet harbor"})
+    assert not app.exception
+    assert expected in words(app)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"words": "true"},
+        {"special": "hide"},
+        {"interventions": "1.2.zero"},
+        {"temperature": "0"},
+        {"mask": "window", "window": "1"},
+        {"target": "no such token at all"},
+        {"target": "·moon", "against": "·moon"},
+        {"step": "query", "q": "4", "k": "3"},
+        {"text": "moon"},
+        {"text": "<b>moon</b> 🦉 مرحبا"},
+    ],
+)  # fmt: skip
+def test_odd_states_have_no_traceback(tiny: TinyModels, more: dict[str, str]) -> None:
+    tiny("Llama")
+    app = opened(PAGE, **LINK | more)
+    assert not app.exception
+    assert map_of(app, "weights") is not None
+
+
+def test_sources_without_a_model_say_what_to_choose() -> None:
+    for link in ({"text": TEXT}, {"source": "matrices"}, {"source": "notebook"}):
+        app = opened(PAGE, **link)
+        assert not app.exception
+        assert "needs the model around it" in words(app)
+
+
+def test_untrained_model_is_drawn_at_once() -> None:
+    app = opened(PAGE, source="trained", task="induction", at="0", layer="1", q="20", k="7")
+    trace = Trained("induction", at=0).trace()
+    terms = circuits.score_terms(trace, 1, 0, 20, 7)
+    np.testing.assert_allclose(map_of(app, figures.STEP), terms.by_layer().values.numpy(), rtol=1e-6)

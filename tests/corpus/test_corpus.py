@@ -1,0 +1,285 @@
+"""Every head over many texts: the numbers are those of single texts, the controls are what they claim, and the table is complete."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tiny_models import TinyModels
+
+from attention import ConfigError, FileError, Model, ModelError, metrics
+from attention.corpus import scan
+from attention.corpus.batches import REPEATED_TOKENS, Tokenizer
+from attention.corpus.chunk import limits
+from attention.corpus.digest import MAX_OFFSET, N_KEYS, Digest, Moments
+from attention.corpus.parts_folder import PartsFolder, part_name
+from attention.corpus.run_plan import CONTROLS, RunPlan
+from attention.explanation.subwords import TokenGroups
+from attention.formula.names import WEIGHTS
+from attention.metrics.metric import METRICS
+from attention.models.library import LIBRARY
+
+TEXTS = (
+    "the owl asked the moon and the moon blinked",
+    "she sells, sea shells. The sea",
+    "the cat",
+    "a quiet harbor watched the copper moon; the owl asked the moon and the moon blinked twice",
+    "keys and queries meet",
+    "attention is a weighted sum",
+    "x",
+)
+FAMILIES = (
+    "GPT-2",
+    "BERT",
+    "RoBERTa",
+    "OPT",
+    "Gemma 3",
+    "gpt-oss",
+    "ModernBERT",
+    "T5",
+    "BART",
+    "Bloom",
+    "MPNet",
+    "Jamba",
+)
+
+
+def run(
+    model: Path, folder: Path, texts: tuple[str, ...] = TEXTS, **options: Any
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The content of corpus.json, and the rows of heads.parquet."""
+    plan, _ = scan.make_plan(LIBRARY.get(str(model)), texts, **{"chunk_size": 3} | options)
+    scan.scan(plan, texts, str(folder))
+    info = scan.merge(str(folder))
+    assert json.loads((folder / "corpus.json").read_text()) == info
+    return info, pq.read_table(folder / "heads.parquet").to_pylist()
+
+
+def test_histogram_ends_at_the_declared_maximum(tiny: TinyModels) -> None:
+    plan, _ = scan.make_plan(LIBRARY.get(str(tiny("GPT-2"))), TEXTS)
+    for maximum, high in (("1", 1), ("2.5", 2.5), ("keys − 1", plan.max_tokens - 1)):
+        assert limits(replace(METRICS[0], maximum=maximum), plan) == (0, high)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_numbers_are_those_of_single_texts(family: str, tiny: TinyModels, tmp_path: Path) -> None:
+    """Padding, batches, chunks and merging change nothing: mean, spread, count, histogram and uniform attention of each text alone."""
+    info, rows = run(tiny(family), tmp_path, top=3)
+    traces = [Model(str(tiny(family)), text, text2="a").trace() for text in TEXTS]
+    tables = [metrics.of(trace) for trace in traces]
+    names = [metric.name for metric in METRICS if metric.compute is not None and not metric.of_pictures]
+    assert [row["metric"] for row in rows[: len(names)]] == names == info["metrics"]
+    assert len(rows) == sum(info["heads"]) * len(names)
+    for row in rows:
+        place = row["layer"], row["head"], metrics.NAMES.index(row["metric"])
+        of_texts = np.array([table.values[place] for table in tables])
+        defined = of_texts[~np.isnan(of_texts)]
+        assert row["count"] == len(defined)
+        assert row["queries"] == sum(table.counts[place] for table in tables)
+        if row["queries"]:
+            total = sum(table.values[place] * table.counts[place] for table in tables if table.counts[place])
+            assert row["query_mean"] == pytest.approx(total / row["queries"], abs=1e-5)
+        if not len(defined):
+            assert row["mean"] is None
+            assert row["top"] == []
+            continue
+        assert row["mean"] == pytest.approx(defined.mean(), abs=1e-5)
+        assert sum(row["histogram"]) == len(defined)
+        uniform = np.array([table.uniform[place[0], place[2]] for table in tables])
+        uniform = uniform[~np.isnan(uniform)]
+        assert row["uniform"] is None if not len(uniform) else row["uniform"] == pytest.approx(uniform.mean(), abs=1e-5)
+        if len(defined) > 1:
+            assert row["sd"] == pytest.approx(defined.std(ddof=1), abs=1e-5)
+        largest = sorted(defined, reverse=True)[:3]
+        assert [example["value"] for example in row["top"]] == pytest.approx(largest, abs=1e-5)
+        for example in row["top"]:
+            weights = traces[example["number"]].layers[row["layer"]].matrix(WEIGHTS, row["head"])[example["query"]]
+            assert example["text"] == TEXTS[example["number"]]
+            assert tuple(example["tokens"]) == traces[example["number"]].layers[row["layer"]].tokens
+            assert example["weights"] == pytest.approx(weights.sort(descending=True).values[:N_KEYS].tolist(), abs=1e-5)
+            assert weights[example["keys"]].tolist() == pytest.approx(example["weights"], abs=1e-5)
+
+
+def test_key_of_an_example_is_a_cell_of_its_metric(tiny: TinyModels, tmp_path: Path) -> None:
+    _, rows = run(tiny("BERT"), tmp_path)
+    examples = {name: [e for row in rows if row["metric"] == name for e in row["top"]] for name in metrics.NAMES}
+    assert all(e["key"] == e["query"] - 1 for e in examples["previous"])
+    assert all(e["key"] == 0 for e in examples["first token"])
+    assert all(
+        e["tokens"][e["key"]] == e["tokens"][e["query"]] and e["key"] < e["query"] for e in examples["duplicate token"]
+    )
+    assert all(e["tokens"][e["key"] - 1] == e["tokens"][e["query"]] for e in examples["distant induction"])
+    assert all(e["tokens"][e["key"]] in {",", ".", ";"} for e in examples["punctuation"])
+    assert all(e["key"] == e["keys"][0] for e in examples["largest weight"])
+    assert min(map(len, examples.values())) >= 0 < len(examples["distant induction"])
+
+
+def test_maps_and_offsets_are_means_over_texts(tiny: TinyModels, tmp_path: Path) -> None:
+    info, rows = run(tiny("GPT-2"), tmp_path)
+    n = info["plan"]["map_length"]
+    traces = [Model(str(tiny("GPT-2")), text).trace() for text in TEXTS]
+    equal = [trace for trace in traces if len(trace.tokens) == n]
+    assert info["map_texts"] == len(equal) > 0
+    first_rows = [row for row in rows if row["mean_map"] is not None]
+    assert len(first_rows) == sum(info["heads"])
+    for row in first_rows:
+        maps = [trace.layers[row["layer"]].matrix(WEIGHTS, row["head"]) for trace in traces]
+        mean = torch.stack([m for m in maps if len(m) == n]).mean(0)
+        assert row["mean_map"] == pytest.approx(mean.flatten().tolist(), abs=1e-6)
+        for offset in (-3, -1, 0):
+            cells = torch.cat([m.diagonal(offset) for m in maps])
+            assert row["offset_weights"][MAX_OFFSET + offset] == pytest.approx(float(cells.mean()), abs=1e-6)
+        others = [(row["offset_weights"][MAX_OFFSET - back], -back) for back in range(2, 17)]
+        others = [pair for pair in others if pair[0] is not None and not math.isnan(pair[0])]
+        assert (row["peak_weight"], row["peak_offset"]) == (
+            pytest.approx(max(others)[0], abs=1e-6),
+            max(others)[1],
+        )
+        assert row["offset_weights"][MAX_OFFSET + 1] is None or math.isnan(
+            row["offset_weights"][MAX_OFFSET + 1]
+        )  # causal
+
+
+def test_shuffled_text_keeps_words_whole_and_special_tokens_in_place(tiny: TinyModels) -> None:
+    tokenizer = Tokenizer(LIBRARY.get(str(tiny("BERT"))), 64)
+    (sequence,), n_cut = tokenizer.sequences(5, [TEXTS[3]])
+    shuffled = tokenizer.shuffled(sequence, 0)
+    assert n_cut == 0
+    assert sorted(shuffled.ids) == sorted(sequence.ids) != list(sequence.ids)
+    assert shuffled == tokenizer.shuffled(sequence, 0)
+    assert shuffled.ids not in (sequence.ids, tokenizer.shuffled(sequence, 1).ids)
+    tokens = tokenizer.tokens(sequence)
+    spans = TokenGroups.of(tokens, sequence.is_special, words=True, hide=False).spans
+    assert max(stop - start for start, stop in spans) > 1
+    text = " ".join(map(str, shuffled.ids))
+    assert all(" ".join(map(str, sequence.ids[start:stop])) in text for start, stop in spans)
+
+
+def test_random_control_repeats_ordinary_tokens_once(tiny: TinyModels) -> None:
+    loaded = LIBRARY.get(str(tiny("BERT")))
+    tokenizer = Tokenizer(loaded, 64)
+    control = tokenizer.repeated(16, 0)
+    length = min(REPEATED_TOKENS, len(control.ids) // 2)
+    assert control.ids[:length] == control.ids[length:]  # this tokenizer adds no special tokens
+    assert len(set(control.ids)) == length == REPEATED_TOKENS
+    assert not {*control.ids} & {*loaded.tokenizer.all_special_ids}
+    assert tokenizer.repeated(32, 0).ids != control.ids == tokenizer.repeated(16, 0).ids
+    assert len(Tokenizer(loaded, 11).repeated(0, 0).ids) == 10
+
+
+def test_controls_of_the_plan_decide_the_columns(tiny: TinyModels, tmp_path: Path) -> None:
+    info, both = run(tiny("GPT-2"), tmp_path / "both")
+    assert info["read"]["random"] == 1  # one in sixteen texts
+    assert all(row["random_count"] == 1 for row in both if row["metric"] == "distant induction")
+    assert all(row["shuffled_count"] == len(TEXTS) for row in both if row["metric"] == "local")
+    _, none = run(tiny("GPT-2"), tmp_path / "none", controls=())
+    assert all(row[f"{control}_mean"] is None for row in none for control in CONTROLS)
+    assert [row["mean"] for row in none] == [row["mean"] for row in both]
+
+
+def test_difference_is_paired_with_the_shuffled_text(tiny: TinyModels, tmp_path: Path) -> None:
+    loaded = LIBRARY.get(str(tiny("BERT")))
+    _, rows = run(tiny("BERT"), tmp_path)
+    tokenizer = Tokenizer(loaded, 256)
+    sequences, _ = tokenizer.sequences(0, TEXTS)
+    values: dict[str, list[Any]] = {"text": [], "shuffled": []}
+    for sequence in sequences:
+        for name, ids in (("text", sequence.ids), ("shuffled", tokenizer.shuffled(sequence, 0).ids)):
+            inputs = {"input_ids": torch.tensor([ids])}
+            trace = Model.of(loaded.model, loaded.tokenizer, inputs=inputs).trace()
+            values[name].append(metrics.of(trace).values)
+    for row in rows:
+        place = row["layer"], row["head"], metrics.NAMES.index(row["metric"])
+        pairs = np.array([text[place] - other[place] for text, other in zip(*values.values(), strict=True)])
+        pairs = pairs[~np.isnan(pairs)]
+        assert row["difference_count"] == len(pairs)
+        if len(pairs) > 1:
+            assert row["difference_mean"] == pytest.approx(pairs.mean(), abs=1e-5)
+            assert row["difference_sd"] == pytest.approx(pairs.std(ddof=1), abs=1e-5)
+    assert any(abs(row["difference_mean"] or 0) > 1e-3 for row in rows)
+
+
+def test_long_texts_are_cut_and_counted(tiny: TinyModels, tmp_path: Path) -> None:
+    info, _ = run(tiny("GPT-2"), tmp_path, ("the cat sat " * 40, "the cat", "the cat sat on"), max_tokens=8)
+    assert info["read"] == {"texts": 3, "tokens": 8 + len(Model(str(tiny("GPT-2")), "the cat").trace().tokens)
+                            + len(Model(str(tiny("GPT-2")), "the cat sat on").trace().tokens), "cut": 1, "random": 1}  # fmt: skip
+
+
+def test_moments_merge_to_those_of_all_values() -> None:
+    values = np.random.default_rng(0).normal(5, 2, (40, 2, 3))
+    values[values < 4] = np.nan
+    values[:, 0, 0] = np.nan
+    merged = Moments.of(values[:7])
+    for start in range(7, 40, 11):
+        merged = merged.merge(Moments.of(values[start : start + 11]))
+    whole = Moments.of(values)
+    assert np.array_equal(merged.count, whole.count)
+    assert merged.mean == pytest.approx(whole.mean)
+    assert merged.squares == pytest.approx(whole.squares)
+    assert whole.mean[1, 1] == pytest.approx(np.nanmean(values[:, 1, 1]))
+    assert whole.sd[1, 1] == pytest.approx(np.nanstd(values[:, 1, 1], ddof=1))
+
+
+def test_folder_of_another_run_is_refused(tiny: TinyModels, tmp_path: Path) -> None:
+    run(tiny("GPT-2"), tmp_path)
+    with pytest.raises(FileError, match="parts of another run: max tokens 256 instead of 64"):
+        run(tiny("GPT-2"), tmp_path, max_tokens=64)
+
+
+def test_changed_texts_and_missing_or_damaged_parts_are_refused(tiny: TinyModels, tmp_path: Path) -> None:
+    folder = PartsFolder(str(tmp_path))
+    plan, _ = scan.make_plan(LIBRARY.get(str(tiny("GPT-2"))), TEXTS, chunk_size=3)
+    with pytest.raises(FileError, match="The texts have changed"):
+        scan.scan(plan, (*TEXTS[:-1], "y"), str(tmp_path))
+    folder.write(part_name(1), b"nothing")
+    with pytest.raises(FileError, match=r"parts/000001\.npz is damaged: delete it"):
+        scan.merge(str(tmp_path))
+    (tmp_path / part_name(1)).unlink()
+    with pytest.raises(FileError, match="1 of 3 parts are missing"):
+        scan.merge(str(tmp_path))
+    with pytest.raises(FileError, match=r"with plan\.json; there is none"):
+        scan.merge(str(tmp_path / "elsewhere"))
+
+
+def test_bad_options_and_models_are_refused(tiny: TinyModels) -> None:
+    loaded = LIBRARY.get(str(tiny("GPT-2")))
+    for options, match in (
+        ({"top": 0}, "from 1 to 100"),
+        ({"max_tokens": 1}, "from 4"),
+        ({"controls": ("x",)}, "shuffled or random"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            scan.make_plan(loaded, TEXTS, **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="at least one text"):
+        scan.make_plan(loaded, ())
+    with pytest.raises(FileError, match="should be the plan"):
+        RunPlan.from_json("{}")
+    plan, _ = scan.make_plan(loaded, TEXTS)
+    other = RunPlan(**{**plan.__dict__, "model_digest": "0" * 64})
+    with pytest.raises(ModelError, match="not those of the plan"):
+        scan.scan_part("memory://other", other, next(scan.chunks(plan, TEXTS)))
+
+
+def test_digest_survives_its_bytes_and_needs_the_same_heads(tiny: TinyModels, tmp_path: Path) -> None:
+    run(tiny("GPT-2"), tmp_path / "a")
+    run(tiny("Gemma 3"), tmp_path / "b")
+    one, other = (Digest.from_bytes((tmp_path / name / part_name(0)).read_bytes()) for name in ("a", "b"))
+    assert Digest.from_bytes(one.to_bytes()).to_bytes() == one.to_bytes()
+    assert one.layers == other.layers  # and the same numbers of heads, so give one of them another
+    with pytest.raises(FileError, match="different heads"):
+        one.merge(Digest(**{**other.__dict__, "n_heads": (4, 5)}), 3)
+
+
+def test_parquet_has_the_content_of_corpus_json(tiny: TinyModels, tmp_path: Path) -> None:
+    info, _ = run(tiny("GPT-2"), tmp_path)
+    metadata = pq.read_schema(io.BytesIO((tmp_path / "heads.parquet").read_bytes())).metadata
+    assert json.loads(metadata[b"attention_lab"]) == info
+    assert str(tmp_path) not in json.dumps(info)
