@@ -11,8 +11,7 @@ from conftest import act_and_settle, painted_numbers, running_process, wait_unti
 from PIL import Image
 from playwright.sync_api import Page, expect
 from test_browser import query
-from test_pictures_as_input import encoded
-from tiny_pictures import TinyPictureModels, noise
+from tiny_pictures import TinyPictureModels, encoded, noise
 
 from attention import Model
 from attention.files.picture import Picture

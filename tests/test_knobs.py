@@ -146,7 +146,7 @@ def row(app):
 
 link = {"ceiling": "30", "edge": "1.5", "relations": "4", "init": "orthogonal"}
 app, matrices, bad = opened(**link), opened(source="matrices", ceiling="30"), opened(ceiling="1000", edge="hot", relations="0")
-saved = state_file.read(state_file.write("Lab", link).encode())[1]
+saved = state_file.read_state(state_file.write_state("Lab", link).encode())[1]
 config = source_of(link, LIMITS)[0].config
 answers = {
     "failed": [str(page.exception) for page in (app, matrices, bad) if page.exception],
@@ -176,7 +176,7 @@ def test_new_knob_is_one_declaration(tmp_path: Path) -> None:
     for room in ("attention", "pages"):
         shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "app.py", tmp_path)
-    file = tmp_path / "attention" / "core" / "config.py"
+    file = tmp_path / "attention" / "formula" / "config.py"
     original = file.read_text(encoding="utf-8")
     text = original.replace("\n    # fmt: on\n", DECLARED, 1).replace('"identity")', '"identity", "orthogonal")', 1)
     assert text.count("\n") == original.count("\n") + DECLARED.count("\n") - 2

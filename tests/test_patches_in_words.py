@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from test_saved_pictures import two_pictures
-from tiny_pictures import WITH_TEXT, TinyPictureModels, noise
+from tiny_pictures import WITH_TEXT, TinyPictureModels, noise, two_pictures
 
 from attention import Model, Trace, TypedText, compare, explain
 from attention.base.tokens import Patch

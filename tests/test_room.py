@@ -80,8 +80,8 @@ def test_missing_glibc_sets_nothing_and_breaks_nothing(monkeypatch: pytest.Monke
 def test_freed_matrices_leave_the_process() -> None:
     code = (
         "from pages.ui.server import limits as memory; memory.configure_allocator(); import torch\n"
-        "before = memory.resident(); many = [torch.ones(1024, 1024) for _ in range(64)]; last = torch.ones(8)\n"
-        "full = memory.resident(); del many; memory.trim(); print(full - before, memory.resident() - before)"
+        "before = memory.resident_bytes(); many = [torch.ones(1024, 1024) for _ in range(64)]; last = torch.ones(8)\n"
+        "full = memory.resident_bytes(); del many; memory.trim(); print(full - before, memory.resident_bytes() - before)"
     )
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
@@ -98,7 +98,7 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
 
     def weigh(nbytes: int) -> None:
         monkeypatch.setattr(traces, "LIMIT", GB)
-        monkeypatch.setattr(limits, "resident", lambda: nbytes + int(CACHE.cache.currsize))
+        monkeypatch.setattr(traces, "resident_bytes", lambda: nbytes + int(CACHE.cache.currsize))
 
     CACHE.reset(limits.TRACE_CACHE_MB * MB)
     yield weigh
@@ -221,7 +221,7 @@ def test_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) 
 def test_process_without_models_or_memory_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert importing(monkeypatch) == []
     monkeypatch.setattr(preload, "missing_bytes", lambda: 80 * MB)
-    monkeypatch.setattr(limits, "resident", lambda: GB)
+    monkeypatch.setattr(traces, "resident_bytes", lambda: GB)
     monkeypatch.setattr(traces, "LIMIT", GB)
     assert importing(monkeypatch, hub=True) == []
 

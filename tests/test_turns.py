@@ -170,9 +170,9 @@ def test_streamlit_runs_its_scripts_in_turns() -> None:
 @pytest.mark.parametrize(
     ("query", "key", "file", "reads"),
     [
-        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrices.parse_text"),
+        ({"source": "matrices"}, "matrices_file_x", "x.csv", "pages.ui.state.matrices.file_text"),
         ({"source": "file"}, "file_upload", "x.json", "pages.ui.state.uploaded_file.File.of"),
-        ({}, "open_state_0", "x.json", "pages.ui.page.share.read"),
+        ({}, "open_state_0", "x.json", "pages.ui.page.share.read_state"),
     ],
 )
 def test_uploads_are_read_during_other_turns(

@@ -52,6 +52,7 @@ from importlib.util import find_spec
 import attention
 assert "torch" not in sys.modules
 from attention import AttentionConfig, File, TypedText, metrics
+from attention import demo
 from attention.export import bundling
 from attention.paper import html
 from attention.lessons import markdown
@@ -77,7 +78,7 @@ print(json.dumps({{
     "missing": sorted(missing),
     "metrics": metrics.of(trace).values.shape,
     "lessons": len(markdown.builtin_lessons()),
-    "demo": len(bundling.bundle("demo")),
+    "demo": len(bundling.bundle("demo", demo.PAGE_DIR)),
     "importable": [name for name in {[*APP_PACKAGES, "pages", "app", "tests", "conftest", "attention._app.tests"]!r} if find_spec(name)],
 }}))
 """

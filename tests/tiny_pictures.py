@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import struct
+import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from tiny_models import SENTENCES, byte_level
+
+from attention.base.tokens import Patch
+from attention.trace.layer import Layer
+from attention.trace.trace import SeenPicture, Trace
 
 _WIDE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _VIT = _WIDE | {"intermediate_size": 48, "image_size": (8, 12), "patch_size": 4}
@@ -205,3 +212,33 @@ def bright_patch(row: int, column: int, rows: int = 2, columns: int = 3, side: i
 def noise(width: int = 20, height: int = 13, seed: int = 0) -> NDArray[np.uint8]:
     """Random colours, [row column 3]."""
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
+    stream = BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def png_header(width: int, height: int) -> bytes:
+    data = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    idat = struct.pack(">I", 4) + b"IDAT" + bytes(8)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + data + struct.pack(">I", zlib.crc32(data)) + idat
+
+
+def two_pictures() -> Trace:
+    """Two layers with equal names of tokens, each of another picture, and a third with words."""
+    rng = np.random.default_rng(0)
+
+    def layer(tokens: tuple[str, ...]) -> Layer:
+        weights = torch.softmax(torch.from_numpy(rng.normal(size=(2, len(tokens), len(tokens)))), -1)
+        return Layer(recorded={"weights": weights}, tokens=tokens, key_tokens=tokens)
+
+    of_picture = [
+        tuple(
+            Patch(p, r, c, (c * 4, r * 4, c * 4 + 4, r * 4 + 4)) for r in range(2) for c in range(3)
+        ) for p in range(2)
+    ]  # fmt: skip
+    seen = tuple(SeenPicture(noise(13, 9, p), 2, 3, (4, 4), f"words {p}", f"0{p}") for p in range(2))
+    layers = tuple(map(layer, (*of_picture, ("[CLS]", *of_picture[1], *of_picture[0], "dog"))))
+    return Trace(layers[0].tokens, layers, pictures=seen)

@@ -2,23 +2,27 @@
 
     python -m attention.demo site/ --lab https://lab.example.org
 
-Each state is a link of the Lab (`states.py`), computed once and packed (`packing.py`, `film.py`). The page draws it with the
+Each state is a link of the Lab (`states.py`), computed once and packed (`packing.py`, `training_frames.py`). The page draws it with the
 Lab's own scripts (attention/pictures/figure), which `bundling.py` merges into one classic script, since modules do not load from files.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attention.base.errors import AttentionError, ModelError
-from attention.export import bundling
+from attention.export.bundling import bundle
 from attention.export.packing import as_script, pack_state
 from attention.export.states import STATES, State
-from attention.pictures.message import SCRIPTS_DIR
+from attention.pictures.message import CONTAINERS_HTML, SCRIPTS_DIR
 from attention.training.training_frames import pack_film
 
+PAGE_DIR = Path(__file__).parent / "page"
 PLOTLY = "plotly.js"
 _LICENSES = "LICENSES.txt"
 _MODELS = "all-MiniLM-L6-v2, whose weights and activations are in states/previous.js and states/next.js: Apache-2.0.\n\nplotly.js:\n\n"
@@ -56,10 +60,27 @@ def write(
         "lab": lab,
         "states": [{"name": state.name, "title": state.title, "sentence": state.sentence} for state in packed_states],
     }
-    written["index.html"] = bundling.page(json.dumps(about, ensure_ascii=False))
+    written["index.html"] = _page(json.dumps(about, ensure_ascii=False))
     written[PLOTLY] = (SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js").read_bytes()
     written[_LICENSES] = _MODELS.encode() + (SCRIPTS_DIR / "vendor" / "LICENSE").read_bytes()
     for name, content in written.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return {name: len(content) for name, content in sorted(written.items())}
+
+
+def _page(about: str) -> bytes:
+    """The page, complete except for Plotly and the states, whose description `about` is JSON."""
+    script = bundle("demo", PAGE_DIR)
+    safe = about.replace("<", "\\u003c")
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    parts = {
+        "FRAME": CONTAINERS_HTML,
+        "STYLE": (PAGE_DIR / "demo.css").read_text(encoding="utf-8")
+        + (SCRIPTS_DIR / "figure.css").read_text(encoding="utf-8"),
+        "ABOUT": safe,
+        "SCRIPT": script,
+        "HASH": digest,
+    }
+    template = (PAGE_DIR / "demo.html").read_text(encoding="utf-8")
+    return re.sub(r"<!--(\w+)-->|\{\{(\w+)\}\}", lambda match: parts[match[1] or match[2]], template).encode()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from attention.export import bundling
+from attention.notebook import scripts
 from attention.pictures.message import CONTAINERS_HTML
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -75,17 +75,17 @@ def frame(kind: str, data: bytes, text: str, height: int, standalone: bool | Non
 def document(kind: str, data: bytes, carries: bool, name: str = "") -> str:
     """The page in the frame: its styles, its data, perhaps the scripts, and the script that starts it."""
     settings: dict[str, Any] = {
-        "hash": bundling.scripts_hash(), "kind": kind, "alphabet": bundling.ALPHABET, "id": name, "missing": _missing_text(),
+        "hash": scripts.scripts_hash(), "kind": kind, "alphabet": scripts.ALPHABET, "id": name, "missing": _missing_text(),
     }  # fmt: skip
-    carried = f'<script type="text/plain" id="scripts">{bundling.scripts_text()}</script>' if carries else ""
+    carried = f'<script type="text/plain" id="scripts">{scripts.scripts_text()}</script>' if carries else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>Attention Lab</title>'
-        f"<style>{bundling.styles()}</style></head><body>"
+        f"<style>{scripts.styles()}</style></head><body>"
         f'<div id="lab"><div id="waiting">…</div>{CONTAINERS_HTML}<div class="about"></div></div>'
         f'<script type="application/json" id="settings">{json.dumps(settings).replace("<", chr(92) + "u003c")}</script>'
-        f'<script type="text/plain" id="data">{bundling.as_text(bundling.compress(data))}</script>{carried}'
-        f"<script>{bundling.loader()}</script></body></html>"
+        f'<script type="text/plain" id="data">{scripts.as_text(scripts.compress(data))}</script>{carried}'
+        f"<script>{scripts.loader()}</script></body></html>"
     )
 
 

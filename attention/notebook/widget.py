@@ -10,10 +10,10 @@ from typing import Any
 from attention.base.errors import AttentionError, MissingError
 from attention.explanation.explain import explain
 from attention.explanation.explanation import Explanation
-from attention.export import bundling
 from attention.export.packing import MAX_BYTES, pack_trace
 from attention.formula.names import WEIGHTS, Cell
 from attention.formula.override import SOURCE_MASK, Override
+from attention.notebook import scripts
 from attention.notebook.output import document
 from attention.pictures.view import VIEWS, clamp_cell
 from attention.trace.trace import Trace
@@ -64,7 +64,7 @@ def _widget_class() -> type[Any]:
     class TraceView(anywidget.AnyWidget):  # type: ignore[misc]
         """A trace on display: its cell and its knobs are traitlets."""
 
-        _esm = bundling.PAGE_DIR / "widget.js"
+        _esm = scripts.PAGE_DIR / "widget.js"
         document = traitlets.Unicode().tag(sync=True)
         height = traitlets.Int(_HEIGHT).tag(sync=True)
         arithmetic = traitlets.Dict().tag(sync=True)
@@ -126,6 +126,6 @@ def _widget_class() -> type[Any]:
 
         def _send_scripts(self, _: object, content: Any, buffers: object) -> None:
             if isinstance(content, dict) and content.get("kind") == "scripts":
-                self.send({"kind": "scripts", "hash": bundling.scripts_hash()}, [bundling.packed_scripts()])
+                self.send({"kind": "scripts", "hash": scripts.scripts_hash()}, [scripts.packed_scripts()])
 
     return TraceView

@@ -15,8 +15,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 from PIL import Image
-from test_saved_pictures import two_pictures
-from tiny_pictures import TinyPictureModels, bright_patch, noise
+from tiny_pictures import TinyPictureModels, bright_patch, noise, two_pictures
 
 from attention import Cell, Layer, Model, PictureError, Trace, paper
 from attention.base.tokens import Patch

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import struct
-import zlib
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,9 @@ from tiny_pictures import (
     WITH_TEXT,
     TinyPictureModels,
     bright_patch,
+    encoded,
     noise,
+    png_header,
     processor_of,
 )
 
@@ -280,18 +279,6 @@ def test_processor_of_too_large_pictures_is_refused(picture_models: TinyPictureM
 
 
 # Files
-
-
-def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
-    stream = BytesIO()
-    image.save(stream, kind, **options)
-    return stream.getvalue()
-
-
-def png_header(width: int, height: int) -> bytes:
-    data = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    idat = struct.pack(">I", 4) + b"IDAT" + bytes(8)
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + data + struct.pack(">I", zlib.crc32(data)) + idat
 
 
 def test_same_picture_is_equal_and_hashable(tmp_path: Path) -> None:

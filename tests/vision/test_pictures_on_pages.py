@@ -13,9 +13,8 @@ from conftest import component_message, state_of_address
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
-from test_pictures_as_input import encoded, png_header
 from tiny_models import TinyModels
-from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, noise
+from tiny_pictures import FAMILIES, IN_TEXT, WITH_TEXT, TinyPictureModels, encoded, noise, png_header
 
 from attention import Model
 from attention.base.cache import CACHE

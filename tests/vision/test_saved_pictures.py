@@ -17,13 +17,12 @@ from PIL import Image
 from test_file import same
 from test_file_on_pages import uploaded
 from test_pages import drawn, opened
-from tiny_pictures import WITH_TEXT, TinyPictureModels, noise
+from tiny_pictures import WITH_TEXT, TinyPictureModels, noise, two_pictures
 
-from attention import Cell, File, FileError, Layer, Model, Trace
+from attention import Cell, File, FileError, Model, Trace
 from attention.base.tokens import Patch
 from attention.files import array_writer
 from attention.pictures.steps_view import maps_over_picture
-from attention.trace.trace import SeenPicture
 from attention.vision import saved_pictures
 from attention.vision.over_picture import over_picture_json
 from benchmarks.hostile_files import pictured as pictured_files
@@ -34,24 +33,6 @@ BOX = (0, 0, 4, 4)
 
 def trace_of(picture_models: TinyPictureModels, family: str) -> Trace:
     return Model(picture_models(family), TEXT if family in WITH_TEXT else "", image=Image.fromarray(noise())).trace()
-
-
-def two_pictures() -> Trace:
-    """Two layers with equal names of tokens, each of another picture, and a third with words."""
-    rng = np.random.default_rng(0)
-
-    def layer(tokens: tuple[str, ...]) -> Layer:
-        weights = torch.softmax(torch.from_numpy(rng.normal(size=(2, len(tokens), len(tokens)))), -1)
-        return Layer(recorded={"weights": weights}, tokens=tokens, key_tokens=tokens)
-
-    of_picture = [
-        tuple(
-            Patch(p, r, c, (c * 4, r * 4, c * 4 + 4, r * 4 + 4)) for r in range(2) for c in range(3)
-        ) for p in range(2)
-    ]  # fmt: skip
-    seen = tuple(SeenPicture(noise(13, 9, p), 2, 3, (4, 4), f"words {p}", f"0{p}") for p in range(2))
-    layers = tuple(map(layer, (*of_picture, ("[CLS]", *of_picture[1], *of_picture[0], "dog"))))
-    return Trace(layers[0].tokens, layers, pictures=seen)
 
 
 def places(trace: Trace) -> list[Any]:
@@ -193,7 +174,7 @@ def test_huge_picture_is_refused_before_it_is_unpacked(monkeypatch: pytest.Monke
 
     file = changed(lambda a, b: a.update(picture0=np.zeros((4096, 4096, 3), np.uint8)))
     assert len(file.content) < 2**17  # compressed
-    monkeypatch.setattr(archives, "_load", lambda *args: pytest.fail("unpacked"))
+    monkeypatch.setattr(archives, "_load_numpy", lambda *args: pytest.fail("unpacked"))
     with pytest.raises(FileError, match="by their headers"):
         saved_pictures.read_pictures(file.name, file._archive())
     with pytest.raises(FileError, match="would take"):

@@ -11,9 +11,8 @@ from conftest import state_of_address
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
-from test_pictures_as_input import encoded
 from test_pictures_on_pages import PHOTO, NamedModels, knob_state_of, models, png, said_of_link, uploaded, weights
-from tiny_pictures import IN_TEXT, PLACES
+from tiny_pictures import IN_TEXT, PLACES, encoded
 
 from attention import Model
 from attention.base.errors import AwaitedError, FileError
