@@ -14,7 +14,7 @@ from attention.formula.override import Override
 from attention.sources.layer_knobs import read_override
 from attention.sources.reader import ParameterReader, SourceKind
 from attention.trace.trace import Trace
-from attention.tutorials.notebook_inputs import SENTENCES
+from attention.tutorials import SENTENCES
 
 if TYPE_CHECKING:
     from attention.program.literals import Snippet

@@ -12,9 +12,6 @@ from attention.formula.positions import POSITIONS
 from attention.program import literals
 from attention.program.literals import Snippet
 
-# The input of the fourth notebook.
-SENTENCES = ("I wonder what will come next!", "This is a basic example paragraph.", "Hello, what is a basic split?")
-
 _OCEANIC = (
     "generator = torch.Generator().manual_seed(123)  # the draws of torch after manual_seed(123)",
     "vocabulary = sorted(set(tokens))",
