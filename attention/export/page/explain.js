@@ -1,4 +1,4 @@
-// The arithmetic of a cell in one line, for the steps that the page computes, as attention/analysis/explain/ writes it.
+// The arithmetic of a cell in one line, for the steps that the page computes, as attention/explanation/ writes it.
 //
 // Every function takes a `layer` and a `cell` {step, head, row, column}. The layer has:
 //   at(step, head, row, column)  a number; −∞ for a hidden cell

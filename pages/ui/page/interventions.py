@@ -13,6 +13,7 @@ import streamlit as st
 from attention.base.errors import AttentionError
 from attention.explanation import predictions
 from attention.formula.mask_rules import RULES
+from attention.formula.config import TEMPERATURE
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS, Cell
 from attention.formula.steps import MAP_AXES, find_step
 from attention.patching import intervention
@@ -162,7 +163,7 @@ def _ablation_form(_: Cell, __: Layer) -> dict[str, Any]:
 
 
 def _temperature_form(_: Cell, __: Layer) -> dict[str, Any]:
-    return {"temperature": st.number_input("Temperature", 0.0, 1000.0, 0.2, 0.1, key="changing_temperature", help="The scores are also divided by this number. Below 1 the rows become sharper; 0 is argmax.")}  # fmt: skip
+    return {"temperature": st.number_input("Temperature", TEMPERATURE.low, TEMPERATURE.high, 0.2, 0.1, key="changing_temperature", help="The scores are also divided by this number. Below 1 the rows become sharper.")}  # fmt: skip
 
 
 def _unscaled_form(_: Cell, __: Layer) -> dict[str, Any]:
