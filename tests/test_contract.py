@@ -41,7 +41,8 @@ from attention.export.program import ipynb
 from attention.files import array_writer
 from attention.formula import edit_kinds, names, steps
 from attention.formula.config import MASKS, SOURCES_WITH_FORMULA
-from attention.formula.edit_kinds import KINDS, InterventionKind
+from attention.formula.edit import InterventionKind
+from attention.formula.edit_kinds import KINDS
 from attention.formula.explainer import E_co
 from attention.formula.formula import _CHECKS, Formula
 from attention.formula.normalizers import NORMALIZERS, Normalizer, Softmax

@@ -1,7 +1,4 @@
-"""Scores: one entry for each function of query and key, and the matrix product in double precision.
-
-Biases of the scores: one entry for each variant.
-"""
+"""Scores, one entry for each function of query and key; the matrix product in double precision; and biases of the scores, one entry each."""
 
 from __future__ import annotations
 
