@@ -58,7 +58,8 @@ from attention.pictures import live_inputs, view
 from attention.sources import registry
 from attention.sources.link import LinkReader, read_source, source_of
 from attention.sources.matrices import MATRIX_FIELDS
-from attention.sources.registry import SOURCE_KINDS, SourceKind
+from attention.sources.reader import SourceKind
+from attention.sources.registry import SOURCE_KINDS
 from attention.trace import layer as layers
 from attention.trace.layer import Attributes, TensorOf
 from attention.training import trained

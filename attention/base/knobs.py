@@ -1,7 +1,8 @@
 """Declarations of knobs: key in links, default, range, label and help.
 
-`AttentionConfig` validates its fields with them, the reader of links parses with them, and pages draw widgets or controls from them. A range
-describes the values that it accepts, and parses one from the text of a link; an operator's limits narrow it.
+`AttentionConfig` validates its fields with them, the reader of links parses with them, and pages draw widgets or
+controls from them. A range describes the values that it accepts, and parses one from the text of a link; an
+operator's limits narrow it.
 """
 
 from __future__ import annotations

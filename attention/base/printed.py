@@ -1,7 +1,8 @@
 """Arithmetic in print: as LaTeX, as a line of plain text, and the result of computing with the printed digits.
 
-Numbers are printed with the fewest digits with which readers get the printed result; `with_fewest_digits` finds them. Objects whose class is
-`Displayed` show themselves in a notebook as HTML, from whoever registered with `register_html`: no room below the pictures can draw.
+Numbers are printed with the fewest digits with which readers get the printed result; `with_fewest_digits` finds them.
+Objects whose class is `Displayed` show themselves in a notebook as HTML, from whoever registered with
+`register_html`: no room below the pictures can draw.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a long computation reports to the thread that asked for it: its progress, to a callback, and for whom a training runs, a `Watcher`.
+"""What a long computation reports to the thread that asked for it, and for whom a training runs.
 
 Keys and groups of watchers are opaque here; for the app, they are a session and its address.
 """

@@ -1,7 +1,7 @@
 """Interventions on the heads of a model, one class a kind, one line of the table `KINDS` for each.
 
-They ablate a head (silence it), override its mask or its temperature, remove its scaling, set single cells of its scores or weights
-(attention knockout), or replace a step by its values in the other state (activation patching).
+They ablate a head (silence it), override its mask or its temperature, remove its scaling, set single cells of its
+scores or weights (attention knockout), or replace a step by its values in the other state (activation patching).
 """
 
 from __future__ import annotations

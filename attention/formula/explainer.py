@@ -1,6 +1,7 @@
-"""What steps know of their neighbours above, as protocols, so that they import neither.
+"""What steps know of their neighbours above, as protocols, so that they do not import them.
 
-`attention.explanation.explanation.ExplanationBuilder` explains a number and returns an `Explanation`; a `Layer` has tensors.
+`attention.explanation.explanation.ExplanationBuilder` explains a number and returns an `Explanation`; a `Layer` has
+tensors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The formula of the steps after Q and K as a value, with the edits of heads inside a model; and as JSON in exported files, and back.
+"""The formula of the steps after Q and K as a value, with the edits of heads; and as JSON in exported files.
 
 `attention.formula.edit_kinds` computes the effect of the edits. Values from files are validated like knobs.
 """

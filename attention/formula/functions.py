@@ -2,8 +2,9 @@
 
     softmax(mask(Q Kᵀ / (√d_k · temperature))) V W_O
 
-`scores` has the functions from Q and K to scores, `normalizers` the normalizers from scores to weights. No function works in
-place, since every step must stay available. Copied programs contain the bodies of these functions (`attention.formula.inline`).
+`scores` has the functions from Q and K to scores, `normalizers` the normalizers from scores to weights. No function
+works in place, since every step must stay available. Copied programs contain the bodies of these functions
+(`attention.formula.inline`).
 Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.2.
 """
 

@@ -1,6 +1,7 @@
-"""The names of the steps, as in `layer.weights`, in links and in exported files; the axes of their tensors; and the address of one number.
+"""Names of the steps, as in `layer.weights`, in links and in files; the axes of tensors; the address of one number.
 
-This module imports no other of `attention`, so that any module can import it. `attention.formula.steps` declares the steps.
+This module imports no other of `attention`, so that any module can import it. `attention.formula.steps` declares the
+steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scores, one entry for each function of query and key; the matrix product in double precision; and biases of the scores, one entry each."""
+"""Functions of query and key, biases of the scores, one entry each; and the product in double precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parameters of a layer, and the steps before the scores: the inputs, their projections Q, K and V, and Q and K rotated by position (RoPE)."""
+"""The parameters of a layer, and the steps before the scores: inputs, Q, K and V, and their rotation (RoPE)."""
 
 from __future__ import annotations
 

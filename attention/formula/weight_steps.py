@@ -1,4 +1,4 @@
-"""The steps after the scores: weights, dropped weights, the heads' outputs, the same after ablation or patching, and the output of the layer."""
+"""The steps after the scores: weights, dropout, the heads' outputs, also ablated or patched, and the output."""
 
 from __future__ import annotations
 
