@@ -118,10 +118,7 @@ MAX_WORDS_OF_TEST = 10
 OTHER_WORDS = {
     "attention/export/states.py": {"input"},  # a key of a link
     "attention/base/knobs.py": {"key"},  # of a knob
-    "attention/formula/edit_kinds.py": {
-        "patched_output",
-        "weights",
-    },  # the function that makes it; a word of a sentence
+    "attention/formula/edit_kinds.py": {"weights"},  # a word of a sentence
     "attention/formula/normalizers.py": {"key"},  # a word of a sentence
     "attention/corpus/labels.py": {"position"},  # the name of a label
     "attention/lessons/grading.py": {"key"},  # a kind of question

@@ -41,7 +41,8 @@ from attention.export.program import ipynb
 from attention.files import array_writer
 from attention.formula import edit_kinds, names, steps
 from attention.formula.config import MASKS, SOURCES_WITH_FORMULA
-from attention.formula.edit_kinds import KINDS, InterventionKind
+from attention.formula.edit import InterventionKind
+from attention.formula.edit_kinds import KINDS
 from attention.formula.explainer import E_co
 from attention.formula.formula import _CHECKS, Formula
 from attention.formula.normalizers import NORMALIZERS, Normalizer, Softmax
@@ -57,7 +58,8 @@ from attention.pictures import live_inputs, view
 from attention.sources import registry
 from attention.sources.link import LinkReader, read_source, source_of
 from attention.sources.matrices import MATRIX_FIELDS
-from attention.sources.registry import SOURCE_KINDS, SourceKind
+from attention.sources.reader import SourceKind
+from attention.sources.registry import SOURCE_KINDS
 from attention.trace import layer as layers
 from attention.trace.layer import Attributes, TensorOf
 from attention.training import trained

@@ -11,13 +11,13 @@ from cachetools import LRUCache, cached
 
 T = TypeVar("T")
 
-ENTRY_BYTES = 20_000  # of the smallest entry: a tensor as a Python object, and its place in the cache
+_ENTRY_BYTES = 20_000  # of the smallest entry: a tensor as a Python object, and its place in the cache
 LARGE_BYTES = 2**18  # 256 × 256 numbers; of larger matrices, the cache holds one per place (see `memoize`)
 
 
-def entry_bytes(value: Any) -> int:
+def _entry_bytes(value: Any) -> int:
     """The bytes that a value counts in the cache."""
-    return ENTRY_BYTES + int(getattr(value, "nbytes", 0))
+    return _ENTRY_BYTES + int(getattr(value, "nbytes", 0))
 
 
 class _Cache:
@@ -29,7 +29,7 @@ class _Cache:
 
     def reset(self, max_bytes: int) -> None:
         """Empties the cache and sets its size."""
-        self.cache: LRUCache[Hashable, Any] = LRUCache(max_bytes, getsizeof=entry_bytes)
+        self.cache: LRUCache[Hashable, Any] = LRUCache(max_bytes, getsizeof=_entry_bytes)
         self._get_or_compute = cached(self.cache, key=lambda key, _: key, condition=self.changed)(
             lambda _, compute: compute()
         )
@@ -87,7 +87,7 @@ def memoize(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T]
 
     def compute_and_evict() -> T:
         value = compute()
-        if entry_bytes(value) > LARGE_BYTES:
+        if _entry_bytes(value) > LARGE_BYTES:
             CACHE.discard_keys(lambda other: isinstance(other, tuple) and other[:2] == key[:2])
         return value
 

@@ -1,10 +1,8 @@
 """Declarations of knobs: key in links, default, range, label and help.
 
-`AttentionConfig` validates its fields with them, the reader of links parses with them, and pages draw widgets or controls from them.
-
-Ranges of knobs: each parses a value from the text of a link, and describes the values that it accepts.
-
-The limits of a server on what a user can set.
+`AttentionConfig` validates its fields with them, the reader of links parses with them, and pages draw widgets or
+controls from them. A range describes the values that it accepts, and parses one from the text of a link; an
+operator's limits narrow it.
 """
 
 from __future__ import annotations
@@ -195,7 +193,7 @@ class Real(_Between):
 
 @dataclass(frozen=True)
 class Text(Range):
-    """A text of up to `max_length` characters (None: any number), edited in a field of `matrix_text`."""
+    """A text of up to `max_length` characters (None: any number), edited in a field of `lines` lines."""
 
     max_length: int | None = None
     lines: int = 1

@@ -1,11 +1,8 @@
 """Arithmetic in print: as LaTeX, as a line of plain text, and the result of computing with the printed digits.
 
 Numbers are printed with the fewest digits with which readers get the printed result; `with_fewest_digits` finds them.
-
-How objects show themselves in a notebook: whoever can draw them registers here, since no package below the pictures can.
-
-class Trace(Displayed): ...
-trace._repr_html_()          # called by notebooks, answered by attention.notebook
+Objects whose class is `Displayed` show themselves in a notebook as HTML, from whoever registered with
+`register_html`: no room below the pictures can draw.
 """
 
 from __future__ import annotations
@@ -87,7 +84,7 @@ def product(left: float, right: float, digits: int) -> Printed:
     return Printed(rf"{a.tex} \cdot {b.tex}", f"{a.text}·{b.text}", a.value * b.value)
 
 
-def remaining_sum(value: float, count: int, digits: int) -> Printed:
+def _remaining_sum(value: float, count: int, digits: int) -> Printed:
     """The sum of the remaining `count` summands, as one number."""
     total_rest = bracketed(value, digits)
     tex = rf"\underbrace{{{total_rest.tex}}}_{{{count}\text{{ more}}}}"
@@ -182,7 +179,7 @@ class Arithmetic:
         values: the parts of the last line, in full precision.
         operation: the operation on `values`: their "sum", or the "quotient" of the first two.
         denominator_terms: the summands of the first line's denominator, in full precision.
-        reason: why the number is 0, such as "hidden by the mask"; replaces the plain line if there are no `matrix_text`.
+        reason: why the number is 0, such as "hidden by the mask"; replaces the plain line if there are no `lines`.
     """
 
     formula: str = ""
@@ -211,7 +208,7 @@ class Summands:
     """
 
     def __init__(self, values: Sequence[float], most: int = MAX_TERMS) -> None:
-        self.printed_indices = largest_indices(values, most)
+        self.printed_indices = _largest_indices(values, most)
         printed = set(self.printed_indices)
         self.n_others = len(values) - len(self.printed_indices)
         self.others = math.fsum(value for i, value in enumerate(values) if i not in printed)
@@ -221,11 +218,11 @@ class Summands:
         """Each of the few summands as `piece` prints it, and the sum of the others."""
         return [
             *map(piece, self.printed_indices),
-            *([remaining_sum(self.others, self.n_others, digits)] if self.n_others else []),
+            *([_remaining_sum(self.others, self.n_others, digits)] if self.n_others else []),
         ]
 
 
-def largest_indices(values: Sequence[float], most: int = MAX_TERMS) -> list[int]:
+def _largest_indices(values: Sequence[float], most: int = MAX_TERMS) -> list[int]:
     """The indices of the summands to print: all if there are few, otherwise the `most` largest in their order.
 
     More than one summand is left out, since a sum of one summand would only hide it.

@@ -1,6 +1,6 @@
-"""Progress reports of long computations: callers set a callback for their thread, workers call it.
+"""What a long computation reports to the thread that asked for it, and for whom a training runs.
 
-The watchers of trainings. Keys and groups are opaque here; for the app, they are a session and its address.
+Keys and groups of watchers are opaque here; for the app, they are a session and its address.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Splits texts into tokens, and makes readable labels of tokens.
-
-The places of patches along an axis as a tensor, for rules and distances in two dimensions.
-"""
+"""Tokens: texts split into words, readable labels of tokens, and patches of pictures with their places."""
 
 from __future__ import annotations
 
@@ -122,6 +119,19 @@ def any_patch(tokens: Sequence[str] | None) -> bool:
     return any(isinstance(token, Patch) for token in tokens or ())
 
 
+NO_PATCH = -1
+"""Picture, row and column of a token that is no patch."""
+
+
+def patch_places(tokens: Sequence[str]) -> Tensor:
+    """The picture, row and column of each token, [pos 3]; `NO_PATCH` for one that is no patch."""
+    import torch
+
+    none = (NO_PATCH,) * 3
+    places = [(token.picture, token.row, token.column) if isinstance(token, Patch) else none for token in tokens]
+    return torch.tensor(places, dtype=torch.int64).reshape(-1, 3)
+
+
 def shows_several_pictures(tokens: Sequence[str]) -> bool:
     """Whether patches of more than the first picture are among the tokens, so that a row and a column do not say which patch it is."""
     return any(isinstance(token, Patch) and token.picture > 0 for token in tokens)
@@ -149,16 +159,3 @@ def _visible(character: str) -> str:
 
 def _is_visible(character: str) -> bool:
     return unicodedata.category(character)[0] not in "CZ"
-
-
-NO_PATCH = -1
-"""Picture, row and column of a token that is no patch."""
-
-
-def patch_places(tokens: Sequence[str]) -> Tensor:
-    """The picture, row and column of each token, [pos 3]; `NO_PATCH` for one that is no patch."""
-    import torch
-
-    none = (NO_PATCH,) * 3
-    places = [(token.picture, token.row, token.column) if isinstance(token, Patch) else none for token in tokens]
-    return torch.tensor(places, dtype=torch.int64).reshape(-1, 3)

@@ -1,6 +1,7 @@
-"""A map that is derived from the weights and is no step of the formula, with the arithmetic of each cell.
+"""Maps that are derived from the weights and are no steps of the formula, with the arithmetic of each cell.
 
-The norm-weighted view: the length of the vector that a query receives from each key, instead of the weight alone.
+The norm-weighted view, `NORMS`, is one: the length of the vector that a query receives from each key, instead of the
+weight alone.
 """
 
 from __future__ import annotations

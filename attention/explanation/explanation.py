@@ -1,6 +1,6 @@
-"""The parts of an explanation: its cell, its terms, and its printed form.
+"""The explanation of a number, its terms and printed form; and the builder that steps write it with.
 
-Writing down an explanation: sums of products, lines with as many digits as they need, and their source cells.
+An `ExplanationBuilder` writes sums of products, with as many digits as they need, and their source cells.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Explanation:
     tolerance: float = field(default=TOLERANCE, repr=False)
 
     def __post_init__(self) -> None:
-        if not matches_value([term.value for term in self.terms], self.operation, self.value, self.tolerance):
+        if not _matches_value([term.value for term in self.terms], self.operation, self.value, self.tolerance):
             raise ValueError(
                 f"the terms of an explanation make its value, {self.value}; got {self.result}: state it as recorded, without terms."
             )
@@ -118,7 +118,7 @@ class Explanation:
         return _result([term.value for term in self.terms], self.operation)
 
 
-def matches_value(
+def _matches_value(
     values: Sequence[float], operation: Literal["sum", "quotient"], value: float, near: float = TOLERANCE
 ) -> bool:
     """Whether the sum or quotient of `values` equals the tensor's `value` within the relative tolerance `near`.
@@ -152,7 +152,7 @@ def _sum(values: Sequence[float]) -> float:
         return sum(values)
 
 
-def nearly_equal(number: float, other: float) -> bool:
+def _nearly_equal(number: float, other: float) -> bool:
     """Whether two numbers are equal in single precision."""
     return number == other or math.isclose(number, other, rel_tol=_SAME) or (math.isnan(number) and math.isnan(other))
 
@@ -203,7 +203,7 @@ class ExplanationBuilder:
 
         If the tensor's number differs from the claim, it is given as recorded.
         """
-        if not nearly_equal(claim, self.value):
+        if not _nearly_equal(claim, self.value):
             return self.as_recorded()
         sides = right_sides or [number(self.value).tex]
         short = f"{format_number(self.value)}: {why}" if why else ""
@@ -223,7 +223,7 @@ class ExplanationBuilder:
         words = work.words.format(row=self.cell.row, column=self.cell.column)
         if work.reason and not work.lines:
             return self.from_claim(0.0, words, work.reason, came_from)
-        if not matches_value(work.values, work.operation, self.value, self._tolerance) or (work.reason and self.value):
+        if not _matches_value(work.values, work.operation, self.value, self._tolerance) or (work.reason and self.value):
             return self.as_recorded()
         fitted = [with_fewest_digits(line, self.value) for line in work.lines]
         right_sides = [("=", work.formula)] if work.formula else []

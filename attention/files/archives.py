@@ -1,16 +1,7 @@
 """A file of named arrays from an untrusted source: its headers are read first, and an array only on access.
 
-Nothing is unpickled, and nothing is unpacked before its size is known.
-
-Arrays as nested lists in JSON.
-
-The JSON metadata of a file beside its arrays; metadata of an unexpected form is ignored.
-
-The safetensors format: a JSON header with the position of each tensor, followed by the tensors.
-
-A .npy file from an untrusted source, as text.
-
-The formats of numpy.savez, numpy.savez_compressed and numpy.save, without pickle.
+The formats are .npz, .npy, .safetensors and .json. Nothing is unpickled, and nothing is unpacked before its size is
+known. Metadata of an unexpected form is ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +25,7 @@ if TYPE_CHECKING:
 
 
 EXTENSIONS = (".npz", ".npy", ".safetensors", ".json")
-MAX_AXES = 6
+_MAX_AXES = 6
 MAX_ARRAYS = 2**13  # a model of 200 layers has fewer
 MAX_TEXT_BYTES = 2**20  # bytes of the tokens, and of a header
 
@@ -92,7 +83,7 @@ def open_archive(name: str, content: bytes) -> Archive:
         FileError: another extension, or a damaged file.
     """
     ending = PurePath(name).suffix.lower()
-    readers = (read_npz, read_npy, read_safetensors, read_json)
+    readers = (read_npz, _read_npy, _read_safetensors, _read_json)
     if ending not in EXTENSIONS:
         raise FileError(
             f"A file with attention ends in {', '.join(EXTENSIONS[:-1])} or {EXTENSIONS[-1]}; got {quote(name)}: save it as one of these."
@@ -111,36 +102,36 @@ def quote(text: str, longest: int = 60) -> str:
     return f"“{text if len(text) <= longest else text[: longest - 1] + '…'}”"
 
 
-def shape_problem(label: str, shape: tuple[int, ...], advice: str = "save a part of it") -> str:
+def _shape_problem(label: str, shape: tuple[int, ...], advice: str = "save a part of it") -> str:
     """The sentence about an array with too many axes, or without a number."""
-    return f"{label} needs 2 to {MAX_AXES} axes and a number in each; got {format_shape(shape) or 'none'}: {advice}."
+    return f"{label} needs 2 to {_MAX_AXES} axes and a number in each; got {format_shape(shape) or 'none'}: {advice}."
 
 
 def format_shape(shape: tuple[int, ...]) -> str:
     """A shape as readable text."""
-    return " × ".join(f"{size:,}" for size in shape[:MAX_AXES]) + (" × …" if len(shape) > MAX_AXES else "")
+    return " × ".join(f"{size:,}" for size in shape[:_MAX_AXES]) + (" × …" if len(shape) > _MAX_AXES else "")
 
 
-def natural_numbers(numbers: Any) -> tuple[int, ...] | None:
+def _natural_numbers(numbers: Any) -> tuple[int, ...] | None:
     """The integers from zero of a list, such as a shape in a header; None for anything else."""
     is_valid = isinstance(numbers, list | tuple) and all(type(number) is int and number >= 0 for number in numbers)
     return tuple(numbers) if is_valid else None
 
 
 MAX_JSON_NUMBERS = 2**21  # a Python list takes ten times the bytes of the file
-MAX_JSON_LISTS = 2**18
+_MAX_JSON_LISTS = 2**18
 
 
-def read_json(name: str, content: bytes) -> Archive:
+def _read_json(name: str, content: bytes) -> Archive:
     """The nested lists of a JSON object, by name; or one without a name if the file is a list.
 
     Raises:
         FileError: the file is not valid JSON, or has too many numbers or lists.
     """
     numbers, lists = content.count(b",") + 1, content.count(b"[") + content.count(b"{")
-    if numbers > MAX_JSON_NUMBERS or lists > MAX_JSON_LISTS:
+    if numbers > MAX_JSON_NUMBERS or lists > _MAX_JSON_LISTS:
         raise FileError(
-            f"{name} has {numbers:,} numbers and texts in {lists:,} lists; a .json file may have {MAX_JSON_NUMBERS:,} in {MAX_JSON_LISTS:,} lists: "
+            f"{name} has {numbers:,} numbers and texts in {lists:,} lists; a .json file may have {MAX_JSON_NUMBERS:,} in {_MAX_JSON_LISTS:,} lists: "
             "save it as .npz or .safetensors."
         )
     try:
@@ -155,8 +146,8 @@ def read_json(name: str, content: bytes) -> Archive:
         shape, first = _shape(value)
         if not isinstance(value, list) or isinstance(first, str):
             metadata[key] = value
-        elif 0 in shape or len(shape) > MAX_AXES or not isinstance(first, int | float):
-            refused[key] = shape_problem(label, shape, "save numbers")
+        elif 0 in shape or len(shape) > _MAX_AXES or not isinstance(first, int | float):
+            refused[key] = _shape_problem(label, shape, "save numbers")
         else:
             kind = BOOL if isinstance(first, bool) else DOUBLE
             arrays[key] = Entry(shape, kind, partial(_load_json, label, value, kind.dtype, shape))
@@ -185,13 +176,13 @@ def _load_json(label: str, value: Any, dtype: str, shape: tuple[int, ...]) -> Te
     return tensor.to(getattr(torch, dtype))
 
 
-def parse_about(text: object) -> dict[str, Any]:
+def _parse_about(text: object) -> dict[str, Any]:
     """The JSON object in which an export describes itself; empty if there is none."""
-    value = parse_json_or_text(text) if isinstance(text, str) else {}
+    value = _parse_json_or_text(text) if isinstance(text, str) else {}
     return value if isinstance(value, dict) else {}
 
 
-def parse_json_or_text(text: str) -> Any:
+def _parse_json_or_text(text: str) -> Any:
     """The value of a JSON text; any other text unchanged."""
     try:
         return json.loads(text)
@@ -199,10 +190,10 @@ def parse_json_or_text(text: str) -> Any:
         return text
 
 
-_KIND = ".safetensors file"
+_SAFETENSORS = ".safetensors file"
 _LENGTH_BYTES = 8  # bytes of the length of the header
 # For each type name in the file: the torch dtype, its bytes, and the kind to which it is converted.
-_KINDS: dict[str, tuple[str, int, Kind]] = {
+_SAFETENSORS_KINDS: dict[str, tuple[str, int, Kind]] = {
     "F64": ("float64", 8, DOUBLE),
     "F32": ("float32", 4, FLOAT),
     "F16": ("float16", 2, HALF),
@@ -218,7 +209,7 @@ _KINDS: dict[str, tuple[str, int, Kind]] = {
 }
 
 
-def read_safetensors(name: str, content: bytes) -> Archive:
+def _read_safetensors(name: str, content: bytes) -> Archive:
     """The tensors of a .safetensors file, and its metadata.
 
     Raises:
@@ -231,13 +222,13 @@ def read_safetensors(name: str, content: bytes) -> Archive:
             f"{name} claims a header of {length:,} bytes; at most {MAX_TEXT_BYTES:,} are read: save fewer tensors."
         )
     if len(content) < data_offset:
-        raise damaged_error(name, _KIND, f"its header of {length:,} bytes is incomplete")
+        raise damaged_error(name, _SAFETENSORS, f"its header of {length:,} bytes is incomplete")
     try:
         header = json.loads(content[_LENGTH_BYTES:data_offset])
         metadata = header.pop("__metadata__", {})
         assert all(isinstance(entry, dict) for entry in (*header.values(), metadata))
     except (ValueError, RecursionError, AttributeError, TypeError, AssertionError):
-        raise damaged_error(name, _KIND, "its header is not a list of tensors") from None
+        raise damaged_error(name, _SAFETENSORS, "its header is not a list of tensors") from None
     if len(header) > MAX_ARRAYS:
         raise FileError(
             f"{name} has {len(header):,} tensors; at most {MAX_ARRAYS:,} are read: save only those of attention."
@@ -246,24 +237,24 @@ def read_safetensors(name: str, content: bytes) -> Archive:
     refused: dict[str, str] = {}
     tensors = memoryview(content)[data_offset:]
     for key, entry in header.items():
-        result = _read_entry(f"{quote(key)} in {name}", entry, tensors)
+        result = _safetensors_entry(f"{quote(key)} in {name}", entry, tensors)
         if isinstance(result, str):
             refused[key] = result
         else:
             arrays[key] = result
-    return Archive(arrays, _parse_metadata(metadata), refused)
+    return Archive(arrays, _safetensors_metadata(metadata), refused)
 
 
-def _read_entry(label: str, entry: dict[str, Any], tensors: memoryview) -> Entry | str:
+def _safetensors_entry(label: str, entry: dict[str, Any], tensors: memoryview) -> Entry | str:
     """A tensor as the header describes it; a sentence if that is invalid."""
-    shape, offsets = natural_numbers(entry.get("shape")), natural_numbers(entry.get("data_offsets"))
+    shape, offsets = _natural_numbers(entry.get("shape")), _natural_numbers(entry.get("data_offsets"))
     if shape is None or offsets is None or len(offsets) != 2 or not isinstance(entry.get("dtype"), str):
         return str(damaged_error(label, "tensor", "its header has no valid shape and position"))
-    if entry["dtype"] not in _KINDS:
+    if entry["dtype"] not in _SAFETENSORS_KINDS:
         return f"{label} needs numbers of a type such as F32 or BF16; got {quote(entry['dtype'])}: save it again with .float()."
-    if len(shape) > MAX_AXES or not prod(shape):
-        return shape_problem(label, shape)
-    torch_dtype, itemsize, kind = _KINDS[entry["dtype"]]
+    if len(shape) > _MAX_AXES or not prod(shape):
+        return _shape_problem(label, shape)
+    torch_dtype, itemsize, kind = _SAFETENSORS_KINDS[entry["dtype"]]
     start, end = offsets
     if end > len(tensors) or end - start != prod(shape) * itemsize:
         return f"{label} is {format_shape(shape)} by its header, but some of its numbers are missing: use the complete file."
@@ -279,50 +270,14 @@ def _load_safetensors(
     return tensor.to(getattr(torch, kind.dtype)).reshape(shape)
 
 
-def _parse_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+def _safetensors_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """The metadata, whose values are texts: an export's own object under "trace", tokens as JSON, numbers."""
     texts = {key: text for key, text in metadata.items() if isinstance(text, str)}
-    about = parse_about(texts.pop("trace", ""))
-    return {**{key: parse_json_or_text(text) for key, text in texts.items()}, **about}
+    about = _parse_about(texts.pop("trace", ""))
+    return {**{key: _parse_json_or_text(text) for key, text in texts.items()}, **about}
 
 
-_MOST_AXES = 6
-
-
-def format_npy(data: bytes, name: str) -> str:
-    """The array of a .npy file, as nested lists with all digits of double precision.
-
-    Raises:
-        MatrixError: the file is damaged, or its array is neither a matrix nor a batch of matrices.
-    """
-    import numpy as np
-
-    shape, dtype, data_offset, _ = read_npy_header(data, name)
-    if dtype.kind not in "fiu" or dtype.itemsize > 8:
-        raise MatrixError(
-            f"{name} needs real numbers of at most 64 bits; got an array of {excerpt(str(dtype))}: save it again with .astype(float)."
-        )
-    if not 1 <= len(shape) <= _MOST_AXES:
-        raise MatrixError(
-            f"{name} needs two axes, rows and columns, optionally in a batch; got an array of {len(shape)} axes: save one of its matrices."
-        )
-    # Checked before loading, since np.load trusts the header and allocates the claimed size.
-    shape_text = " × ".join(map(str, shape))
-    if min(shape) < 1:
-        raise MatrixError(
-            f"{name} needs at least one number in every axis; got {shape_text}: save an array with numbers."
-        )
-    if prod(shape) > MAX_NUMBERS or max(shape[-2:]) > MAX_SIDE:
-        raise too_large_error(name, shape_text)
-    n_present = (len(data) - data_offset) // dtype.itemsize
-    if n_present < prod(shape):
-        raise MatrixError(
-            f"{name} is {shape_text} by the header of its .npy file; got only {n_present} of {prod(shape)} numbers: upload the complete file."
-        )
-    return repr(np.load(BytesIO(data), allow_pickle=False).astype(np.float64).tolist())
-
-
-class Header(NamedTuple):
+class _Header(NamedTuple):
     """The claims of a .npy header: shape, dtype, the byte offset of the numbers, and whether they are in Fortran order."""
 
     shape: tuple[int, ...]
@@ -331,7 +286,7 @@ class Header(NamedTuple):
     fortran: bool
 
 
-def read_npy_header(data: bytes, name: str) -> Header:
+def _read_npy_header(data: bytes, name: str) -> _Header:
     """The header of a .npy file, or of its first bytes. The claims may be false.
 
     Raises:
@@ -348,10 +303,10 @@ def read_npy_header(data: bytes, name: str) -> Header:
         raise MatrixError(
             f"{name} needs a .npy file as numpy.save writes it; got {len(data):,} bytes with a header that cannot be read: save it again, or as .csv."
         ) from None
-    return Header(shape, dtype, stream.tell(), fortran)
+    return _Header(shape, dtype, stream.tell(), fortran)
 
 
-ReadPrefix = Callable[[int], bytes]
+_ReadPrefix = Callable[[int], bytes]
 """Returns the first bytes of a .npy file, up to the given number."""
 
 _MAX_HEADER = 2**14  # bytes
@@ -359,7 +314,7 @@ _ENTRY_SIGNATURE = b"PK\x01\x02"  # begins each entry in the directory of a zip 
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may need gigabytes to unpack a byte
 
 
-def read_npy(name: str, content: bytes) -> Archive:
+def _read_npy(name: str, content: bytes) -> Archive:
     """The only array of a .npy file, without a name.
 
     Raises:
@@ -401,18 +356,18 @@ def read_npz(name: str, content: bytes) -> Archive:
     return _read_archive(name, {entry.filename.removesuffix(".npy"): partial(read, entry) for entry in entries})
 
 
-def _read_archive(name: str, files: dict[str, ReadPrefix]) -> Archive:
+def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
     arrays: dict[str, Entry] = {}
     metadata: dict[str, Any] = {}
     refused: dict[str, str] = {}
     for key, read in files.items():
         label = f"{quote(key)} in {name}" if key else name
         try:
-            header = read_npy_header(read(_MAX_HEADER), label)
+            header = _read_npy_header(read(_MAX_HEADER), label)
         except MatrixError:
             refused[key] = str(damaged_error(label, ".npy array as numpy.save writes it", "its header cannot be read"))
             continue
-        kind, shape = _kind_of(header), natural_numbers(header.shape)
+        kind, shape = _kind_of(header), _natural_numbers(header.shape)
         if shape is None:
             refused[key] = str(
                 damaged_error(label, ".npy array as numpy.save writes it", "its header has no valid shape")
@@ -425,21 +380,21 @@ def _read_archive(name: str, files: dict[str, ReadPrefix]) -> Archive:
                 f"{label} needs numbers of at most 64 bits; got an array of {quote(str(header.dtype))}: "
                 "save it again with .astype(float), or a list of texts with numpy.array(tokens, dtype=str)."
             )
-        elif len(shape) > MAX_AXES or not prod(shape):
-            refused[key] = shape_problem(label, shape)
+        elif len(shape) > _MAX_AXES or not prod(shape):
+            refused[key] = _shape_problem(label, shape)
         else:
-            arrays[key] = Entry(shape, kind, partial(_load_numpy, label, header, kind, read))
-    metadata |= parse_about(metadata.pop("about", ""))
+            arrays[key] = Entry(shape, kind, partial(_load_npy, label, header, kind, read))
+    metadata |= _parse_about(metadata.pop("about", ""))
     return Archive(arrays, metadata, refused)
 
 
-def _kind_of(header: Header) -> Kind | None:
+def _kind_of(header: _Header) -> Kind | None:
     """The kind of the numbers; None if the array has no numbers."""
     kind, size = header.dtype.kind, header.dtype.itemsize
     return {"f": {2: HALF, 4: FLOAT, 8: DOUBLE}.get(size), "b": BOOL, "i": DOUBLE, "u": DOUBLE}.get(kind)
 
 
-def _load_numpy(label: str, header: Header, kind: Kind, read: ReadPrefix) -> Tensor:
+def _load_npy(label: str, header: _Header, kind: Kind, read: _ReadPrefix) -> Tensor:
     """The array; reads no more of the file than its header claims.
 
     Raises:
@@ -451,7 +406,7 @@ def _load_numpy(label: str, header: Header, kind: Kind, read: ReadPrefix) -> Ten
     return torch.from_numpy(_load_array(label, header, read).astype(kind.dtype, order="C"))
 
 
-def _load_texts(label: str, header: Header, read: ReadPrefix) -> Any:
+def _load_texts(label: str, header: _Header, read: _ReadPrefix) -> Any:
     """A list of texts, or a text."""
     texts = _load_array(label, header, read).tolist()
     if header.dtype.kind == "S":
@@ -463,7 +418,7 @@ def _load_texts(label: str, header: Header, read: ReadPrefix) -> Any:
     return texts
 
 
-def _load_array(label: str, header: Header, read: ReadPrefix) -> Any:
+def _load_array(label: str, header: _Header, read: _ReadPrefix) -> Any:
     import numpy as np
 
     count = prod(header.shape)
@@ -475,3 +430,36 @@ def _load_array(label: str, header: Header, read: ReadPrefix) -> Any:
         )
     array = np.frombuffer(content, header.dtype, count, header.data_offset)
     return array.reshape(header.shape, order="F" if header.fortran else "C")
+
+
+def format_npy(data: bytes, name: str) -> str:
+    """The array of a .npy file, as nested lists with all digits of double precision.
+
+    Raises:
+        MatrixError: the file is damaged, or its array is neither a matrix nor a batch of matrices.
+    """
+    import numpy as np
+
+    shape, dtype, data_offset, _ = _read_npy_header(data, name)
+    if dtype.kind not in "fiu" or dtype.itemsize > 8:
+        raise MatrixError(
+            f"{name} needs real numbers of at most 64 bits; got an array of {excerpt(str(dtype))}: save it again with .astype(float)."
+        )
+    if not 1 <= len(shape) <= _MAX_AXES:
+        raise MatrixError(
+            f"{name} needs two axes, rows and columns, optionally in a batch; got an array of {len(shape)} axes: save one of its matrices."
+        )
+    # Checked before loading, since np.load trusts the header and allocates the claimed size.
+    shape_text = " × ".join(map(str, shape))
+    if min(shape) < 1:
+        raise MatrixError(
+            f"{name} needs at least one number in every axis; got {shape_text}: save an array with numbers."
+        )
+    if prod(shape) > MAX_NUMBERS or max(shape[-2:]) > MAX_SIDE:
+        raise too_large_error(name, shape_text)
+    n_present = (len(data) - data_offset) // dtype.itemsize
+    if n_present < prod(shape):
+        raise MatrixError(
+            f"{name} is {shape_text} by the header of its .npy file; got only {n_present} of {prod(shape)} numbers: upload the complete file."
+        )
+    return repr(np.load(BytesIO(data), allow_pickle=False).astype(np.float64).tolist())

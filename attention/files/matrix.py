@@ -1,8 +1,7 @@
-"""Matrices as nested tuples, which are hashable and fit in a frozen source, and their validation.
+"""Matrices as nested tuples, which are hashable and fit in a frozen source: their validation, and what a text may mean.
 
-The result of reading a text or a file: one matrix, or a question with the matrices to choose from.
-
-Numbers in the cells of rows: their separator, decimal commas, and errors for cells that are not numbers.
+`ParsedText` is the result of reading a text or a file: one matrix, or a question with the matrices to choose from.
+`parse_numbers` reads the cells of rows: their separator, decimal commas, and errors for cells that are not numbers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-r"""The text around the numbers of a published matrix: prompts, comments, names, and the output of NumPy, torch, JAX and TensorFlow.
+r"""What the readers of `matrix_text` strip around published matrices, and their readers of tables and LaTeX.
 
-Nothing is evaluated. Known wrappers are stripped; arithmetic, such as `2 *` or `.T`, is refused.
-
-Tables of numbers with headings: CSV, spreadsheet cells, Markdown, the output of pandas; and the questions that they leave open.
-
-Matrices in LaTeX: \begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}.
+First the text around numbers: prompts, comments, names, the output of NumPy, torch, JAX and TensorFlow; arithmetic,
+such as `2 *` or `.T`, is refused. Then tables with headings (CSV, spreadsheet cells, Markdown, the output of pandas)
+and the questions that they leave open; and LaTeX, such as \begin{bmatrix} 1 & 2 \\ 3 & 4 \end{bmatrix}.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The layers in a file: where each of their steps is stored, determined before an array is loaded.
-
-The metadata of a layer in a file: its tokens, its name and its formula.
-"""
+"""The layers in a file: where their steps are stored, found before an array is loaded; their tokens and formulas."""
 
 from __future__ import annotations
 
@@ -215,7 +212,7 @@ def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> Fil
     )
 
 
-MAX_TOKEN_CHARACTERS = 1000  # characters
+_MAX_TOKEN_CHARACTERS = 1000  # characters
 _TOKEN_KEYS = (*PATCHES, *PATCHES.values())
 _NAME = re.compile(r"[\w ,.:()-]{1,60}")
 
@@ -317,12 +314,12 @@ def layer_tokens(
             labels.append(tuple(f"{letter}{position}" for position in range(size)))
             continue
         is_valid = isinstance(saved, list) and all(
-            isinstance(text, str) and len(text) <= MAX_TOKEN_CHARACTERS for text in saved
+            isinstance(text, str) and len(text) <= _MAX_TOKEN_CHARACTERS for text in saved
         )
         if not is_valid or len(saved) != size:
             got = f"{len(saved):,} texts" if is_valid else f"{quote(str(saved))}"
             raise FileError(
-                f"{key} in {quote(name)} needs a list of {size:,} texts of at most {MAX_TOKEN_CHARACTERS:,} characters, one for each {axis.removesuffix('_pos')}; "
+                f"{key} in {quote(name)} needs a list of {size:,} texts of at most {_MAX_TOKEN_CHARACTERS:,} characters, one for each {axis.removesuffix('_pos')}; "
                 f"got {got}: save a list of this length, or none."
             )
         # A lone surrogate cannot be sent to a browser.

@@ -134,7 +134,7 @@ class InterventionKind:
         return None
 
     def python(self, edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
-        """Lines that compute a map with the intervention; `matrix_text` compute it without."""
+        """Lines that compute a map with the intervention; `lines` compute it without."""
         return lines
 
     def output_python(self, edits: HeadEdits, z: str) -> str:

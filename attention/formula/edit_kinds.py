@@ -1,14 +1,7 @@
-"""Interventions on the heads of a model: one file for each kind, one line of the table for each.
+"""Interventions on the heads of a model, one class a kind, one line of the table `KINDS` for each.
 
-Ablation: silencing a head by removing part or all of its output.
-
-Overriding the mask of a head.
-
-Overriding the temperature of a head, or removing the scaling of its scores.
-
-Activation patching: a step of a head is replaced by its values in the other state.
-
-Setting single cells of the scores or weights of a head (attention knockout).
+They ablate a head (silence it), override its mask or its temperature, remove its scaling, set single cells of its
+scores or weights (attention knockout), or replace a step by its values in the other state (activation patching).
 """
 
 from __future__ import annotations
@@ -126,7 +119,7 @@ class Ablation(InterventionKind):
 
 
 MASKS = ("none", *RULES, "custom")
-_SIZES = {kind: rule.size for kind, rule in RULES.items() if rule.size} | {"custom": "hidden"}
+_MASK_SIZES = {kind: rule.size for kind, rule in RULES.items() if rule.size} | {"custom": "hidden"}
 _MASK_CHECKS: Checks = {
     "mask": (lambda value: value in ("", *MASKS), f"one of {', '.join(MASKS)}, or empty"),
     **dict.fromkeys(("window", "prefix"), (Integer(0, 10**6).accepts, "a whole number from 0 on")),
@@ -148,14 +141,14 @@ class MaskOverride(InterventionKind):
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
         """The mask, and its size if it has one."""
         kind, size = match[1].replace("-", " ").replace("nomask", "none"), match[2]
-        name = _SIZES.get(kind)
+        name = _MASK_SIZES.get(kind)
         if (name is None) == bool(size):
             raise ValueError(size)
         return {"mask": kind} | ({name: size if name == "hidden" else int(size)} if name else {})
 
     def format(self, change: InterventionFields) -> str:
         """The code, such as nomask or causal-window2."""
-        size = getattr(change, _SIZES[change.mask]) if change.mask in _SIZES else ""
+        size = getattr(change, _MASK_SIZES[change.mask]) if change.mask in _MASK_SIZES else ""
         return f"{'nomask' if change.mask == 'none' else change.mask.replace(' ', '-')}{size}"
 
     def words(self, change: InterventionFields) -> str:
@@ -165,7 +158,11 @@ class MaskOverride(InterventionKind):
         if RULES[change.mask].of_patches if change.mask in RULES else None:
             causal = "causal, and " if "causal" in change.mask else ""
             return f"another mask: {causal}patches see patches at most {change.window} rows and columns away"
-        size = f" {getattr(change, _SIZES[change.mask])}" if change.mask in _SIZES and change.mask != "custom" else ""
+        size = (
+            f" {getattr(change, _MASK_SIZES[change.mask])}"
+            if change.mask in _MASK_SIZES and change.mask != "custom"
+            else ""
+        )
         return f"another mask, {change.mask}{size}"
 
     def changes_weights(self, change: InterventionFields) -> bool:
@@ -180,18 +177,18 @@ class MaskOverride(InterventionKind):
         """The formula with the mask; only the size that its kind needs is set."""
         mask = Mask(
             change.mask,
-            change.window if _SIZES.get(change.mask) == "window" else 0,
-            change.prefix if _SIZES.get(change.mask) == "prefix" else 0,
+            change.window if _MASK_SIZES.get(change.mask) == "window" else 0,
+            change.prefix if _MASK_SIZES.get(change.mask) == "prefix" else 0,
             change.hidden if change.mask == "custom" else "",
             None if formula.mask is None else formula.mask.real,
         )
         return replace(formula, mask=mask)
 
 
-_TEMPERATURE: Checks = {
+_TEMPERATURE_CHECKS: Checks = {
     "temperature": (Real(0, optional=True).accepts, "a number from 0 (argmax) to infinity (uniform), or None")
 }
-_SCALED: Checks = {
+_SCALING_CHECKS: Checks = {
     "scaled": (lambda value: value is None or isinstance(value, bool), "False, or None for the model's own"),
 }
 
@@ -205,7 +202,7 @@ class TemperatureOverride(InterventionKind):
     fields: tuple[str, ...] = ("temperature",)
     pattern: str = rf"t({NUMBER_PATTERN})"
     examples: tuple[str, ...] = ("t0.5", "t0", "tinf")
-    checks: Checks = field(default_factory=lambda: _TEMPERATURE, compare=False)
+    checks: Checks = field(default_factory=lambda: _TEMPERATURE_CHECKS, compare=False)
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
         """The temperature."""
@@ -237,7 +234,7 @@ class NoScaling(InterventionKind):
     fields: tuple[str, ...] = ("scaled",)
     pattern: str = "unscaled"
     examples: tuple[str, ...] = ("unscaled",)
-    checks: Checks = field(default_factory=lambda: _SCALED, compare=False)
+    checks: Checks = field(default_factory=lambda: _SCALING_CHECKS, compare=False)
 
     def parse(self, match: re.Match[str]) -> dict[str, Any]:
         """The field, which has one value."""
@@ -262,7 +259,7 @@ class NoScaling(InterventionKind):
 
 PATCH_CODES = {QUERY: "Q", KEY: "K", VALUE: "V", WEIGHTS: "A", HEAD_OUTPUT: "Z"}
 """The steps that can be patched from the other state, with their letters in links."""
-_WORDS = {
+_PATCH_WORDS = {
     QUERY: "queries",
     KEY: "keys",
     VALUE: "values",
@@ -295,7 +292,7 @@ class ActivationPatch(InterventionKind):
 
     def words(self, change: InterventionFields) -> str:
         """The patched step in words."""
-        return f"its {_WORDS[change.patch]} patched from the other state (activation patching)"
+        return f"its {_PATCH_WORDS[change.patch]} patched from the other state (activation patching)"
 
     def changes_weights(self, change: InterventionFields) -> bool:
         """Whether the weights change: those of patched queries or keys do."""
@@ -347,7 +344,7 @@ class ActivationPatch(InterventionKind):
         return z.replace(HEAD_OUTPUT, "patched_head_output") if edits.is_patched(HEAD_OUTPUT) else z
 
 
-_POSITION = Integer(0, 10**6)
+_PLACE = Integer(0, 10**6)
 _SETTABLE = {MASKED_SCORES: (SCORES, "before the softmax"), WEIGHTS: (WEIGHTS, "after the softmax")}
 """For each map with editable cells: the step of a `SetCell`, and the place in words."""
 
@@ -359,7 +356,7 @@ def _are_cells(value: object) -> bool:
 
 def _is_cell(step: object, query: object, key: object, value: object, rescaled: object = False) -> bool:
     allowed = Real(0, 1) if step == WEIGHTS else Real(-1e30, 1e30)
-    fits = _POSITION.accepts(query) and _POSITION.accepts(key) and allowed.accepts(value) and isinstance(rescaled, bool)
+    fits = _PLACE.accepts(query) and _PLACE.accepts(key) and allowed.accepts(value) and isinstance(rescaled, bool)
     return step in (SCORES, WEIGHTS) and fits
 
 
@@ -483,24 +480,6 @@ def _explain_rescaled(work: StepContext[E_co], values: dict[int, float]) -> E_co
     return work.from_arithmetic(Arithmetic("", [line], [line], words, [factors[0] * factors[1]]), came_from)
 
 
-__all__ = [
-    "ABLATIONS",
-    "KINDS",
-    "MASKS",
-    "PATCH_CODES",
-    "Checks",
-    "InterventionFields",
-    "InterventionKind",
-    "LayerSize",
-    "SetCell",
-    "check_index",
-    "explain_edit",
-    "output_python",
-    "patched_block",
-    "patched_output",
-    "python",
-]  # fmt: skip
-
 KINDS: tuple[InterventionKind, ...] = (
     Ablation(),
     TemperatureOverride(),
@@ -535,7 +514,7 @@ def explain_edit(work: StepContext[E_co]) -> E_co | None:
 
 
 def python(edits: HeadEdits, step: str, lines: list[str]) -> list[str]:
-    """Lines that compute a map with all interventions; `matrix_text` compute it without."""
+    """Lines that compute a map with all interventions; `lines` compute it without."""
     for kind in reversed(KINDS):
         lines = kind.python(edits, step, lines)
     return lines

@@ -1,6 +1,7 @@
-"""The protocol for explaining a number; `attention.explanation.explanation.ExplanationBuilder` implements it and returns an `Explanation`.
+"""What steps know of their neighbours above, as protocols, so that they do not import them.
 
-The protocol that biases and dropout need of a layer, so that they do not import `Layer`.
+`attention.explanation.explanation.ExplanationBuilder` explains a number and returns an `Explanation`; a `Layer` has
+tensors.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""The formula of the steps after Q and K, as a value.
+"""The formula of the steps after Q and K as a value, with the edits of heads; and as JSON in exported files.
 
-Edits of a head inside a model: cells that are set, steps that are patched from another run, ablation.
-
-`attention.formula.edit_kinds` computes their effect, kind by kind.
-
-A formula as JSON in exported files, and back; values from files are validated like knobs.
+`attention.formula.edit_kinds` computes the effect of the edits. Values from files are validated like knobs.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 
 
 OTHER_STATE = "the other state"
-ALIGNED_STATE = "the other state, where a token has a partner there"
+_ALIGNED_STATE = "the other state, where a token has a partner there"
 UNCHANGED_MODEL = "the unchanged model"
 
 
@@ -91,7 +87,7 @@ class HeadEdits:
     @property
     def aligned(self) -> HeadEdits:
         """These edits, with the other state's name if only some of its tokens are patched."""
-        names = {OTHER_STATE: ALIGNED_STATE}
+        names = {OTHER_STATE: _ALIGNED_STATE}
         return replace(self, patches=tuple((step, names.get(run, run)) for step, run in self.patches))
 
     def with_patch(self, step: str, run: str) -> HeadEdits:
@@ -153,8 +149,6 @@ class Formula:
 
     def with_config(self, config: AttentionConfig | Override, d_k: int) -> Formula:
         """The formula with the values of `config` for the knobs after the scores; padding stays hidden."""
-        from attention.formula.scores import SCORES
-
         if isinstance(config, Override):
             heads = tuple((head, formula.with_config(config, d_k)) for head, formula in self.heads)
             return replace(self, **self.overridden_fields(config), heads=heads)
@@ -183,7 +177,7 @@ class Formula:
         return changed
 
 
-Check = Callable[[Any], bool]
+_Check = Callable[[Any], bool]
 """Whether a value is accepted."""
 
 _LARGEST = 1e300
@@ -231,12 +225,12 @@ def _bits(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not set(value) - set(_BITS.values()))
 
 
-def _knob(name: str) -> Check:
+def _knob(name: str) -> _Check:
     """The check of a knob."""
     return next(knob.range.accepts for knob in KNOBS if knob.name == name)
 
 
-def _fields(**checks: Check) -> Check:
+def _fields(**checks: _Check) -> _Check:
     """The check of an object: None, or a dict whose fields pass their checks."""
 
     def check(value: Any) -> bool:
@@ -247,7 +241,7 @@ def _fields(**checks: Check) -> Check:
     return check
 
 
-_CHECKS: dict[str, Check] = {
+_CHECKS: dict[str, _Check] = {
     "score": Choice(tuple(SCORES)).accepts,
     "rotary": _positive,
     "divisor": _positive,

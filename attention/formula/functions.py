@@ -2,11 +2,10 @@
 
     softmax(mask(Q Kᵀ / (√d_k · temperature))) V W_O
 
-`scores` has the functions from Q and K to scores, `normalizers` the normalizers from scores to weights. No function works in
-place, since every step must stay available. Copied programs contain the bodies of these functions (`attention.formula.inline`).
+`scores` has the functions from Q and K to scores, `normalizers` the normalizers from scores to weights. No function
+works in place, since every step must stay available. Copied programs contain the bodies of these functions
+(`attention.formula.inline`).
 Source: Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.2.
-
-One random generator per matrix, so that changing a knob changes only the matrices that depend on it.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ def project_output(head_output: HeadOutput, w_o: OutputProjection, b_o: OutputBi
 
 
 def generator(seed: int, *names: object) -> torch.Generator:
-    """A new torch generator that depends only on `seed` and `names`.
+    """A new torch generator that depends only on `seed` and `names`: one per matrix, so that a knob changes only the matrices that depend on it.
 
     The names are hashed with BLAKE2b, which is the same on every machine and in every process.
     Python's `hash` is not, nor is `repr`, which escapes letters that its version does not know yet.

@@ -1,10 +1,7 @@
-"""The names of the steps, as in `layer.weights`, in links and in exported files.
+"""Names of the steps, as in `layer.weights`, in links and in files; the axes of tensors; the address of one number.
 
-This module imports nothing, so that any module can import it. `attention.formula.steps` declares the steps.
-
-The axes of the tensors: their names, meanings, and names in other libraries.
-
-The address of one number.
+This module imports no other of `attention`, so that any module can import it. `attention.formula.steps` declares the
+steps.
 """
 
 from __future__ import annotations

@@ -1,15 +1,4 @@
-"""Normalizers, which turn scores into weights: one file for each, one line of the table for each.
-
-The interface of a normalizer, which turns scores into weights.
-
-The softmax: the weights of the visible keys sum to 1.
-
-The softmax with a term added to its denominator: a query may attend to nothing.
-
-The sigmoid: the weight of each key is independent of the other keys.
-
-The sparsemax: the point of the simplex nearest to the scores, with true zeros.
-"""
+"""Normalizers, which turn scores into weights, one class each, one line of the table `NORMALIZERS` for each."""
 
 from __future__ import annotations
 
@@ -407,5 +396,3 @@ NORMALIZERS: dict[str, Normalizer] = {
     normalizer.name: normalizer for normalizer in (Softmax(), Softmax1(), Sigmoid(), Sparsemax(), Sinks())
 }
 """All normalizers by their names in links."""
-
-__all__ = ["NORMALIZERS", "Normalizer"]

@@ -1,14 +1,6 @@
-"""Steps that are a query × key map: each is computed from the previous map, for some heads and queries at a time.
+"""The steps that are maps of scores: raw, scaled, capped (softcap), biased, masked.
 
-The scores: every query compared with every key.
-
-The scaled scores: divided by √d_k and by the temperature.
-
-The capped scores: bounded by the cap through a tanh (softcap).
-
-The biased scores: the scores plus a bias for each pair of positions.
-
-The masked scores: −∞ where the mask hides a key.
+A map [head query_pos key_pos] is computed from the previous map, for some heads and queries at a time.
 """
 
 from __future__ import annotations
@@ -125,9 +117,6 @@ def require_previous(previous: Scores | None) -> Scores:
     """The previous map of a map that is not the first."""
     assert previous is not None
     return previous
-
-
-__all__ = ["ALL", "MAP_AXES", "MapStep", "formula_of", "maps_of", "repeat_kv", "require_previous"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -383,6 +372,15 @@ class MaskedScores(MapStep):
         return [*_mask(writer), *inlined(hide_scores, self.name, scores=writer.previous, mask="mask")]
 
 
+MASKED_SCORES = MaskedScores(
+    names.MASKED_SCORES, "M", "M", MAP_AXES, "B, and −∞ where the mask hides a key", "signed",
+    equation=r"M_{ij} = \begin{cases} B_{ij} & \text{visible} \\ -\infty & \text{hidden} \end{cases}",
+    unknown=recorded(names.MASKED_SCORES), when="normalizer", knobs=("mask",), example=(("mask", Mask("causal")),), masked=True, in_page="head",
+    of=(cells_of(names.BIASED_SCORES, names.CAPPED_SCORES, names.SCALED_SCORES, names.SCORES), cells_of("mask")),
+    elsewhere=called(lens="hook_attn_scores", transformers="attn_weights", jax="padded_logits", n2="weights", n4="scaled_dot_prod"),
+)  # fmt: skip
+
+
 def _mask(writer: ProgramWriter) -> list[str]:
     """Lines that compute the mask: by its rule, or cell by cell."""
     mask = writer.formula.mask
@@ -403,12 +401,3 @@ def hider_of(work: StepContext[E_co], key: int) -> str:
 def hides(work: StepContext[E_co], key: int) -> bool:
     """Whether the mask hides a key from the query."""
     return work.layer.has("mask") and not bool(work.layer["mask"][work.cell.row, key])
-
-
-MASKED_SCORES = MaskedScores(
-    names.MASKED_SCORES, "M", "M", MAP_AXES, "B, and −∞ where the mask hides a key", "signed",
-    equation=r"M_{ij} = \begin{cases} B_{ij} & \text{visible} \\ -\infty & \text{hidden} \end{cases}",
-    unknown=recorded(names.MASKED_SCORES), when="normalizer", knobs=("mask",), example=(("mask", Mask("causal")),), masked=True, in_page="head",
-    of=(cells_of(names.BIASED_SCORES, names.CAPPED_SCORES, names.SCALED_SCORES, names.SCORES), cells_of("mask")),
-    elsewhere=called(lens="hook_attn_scores", transformers="attn_weights", jax="padded_logits", n2="weights", n4="scaled_dot_prod"),
-)  # fmt: skip

@@ -1,7 +1,4 @@
-"""Scores: one entry for each function of query and key, and the matrix product in double precision.
-
-Biases of the scores: one entry for each variant.
-"""
+"""Functions of query and key, biases of the scores, one entry each; and the product in double precision."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The registry of all steps and parameters of attention: one file for each step, one line of the table for each.
+"""The registry of all steps and parameters of attention, one line of the table for each.
 
-Shape checks, titles, colours, tables, the explanation, the copied Python, the reference page and the tests read `STEPS` and `PARAMETERS`.
-The names in other libraries come from TransformerLens's abstract_attention.py and transformer_block.py, in transformers' modeling_llama.py and
-modeling_gpt2.py, in nn.MultiheadAttention, in jax.nn, and in bertviz.
+Shape checks, titles, colours, tables, the explanation, the copied Python, the reference page and the tests read
+`STEPS` and `PARAMETERS`. The names in other libraries come from TransformerLens's abstract_attention.py and
+transformer_block.py, in transformers' modeling_llama.py and modeling_gpt2.py, in nn.MultiheadAttention, in jax.nn,
+and in bertviz.
 """
 
 from __future__ import annotations

@@ -1,15 +1,4 @@
-"""The inputs of attention: embeddings, positions, their sum, and the second text.
-
-The parameters of a layer: its mask, projections, biases, and tensors of other runs.
-
-The explanation of a cell that is the sum of two cells.
-
-Steps whose cells are a row times a column.
-
-Queries, keys and values: recorded projections of the input.
-
-Queries and keys rotated by their positions (RoPE).
-"""
+"""The parameters of a layer, and the steps before the scores: inputs, Q, K and V, and their rotation (RoPE)."""
 
 from __future__ import annotations
 
@@ -108,17 +97,17 @@ def added(
         parameters: the terms that are parameters, not steps.
     """
     row, column = work.cell.row, work.cell.column
-    names = [name for _, name in work.layer.factors(step)]
-    if not names:
+    terms = [name for _, name in work.layer.factors(step)]
+    if not terms:
         return work.as_recorded()
-    values = [work.number_at(name, row, column) for name in names]
-    symbols = [work.element_tex(name, row, column) for name in names]
-    came_from = tuple(work.cell_of(name, row, column) for name in names if name not in parameters)
-    if len(names) == 1:
+    values = [work.number_at(name, row, column) for name in terms]
+    symbols = [work.element_tex(name, row, column) for name in terms]
+    came_from = tuple(work.cell_of(name, row, column) for name in terms if name not in parameters)
+    if len(terms) == 1:
         return work.from_copy(
-            names[0], row, column, single_term.get(names[0], step.unknown), f"the token's {names[0]} alone"
+            terms[0], row, column, single_term.get(terms[0], step.unknown), f"the token's {terms[0]} alone"
         )
-    if -math.inf in values and names[values.index(-math.inf)] in parameters:
+    if -math.inf in values and terms[values.index(-math.inf)] in parameters:
         text = f"The bias of this pair is −∞: it hides key {column} from query {row} like a mask."
         return work.from_claim(-math.inf, text, "hidden by the bias", came_from, (" + ".join(symbols), r"-\infty"))
 
@@ -298,7 +287,7 @@ VALUE = Projection(
 # fmt: on
 
 
-_EQUATION = r"{0}_{{p,i}} = {1}_{{p,i}} \cos(p\,\theta_i) \mp {1}_{{p,i \pm d_k/2}} \sin(p\,\theta_i)"
+_ROTATION = r"{0}_{{p,i}} = {1}_{{p,i}} \cos(p\,\theta_i) \mp {1}_{{p,i \pm d_k/2}} \sin(p\,\theta_i)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -361,12 +350,12 @@ class Rotation(Step):
 # fmt: off
 ROTATED_QUERY = Rotation(
     names.ROTATED_QUERY, "Q′", "Q'", ("head", "query_pos", "d_k"), "Q, rotated by its positions", "signed",
-    equation=_EQUATION.format("Q'", "Q"), unknown="The rotated_query as the source recorded it; what made it is not known.",
+    equation=_ROTATION.format("Q'", "Q"), unknown="The rotated_query as the source recorded it; what made it is not known.",
     when="rotary", knobs=("rotary",), example=(("rotary", BASE),), of=(pairs_of(names.QUERY),),
     elsewhere=called(lens="hook_rot_q", transformers="q_embed"))
 ROTATED_KEY = Rotation(
     names.ROTATED_KEY, "K′", "K'", ("kv_head", "key_pos", "d_k"), "K, rotated by its positions", "signed",
-    equation=_EQUATION.format("K'", "K"), unknown="The rotated_key as the source recorded it; what made it is not known.",
+    equation=_ROTATION.format("K'", "K"), unknown="The rotated_key as the source recorded it; what made it is not known.",
     when="rotary", knobs=("rotary",), example=(("rotary", BASE),), of=(pairs_of(names.KEY),),
     elsewhere=called(lens="hook_rot_k", transformers="k_embed"))
 # fmt: on

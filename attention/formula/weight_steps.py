@@ -1,9 +1,4 @@
-"""The weights: the masked scores after the normalizer, such as the softmax.
-
-The dropped weights (dropout): a fraction of the weights set to 0, the rest scaled up.
-
-The heads' outputs, the same after ablation or patching, and the output of the layer.
-"""
+"""The steps after the scores: weights, dropout, the heads' outputs, also ablated or patched, and the output."""
 
 from __future__ import annotations
 
@@ -154,6 +149,16 @@ class NormalizedWeights(MapStep):
         return lines
 
 
+WEIGHTS = NormalizedWeights(
+    names.WEIGHTS, "A", "A", MAP_AXES, "softmax of M over key_pos", "probability",
+    equation=r"A_{ij} = \frac{e^{M_{ij}}}{\sum_{l} e^{M_{il}}}", unknown=recorded(names.WEIGHTS),
+    when="normalizer", knobs=("normalizer",), of=(cells_of(names.MASKED_SCORES),), masked=True, in_page="head",
+    elsewhere=called(
+        lens="hook_pattern", transformers="attn_weights", jax="probs", torch="attn_output_weights", bertviz="attention",
+        n1="W, W2", n2="weights", n3="weights", n4="attn_probs", n5="attention_percents"),
+)  # fmt: skip
+
+
 def _limit(writer: ProgramWriter) -> list[str]:
     """Lines of the limit at temperature 0, where a bias decides among the highest scores."""
     formula, normalizer = writer.formula, NORMALIZERS[writer.formula.normalizer]
@@ -169,16 +174,6 @@ def _limit(writer: ProgramWriter) -> list[str]:
     unbiased = names.SCALED_SCORES if writer.layer.has(names.SCALED_SCORES) else names.SCORES
     lines += [f"unbiased = {unbiased}.masked_fill(masked_scores == -math.inf, -math.inf)"]
     return [*lines, *normalizer.limit_python("unbiased", "bias")]
-
-
-WEIGHTS = NormalizedWeights(
-    names.WEIGHTS, "A", "A", MAP_AXES, "softmax of M over key_pos", "probability",
-    equation=r"A_{ij} = \frac{e^{M_{ij}}}{\sum_{l} e^{M_{il}}}", unknown=recorded(names.WEIGHTS),
-    when="normalizer", knobs=("normalizer",), of=(cells_of(names.MASKED_SCORES),), masked=True, in_page="head",
-    elsewhere=called(
-        lens="hook_pattern", transformers="attn_weights", jax="probs", torch="attn_output_weights", bertviz="attention",
-        n1="W, W2", n2="weights", n3="weights", n4="attn_probs", n5="attention_percents"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,6 +1,6 @@
 """What the two sides of a find rule can be: words of a kind, or a place relative to the query. Each is a value with its text.
 
-The words and sentences of a text that is given as tokens: what a rule such as `from "it" to "animal"` is about.
+`TextWords` finds the words and sentences of a text that is given as tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from attention.base.tokens import NO_PATCH, patch_places
 from attention.explanation.subwords import TokenGroups
 from attention.metrics import patterns
 from attention.metrics.patch_box import PatchBox
-from attention.metrics.patterns import PATCH, REGISTER, WORD
 from attention.vision.places import NEAR
 
 if TYPE_CHECKING:
@@ -205,7 +204,7 @@ def _same_word(words: TextWords) -> NDArray[np.bool_]:
 
     numbers: dict[str, int] = {}
     of_words = np.array([numbers.setdefault(name.lower(), len(numbers)) for name in words.names], np.int64)
-    is_word = np.array([kind != PATCH for kind in words.kinds], bool)
+    is_word = np.array([kind != patterns.PATCH for kind in words.kinds], bool)
     found: NDArray[np.bool_] = np.equal.outer(of_words, of_words) & is_word
     return found
 
@@ -237,7 +236,7 @@ def _in_sentence(difference: int) -> Callable[[TextWords], NDArray[np.bool_]]:
 
 
 ANY, PUNCTUATION, SPECIAL = "any", "punctuation", "special"
-KINDS = {"picture": PATCH, "registers": REGISTER, "words": WORD}
+KINDS = {"picture": patterns.PATCH, "registers": patterns.REGISTER, "words": patterns.WORD}
 """The kind of token of each keyword, where a model reads a picture."""
 SIDES: dict[str, Side] = {ANY: AnyWord(), **{keyword: WordKind(keyword) for keyword in (PUNCTUATION, SPECIAL, *KINDS)}}
 """What both sides can be, by its keyword."""

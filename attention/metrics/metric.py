@@ -1,6 +1,6 @@
 """Metrics of a head, each declared once: one number per query, averaged over the queries for which it is defined, or one per head.
 
-The loop over the weights of a layer in which metrics are added up over the queries.
+`measure` adds them up over the queries of a layer.
 """
 
 from __future__ import annotations
@@ -266,10 +266,10 @@ def find(name: str) -> Metric:
     raise MissingError(f"a metric is one of {', '.join(NAMES)}; got {name!r}: choose one of them.")
 
 
-Receiver = Callable[[slice, "Pattern", "Tensor"], None]
+_Receiver = Callable[[slice, "Pattern", "Tensor"], None]
 
 
-def measure(layer: Layer, metrics: Sequence[Metric], receive: Receiver | None = None) -> tuple[Any, Any, Any]:
+def measure(layer: Layer, metrics: Sequence[Metric], receive: _Receiver | None = None) -> tuple[Any, Any, Any]:
     """Metrics of every head of a layer: values and counts [head metric], and the values under uniform attention [metric].
 
     Args:

@@ -1,6 +1,7 @@
-"""The weights of a layer in blocks of heads and queries, so that no array of size T² exists for all heads at once; or of a batch of texts.
+"""The weights of a layer, or of a batch of texts, in blocks: no array of size T² exists for all heads at once.
 
-What a token stands for where a model reads a picture: a patch, a register, [CLS], another special token, or a word.
+`kind_of` says what a token stands for where a model reads a picture: a patch, a register, [CLS], another special
+token, or a word.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The metrics of every head on one text, as arrays: sorting, ranks and counts.
+"""The metrics of every head on one text, as arrays, in words and as tables; and similar heads.
 
-The metrics as tables: to read, to sort and to download.
-
-Similarity of heads: the Jensen–Shannon divergence between their weights on a text.
+Heads are similar by the Jensen–Shannon divergence between their weights.
 """
 
 from __future__ import annotations
@@ -93,9 +91,6 @@ class MetricsTable(Displayed):
         return min(counts, default=0), max(counts, default=0)
 
 
-__all__ = ["ON_THIS_TEXT", "describe_head", "describe_metric", "frame", "heading", "rank_words", "similarity_frame"]
-
-
 def heading(metric: Metric) -> str:
     """The column heading of a metric."""
     return f"{metric.name}, {metric.scope}"
@@ -158,19 +153,6 @@ def rank_words(table: MetricsTable, layer: int, head: int, by: str) -> str:
     return f"{_ordinal(place[0])} of {place[1]} by {by}, {find(by).scope}" if place else ""
 
 
-def similarity_frame(similar: Sequence[tuple[int, int, float, int]]) -> pd.DataFrame:
-    """The result of `similar_heads` as a table."""
-    import pandas as pd
-
-    return pd.DataFrame({
-        "layer": [entry[0] for entry in similar],
-        "head": [entry[1] for entry in similar],
-        f"distance, {ON_THIS_TEXT}": [math.sqrt(entry[2]) for entry in similar],
-        "divergence in bits": [entry[2] for entry in similar],
-        "queries": [entry[3] for entry in similar],
-    })  # fmt: skip
-
-
 def _ordinal(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
@@ -193,6 +175,19 @@ def estimated_seconds(trace: Trace, layer: int, head: int) -> float:
     if cache.CACHE.get(_cache_key(trace, layer, head)) is not None:
         return 0.0
     return sum(math.prod(each.shape(WEIGHTS)) for each in trace.layers if each.has(WEIGHTS)) / CELLS_PER_SECOND
+
+
+def similarity_frame(similar: Sequence[tuple[int, int, float, int]]) -> pd.DataFrame:
+    """The result of `similar_heads` as a table."""
+    import pandas as pd
+
+    return pd.DataFrame({
+        "layer": [entry[0] for entry in similar],
+        "head": [entry[1] for entry in similar],
+        f"distance, {ON_THIS_TEXT}": [math.sqrt(entry[2]) for entry in similar],
+        "divergence in bits": [entry[2] for entry in similar],
+        "queries": [entry[3] for entry in similar],
+    })  # fmt: skip
 
 
 def _cache_key(trace: Trace, layer: int, head: int) -> tuple[int, Hashable, Hashable]:

@@ -1,7 +1,4 @@
-"""One forward pass of a model as layers: each attention site as recorded, with its heads patched on the way.
-
-The estimated time of forward passes, computed before they run.
-"""
+"""One forward pass of a model as layers, with heads patched on the way; and its estimated time, before it runs."""
 
 from __future__ import annotations
 
@@ -146,8 +143,8 @@ MAX_SECONDS = 15.0
 # Measured with SmolLM2 and MiniLM in one thread of a busy processor, and rounded up.
 PARAMETER_TOKENS_PER_SECOND = 2e10  # parameters × tokens per second
 SECONDS_PER_LAYER = 0.004  # seconds for each layer of a pass, and again if it is changed
-SECONDS_PER_INTERVENTION = 3e-5  # seconds for each intervention in each layer that it affects
-SECONDS_PER_CELL = 1.5e-5  # seconds for each edited cell in each head that it affects
+_SECONDS_PER_INTERVENTION = 3e-5  # seconds for each intervention in each layer that it affects
+_SECONDS_PER_CELL = 1.5e-5  # seconds for each edited cell in each head that it affects
 _BYTES_PER_NUMBER = 4
 
 
@@ -173,7 +170,7 @@ def estimate_seconds(loaded: LoadedModel, tokens: int, changed: PassIntervention
     for intervention in valid:
         sites = [*layers.values()] if intervention.layer is None else [layers[intervention.layer]]
         n_heads = len(sites) if intervention.head is not None else sum(site.n_heads for site in sites)
-        result += SECONDS_PER_INTERVENTION * len(sites) + SECONDS_PER_CELL * len(intervention.cells) * n_heads
+        result += _SECONDS_PER_INTERVENTION * len(sites) + _SECONDS_PER_CELL * len(intervention.cells) * n_heads
     return result
 
 

@@ -1,6 +1,6 @@
 """The registry of models: which can be loaded, and which are in memory, up to a bound and shared by all users.
 
-The imports of the first model: they take three seconds and 80 MB, which an idle server can spend in advance.
+The first model takes imports of three seconds and 80 MB, which an idle server can spend in advance (`import_parts`).
 """
 
 from __future__ import annotations
@@ -25,31 +25,6 @@ if TYPE_CHECKING:
     from attention.models.declared_inputs import DeclaredInputs
     from attention.models.folder import Folder
     from attention.models.loaded import LoadedModel
-
-
-_PARTS = (  # each takes at most a second
-    "transformers",
-    "sympy",
-    "torch._dynamo",
-    "transformers.modeling_utils",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto",
-    "attention.models.loading",
-    "attention.models.forward_pass",
-)
-_LAST_LARGE = "transformers.modeling_utils"
-
-
-def missing_bytes() -> int:
-    """The bytes of memory that the missing imports will take."""
-    return 0 if _LAST_LARGE in sys.modules else 80 * 2**20
-
-
-def import_parts() -> Iterator[str]:
-    """Import the modules that models need, one by one; yields the name of each before its import."""
-    for name in _PARTS:
-        yield name
-        import_module(name)
 
 
 ABOUT_FILE = "lab.json"
@@ -334,3 +309,28 @@ def _about(path: Path, name: str) -> str:
 
 LIBRARY = Library(Settings())
 """Process-wide model registry."""
+
+
+_PARTS = (  # each takes at most a second
+    "transformers",
+    "sympy",
+    "torch._dynamo",
+    "transformers.modeling_utils",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "attention.models.loading",
+    "attention.models.forward_pass",
+)
+_LAST_LARGE = "transformers.modeling_utils"
+
+
+def missing_bytes() -> int:
+    """The bytes of memory that the missing imports will take."""
+    return 0 if _LAST_LARGE in sys.modules else 80 * 2**20
+
+
+def import_parts() -> Iterator[str]:
+    """Import the modules that models need, one by one; yields the name of each before its import."""
+    for name in _PARTS:
+        yield name
+        import_module(name)

@@ -1,8 +1,9 @@
 """A forward pass of a transformers model as a `LinearRun`: hooks freeze its norms, and cut the graph at its heads and MLPs.
 
-Direct effects (direct logit attribution): what each head adds to a logit through W_O, the frozen norms, and the unembedding.
-
-Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+So `direct_effects` (direct logit attribution) sums what each head adds to a logit through W_O, the frozen norms, and
+the unembedding.
+Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Elhage et al. 2021, "A Mathematical Framework for
+Transformer Circuits".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A model's predictions: the logits of its language-model head, computed only at the requested positions, or those of its classes.
 
-What a run of a model measures: a log-probability, a logit difference, or the cosine with other vectors.
+`Measurement` is what a run measures of them: a log-probability, a logit difference, or the cosine with other vectors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Loading a model folder as a model that can be run and recorded.
-
-Progress of loading a model, forwarded to the current callback.
-"""
+"""Loading a model folder as a model that can be run and recorded, with progress for the current callback."""
 
 from __future__ import annotations
 
@@ -22,38 +19,6 @@ from attention.vision.families import reads_text, vision_config
 from attention.vision.modalities import no_text_error
 from attention.vision.reader import load_reader
 
-_REPORTS = 20  # about as many for each model
-
-
-def report_loading() -> None:
-    """Forward the loading progress of transformers to the current callback, and disable its progress bars; idempotent."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers has no annotation
-    logging.set_tqdm_hook(_replace_bar)
-
-
-class _ReportingIterable:
-    """The steps of a loading model; iterating reports progress."""
-
-    def __init__(self, steps: Iterable[Any], report: ProgressCallback) -> None:
-        self.steps, self.report = steps, report
-
-    def __iter__(self) -> Iterator[Any]:
-        count = len(self.steps) if isinstance(self.steps, Sized) else 0
-        for i, step in enumerate(self.steps):
-            if count and i % max(1, count // _REPORTS) == 0:
-                self.report("Loading the model …", i / count)
-            yield step
-
-
-def _replace_bar(make_bar: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    report = current_callback()
-    if report and args and kwargs.get("desc") == "Loading weights":
-        return _ReportingIterable(args[0], report)
-    return make_bar(*args, **kwargs)
-
-
 _SIZE_FACTOR, _EXTRA_BYTES = 2, 2**26  # a model may be larger than its file, such as by a head that is not saved
 _NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
 
@@ -65,7 +30,7 @@ def load(folder: Folder, name: str, about: str = "", device: str = "") -> Loaded
         ModelError: it cannot be loaded, has no tokenizer, or returns no attention.
     """
     recorder.register()
-    report_loading()
+    _report_loading()
     silence_warnings()
     empty_model = _check_size(folder, name)
     is_of_pictures = vision_config(empty_model) is not None
@@ -204,3 +169,35 @@ def max_length(model: Any, tokenizer: Any) -> int | None:
     candidates = (rows, max_length if max_length < _NO_LIMIT else None)
     limits = [limit for limit in candidates if limit is not None and limit > 0]
     return min(limits, default=None)
+
+
+_REPORTS = 20  # about as many for each model
+
+
+def _report_loading() -> None:
+    """Forward the loading progress of transformers to the current callback, and disable its progress bars; idempotent."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers has no annotation
+    logging.set_tqdm_hook(_replace_bar)
+
+
+class _ReportingIterable:
+    """The steps of a loading model; iterating reports progress."""
+
+    def __init__(self, steps: Iterable[Any], report: ProgressCallback) -> None:
+        self.steps, self.report = steps, report
+
+    def __iter__(self) -> Iterator[Any]:
+        count = len(self.steps) if isinstance(self.steps, Sized) else 0
+        for i, step in enumerate(self.steps):
+            if count and i % max(1, count // _REPORTS) == 0:
+                self.report("Loading the model …", i / count)
+            yield step
+
+
+def _replace_bar(make_bar: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    report = current_callback()
+    if report and args and kwargs.get("desc") == "Loading weights":
+        return _ReportingIterable(args[0], report)
+    return make_bar(*args, **kwargs)

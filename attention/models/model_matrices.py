@@ -1,10 +1,9 @@
-"""The matrices of the heads of a loaded model, with its norms folded in as `core.head_matrices` says, found by running it once.
+"""The matrices of the heads of a loaded model, with its norms folded in as `trace.head_matrices` says, found by running it once.
 
-The linear part of a norm: its weights and, in a LayerNorm, the subtraction of the mean. The scale is left out.
-
-What a model does between W_Q, W_K and their product: norms of each head, and rotary embedding as matrices, from its own modules.
-
-Both are used only if they turn the projections of a run into the queries and keys that were recorded.
+What norms do is read off that run: the linear part, weights and, in a LayerNorm, the subtraction of the mean; the
+scale is left out. So is what happens between W_Q, W_K and their product: norms of each head, and rotary embedding as
+matrices, from the model's own modules. Both are used only if they turn the projections of the run into the queries
+and keys that were recorded.
 """
 
 from __future__ import annotations
@@ -34,205 +33,6 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
 
-_PROBE_VALUE = 64.0  # the eps of a norm is nothing beside its square
-_NORM_TOLERANCE = 1e-2
-
-
-@dataclass(frozen=True, eq=False)
-class NormPart:
-    """The linear part of a norm, x ↦ centred(x) · weight, in float32.
-
-    Attributes:
-        weight: [d_model], with an added 1 where the family has it.
-        centers: whether the mean of the row is subtracted first, as a LayerNorm does.
-    """
-
-    weight: Tensor
-    centers: bool
-
-    def normalize(self, rows: Tensor) -> Tensor:
-        """The norm without its weights and biases: rows [… d_model] of mean square 1."""
-        rows = rows - rows.mean(-1, keepdim=True) if self.centers else rows
-        return rows / rows.square().mean(-1, keepdim=True).sqrt().clamp_min(1e-12)
-
-    def before(self, matrices: Tensor) -> Tensor:
-        """The norm's linear part followed by matrices [… d_model d_out]."""
-        folded = self.weight[:, None] * matrices
-        return folded - folded.mean(-2, keepdim=True) if self.centers else folded
-
-    def after(self, matrices: Tensor) -> Tensor:
-        """Matrices [… d_in d_model] followed by the norm's linear part."""
-        return (matrices - matrices.mean(-1, keepdim=True) if self.centers else matrices) * self.weight
-
-
-def norm_part(norm: Any, width: int) -> NormPart | None:
-    """The linear part of a norm module, read off its output for a few rows; None if it is no LayerNorm or RMS norm.
-
-    No attribute of the module is read: some families add 1 to the weight, others name it differently.
-    """
-    parameter = next(norm.parameters(), None)
-    place: dict[str, Any] = {} if parameter is None else {"dtype": parameter.dtype, "device": parameter.device}
-    row = torch.ones(width)  # of mean 0, and nowhere 0
-    row[1::2] = -1
-    if width % 2:
-        row[:3] = torch.tensor([2.0, -1.0, -1.0])[:width]
-    random = torch.randn(2, width, generator=torch.Generator().manual_seed(0)) + 0.5
-    rows = torch.cat([_PROBE_VALUE * torch.stack([row, -row]), _PROBE_VALUE * random])
-    try:
-        with torch.no_grad():
-            up, down, *outputs = in_float32(norm(rows.to(**place)[None])[0])
-    except (TypeError, ValueError, RuntimeError):  # a norm with further inputs
-        return None
-    weight = (up - down) / 2 / row * row.square().mean().sqrt()
-    bias, recorded = (up + down) / 2, torch.stack(outputs)
-    for centers in (False, True):
-        part = NormPart(weight, centers)
-        difference = part.normalize(random) * weight + bias - recorded
-        if float(difference.abs().max()) <= _NORM_TOLERANCE * float(recorded.abs().max()):
-            return part
-    return None
-
-
-Rotations = Callable[[Sequence[int]], Tensor]
-"""Positions to rotation matrices [pos d_k d_k], by which rows are multiplied from the right."""
-
-NO_ROTATION_REASON = (
-    "This family changes its queries or keys between W_Q, W_K and their product in a way that is not known here."
-)
-_HEAD_NORMS = {"q": ("q_norm", "q_layernorm", "query_layernorm"), "k": ("k_norm", "k_layernorm", "key_layernorm")}
-_ROTATION_TOLERANCE = 1e-3  # relative to the largest number
-
-
-@dataclass(frozen=True, eq=False)
-class RotaryCall:
-    """One call of a model's rotary embedding module.
-
-    Attributes:
-        module: the module, which turns position ids into cosines and sines.
-        args: its positional arguments.
-        kwargs: its keyword arguments.
-        output: cosines and sines, [1 pos rotary_dim] each.
-    """
-
-    module: Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output: tuple[Tensor, Tensor]
-
-    def at(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Cosines and sines at other positions, from the same module."""
-        ids = torch.tensor([list(positions)])
-
-        def moved(argument: Any) -> Any:
-            is_ids = isinstance(argument, Tensor) and not argument.is_floating_point()
-            return ids.to(argument.device) if is_ids else argument
-
-        with torch.no_grad():
-            cos, sin = self.module(*map(moved, self.args), **{name: moved(item) for name, item in self.kwargs.items()})
-        return cos, sin
-
-
-@dataclass(frozen=True, eq=False)
-class QueryKeyChange:
-    """What happens to queries and keys between their projections and their product.
-
-    Attributes:
-        norms: the norm of each head's query, and of its key; None where there is none.
-        rotations: the rotations; None without rotary embedding.
-    """
-
-    norms: tuple[NormPart | None, NormPart | None]
-    rotations: Rotations | None
-
-    def fold(self, w_q: Tensor, w_k: Tensor) -> tuple[Tensor, Tensor]:
-        """W_Q and W_K, [head d_model d_k], followed by the linear part of the norms of the heads."""
-        first, second = (w if norm is None else norm.after(w) for w, norm in zip((w_q, w_k), self.norms, strict=True))
-        return first, second
-
-
-def find_change(call: Call, named: dict[str, Tensor], rotary: RotaryCall | None) -> QueryKeyChange | str:
-    """What happens between the projections of a call and its product; a sentence if it is unknown.
-
-    Args:
-        call: a recorded call of attention.
-        named: its parameters by name.
-        rotary: the rotary embedding that the attention module received; None if it received none.
-    """
-    if call.input is None or "w_q" not in named or "w_k" not in named:
-        return "W_Q and W_K of this family are not known."
-    x2, width = call.memory if call.memory is not None else call.input, call.query.shape[-1]
-    rows = [
-        project(x, in_float32(named[f"w_{side}"]), _bias(named, side)) for side, x in (("q", call.input), ("k", x2))
-    ]
-    recorded = (call.query, call.key)
-    head_norms = tuple(_head_norm(call.module, side, width) for side in "qk")
-    for norms in dict.fromkeys((head_norms, (None, None))):
-        normed = [
-            each if norm is None else norm.normalize(each) * norm.weight for each, norm in zip(rows, norms, strict=True)
-        ]
-        for rotations in (None, *_candidates(call.module, rotary, width)):
-            try:
-                turned = normed if rotations is None else [_rotate(each, rotations) for each in normed]
-            except (RuntimeError, TypeError, ValueError, IndexError):  # only a part of the width is rotated
-                continue
-            if all(map(_is_multiple, turned, recorded)):
-                return QueryKeyChange((norms[0], norms[1]), rotations)
-    return NO_ROTATION_REASON
-
-
-def _head_norm(module: Module, side: str, width: int) -> NormPart | None:
-    """The norm that a family applies to each query (q) or key (k) of a head."""
-    norms = (getattr(module, name, None) for name in _HEAD_NORMS[side])
-    norm = next((norm for norm in norms if norm is not None), None)
-    return None if norm is None else norm_part(norm, width)
-
-
-def _candidates(module: Module, rotary: RotaryCall | None, width: int) -> list[Rotations]:
-    """The rotations that the family's own function may apply: of the whole width, or of its first numbers."""
-    apply = getattr(sys.modules[type(module).__module__], "apply_rotary_pos_emb", None)
-    if rotary is None or apply is None:
-        return []
-    widths = dict.fromkeys((width, rotary.output[0].shape[-1]))
-    return [partial(_rotations_at, apply, rotary, width, rotated_width) for rotated_width in widths]
-
-
-def _rotations_at(
-    apply: Callable[..., Any], rotary: RotaryCall, width: int, rotated_width: int, positions: Sequence[int]
-) -> Tensor:
-    return _matrices(apply, *rotary.at(positions), width, rotated_width)
-
-
-def _rotate(rows: Tensor, rotations: Rotations) -> Tensor:
-    """Rows [head pos d_k], each multiplied by the rotation of its position."""
-    return torch.einsum("hpd,pde->hpe", rows, rotations(range(rows.shape[1])))
-
-
-def _matrices(apply: Callable[..., Any], cos: Tensor, sin: Tensor, width: int, rotated_width: int) -> Tensor:
-    """What the family's function does to each row of the identity, at every position: [pos d_k d_k]."""
-    n_positions = cos.shape[-2]
-    basis = torch.eye(rotated_width, device=cos.device, dtype=cos.dtype)
-    rows = basis[None, :, None].expand(1, rotated_width, n_positions, rotated_width)
-    rotated = in_float32(apply(rows, rows, cos, sin)[0][0]).transpose(0, 1)
-    result = torch.eye(width).repeat(n_positions, 1, 1)
-    result[:, :rotated_width, :rotated_width] = rotated
-    return result
-
-
-def _bias(named: dict[str, Tensor], letter: str) -> Tensor | None:
-    bias = named.get(f"b_{letter}")
-    return None if bias is None else in_float32(bias)
-
-
-def _is_multiple(rows: Tensor, recorded: Tensor) -> bool:
-    """Whether two tensors are equal up to a positive factor, such as a scaling of the queries."""
-    if rows.shape != recorded.shape:
-        return False
-    factor = float((rows * recorded).sum() / rows.square().sum().clamp_min(1e-12))
-    return factor > 0 and bool(
-        (factor * rows - recorded).abs().max() <= _ROTATION_TOLERANCE * recorded.abs().max().clamp_min(1e-6)
-    )
-
-
 _CHUNK = 8192  # tokens of the vocabulary in one product
 _FLOPS = 4e10  # per second, of products on one thread
 _NO_LOGITS = "this model predicts no tokens, so no token is raised or lowered."
@@ -251,15 +51,15 @@ _ENCODER = "the heads of an encoder affect the logits only through the decoder."
 class _Surroundings:
     """What surrounds the attention of a site: the norm that it reads, and the one that its output passes."""
 
-    before: NormPart | None
-    after: NormPart | None
-    rotary: RotaryCall | None
+    before: _NormPart | None
+    after: _NormPart | None
+    rotary: _RotaryCall | None
     no_input_reason: str
     no_logits_reason: str
 
 
 class ModelMatrices:
-    """The matrices of all heads of a loaded model; `core.head_matrices.HeadMatrices` says what each attribute is."""
+    """The matrices of all heads of a loaded model; `trace.head_matrices.HeadMatrices` says what each attribute is."""
 
     def __init__(self, loaded: LoadedModel) -> None:
         if not loaded.sites:
@@ -394,7 +194,7 @@ class ModelMatrices:
         return self.loaded.model.get_output_embeddings()
 
     @property
-    def _final_norm(self) -> NormPart:
+    def _final_norm(self) -> _NormPart:
         assert self.run.final_norm is not None  # `no_vocabulary_reason` is empty
         return self.run.final_norm
 
@@ -436,9 +236,9 @@ class _ProbeRun:
     calls: list[Call] = field(default_factory=list)
     norms: list[tuple[Any, Tensor, Tensor]] = field(default_factory=list)
     rows: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    rotaries: list[RotaryCall] = field(default_factory=list)
+    rotaries: list[_RotaryCall] = field(default_factory=list)
     received: list[Any] = field(default_factory=list)
-    final_norm: NormPart | None = None
+    final_norm: _NormPart | None = None
 
     def __post_init__(self) -> None:
         loaded = self.loaded
@@ -456,7 +256,7 @@ class _ProbeRun:
             last = in_float32(head_input[0])[0, -1]
             norms = (norm for norm, _, y in reversed(self.norms) if _is_equal(y[-1], last))
             norm = next(norms, None)
-            self.final_norm = None if norm is None else norm_part(norm, last.shape[-1])
+            self.final_norm = None if norm is None else _norm_part(norm, last.shape[-1])
 
     def _record(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         kind = type(module).__name__
@@ -469,7 +269,7 @@ class _ProbeRun:
                 self.norms.append((module, *rows))
         pair = isinstance(output, tuple) and len(output) == 2 and all(isinstance(item, Tensor) for item in output)
         if pair and "rotary" in kind.lower():
-            self.rotaries.append(RotaryCall(module, args, kwargs, output))
+            self.rotaries.append(_RotaryCall(module, args, kwargs, output))
         if len(self.received) < len(self.calls) and module is self.calls[-1].module:
             self.received.append(kwargs.get("position_embeddings"))
 
@@ -490,13 +290,13 @@ class _ProbeRun:
         no_logits = _ENCODER if site.name.startswith("encoder") else ""
         if any(_is_equal(y, residual[1]) for norm, _, y in self.norms if id(norm) in inner):
             no_logits = _POST_NORM
-        after_part = None if after is None else norm_part(after, call.input.shape[-1])
+        after_part = None if after is None else _norm_part(after, call.input.shape[-1])
         if after is not None and after_part is None:
             no_logits = _NO_INPUT_NORM
         if _is_equal(residual[0], call.input):
             return _Surroundings(None, after_part, rotary, "", no_logits)
         before = next((norm for norm, _, y in self.norms if id(norm) in inner and _is_equal(y, call.input)), None)
-        part = None if before is None else norm_part(before, call.input.shape[-1])
+        part = None if before is None else _norm_part(before, call.input.shape[-1])
         return _Surroundings(part, after_part, rotary, "" if part is not None else _NO_INPUT_NORM, no_logits)
 
 
@@ -520,3 +320,202 @@ def _is_equal(a: Tensor, b: Tensor) -> bool:
 
 def _unchanged(rows: Tensor) -> Tensor:
     return rows
+
+
+_PROBE_VALUE = 64.0  # the eps of a norm is nothing beside its square
+_NORM_TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True, eq=False)
+class _NormPart:
+    """The linear part of a norm, x ↦ centred(x) · weight, in float32.
+
+    Attributes:
+        weight: [d_model], with an added 1 where the family has it.
+        centers: whether the mean of the row is subtracted first, as a LayerNorm does.
+    """
+
+    weight: Tensor
+    centers: bool
+
+    def normalize(self, rows: Tensor) -> Tensor:
+        """The norm without its weights and biases: rows [… d_model] of mean square 1."""
+        rows = rows - rows.mean(-1, keepdim=True) if self.centers else rows
+        return rows / rows.square().mean(-1, keepdim=True).sqrt().clamp_min(1e-12)
+
+    def before(self, matrices: Tensor) -> Tensor:
+        """The norm's linear part followed by matrices [… d_model d_out]."""
+        folded = self.weight[:, None] * matrices
+        return folded - folded.mean(-2, keepdim=True) if self.centers else folded
+
+    def after(self, matrices: Tensor) -> Tensor:
+        """Matrices [… d_in d_model] followed by the norm's linear part."""
+        return (matrices - matrices.mean(-1, keepdim=True) if self.centers else matrices) * self.weight
+
+
+def _norm_part(norm: Any, width: int) -> _NormPart | None:
+    """The linear part of a norm module, read off its output for a few rows; None if it is no LayerNorm or RMS norm.
+
+    No attribute of the module is read: some families add 1 to the weight, others name it differently.
+    """
+    parameter = next(norm.parameters(), None)
+    place: dict[str, Any] = {} if parameter is None else {"dtype": parameter.dtype, "device": parameter.device}
+    row = torch.ones(width)  # of mean 0, and nowhere 0
+    row[1::2] = -1
+    if width % 2:
+        row[:3] = torch.tensor([2.0, -1.0, -1.0])[:width]
+    random = torch.randn(2, width, generator=torch.Generator().manual_seed(0)) + 0.5
+    rows = torch.cat([_PROBE_VALUE * torch.stack([row, -row]), _PROBE_VALUE * random])
+    try:
+        with torch.no_grad():
+            up, down, *outputs = in_float32(norm(rows.to(**place)[None])[0])
+    except (TypeError, ValueError, RuntimeError):  # a norm with further inputs
+        return None
+    weight = (up - down) / 2 / row * row.square().mean().sqrt()
+    bias, recorded = (up + down) / 2, torch.stack(outputs)
+    for centers in (False, True):
+        part = _NormPart(weight, centers)
+        difference = part.normalize(random) * weight + bias - recorded
+        if float(difference.abs().max()) <= _NORM_TOLERANCE * float(recorded.abs().max()):
+            return part
+    return None
+
+
+_Rotations = Callable[[Sequence[int]], Tensor]
+"""Positions to rotation matrices [pos d_k d_k], by which rows are multiplied from the right."""
+
+NO_ROTATION_REASON = (
+    "This family changes its queries or keys between W_Q, W_K and their product in a way that is not known here."
+)
+_HEAD_NORMS = {"q": ("q_norm", "q_layernorm", "query_layernorm"), "k": ("k_norm", "k_layernorm", "key_layernorm")}
+_ROTATION_TOLERANCE = 1e-3  # relative to the largest number
+
+
+@dataclass(frozen=True, eq=False)
+class _RotaryCall:
+    """One call of a model's rotary embedding module.
+
+    Attributes:
+        module: the module, which turns position ids into cosines and sines.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        output: cosines and sines, [1 pos rotary_dim] each.
+    """
+
+    module: Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: tuple[Tensor, Tensor]
+
+    def at(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Cosines and sines at other positions, from the same module."""
+        ids = torch.tensor([list(positions)])
+
+        def moved(argument: Any) -> Any:
+            is_ids = isinstance(argument, Tensor) and not argument.is_floating_point()
+            return ids.to(argument.device) if is_ids else argument
+
+        with torch.no_grad():
+            cos, sin = self.module(*map(moved, self.args), **{name: moved(item) for name, item in self.kwargs.items()})
+        return cos, sin
+
+
+@dataclass(frozen=True, eq=False)
+class _QueryKeyChange:
+    """What happens to queries and keys between their projections and their product.
+
+    Attributes:
+        norms: the norm of each head's query, and of its key; None where there is none.
+        rotations: the rotations; None without rotary embedding.
+    """
+
+    norms: tuple[_NormPart | None, _NormPart | None]
+    rotations: _Rotations | None
+
+    def fold(self, w_q: Tensor, w_k: Tensor) -> tuple[Tensor, Tensor]:
+        """W_Q and W_K, [head d_model d_k], followed by the linear part of the norms of the heads."""
+        first, second = (w if norm is None else norm.after(w) for w, norm in zip((w_q, w_k), self.norms, strict=True))
+        return first, second
+
+
+def find_change(call: Call, named: dict[str, Tensor], rotary: _RotaryCall | None) -> _QueryKeyChange | str:
+    """What happens between the projections of a call and its product; a sentence if it is unknown.
+
+    Args:
+        call: a recorded call of attention.
+        named: its parameters by name.
+        rotary: the rotary embedding that the attention module received; None if it received none.
+    """
+    if call.input is None or "w_q" not in named or "w_k" not in named:
+        return "W_Q and W_K of this family are not known."
+    x2, width = call.memory if call.memory is not None else call.input, call.query.shape[-1]
+    rows = [
+        project(x, in_float32(named[f"w_{side}"]), _bias(named, side)) for side, x in (("q", call.input), ("k", x2))
+    ]
+    recorded = (call.query, call.key)
+    head_norms = tuple(_head_norm(call.module, side, width) for side in "qk")
+    for norms in dict.fromkeys((head_norms, (None, None))):
+        normed = [
+            each if norm is None else norm.normalize(each) * norm.weight for each, norm in zip(rows, norms, strict=True)
+        ]
+        for rotations in (None, *_candidates(call.module, rotary, width)):
+            try:
+                turned = normed if rotations is None else [_rotate(each, rotations) for each in normed]
+            except (RuntimeError, TypeError, ValueError, IndexError):  # only a part of the width is rotated
+                continue
+            if all(map(_is_multiple, turned, recorded)):
+                return _QueryKeyChange((norms[0], norms[1]), rotations)
+    return NO_ROTATION_REASON
+
+
+def _head_norm(module: Module, side: str, width: int) -> _NormPart | None:
+    """The norm that a family applies to each query (q) or key (k) of a head."""
+    norms = (getattr(module, name, None) for name in _HEAD_NORMS[side])
+    norm = next((norm for norm in norms if norm is not None), None)
+    return None if norm is None else _norm_part(norm, width)
+
+
+def _candidates(module: Module, rotary: _RotaryCall | None, width: int) -> list[_Rotations]:
+    """The rotations that the family's own function may apply: of the whole width, or of its first numbers."""
+    apply = getattr(sys.modules[type(module).__module__], "apply_rotary_pos_emb", None)
+    if rotary is None or apply is None:
+        return []
+    widths = dict.fromkeys((width, rotary.output[0].shape[-1]))
+    return [partial(_rotations_at, apply, rotary, width, rotated_width) for rotated_width in widths]
+
+
+def _rotations_at(
+    apply: Callable[..., Any], rotary: _RotaryCall, width: int, rotated_width: int, positions: Sequence[int]
+) -> Tensor:
+    return _matrices(apply, *rotary.at(positions), width, rotated_width)
+
+
+def _rotate(rows: Tensor, rotations: _Rotations) -> Tensor:
+    """Rows [head pos d_k], each multiplied by the rotation of its position."""
+    return torch.einsum("hpd,pde->hpe", rows, rotations(range(rows.shape[1])))
+
+
+def _matrices(apply: Callable[..., Any], cos: Tensor, sin: Tensor, width: int, rotated_width: int) -> Tensor:
+    """What the family's function does to each row of the identity, at every position: [pos d_k d_k]."""
+    n_positions = cos.shape[-2]
+    basis = torch.eye(rotated_width, device=cos.device, dtype=cos.dtype)
+    rows = basis[None, :, None].expand(1, rotated_width, n_positions, rotated_width)
+    rotated = in_float32(apply(rows, rows, cos, sin)[0][0]).transpose(0, 1)
+    result = torch.eye(width).repeat(n_positions, 1, 1)
+    result[:, :rotated_width, :rotated_width] = rotated
+    return result
+
+
+def _bias(named: dict[str, Tensor], letter: str) -> Tensor | None:
+    bias = named.get(f"b_{letter}")
+    return None if bias is None else in_float32(bias)
+
+
+def _is_multiple(rows: Tensor, recorded: Tensor) -> bool:
+    """Whether two tensors are equal up to a positive factor, such as a scaling of the queries."""
+    if rows.shape != recorded.shape:
+        return False
+    factor = float((rows * recorded).sum() / rows.square().sum().clamp_min(1e-12))
+    return factor > 0 and bool(
+        (factor * rows - recorded).abs().max() <= _ROTATION_TOLERANCE * recorded.abs().max().clamp_min(1e-6)
+    )

@@ -1,6 +1,6 @@
-"""One recorded call of attention as a `Layer`: its recorded tensors, and the formula that computes the other steps.
+"""One recorded call of attention as a `Layer`: its recorded tensors, its projections, and the formula that computes the other steps.
 
-The projections of a model's attention by the names of the glossary; fused matrices are split.
+Projections have the names of the glossary; fused matrices are split.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attention.models.loaded import Site
 
 
-MAX_WHOLE_BYTES = 2**24  # of the maps of all heads of a layer; larger layers compute them head by head
+_MAX_WHOLE_BYTES = 2**24  # of the maps of all heads of a layer; larger layers compute them head by head
 _PROVENANCE = {
     INPUT: "The input of this layer's attention: the tokens after all layers before it and a normalization.",
     MEMORY: "The output of the encoder for the first text.",
@@ -68,7 +68,7 @@ def build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str
         normalizer="sinks" if call.sinks is not None else "softmax",
         mask=call.mask if isinstance(call.mask, Mask) else None if call.mask is not None else Mask(),
     )
-    whole = MAPS_PER_HEAD * len(call.query) * len(tokens) * len(keys) * BYTES_PER_NUMBER <= MAX_WHOLE_BYTES
+    whole = MAPS_PER_HEAD * len(call.query) * len(tokens) * len(keys) * BYTES_PER_NUMBER <= _MAX_WHOLE_BYTES
     recorded = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     provenance = {step: text for step, text in _PROVENANCE.items() if step not in site.pure_projections}
     if call.dtype not in (torch.float32, torch.float64):

@@ -1,9 +1,8 @@
 """A forward pass with interventions: patched head outputs enter W_O, and the model recomputes everything after them.
 
-The other heads stay bit for bit as the model computes them. Patched queries, keys and values go through the model's own
-attention again. Our formula computes changed weights, and they are multiplied with the values as the model does it.
-
-The formula of a layer with interventions: every changed head gets a formula of its own.
+The other heads stay bit for bit as the model computes them. Patched queries, keys and values go through the model's
+own attention again. Changed weights are computed by our formula, of which every changed head gets its own (`apply`), and
+multiplied with the values as the model does it.
 """
 
 from __future__ import annotations
@@ -24,57 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.trace.layer import Layer
-
-
-def affected_heads(intervention: Intervention, n_heads: int, n_kv_heads: int) -> set[int]:
-    """The heads that an intervention affects; patched keys or values affect all heads that share them."""
-    if intervention.head is None:
-        return set(range(n_heads))
-    shared = any(kind.affects_kv_group(intervention) for kind in intervention.kinds)
-    group = n_heads // n_kv_heads if shared else 1
-    first = intervention.head // group * group
-    return set(range(first, first + group))
-
-
-def apply(
-    formula: Formula, n_heads: int, n_kv_heads: int, interventions: Iterable[Intervention], frozen: bool = False
-) -> Formula:
-    """A layer's formula with interventions; `frozen`: the other heads keep the weights of the unchanged model."""
-    base, heads = formula, dict[int, Formula]()
-    if frozen:
-        base = replace(base, head_edits=base.head_edits.with_patch(WEIGHTS, UNCHANGED_MODEL))
-    for intervention in interventions:
-        if intervention.head is None:
-            base = _with_intervention(base, intervention)
-            heads = {head: _with_intervention(edited, intervention) for head, edited in heads.items()}
-        else:
-            affected = affected_heads(intervention, n_heads, n_kv_heads)
-            heads |= {head: _with_intervention(heads.get(head, base), intervention) for head in affected}
-    if any(edited.divisor for edited in (base, *heads.values())):  # all heads then have the step of scaled scores
-        base, heads = with_divisor(base), {head: with_divisor(edited) for head, edited in heads.items()}
-    return replace(base, heads=tuple(sorted((head, edited) for head, edited in heads.items() if edited != base)))
-
-
-def _with_intervention(formula: Formula, intervention: Intervention) -> Formula:
-    """A head's formula with one intervention."""
-    for kind in intervention.kinds:
-        if kind.changes_weights(intervention):  # a change of a head's weights overrides their freezing
-            edits = formula.head_edits
-            patches = tuple(pair for pair in edits.patches if pair != (WEIGHTS, UNCHANGED_MODEL))
-            formula = replace(formula, head_edits=replace(edits, patches=patches))
-        formula = kind.edit_formula(formula, intervention)
-    return formula
-
-
-def with_aligned_patches(formula: Formula) -> Formula:
-    """The formula with patches from another state that has other tokens: only corresponding tokens are patched."""
-    heads = tuple((head, with_aligned_patches(edited)) for head, edited in formula.heads)
-    return replace(formula, head_edits=formula.head_edits.aligned, heads=heads)
-
-
-def with_divisor(formula: Formula) -> Formula:
-    """The formula with a divisor; 1 if it had none."""
-    return replace(formula, divisor=formula.divisor or 1.0)
 
 
 _ATTENTION_INPUTS = (QUERY, KEY, VALUE)
@@ -214,7 +162,7 @@ class PatchedForward:
         inputs = {name: _copy_with_strides(getattr(call, name)) for name in _ATTENTION_INPUTS}
         affected: set[int] = set()
         for patch in patches:
-            tensor, heads = inputs[patch.patch], affected_heads(patch, len(call.query), len(call.key))
+            tensor, heads = inputs[patch.patch], _affected_heads(patch, len(call.query), len(call.key))
             group = len(call.query) // len(tensor)
             rows = sorted({head // group for head in heads})
             tensor[rows] = self.other[index].patch_into(tensor, patch.patch)[rows]
@@ -243,7 +191,7 @@ class PatchedForward:
             base = Formula(divisor=None)
         formula = apply(base, len(call.query), len(call.key), interventions, index in self.unchanged)
         if index in self.other and self.other[index].queries is not None:
-            formula = with_aligned_patches(formula)
+            formula = _with_aligned_patches(formula)
         tensors = self._patched_tensors(index, call, interventions)
         layer = replace(layer.with_tensors(**tensors), formula=formula if layer.formula else None)
         changed_heads = [
@@ -284,7 +232,7 @@ class PatchedForward:
         for intervention in interventions:
             if intervention.patch == WEIGHTS:
                 weights = _not_none(self.other[index].weights)
-                heads = sorted(affected_heads(intervention, len(call.query), len(call.key)))
+                heads = sorted(_affected_heads(intervention, len(call.query), len(call.key)))
                 tensors["patched_weights"] = _replace_heads(tensors.get("patched_weights", weights), weights, heads)
         return tensors
 
@@ -296,11 +244,62 @@ class PatchedForward:
         return layer.blocks(WEIGHTS, heads=slice(head, head + 1))[0][0] if weights is None else weights[head]
 
 
+def _affected_heads(intervention: Intervention, n_heads: int, n_kv_heads: int) -> set[int]:
+    """The heads that an intervention affects; patched keys or values affect all heads that share them."""
+    if intervention.head is None:
+        return set(range(n_heads))
+    shared = any(kind.affects_kv_group(intervention) for kind in intervention.kinds)
+    group = n_heads // n_kv_heads if shared else 1
+    first = intervention.head // group * group
+    return set(range(first, first + group))
+
+
+def apply(
+    formula: Formula, n_heads: int, n_kv_heads: int, interventions: Iterable[Intervention], frozen: bool = False
+) -> Formula:
+    """A layer's formula with interventions; `frozen`: the other heads keep the weights of the unchanged model."""
+    base, heads = formula, dict[int, Formula]()
+    if frozen:
+        base = replace(base, head_edits=base.head_edits.with_patch(WEIGHTS, UNCHANGED_MODEL))
+    for intervention in interventions:
+        if intervention.head is None:
+            base = _with_intervention(base, intervention)
+            heads = {head: _with_intervention(edited, intervention) for head, edited in heads.items()}
+        else:
+            affected = _affected_heads(intervention, n_heads, n_kv_heads)
+            heads |= {head: _with_intervention(heads.get(head, base), intervention) for head in affected}
+    if any(edited.divisor for edited in (base, *heads.values())):  # all heads then have the step of scaled scores
+        base, heads = _with_divisor(base), {head: _with_divisor(edited) for head, edited in heads.items()}
+    return replace(base, heads=tuple(sorted((head, edited) for head, edited in heads.items() if edited != base)))
+
+
+def _with_intervention(formula: Formula, intervention: Intervention) -> Formula:
+    """A head's formula with one intervention."""
+    for kind in intervention.kinds:
+        if kind.changes_weights(intervention):  # a change of a head's weights overrides their freezing
+            edits = formula.head_edits
+            patches = tuple(pair for pair in edits.patches if pair != (WEIGHTS, UNCHANGED_MODEL))
+            formula = replace(formula, head_edits=replace(edits, patches=patches))
+        formula = kind.edit_formula(formula, intervention)
+    return formula
+
+
+def _with_aligned_patches(formula: Formula) -> Formula:
+    """The formula with patches from another state that has other tokens: only corresponding tokens are patched."""
+    heads = tuple((head, _with_aligned_patches(edited)) for head, edited in formula.heads)
+    return replace(formula, head_edits=formula.head_edits.aligned, heads=heads)
+
+
+def _with_divisor(formula: Formula) -> Formula:
+    """The formula with a divisor; 1 if it had none."""
+    return replace(formula, divisor=formula.divisor or 1.0)
+
+
 def _formula_of_weights(formula: Formula) -> Formula:
     """The part of a head's formula that determines its weights."""
     edits = formula.head_edits
     weight_edits = HeadEdits(edits.cells, tuple(pair for pair in edits.patches if pair[0] == WEIGHTS))
-    return replace(with_divisor(formula), head_edits=weight_edits, heads=())
+    return replace(_with_divisor(formula), head_edits=weight_edits, heads=())
 
 
 def _not_none(value: T | None) -> T:

@@ -11,31 +11,9 @@ from typing import Any
 
 from attention.base.errors import ConfigError
 from attention.base.knobs import EncodedText, Integer
-from attention.formula.edit_kinds import (
-    ABLATIONS,
-    KINDS,
-    MASKS,
-    PATCH_CODES,
-    Checks,
-    InterventionFields,
-    InterventionKind,
-    SetCell,
-)
-
-__all__ = [
-    "ABLATIONS",
-    "KINDS",
-    "MASKS",
-    "MAX_INTERVENTIONS",
-    "PATCH_CODES",
-    "Intervention",
-    "InterventionCodes",
-    "InterventionKind",
-    "SetCell",
-    "describe_head",
-    "format_codes",
-    "parse_codes",
-]  # fmt: skip
+from attention.formula.edit import Checks, InterventionFields, InterventionKind
+from attention.formula.edit_kinds import KINDS
+from attention.formula.formula import SetCell
 
 MAX_INTERVENTIONS = 100  # interventions at once
 

@@ -1,8 +1,7 @@
 """The formula of a layer as lines of plain torch: from Q, K and V to the output, with only the steps that this layer needs.
 
-Each step provides its own lines, taken from the source of the function that computes it.
-
-Heads with a formula of their own inside a model, as lines of plain torch.
+Each step provides its own lines, taken from the source of the function that computes it. Inside a model, heads may
+have a formula of their own.
 """
 
 from __future__ import annotations
@@ -25,48 +24,6 @@ if TYPE_CHECKING:
 
 
 _INPUTS = (QUERY, SCORES, "bias", "sinks", "patched_weights")
-
-
-def edited_head_lines(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> list[str]:
-    """The lines that replace the maps of heads with a different formula; `lines_of` writes a layer's maps from its scores."""
-    assert layer.formula is not None
-    names = [step.name for step in layer.steps if step.axes == MAP_AXES and step.name not in (*layer.available, SCORES)]
-    if not layer.formula.heads or not names:
-        return []
-    all_names = ", ".join(names)
-    comma = "," * (len(names) == 1)
-    lines = [f"{all_names}{comma} = (step.clone() for step in ({all_names},))  # some heads have another formula"]
-    inputs = [name for name in _INPUTS if layer.has(name)]
-    for head, _ in layer.formula.heads:
-        head_layer = _single(layer, head)
-        index = f"[{head} : {head + 1}]"
-        lines += [
-            "",
-            f"def head_{head}({', '.join(inputs)}):  # the formula of this head",
-            *(f"    {line}" for line in lines_of(head_layer)),
-            f"    return {all_names}{comma}",
-            "",
-            f"{', '.join(name + index for name in names)}{comma} = head_{head}({', '.join(name + index for name in inputs)})",
-        ]
-    return lines
-
-
-def _single(layer: Layer, head: int) -> Layer:
-    """A layer of this head alone, with its formula; the bias is taken as computed for all heads."""
-    assert layer.formula is not None
-    tensors, formula = {}, layer.formula.for_head(head)
-    if formula.bias:
-        formula = replace(formula, bias="given")
-    for name, tensor in layer.recorded.items():
-        axes = declared(name).axes
-        head_axis = next((i for i, axis in enumerate(axes) if axis in HEAD_AXES), None)
-        index = 0 if head_axis is None else head // (layer.n_heads // tensor.shape[head_axis])
-        tensors[name] = tensor if head_axis is None else tensor.narrow(head_axis, index, 1)
-    if formula.bias:
-        tensors["bias"] = layer["bias"][head : head + 1]
-    if "mask" in tensors and formula.mask is not None and formula.mask != layer.formula.mask:
-        del tensors["mask"]
-    return replace(layer, recorded=tensors, formula=formula, base_formula=None)
 
 
 _POSITIONS = "query_pos, key_pos = torch.arange(len(tokens))[:, None], torch.arange(len({keys}))"
@@ -138,7 +95,7 @@ def formula_lines(layer: Layer, keys: str) -> list[str]:
     steps = [step for step in layer.steps if step.name not in layer.available]
     first = [step for step in steps if step.axes != MAP_AXES and STEPS.index(step) < STEPS.index(SCORES_STEP)]
     of_maps, last_map = map_lines(layer, keys)
-    head_lines = edited_head_lines(
+    head_lines = _edited_head_lines(
         layer, lambda head: [*position_lines(head, keys), *map_lines(head, keys, SCORES_STEP.name)[0]]
     )
     later = [step for step in steps if step.axes != MAP_AXES and step not in first]
@@ -157,6 +114,48 @@ def map_lines(layer: Layer, keys: str, known: str = "") -> tuple[list[str], str]
             lines += edit_kinds.python(layer.formula.head_edits, step.name, step_lines)
         last = step.name
     return lines, last
+
+
+def _edited_head_lines(layer: Layer, lines_of: Callable[[Layer], list[str]]) -> list[str]:
+    """The lines that replace the maps of heads with a different formula; `lines_of` writes a layer's maps from its scores."""
+    assert layer.formula is not None
+    names = [step.name for step in layer.steps if step.axes == MAP_AXES and step.name not in (*layer.available, SCORES)]
+    if not layer.formula.heads or not names:
+        return []
+    all_names = ", ".join(names)
+    comma = "," * (len(names) == 1)
+    lines = [f"{all_names}{comma} = (step.clone() for step in ({all_names},))  # some heads have another formula"]
+    inputs = [name for name in _INPUTS if layer.has(name)]
+    for head, _ in layer.formula.heads:
+        head_layer = _single(layer, head)
+        index = f"[{head} : {head + 1}]"
+        lines += [
+            "",
+            f"def head_{head}({', '.join(inputs)}):  # the formula of this head",
+            *(f"    {line}" for line in lines_of(head_layer)),
+            f"    return {all_names}{comma}",
+            "",
+            f"{', '.join(name + index for name in names)}{comma} = head_{head}({', '.join(name + index for name in inputs)})",
+        ]
+    return lines
+
+
+def _single(layer: Layer, head: int) -> Layer:
+    """A layer of this head alone, with its formula; the bias is taken as computed for all heads."""
+    assert layer.formula is not None
+    tensors, formula = {}, layer.formula.for_head(head)
+    if formula.bias:
+        formula = replace(formula, bias="given")
+    for name, tensor in layer.recorded.items():
+        axes = declared(name).axes
+        head_axis = next((i for i, axis in enumerate(axes) if axis in HEAD_AXES), None)
+        index = 0 if head_axis is None else head // (layer.n_heads // tensor.shape[head_axis])
+        tensors[name] = tensor if head_axis is None else tensor.narrow(head_axis, index, 1)
+    if formula.bias:
+        tensors["bias"] = layer["bias"][head : head + 1]
+    if "mask" in tensors and formula.mask is not None and formula.mask != layer.formula.mask:
+        del tensors["mask"]
+    return replace(layer, recorded=tensors, formula=formula, base_formula=None)
 
 
 def product(layer: Layer, left: str, right: str) -> str:

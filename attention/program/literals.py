@@ -1,7 +1,4 @@
-"""Texts, numbers and masks as Python literals: exact, ASCII only, safe for any content.
-
-The beginning of a copied program, which a source provides.
-"""
+"""Texts, numbers and masks as Python literals: exact, ASCII only, safe for any content; and a program's beginning."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Source "matrices": the user's own matrices, and every step of attention computed from them.
-
-How the source "matrices" is read: its knobs, and the source that they describe.
-"""
+"""Source "matrices": the user's own matrices, and every step computed from them; its knobs, and how it is read."""
 
 from __future__ import annotations
 
@@ -329,11 +326,8 @@ def read(reader: ParameterReader) -> Matrices:
     )
 
 
-KIND = SourceKind(NAME, read)
-
-
 def uploaded_sizes(uploaded: str) -> dict[str, str]:
-    """The sizes of the matrices that are too long for a link, by name, from the value of `matrix_text`."""
+    """The sizes of the matrices that are too long for a link, by name, from the value of `uploaded`."""
     entries = (entry.partition(":") for entry in uploaded.split(","))
     return {name: size[:20] for name, _, size in entries if name in SYMBOLS}
 
@@ -344,3 +338,6 @@ def matrix_too_long_error(name: str, size: str) -> MatrixError:
         f"{SYMBOLS[name]} ({size.replace('x', ' × ')}) is too long for a link, and this server does not have it: "
         "upload it again, or open a state file that holds it."
     )
+
+
+KIND = SourceKind(NAME, read)

@@ -1,6 +1,6 @@
-"""Initial matrices for the source "matrices": those of a layer of another source, or matrices whose sizes fit together.
+"""What fills the fields of the source "matrices": a layer of another source, fitting sizes, or one text.
 
-Matrices by the names in one text: `Q = …`, `K = …`, `V = …` fill three fields.
+Such a text has `Q = …`, `K = …`, `V = …`, by many names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from attention.trace.trace import Trace
 
 
-class LayerMatrices(NamedTuple):
+class LayerAsMatrices(NamedTuple):
     """A layer as arguments of `Matrices`.
 
     Attributes:
@@ -49,7 +49,7 @@ class LayerMatrices(NamedTuple):
     omissions: tuple[str, ...]
 
 
-def matrices_of_layer(trace: Trace, layer: int) -> LayerMatrices | None:
+def matrices_of_layer(trace: Trace, layer: int) -> LayerAsMatrices | None:
     """A layer of a trace as matrices that reproduce its digits; None if the layer has no scores and values."""
     source_layer, lost = trace.layer(layer), []
     matrices = _matrices(source_layer)
@@ -75,7 +75,7 @@ def matrices_of_layer(trace: Trace, layer: int) -> LayerMatrices | None:
         "normalizer": normalizer,
         **_mask_knobs(source_layer),
     }
-    return LayerMatrices(matrices, knobs, tuple(lost))
+    return LayerAsMatrices(matrices, knobs, tuple(lost))
 
 
 def resize_to_fit(matrices: Mapping[str, Matrix | Stack]) -> Mapping[str, Matrix | Stack]:

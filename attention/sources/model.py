@@ -1,7 +1,4 @@
-"""Source "model": a real model, with every step of every head of every layer.
-
-How the source "model" is read: its knobs, and the source that they describe.
-"""
+"""Source "model": a real model, with every step of every head of every layer; its knobs, and how it is read."""
 
 from __future__ import annotations
 
@@ -11,8 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
 from attention.base.tokens import Generated
-from attention.explanation.subwords import SPECIAL_TOKEN_MODES as SPECIALS
-from attention.explanation.subwords import merge_tokens
+from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens
 from attention.formula.override import Override
 from attention.patching.intervention import parse_codes
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
@@ -424,7 +420,7 @@ WORDS = Knob(
     "Merge the subword tokens of a word into one row and one column: weights are summed over keys and averaged over queries, so rows still sum to 1.",
     (NAME,))
 SPECIAL = Knob(
-    "special", "show", Choice(SPECIALS), "Special tokens",
+    "special", "show", Choice(SPECIAL_TOKEN_MODES), "Special tokens",
     "Such as [CLS]. Hide: rows no longer sum to 1, and their sums are shown beside the map. Renormalise: each row is divided by its remaining sum.",
     (NAME,))
 GENERATE = Knob(
@@ -443,7 +439,7 @@ PREDICT = Knob(
 # fmt: on
 
 
-def model_range() -> NameOrText:
+def _model_range() -> NameOrText:
     """The range of model names, with the models that this server has."""
     from attention.models.library import LIBRARY
 
@@ -466,7 +462,7 @@ def read(reader: ParameterReader) -> Model:
     """
     from attention.models.library import LIBRARY
 
-    name = reader.knob(MODEL, model_range())
+    name = reader.knob(MODEL, _model_range())
     LIBRARY.allow(name)
     reads = LIBRARY.inputs(name)
     images = reader.pictures(IMAGE, picture_names(reads.several_pictures)) if reads.picture else ()

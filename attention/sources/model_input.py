@@ -1,8 +1,7 @@
-"""The input of a model: its texts as token ids, cut to the limits, and the tokens that it generates; counted before the model runs.
+"""What a real model reads, as options of a `Model` and as token ids, cut to the limits.
 
-The options of a real model: its name, its texts, the interventions on it, and its memory limit.
-
-What `Model.of` reads: a text, several texts, chat messages or tensors, as options of a `Model`.
+Inputs are texts, chat messages, tensors or pictures (`ModelOptions`). `count_bytes` counts what is recorded before
+the model runs.
 """
 
 from __future__ import annotations

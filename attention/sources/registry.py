@@ -1,6 +1,6 @@
-"""How links and pages read each source: one file for each source, one line of the table for each.
+"""All sources, one line of the table for each, and all their knobs, in the order of their keys in links.
 
-All knobs of the sources, in the order of their keys in links. Each source declares its knobs in `attention.sources.registry`.
+Each source declares its own knobs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from attention.training import trained
 from attention.training.trained import AT_STEP, CONTROL, SLIDERS, TASK, TASK_INPUT, TRAINING_STEPS
 from attention.tutorials import notebook
 from attention.tutorials.notebook import NOTEBOOK
-
-__all__ = ["SOURCE_KINDS", "SourceKind"]
 
 SOURCE_KINDS: dict[str, SourceKind] = {
     kind.name: kind

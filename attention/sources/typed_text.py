@@ -1,7 +1,4 @@
-"""Source "typed text": a text and knobs, random weights, and every step of attention.
-
-How the source "typed text" is read: its knobs, and the source that they describe.
-"""
+"""Source "typed text": a text and knobs, random weights, and every step of attention; its knobs, and how it is read."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.formula.names import EMBEDDING, INPUT, KEY, MEMORY, POSITION, QUERY, VALUE
 from attention.formula.positions import POSITIONS
-from attention.formula.scores import SCORES
+from attention.formula.scores import BUCKETS, SCORES
 from attention.sources.layer_knobs import TEXT, TEXT2, read_config
 from attention.sources.reader import ParameterReader, SourceKind
 from attention.trace.cost import Cost
@@ -232,7 +229,6 @@ class TypedText:
         import torch
 
         from attention.formula.functions import generator
-        from attention.formula.scores import BUCKETS
 
         return torch.randn(BUCKETS, n_heads, generator=generator(self.config.seed, "bias_table"))
 

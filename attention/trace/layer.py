@@ -1,12 +1,8 @@
 """One attention layer: the tensors that its source recorded, and the formula that computes the other steps lazily.
 
-It is one long class because every question about a step has the same three answers: recorded, computed, or absent.
-
-Steps and parameters as attributes of a layer, so that editors and type checkers know `layer.weights`.
-
-`tests/test_contract.py` checks that these are exactly the declared steps and parameters.
-
-The length of each axis of a layer, from its recorded tensors; mismatches raise ShapeError before torch fails.
+`Layer` is one long class because every question about a step has the same three answers: recorded, computed, or
+absent. Its attributes are exactly the declared steps and parameters (`tests/test_contract.py` checks that), so that
+editors and type checkers know `layer.weights`.
 """
 
 from __future__ import annotations
@@ -104,54 +100,6 @@ class Attributes:
     patched_weights = TensorOf()
     patched_head_output = TensorOf()
     bias_table = TensorOf()
-
-
-_OUT = ("w_o", "b_o", OUTPUT)  # their d_model may differ from that of the input
-
-
-def axes_of(name: str) -> tuple[str, ...]:
-    """The axes of a step or parameter for comparing sizes: d_out is the d_model of the output."""
-    axes = DECLARED[name].axes
-    return tuple("d_out" if axis == "d_model" else axis for axis in axes) if name in _OUT else axes
-
-
-def sizes_of(recorded: Mapping[str, Tensor], tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> dict[str, int]:
-    """The length of each axis, by its name.
-
-    Raises:
-        ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
-    """
-    known: dict[str, tuple[int, str]] = {}  # the size and the tensor that has it
-    for axis, labels in (("query_pos", tokens), ("key_pos", key_tokens)):
-        if labels:
-            known[axis] = len(labels), "tokens"
-    for name, tensor in recorded.items():
-        axes = DECLARED[name].axes
-        if tensor.ndim != len(axes):
-            raise ShapeError(
-                f"{name} has the axes [{' '.join(axes)}]; got the shape {list(tensor.shape)}: give it {len(axes)} axes."
-            )
-        for axis, size in zip(axes_of(name), tensor.shape, strict=True):
-            first_size, first_name = known.setdefault(axis, (size, name))
-            if size == first_size:
-                continue
-            if first_name == "tokens":
-                raise ShapeError(
-                    f"{axis} is {size} in {name} but there are {first_size} tokens: give one token per {axis}."
-                )
-            raise ShapeError(
-                f"{axis} is {first_size} in {first_name} but {size} in {name}: one axis has one size in a layer."
-            )
-    sizes = {axis: size for axis, (size, _) in known.items()}
-    if "d_out" in sizes:
-        sizes.setdefault("d_model", sizes["d_out"])
-    heads, kv_heads = sizes.get("head"), sizes.get("kv_head")
-    if heads and kv_heads and heads % kv_heads:
-        raise ShapeError(
-            f"query heads share the heads of keys in equal groups; got {heads} of query and {kv_heads} of key: "
-            f"{kv_heads} must divide {heads}."
-        )
-    return sizes
 
 
 ATTENTION = "attention"
@@ -343,7 +291,7 @@ class Layer(Attributes, Displayed):
         Raises:
             ShapeError: as for the layer.
         """
-        sizes = sizes_of(self.recorded, self.tokens, self.key_tokens)
+        sizes = _sizes_of(self.recorded, self.tokens, self.key_tokens)
         if self.formula is not None and "kv_head" in sizes:
             sizes.setdefault("head", sizes["kv_head"])
         return sizes
@@ -362,7 +310,7 @@ class Layer(Attributes, Displayed):
         self._check(name)
         if name in self.available:
             return tuple(self.available[name].shape)
-        return tuple(self.sizes[axis] for axis in axes_of(name))
+        return tuple(self.sizes[axis] for axis in _axes_of(name))
 
     @property
     def wrapped(self) -> Layer:
@@ -549,3 +497,51 @@ class Layer(Attributes, Displayed):
                 formula = re.sub(symbol, find_step(present).symbol, formula)
         formula = f"{formula} + b_{step.symbol}" if step.bias and self.has(step.bias) else formula
         return f"{formula}, and more, as recorded" if step.name in self.provenance else formula
+
+
+_OUT = ("w_o", "b_o", OUTPUT)  # their d_model may differ from that of the input
+
+
+def _axes_of(name: str) -> tuple[str, ...]:
+    """The axes of a step or parameter for comparing sizes: d_out is the d_model of the output."""
+    axes = DECLARED[name].axes
+    return tuple("d_out" if axis == "d_model" else axis for axis in axes) if name in _OUT else axes
+
+
+def _sizes_of(recorded: Mapping[str, Tensor], tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> dict[str, int]:
+    """The length of each axis, by its name.
+
+    Raises:
+        ShapeError: a tensor has the wrong number of axes, or one axis has two sizes.
+    """
+    known: dict[str, tuple[int, str]] = {}  # the size and the tensor that has it
+    for axis, labels in (("query_pos", tokens), ("key_pos", key_tokens)):
+        if labels:
+            known[axis] = len(labels), "tokens"
+    for name, tensor in recorded.items():
+        axes = DECLARED[name].axes
+        if tensor.ndim != len(axes):
+            raise ShapeError(
+                f"{name} has the axes [{' '.join(axes)}]; got the shape {list(tensor.shape)}: give it {len(axes)} axes."
+            )
+        for axis, size in zip(_axes_of(name), tensor.shape, strict=True):
+            first_size, first_name = known.setdefault(axis, (size, name))
+            if size == first_size:
+                continue
+            if first_name == "tokens":
+                raise ShapeError(
+                    f"{axis} is {size} in {name} but there are {first_size} tokens: give one token per {axis}."
+                )
+            raise ShapeError(
+                f"{axis} is {first_size} in {first_name} but {size} in {name}: one axis has one size in a layer."
+            )
+    sizes = {axis: size for axis, (size, _) in known.items()}
+    if "d_out" in sizes:
+        sizes.setdefault("d_model", sizes["d_out"])
+    heads, kv_heads = sizes.get("head"), sizes.get("kv_head")
+    if heads and kv_heads and heads % kv_heads:
+        raise ShapeError(
+            f"query heads share the heads of keys in equal groups; got {heads} of query and {kv_heads} of key: "
+            f"{kv_heads} must divide {heads}."
+        )
+    return sizes

@@ -25,6 +25,12 @@ _BATCH_BYTES = 2**25  # of the gradients in one backward pass, unless the run it
 _BYTES_PER_SECOND = 3e9  # of gradients, measured with SmolLM2 and rounded down
 
 
+_NOT_LINEAR = (
+    "the residual stream of this model is expected to be the sum of what its heads and MLPs write; with the norms frozen it is not: "
+    "a layer computes something else between them."
+)
+
+
 @dataclass(frozen=True, eq=False)
 class _Write:
     """A tensor that is written to the residual stream, [… pos d], as a leaf of the graph.
@@ -194,7 +200,7 @@ class LinearRun:
         whole = float(tensor.detach()[0, position].double() @ direction.to(tensor).double())
         rest = whole - math.fsum(values.values())
         if abs(rest) > TOLERANCE * max(1e-6, abs(whole), *map(abs, values.values())):
-            raise MissingError(NOT_LINEAR)
+            raise MissingError(_NOT_LINEAR)
         ordered = sorted(values, key=order_of)
         return (*ordered, ROUNDING), torch.tensor([*(values[part] for part in ordered), rest], dtype=torch.float64)
 
@@ -280,7 +286,7 @@ class LinearRun:
         rest = row.cpu() - sum(vectors.values(), torch.zeros(size, dtype=torch.float64))
         largest = max((float(vector.abs().max()) for vector in (*vectors.values(), row)), default=0.0)
         if float(rest.abs().max()) > TOLERANCE * max(largest, 1e-6):
-            raise MissingError(NOT_LINEAR)
+            raise MissingError(_NOT_LINEAR)
         ordered = sorted(vectors, key=order_of)
         return (*ordered, ROUNDING), torch.stack([*(vectors[part] for part in ordered), rest])
 
@@ -306,14 +312,8 @@ class LinearRun:
 
     def _tensor(self, name: str) -> Tensor:
         if name not in self._reads:
-            raise MissingError(NOT_LINEAR)
+            raise MissingError(_NOT_LINEAR)
         return self._reads[name]
-
-
-NOT_LINEAR = (
-    "the residual stream of this model is expected to be the sum of what its heads and MLPs write; with the norms frozen it is not: "
-    "a layer computes something else between them."
-)
 
 
 def _row(tensor: Tensor, position: int) -> Tensor:

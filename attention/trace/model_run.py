@@ -1,10 +1,7 @@
-"""The model behind a trace, for what needs more of the model than its attention: circuits run it again.
+"""The model behind a trace: its residual stream, all logits, and the weights between the vocabulary and vectors.
 
-What a trace has of its model besides attention: the residual stream, all logits, and the weights between vectors and vocabulary.
-
-Nothing of it is recorded with the trace: it is computed when it is first read, by running the model again with the same interventions.
-
-The weights between the vocabulary and the vectors of a model: embedding, unembedding, and the norm before it.
+Nothing of it is recorded with the trace: it is computed when it is first read, by running the model again with the
+same interventions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""What every source returns and every page draws: tokens and layers of attention.
-
-A model's prediction at one position of a text: a logit for every token of its vocabulary, and the likeliest tokens.
-
-A picture as a model saw it: after the resizing and cropping of its processor, cut into patches.
-"""
+"""What every source returns and every page draws: tokens, layers, predictions, and pictures as the model saw them."""
 
 from __future__ import annotations
 

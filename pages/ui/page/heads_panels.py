@@ -33,8 +33,8 @@ from attention.metrics.find_rule import (
     estimated_seconds_to_find,
     find_heads,
 )
+from attention.metrics.metric import ON_THIS_TEXT
 from attention.metrics.table import (
-    ON_THIS_TEXT,
     describe_head,
     describe_metric,
     estimated_seconds,

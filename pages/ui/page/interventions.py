@@ -12,12 +12,15 @@ import streamlit as st
 
 from attention.base.errors import AttentionError
 from attention.explanation import predictions
+from attention.formula.edit import InterventionKind
+from attention.formula.edit_kinds import KINDS, MASKS
+from attention.formula.formula import SetCell
 from attention.formula.mask_rules import RULES
 from attention.formula.config import TEMPERATURE
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, SCORES, VALUE, WEIGHTS, Cell
 from attention.formula.steps import MAP_AXES, find_step
 from attention.patching import intervention
-from attention.patching.intervention import KINDS, MASKS, MAX_INTERVENTIONS, Intervention, InterventionKind, SetCell
+from attention.patching.intervention import MAX_INTERVENTIONS, Intervention
 from attention.pictures.view import has_patches
 from attention.sources import Intervenable, Patchable, Source
 from attention.sources.layer_knobs import INTERVENTIONS, PREFIX_LEN
