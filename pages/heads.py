@@ -90,7 +90,7 @@ needs = (
 if all_layers and needs > METRIC_SECONDS:
     all_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
 # A sorted picture needs the metrics first; otherwise they are computed after the picture has been sent.
-table = heads_panels.table_of(page, "sorted") if by != charts.UNSORTED else None
+table = heads_panels.metrics_table(page, "sorted") if by != charts.UNSORTED else None
 try:
     with scheduler.without_turn():
         figure = mosaic(SCREEN_CELLS)
@@ -113,8 +113,8 @@ if session().head_opened:
 heads_panels.find_section(page, knobs, open_cell)
 ablation_sweep = matters(page, knobs, open_head)
 with st.expander("What each head does, in numbers", has_layers, key="heads_numbers", on_change="rerun") as unfolded:
-    if unfolded.open and (table := table or heads_panels.table_of(page, "numbers")):
-        heads_panels.numbers(page, table, knobs, by, open_head, ablation_sweep)
+    if unfolded.open and (table := table or heads_panels.metrics_table(page, "numbers")):
+        heads_panels.metrics_section(page, table, knobs, by, open_head, ablation_sweep)
 aggregates_section(page, knobs)
 
 # Callbacks keep the globals of the page as long as its tab is open, so nothing as large as a layer is a global.

@@ -12,7 +12,7 @@ from attention.base.knobs import Choice, Knob
 from attention.lessons import link_codec, markdown
 from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
-from pages.ui.lessons.lesson import lesson as draw
+from pages.ui.lessons.lesson import draw_lesson
 from pages.ui.page import show
 from pages.ui.page.share import OPENED
 from pages.ui.page.start import start
@@ -104,7 +104,7 @@ state = lesson.query_after | cell_address if done else lesson.query_before
 has_lab_link = done or lesson.name == list(path)[-1]  # skipping the last lesson leads to the Lab
 lab = f"./?{urlencode({**state, **knob_state.display_parameters()})}" if has_lab_link else ""
 watch = film.link(lesson.query_before) if done and not is_locked() else ""
-draw(message, lesson.name, [(other.name, other.title) for other in path.values()], lab, watch, answer, go)
+draw_lesson(message, lesson.name, [(other.name, other.title) for other in path.values()], lab, watch, answer, go)
 if cell:
     try:
         arithmetic(cell)

@@ -12,7 +12,7 @@ from attention.base.knobs import Choice, Integer, Knob, Text, to_text
 from attention.training import TASKS, Plan, trained, training_views
 from attention.training.plan import SEEDS
 from attention.training.tasks import MAX_TEXT_LENGTH
-from attention.training.training_views import SEEDS as MANY
+from attention.training.training_views import N_SEEDS
 from pages.ui.page.start import start
 from pages.ui.state import knob_state
 from pages.ui.state.notices import show_error
@@ -128,11 +128,11 @@ if player.watched.step is not None and not (is_locked() or player.was_running):
         help="Shows every step and number of this model, on all pages.",
     )
 
-with st.expander(f"Does it always learn this? {MANY} seeds", key="train_seeds", on_change="rerun") as unfolded:
+with st.expander(f"Does it always learn this? {N_SEEDS} seeds", key="train_seeds", on_change="rerun") as unfolded:
     if unfolded.open:
         running = session().seeds_in_training == plan
         if not running and session().seeds_trained != plan:
-            if st.button(f"Train {MANY} seeds", key="train_many"):
+            if st.button(f"Train {N_SEEDS} seeds", key="train_many"):
                 session().seeds_in_training = plan
                 st.rerun()
             st.caption("One after the other, a few seconds each. Closing this section stops the training.")

@@ -1,8 +1,6 @@
-"""Changed heads in batches: one text, many runs with different heads ablated or patched, and the value that each run gives.
+"""Changed heads of one text: many runs in batches, each with other heads ablated or patched; or attribution patching, an estimate from one run.
 
-Attribution patching: the estimated effect of a change of each head, from the gradients of one run.
-
-The effect of replacing an activation x by x′ is estimated by its first-order term: the sum of (x′ − x) times the gradient of the
+Attribution patching estimates the effect of replacing an activation x by x′ by its first-order term: the sum of (x′ − x) times the gradient of the
 measured value with respect to x, in the run without the change.
 
 Source: Nanda 2023, "Attribution Patching: Activation Patching At Industrial Scale"; Syed et al. 2023, "Attribution Patching Outperforms
@@ -38,37 +36,11 @@ Heads = tuple[tuple[int, int], ...]
 """Heads that are changed at the same time, each as (layer, head)."""
 
 BATCH_TOKENS = 512  # in all texts of a batch: a fraction of a second, so that other threads wait only briefly
-BATCH_WEIGHT_BYTES = 2**26  # of the attention weights of a batch in one layer
+_BATCH_WEIGHT_BYTES = 2**26  # of the attention weights of a batch in one layer
 MAX_SECONDS = 110.0  # of all runs together
 _BYTES_PER_NUMBER = 4
-
-
-def estimate_seconds(
-    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], n_runs: int, n_patched_layers: int = 0
-) -> float:
-    """The estimated seconds for this number of runs, in each of which this number of layers is patched.
-
-    Raises:
-        ConfigError: they take too long.
-    """
-    n_tokens = sum(ids.shape[-1] for ids in model_inputs.values())
-    needed = (
-        forward_pass.count_parameters(loaded) * n_tokens / forward_pass.PARAMETER_TOKENS_PER_SECOND
-        + forward_pass.SECONDS_PER_LAYER * n_patched_layers
-    ) * n_runs
-    if needed > MAX_SECONDS and not loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
-        raise ConfigError(
-            f"Changing {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most {MAX_SECONDS:,.0f} s are "
-            "allowed: choose a shorter text, or a smaller model."
-        )
-    return needed
-
-
-def texts_at_once(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
-    """The number of equal texts in a batch, at least 2: limited by their tokens, and by the weights of one layer."""
-    length = max(ids.shape[-1] for ids in model_inputs.values())
-    weight_bytes = max(site.n_heads for site in loaded.sites) * length * length * _BYTES_PER_NUMBER
-    return max(2, min(BATCH_TOKENS // length, BATCH_WEIGHT_BYTES // weight_bytes))
+_MAPS_PER_HEAD = 4  # scores, masked scores, weights and their gradient
+_ROWS_PER_LAYER = 16  # rows of d_model numbers for each token that a layer keeps for the backward pass
 
 
 def head_runs(
@@ -136,8 +108,32 @@ def _with_patches(
     return replace(forward, interventions=(*forward.interventions, *patches), other=merged)
 
 
-_MAPS_PER_HEAD = 4  # scores, masked scores, weights and their gradient
-_ROWS_PER_LAYER = 16  # rows of d_model numbers for each token that a layer keeps for the backward pass
+def estimate_seconds(
+    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], n_runs: int, n_patched_layers: int = 0
+) -> float:
+    """The estimated seconds for this number of runs, in each of which this number of layers is patched.
+
+    Raises:
+        ConfigError: they take too long.
+    """
+    n_tokens = sum(ids.shape[-1] for ids in model_inputs.values())
+    needed = (
+        forward_pass.count_parameters(loaded) * n_tokens / forward_pass.PARAMETER_TOKENS_PER_SECOND
+        + forward_pass.SECONDS_PER_LAYER * n_patched_layers
+    ) * n_runs
+    if needed > MAX_SECONDS and not loaded.in_memory:  # on the user's own machine, Ctrl-C is the limit
+        raise ConfigError(
+            f"Changing {n_runs:,} heads in turn would take about {needed:,.0f} s here; at most {MAX_SECONDS:,.0f} s are "
+            "allowed: choose a shorter text, or a smaller model."
+        )
+    return needed
+
+
+def texts_at_once(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
+    """The number of equal texts in a batch, at least 2: limited by their tokens, and by the weights of one layer."""
+    length = max(ids.shape[-1] for ids in model_inputs.values())
+    weight_bytes = max(site.n_heads for site in loaded.sites) * length * length * _BYTES_PER_NUMBER
+    return max(2, min(BATCH_TOKENS // length, _BATCH_WEIGHT_BYTES // weight_bytes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,6 @@ The matrices are those of `attention.trace.head_matrices`: the weights of the no
 
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", sections "Copying / primitive in-context learning" and
 "Summarizing OV/QK matrices"; Wang et al. 2022, "Interpretability in the Wild", appendix on name movers, for the embedding after the first layer.
-
-Where the matrices of the heads come from: a model, a tiny trained model, or the trace of one.
-
-The copying score of every head, from the parameters of the model alone.
-
-Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", section "Summarizing OV/QK matrices".
 """
 
 from __future__ import annotations
@@ -38,114 +32,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-
 ModelSource: TypeAlias = Trace | Model | Trained
 """What every function about a head's matrices accepts; a trace of a model in memory needs that model."""
-
-
-def matrices_of(source: ModelSource) -> HeadMatrices:
-    """The matrices of all heads.
-
-    Raises:
-        ConfigError: the source is no model.
-        ModelError: the attention of its family cannot be recorded.
-    """
-    if isinstance(source, Trace) and source.model_run is not None:
-        return source.model_run.head_matrices()
-    if isinstance(source, Model):
-        from attention.models.model_matrices import ModelMatrices
-
-        return ModelMatrices(source.load())
-    if isinstance(source, Trained):
-        return TrainedRun(source.base).head_matrices()
-    raise ConfigError(
-        f"The matrices of a head belong to a model; got {_kind(source)}: give a Model, a Trained, or the trace of one."
-    )
-
-
-def layer_of(matrices: HeadMatrices, layer: int, head: int) -> LayerMatrices:
-    """The matrices of the layer of a head.
-
-    Raises:
-        MissingError: there is no such layer or head.
-    """
-    check_index("layers", layer, len(matrices.n_heads))
-    check_index("heads", head, matrices.n_heads[layer])
-    return matrices.layer(layer)
-
-
-def refuse(what: str, reason: str) -> None:
-    """Raises MissingError with this reason, unless it is empty."""
-    if reason:
-        raise MissingError(
-            f"{what} cannot be computed: {reason[:1].lower()}{reason[1:].rstrip('.')}; choose another head or model."
-        )
-
-
-def _kind(source: object) -> str:
-    return "the trace of a source without a model" if isinstance(source, Trace) else type(source).__name__
-
-
-_FLOPS = 4e10  # per second, of products on one thread
-_EIGENVALUE_SECONDS = 6e-4  # of a 64 × 64 matrix
-_PLACE = "copying scores"
-
-
-def copying_scores(matrices: HeadMatrices, center_unembed: bool = False) -> Tensor:
-    """Σλ / Σ|λ| over the eigenvalues λ of W_E · W_V · W_O · W_U of every head, [layer head]; NaN without a linear path to the logits.
-
-    The nonzero eigenvalues of that matrix [token token] are those of a matrix [d_v d_v], since those of A B are those of B A.
-    """
-    if matrices.uid is None:
-        return _compute(matrices, center_unembed)
-    return cache.memoize(matrices.uid, (_PLACE, center_unembed), None, lambda: _compute(matrices, center_unembed))
-
-
-def estimated_seconds(matrices: HeadMatrices) -> float:
-    """The estimated seconds of `copying_scores` on one thread; 0 if they are cached."""
-    if cache.CACHE.get((matrices.uid, (_PLACE, False), None)) is not None or matrices.no_vocabulary_reason:
-        return 0.0
-    layer = matrices.layer(next((index for index, n_heads in enumerate(matrices.n_heads) if n_heads), 0))
-    d_v, d_model = (64, 512) if layer.w_o is None else layer.w_o.shape[1:]
-    per_head = 2 * d_v * d_model**2 / _FLOPS + _EIGENVALUE_SECONDS * (d_v / 64) ** 3
-    return matrices.estimated_seconds() + sum(matrices.n_heads) * per_head
-
-
-def token_eigenvalues(layer: LayerMatrices, product: Tensor) -> Tensor:
-    """The nonzero eigenvalues of W_E W_V W_O W_U of each head, [head d_v]; `product` is `HeadMatrices.token_product`."""
-    import torch
-
-    assert layer.w_v is not None  # the caller has checked `no_ov_reason`
-    assert layer.w_o is not None
-    eigenvalues: Tensor = torch.linalg.eigvals(layer.w_o @ product @ layer.w_v)
-    return eigenvalues
-
-
-def score_of(eigenvalues: Tensor) -> Tensor:
-    """Σλ / Σ|λ| over the last axis; NaN where all are 0."""
-    return eigenvalues.sum(-1).real / eigenvalues.abs().sum(-1)
-
-
-def _compute(matrices: HeadMatrices, center_unembed: bool) -> Tensor:
-    import torch
-
-    scores = torch.full((len(matrices.n_heads), max(matrices.n_heads, default=0)), math.nan)
-    if matrices.no_vocabulary_reason:
-        return scores
-    product = matrices.token_product(center_unembed)
-    for index, n_heads in enumerate(matrices.n_heads):
-        if not n_heads:
-            continue
-        layer = matrices.layer(index)
-        if not (layer.no_ov_reason or layer.no_logits_reason):
-            scores[index, :n_heads] = score_of(token_eigenvalues(layer, product))
-    return scores
-
 
 SCORE_CAVEAT = "The score averages over the whole vocabulary and leaves out every other layer: a head that copies a few names, or through a later layer, can score low, and what matters when silenced and what writes the word need not be the same head."
 TOKENS_CAVEAT = "This is the direct path of one token through this head alone, at weight 1: it is not what the model predicts, which later layers and the other heads also decide, and it does not say when the head looks at this token."
 
 _EXTREME = 0.9
+_FLOPS = 4e10  # per second, of products on one thread
+_EIGENVALUE_SECONDS = 6e-4  # of a 64 × 64 matrix
+_PLACE = "copying scores"
 
 
 @dataclass(frozen=True)
@@ -306,6 +202,36 @@ def copied_tokens(
     )  # fmt: skip
 
 
+def _token_id(source: ModelSource, matrices: HeadMatrices, layer: int, token: int | str | None, key: int | None) -> int:
+    """The id of a token that is given as its id, its text, or its position.
+
+    Raises:
+        ConfigError: not exactly one of token and key is given, or the source has no text with such positions.
+        MissingError: there is no such key.
+        TextError: the text is not exactly one token.
+    """
+    if (token is None) == (key is None):
+        raise ConfigError(
+            "What a head copies is computed for one token, or for the key at one position; got "
+            f"{'neither' if token is None else 'both'}: give one of token and key."
+        )
+    if key is None:
+        assert token is not None
+        return token if isinstance(token, int) else matrices.find_token(token)
+    if not isinstance(source, Trace) or source.model_run is None:
+        raise ConfigError(
+            f"A key is a position in the text of a trace; got {type(source).__name__}: give its trace, or a token."
+        )
+    ids, tokens = source.model_run.token_ids, source.layer(layer).key_tokens
+    check_index("keys", key, len(tokens))
+    if len(ids) != len(tokens):
+        raise ConfigError(
+            f"A key is one token of the model; the text is shown as {len(tokens)} keys, and the model reads {len(ids)} tokens: "
+            "show subwords and special tokens as they are, or give a token."
+        )
+    return ids[key]
+
+
 def copying_score(source: ModelSource, center_unembed: bool = False) -> Tensor:
     """The copying score of every head, Σλ / Σ|λ| over the eigenvalues λ of W_E · W_V · W_O · W_U: [layer head], from −1 to 1.
 
@@ -337,31 +263,95 @@ def copying_seconds(source: ModelSource) -> float:
     return estimated_seconds(matrices_of(source))
 
 
-def _token_id(source: ModelSource, matrices: HeadMatrices, layer: int, token: int | str | None, key: int | None) -> int:
-    """The id of a token that is given as its id, its text, or its position.
+def copying_scores(matrices: HeadMatrices, center_unembed: bool = False) -> Tensor:
+    """Σλ / Σ|λ| over the eigenvalues λ of W_E · W_V · W_O · W_U of every head, [layer head]; NaN without a linear path to the logits.
+
+    The nonzero eigenvalues of that matrix [token token] are those of a matrix [d_v d_v], since those of A B are those of B A.
+    """
+    if matrices.uid is None:
+        return _compute(matrices, center_unembed)
+    return cache.memoize(matrices.uid, (_PLACE, center_unembed), None, lambda: _compute(matrices, center_unembed))
+
+
+def _compute(matrices: HeadMatrices, center_unembed: bool) -> Tensor:
+    import torch
+
+    scores = torch.full((len(matrices.n_heads), max(matrices.n_heads, default=0)), math.nan)
+    if matrices.no_vocabulary_reason:
+        return scores
+    product = matrices.token_product(center_unembed)
+    for index, n_heads in enumerate(matrices.n_heads):
+        if not n_heads:
+            continue
+        layer = matrices.layer(index)
+        if not (layer.no_ov_reason or layer.no_logits_reason):
+            scores[index, :n_heads] = score_of(token_eigenvalues(layer, product))
+    return scores
+
+
+def estimated_seconds(matrices: HeadMatrices) -> float:
+    """The estimated seconds of `copying_scores` on one thread; 0 if they are cached."""
+    if cache.CACHE.get((matrices.uid, (_PLACE, False), None)) is not None or matrices.no_vocabulary_reason:
+        return 0.0
+    layer = matrices.layer(next((index for index, n_heads in enumerate(matrices.n_heads) if n_heads), 0))
+    d_v, d_model = (64, 512) if layer.w_o is None else layer.w_o.shape[1:]
+    per_head = 2 * d_v * d_model**2 / _FLOPS + _EIGENVALUE_SECONDS * (d_v / 64) ** 3
+    return matrices.estimated_seconds() + sum(matrices.n_heads) * per_head
+
+
+def token_eigenvalues(layer: LayerMatrices, product: Tensor) -> Tensor:
+    """The nonzero eigenvalues of W_E W_V W_O W_U of each head, [head d_v]; `product` is `HeadMatrices.token_product`."""
+    import torch
+
+    assert layer.w_v is not None  # the caller has checked `no_ov_reason`
+    assert layer.w_o is not None
+    eigenvalues: Tensor = torch.linalg.eigvals(layer.w_o @ product @ layer.w_v)
+    return eigenvalues
+
+
+def score_of(eigenvalues: Tensor) -> Tensor:
+    """Σλ / Σ|λ| over the last axis; NaN where all are 0."""
+    return eigenvalues.sum(-1).real / eigenvalues.abs().sum(-1)
+
+
+def matrices_of(source: ModelSource) -> HeadMatrices:
+    """The matrices of all heads.
 
     Raises:
-        ConfigError: not exactly one of token and key is given, or the source has no text with such positions.
-        MissingError: there is no such key.
-        TextError: the text is not exactly one token.
+        ConfigError: the source is no model.
+        ModelError: the attention of its family cannot be recorded.
     """
-    if (token is None) == (key is None):
-        raise ConfigError(
-            "What a head copies is computed for one token, or for the key at one position; got "
-            f"{'neither' if token is None else 'both'}: give one of token and key."
+    if isinstance(source, Trace) and source.model_run is not None:
+        return source.model_run.head_matrices()
+    if isinstance(source, Model):
+        from attention.models.model_matrices import ModelMatrices
+
+        return ModelMatrices(source.load())
+    if isinstance(source, Trained):
+        return TrainedRun(source.base).head_matrices()
+    raise ConfigError(
+        f"The matrices of a head belong to a model; got {_kind(source)}: give a Model, a Trained, or the trace of one."
+    )
+
+
+def layer_of(matrices: HeadMatrices, layer: int, head: int) -> LayerMatrices:
+    """The matrices of the layer of a head.
+
+    Raises:
+        MissingError: there is no such layer or head.
+    """
+    check_index("layers", layer, len(matrices.n_heads))
+    check_index("heads", head, matrices.n_heads[layer])
+    return matrices.layer(layer)
+
+
+def refuse(what: str, reason: str) -> None:
+    """Raises MissingError with this reason, unless it is empty."""
+    if reason:
+        raise MissingError(
+            f"{what} cannot be computed: {reason[:1].lower()}{reason[1:].rstrip('.')}; choose another head or model."
         )
-    if key is None:
-        assert token is not None
-        return token if isinstance(token, int) else matrices.find_token(token)
-    if not isinstance(source, Trace) or source.model_run is None:
-        raise ConfigError(
-            f"A key is a position in the text of a trace; got {type(source).__name__}: give its trace, or a token."
-        )
-    ids, tokens = source.model_run.token_ids, source.layer(layer).key_tokens
-    check_index("keys", key, len(tokens))
-    if len(ids) != len(tokens):
-        raise ConfigError(
-            f"A key is one token of the model; the text is shown as {len(tokens)} keys, and the model reads {len(ids)} tokens: "
-            "show subwords and special tokens as they are, or give a token."
-        )
-    return ids[key]
+
+
+def _kind(source: object) -> str:
+    return "the trace of a source without a model" if isinstance(source, Trace) else type(source).__name__

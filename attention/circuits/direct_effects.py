@@ -2,12 +2,6 @@
 
 Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Elhage et al. 2021, "A Mathematical Framework for Transformer
 Circuits"; Wang et al. 2022, "Interpretability in the Wild", section 3.1 (direct logit attribution).
-
-From the texts of tokens to what is read from the last vectors of a trace.
-
-What the cells of a head add to a logit, as a map that is drawn and explained like a step.
-
-The direct effect of every head on the likeliest token of the last prediction.
 """
 
 from __future__ import annotations
@@ -35,32 +29,135 @@ if TYPE_CHECKING:
     from attention.trace.model_run import ModelRun
     from attention.trace.trace import Prediction
 
-
 Token = str | int | None
 """A token as its text or its id; None: the likeliest."""
 
 NO_MODEL = "circuits need the model behind the numbers, and this trace has none: take a trace of `Model` or `Trained`."
+CAVEAT = (
+    "This is the direct path only: what later heads and MLPs make of it comes on top, and the norms are frozen at their scales in this run. "
+    "A head that writes the word need not be the head without which the model fails."
+)
+"""What the numbers of the map do not say."""
+
+NAME, OF_VECTOR, SYMBOL = "logit-effect", "vector-effect", "Δ"
+"""The name of the map for logits, its name for the vector of the text, and its symbol."""
+
+_NAMED = 5  # parts in a sentence
+_TOLERANCE = 1e-3  # how far a head's output may be from A V, relative to its largest number
 
 
-def find_run(trace: Trace) -> ModelRun:
-    """The run of the model behind a trace.
+def writes(trace: Trace, layer: int, head: int, target: Token = None, distractor: Token = None) -> Tensor:
+    """What each cell of a head adds to the logit of a token at its query, [query_pos key_pos].
+
+    The cell of query q and key k is a[q,k] · (v[k] W_O) · (frozen norms) · W_U[target]. The sum of a row is the direct effect of the
+    head on the logit at that query. Of a model without a vocabulary, the cell is what it adds to the cosine of the text's vector with
+    itself, which is 1.
+
+    Args:
+        trace: of a model, by its own tokens (not merged into words).
+        layer: the index of the layer.
+        head: the head.
+        target: the token, as text or id; None: the likeliest of the last prediction.
+        distractor: a second token, whose logit is subtracted.
 
     Raises:
-        MissingError: the trace has no model.
+        MissingError: the trace has no model, no such head, or the head writes something else than A V.
+        TextError: a text is no token of the model, or several.
     """
-    if trace.model_run is None:
-        raise MissingError(NO_MODEL)
-    return trace.model_run
+    source, unit = trace.layer(layer), _unit_writes(trace, layer, head, find_readout(trace, target, distractor))
+    return source.matrix(WEIGHTS, head).double() * unit
 
 
-def estimate_seconds(trace: Trace) -> float:
-    """The estimated seconds of the first `writes` or `logit_parts` of a trace; later ones use the same run and are quick.
+def logit_parts(trace: Trace, position: int | None = None, target: Token = None, distractor: Token = None) -> PartSum:
+    """The logit of a token at a position as a sum over the embedding, all heads, all MLPs and the biases.
+
+    Norms and a softcap of the logits are frozen at their values in this run. Of a model without a vocabulary, what each part adds to
+    the vector of the text there.
+
+    Args:
+        trace: of a model.
+        position: of the prediction; None: that of the last prediction, or the last token.
+        target: the token, as text or id; None: the likeliest of the last prediction.
+        distractor: a second token, whose logit is subtracted.
 
     Raises:
-        MissingError: the trace has no model.
-        SizeError: it would take more memory than the source allows.
+        MissingError: the trace has no model, there is no such position, or the model is not linear in its parts.
+        TextError: a text is no token of the model, or several.
     """
-    return find_run(trace).estimate_seconds()
+    run, readout = find_run(trace).linear_run(), find_readout(trace, target, distractor)
+    length = run.value(LOGITS).shape[1]
+    if position is None:
+        position = trace.predictions[-1].position if trace.predictions else length - 1
+    check_index("positions", position, length, "counts")
+    parts, values = run.contributions(LOGITS, position, readout.directions(run)[position])
+    values[parts.index(BIAS)] += readout.constant(run, position)
+    return PartSum(f"{readout.words} at token {position}", parts, values)
+
+
+def direct_effects(trace: Trace) -> Tensor | None:
+    """What each head adds to the logit of the likeliest token, through frozen norms, [layer head]; None if it has no such parts.
+
+    Source: Wang et al. 2022, "Interpretability in the Wild", section 3.1.
+    """
+    import torch
+
+    if not _predicts(trace) or trace.model_run is None:
+        return None
+    prediction = trace.predictions[-1]
+    readout = Readout("the logit", ((prediction.ids[0], 1),))
+    try:
+        run = trace.model_run.linear_run()
+        direction = readout.directions(run)[prediction.position]
+        parts, values = run.contributions(LOGITS, prediction.position, direction)
+    except AttentionError:
+        return None
+    n_heads = [layer.n_heads if layer.has(WEIGHTS) else 0 for layer in trace.layers]
+    result = torch.full((len(n_heads), max(n_heads, default=0)), math.nan)
+    for index, count in enumerate(n_heads):
+        result[index, :count] = 0.0  # the heads of an encoder reach the logits through the decoder only
+    for part, value in zip(parts, values.tolist(), strict=True):
+        if part.kind == HEAD and part.layer is not None and part.head is not None:
+            result[part.layer, part.head] = value
+    return result
+
+
+def direct_effects_seconds(trace: Trace) -> float:
+    """The estimated seconds of `direct_effects`."""
+    if not _predicts(trace) or trace.model_run is None:
+        return 0.0
+    try:
+        return trace.model_run.estimate_seconds()
+    except AttentionError:
+        return 0.0
+
+
+def _predicts(trace: Trace) -> bool:
+    return bool(trace.predictions) and not trace.predictions[-1].fills_mask
+
+
+def head_logits(trace: Trace, layer: int, head: int, position: int | None = None) -> Tensor:
+    """What a head adds directly to the logit of every token at a position, [token], in double precision.
+
+    Args:
+        trace: of a model that predicts the next token.
+        layer: the index of the layer.
+        head: the head.
+        position: of the prediction; None: that of the last prediction.
+
+    Raises:
+        MissingError: the trace has no model, no such head or position, or the model predicts no tokens.
+    """
+    run = find_run(trace).linear_run()
+    check_index("heads", head, trace.layer(layer).n_heads)
+    vectors = run.value(LOGITS)[0].cpu().double()
+    if position is None:
+        position = trace.predictions[-1].position if trace.predictions else len(vectors) - 1
+    check_index("positions", position, len(vectors), "counts")
+    if run.w_u is None:
+        raise MissingError(NO_UNEMBEDDING)
+    w_u = run.w_u.detach().cpu().double()
+    products = w_u @ vectors[position] + (0 if run.b_u is None else run.b_u.detach().cpu().double())
+    return run.logit_factor(products) * (w_u @ run.written_by(layer, head, position))
 
 
 def find_readout(trace: Trace, target: Token = None, distractor: Token = None) -> Readout:
@@ -92,8 +189,25 @@ def find_readout(trace: Trace, target: Token = None, distractor: Token = None) -
     )
 
 
-_NAMED = 5  # parts in a sentence
-_TOLERANCE = 1e-3  # how far a head's output may be from A V, relative to its largest number
+def estimate_seconds(trace: Trace) -> float:
+    """The estimated seconds of the first `writes` or `logit_parts` of a trace; later ones use the same run and are quick.
+
+    Raises:
+        MissingError: the trace has no model.
+        SizeError: it would take more memory than the source allows.
+    """
+    return find_run(trace).estimate_seconds()
+
+
+def find_run(trace: Trace) -> ModelRun:
+    """The run of the model behind a trace.
+
+    Raises:
+        MissingError: the trace has no model.
+    """
+    if trace.model_run is None:
+        raise MissingError(NO_MODEL)
+    return trace.model_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,80 +259,72 @@ class PartSum:
         return table.assign(adds=self.values.tolist())
 
 
-def logit_parts(trace: Trace, position: int | None = None, target: Token = None, distractor: Token = None) -> PartSum:
-    """The logit of a token at a position as a sum over the embedding, all heads, all MLPs and the biases.
+def writes_map(readout: Readout) -> DerivedMap:
+    """The map of what each cell adds to a readout, with the arithmetic of each cell."""
 
-    Norms and a softcap of the logits are frozen at their values in this run. Of a model without a vocabulary, what each part adds to
-    the vector of the text there.
+    def compute(trace: Trace, layer: int, head: int) -> Tensor:
+        return trace.layer(layer).matrix(WEIGHTS, head).double() * _unit_writes(trace, layer, head, readout)
 
-    Args:
-        trace: of a model.
-        position: of the prediction; None: that of the last prediction, or the last token.
-        target: the token, as text or id; None: the likeliest of the last prediction.
-        distractor: a second token, whose logit is subtracted.
+    def explain(work: ExplanationBuilder, trace: Trace) -> Explanation:
+        cell = work.cell
+        weight = work.number_at(WEIGHTS, cell.row, cell.column)
+        units = _unit_writes(trace, cell.layer, cell.head, readout)
+        unit = float(units[cell.row, cell.column])
+        total = float(trace.layer(cell.layer).matrix(WEIGHTS, cell.head)[cell.row].double() @ units[cell.row])
 
-    Raises:
-        MissingError: the trace has no model, there is no such position, or the model is not linear in its parts.
-        TextError: a text is no token of the model, or several.
-    """
-    run, readout = find_run(trace).linear_run(), find_readout(trace, target, distractor)
-    length = run.value(LOGITS).shape[1]
-    if position is None:
-        position = trace.predictions[-1].position if trace.predictions else length - 1
-    check_index("positions", position, length, "counts")
-    parts, values = run.contributions(LOGITS, position, readout.directions(run)[position])
-    values[parts.index(BIAS)] += readout.constant(run, position)
-    return PartSum(f"{readout.words} at token {position}", parts, values)
+        end = "the unembedding" if readout.tokens else "the direction of the text's vector"
 
+        def line(digits: int) -> Printed:
+            return product(weight, unit, digits)
 
-def writes(trace: Trace, layer: int, head: int, target: Token = None, distractor: Token = None) -> Tensor:
-    """What each cell of a head adds to the logit of a token at its query, [query_pos key_pos].
+        words = (
+            f"This cell adds {_signed(work.value)} to {readout.words}: the weight of key {cell.column} times what that key adds at "
+            f"weight 1, which is its value through W_O, the frozen norms and {end}. All keys of query {cell.row} together add "
+            f"{_signed(total)}, the direct effect of the head there."
+        )
+        at = f"{cell.row},{cell.column}"
+        tex = rf"A_{{{at}}} \cdot \big(v_{{{cell.column}}} W_O\big)\, N_{{{cell.row}}}\, {'w_U' if readout.tokens else 'u'}"
+        cells = (
+            Cell(cell.layer, WEIGHTS, cell.head, cell.row, cell.column),
+            Cell(cell.layer, VALUE, cell.head, cell.column, 0),
+        )
+        return work.from_arithmetic(Arithmetic(tex, [line], [line], words, [weight * unit]), cells)
 
-    The cell of query q and key k is a[q,k] · (v[k] W_O) · (frozen norms) · W_U[target]. The sum of a row is the direct effect of the
-    head on the logit at that query. Of a model without a vocabulary, the cell is what it adds to the cosine of the text's vector with
-    itself, which is 1.
-
-    Args:
-        trace: of a model, by its own tokens (not merged into words).
-        layer: the index of the layer.
-        head: the head.
-        target: the token, as text or id; None: the likeliest of the last prediction.
-        distractor: a second token, whose logit is subtracted.
-
-    Raises:
-        MissingError: the trace has no model, no such head, or the head writes something else than A V.
-        TextError: a text is no token of the model, or several.
-    """
-    source, unit = trace.layer(layer), unit_writes(trace, layer, head, find_readout(trace, target, distractor))
-    return source.matrix(WEIGHTS, head).double() * unit
+    step = Step(
+        NAME if readout.tokens else OF_VECTOR, SYMBOL, r"\Delta", ("head", "query_pos", "key_pos"), f"what each cell adds to {readout.words}", "signed", masked=True
+    )  # fmt: skip
+    words = f"What each key adds to {readout.words} at its query, through this head and nothing after it but the frozen norms."
+    if not readout.tokens:
+        words += " The numbers are shares: those of all parts at all tokens add up to 1."
+    paper = "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits; Wang et al. 2022, Interpretability in the Wild"
+    return DerivedMap(step, words, paper, compute, explain, per_head=True)
 
 
-def head_logits(trace: Trace, layer: int, head: int, position: int | None = None) -> Tensor:
-    """What a head adds directly to the logit of every token at a position, [token], in double precision.
+def factor_frame(trace: Trace, cell: Cell, readout: Readout) -> pd.DataFrame:
+    """The factor beside the weight as a sum over the columns of V: a row for each column, the largest product first."""
+    import pandas as pd
 
-    Args:
-        trace: of a model that predicts the next token.
-        layer: the index of the layer.
-        head: the head.
-        position: of the prediction; None: that of the last prediction.
-
-    Raises:
-        MissingError: the trace has no model, no such head or position, or the model predicts no tokens.
-    """
-    run = find_run(trace).linear_run()
-    check_index("heads", head, trace.layer(layer).n_heads)
-    vectors = run.value(LOGITS)[0].cpu().double()
-    if position is None:
-        position = trace.predictions[-1].position if trace.predictions else len(vectors) - 1
-    check_index("positions", position, len(vectors), "counts")
-    if run.w_u is None:
-        raise MissingError(NO_UNEMBEDDING)
-    w_u = run.w_u.detach().cpu().double()
-    products = w_u @ vectors[position] + (0 if run.b_u is None else run.b_u.detach().cpu().double())
-    return run.logit_factor(products) * (w_u @ run.written_by(layer, head, position))
+    value, direction = _unit_terms(trace, cell.layer, cell.head, cell.row, cell.column, readout)
+    table = pd.DataFrame(
+        {"column of V": range(len(value)), "of the key": value.tolist(), "read from it": direction.tolist()}
+    )
+    table["product"] = table["of the key"] * table["read from it"]
+    return table.iloc[table["product"].abs().argsort(kind="stable")[::-1]]
 
 
-def unit_writes(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
+def likeliest_frame(trace: Trace, cell: Cell, prediction: Prediction) -> pd.DataFrame:
+    """What a cell adds to the logit of each of the likeliest tokens of a prediction: a row for each token, the likeliest first."""
+    import pandas as pd
+
+    adds = [float(writes(trace, cell.layer, cell.head, token)[cell.row, cell.column]) for token in prediction.ids]
+    return pd.DataFrame({"token": prediction.tokens, "this cell adds": adds, "logit": prediction.logits})
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{format_number(value)}"
+
+
+def _unit_writes(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor:
     """What each key of a head would add at weight 1, [query_pos key_pos]: the other factor of `writes`.
 
     Raises:
@@ -228,8 +334,8 @@ def unit_writes(trace: Trace, layer: int, head: int, readout: Readout) -> Tensor
     return gradients @ _value(source, head).T
 
 
-def unit_terms(trace: Trace, layer: int, head: int, q: int, k: int, readout: Readout) -> tuple[Tensor, Tensor]:
-    """The value of a key, and what is read from each of its columns: two vectors [d_v], whose product is a cell of `unit_writes`.
+def _unit_terms(trace: Trace, layer: int, head: int, q: int, k: int, readout: Readout) -> tuple[Tensor, Tensor]:
+    """The value of a key, and what is read from each of its columns: two vectors [d_v], whose product is a cell of `_unit_writes`.
 
     Raises:
         MissingError: as for `writes`.
@@ -272,118 +378,3 @@ def _check_output(layer: Layer, head: int, written: Tensor) -> None:
             f"The output of head {head} of {layer.name or 'this layer'} should be A V; it is replaced or multiplied by something else "
             "before W_O, so no cell writes it: choose another head, or remove the intervention."
         )
-
-
-CAVEAT = (
-    "This is the direct path only: what later heads and MLPs make of it comes on top, and the norms are frozen at their scales in this run. "
-    "A head that writes the word need not be the head without which the model fails."
-)
-"""What the numbers of the map do not say."""
-NAME, OF_VECTOR, SYMBOL = "logit-effect", "vector-effect", "Δ"
-"""The name of the map for logits, its name for the vector of the text, and its symbol."""
-
-
-def writes_map(readout: Readout) -> DerivedMap:
-    """The map of what each cell adds to a readout, with the arithmetic of each cell."""
-
-    def compute(trace: Trace, layer: int, head: int) -> Tensor:
-        return trace.layer(layer).matrix(WEIGHTS, head).double() * unit_writes(trace, layer, head, readout)
-
-    def explain(work: ExplanationBuilder, trace: Trace) -> Explanation:
-        cell = work.cell
-        weight = work.number_at(WEIGHTS, cell.row, cell.column)
-        units = unit_writes(trace, cell.layer, cell.head, readout)
-        unit = float(units[cell.row, cell.column])
-        total = float(trace.layer(cell.layer).matrix(WEIGHTS, cell.head)[cell.row].double() @ units[cell.row])
-
-        end = "the unembedding" if readout.tokens else "the direction of the text's vector"
-
-        def line(digits: int) -> Printed:
-            return product(weight, unit, digits)
-
-        words = (
-            f"This cell adds {_signed(work.value)} to {readout.words}: the weight of key {cell.column} times what that key adds at "
-            f"weight 1, which is its value through W_O, the frozen norms and {end}. All keys of query {cell.row} together add "
-            f"{_signed(total)}, the direct effect of the head there."
-        )
-        at = f"{cell.row},{cell.column}"
-        tex = rf"A_{{{at}}} \cdot \big(v_{{{cell.column}}} W_O\big)\, N_{{{cell.row}}}\, {'w_U' if readout.tokens else 'u'}"
-        cells = (
-            Cell(cell.layer, WEIGHTS, cell.head, cell.row, cell.column),
-            Cell(cell.layer, VALUE, cell.head, cell.column, 0),
-        )
-        return work.from_arithmetic(Arithmetic(tex, [line], [line], words, [weight * unit]), cells)
-
-    step = Step(
-        NAME if readout.tokens else OF_VECTOR, SYMBOL, r"\Delta", ("head", "query_pos", "key_pos"), f"what each cell adds to {readout.words}", "signed", masked=True
-    )  # fmt: skip
-    words = f"What each key adds to {readout.words} at its query, through this head and nothing after it but the frozen norms."
-    if not readout.tokens:
-        words += " The numbers are shares: those of all parts at all tokens add up to 1."
-    paper = "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits; Wang et al. 2022, Interpretability in the Wild"
-    return DerivedMap(step, words, paper, compute, explain, per_head=True)
-
-
-def factor_frame(trace: Trace, cell: Cell, readout: Readout) -> pd.DataFrame:
-    """The factor beside the weight as a sum over the columns of V: a row for each column, the largest product first."""
-    import pandas as pd
-
-    value, direction = unit_terms(trace, cell.layer, cell.head, cell.row, cell.column, readout)
-    table = pd.DataFrame(
-        {"column of V": range(len(value)), "of the key": value.tolist(), "read from it": direction.tolist()}
-    )
-    table["product"] = table["of the key"] * table["read from it"]
-    return table.iloc[table["product"].abs().argsort(kind="stable")[::-1]]
-
-
-def likeliest_frame(trace: Trace, cell: Cell, prediction: Prediction) -> pd.DataFrame:
-    """What a cell adds to the logit of each of the likeliest tokens of a prediction: a row for each token, the likeliest first."""
-    import pandas as pd
-
-    adds = [float(writes(trace, cell.layer, cell.head, token)[cell.row, cell.column]) for token in prediction.ids]
-    return pd.DataFrame({"token": prediction.tokens, "this cell adds": adds, "logit": prediction.logits})
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{format_number(value)}"
-
-
-def direct_effects(trace: Trace) -> Tensor | None:
-    """What each head adds to the logit of the likeliest token, through frozen norms, [layer head]; None if it has no such parts.
-
-    Source: Wang et al. 2022, "Interpretability in the Wild", section 3.1.
-    """
-    import torch
-
-    if not _predicts(trace) or trace.model_run is None:
-        return None
-    prediction = trace.predictions[-1]
-    readout = Readout("the logit", ((prediction.ids[0], 1),))
-    try:
-        run = trace.model_run.linear_run()
-        direction = readout.directions(run)[prediction.position]
-        parts, values = run.contributions(LOGITS, prediction.position, direction)
-    except AttentionError:
-        return None
-    n_heads = [layer.n_heads if layer.has(WEIGHTS) else 0 for layer in trace.layers]
-    result = torch.full((len(n_heads), max(n_heads, default=0)), math.nan)
-    for index, count in enumerate(n_heads):
-        result[index, :count] = 0.0  # the heads of an encoder reach the logits through the decoder only
-    for part, value in zip(parts, values.tolist(), strict=True):
-        if part.kind == HEAD and part.layer is not None and part.head is not None:
-            result[part.layer, part.head] = value
-    return result
-
-
-def estimated_seconds(trace: Trace) -> float:
-    """The estimated seconds of `direct_effects`."""
-    if not _predicts(trace) or trace.model_run is None:
-        return 0.0
-    try:
-        return trace.model_run.estimate_seconds()
-    except AttentionError:
-        return 0.0
-
-
-def _predicts(trace: Trace) -> bool:
-    return bool(trace.predictions) and not trace.predictions[-1].fills_mask

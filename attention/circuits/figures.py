@@ -1,11 +1,4 @@
-"""Charts of what a head copies and matches: the tokens that it raises and lowers, its eigenvalues, and its QK spectrum by offset.
-
-Maps of path patching: the paths into one target by layer and head, or every source by every target.
-
-Pictures of relevance: the text with each token shaded, and a map of layers and heads.
-
-The map of a score's terms: which part of the model wrote the query, and which wrote the key.
-"""
+"""Figures of circuits: what a head copies and matches, paths into a target, the relevance of tokens and heads, and the terms of a score."""
 
 from __future__ import annotations
 
@@ -21,7 +14,7 @@ from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 from attention.base.printed import format_number
 from attention.base.tokens import label
 from attention.pictures import scales
-from attention.pictures.charts import POINT_COLOR, empty_chart, set_axes
+from attention.pictures.charts import POINT_COLOR, empty_chart, set_axes, signed_heatmap
 from attention.pictures.layout import CHOSEN_COLOR, Panel, Spec, outline
 
 if TYPE_CHECKING:
@@ -35,6 +28,10 @@ _LOWERED_COLOR = "#c9603d"  # readable on white and on black
 _BAR_HEIGHT = 21  # pixels
 _SQUARE = 340  # pixels of a chart whose axes have one scale
 _LINE = {"color": "#9a9da6", "width": 1, "dash": "dot"}
+_DARK, _LIGHT = "#15151b", "#ffffff"  # text on the shades
+_BRIGHT = 128  # of 255: a shade with more brightness has dark text
+_ROW_HEIGHT = 13  # pixels of a row
+_MAX_LABELS = 24  # labels along an axis; of more, some are left out
 
 
 def token_bars_json(tokens: Sequence[str], effects: Sequence[float], raised: bool, head: str, read: str) -> Spec:
@@ -158,11 +155,6 @@ def qk_by_offset_json(
     return [line, heat]
 
 
-_ROW_HEIGHT = 13  # pixels of a row
-_PATHS_MIN_HEIGHT, _PATHS_MAX_HEIGHT = 300, 640  # pixels of a map
-_MAX_LABELS = 24  # labels along an axis; of more, some are left out
-
-
 def path_map_json(result: PathPatching, chosen: tuple[int, int] | None) -> Spec:
     """Returns a map of the changes along all paths; 0 is white and the range symmetric.
 
@@ -185,7 +177,7 @@ def _one_target(result: PathPatching, chosen: tuple[int, int] | None) -> Spec:
     rows, columns = numbers.shape
     heads = [str(head) for head in range(columns - 1)]
     hover = np.array([[f"L{y} {'MLP' if x == columns - 1 else f'H{x}'}" for x in range(columns)] for y in range(rows)])
-    figure = _map(result, numbers, hover, f"into {_receiver(result)}", "layer and head")
+    figure = _path_map(result, numbers, hover, f"into {_receiver_words(result)}", "layer and head")
     step = max(1, columns // 16)
     set_axes(
         figure, "head, and the MLP of the layer", "layer",
@@ -201,17 +193,17 @@ def _one_target(result: PathPatching, chosen: tuple[int, int] | None) -> Spec:
 def _all_targets(result: PathPatching) -> Spec:
     sources, targets = ([end.name for end in ends] for ends in (result.sources, result.targets))
     hover = np.array([[f"{source} → {target}" for target in targets] for source in sources])
-    figure = _map(result, result.values, hover, f"into the {result.receiver} of heads", "source and target")
+    figure = _path_map(result, result.values, hover, f"into the {result.receiver} of heads", "source and target")
     set_axes(
         figure, f"target: the {result.receiver} of a head", "source",
-        {"range": [-0.5, len(targets) - 0.5], **_labels(targets), "showgrid": False},
-        {"range": [len(sources) - 0.5, -0.5], **_labels(sources), "showgrid": False},
+        {"range": [-0.5, len(targets) - 0.5], **_path_labels(targets), "showgrid": False},
+        {"range": [len(sources) - 0.5, -0.5], **_path_labels(sources), "showgrid": False},
     )  # fmt: skip
     figure["layout"]["margin"] |= {"l": 96, "b": 84}
     return figure
 
 
-def _map(result: PathPatching, numbers: NDArray[np.float64], hover: NDArray[Any], title: str, axes: str) -> Spec:
+def _path_map(result: PathPatching, numbers: NDArray[np.float64], hover: NDArray[Any], title: str, axes: str) -> Spec:
     """A map of numbers [row column] with the names of its cells, without its axes."""
     rows, columns = numbers.shape
     limit = result.limit or 1.0
@@ -219,35 +211,25 @@ def _map(result: PathPatching, numbers: NDArray[np.float64], hover: NDArray[Any]
     largest = "".join(f"; largest: {result.describe(*pair)}" for pair in result.largest(1)).rstrip(".")
     description = f"change of the {result.quantity}"
     alt = f"Heatmap of the {description} along each path {title}, by {axes}, from {ends[0]} to {ends[1]}{largest}."
-    height = min(_PATHS_MAX_HEIGHT, max(_PATHS_MIN_HEIGHT, 150 + _ROW_HEIGHT * rows))
+    height = _within(150 + _ROW_HEIGHT * rows, 300, 640)
     figure = empty_chart(f"Paths {title}", description, alt, height=height)
-    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit], "ticktext": [ends[0], "0", ends[1]]}  # fmt: skip
-    figure["data"] = [
-        {
-            "type": "heatmap", "z": numbers, "zmin": -limit, "zmax": limit, "colorscale": scales.SIGNED, "colorbar": bar, "xgap": 1, "ygap": 1,
-            "text": hover.tolist(), "hoverongaps": False, "hovertemplate": "%{text}<br>change <b>%{z:.4g}</b><extra></extra>",
-        }
-    ]  # fmt: skip
+    hover_keys = {"hoverongaps": False, "hovertemplate": "%{text}<br>change <b>%{z:.4g}</b><extra></extra>"}
+    figure["data"] = [signed_heatmap(numbers, limit, text=hover.tolist(), **hover_keys)]
     panel = asdict(Panel(0, 0, 0, rows, columns))
     figure["layout"]["meta"] |= {"step": "paths", "panels": [panel], "axes": ["row", "column"], "file": ["paths", result.receiver]}  # fmt: skip
     figure["layout"]["uirevision"] = f"paths {result.receiver} {len(result.targets)}"
     return figure
 
 
-def _receiver(result: PathPatching) -> str:
+def _receiver_words(result: PathPatching) -> str:
     name = result.targets[0].name
     return f"the {name}" if result.receiver == "logits" else f"the {result.receiver} of {name}"
 
 
-def _labels(names: list[str]) -> dict[str, Any]:
+def _path_labels(names: list[str]) -> dict[str, Any]:
     """The labels of an axis; of many names, some are left out."""
     step = -(-len(names) // _MAX_LABELS)
     return {"tickvals": [*range(0, len(names), step)], "ticktext": names[::step]}
-
-
-_RELEVANCE_MIN_HEIGHT, _RELEVANCE_MAX_HEIGHT = 260, 520  # pixels of a map
-_DARK, _LIGHT = "#15151b", "#ffffff"  # text on the shades
-_BRIGHT = 128  # of 255: a shade with more brightness has dark text
 
 
 def token_row_html(tokens: Sequence[str], values: Sequence[float], position: int | None = None) -> str:
@@ -292,13 +274,10 @@ def head_relevance_json(heads: Sequence[Tensor], target: str, chosen: tuple[int,
         "Heads",
         description,
         alt,
-        height=min(_RELEVANCE_MAX_HEIGHT, max(_RELEVANCE_MIN_HEIGHT, 130 + _ROW_HEIGHT * layers)),
+        height=_within(130 + _ROW_HEIGHT * layers, 260, 520),
     )
-    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit], "ticktext": [f"−{format_number(limit)}", "0", format_number(limit)]}  # fmt: skip
-    figure["data"] = [{
-        "type": "heatmap", "z": numbers, "zmin": -limit, "zmax": limit, "colorscale": scales.SIGNED, "colorbar": bar, "xgap": 1, "ygap": 1,
-        "hoverongaps": False, "hovertemplate": "L%{y} H%{x}<br>relevance <b>%{z:.4g}</b><extra></extra>",
-    }]  # fmt: skip
+    hover = "L%{y} H%{x}<br>relevance <b>%{z:.4g}</b><extra></extra>"
+    figure["data"] = [signed_heatmap(numbers, limit, hoverongaps=False, hovertemplate=hover)]
     panel = asdict(Panel(0, 0, 0, layers, width))
     figure["layout"]["meta"] |= {
         "step": "relevance",
@@ -318,6 +297,10 @@ def head_relevance_json(heads: Sequence[Tensor], target: str, chosen: tuple[int,
     return figure
 
 
+def _within(pixels: int, lowest: int, highest: int) -> int:
+    return min(highest, max(lowest, pixels))
+
+
 def _shade(share: float) -> str:
     """The colour of the signed scale for a number from −1 to 1."""
     (color,) = sample_colorscale(scales.SIGNED, [(min(1.0, max(-1.0, share)) + 1) / 2])
@@ -331,7 +314,6 @@ def _text_color(shade: str) -> str:
 
 STEP = "score-terms"
 """The name of the map, for clicks."""
-_TERMS_ROW_HEIGHT, _TERMS_MIN_HEIGHT, _TERMS_MAX_HEIGHT = 14, 340, 760  # pixels
 
 
 def score_terms_map_json(terms: ScoreTerms, title: str) -> Spec:
@@ -345,15 +327,10 @@ def score_terms_map_json(terms: ScoreTerms, title: str) -> Spec:
         f"Heatmap of {description}: the part that wrote the query by the part that wrote the key, from −{format_number(limit)} to "
         f"{format_number(limit)}; largest: {query.name} by {key.name} with {format_number(largest)}."
     )
-    height = min(_TERMS_MAX_HEIGHT, max(_TERMS_MIN_HEIGHT, 150 + _TERMS_ROW_HEIGHT * rows))
+    height = _within(150 + (_ROW_HEIGHT + 1) * rows, 340, 760)
     figure = empty_chart(title, description, alt, height=height)
-    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit]}
-    bar["ticktext"] = [f"−{format_number(limit)}", "0", format_number(limit)]
-    heat: dict[str, Any] = {
-        "type": "heatmap", "z": values, "zmin": -limit, "zmax": limit, "colorscale": scales.SIGNED, "colorbar": bar, "xgap": 1, "ygap": 1,
-        "hovertemplate": "query: %{y}<br>key: %{x}<br>term <b>%{z:.4g}</b><extra></extra>",
-    }  # fmt: skip
-    figure["data"] = [heat]
+    hover = "query: %{y}<br>key: %{x}<br>term <b>%{z:.4g}</b><extra></extra>"
+    figure["data"] = [signed_heatmap(values, limit, hovertemplate=hover)]
     figure["layout"]["meta"] |= {
         "step": STEP, "panels": [asdict(Panel(0, 0, 0, rows, columns))], "axes": ["query part", "key part"], "file": [STEP, "score"]
     }  # fmt: skip
@@ -361,12 +338,12 @@ def score_terms_map_json(terms: ScoreTerms, title: str) -> Spec:
     figure["layout"]["margin"] = {"l": 86, "r": 16, "t": 70, "b": 92}
     set_axes(
         figure, f"who wrote the key {label(terms.key_token, 20)}", f"who wrote the query {label(terms.query_token, 20)}",
-        {"range": [-0.5, columns - 0.5], "showgrid": False, "tickangle": -90, **_ticks(terms.key_parts)},
-        {"range": [rows - 0.5, -0.5], "showgrid": False, **_ticks(terms.query_parts)},
+        {"range": [-0.5, columns - 0.5], "showgrid": False, "tickangle": -90, **_part_ticks(terms.key_parts)},
+        {"range": [rows - 0.5, -0.5], "showgrid": False, **_part_ticks(terms.query_parts)},
     )  # fmt: skip
     return figure
 
 
-def _ticks(names: Sequence[str]) -> dict[str, Any]:
+def _part_ticks(names: Sequence[str]) -> dict[str, Any]:
     """A tick for every name: Plotly takes the names under the pointer from them, too."""
     return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": list(names), "tickfont": {"size": 9}}

@@ -1,7 +1,5 @@
 """Path patching: the change of a prediction along each path from a head, an MLP or the embedding to a head or the logits.
 
-The result of path patching: how much a prediction changes along each path from a part of the model to a receiver.
-
 Source: Wang et al. 2022, "Interpretability in the Wild", section 3.1; Goldowsky-Dill et al. 2023, "Localizing Model Behavior with
 Path Patching".
 """
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from attention.trace.trace import Trace
     from attention.training.trained import Trained
 
-
 RECEIVERS = ("logits", QUERY, KEY, VALUE)
 """What can receive the patched output: the logits at a position, or an input of the attention of a head."""
 
@@ -45,10 +42,64 @@ MODES = {
 }
 """What happens between a source and its receiver, by the name of the mode; norms recompute in all modes."""
 
+_QUANTITIES = ("logit", "log-probability")
+
 CAVEAT = (
     "A path is measured with everything else at run A, and norms and softmaxes are not linear, so the numbers of several paths "
     "need not add up to the effect of all of them."
 )
+
+MAX_SECONDS = 110.0
+"""The largest estimated time of path patching, where others wait."""
+_DIRECT_SHARE = 0.4  # of the time of a plain run: frozen MLPs are not computed
+
+
+def paths(
+    trace: Trace,
+    other: Trace,
+    receiver: str = "logits",
+    layer: int | None = None,
+    head: int | None = None,
+    *,
+    source: tuple[int, int] | None = None,
+    mode: str = "direct",
+    target: int | str | None = None,
+    distractor: int | str | None = None,
+    position: int | None = None,
+    quantity: str = "logit",
+) -> PathPatching:
+    """The change of a prediction of `trace` along each path, where one source takes its output from `other`; see `PathPatching`.
+
+    Run A is that of `trace`, with its interventions, and run B that of `other`. If a head receives, its query, key or value alone is
+    that of the run with the source patched, and everything after it recomputes. If the logits receive, they are those of the run
+    with the source patched.
+
+    Args:
+        trace: of a `Model` or a `Trained`.
+        other: of the same model, with equally long texts.
+        receiver: "logits", or the "query", "key" or "value" of heads.
+        layer: the layer of the receiving heads; None for all layers.
+        head: the receiving head; None for all heads. Heads that share a key or value receive it together.
+        source: the one head, as (layer, head), from which paths begin; None for every head, every MLP and the embedding.
+        mode: what recomputes between source and receiver: "direct" (nothing), "mlps", or "free" (everything).
+        target: a token, as its text or id; None for the likeliest token of run A.
+        distractor: a second token; the logit of the target minus its logit is then measured.
+        position: of the prediction; None for the end of the text, or the last mask.
+        quantity: "logit" or "log-probability" of the target, if there is no distractor.
+
+    Raises:
+        ConfigError: the two cannot be patched, a head or token does not exist, or it would take too long.
+        TextError: a text is not one token.
+
+    Source: Wang et al. 2022, "Interpretability in the Wild", section 3.1; Goldowsky-Dill et al. 2023, "Localizing Model Behavior with
+    Path Patching".
+    """
+    run, _ = both_runs(trace.model_run, other.model_run)
+    ids = [run.find_token(token) if isinstance(token, str) else token for token in (target, distractor)]
+    request = PathRequest(receiver, layer, head, source, mode, ids[0], ids[1], position, quantity)
+    *_, last = patch_paths(trace.model_run, other.model_run, request)
+    assert last.result is not None
+    return last.result
 
 
 @dataclass(frozen=True)
@@ -161,12 +212,6 @@ class PathProgress:
     result: PathPatching | None = None
 
 
-MAX_SECONDS = 110.0
-"""The largest estimated time of path patching, where others wait."""
-_DIRECT_SHARE = 0.4  # of the time of a plain run: frozen MLPs are not computed
-QUANTITIES = ("logit", "log-probability")
-
-
 @dataclass(frozen=True)
 class PathRequest:
     """Which paths are patched, and what is measured.
@@ -197,7 +242,7 @@ class PathRequest:
     quantity: str = "logit"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("receiver", RECEIVERS), ("mode", tuple(MODES)), ("quantity", QUANTITIES)):
+        for name, allowed in (("receiver", RECEIVERS), ("mode", tuple(MODES)), ("quantity", _QUANTITIES)):
             if getattr(self, name) not in allowed:
                 raise ConfigError(
                     f"{name} of path patching is one of {', '.join(allowed)}; got {str(getattr(self, name))[:40]!r}: choose one of these."
@@ -208,54 +253,6 @@ class PathRequest:
             )
         if self.head is not None and self.layer is None:
             raise ConfigError(f"A receiving head has a layer; got head {self.head} alone: give both, or none.")
-
-
-def paths(
-    trace: Trace,
-    other: Trace,
-    receiver: str = "logits",
-    layer: int | None = None,
-    head: int | None = None,
-    *,
-    source: tuple[int, int] | None = None,
-    mode: str = "direct",
-    target: int | str | None = None,
-    distractor: int | str | None = None,
-    position: int | None = None,
-    quantity: str = "logit",
-) -> PathPatching:
-    """The change of a prediction of `trace` along each path, where one source takes its output from `other`; see `PathPatching`.
-
-    Run A is that of `trace`, with its interventions, and run B that of `other`. If a head receives, its query, key or value alone is
-    that of the run with the source patched, and everything after it recomputes. If the logits receive, they are those of the run
-    with the source patched.
-
-    Args:
-        trace: of a `Model` or a `Trained`.
-        other: of the same model, with equally long texts.
-        receiver: "logits", or the "query", "key" or "value" of heads.
-        layer: the layer of the receiving heads; None for all layers.
-        head: the receiving head; None for all heads. Heads that share a key or value receive it together.
-        source: the one head, as (layer, head), from which paths begin; None for every head, every MLP and the embedding.
-        mode: what recomputes between source and receiver: "direct" (nothing), "mlps", or "free" (everything).
-        target: a token, as its text or id; None for the likeliest token of run A.
-        distractor: a second token; the logit of the target minus its logit is then measured.
-        position: of the prediction; None for the end of the text, or the last mask.
-        quantity: "logit" or "log-probability" of the target, if there is no distractor.
-
-    Raises:
-        ConfigError: the two cannot be patched, a head or token does not exist, or it would take too long.
-        TextError: a text is not one token.
-
-    Source: Wang et al. 2022, "Interpretability in the Wild", section 3.1; Goldowsky-Dill et al. 2023, "Localizing Model Behavior with
-    Path Patching".
-    """
-    run, _ = both_runs(trace.model_run, other.model_run)
-    ids = [run.find_token(token) if isinstance(token, str) else token for token in (target, distractor)]
-    request = PathRequest(receiver, layer, head, source, mode, ids[0], ids[1], position, quantity)
-    *_, last = patch_paths(trace.model_run, other.model_run, request)
-    assert last.result is not None
-    return last.result
 
 
 def estimated_seconds_of_paths(trace: Trace, other: Trace, request: PathRequest) -> float:

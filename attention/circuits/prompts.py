@@ -1,7 +1,4 @@
-"""A set of prompts: pairs of a clean and a corrupted text, each with a target token and a distractor, read from CSV.
-
-Numbers of each head over many prompts: their mean and spread, and those of every prompt.
-"""
+"""Sets of prompts, read from CSV: clean and corrupted texts, each with a target token and a distractor; and the numbers of each head over a set."""
 
 from __future__ import annotations
 
@@ -22,10 +19,17 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-
 MAX_ROWS = 100
 MAX_BYTES = 200_000
 MAX_CHARACTERS = 2_000  # of a text
+
+ABLATION, PATCH, ESTIMATE, DIRECT = (
+    "change when ablated",
+    "change when patched",
+    "estimate of the patch",
+    "direct effect",
+)
+"""The numbers of a head for each prompt."""
 
 
 @dataclass(frozen=True)
@@ -198,15 +202,6 @@ EXAMPLES = PromptSet(
     )
 )
 """Eight prompts that ask for the indirect object (Wang et al. 2022, "Interpretability in the Wild"): the name that is not repeated."""
-
-
-ABLATION, PATCH, ESTIMATE, DIRECT = (
-    "change when ablated",
-    "change when patched",
-    "estimate of the patch",
-    "direct effect",
-)
-"""The numbers of a head for each prompt."""
 
 
 @dataclass(frozen=True, eq=False)

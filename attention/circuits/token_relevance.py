@@ -1,7 +1,4 @@
-"""Relevance of the input tokens for one logit, which the weights alone do not give: AttnLRP, and attention × gradient.
-
-Attention × gradient as a map of a layer, with the arithmetic of its cells.
-"""
+"""Relevance of the input tokens for one logit, which the weights alone do not give: AttnLRP, and attention × gradient, also as a map of each layer."""
 
 from __future__ import annotations
 
@@ -57,13 +54,18 @@ ATTENTION_GRADIENT = Method(
     "much relevance need not be a cause of the prediction.",
     "Chefer, Gur and Wolf 2021, Generic Attention-model Explainability for Interpreting Bi-Modal and Encoder-Decoder Transformers",
 )
+METHODS = (ATTNLRP, ATTENTION_GRADIENT)
+"""Every method, in the order of the menu."""
+
 _PART_WORDS = {
     "other embeddings": "of other embeddings such as positions",
     "biases": "of biases",
     "softmax": "that the rule for the softmax keeps, which reaches no token",
 }
-METHODS = (ATTNLRP, ATTENTION_GRADIENT)
-"""Every method, in the order of the menu."""
+
+STEP = Step(
+    ATTENTION_GRADIENT.name, "R", "R", MAP_AXES[1:], "R + Ā R over the layers, Ā = mean of (A ⊙ ∂logit/∂A)⁺ over the heads", "probability"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +168,7 @@ class Relevance:
         return frame.astype({"position": "Int64"})
 
 
-def find_method(name: str) -> Method:
+def _find_method(name: str) -> Method:
     """The method of this name.
 
     Raises:
@@ -199,7 +201,7 @@ def relevance(
         ModelError: the method does not apply to this model.
         TextError: the target is not one token.
     """
-    chosen = find_method(method)
+    chosen = _find_method(method)
     loaded, inputs, max_bytes = _model_of(trace, chosen)
     place, target_id = _resolve(trace, loaded, inputs, target, position)
     key = ("relevance", chosen.name)
@@ -220,7 +222,7 @@ def estimate_seconds(trace: Trace, method: str = ATTNLRP.name) -> float:
     from attention.circuits import relevance_pass
     from attention.models import lm_head
 
-    loaded, inputs, _ = _model_of(trace, find_method(method))
+    loaded, inputs, _ = _model_of(trace, _find_method(method))
     return relevance_pass.estimate_seconds(loaded, len(lm_head.predicted_text_ids(inputs)))
 
 
@@ -304,11 +306,6 @@ def _compute(
         gradients=gradients.maps,
         maps=tuple(maps),
     )
-
-
-STEP = Step(
-    ATTENTION_GRADIENT.name, "R", "R", MAP_AXES[1:], "R + Ā R over the layers, Ā = mean of (A ⊙ ∂logit/∂A)⁺ over the heads", "probability"
-)  # fmt: skip
 
 
 def gradient_map(result: Relevance) -> DerivedMap:

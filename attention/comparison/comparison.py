@@ -4,9 +4,8 @@
     difference = compare(a, b, "weights")   # two traces
     difference.matrix                               # B − A [row column]; nan where a row or column has no partner
 
-Subword tokens that the other state has as one token are pooled: weights are summed over keys and averaged over queries.
-
-A matrix on the aligned axes of two states: partners share a row or column, merged tokens are pooled, the rest are gaps.
+Partners share a row or column, and tokens without one are gaps. Subword tokens that the other state has as one token are pooled: weights are summed over
+keys and averaged over queries.
 """
 
 from __future__ import annotations
@@ -28,45 +27,7 @@ from attention.trace.trace import Trace
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 Side = Literal["a", "b"]
-
-
-def pool_aligned(matrix: Tensor, rows: Alignment, columns: Alignment, side: Side, step: Step | None = None) -> Tensor:
-    """A matrix [row column] on axes aligned between two states: nan in gaps, and where several cells cannot be pooled.
-
-    Weights are summed over keys and averaged over queries; other steps with query rows are averaged over them. Nothing else
-    is pooled: a sum of scores, or of rows of K, has no meaning. Without a `step` the matrix is a mask and is averaged.
-    """
-    if rows.is_identity and columns.is_identity:
-        return matrix
-    means = step is None
-    adds = step is not None and step.axes == MAP_AXES and step.kind == "probability"
-    keyed = step is not None and step.axes[-2] == "key_pos"
-    pooled = _along(matrix, columns, side, summed=adds, single_only=not (adds or means))
-    return _along(pooled.T, rows, side, summed=False, single_only=keyed).T
-
-
-def _along(matrix: Tensor, alignment: Alignment, side: Side, summed: bool, single_only: bool) -> Tensor:
-    """The columns of a matrix [other column] pooled by group; with `single_only` groups of several tokens become nan."""
-    import torch
-
-    if alignment.is_identity:
-        return matrix
-    spans = [group.a if side == "a" else group.b for group in alignment.groups]
-    starts = torch.tensor([first for first, _ in spans])
-    counts = torch.tensor([stop - first for first, stop in spans])
-    pooled = torch.full((len(matrix), len(spans)), float("nan"), dtype=matrix.dtype)
-    single = counts == 1
-    pooled[:, single] = matrix[:, starts[single]]
-    for index in torch.nonzero(counts > 1).flatten().tolist():
-        part = matrix[:, slice(*spans[index])]
-        if not single_only:
-            pooled[:, index] = part.sum(dim=1) if summed else part.mean(dim=1)
-    several = torch.tensor([single_only and not group.is_one_to_one for group in alignment.groups])
-    pooled[:, several] = float("nan")
-    return pooled
-
 
 ROUNDING = 32 * 2.0**-23
 """The tolerance, relative to the largest number, within which two numbers count as equal: the noise of single precision."""
@@ -92,7 +53,7 @@ class CellChange(NamedTuple):
     value: float
 
 
-class ComparedTraces(NamedTuple):
+class _ComparedTraces(NamedTuple):
     """The two traces of a difference, and the layer and head of each."""
 
     a: Trace
@@ -120,7 +81,7 @@ class Difference(Displayed):
     a: Tensor
     b: Tensor
     hidden: Tensor | None
-    traces: ComparedTraces | None = None
+    traces: _ComparedTraces | None = None
 
     def __repr__(self) -> str:
         rows, columns = self.matrix.shape
@@ -196,7 +157,7 @@ def compare(
         _hidden(layer_b.for_head(other.head), definition, rows, columns, "b"),
         definition,
     )
-    return Difference(definition, rows, columns, matrix_a, matrix_b, hidden, ComparedTraces(a, b, at, other))
+    return Difference(definition, rows, columns, matrix_a, matrix_b, hidden, _ComparedTraces(a, b, at, other))
 
 
 def align_axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
@@ -224,6 +185,42 @@ def align_axes(a: Layer, b: Layer, step: Step) -> tuple[Alignment, Alignment]:
             f"B − A has at most {MAX_CELLS:,} cells, counting the tokens of both; got {size:,}: choose shorter texts, or texts that share more."
         )
     return rows, columns
+
+
+def pool_aligned(matrix: Tensor, rows: Alignment, columns: Alignment, side: Side, step: Step | None = None) -> Tensor:
+    """A matrix [row column] on axes aligned between two states: nan in gaps, and where several cells cannot be pooled.
+
+    Weights are summed over keys and averaged over queries; other steps with query rows are averaged over them. Nothing else
+    is pooled: a sum of scores, or of rows of K, has no meaning. Without a `step` the matrix is a mask and is averaged.
+    """
+    if rows.is_identity and columns.is_identity:
+        return matrix
+    means = step is None
+    adds = step is not None and step.axes == MAP_AXES and step.kind == "probability"
+    keyed = step is not None and step.axes[-2] == "key_pos"
+    pooled = _along(matrix, columns, side, summed=adds, single_only=not (adds or means))
+    return _along(pooled.T, rows, side, summed=False, single_only=keyed).T
+
+
+def _along(matrix: Tensor, alignment: Alignment, side: Side, summed: bool, single_only: bool) -> Tensor:
+    """The columns of a matrix [other column] pooled by group; with `single_only` groups of several tokens become nan."""
+    import torch
+
+    if alignment.is_identity:
+        return matrix
+    spans = [group.a if side == "a" else group.b for group in alignment.groups]
+    starts = torch.tensor([first for first, _ in spans])
+    counts = torch.tensor([stop - first for first, stop in spans])
+    pooled = torch.full((len(matrix), len(spans)), float("nan"), dtype=matrix.dtype)
+    single = counts == 1
+    pooled[:, single] = matrix[:, starts[single]]
+    for index in torch.nonzero(counts > 1).flatten().tolist():
+        part = matrix[:, slice(*spans[index])]
+        if not single_only:
+            pooled[:, index] = part.sum(dim=1) if summed else part.mean(dim=1)
+    several = torch.tensor([single_only and not group.is_one_to_one for group in alignment.groups])
+    pooled[:, several] = float("nan")
+    return pooled
 
 
 def largest_absolute(difference: Tensor) -> float:

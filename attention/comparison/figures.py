@@ -1,10 +1,6 @@
-"""B − A as a map: symmetric around 0, one colour range for all layers, hatches for rows and columns without a partner.
+"""Two states side by side: A and B on one scale, and B − A beside them, as maps or over the pictures; and the cell of a click.
 
-Hatches: slanting lines over unmatched rows and columns of a map, and the background under them.
-
-Two states side by side: A and B on one scale, B − A beside them, and the cell of a click.
-
-A row or a column of A, of B and of B − A over the pictures: A and B on one scale.
+The colours of B − A are symmetric around 0, with one range for all layers; rows and columns without a partner are hatched.
 """
 
 from __future__ import annotations
@@ -34,159 +30,8 @@ from attention.trace.trace import Trace
 from attention.vision.over_picture import FITTED, NO_TOKEN
 
 UNMATCHED_COLOR, HATCH_COLOR = "#d5d7dc", "#8d919b"  # the background of unmatched cells, and the lines over it
-MAX_HATCH_LINES = 240  # per map: more would be slow to draw
+_MAX_HATCH_LINES = 240  # per map: more would be slow to draw
 _LINES_PER_MAP = 28  # of a hatch that covers the whole map
-
-
-def hatch_lines(
-    unmatched_rows: list[int], unmatched_columns: list[int], rows: int, columns: int
-) -> list[dict[str, Any]]:
-    """Returns the lines of hatches over the unmatched rows and columns of a map [rows columns]; where two hatches cross, their lines coincide."""
-    bands = [(-0.5, columns - 0.5, low - 0.5, high - 0.5) for low, high in consecutive_ranges(unmatched_rows)]
-    bands += [(low - 0.5, high - 0.5, -0.5, rows - 0.5) for low, high in consecutive_ranges(unmatched_columns)]
-    if not bands:
-        return []
-    spacing = max(
-        (rows + columns) / 2 / _LINES_PER_MAP, sum(x1 - x0 + y1 - y0 for x0, x1, y0, y1 in bands) / MAX_HATCH_LINES
-    )
-    return [line for band in bands for line in _lines(*band, spacing)][:MAX_HATCH_LINES]
-
-
-def _lines(x0: float, x1: float, y0: float, y1: float, apart: float) -> Iterator[dict[str, Any]]:
-    """The lines x + y = a multiple of `apart`, as much of each as lies in a box."""
-    first, last = int(np.ceil((x0 + y0) / apart)), int(np.floor((x1 + y1) / apart))
-    for total in (number * apart for number in range(first, last + 1)):
-        left, right = max(x0, total - y1), min(x1, total - y0)
-        if left < right:
-            ends = {"x0": left, "y0": total - left, "x1": right, "y1": total - right}
-            yield {"type": "line", **ends, "line": {"color": HATCH_COLOR, "width": 1}}
-
-
-def difference_name(step: str) -> str:
-    """Returns the name of the map of B − A."""
-    return f"{step}, B − A"
-
-
-def difference_map(a: Trace, b: Trace, difference: Difference, cell: Cell, other: HeadIndex, fit: bool = False) -> Spec:
-    """Returns B − A as a map: 0 is white, hidden cells have a neutral background, and rows and columns without a partner are hatched."""
-    step, place_of_a = difference.step, HeadIndex(cell.layer, cell.head)
-    largest, shared_range, _ = (
-        (difference.largest, False, place_of_a) if fit else color_limit(a, b, step.name, place_of_a, other)
-    )
-    high = largest if largest > difference.tolerance else 1.0
-    matrix = difference.matrix.numpy()
-    rows, columns = matrix.shape
-    row, column = (
-        alignment.group_index("a", index)
-        for alignment, index in ((difference.rows, cell.row), (difference.columns, cell.column))
-    )
-    unmatched = [
-        [i for i, group in enumerate(axis.groups) if not group.has_partners]
-        for axis in (difference.rows, difference.columns)
-    ]
-
-    layers = a.layer(cell.layer), b.layer(other.layer)
-    where = [
-        f"{layer_label(layer, place.layer)}{f' H{place.head}' if step.per_head else ''}"
-        for layer, place in zip(layers, (place_of_a, other), strict=True)
-    ]
-    facts = [" → ".join(dict.fromkeys(where)), f"{rows} × {columns}"]
-    # Nothing that changes while a knob moves, or the whole map would be drawn again.
-    facts += [difference.identity_words] if difference.identity_words else []
-    if any(unmatched):
-        facts.append(f"{_count(unmatched[0], 'row')} and {_count(unmatched[1], 'column')} without a partner")
-    facts += [] if shared_range or fit or len(a.layers) == 1 else ["colours of this layer"]
-    alt = (
-        f"Heatmap of {step.name}, B − A, {', '.join(facts)}, largest {format_number(difference.largest)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
-        f"colours from {format_number(-high)} to {format_number(high)}, 0 in white."
-    )
-    panel = Panel(cell.head, 0, 0, rows, columns)
-    meta: Meta = {
-        "alt": alt,
-        "step": difference_name(step.name),
-        "layer": cell.layer,
-        "panels": [asdict(panel) | {"layer": cell.layer}],
-        "axes": [short_axis_name(step.row_axis), short_axis_name(step.column_axis)],
-        "file": [f"{step.name}-B-minus-A", f"L{cell.layer}-H{cell.head}"],
-    }
-    heading = f"<b>B − A</b>  {step.name}"
-    labels = _AxisLabels(difference, *layers)
-    layout = map_layout(labels.layer, (step.row_axis, step.column_axis), [panel], heading, facts, meta, (rows, columns))
-    labels.write(layout)
-    layout["shapes"] = [
-        *hatch_lines(unmatched[0], unmatched[1], rows, columns),
-        *cell_outlines(rows, columns, row, column),
-    ]
-    return with_chosen_cell({"data": _data(difference, matrix, unmatched, high), "layout": layout}, row, column)
-
-
-def _count(indices: list[int], noun: str) -> str:
-    return f"{len(indices)} {noun}{'s' * (len(indices) != 1)}"
-
-
-def _data(difference: Difference, matrix: Any, unmatched: list[list[int]], high: float) -> list[dict[str, Any]]:
-    step = difference.step
-    hover = f"{step.name}, B − A<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
-    color_keys, _ = scales.color_keys(replace(step, kind="signed"), -high, high, "fixed")
-    heat = {
-        "type": "heatmap",
-        "z": matrix,
-        **color_keys,
-        "colorscale": scales.DIFFERENCE,
-        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
-        "hoverongaps": False,
-        **numbers_in_cells(*matrix.shape),
-    }
-    data = [heat]
-    gaps = np.isnan(matrix)
-    if gaps.any():
-        unmatched_cells = np.zeros_like(gaps)
-        unmatched_cells[unmatched[0], :] = unmatched_cells[:, unmatched[1]] = True
-        hidden = np.zeros_like(gaps) if difference.hidden is None else difference.hidden.numpy() & ~unmatched_cells
-        # A token that is several pieces in the other state has no number where these cannot be merged.
-        for reason, cells, color in (
-            ("hidden by the mask", hidden, HIDDEN_COLOR),
-            ("no partner", gaps & ~hidden, UNMATCHED_COLOR),
-        ):
-            background = {
-                **HIDDEN_TRACE,
-                "colorscale": [[0, color], [1, color]],
-                "hovertemplate": f"{hover}<b>{reason}</b><extra></extra>",
-            }
-            data += [{**background, "z": np.where(cells, np.float32(1), np.float32(np.nan))}] if cells.any() else []
-    return data
-
-
-class _AxisLabels:
-    """The labels of an axis for both states: a layer with the tokens of both, and texts with the positions of each."""
-
-    def __init__(self, difference: Difference, a: Layer, b: Layer) -> None:
-        step = difference.step
-        self._texts: dict[str, dict[str, str]] = {}
-        tokens: dict[str, tuple[str, ...]] = {}
-        for side, axis, alignment in (
-            ("y", step.row_axis, difference.rows),
-            ("x", step.column_axis, difference.columns),
-        ):
-            a_labels, b_labels = a.labels_of(axis), b.labels_of(axis)
-            if a_labels is None or b_labels is None:
-                continue
-            tokens[axis] = summary.position_names(alignment, a_labels, b_labels)
-            if not alignment.is_identity:
-                texts = summary.position_labels(alignment, a_labels, b_labels)
-                self._texts[f"{side}axis"] = {str(i): text for i, text in enumerate(texts)}
-        queries, keys = (tokens.get(axis, ()) for axis in ("query_pos", "key_pos"))
-        self.layer = Layer(tokens=queries or keys, key_tokens=keys or queries)
-
-    def write(self, layout: dict[str, Any]) -> None:
-        """Writes the positions in A and in B into the labels of each axis where they differ."""
-        for axis, names in self._texts.items():
-            layout[axis]["labelalias"] = names
-
-
-def b_map_name(step: str) -> str:
-    """Returns the name of the map of B, distinct from that of A."""
-    return f"{step} of B"
 
 
 def comparison_maps(
@@ -223,21 +68,12 @@ def comparison_maps(
         return [first, _titled(second, "B", b_map_name(step))], None, str(error)
     second = heatmap_json(b, step, other.layer, other.head, aligned_cell_of_b(difference, cell, other), colors, span)
     maps = [first, _titled(second, "B", b_map_name(step))]
-    return _align_margins([*maps, difference_map(a, b, difference, cell, other, fit)]), difference, ""
+    return _align_margins([*maps, _difference_map(a, b, difference, cell, other, fit)]), difference, ""
 
 
 def map_of_a(a: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     """Returns only the map of A, where there is no other state."""
     return [_titled(heatmap_json(a, cell.step, cell.layer, cell.head, cell, colors), "A", cell.step)]
-
-
-def aligned_cell_of_b(difference: Difference, cell: Cell, other: HeadIndex) -> Cell | None:
-    """Returns the cell of B that is aligned with a cell of A, the first of several pieces; None where it has no partner."""
-    row = difference.rows.groups[difference.rows.group_index("a", cell.row)]
-    column = difference.columns.groups[difference.columns.group_index("a", cell.column)]
-    if not (row.has_partners and column.has_partners):
-        return None
-    return Cell(other.layer, cell.step, other.head, row.b[0], column.b[0])
 
 
 def cell_of_click(difference: Difference | None, cell: Cell, name: str, row: int, column: int) -> Cell | None:
@@ -252,23 +88,13 @@ def cell_of_click(difference: Difference | None, cell: Cell, name: str, row: int
     return replace(cell, row=groups[0].a[0], column=groups[1].a[0])
 
 
-def _align_margins(maps: list[Spec]) -> list[Spec]:
-    """Returns maps with equal margins, so that their rows are level."""
-    for part, sides in (("margin", ("l", "t", "b")), ("title", ("standoff",))):
-        margins = [spec["layout"]["margin"] if part == "margin" else spec["layout"]["xaxis"]["title"] for spec in maps]
-        for margin in margins:
-            margin.update({side: max(spec[side] for spec in margins) for side in sides})
-    return maps
-
-
-def _titled(spec: Spec, state: str, name: str) -> Spec:
-    """Returns a map with its state in the title, without the step's symbol, because that of the weights is A."""
-    layout, meta = spec["layout"], spec["layout"]["meta"]
-    step = meta["step"]
-    layout["title"]["text"] = f"<b>{state}</b>  {step}"
-    meta["alt"] = meta["alt"].replace(f"Heatmap of {step}", f"Heatmap of {step} in {state}", 1)
-    meta["step"], meta["file"] = name, [f"{step}-{state}", *meta["file"][1:]]
-    return spec
+def aligned_cell_of_b(difference: Difference, cell: Cell, other: HeadIndex) -> Cell | None:
+    """Returns the cell of B that is aligned with a cell of A, the first of several pieces; None where it has no partner."""
+    row = difference.rows.groups[difference.rows.group_index("a", cell.row)]
+    column = difference.columns.groups[difference.columns.group_index("a", cell.column)]
+    if not (row.has_partners and column.has_partners):
+        return None
+    return Cell(other.layer, cell.step, other.head, row.b[0], column.b[0])
 
 
 def compared_pictures(
@@ -298,17 +124,183 @@ def compared_pictures(
     partner = aligned_cell_of_b(difference, cell, other) if difference else None
     states = [("A", cell.step)]
     if figures and difference is not None and partner is not None:
-        change = _change(maps_over_picture(a, cell, colors, over)[0], difference, cell)
+        change = _changed_picture(maps_over_picture(a, cell, colors, over)[0], difference, cell)
         of_b = maps_over_picture(b, partner, colors, over)
         _share_colors(difference.step, [*figures, *of_b])
         figures += [*of_b, change]
-        states += [("B", b_map_name(cell.step))] * len(of_b) + [("B − A", difference_name(cell.step))]
+        states += [("B", b_map_name(cell.step))] * len(of_b) + [("B − A", _difference_name(cell.step))]
     for figure, (state, name) in zip(figures, states, strict=bool(figures)):
         layout, meta = figure["layout"], figure["layout"]["meta"]
         layout["title"]["text"] = f"<b>{state}</b>  {cell.step} over the picture"
         meta["alt"], meta["step"] = f"{state}: {meta['alt']}", name
         meta["file"] = [f"{cell.step}-{state.replace(' − ', '-minus-')}", *meta["file"][1:]]
     return figures
+
+
+def _difference_map(
+    a: Trace, b: Trace, difference: Difference, cell: Cell, other: HeadIndex, fit: bool = False
+) -> Spec:
+    """Returns B − A as a map: 0 is white, hidden cells have a neutral background, and rows and columns without a partner are hatched."""
+    step, place_of_a = difference.step, HeadIndex(cell.layer, cell.head)
+    largest, shared_range, _ = (
+        (difference.largest, False, place_of_a) if fit else color_limit(a, b, step.name, place_of_a, other)
+    )
+    high = largest if largest > difference.tolerance else 1.0
+    matrix = difference.matrix.numpy()
+    rows, columns = matrix.shape
+    row, column = (
+        alignment.group_index("a", index)
+        for alignment, index in ((difference.rows, cell.row), (difference.columns, cell.column))
+    )
+    unmatched = [
+        [i for i, group in enumerate(axis.groups) if not group.has_partners]
+        for axis in (difference.rows, difference.columns)
+    ]
+
+    layers = a.layer(cell.layer), b.layer(other.layer)
+    where = [
+        f"{layer_label(layer, place.layer)}{f' H{place.head}' if step.per_head else ''}"
+        for layer, place in zip(layers, (place_of_a, other), strict=True)
+    ]
+    facts = [" → ".join(dict.fromkeys(where)), f"{rows} × {columns}"]
+    # Nothing that changes while a knob moves, or the whole map would be drawn again.
+    facts += [difference.identity_words] if difference.identity_words else []
+    if any(unmatched):
+        facts.append(f"{_count(unmatched[0], 'row')} and {_count(unmatched[1], 'column')} without a partner")
+    facts += [] if shared_range or fit or len(a.layers) == 1 else ["colours of this layer"]
+    alt = (
+        f"Heatmap of {step.name}, B − A, {', '.join(facts)}, largest {format_number(difference.largest)}: {axis_title(step.row_axis)} by {axis_title(step.column_axis)}, "
+        f"colours from {format_number(-high)} to {format_number(high)}, 0 in white."
+    )
+    panel = Panel(cell.head, 0, 0, rows, columns)
+    meta: Meta = {
+        "alt": alt,
+        "step": _difference_name(step.name),
+        "layer": cell.layer,
+        "panels": [asdict(panel) | {"layer": cell.layer}],
+        "axes": [short_axis_name(step.row_axis), short_axis_name(step.column_axis)],
+        "file": [f"{step.name}-B-minus-A", f"L{cell.layer}-H{cell.head}"],
+    }
+    heading = f"<b>B − A</b>  {step.name}"
+    labels = _AxisLabels(difference, *layers)
+    layout = map_layout(labels.layer, (step.row_axis, step.column_axis), [panel], heading, facts, meta, (rows, columns))
+    labels.write(layout)
+    layout["shapes"] = [
+        *_hatch_lines(unmatched[0], unmatched[1], rows, columns),
+        *cell_outlines(rows, columns, row, column),
+    ]
+    return with_chosen_cell(
+        {"data": _difference_data(difference, matrix, unmatched, high), "layout": layout}, row, column
+    )
+
+
+def _difference_data(
+    difference: Difference, matrix: Any, unmatched: list[list[int]], high: float
+) -> list[dict[str, Any]]:
+    step = difference.step
+    hover = f"{step.name}, B − A<br>{short_axis_name(step.row_axis)} %{{y}}<br>{short_axis_name(step.column_axis)} %{{x}}<br>"
+    color_keys, _ = scales.color_keys(replace(step, kind="signed"), -high, high, "fixed")
+    heat = {
+        "type": "heatmap",
+        "z": matrix,
+        **color_keys,
+        "colorscale": scales.DIFFERENCE,
+        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
+        "hoverongaps": False,
+        **numbers_in_cells(*matrix.shape),
+    }
+    data = [heat]
+    gaps = np.isnan(matrix)
+    if gaps.any():
+        unmatched_cells = np.zeros_like(gaps)
+        unmatched_cells[unmatched[0], :] = unmatched_cells[:, unmatched[1]] = True
+        hidden = np.zeros_like(gaps) if difference.hidden is None else difference.hidden.numpy() & ~unmatched_cells
+        # A token that is several pieces in the other state has no number where these cannot be merged.
+        for reason, cells, color in (
+            ("hidden by the mask", hidden, HIDDEN_COLOR),
+            ("no partner", gaps & ~hidden, UNMATCHED_COLOR),
+        ):
+            background = {
+                **HIDDEN_TRACE,
+                "colorscale": [[0, color], [1, color]],
+                "hovertemplate": f"{hover}<b>{reason}</b><extra></extra>",
+            }
+            data += [{**background, "z": np.where(cells, np.float32(1), np.float32(np.nan))}] if cells.any() else []
+    return data
+
+
+def _count(indices: list[int], noun: str) -> str:
+    return f"{len(indices)} {noun}{'s' * (len(indices) != 1)}"
+
+
+class _AxisLabels:
+    """The labels of an axis for both states: a layer with the tokens of both, and texts with the positions of each."""
+
+    def __init__(self, difference: Difference, a: Layer, b: Layer) -> None:
+        step = difference.step
+        self._texts: dict[str, dict[str, str]] = {}
+        tokens: dict[str, tuple[str, ...]] = {}
+        for side, axis, alignment in (
+            ("y", step.row_axis, difference.rows),
+            ("x", step.column_axis, difference.columns),
+        ):
+            a_labels, b_labels = a.labels_of(axis), b.labels_of(axis)
+            if a_labels is None or b_labels is None:
+                continue
+            tokens[axis] = summary.position_names(alignment, a_labels, b_labels)
+            if not alignment.is_identity:
+                texts = summary.position_labels(alignment, a_labels, b_labels)
+                self._texts[f"{side}axis"] = {str(i): text for i, text in enumerate(texts)}
+        queries, keys = (tokens.get(axis, ()) for axis in ("query_pos", "key_pos"))
+        self.layer = Layer(tokens=queries or keys, key_tokens=keys or queries)
+
+    def write(self, layout: dict[str, Any]) -> None:
+        """Writes the positions in A and in B into the labels of each axis where they differ."""
+        for axis, names in self._texts.items():
+            layout[axis]["labelalias"] = names
+
+
+def _hatch_lines(
+    unmatched_rows: list[int], unmatched_columns: list[int], rows: int, columns: int
+) -> list[dict[str, Any]]:
+    """Returns the lines of hatches over the unmatched rows and columns of a map [rows columns]; where two hatches cross, their lines coincide."""
+    bands = [(-0.5, columns - 0.5, low - 0.5, high - 0.5) for low, high in consecutive_ranges(unmatched_rows)]
+    bands += [(low - 0.5, high - 0.5, -0.5, rows - 0.5) for low, high in consecutive_ranges(unmatched_columns)]
+    if not bands:
+        return []
+    spacing = max(
+        (rows + columns) / 2 / _LINES_PER_MAP, sum(x1 - x0 + y1 - y0 for x0, x1, y0, y1 in bands) / _MAX_HATCH_LINES
+    )
+    return [line for band in bands for line in _lines_in_box(*band, spacing)][:_MAX_HATCH_LINES]
+
+
+def _lines_in_box(x0: float, x1: float, y0: float, y1: float, apart: float) -> Iterator[dict[str, Any]]:
+    """The lines x + y = a multiple of `apart`, as much of each as lies in a box."""
+    first, last = int(np.ceil((x0 + y0) / apart)), int(np.floor((x1 + y1) / apart))
+    for total in (number * apart for number in range(first, last + 1)):
+        left, right = max(x0, total - y1), min(x1, total - y0)
+        if left < right:
+            ends = {"x0": left, "y0": total - left, "x1": right, "y1": total - right}
+            yield {"type": "line", **ends, "line": {"color": HATCH_COLOR, "width": 1}}
+
+
+def _align_margins(maps: list[Spec]) -> list[Spec]:
+    """Returns maps with equal margins, so that their rows are level."""
+    for part, sides in (("margin", ("l", "t", "b")), ("title", ("standoff",))):
+        margins = [spec["layout"]["margin"] if part == "margin" else spec["layout"]["xaxis"]["title"] for spec in maps]
+        for margin in margins:
+            margin.update({side: max(spec[side] for spec in margins) for side in sides})
+    return maps
+
+
+def _titled(spec: Spec, state: str, name: str) -> Spec:
+    """Returns a map with its state in the title, without the step's symbol, because that of the weights is A."""
+    layout, meta = spec["layout"], spec["layout"]["meta"]
+    step = meta["step"]
+    layout["title"]["text"] = f"<b>{state}</b>  {step}"
+    meta["alt"] = meta["alt"].replace(f"Heatmap of {step}", f"Heatmap of {step} in {state}", 1)
+    meta["step"], meta["file"] = name, [f"{step}-{state}", *meta["file"][1:]]
+    return spec
 
 
 def _share_colors(step: Step, figures: Sequence[Spec]) -> None:
@@ -320,7 +312,7 @@ def _share_colors(step: Step, figures: Sequence[Spec]) -> None:
             heat.update(scales.color_keys(step, low, high, "stretched")[0])
 
 
-def _change(figure: Spec, difference: Difference, cell: Cell) -> Spec:
+def _changed_picture(figure: Spec, difference: Difference, cell: Cell) -> Spec:
     """Returns the picture of A with the numbers of B − A; a click chooses a cell of the map of B − A."""
     layout, heat = figure["layout"], figure["data"][0]
     meta, grid = layout["meta"], layout["meta"]["grid"]
@@ -336,11 +328,21 @@ def _change(figure: Spec, difference: Difference, cell: Cell) -> Spec:
     largest = float(np.nan_to_num(np.abs(z[grid["top"] :])).max())
     high = largest if largest > difference.tolerance else 1.0
     keys, _ = scales.color_keys(replace(difference.step, kind="signed"), -high, high, "fixed")
-    hover = heat["hovertemplate"].replace(cell.step, difference_name(cell.step), 1)
+    hover = heat["hovertemplate"].replace(cell.step, _difference_name(cell.step), 1)
     change = heat | keys | {"z": z, "colorscale": scales.DIFFERENCE, "meta": {"colors": FITTED}, "hovertemplate": hover}
     change.pop("showscale", None)
     subtitle = layout["title"]["subtitle"]
     subtitle["text"] = " · ".join(fact for fact in subtitle["text"].split(" · ") if " on the picture" not in fact)
-    meta["alt"] = meta["alt"].replace(cell.step, difference_name(cell.step), 1)
+    meta["alt"] = meta["alt"].replace(cell.step, _difference_name(cell.step), 1)
     meta["grid"] = grid | {"positions": groups, "at": own}
     return {"data": [change], "layout": layout}
+
+
+def b_map_name(step: str) -> str:
+    """Returns the name of the map of B, distinct from that of A."""
+    return f"{step} of B"
+
+
+def _difference_name(step: str) -> str:
+    """Returns the name of the map of B − A."""
+    return f"{step}, B − A"

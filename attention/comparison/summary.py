@@ -1,7 +1,4 @@
-"""A difference in words: its largest cells, and the tokens without a partner.
-
-The colour range of a difference: the largest difference over all layers and heads, so that their maps can be compared.
-"""
+"""A difference in words: its largest cells, and the tokens without a partner; and the largest difference over all layers and heads, up to which colours reach."""
 
 from __future__ import annotations
 
@@ -32,6 +29,7 @@ from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
 MAX_NAMED = 24  # tokens without a partner that are listed by name
+MAX_NUMBERS = 2**22  # numbers in all layers; beyond that, the range covers the displayed matrix only
 
 
 def describe_change(difference: Difference, a: Layer, b: Layer, change: CellChange) -> str:
@@ -177,9 +175,6 @@ def _short(value: float) -> str:
 
 def _placed(positions: Iterable[int], tokens: tuple[str, ...]) -> list[str]:
     return [f"{position} {label(tokens[position], 40, escape=False)}" for position in positions]
-
-
-MAX_NUMBERS = 2**22  # numbers in all layers; beyond that, the range covers the displayed matrix only
 
 
 class LargestDifference(NamedTuple):

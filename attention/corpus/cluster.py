@@ -1,7 +1,4 @@
-"""A run over many texts on several processes or machines, with Dask: a task is a chunk, and its part is all that remains of it.
-
-The models that a command may use: those of this machine, of any size, and never the network.
-"""
+"""A run over many texts on several processes or machines, with Dask: a task is a chunk, and its part is all that remains of it."""
 
 from __future__ import annotations
 
@@ -51,6 +48,7 @@ _CONFIG = {
 _SAME_EVERYWHERE = ("python", "dask", "distributed", "msgpack", "cloudpickle", "tornado")
 _COMPUTING = Lock()
 _STOPPED = "The scheduler has stopped: start it again, and run the command again. The parts that are there remain."
+_NO_BOUND = 2**40  # MB
 
 
 def scan_on_cluster(
@@ -381,9 +379,6 @@ def _keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(mmap_threshold, 2**25)  # the largest that glibc chooses
         mallopt(trim_threshold, 2**26)
-
-
-_NO_BOUND = 2**40  # MB
 
 
 def hold_local_models(folder: Path | None = None) -> None:

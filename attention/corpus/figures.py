@@ -1,7 +1,4 @@
-"""Charts of one head over many texts: its metrics with their values by chance, a histogram, the mean map, and the mean weight by distance.
-
-What differs between two results over many texts: a map of the change of each head, and both means against each other.
-"""
+"""Charts of one head over many texts: metrics with their values by chance, a histogram, the mean map, the weight by distance; and of two results."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from attention.base.printed import format_number
 from attention.corpus.distribution_mosaic import CHANCE_COLOR, CHANCE_COLUMNS
 from attention.formula.names import KEY, QUERY
 from attention.pictures import scales
-from attention.pictures.charts import POINT_COLOR, empty_chart, head_map_json, set_axes
-from attention.pictures.layout import AXIS_TITLES, CHOSEN_COLOR, Panel, Spec
+from attention.pictures.charts import DOTTED, POINT, POINT_COLOR, RING, empty_chart, head_map_json, set_axes
+from attention.pictures.layout import AXIS_TITLES, Panel, Spec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -347,10 +344,6 @@ def offset_chart_json(
     return figure
 
 
-def _short(name: str, longest: int = 26) -> str:
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"
-
-
 def change_map_json(changes: HeadChanges, names: tuple[str, str], chosen: tuple[int, int]) -> Spec:
     """Returns the map [layer head] of the change of the mean from the first to the second result, 0 in white; its standard error under the pointer."""
     shape = tuple(1 + max(head[side] for head in changes.heads) for side in (0, 1))
@@ -378,17 +371,20 @@ def change_scatter_json(changes: HeadChanges, names: tuple[str, str], chosen: tu
     figure = empty_chart(
         f"{metric} in both", "a point for each head; heads on the line have not changed", f"{alt}.", height=380
     )
-    line = {"type": "scatter", "mode": "lines", "x": [low, top], "y": [low, top], "line": {"color": "#9a9da6", "width": 2, "dash": "dot"}, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
+    line = {"type": "scatter", "mode": "lines", "x": [low, top], "y": [low, top], "line": DOTTED, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
     points: dict[str, Any] = {
         "type": "scatter", "mode": "markers", "x": x, "y": y, "text": heads, "showlegend": False, "cliponaxis": False,
-        "marker": {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}},
+        "marker": POINT,
         "hovertemplate": f"%{{text}}<br>{first} <b>%{{x:.4g}}</b><br>{second} <b>%{{y:.4g}}</b><extra></extra>",
     }  # fmt: skip
     figure["data"] = [line, points]
     if chosen in changes.heads and defined[changes.heads.index(chosen)]:
         at = [changes.heads.index(chosen)]
-        ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
-        figure["data"].append({**points, "x": x[at], "y": y[at], "marker": ring, "hoverinfo": "skip"})
+        figure["data"].append({**points, "x": x[at], "y": y[at], "marker": RING, "hoverinfo": "skip"})
     figure["layout"] |= {"hovermode": "closest", "uirevision": f"both {metric}"}
     set_axes(figure, first, second, {"range": [low, top]}, {"range": [low, top]})
     return figure
+
+
+def _short(name: str, longest: int = 26) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"

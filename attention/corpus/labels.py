@@ -1,6 +1,6 @@
-"""Names of heads, such as "induction": only where the texts and a control are both clear; and whether a value is more than chance.
+"""What the numbers of many texts say of a head: its name, such as "induction"; whether a value is more than chance; and what differs between two results.
 
-What differs between two results over many texts: a base and a fine-tuned model, or one model on two sets of texts.
+A head has a name only where the texts and a control are both clear.
 """
 
 from __future__ import annotations

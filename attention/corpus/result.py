@@ -1,9 +1,4 @@
-"""The result of a run over many texts, read from heads.parquet: the numbers of every head at once, its examples when asked.
-
-The numbers of heads.parquet, read from an untrusted source and checked to be those of a run.
-
-What heads.parquet has for a single head, read from an untrusted source when it is asked: its examples and maps.
-"""
+"""The result of a run over many texts, read from heads.parquet, an untrusted file: the numbers of every head at once, its examples and maps when asked."""
 
 from __future__ import annotations
 
@@ -36,6 +31,9 @@ from attention.corpus.run_plan import METADATA, read_info
 from attention.corpus.scan import TABLE
 from attention.files.archives import quote
 
+MAX_BYTES = 2**28
+_MAX_TEXT_BYTES = 2**25  # of the examples of a row
+
 _COUNTS = ("count", "queries", "shuffled_count", "random_count", "difference_count")
 _MEANS = ("mean", "shuffled_mean", "random_mean", "difference_mean", "query_mean", "uniform")
 _COUNTED = _MEANS[:4]
@@ -49,10 +47,10 @@ NUMBERS = (
 """The numbers of a head and a metric. "Difference" is the value of a text minus that of its shuffled words; the peak is the
 offset with the largest mean weight, other than the query itself and the token before it."""
 _LIMITS = ("low", "high")
-_HISTOGRAM, OFFSETS, MAP = "histogram.list.element", "offset_weights.list.element", "mean_map.list.element"
-EXAMPLE = "top.list.element"
-ONE_EACH = {"value": DOUBLE, "number": INT64, "query": INT32, "key": INT32, "text": BYTES}
-LISTS = {"keys": INT32, "weights": FLOAT, "tokens": BYTES}
+_HISTOGRAM, _OFFSETS, _MAP = "histogram.list.element", "offset_weights.list.element", "mean_map.list.element"
+_EXAMPLE = "top.list.element"
+_ONE_EACH = {"value": DOUBLE, "number": INT64, "query": INT32, "key": INT32, "text": BYTES}
+_LISTS = {"keys": INT32, "weights": FLOAT, "tokens": BYTES}
 
 LEAVES: Mapping[str, Leaf] = {
     "layer": Leaf(INT32, 0, 1),
@@ -60,15 +58,222 @@ LEAVES: Mapping[str, Leaf] = {
     "metric": Leaf(BYTES, 0, 1),
     **{name: Leaf(INT64 if name in _COUNTS else DOUBLE, 0, 1) for name in (*NUMBERS, *_LIMITS)},
     _HISTOGRAM: Leaf(INT64, 1, 3),
-    OFFSETS: Leaf(FLOAT, 1, 3),
-    MAP: Leaf(FLOAT, 1, 3),
-    **{f"{EXAMPLE}.{name}": Leaf(kind, 1, 4) for name, kind in ONE_EACH.items()},
-    **{f"{EXAMPLE}.{name}.list.element": Leaf(kind, 2, 6) for name, kind in LISTS.items()},
+    _OFFSETS: Leaf(FLOAT, 1, 3),
+    _MAP: Leaf(FLOAT, 1, 3),
+    **{f"{_EXAMPLE}.{name}": Leaf(kind, 1, 4) for name, kind in _ONE_EACH.items()},
+    **{f"{_EXAMPLE}.{name}.list.element": Leaf(kind, 2, 6) for name, kind in _LISTS.items()},
 }
 """The columns of the table."""
+_CONTROLS = {"shuffled": "shuffled words", "random": "random repeated tokens"}
 
 
-def read_numbers(table: ParquetTable, info: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+class Example(NamedTuple):
+    """A text with one of the largest values of a metric and a head.
+
+    Attributes:
+        value: of the metric, on this text.
+        number: of the text in the run.
+        query: the position of the query with the largest value.
+        key: its key with the largest weight among the cells of the metric.
+        keys: its keys with the largest weights, the largest first.
+        weights: these weights.
+        text: the text.
+        tokens: its readable tokens.
+    """
+
+    value: float
+    number: int
+    query: int
+    key: int
+    keys: tuple[int, ...]
+    weights: tuple[float, ...]
+    text: str
+    tokens: tuple[str, ...]
+
+    @property
+    def weight(self) -> float:
+        """The weight of `key`; NaN if it is not among the largest."""
+        return self.weights[self.keys.index(self.key)] if self.key in self.keys else float("nan")
+
+
+@dataclass(frozen=True)
+class HeadsResult:
+    """A heads.parquet: `HeadsResult.open(folder)`, or `HeadsResult.of(name, content)`. Two results are equal if their bytes are.
+
+    The numbers are read and checked at once; examples and maps when they are asked for, which may raise FileError.
+
+    Attributes:
+        name: the name of the file, or of its folder.
+        digest: hash of the bytes.
+        info: the content of corpus.json: the plan, the heads, and what was read.
+    """
+
+    name: str = field(compare=False)
+    digest: str
+    info: Mapping[str, Any] = field(compare=False, repr=False)
+    _table: ParquetTable = field(compare=False, repr=False)
+    _numbers: Mapping[str, NDArray[Any]] = field(compare=False, repr=False)
+    _unpacked: dict[int, dict[str, Column]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def open(cls, path: str | Path, max_bytes: int = MAX_BYTES) -> HeadsResult:
+        """The result at a path: a heads.parquet, or a folder that has one.
+
+        Raises:
+            FileError: there is none, it is larger than `max_bytes`, or it is not the result of a run.
+        """
+        file = Path(path)
+        name = file.name
+        try:
+            file = file / TABLE if file.is_dir() else file
+            size = file.stat().st_size
+            return cls.of(name, file.read_bytes() if size <= max_bytes else b"", max_bytes, size)
+        except OSError as error:
+            raise FileError(
+                f"{quote(str(path))} cannot be opened ({error.strerror}): give the path of a {TABLE}, or of a folder that has one."
+            ) from None
+
+    @classmethod
+    def of(cls, name: str, content: bytes, max_bytes: int = MAX_BYTES, size: int | None = None) -> HeadsResult:
+        """The result from its bytes.
+
+        Args:
+            name: of the file.
+            content: its bytes.
+            max_bytes: the limit of its bytes.
+            size: the number of its bytes, if `content` was not read.
+
+        Raises:
+            FileError: the bytes are more than `max_bytes`, or not the result of a run.
+        """
+        size = len(content) if size is None else size
+        if size > max_bytes:
+            raise FileError(
+                f"{quote(name)} has {size:,} bytes; at most {max_bytes:,} are read: run it with fewer examples (--top)."
+            )
+        table = ParquetTable.open(quote(name), content, LEAVES)
+        info = read_info(quote(name), table.metadata.get(METADATA.decode()))
+        numbers = _read_numbers(table, info)
+        for array in numbers.values():
+            array.flags.writeable = False  # pages share them
+        return cls(name, blake2b(content, digest_size=16).hexdigest(), info, table, numbers)
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """The fields of the `RunPlan`, as in JSON."""
+        plan: Mapping[str, Any] = self.info["plan"]
+        return plan
+
+    @property
+    def model(self) -> str:
+        """The name of the model; of a folder, its last part."""
+        name: str = self.plan["model"]
+        return PurePath(name.replace("\\", "/")).name or name
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names of the metrics in the order of the table, finds included."""
+        return tuple(self.info["metrics"])
+
+    @cached_property
+    def heads(self) -> tuple[tuple[int, int], ...]:
+        """(layer, head) in the order of the table."""
+        layers = zip(self.info["layers"], self.info["heads"], strict=True)
+        return tuple((layer, head) for layer, n_heads in layers for head in range(n_heads))
+
+    def column(self, metric: str, name: str) -> NDArray[np.float64]:
+        """One number of a metric for every head, [head]; NaN where it is undefined.
+
+        Args:
+            metric: one of `metrics`.
+            name: one of `NUMBERS`.
+
+        Raises:
+            MissingError: there is no such metric or number.
+        """
+        if name not in NUMBERS:
+            raise MissingError(f"a number of a head is one of {', '.join(NUMBERS)}; got {name!r}: choose one of them.")
+        column: NDArray[np.float64] = self._numbers[name][:, self._index(metric)]
+        return column
+
+    def histogram(self, metric: str) -> NDArray[np.int64]:
+        """The number of texts in each bin of a metric, [head bin]."""
+        histogram: NDArray[np.int64] = self._numbers["histogram"][:, self._index(metric)].astype("int64")
+        return histogram
+
+    def limits(self, metric: str) -> tuple[float, float]:
+        """The ends of the histogram of a metric."""
+        index = self._index(metric)
+        return float(self._numbers["low"][index]), float(self._numbers["high"][index])
+
+    def examples(self, layer: int, head: int, metric: str) -> tuple[Example, ...]:
+        """The texts with the largest values of a head, the largest first.
+
+        Raises:
+            MissingError: there is no such head or metric.
+            FileError: they are damaged, or take too much memory.
+        """
+        row = self._first_row(layer, head) + self._index(metric)
+        group = self._table.group_of(row)
+        columns = self._unpacked.get(group)
+        if columns is None:
+            columns = _read_example_columns(self._table, group)
+            self._unpacked.clear()  # one group is kept: a page shows several metrics of a head
+            self._unpacked[group] = columns
+        return _read_examples(self._table, columns, row - self._table.first_rows[group], self.info)
+
+    def mean_map(self, layer: int, head: int) -> NDArray[np.float64] | None:
+        """The mean weights of the texts of one length, [query_pos key_pos]; None if there was no such text.
+
+        Raises:
+            MissingError: there is no such head.
+            FileError: the map is damaged.
+        """
+        row, length = self._first_row(layer, head), self.plan["map_length"]
+        return _read_map(self._table, row, length) if self.info["map_texts"] and length else None
+
+    def offset_weights(self, layer: int, head: int) -> NDArray[np.float64]:
+        """The mean weight at each offset (key_pos − query_pos) from −64 to 64, [offset]; NaN where there is no cell.
+
+        Raises:
+            MissingError: there is no such head.
+            FileError: the weights are damaged.
+        """
+        return _read_offsets(self._table, self._first_row(layer, head))
+
+    def words(self) -> str:
+        """What was read, such as "500 texts, 9,403 tokens, 3 cut at 256 tokens; controls: shuffled words"."""
+        read, plan = self.info["read"], self.plan
+        cut = f"{read['cut']:,} cut at {plan['max_tokens']:,} tokens" if read["cut"] else "none cut"
+        counts = {"random": f" ({read['random']:,})"}
+        controls = ", ".join(_CONTROLS[name] + counts.get(name, "") for name in plan["controls"]) or "none"
+        return f"{read['texts']:,} text{'s' * (read['texts'] != 1)}, {read['tokens']:,} tokens, {cut}; controls: {controls}"
+
+    def memory_bytes(self) -> int:
+        """The bytes that it keeps now."""
+        unpacked = sum(column.memory_bytes() for group in list(self._unpacked.values()) for column in group.values())
+        return len(self._table.content) + sum(array.nbytes for array in self._numbers.values()) + unpacked
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, int], int]:
+        return {place: index for index, place in enumerate(self.heads)}
+
+    def _index(self, metric: str) -> int:
+        if metric not in self.metrics:
+            raise MissingError(
+                f"{quote(self.name)} has the metrics {', '.join(self.metrics)}; got {metric[:60]!r}: choose one of them."
+            )
+        return self.metrics.index(metric)
+
+    def _first_row(self, layer: int, head: int) -> int:
+        if (layer, head) not in self._places:
+            raise MissingError(
+                f"{quote(self.name)} has {len(self.heads):,} heads; got L{layer} H{head}, which is none of them: choose another."
+            )
+        return self._places[layer, head] * len(self.metrics)
+
+
+def _read_numbers(table: ParquetTable, info: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """The numbers of every head and metric: `NUMBERS` [head metric]; low and high [metric]; histogram [head metric bin].
 
     Raises:
@@ -90,7 +295,7 @@ def read_numbers(table: ParquetTable, info: Mapping[str, Any]) -> dict[str, NDAr
             column = _flat(table, name, group, n_in_group, budget)
             values[rows][column.definition == 1] = column.numbers
         names = _flat(table, "metric", group, n_in_group, budget)
-        metrics += texts_of(table, names, 0, int(names.definition.sum()), budget)
+        metrics += _texts_of(table, names, 0, int(names.definition.sum()), budget)
         histogram[rows] = _histograms(table, group, n_in_group, budget)
     heads = np.concatenate([np.arange(n) for n in info["heads"]])
     layers = np.repeat(info["layers"], info["heads"])
@@ -159,7 +364,7 @@ def _histograms(table: ParquetTable, group: int, n_rows: int, budget: Budget) ->
     return counts.clip(-1, 2**31 - 1)
 
 
-def texts_of(table: ParquetTable, column: Column, start: int, stop: int, budget: Budget) -> list[str]:
+def _texts_of(table: ParquetTable, column: Column, start: int, stop: int, budget: Budget) -> list[str]:
     """Some of the texts of a column that are there.
 
     Raises:
@@ -171,49 +376,17 @@ def texts_of(table: ParquetTable, column: Column, start: int, stop: int, budget:
         raise damaged_error(table.name) from None
 
 
-_MAX_TEXT_BYTES = 2**25  # of the examples of a row
-
-
-class Example(NamedTuple):
-    """A text with one of the largest values of a metric and a head.
-
-    Attributes:
-        value: of the metric, on this text.
-        number: of the text in the run.
-        query: the position of the query with the largest value.
-        key: its key with the largest weight among the cells of the metric.
-        keys: its keys with the largest weights, the largest first.
-        weights: these weights.
-        text: the text.
-        tokens: its readable tokens.
-    """
-
-    value: float
-    number: int
-    query: int
-    key: int
-    keys: tuple[int, ...]
-    weights: tuple[float, ...]
-    text: str
-    tokens: tuple[str, ...]
-
-    @property
-    def weight(self) -> float:
-        """The weight of `key`; NaN if it is not among the largest."""
-        return self.weights[self.keys.index(self.key)] if self.key in self.keys else float("nan")
-
-
-def read_example_columns(table: ParquetTable, group: int) -> dict[str, Column]:
+def _read_example_columns(table: ParquetTable, group: int) -> dict[str, Column]:
     """The columns of the examples in a group of rows.
 
     Raises:
         FileError: they are damaged, or take too much memory.
     """
     budget = Budget(table.name, n_values=2**23)
-    return {path: table.column(path, group, budget) for path in LEAVES if path.startswith(EXAMPLE)}
+    return {path: table.column(path, group, budget) for path in LEAVES if path.startswith(_EXAMPLE)}
 
 
-def read_examples(
+def _read_examples(
     table: ParquetTable, columns: Mapping[str, Column], row: int, info: Mapping[str, Any]
 ) -> tuple[Example, ...]:
     """The examples of a row, counted from the first of its group.
@@ -222,9 +395,9 @@ def read_examples(
         FileError: they are damaged, or not those of a run.
     """
     budget = Budget(table.name, n_bytes=_MAX_TEXT_BYTES, n_values=2**21)
-    singles = {name: _single(table, columns[f"{EXAMPLE}.{name}"], row, budget) for name in ONE_EACH}
+    singles = {name: _single(table, columns[f"{_EXAMPLE}.{name}"], row, budget) for name in _ONE_EACH}
     n = len(singles["value"])
-    lists = {name: _nested(table, columns[f"{EXAMPLE}.{name}.list.element"], row, n, budget) for name in LISTS}
+    lists = {name: _nested(table, columns[f"{_EXAMPLE}.{name}.list.element"], row, n, budget) for name in _LISTS}
     if any(len(values) != n for values in singles.values()) or n > info["plan"]["top"]:
         raise damaged_error(table.name)
     columns_of = {**singles, **lists}
@@ -234,7 +407,7 @@ def read_examples(
     return examples
 
 
-def read_list(table: ParquetTable, path: str, row: int, length: int) -> NDArray[np.float64] | None:
+def _read_list(table: ParquetTable, path: str, row: int, length: int) -> NDArray[np.float64] | None:
     """The numbers of a row in a column of lists, NaN where there is none; None if the row has no list.
 
     Raises:
@@ -255,25 +428,25 @@ def read_list(table: ParquetTable, path: str, row: int, length: int) -> NDArray[
     return values
 
 
-def read_offsets(table: ParquetTable, row: int) -> NDArray[np.float64]:
+def _read_offsets(table: ParquetTable, row: int) -> NDArray[np.float64]:
     """The mean weight at each offset of the head with this first row, [offset].
 
     Raises:
         FileError: they are damaged.
     """
-    values = read_list(table, OFFSETS, row, 2 * MAX_OFFSET + 1)
+    values = _read_list(table, _OFFSETS, row, 2 * MAX_OFFSET + 1)
     if values is None:
         raise damaged_error(table.name)
     return values
 
 
-def read_map(table: ParquetTable, row: int, length: int) -> NDArray[np.float64]:
+def _read_map(table: ParquetTable, row: int, length: int) -> NDArray[np.float64]:
     """The mean map of the head with this first row, [query_pos key_pos].
 
     Raises:
         FileError: it is damaged.
     """
-    values = read_list(table, MAP, row, length**2)
+    values = _read_list(table, _MAP, row, length**2)
     if values is None or np.isnan(values).any():
         raise damaged_error(table.name)
     return values.reshape(length, length)
@@ -313,7 +486,7 @@ def _present(column: Column, cells: slice, level: int) -> tuple[int, int]:
 
 def _values(table: ParquetTable, column: Column, first: int, last: int, is_text: bool, budget: Budget) -> list[Any]:
     budget.spend(n_values=last - first)
-    return texts_of(table, column, first, last, budget) if is_text else column.numbers[first:last].tolist()
+    return _texts_of(table, column, first, last, budget) if is_text else column.numbers[first:last].tolist()
 
 
 def _single(table: ParquetTable, column: Column, row: int, budget: Budget) -> list[Any]:
@@ -340,186 +513,3 @@ def _nested(table: ParquetTable, column: Column, row: int, n: int, budget: Budge
     values = _values(table, column, *_present(column, cells, 6), not len(column.numbers), budget)
     stops = [*starts[1:].tolist(), len(values)]
     return [tuple(values[start:stop]) for start, stop in zip(starts.tolist(), stops, strict=True)]
-
-
-__all__ = ["MAX_BYTES", "NUMBERS", "Example", "HeadsResult"]
-
-MAX_BYTES = 2**28
-_CONTROLS = {"shuffled": "shuffled words", "random": "random repeated tokens"}
-
-
-@dataclass(frozen=True)
-class HeadsResult:
-    """A heads.parquet: `HeadsResult.open(folder)`, or `HeadsResult.of(name, content)`. Two results are equal if their bytes are.
-
-    The numbers are read and checked at once; examples and maps when they are asked for, which may raise FileError.
-
-    Attributes:
-        name: the name of the file, or of its folder.
-        digest: hash of the bytes.
-        info: the content of corpus.json: the plan, the heads, and what was read.
-    """
-
-    name: str = field(compare=False)
-    digest: str
-    info: Mapping[str, Any] = field(compare=False, repr=False)
-    _table: ParquetTable = field(compare=False, repr=False)
-    _numbers: Mapping[str, NDArray[Any]] = field(compare=False, repr=False)
-    _unpacked: dict[int, dict[str, Column]] = field(default_factory=dict, compare=False, repr=False)
-
-    @classmethod
-    def open(cls, path: str | Path, max_bytes: int = MAX_BYTES) -> HeadsResult:
-        """The result at a path: a heads.parquet, or a folder that has one.
-
-        Raises:
-            FileError: there is none, it is larger than `max_bytes`, or it is not the result of a run.
-        """
-        file = Path(path)
-        name = file.name
-        try:
-            file = file / TABLE if file.is_dir() else file
-            size = file.stat().st_size
-            return cls.of(name, file.read_bytes() if size <= max_bytes else b"", max_bytes, size)
-        except OSError as error:
-            raise FileError(
-                f"{quote(str(path))} cannot be opened ({error.strerror}): give the path of a {TABLE}, or of a folder that has one."
-            ) from None
-
-    @classmethod
-    def of(cls, name: str, content: bytes, max_bytes: int = MAX_BYTES, size: int | None = None) -> HeadsResult:
-        """The result from its bytes.
-
-        Args:
-            name: of the file.
-            content: its bytes.
-            max_bytes: the limit of its bytes.
-            size: the number of its bytes, if `content` was not read.
-
-        Raises:
-            FileError: the bytes are more than `max_bytes`, or not the result of a run.
-        """
-        size = len(content) if size is None else size
-        if size > max_bytes:
-            raise FileError(
-                f"{quote(name)} has {size:,} bytes; at most {max_bytes:,} are read: run it with fewer examples (--top)."
-            )
-        table = ParquetTable.open(quote(name), content, LEAVES)
-        info = read_info(quote(name), table.metadata.get(METADATA.decode()))
-        numbers = read_numbers(table, info)
-        for array in numbers.values():
-            array.flags.writeable = False  # pages share them
-        return cls(name, blake2b(content, digest_size=16).hexdigest(), info, table, numbers)
-
-    @property
-    def plan(self) -> Mapping[str, Any]:
-        """The fields of the `RunPlan`, as in JSON."""
-        plan: Mapping[str, Any] = self.info["plan"]
-        return plan
-
-    @property
-    def model(self) -> str:
-        """The name of the model; of a folder, its last part."""
-        name: str = self.plan["model"]
-        return PurePath(name.replace("\\", "/")).name or name
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The names of the metrics in the order of the table, finds included."""
-        return tuple(self.info["metrics"])
-
-    @cached_property
-    def heads(self) -> tuple[tuple[int, int], ...]:
-        """(layer, head) in the order of the table."""
-        layers = zip(self.info["layers"], self.info["heads"], strict=True)
-        return tuple((layer, head) for layer, n_heads in layers for head in range(n_heads))
-
-    def column(self, metric: str, name: str) -> NDArray[np.float64]:
-        """One number of a metric for every head, [head]; NaN where it is undefined.
-
-        Args:
-            metric: one of `metrics`.
-            name: one of `NUMBERS`.
-
-        Raises:
-            MissingError: there is no such metric or number.
-        """
-        if name not in NUMBERS:
-            raise MissingError(f"a number of a head is one of {', '.join(NUMBERS)}; got {name!r}: choose one of them.")
-        column: NDArray[np.float64] = self._numbers[name][:, self._index(metric)]
-        return column
-
-    def histogram(self, metric: str) -> NDArray[np.int64]:
-        """The number of texts in each bin of a metric, [head bin]."""
-        histogram: NDArray[np.int64] = self._numbers["histogram"][:, self._index(metric)].astype("int64")
-        return histogram
-
-    def limits(self, metric: str) -> tuple[float, float]:
-        """The ends of the histogram of a metric."""
-        index = self._index(metric)
-        return float(self._numbers["low"][index]), float(self._numbers["high"][index])
-
-    def examples(self, layer: int, head: int, metric: str) -> tuple[Example, ...]:
-        """The texts with the largest values of a head, the largest first.
-
-        Raises:
-            MissingError: there is no such head or metric.
-            FileError: they are damaged, or take too much memory.
-        """
-        row = self._first_row(layer, head) + self._index(metric)
-        group = self._table.group_of(row)
-        columns = self._unpacked.get(group)
-        if columns is None:
-            columns = read_example_columns(self._table, group)
-            self._unpacked.clear()  # one group is kept: a page shows several metrics of a head
-            self._unpacked[group] = columns
-        return read_examples(self._table, columns, row - self._table.first_rows[group], self.info)
-
-    def mean_map(self, layer: int, head: int) -> NDArray[np.float64] | None:
-        """The mean weights of the texts of one length, [query_pos key_pos]; None if there was no such text.
-
-        Raises:
-            MissingError: there is no such head.
-            FileError: the map is damaged.
-        """
-        row, length = self._first_row(layer, head), self.plan["map_length"]
-        return read_map(self._table, row, length) if self.info["map_texts"] and length else None
-
-    def offset_weights(self, layer: int, head: int) -> NDArray[np.float64]:
-        """The mean weight at each offset (key_pos − query_pos) from −64 to 64, [offset]; NaN where there is no cell.
-
-        Raises:
-            MissingError: there is no such head.
-            FileError: the weights are damaged.
-        """
-        return read_offsets(self._table, self._first_row(layer, head))
-
-    def words(self) -> str:
-        """What was read, such as "500 texts, 9,403 tokens, 3 cut at 256 tokens; controls: shuffled words"."""
-        read, plan = self.info["read"], self.plan
-        cut = f"{read['cut']:,} cut at {plan['max_tokens']:,} tokens" if read["cut"] else "none cut"
-        counts = {"random": f" ({read['random']:,})"}
-        controls = ", ".join(_CONTROLS[name] + counts.get(name, "") for name in plan["controls"]) or "none"
-        return f"{read['texts']:,} text{'s' * (read['texts'] != 1)}, {read['tokens']:,} tokens, {cut}; controls: {controls}"
-
-    def memory_bytes(self) -> int:
-        """The bytes that it keeps now."""
-        unpacked = sum(column.memory_bytes() for group in list(self._unpacked.values()) for column in group.values())
-        return len(self._table.content) + sum(array.nbytes for array in self._numbers.values()) + unpacked
-
-    @cached_property
-    def _places(self) -> dict[tuple[int, int], int]:
-        return {place: index for index, place in enumerate(self.heads)}
-
-    def _index(self, metric: str) -> int:
-        if metric not in self.metrics:
-            raise MissingError(
-                f"{quote(self.name)} has the metrics {', '.join(self.metrics)}; got {metric[:60]!r}: choose one of them."
-            )
-        return self.metrics.index(metric)
-
-    def _first_row(self, layer: int, head: int) -> int:
-        if (layer, head) not in self._places:
-            raise MissingError(
-                f"{quote(self.name)} has {len(self.heads):,} heads; got L{layer} H{head}, which is none of them: choose another."
-            )
-        return self._places[layer, head] * len(self.metrics)

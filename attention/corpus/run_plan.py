@@ -1,6 +1,6 @@
-"""What decides the numbers of a run over many texts: the model, the texts and the options; a run with the same plan gives the same bytes.
+"""What decides the numbers of a run over many texts: the model, the texts and the options. A run with the same plan gives the same bytes.
 
-The description of a run inside its table, which is also corpus.json: read from an untrusted file.
+`read_info` reads the plan back from a table, which is an untrusted file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,14 @@ from attention.metrics.metric import METRICS, Metric
 SHUFFLED, RANDOM = "shuffled", "random"
 CONTROLS = (SHUFFLED, RANDOM)
 """The controls: the words of each text in random order, and random tokens that are repeated once."""
-
+METADATA = b"attention_lab"
+"""The key of the Parquet metadata that has the content of corpus.json."""
 MAX_TOP, MAX_CHUNK, MAX_FINDS = 100, 4096, 16
+MAX_ROWS, MAX_METRICS = 2**18, 64
+"""The rows of a table, a row for each head and metric; and its metrics."""
+_MAX_BYTES, _MAX_INTEGER, _MAX_CHARACTERS, _MAX_ITEMS = 2**20, 2**31 - 1, 4096, 2**14
+_MAX_MAP = 256  # tokens of the mean map
+_READ = ("texts", "tokens", "cut", "random")
 
 
 @dataclass(frozen=True)
@@ -120,15 +126,6 @@ class RunPlan:
             if mine != theirs:
                 return f"{entry.name.replace('_', ' ')} {str(theirs)[:60]} instead of {str(mine)[:60]}"
         return ""
-
-
-METADATA = b"attention_lab"
-"""The key of the Parquet metadata that has the content of corpus.json."""
-MAX_ROWS, MAX_METRICS = 2**18, 64
-"""The rows of a table, a row for each head and metric; and its metrics."""
-_MAX_BYTES, _MAX_INTEGER, _MAX_CHARACTERS, _MAX_ITEMS = 2**20, 2**31 - 1, 4096, 2**14
-_MAX_MAP = 256  # tokens of the mean map
-_READ = ("texts", "tokens", "cut", "random")
 
 
 def read_info(name: str, content: bytes | None) -> dict[str, Any]:

@@ -1,9 +1,4 @@
-"""Texts in files of any usual format, read one after the other, as often as needed.
-
-The lines of a file of texts, each of bounded length, plain or compressed; and standard input, which can be read again.
-
-The texts in a file of each format: lines, paragraphs, JSON lines, CSV, and the columns of Parquet and Arrow files.
-"""
+"""Texts in files of any usual format, plain or compressed, or from standard input: read one after the other, as often as needed, each of bounded length."""
 
 from __future__ import annotations
 
@@ -28,409 +23,22 @@ from attention.base.printed import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-MAX_TEXT_BYTES = 10_000_000
-"""The longest text, or line of a file: more is no text but a damaged or hostile file."""
-
-_MAX_BROKEN = 0.1  # of the lines of a file: more is another encoding
-_UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
-_BLOCK = 2**16
-
-
-@dataclass
-class ReadCounts:
-    """What was read of some files.
-
-    Attributes:
-        files: the number of files.
-        texts: the texts.
-        empty: texts of white space alone, which are left out.
-        missing: rows without a text in the column, which are left out.
-        broken: lines and texts that are not Unicode, which are left out.
-        columns: the columns that the texts are from.
-    """
-
-    files: int = 0
-    texts: int = 0
-    empty: int = 0
-    missing: int = 0
-    broken: int = 0
-    columns: tuple[str, ...] = ()
-
-    def add_column(self, name: str) -> None:
-        """Note a column that texts are from."""
-        if name not in self.columns:
-            self.columns = (*self.columns, name)
-
-
-class TextLines:
-    """The lines of a file as text, without their ends unless `is_strict`.
-
-    Attributes:
-        number: of the line that was read last, from 1.
-    """
-
-    def __init__(self, stream: BinaryIO, name: str, counts: ReadCounts, is_strict: bool = False) -> None:
-        """Read a stream.
-
-        Args:
-            stream: of bytes.
-            name: of the file, for errors.
-            counts: receives the number of lines that are not UTF-8, which are left out.
-            is_strict: refuse lines that are not UTF-8, where a line is no text of its own.
-        """
-        self.name, self.number = name, 0
-        self._stream, self._counts, self._is_strict = stream, counts, is_strict
-
-    def __iter__(self) -> Iterator[str]:
-        """The lines.
-
-        Raises:
-            FileError: the file is damaged, has another encoding, or too long a line.
-        """
-        n_broken = 0
-        while line := self._next_line():
-            try:
-                text = line.decode("utf-8")
-            except UnicodeDecodeError:
-                n_broken += 1
-                self._counts.broken += 1
-                if self._is_strict:
-                    raise self._encoding_error(f"line {self.number:,} is not") from None
-                continue
-            yield text if self._is_strict else text.rstrip("\r\n")
-        if n_broken > _MAX_BROKEN * self.number:
-            raise self._encoding_error(f"{n_broken:,} of its {self.number:,} lines are not")
-
-    def _next_line(self) -> bytes:
-        try:
-            line = self._stream.readline(MAX_TEXT_BYTES + 1)
-        except (OSError, EOFError, zlib.error) as error:  # BadGzipFile is an OSError
-            raise FileError(
-                f"{self.name} cannot be read after line {self.number:,} (“{error}”): check that the file is complete."
-            ) from error
-        self.number += bool(line)
-        if len(line) > MAX_TEXT_BYTES:
-            raise FileError(
-                f"A line has at most {MAX_TEXT_BYTES:,} bytes; line {self.number:,} of {self.name} has more: break it into several texts."
-            )
-        if self.number == 1:
-            if line.startswith(_UTF16_MARKS):
-                raise self._encoding_error("it is UTF-16, not")
-            line = line.removeprefix(_UTF8_MARK)
-        return line
-
-    def _encoding_error(self, what: str) -> FileError:
-        return FileError(
-            f"{self.name} should be a text in UTF-8; {what}: convert it, for example with iconv -f latin1 -t utf-8."
-        )
-
-
-def uncompressed(stream: BinaryIO) -> BinaryIO:
-    """The content of a stream that gzip has compressed, decompressed as it is read."""
-    return gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[return-value]  # it has what a BinaryIO has
-
-
-class SpooledInput:
-    """A stream that can be read once, such as standard input, copied into a temporary file as it is read."""
-
-    def __init__(self, stream: BinaryIO, closes: bool = False) -> None:
-        """Read a stream.
-
-        Args:
-            stream: of bytes.
-            closes: whether it is closed with this object.
-        """
-        self.stream, self.n_copied = stream, 0
-        self.copy = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as this object
-        weakref.finalize(self, self.copy.close)
-        if closes:
-            weakref.finalize(self, stream.close)
-
-    def open(self) -> BinaryIO:
-        """The content from its start; what was not read before comes from the stream."""
-        return io.BufferedReader(_SpoolReader(self), _BLOCK)
-
-
-class _SpoolReader(io.RawIOBase):
-    def __init__(self, spool: SpooledInput) -> None:
-        self._spool, self._position = spool, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        spool, view = self._spool, memoryview(buffer)  # type: ignore[arg-type]  # a writable buffer
-        if self._position == spool.n_copied:
-            block = spool.stream.read1(_BLOCK) if hasattr(spool.stream, "read1") else spool.stream.read(_BLOCK)
-            spool.copy.seek(spool.n_copied)
-            spool.copy.write(block)
-            spool.n_copied += len(block)
-        spool.copy.seek(self._position)
-        block = spool.copy.read(min(len(view), spool.n_copied - self._position))
-        view[: len(block)] = block
-        self._position += len(block)
-        return len(block)
-
-
-_DELIMITERS = ",;\t"
-_BATCH_ROWS = 64  # of Parquet
-_MAX_NAMED = 12  # columns in an error
-
-
-def chosen_column(column: str, is_text: Mapping[str, bool], name: str) -> str:
-    """The column of the texts: the one that users name, otherwise "text", otherwise the only one with texts.
-
-    Args:
-        column: the name that users give; may be empty.
-        is_text: whether each column has texts.
-        name: of the file.
-
-    Raises:
-        FileError: there is no such column, or it is not clear which.
-    """
-    with_texts = [each for each, has_texts in is_text.items() if has_texts]
-    listed = ", ".join(map(_short, is_text)) if len(is_text) <= _MAX_NAMED else f"{len(is_text)} others"
-    if column:
-        if column not in is_text:
-            raise FileError(
-                f"{name} should have a column {_short(column)!r}; it has {listed or 'none'}: choose one with --column."
-            )
-        if not is_text[column]:
-            raise FileError(
-                f"A column of texts holds strings; {_short(column)!r} of {name} holds something else: choose another with --column."
-            )
-        return column
-    if "text" in with_texts:
-        return "text"
-    if len(with_texts) != 1:
-        raise FileError(
-            f"{name} should have a column “text”, or one column of texts alone; its columns are {listed or 'none'}: name one with --column."
-        )
-    return with_texts[0]
-
-
-def split_paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """The paragraphs of a text, which blank lines separate; a paragraph keeps its line breaks."""
-    collected, size = list[str](), 0
-    for line in chain(lines, [""]):
-        if line.strip():
-            collected.append(line)
-            size += len(line)
-            if size > MAX_TEXT_BYTES:
-                raise FileError(
-                    f"A paragraph has at most {MAX_TEXT_BYTES:,} characters; one has more: separate texts with blank lines."
-                )
-        elif collected:
-            yield "\n".join(collected)
-            collected, size = [], 0
-
-
-def json_texts(lines: TextLines, column: str, counts: ReadCounts) -> Iterator[str]:
-    """The texts of JSON lines: an object on each line, of which one field is the text.
-
-    Raises:
-        FileError: a line is no object, or its field is no text.
-    """
-    found, fields, has_text = column, dict[str, bool](), False
-    for line in lines:
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", "") or "too deep, or too large a number"
-            raise FileError(
-                f"Line {lines.number:,} of {lines.name} should be JSON; it is not ({reason}): correct this line, or remove it."
-            ) from error
-        if not isinstance(row, dict):
-            raise FileError(
-                f'Line {lines.number:,} of {lines.name} should be an object such as {{"text": "…"}}; it is another kind of JSON: write an object a line.'
-            )
-        fields = fields or {name: value is None or isinstance(value, str) for name, value in row.items()}
-        found = found or chosen_column("", fields, lines.name)
-        text = row.get(found)
-        if text is None:
-            counts.missing += 1
-        elif isinstance(text, str):
-            counts.add_column(found)
-            has_text = True
-            yield text
-        else:
-            raise FileError(
-                f"A text is a string; {_short(found)!r} in line {lines.number:,} of {lines.name} is something else: choose another with --column."
-            )
-    if fields and not has_text and found not in fields:
-        chosen_column(column, fields, lines.name)
-
-
-def csv_texts(lines: TextLines, column: str, counts: ReadCounts, delimiter: str = "") -> Iterator[str]:
-    """The texts of a CSV file, whose first row names the columns.
-
-    Args:
-        lines: with their ends.
-        column: the name that users give; may be empty.
-        counts: receives the number of rows without a text.
-        delimiter: of the fields; empty: whichever of comma, semicolon and tab the first line has most.
-
-    Raises:
-        FileError: it is no CSV file, or does not have the column.
-    """
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_TEXT_BYTES))  # it has one limit for the process: 131,072
-    source = iter(lines)
-    first = next(source, "")
-    rows = csv.reader(chain([first], source), delimiter=delimiter or max(_DELIMITERS, key=first.count), strict=True)
-    header = [name.strip() for name in _next_row(rows, lines) or ()]
-    if not any(header):
-        return
-    place = header.index(chosen_column(column, dict.fromkeys(header, True), lines.name))
-    counts.add_column(header[place])
-    while (row := _next_row(rows, lines)) is not None:
-        if place < len(row):
-            yield row[place]
-        elif row:  # a blank line is no row
-            counts.missing += 1
-
-
-def _next_row(rows: Any, lines: TextLines) -> list[str] | None:
-    try:
-        return next(rows, None)
-    except csv.Error as error:
-        raise FileError(
-            f"{lines.name} should be CSV with quotes around fields that have quotes or line breaks; up to line {lines.number:,} it is not "
-            f"({error}): correct this line."
-        ) from error
-
-
-def parquet_texts(path: Path, name: str, column: str, counts: ReadCounts) -> Iterator[str]:
-    """The texts of a column of a Parquet file, read in small batches.
-
-    Raises:
-        FileError: it is no Parquet file, or does not have the column.
-    """
-    import pyarrow.parquet as pq
-
-    with _reading(name):
-        with pq.ParquetFile(path) as file:
-            found = chosen_column(column, _text_columns(file.schema_arrow), name)
-        counts.add_column(found)
-        # As a dictionary, a long text that a thousand rows repeat is in memory once.
-        with pq.ParquetFile(path, read_dictionary=[found]) as file:
-            for batch in file.iter_batches(_BATCH_ROWS, columns=[found]):
-                yield from _column_texts(batch.column(found), name, counts)
-
-
-def arrow_texts(path: Path, name: str, column: str, counts: ReadCounts) -> Iterator[str]:
-    """The texts of a column of an Arrow file or stream, which is mapped into memory.
-
-    Raises:
-        FileError: it is no Arrow file, or does not have the column.
-    """
-    import pyarrow as pa
-
-    with _reading(name), pa.memory_map(str(path)) as source:
-        is_file = source.read(6) == b"ARROW1"
-        source.seek(0)
-        schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).schema
-        found = chosen_column(column, _text_columns(schema), name)
-        counts.add_column(found)
-        source.seek(0)
-        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(found)])
-        if is_file:
-            file = pa.ipc.open_file(source, options=options)
-            batches = (file.get_batch(index) for index in range(file.num_record_batches))
-        else:
-            batches = iter(pa.ipc.open_stream(source, options=options))
-        for batch in batches:
-            yield from _column_texts(batch.column(0), name, counts)
-
-
-def _text_columns(schema: Any) -> dict[str, bool]:
-    """Whether each column has texts."""
-    return {field.name: _binary_type(field.type) is not None for field in schema}
-
-
-def _binary_type(kind: Any) -> Any:
-    """The type of the bytes of a type of texts; None for another type."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    pairs = ((pa.string(), pa.binary()), (pa.large_string(), pa.large_binary()), (pa.string_view(), pa.binary_view()))
-    return next((binary for text, binary in pairs if kind == text), None)
-
-
-def _column_texts(column: Any, name: str, counts: ReadCounts) -> Iterator[str]:
-    """The texts of a column; as bytes first, so that one that is not UTF-8 is no error of the file."""
-    import pyarrow as pa
-
-    binary = _binary_type(column.type)
-    if pa.types.is_dictionary(column.type):
-        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(binary), safe=False)
-    else:
-        column = column.cast(binary)
-    column.validate(full=True)  # offsets of a hostile file may be anywhere
-    for scalar in column:
-        value = scalar.value if pa.types.is_dictionary(column.type) and scalar.is_valid else scalar
-        if not value.is_valid:
-            counts.missing += 1
-            continue
-        content = value.as_buffer()
-        if content.size > MAX_TEXT_BYTES:
-            raise FileError(
-                f"A text has at most {MAX_TEXT_BYTES:,} bytes; one of {name} has {content.size:,}: break it into several."
-            )
-        try:
-            yield str(content, "utf-8")
-        except UnicodeDecodeError:
-            counts.broken += 1
-
-
-@contextmanager
-def _reading(name: str) -> Iterator[None]:
-    """A context in which errors of pyarrow are a sentence."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except AttentionError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:150]
-        raise FileError(f"{name} cannot be read (“{reason}”): check that the file is complete.") from error
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 60 else f"{name[:59]}…"
-
-
 LINES, JSON_LINES, CSV, TSV, PARQUET, ARROW = "txt", "jsonl", "csv", "tsv", "parquet", "arrow"
 LINE_FORMATS = (LINES, JSON_LINES, CSV, TSV)
 """The formats that consist of lines, also compressed with gzip, and from standard input."""
 FORMATS = (*LINE_FORMATS, PARQUET, ARROW)
 STANDARD_INPUT = "-"
 
+MAX_TEXT_BYTES = 10_000_000
+"""The longest text, or line of a file: more is no text but a damaged or hostile file."""
+_MAX_BROKEN = 0.1  # of the lines of a file: more is another encoding
+_UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+_BLOCK = 2**16
+_DELIMITERS = ",;\t"
+_BATCH_ROWS = 64  # of Parquet
+_MAX_NAMED = 12  # columns in an error
 _DATASET_STATE, _DATASET_SPLITS, _DATASET_INFO = "state.json", "dataset_dict.json", "dataset_info.json"  # of `datasets`
 _MAX_DESCRIPTION = 2**24  # bytes of these
-
-
-@dataclass(frozen=True)
-class TextFile:
-    """One file of texts.
-
-    Attributes:
-        name: in errors.
-        format: one of `FORMATS`.
-        path: of the file.
-        is_compressed: with gzip.
-        spool: has the content, where it can be read once only.
-    """
-
-    name: str
-    format: str
-    path: Path
-    is_compressed: bool = False
-    spool: SpooledInput | None = None
 
 
 class TextFiles:
@@ -473,7 +81,7 @@ class TextFiles:
             raise ConfigError(
                 f"Standard input is {', '.join(LINE_FORMATS)}; got {stdin_format[:20]!r}: choose one of these."
             )
-        self.column, self.max_texts, self.counts = column, max_texts, ReadCounts()
+        self.column, self.max_texts, self.counts = column, max_texts, _ReadCounts()
         self._paragraphs, self._stdin_format = paragraphs, stdin_format
         if list(map(str, paths)).count(STANDARD_INPUT) > 1:
             raise FileError("Standard input (-) can be read once; it is there twice: name it once.")
@@ -485,7 +93,7 @@ class TextFiles:
         Raises:
             FileError: a file is damaged, or does not have the column.
         """
-        counts = self.counts = ReadCounts()
+        counts = self.counts = _ReadCounts()
         for file in self.files:
             counts.files += 1
             for text in self._texts(file, counts):
@@ -516,36 +124,36 @@ class TextFiles:
         column = f", column {columns}" if columns else ""
         return texts + column + (f"; left out: {', '.join(left_out)}" if left_out else "")
 
-    def _texts(self, file: TextFile, counts: ReadCounts) -> Iterator[str]:
+    def _texts(self, file: TextFile, counts: _ReadCounts) -> Iterator[str]:
         if file.format == PARQUET:
-            yield from parquet_texts(file.path, file.name, self.column, counts)
+            yield from _parquet_texts(file.path, file.name, self.column, counts)
         elif file.format == ARROW:
-            yield from arrow_texts(file.path, file.name, self.column, counts)
+            yield from _arrow_texts(file.path, file.name, self.column, counts)
         else:
             with ExitStack() as opened:
                 stream = opened.enter_context(file.spool.open() if file.spool else _opened(file))
                 if file.is_compressed:
-                    stream = opened.enter_context(uncompressed(stream))
+                    stream = opened.enter_context(_uncompressed(stream))
                 yield from self._line_texts(file, stream, counts)
 
-    def _line_texts(self, file: TextFile, stream: BinaryIO, counts: ReadCounts) -> Iterator[str]:
-        lines = TextLines(stream, file.name, counts, is_strict=file.format in (CSV, TSV))
+    def _line_texts(self, file: TextFile, stream: BinaryIO, counts: _ReadCounts) -> Iterator[str]:
+        lines = _TextLines(stream, file.name, counts, is_strict=file.format in (CSV, TSV))
         match file.format:
             case "jsonl":
-                yield from json_texts(lines, self.column, counts)
+                yield from _json_texts(lines, self.column, counts)
             case "csv":
-                yield from csv_texts(lines, self.column, counts)
+                yield from _csv_texts(lines, self.column, counts)
             case "tsv":
-                yield from csv_texts(lines, self.column, counts, "\t")
+                yield from _csv_texts(lines, self.column, counts, "\t")
             case _:
-                yield from split_paragraphs(lines) if self._paragraphs else lines
+                yield from _split_paragraphs(lines) if self._paragraphs else lines
 
     def _files_of(self, path: str | Path, stdin: BinaryIO | None) -> Iterator[TextFile]:
         """The files behind a path that users name."""
         if str(path) == STANDARD_INPUT:
             if stdin is None:
                 raise FileError("There is no standard input (-) here: name a file.")
-            yield TextFile("standard input", self._stdin_format, Path(), spool=SpooledInput(stdin))
+            yield TextFile("standard input", self._stdin_format, Path(), spool=_SpooledInput(stdin))
             return
         path = Path(path)
         try:
@@ -555,13 +163,58 @@ class TextFiles:
             elif stat.S_ISREG(mode):
                 yield _text_file(path)
             else:  # a pipe, such as <(zcat texts.gz), which can be read once
-                yield TextFile(str(path), self._stdin_format, path, spool=SpooledInput(path.open("rb"), closes=True))
+                yield TextFile(str(path), self._stdin_format, path, spool=_SpooledInput(path.open("rb"), closes=True))
         except (OSError, ValueError) as error:  # FileError is a ValueError
             if isinstance(error, FileError):
                 raise
             raise FileError(
                 f"{str(path)[:200]} should be a file or a folder of texts; it cannot be read ({getattr(error, 'strerror', None) or error}): check its name."
             ) from error
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """One file of texts.
+
+    Attributes:
+        name: in errors.
+        format: one of `FORMATS`.
+        path: of the file.
+        is_compressed: with gzip.
+        spool: has the content, where it can be read once only.
+    """
+
+    name: str
+    format: str
+    path: Path
+    is_compressed: bool = False
+    spool: _SpooledInput | None = None
+
+
+@dataclass
+class _ReadCounts:
+    """What was read of some files.
+
+    Attributes:
+        files: the number of files.
+        texts: the texts.
+        empty: texts of white space alone, which are left out.
+        missing: rows without a text in the column, which are left out.
+        broken: lines and texts that are not Unicode, which are left out.
+        columns: the columns that the texts are from.
+    """
+
+    files: int = 0
+    texts: int = 0
+    empty: int = 0
+    missing: int = 0
+    broken: int = 0
+    columns: tuple[str, ...] = ()
+
+    def add_column(self, name: str) -> None:
+        """Note a column that texts are from."""
+        if name not in self.columns:
+            self.columns = (*self.columns, name)
 
 
 def _is_unicode(text: str) -> bool:
@@ -658,3 +311,339 @@ def _description(path: Path, key: str) -> Any:
 
 def _endings() -> str:
     return f"{', '.join(f'.{ending}' for ending in FORMATS)}, or .gz after one of the first {len(LINE_FORMATS)}"
+
+
+class _TextLines:
+    """The lines of a file as text, without their ends unless `is_strict`.
+
+    Attributes:
+        number: of the line that was read last, from 1.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str, counts: _ReadCounts, is_strict: bool = False) -> None:
+        """Read a stream.
+
+        Args:
+            stream: of bytes.
+            name: of the file, for errors.
+            counts: receives the number of lines that are not UTF-8, which are left out.
+            is_strict: refuse lines that are not UTF-8, where a line is no text of its own.
+        """
+        self.name, self.number = name, 0
+        self._stream, self._counts, self._is_strict = stream, counts, is_strict
+
+    def __iter__(self) -> Iterator[str]:
+        """The lines.
+
+        Raises:
+            FileError: the file is damaged, has another encoding, or too long a line.
+        """
+        n_broken = 0
+        while line := self._next_line():
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError:
+                n_broken += 1
+                self._counts.broken += 1
+                if self._is_strict:
+                    raise self._encoding_error(f"line {self.number:,} is not") from None
+                continue
+            yield text if self._is_strict else text.rstrip("\r\n")
+        if n_broken > _MAX_BROKEN * self.number:
+            raise self._encoding_error(f"{n_broken:,} of its {self.number:,} lines are not")
+
+    def _next_line(self) -> bytes:
+        try:
+            line = self._stream.readline(MAX_TEXT_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:  # BadGzipFile is an OSError
+            raise FileError(
+                f"{self.name} cannot be read after line {self.number:,} (“{error}”): check that the file is complete."
+            ) from error
+        self.number += bool(line)
+        if len(line) > MAX_TEXT_BYTES:
+            raise FileError(
+                f"A line has at most {MAX_TEXT_BYTES:,} bytes; line {self.number:,} of {self.name} has more: break it into several texts."
+            )
+        if self.number == 1:
+            if line.startswith(_UTF16_MARKS):
+                raise self._encoding_error("it is UTF-16, not")
+            line = line.removeprefix(_UTF8_MARK)
+        return line
+
+    def _encoding_error(self, what: str) -> FileError:
+        return FileError(
+            f"{self.name} should be a text in UTF-8; {what}: convert it, for example with iconv -f latin1 -t utf-8."
+        )
+
+
+def _uncompressed(stream: BinaryIO) -> BinaryIO:
+    """The content of a stream that gzip has compressed, decompressed as it is read."""
+    return gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[return-value]  # it has what a BinaryIO has
+
+
+class _SpooledInput:
+    """A stream that can be read once, such as standard input, copied into a temporary file as it is read."""
+
+    def __init__(self, stream: BinaryIO, closes: bool = False) -> None:
+        """Read a stream.
+
+        Args:
+            stream: of bytes.
+            closes: whether it is closed with this object.
+        """
+        self.stream, self.n_copied = stream, 0
+        self.copy = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as this object
+        weakref.finalize(self, self.copy.close)
+        if closes:
+            weakref.finalize(self, stream.close)
+
+    def open(self) -> BinaryIO:
+        """The content from its start; what was not read before comes from the stream."""
+        return io.BufferedReader(_SpoolReader(self), _BLOCK)
+
+
+class _SpoolReader(io.RawIOBase):
+    def __init__(self, spool: _SpooledInput) -> None:
+        self._spool, self._position = spool, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        spool, view = self._spool, memoryview(buffer)  # type: ignore[arg-type]  # a writable buffer
+        if self._position == spool.n_copied:
+            block = spool.stream.read1(_BLOCK) if hasattr(spool.stream, "read1") else spool.stream.read(_BLOCK)
+            spool.copy.seek(spool.n_copied)
+            spool.copy.write(block)
+            spool.n_copied += len(block)
+        spool.copy.seek(self._position)
+        block = spool.copy.read(min(len(view), spool.n_copied - self._position))
+        view[: len(block)] = block
+        self._position += len(block)
+        return len(block)
+
+
+def _chosen_column(column: str, is_text: Mapping[str, bool], name: str) -> str:
+    """The column of the texts: the one that users name, otherwise "text", otherwise the only one with texts.
+
+    Args:
+        column: the name that users give; may be empty.
+        is_text: whether each column has texts.
+        name: of the file.
+
+    Raises:
+        FileError: there is no such column, or it is not clear which.
+    """
+    with_texts = [each for each, has_texts in is_text.items() if has_texts]
+    listed = ", ".join(map(_short, is_text)) if len(is_text) <= _MAX_NAMED else f"{len(is_text)} others"
+    if column:
+        if column not in is_text:
+            raise FileError(
+                f"{name} should have a column {_short(column)!r}; it has {listed or 'none'}: choose one with --column."
+            )
+        if not is_text[column]:
+            raise FileError(
+                f"A column of texts holds strings; {_short(column)!r} of {name} holds something else: choose another with --column."
+            )
+        return column
+    if "text" in with_texts:
+        return "text"
+    if len(with_texts) != 1:
+        raise FileError(
+            f"{name} should have a column “text”, or one column of texts alone; its columns are {listed or 'none'}: name one with --column."
+        )
+    return with_texts[0]
+
+
+def _split_paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """The paragraphs of a text, which blank lines separate; a paragraph keeps its line breaks."""
+    collected, size = list[str](), 0
+    for line in chain(lines, [""]):
+        if line.strip():
+            collected.append(line)
+            size += len(line)
+            if size > MAX_TEXT_BYTES:
+                raise FileError(
+                    f"A paragraph has at most {MAX_TEXT_BYTES:,} characters; one has more: separate texts with blank lines."
+                )
+        elif collected:
+            yield "\n".join(collected)
+            collected, size = [], 0
+
+
+def _json_texts(lines: _TextLines, column: str, counts: _ReadCounts) -> Iterator[str]:
+    """The texts of JSON lines: an object on each line, of which one field is the text.
+
+    Raises:
+        FileError: a line is no object, or its field is no text.
+    """
+    found, fields, has_text = column, dict[str, bool](), False
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "") or "too deep, or too large a number"
+            raise FileError(
+                f"Line {lines.number:,} of {lines.name} should be JSON; it is not ({reason}): correct this line, or remove it."
+            ) from error
+        if not isinstance(row, dict):
+            raise FileError(
+                f'Line {lines.number:,} of {lines.name} should be an object such as {{"text": "…"}}; it is another kind of JSON: write an object a line.'
+            )
+        fields = fields or {name: value is None or isinstance(value, str) for name, value in row.items()}
+        found = found or _chosen_column("", fields, lines.name)
+        text = row.get(found)
+        if text is None:
+            counts.missing += 1
+        elif isinstance(text, str):
+            counts.add_column(found)
+            has_text = True
+            yield text
+        else:
+            raise FileError(
+                f"A text is a string; {_short(found)!r} in line {lines.number:,} of {lines.name} is something else: choose another with --column."
+            )
+    if fields and not has_text and found not in fields:
+        _chosen_column(column, fields, lines.name)
+
+
+def _csv_texts(lines: _TextLines, column: str, counts: _ReadCounts, delimiter: str = "") -> Iterator[str]:
+    """The texts of a CSV file, whose first row names the columns.
+
+    Args:
+        lines: with their ends.
+        column: the name that users give; may be empty.
+        counts: receives the number of rows without a text.
+        delimiter: of the fields; empty: whichever of comma, semicolon and tab the first line has most.
+
+    Raises:
+        FileError: it is no CSV file, or does not have the column.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_TEXT_BYTES))  # it has one limit for the process: 131,072
+    source = iter(lines)
+    first = next(source, "")
+    rows = csv.reader(chain([first], source), delimiter=delimiter or max(_DELIMITERS, key=first.count), strict=True)
+    header = [name.strip() for name in _next_row(rows, lines) or ()]
+    if not any(header):
+        return
+    place = header.index(_chosen_column(column, dict.fromkeys(header, True), lines.name))
+    counts.add_column(header[place])
+    while (row := _next_row(rows, lines)) is not None:
+        if place < len(row):
+            yield row[place]
+        elif row:  # a blank line is no row
+            counts.missing += 1
+
+
+def _next_row(rows: Any, lines: _TextLines) -> list[str] | None:
+    try:
+        return next(rows, None)
+    except csv.Error as error:
+        raise FileError(
+            f"{lines.name} should be CSV with quotes around fields that have quotes or line breaks; up to line {lines.number:,} it is not "
+            f"({error}): correct this line."
+        ) from error
+
+
+def _parquet_texts(path: Path, name: str, column: str, counts: _ReadCounts) -> Iterator[str]:
+    """The texts of a column of a Parquet file, read in small batches.
+
+    Raises:
+        FileError: it is no Parquet file, or does not have the column.
+    """
+    import pyarrow.parquet as pq
+
+    with _reading(name):
+        with pq.ParquetFile(path) as file:
+            found = _chosen_column(column, _text_columns(file.schema_arrow), name)
+        counts.add_column(found)
+        # As a dictionary, a long text that a thousand rows repeat is in memory once.
+        with pq.ParquetFile(path, read_dictionary=[found]) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=[found]):
+                yield from _column_texts(batch.column(found), name, counts)
+
+
+def _arrow_texts(path: Path, name: str, column: str, counts: _ReadCounts) -> Iterator[str]:
+    """The texts of a column of an Arrow file or stream, which is mapped into memory.
+
+    Raises:
+        FileError: it is no Arrow file, or does not have the column.
+    """
+    import pyarrow as pa
+
+    with _reading(name), pa.memory_map(str(path)) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        schema = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).schema
+        found = _chosen_column(column, _text_columns(schema), name)
+        counts.add_column(found)
+        source.seek(0)
+        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(found)])
+        if is_file:
+            file = pa.ipc.open_file(source, options=options)
+            batches = (file.get_batch(index) for index in range(file.num_record_batches))
+        else:
+            batches = iter(pa.ipc.open_stream(source, options=options))
+        for batch in batches:
+            yield from _column_texts(batch.column(0), name, counts)
+
+
+def _text_columns(schema: Any) -> dict[str, bool]:
+    """Whether each column has texts."""
+    return {field.name: _binary_type(field.type) is not None for field in schema}
+
+
+def _binary_type(kind: Any) -> Any:
+    """The type of the bytes of a type of texts; None for another type."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    pairs = ((pa.string(), pa.binary()), (pa.large_string(), pa.large_binary()), (pa.string_view(), pa.binary_view()))
+    return next((binary for text, binary in pairs if kind == text), None)
+
+
+def _column_texts(column: Any, name: str, counts: _ReadCounts) -> Iterator[str]:
+    """The texts of a column; as bytes first, so that one that is not UTF-8 is no error of the file."""
+    import pyarrow as pa
+
+    binary = _binary_type(column.type)
+    if pa.types.is_dictionary(column.type):
+        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(binary), safe=False)
+    else:
+        column = column.cast(binary)
+    column.validate(full=True)  # offsets of a hostile file may be anywhere
+    for scalar in column:
+        value = scalar.value if pa.types.is_dictionary(column.type) and scalar.is_valid else scalar
+        if not value.is_valid:
+            counts.missing += 1
+            continue
+        content = value.as_buffer()
+        if content.size > MAX_TEXT_BYTES:
+            raise FileError(
+                f"A text has at most {MAX_TEXT_BYTES:,} bytes; one of {name} has {content.size:,}: break it into several."
+            )
+        try:
+            yield str(content, "utf-8")
+        except UnicodeDecodeError:
+            counts.broken += 1
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """A context in which errors of pyarrow are a sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except AttentionError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:150]
+        raise FileError(f"{name} cannot be read (“{reason}”): check that the file is complete.") from error
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:59]}…"

@@ -1,10 +1,6 @@
-"""A state of the demo as bytes: a figure message for each view, the numbers of all steps, and the line of every cell.
+"""A page without a server as bytes: a state of the demo (`pack_state`) or a trace (`pack_trace`), with the numbers that the page needs.
 
-The arrays of a state, deduplicated; the state as bytes and as a script.
-
-A row or column over the picture for a page without a server: what stays the same is packed once, and the page adds the numbers.
-
-A trace as bytes for a page without a server: the maps of its layers and heads, their numbers, and Python's lines.
+Every array is stored once; of a figure over a picture, what stays the same is packed once. Python writes the lines of the cells that the page cannot explain.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from attention.formula.config import SOURCES_WITH_FORMULA, TEMPERATURE
 from attention.formula.mask_rules import KNOB_RULES
 from attention.formula.names import HEAD_OUTPUT, KEY, MASKED_SCORES, OUTPUT, QUERY, SCALED_SCORES, SCORES, WEIGHTS, Cell
 from attention.formula.override import SOURCE_MASK
-from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, Step, declared, find_step, is_step
+from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step, is_step
 from attention.formula.steps_before_scores import Product
 from attention.pictures.downsample import MAX_SIDE
 from attention.pictures.heatmap import chosen_position, heatmap_json
@@ -52,120 +48,65 @@ from attention.vision.over_picture import FITTED, TokenGrid, layout_images, over
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-class ArrayPool:
-    """The arrays of a state, each stored once, however many messages refer to it."""
-
-    def __init__(self) -> None:
-        self.raw = bytearray()
-        self._known: dict[tuple[str, tuple[int, ...], bytes], int] = {}
-
-    def add(self, array: NDArray[Any]) -> dict[str, Any]:
-        """Stores an array and returns its reference, in the form used by messages."""
-        array = np.ascontiguousarray(array)
-        return self._store(array.dtype.str.lstrip("<|"), array.shape, array.tobytes())
-
-    def header(self, message: bytes) -> Any:
-        """The header of a packed message, with its arrays moved into this pool."""
-        (size,) = struct.unpack_from("<I", message)
-
-        def move_array(value: dict[str, Any]) -> Any:
-            if not isinstance(array := value.get("array"), dict):
-                return value
-            dtype, shape, start = array["dtype"], tuple(array["shape"]), 4 + size + array["at"]
-            raw = message[start : start + int(np.prod(shape)) * np.dtype(dtype).itemsize]
-            return self._store(dtype, shape, raw)
-
-        return json.loads(message[4 : 4 + size], object_hook=move_array)
-
-    def _store(self, dtype: str, shape: tuple[int, ...], raw: bytes) -> dict[str, Any]:
-        key = (dtype, shape, raw)
-        if key not in self._known:
-            self._known[key] = len(self.raw)
-            self.raw += raw + b"\0" * (-len(raw) % 8)
-        return {"array": {"dtype": dtype, "at": self._known[key], "shape": list(shape)}}
-
-    def pack(self, header: Any) -> bytes:
-        """A header and the arrays, in the layout of `message.pack`."""
-        text = json.dumps(header, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
-        text += b" " * (-(4 + len(text)) % 8)
-        return struct.pack("<I", len(text)) + text + bytes(self.raw)
-
-
-def as_script(name: str, content: bytes) -> bytes:
-    """A state as a script that passes it to the page, compressed and base64-encoded: a page opened from a file may not fetch anything."""
-    compressor = zlib.compressobj(9, wbits=31)  # gzip without a time stamp
-    text = b64encode(compressor.compress(content) + compressor.flush()).decode()
-    return f"attentionDemo({json.dumps(name)}, {json.dumps(text)});\n".encode()
-
-
-OWN = "{own}"
+MAX_BYTES = 1_000_000
+"""The default limit of the arrays of one output; layers and heads beyond it are left out, and the output says which."""
+HEADS = "heads"
+"""The view with the weights of several heads side by side."""
+_OWN = "{own}"
 """Stands in a packed text for the name of the chosen query or key."""
-
-
-class PictureFigures:
-    """The figures over a picture of a trace; those with the same tokens share their places, edges, words and pixels.
-
-    Attributes:
-        grids: what they share, as `picture_redraw.js` reads it: positions, shapes, annotations and images.
-    """
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.grids: list[dict[str, Any]] = []
-        self._without_pixels = replace(trace, pictures=())
-        self._known: dict[tuple[Any, ...], int] = {}
-
-    def figure(self, step: str, layer: int, head: int) -> Spec | None:
-        """A row of a step over the picture, or a column where only its rows are patches, without numbers; None without patches."""
-        declaration, drawn_layer = find_step(step), self.trace.layer(layer)
-        axes = (declaration.column_axis, declaration.row_axis)
-        patches = [axis for axis in axes if any_patch(drawn_layer.labels_of(axis))]
-        if not patches:
-            return None
-        axis = patches[0]
-        own_axis = axes[1] if axis == axes[0] else axes[0]
-        fixed: dict[str, Any] = {QUERY if axis == axes[0] else KEY: 0}
-        spec = over_picture_json(self._without_pixels, step, layer, head, colors=FITTED, **fixed)
-        layout, (heat, *others) = spec["layout"], spec["data"]
-        meta, subtitle = layout["meta"], layout["title"]["subtitle"]
-        name = position_name(own_axis, 0, drawn_layer.labels_of(own_axis))
-        for texts, key in (
-            (heat, "hovertemplate"),
-            (meta["hidden_trace"], "hovertemplate"),
-            (meta, "alt"),
-            (subtitle, "text"),
-        ):
-            texts[key] = texts[key].replace(name, OWN, 1)
-        grid = self._grid(drawn_layer.labels_of(axis) or (), layout)
-        meta["packed"] = {"grid": grid, "noun": axis_noun(own_axis), "head": head}
-        del heat["z"], heat["text"]
-        spec["data"] = [heat, *(trace for trace in others if trace["type"] != "heatmap")]
-        layout["height"] = HEIGHT  # level with the maps beside it
-        return spec
-
-    def _grid(self, tokens: tuple[str, ...], layout: dict[str, Any]) -> int:
-        """The index of what the figures of these tokens share, which is taken out of the layout of a figure."""
-        positions, annotations = layout["meta"]["grid"].pop("positions"), layout.pop("annotations")
-        edges = [shape for shape in layout.pop("shapes") if shape["line"].get("color") != CHOSEN_COLOR]
-        key = tuple((token, token.picture, token.box) if isinstance(token, Patch) else token for token in tokens)
-        if key not in self._known:
-            grid = TokenGrid.of(tokens)
-            assert grid is not None  # one of them is a patch
-            several = shows_several_pictures(tokens)
-            self._known[key] = len(self.grids)
-            self.grids.append({
-                "positions": positions.tolist(), "shapes": edges, "annotations": annotations,
-                "images": layout_images(grid, self.trace, exact=False), "tokens": [place_label(token, several) for token in tokens],
-            })  # fmt: skip
-        return self._known[key]
-
-
 _EXPLAINED = (SCALED_SCORES, MASKED_SCORES, WEIGHTS, OUTPUT)
 """The steps whose lines the page computes itself (page/explain.js), apart from products; the lines of all others are packed."""
 _MASKS = ("none", *KNOB_RULES)
-HEADS = "heads"
-"""The view with the weights of several heads side by side."""
+
+_FIGURE_BYTES = 1_000  # the labels and titles of a map
+_MAX_STEP_BYTES = 250_000  # a step without heads, such as the input of a wide model
+_MAX_PARAMETER_BYTES = 250_000  # all matrices that a step is projected with
+_MAX_COMPUTED_TOKENS = 32  # above this, the page computes maps from Q and K instead of receiving them
+_MAX_LINES = 3_000  # cells whose lines Python writes, in all layers together
+_PAGE_NORMALIZERS = ("softmax", "sparsemax")  # whose arithmetic page/explain.js writes
+_KNOBS = ("mask", "window", "prefix", "temperature")
+_EMPTY_FIGURE: Spec = {"data": [{"type": "scatter"}], "layout": {"meta": {"step": "", "panels": [], "alt": ""}}}
+
+
+def pack_state(state: State) -> bytes:
+    """A state with all its views.
+
+    Raises:
+        AttentionError: the link is invalid, or offers a control that the page cannot follow.
+    """
+    return _StatePacker(state).packed()
+
+
+def pack_trace(trace: Trace, cell: Cell | None = None, view: str = VIEWS[0], max_bytes: int = MAX_BYTES) -> bytes:
+    """A trace as the page reads it: layers beginning with that of the `cell`, as far as `max_bytes` allow.
+
+    Raises:
+        MissingError: the trace has no such layer, step or head.
+    """
+    pool, cell = ArrayPool(), cell or Cell(trace.attention_layers[0], WEIGHTS, 0, 0, 0)
+    names = [step.name for step in trace.layer(cell.layer).steps]
+    if cell.step == WEIGHTS and WEIGHTS not in names:
+        cell = Cell(cell.layer, names[-1], cell.head, cell.row, cell.column)
+    trace.layer(cell.layer).matrix(cell.step, cell.head)  # raises MissingError
+    cell = clamp_cell(cell, trace.layer(cell.layer))
+    chosen = _fitting_layers(trace, cell.layer, max_bytes)
+    packers: dict[int, _LayerPacker] = {}
+    over_pictures = _PictureFigures(trace)
+    n_lines = 0
+    for index in chosen:
+        heads = _fitting_heads(trace.layers[index], cell.head, max_bytes)
+        packers[index] = _LayerPacker(trace, index, heads, chosen, pool, _MAX_LINES - n_lines, over_pictures)
+        n_lines += packers[index].n_lines
+    first = packers[cell.layer]
+    step = cell.step if cell.step in first.names else next(iter(reversed(first.names)))
+    initial = {"view": view if step in first.overview or view != VIEWS[0] else VIEWS[1], "step": step}
+    initial |= dict(zip(("head", "q", "k"), map(str, (cell.head, cell.row, cell.column)), strict=True))
+    layers = {str(index): packer.header(cell) for index, packer in sorted(packers.items())}
+    return pool.pack({
+        "layers": layers, "grids": over_pictures.grids,
+        "layer": str(cell.layer), "initial": initial, "about": _describe_trace(trace),
+        "left_out": _left_out(trace, packers), "outline": CHOSEN_COLOR,
+    })  # fmt: skip
 
 
 def source_and_trace(state: State) -> tuple[Source, Trace]:
@@ -180,16 +121,14 @@ def source_and_trace(state: State) -> tuple[Source, Trace]:
     return source, source.trace()
 
 
-def pack_state(state: State) -> bytes:
-    """A state with all its views.
-
-    Raises:
-        AttentionError: the link is invalid, or offers a control that the page cannot follow.
-    """
-    return _Packing(state).packed()
+def as_script(name: str, content: bytes) -> bytes:
+    """A state as a script that passes it to the page, compressed and base64-encoded: a page opened from a file may not fetch anything."""
+    compressor = zlib.compressobj(9, wbits=31)  # gzip without a time stamp
+    text = b64encode(compressor.compress(content) + compressor.flush()).decode()
+    return f"attentionDemo({json.dumps(name)}, {json.dumps(text)});\n".encode()
 
 
-class _Packing:
+class _StatePacker:
     def __init__(self, state: State) -> None:
         self.state, self.pool = state, ArrayPool()
         _, self.trace = source_and_trace(state)
@@ -199,9 +138,9 @@ class _Packing:
         self.names = tuple(step.name for step in self.steps)
         self.overview = overview_steps(self.names)
         self.live = {head: live_inputs(self.layer, head) for head in self.heads}
-        self.factors = {step.name: self._factors(step) for step in self.steps if is_plain_product(self.layer, step)}
+        self.factors = {step.name: self._factors(step) for step in self.steps if _is_plain_product(self.layer, step)}
         self.explained = tuple(name for name in self.names if name in (*_EXPLAINED, *self.factors))
-        self.over_pictures = PictureFigures(self.trace)
+        self.over_pictures = _PictureFigures(self.trace)
         self._check()
 
     def _check(self) -> None:
@@ -233,14 +172,9 @@ class _Packing:
         needed = dict.fromkeys(
             [*self.explained, *(name for names in self.factors.values() for name in names), *over_pictures]
         )
-        numbers = {name: self._numbers(name) for name in needed}
+        numbers = {name: self.pool.matrices(layer, name, self.heads) for name in needed}
         if OUTPUT in self.explained and layer.w_o is not None:
             numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]
-        formula = {
-            "divisor": layer.divisor,
-            "temperature": layer.temperature,
-            "normalizer": layer.formula.normalizer if layer.formula else "",
-        }
         before = (
             [name for _, name in layer.factors(find_step(MASKED_SCORES)) if is_step(name)]
             if MASKED_SCORES in self.names
@@ -248,15 +182,15 @@ class _Packing:
         )
         header = {
             "views": views, "grids": self.over_pictures.grids,
-            "steps": {step.name: describe_sides(layer, step) for step in self.steps},
+            "steps": {step.name: _describe_sides(layer, step) for step in self.steps},
             "lines": {
-                step.name: cell_lines(self.trace, state.layer, step, self.heads)
+                step.name: _cell_lines(self.trace, state.layer, step, self.heads)
                 for step in self.steps
                 if step.name not in self.explained
             },
-            "numbers": numbers, "factors": self.factors, "formula": formula,
+            "numbers": numbers, "factors": self.factors, "formula": _describe_formula(layer),
             "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": (before or [""])[0],
-            "source_label": _source_label(state), "link": dict(state.link), "about": describe_trace(self.trace), "outline": CHOSEN_COLOR,
+            "source_label": _source_label(state), "link": dict(state.link), "about": _describe_trace(self.trace), "outline": CHOSEN_COLOR,
             "initial": {
                 "view": state.view, "step": state.step, "layer": str(state.layer), "head": str(state.head),
                 "q": str(state.q), "k": str(state.k),
@@ -267,22 +201,12 @@ class _Packing:
     def _factors(self, step: Step) -> list[str]:
         return [name for _, name in self.layer.factors(step)]
 
-    def _numbers(self, name: str) -> list[dict[str, Any]]:
-        """The matrices of a step or parameter for all packed heads; hidden scores are nan, as in maps."""
-        heads = self.heads if declared(name).axes[0] in HEAD_AXES else (0,)
-        matrices = [self.layer.matrix(name, head).numpy() for head in heads]
-        return [
-            self.pool.add(np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)) for matrix in matrices
-        ]
-
     def _view(self, name: str, head: int, view: str) -> dict[str, Any]:
         """A view as a message without its line, and for each of its figures the axes of the marked cell."""
         cell, layer = Cell(self.state.layer, name, head, 0, 0), self.layer
         if view == VIEWS[1]:
             figures = factor_maps(self.trace, cell)
-            sides = {"row": 0, "column": 1, "pair": 2, "": None}
-            marked = [(sides[factor.row], sides[factor.column]) for factor, _ in layer.factors(find_step(name))]
-            marked.append((0, 1))
+            marked = [*(_marked(factor) for factor, _ in layer.factors(find_step(name))), (0, 1)]
         else:
             drawn = (
                 [(WEIGHTS, packed_head) for packed_head in self.heads]
@@ -333,96 +257,6 @@ def _source_label(state: State) -> str:
     """What fixes the formula, in a word; empty if the controls do."""
     source = state.link.get("source", "typed text")
     return SOURCE_KINDS[source].label if source in SOURCES_WITH_FORMULA else ""
-
-
-def describe_trace(trace: Trace) -> str:
-    """What a page says about a trace beside its maps; empty if there is nothing to say."""
-    sentences = ["Random weights: this shows the mechanism, not language."] if trace.random else []
-    return " ".join([*sentences, *([trace.caption] if trace.caption else []), *trace.notes])
-
-
-def describe_sides(layer: Layer, step: Step) -> dict[str, Any]:
-    """What the page needs to write the line of a cell: the size of the step, and the names of its rows and columns."""
-    rows, columns = layer.shape(step.name)[-2:]
-    row_names = [tables.cell_names(layer, Cell(0, step.name, 0, i, 0))[0] for i in range(rows)]
-    column_names = [tables.cell_names(layer, Cell(0, step.name, 0, 0, i))[1] for i in range(columns)]
-    sides = [{"axis": names[0][0], "tokens": [token for _, token in names]} for names in (row_names, column_names)]
-    return {"rows": rows, "columns": columns, "per_head": step.per_head, "sides": sides}
-
-
-def is_plain_product(layer: Layer, step: Step) -> bool:
-    """Whether a step is a plain product of a row and a column, which page/explain.js writes, with factors of at most `MAX_SIDE`."""
-    names = [name for _, name in layer.factors(step)]
-    is_biased = bool(step.bias) and layer.has(step.bias)
-    is_plain = isinstance(step, Product) and step.per_head and len(names) == 2 and not is_biased
-    is_dot = step.name != SCORES or (layer.formula is not None and layer.formula.score == "dot")
-    return (
-        is_plain
-        and is_dot
-        and step.name not in layer.provenance
-        and max(max(layer.shape(name)[-2:]) for name in names) <= MAX_SIDE
-    )
-
-
-def cell_lines(trace: Trace, layer: int, step: Step, heads: Sequence[int]) -> list[Any]:
-    """Python's lines of a step: for each head and each cell, row by row, the number, the sign, the arithmetic and the source cells."""
-    rows, columns = trace.layer(layer).shape(step.name)[-2:]
-    cells = [(row, column) for row in range(rows) for column in range(columns)]
-    return [
-        [_line(trace, Cell(layer, step.name, head, *row_and_column)) for row_and_column in cells]
-        for head in (heads if step.per_head else (0,))
-    ]
-
-
-def _line(trace: Trace, cell: Cell) -> list[Any]:
-    explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
-    came_from = [[origin.step, origin.head, origin.row, origin.column] for origin in explanation.came_from]
-    return [explanation.displayed_value, explanation.sign, explanation.short, came_from]
-
-
-MAX_BYTES = 1_000_000
-"""The default limit of the arrays of one output; layers and heads beyond it are left out, and the output says which."""
-
-_FIGURE_BYTES = 1_000  # the labels and titles of a map
-_MAX_STEP_BYTES = 250_000  # a step without heads, such as the input of a wide model
-_MAX_PARAMETER_BYTES = 250_000  # all matrices that a step is projected with
-_MAX_COMPUTED_TOKENS = 32  # above this, the page computes maps from Q and K instead of receiving them
-_MAX_LINES = 3_000  # cells whose lines Python writes, in all layers together
-_PAGE_NORMALIZERS = ("softmax", "sparsemax")  # whose arithmetic page/explain.js writes
-_KNOBS = ("mask", "window", "prefix", "temperature")
-_EMPTY_FIGURE: Spec = {"data": [{"type": "scatter"}], "layout": {"meta": {"step": "", "panels": [], "alt": ""}}}
-
-
-def pack_trace(trace: Trace, cell: Cell | None = None, view: str = VIEWS[0], max_bytes: int = MAX_BYTES) -> bytes:
-    """A trace as the page reads it: layers beginning with that of the `cell`, as far as `max_bytes` allow.
-
-    Raises:
-        MissingError: the trace has no such layer, step or head.
-    """
-    pool, cell = ArrayPool(), cell or Cell(trace.attention_layers[0], WEIGHTS, 0, 0, 0)
-    names = [step.name for step in trace.layer(cell.layer).steps]
-    if cell.step == WEIGHTS and WEIGHTS not in names:
-        cell = Cell(cell.layer, names[-1], cell.head, cell.row, cell.column)
-    trace.layer(cell.layer).matrix(cell.step, cell.head)  # raises MissingError
-    cell = clamp_cell(cell, trace.layer(cell.layer))
-    chosen = _fitting_layers(trace, cell.layer, max_bytes)
-    packers: dict[int, _LayerPacker] = {}
-    over_pictures = PictureFigures(trace)
-    n_lines = 0
-    for index in chosen:
-        heads = _fitting_heads(trace.layers[index], cell.head, max_bytes)
-        packers[index] = _LayerPacker(trace, index, heads, chosen, pool, _MAX_LINES - n_lines, over_pictures)
-        n_lines += packers[index].n_lines
-    first = packers[cell.layer]
-    step = cell.step if cell.step in first.names else next(iter(reversed(first.names)))
-    initial = {"view": view if step in first.overview or view != VIEWS[0] else VIEWS[1], "step": step}
-    initial |= dict(zip(("head", "q", "k"), map(str, (cell.head, cell.row, cell.column)), strict=True))
-    layers = {str(index): packer.header(cell) for index, packer in sorted(packers.items())}
-    return pool.pack({
-        "layers": layers, "grids": over_pictures.grids,
-        "layer": str(cell.layer), "initial": initial, "about": describe_trace(trace),
-        "left_out": _left_out(trace, packers), "outline": CHOSEN_COLOR,
-    })  # fmt: skip
 
 
 def _fitting_layers(trace: Trace, first: int, max_bytes: int) -> list[int]:
@@ -487,7 +321,7 @@ class _LayerPacker:
         layers: list[int],
         pool: ArrayPool,
         max_lines: int,
-        over_pictures: PictureFigures,
+        over_pictures: _PictureFigures,
     ) -> None:
         self.trace, self.index, self.heads, self.layers, self.pool = trace, index, heads, layers, pool
         self.over_pictures = over_pictures
@@ -548,14 +382,14 @@ class _LayerPacker:
         """Whether page/explain.js writes the arithmetic of a step."""
         layer, formula = self.layer, self.layer.formula
         if self.live is None or formula is None or not TEMPERATURE.accepts(layer.temperature):
-            return self.factors[step.name] != [] and is_plain_product(layer, step) and formula is not None
+            return self.factors[step.name] != [] and _is_plain_product(layer, step) and formula is not None
         if step.name == WEIGHTS:
             return formula.normalizer in _PAGE_NORMALIZERS
         if step.name == OUTPUT:
             return bool(self.factors[step.name]) and not layer.has("b_o") and HEAD_OUTPUT in self.names
         if step.name in (SCALED_SCORES, MASKED_SCORES):
             return True
-        return bool(self.factors[step.name]) and is_plain_product(layer, step)
+        return bool(self.factors[step.name]) and _is_plain_product(layer, step)
 
     def _steps_with_lines(self, max_lines: int) -> tuple[tuple[str, ...], int]:
         """The other steps whose lines Python writes, as far as `max_lines` allow."""
@@ -573,7 +407,7 @@ class _LayerPacker:
         figures = _Figures(self)
         views: dict[str, Any] = {}
         for name in self.names:
-            marked = [self._marked(factor) for factor, _ in self.factors[name]]
+            marked = [_marked(factor) for factor, _ in self.factors[name]]
             views[f"{VIEWS[1]} {name}"] = self._view(
                 VIEWS[1],
                 name,
@@ -591,7 +425,11 @@ class _LayerPacker:
             )
         )
         needed = dict.fromkeys([*self.names, *(name for factors in self.factors.values() for _, name in factors)])
-        numbers = {name: self._numbers(name) for name in needed if name != "mask" and not self._is_computed_only(name)}
+        numbers = {
+            name: self.pool.matrices(layer, name, self.heads)
+            for name in needed
+            if name != "mask" and not self._is_computed_only(name)
+        }
         before = [name for _, name in layer.factors(find_step(MASKED_SCORES)) if is_step(name)]
         if OUTPUT in self.explained and layer.w_o is not None:
             numbers["w_o"] = [self.pool.add(layer.w_o.flatten(0, 1).numpy())]
@@ -599,11 +437,11 @@ class _LayerPacker:
             "views": views,
             "figures": [self._without_numbers(figure) for figure in message["figures"][2:]],
             "labels": message["names"], "live": message["live"], "controls": message["controls"],
-            "steps": {name: describe_sides(layer, find_step(name)) for name in self.names},
-            "lines": {name: cell_lines(self.trace, self.index, find_step(name), self.heads) for name in self.line_names},
+            "steps": {name: _describe_sides(layer, find_step(name)) for name in self.names},
+            "lines": {name: _cell_lines(self.trace, self.index, find_step(name), self.heads) for name in self.line_names},
             "numbers": numbers, "explained": list(self.explained), "computable": list(self.computable),
             "factors": {name: [factor for _, factor in factors] for name, factors in self.factors.items()},
-            "formula": {"divisor": layer.divisor, "temperature": layer.temperature, "normalizer": layer.formula.normalizer if layer.formula else ""},
+            "formula": _describe_formula(layer),
             "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": (before or [""])[0],
             "source_label": "trace" if self.knobs else "", "link": {}, "outline": CHOSEN_COLOR,
             "initial": {
@@ -621,11 +459,6 @@ class _LayerPacker:
         strip = [tab for tab in tabs if tab["name"] in ("overview", *self.names)]
         return {"figures": figures, "marked": marked, "strip": strip}
 
-    @staticmethod
-    def _marked(factor: Any) -> tuple[int | None, int | None]:
-        sides = {"row": 0, "column": 1, "pair": 2, "": None}
-        return sides[factor.row], sides[factor.column]
-
     def _is_computed_only(self, name: str) -> bool:
         """Whether the page computes a step of a long text itself, instead of receiving its numbers."""
         return self.is_long and name in self.computable and declared(name).axes == MAP_AXES
@@ -634,14 +467,6 @@ class _LayerPacker:
         if figure["data"][0].get("live") and self._is_computed_only(figure["layout"]["meta"]["step"]):
             figure["data"][0].pop("z", None)
         return figure
-
-    def _numbers(self, name: str) -> list[dict[str, Any]]:
-        """The matrices of a step or parameter for the packed heads; hidden scores are nan, as in maps."""
-        heads = self.heads if declared(name).axes[0] in HEAD_AXES else (0,)
-        matrices = [self.layer.matrix(name, head).numpy() for head in heads]
-        return [
-            self.pool.add(np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)) for matrix in matrices
-        ]
 
     def _controls(self) -> list[Control]:
         offered: list[tuple[Any, Any, Any]] = []
@@ -708,4 +533,164 @@ class _Figures:
             spec["layout"]["shapes"] = []
             self._known[key] = len(self.specs)
             self.specs.append(spec)
+        return self._known[key]
+
+
+def _describe_trace(trace: Trace) -> str:
+    """What a page says about a trace beside its maps; empty if there is nothing to say."""
+    sentences = ["Random weights: this shows the mechanism, not language."] if trace.random else []
+    return " ".join([*sentences, *([trace.caption] if trace.caption else []), *trace.notes])
+
+
+def _describe_sides(layer: Layer, step: Step) -> dict[str, Any]:
+    """What the page needs to write the line of a cell: the size of the step, and the names of its rows and columns."""
+    rows, columns = layer.shape(step.name)[-2:]
+    row_names = [tables.cell_names(layer, Cell(0, step.name, 0, i, 0))[0] for i in range(rows)]
+    column_names = [tables.cell_names(layer, Cell(0, step.name, 0, 0, i))[1] for i in range(columns)]
+    sides = [{"axis": names[0][0], "tokens": [token for _, token in names]} for names in (row_names, column_names)]
+    return {"rows": rows, "columns": columns, "per_head": step.per_head, "sides": sides}
+
+
+def _describe_formula(layer: Layer) -> dict[str, Any]:
+    normalizer = layer.formula.normalizer if layer.formula else ""
+    return {"divisor": layer.divisor, "temperature": layer.temperature, "normalizer": normalizer}
+
+
+def _marked(factor: Factor) -> tuple[int | None, int | None]:
+    """The axes of the chosen cell that are marked in a factor."""
+    sides = {"row": 0, "column": 1, "pair": 2, "": None}
+    return sides[factor.row], sides[factor.column]
+
+
+def _is_plain_product(layer: Layer, step: Step) -> bool:
+    """Whether a step is a plain product of a row and a column, which page/explain.js writes, with factors of at most `MAX_SIDE`."""
+    names = [name for _, name in layer.factors(step)]
+    is_biased = bool(step.bias) and layer.has(step.bias)
+    is_plain = isinstance(step, Product) and step.per_head and len(names) == 2 and not is_biased
+    is_dot = step.name != SCORES or (layer.formula is not None and layer.formula.score == "dot")
+    return (
+        is_plain
+        and is_dot
+        and step.name not in layer.provenance
+        and max(max(layer.shape(name)[-2:]) for name in names) <= MAX_SIDE
+    )
+
+
+def _cell_lines(trace: Trace, layer: int, step: Step, heads: Sequence[int]) -> list[Any]:
+    """Python's lines of a step: for each head and each cell, row by row, the number, the sign, the arithmetic and the source cells."""
+    rows, columns = trace.layer(layer).shape(step.name)[-2:]
+    cells = [(row, column) for row in range(rows) for column in range(columns)]
+    return [
+        [_line(trace, Cell(layer, step.name, head, *row_and_column)) for row_and_column in cells]
+        for head in (heads if step.per_head else (0,))
+    ]
+
+
+def _line(trace: Trace, cell: Cell) -> list[Any]:
+    explanation = explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
+    came_from = [[origin.step, origin.head, origin.row, origin.column] for origin in explanation.came_from]
+    return [explanation.displayed_value, explanation.sign, explanation.short, came_from]
+
+
+class ArrayPool:
+    """The arrays of a state, each stored once, however many messages refer to it."""
+
+    def __init__(self) -> None:
+        self.raw = bytearray()
+        self._known: dict[tuple[str, tuple[int, ...], bytes], int] = {}
+
+    def add(self, array: NDArray[Any]) -> dict[str, Any]:
+        """Stores an array and returns its reference, in the form used by messages."""
+        array = np.ascontiguousarray(array)
+        return self._store(array.dtype.str.lstrip("<|"), array.shape, array.tobytes())
+
+    def matrices(self, layer: Layer, name: str, heads: tuple[int, ...]) -> list[dict[str, Any]]:
+        """Stores the matrices of a step or parameter for some heads; hidden scores are nan, as in maps."""
+        matrices = [
+            layer.matrix(name, head).numpy() for head in (heads if declared(name).axes[0] in HEAD_AXES else (0,))
+        ]
+        return [self.add(np.where(np.isfinite(matrix), matrix, np.nan).astype(matrix.dtype)) for matrix in matrices]
+
+    def header(self, message: bytes) -> Any:
+        """The header of a packed message, with its arrays moved into this pool."""
+        (size,) = struct.unpack_from("<I", message)
+
+        def move_array(value: dict[str, Any]) -> Any:
+            if not isinstance(array := value.get("array"), dict):
+                return value
+            dtype, shape, start = array["dtype"], tuple(array["shape"]), 4 + size + array["at"]
+            raw = message[start : start + int(np.prod(shape)) * np.dtype(dtype).itemsize]
+            return self._store(dtype, shape, raw)
+
+        return json.loads(message[4 : 4 + size], object_hook=move_array)
+
+    def _store(self, dtype: str, shape: tuple[int, ...], raw: bytes) -> dict[str, Any]:
+        key = (dtype, shape, raw)
+        if key not in self._known:
+            self._known[key] = len(self.raw)
+            self.raw += raw + b"\0" * (-len(raw) % 8)
+        return {"array": {"dtype": dtype, "at": self._known[key], "shape": list(shape)}}
+
+    def pack(self, header: Any) -> bytes:
+        """A header and the arrays, in the layout of `message.pack`."""
+        text = json.dumps(header, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+        text += b" " * (-(4 + len(text)) % 8)
+        return struct.pack("<I", len(text)) + text + bytes(self.raw)
+
+
+class _PictureFigures:
+    """The figures over a picture of a trace; those with the same tokens share their places, edges, words and pixels.
+
+    Attributes:
+        grids: what they share, as `picture_redraw.js` reads it: positions, shapes, annotations and images.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.grids: list[dict[str, Any]] = []
+        self._without_pixels = replace(trace, pictures=())
+        self._known: dict[tuple[Any, ...], int] = {}
+
+    def figure(self, step: str, layer: int, head: int) -> Spec | None:
+        """A row of a step over the picture, or a column where only its rows are patches, without numbers; None without patches."""
+        declaration, drawn_layer = find_step(step), self.trace.layer(layer)
+        axes = (declaration.column_axis, declaration.row_axis)
+        patches = [axis for axis in axes if any_patch(drawn_layer.labels_of(axis))]
+        if not patches:
+            return None
+        axis = patches[0]
+        own_axis = axes[1] if axis == axes[0] else axes[0]
+        fixed: dict[str, Any] = {QUERY if axis == axes[0] else KEY: 0}
+        spec = over_picture_json(self._without_pixels, step, layer, head, colors=FITTED, **fixed)
+        layout, (heat, *others) = spec["layout"], spec["data"]
+        meta, subtitle = layout["meta"], layout["title"]["subtitle"]
+        name = position_name(own_axis, 0, drawn_layer.labels_of(own_axis))
+        for texts, key in (
+            (heat, "hovertemplate"),
+            (meta["hidden_trace"], "hovertemplate"),
+            (meta, "alt"),
+            (subtitle, "text"),
+        ):
+            texts[key] = texts[key].replace(name, _OWN, 1)
+        grid = self._grid(drawn_layer.labels_of(axis) or (), layout)
+        meta["packed"] = {"grid": grid, "noun": axis_noun(own_axis), "head": head}
+        del heat["z"], heat["text"]
+        spec["data"] = [heat, *(trace for trace in others if trace["type"] != "heatmap")]
+        layout["height"] = HEIGHT  # level with the maps beside it
+        return spec
+
+    def _grid(self, tokens: tuple[str, ...], layout: dict[str, Any]) -> int:
+        """The index of what the figures of these tokens share, which is taken out of the layout of a figure."""
+        positions, annotations = layout["meta"]["grid"].pop("positions"), layout.pop("annotations")
+        edges = [shape for shape in layout.pop("shapes") if shape["line"].get("color") != CHOSEN_COLOR]
+        key = tuple((token, token.picture, token.box) if isinstance(token, Patch) else token for token in tokens)
+        if key not in self._known:
+            grid = TokenGrid.of(tokens)
+            assert grid is not None  # one of them is a patch
+            several = shows_several_pictures(tokens)
+            self._known[key] = len(self.grids)
+            self.grids.append({
+                "positions": positions.tolist(), "shapes": edges, "annotations": annotations,
+                "images": layout_images(grid, self.trace, exact=False), "tokens": [place_label(token, several) for token in tokens],
+            })  # fmt: skip
         return self._known[key]

@@ -1,6 +1,6 @@
 """A lesson: a state, one question about it, and a reply to every answer. `markdown` reads and writes it as Markdown.
 
-Every kind of question, declared once: the form of an answer, when it is right, and the ways in which it can be wrong.
+`KINDS` declares every kind of question: the form of an answer, when it is right, and the ways in which it can be wrong.
 """
 
 from __future__ import annotations
@@ -15,9 +15,19 @@ from attention.formula.steps import find_step
 
 MAX_WORDS = 60
 """The most words in a lesson's text: enough for one idea."""
-
 PREDICTION = "said"
 """The name of a model's prediction, where a part names a step."""
+
+Answer: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
+"""A key, a number, an option, a cell or an order, a row."""
+
+_Replies: TypeAlias = Sequence[tuple[str, str]]
+"""Pairs of a condition and a reply: "right", a way of being wrong, or a specific answer; the first match applies."""
+
+_MOST = 64  # items in one answer
+_LARGEST = 1e300  # the largest number; an integer may exceed any float
+_NEAR_ONE = 0.101  # the tolerance of the sum 1 of a sketched row
+_FLAT = 0.06  # the largest difference between the bars of a flat row
 
 
 class Part(NamedTuple):
@@ -118,18 +128,6 @@ def _is_index(text: str) -> bool:
     return text.isdecimal() and len(text) <= 6
 
 
-Answer: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...]"
-"""A key, a number, an option, a cell or an order, a row."""
-
-Replies: TypeAlias = Sequence[tuple[str, str]]
-"""Pairs of a condition and a reply: "right", a way of being wrong, or a specific answer; the first match applies."""
-
-_MOST = 64  # items in one answer
-_LARGEST = 1e300  # the largest number; an integer may exceed any float
-_NEAR_ONE = 0.101  # the tolerance of the sum 1 of a sketched row
-_FLAT = 0.06  # the largest difference between the bars of a flat row
-
-
 @dataclass(frozen=True)
 class Kind:
     """One kind of question.
@@ -146,7 +144,7 @@ class Kind:
     is_right: Callable[[Any, Any, float], bool]
     mistakes: Mapping[str, Callable[[Any, Any], bool]] = field(default_factory=dict)
     options: tuple[str, ...] = ()
-    default_replies: Replies = ()
+    default_replies: _Replies = ()
 
 
 def _natural(sent: Any) -> int | None:
@@ -248,7 +246,7 @@ A reply to a wrong key may also name its position, and a reply to a wrong number
 """
 
 
-def select_reply(kind: str, guess: Answer, truth: Answer, right: bool, replies: Replies) -> str:
+def select_reply(kind: str, guess: Answer, truth: Answer, right: bool, replies: _Replies) -> str:
     """The reply to an answer: the first match in the lesson's replies, or else the default reply; empty if none matches."""
     predicates, guess_text = KINDS[kind].mistakes, f"{guess:g}" if isinstance(guess, float) else str(guess)
     for condition, words in (*replies, *KINDS[kind].default_replies):

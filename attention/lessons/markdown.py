@@ -1,7 +1,7 @@
 """Lessons as Markdown; a file contains one lesson or several.
 
 A lesson begins with front matter, lines of `key: value` between two lines of dashes. The text follows, then the replies as a
-list, each with its condition, see `kinds`. Files come from anybody, so every size is checked before use, and nothing is
+list, each with its condition, see `KINDS`. Files come from anybody, so every size is checked before use, and nothing is
 executed: an answer is an expression of `answers`.
 """
 

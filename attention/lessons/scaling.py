@@ -1,7 +1,4 @@
-"""Why scores are divided by √d_k: one text with every random initialization and every divisor of the scores.
-
-The small maps of "why we scale", in one figure with one colour scale.
-"""
+"""Why scores are divided by √d_k: one text with every random initialization and every divisor of the scores, and their small maps in one figure."""
 
 from __future__ import annotations
 
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 32  # in a small map, so that every cell is visible
 DIVISORS = ("√d_k", "√d_model", "nothing")
+_HEIGHT = 118  # pixels of each small map
 
 WHY_SCALE = r"""
 A score is a sum of $d_k$ products. If the numbers in $q$ and $k$ are independent with mean 0 and variance 1, then
@@ -129,9 +127,6 @@ def _mean_entropy(weights: NDArray[Any]) -> float:
     """The mean entropy of the rows with a visible key; 0 if there are none."""
     nonzero = weights.sum(axis=-1) > 0
     return float(entropy(weights[nonzero]).mean()) if nonzero.any() else 0.0
-
-
-_HEIGHT = 118  # pixels of each small map
 
 
 def scaling_maps(lesson: Scaling) -> Spec:

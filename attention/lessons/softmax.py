@@ -1,10 +1,6 @@
-"""The numbers of the Softmax page: the softmax of a row, and the overflow of exp.
+"""The Softmax page: the softmax of a row of numbers, the overflow of exp, and charts of both.
 
 Every softmax here is that of `attend`, except `Overflow.naive`, which demonstrates the mistake.
-
-Charts of the Softmax page as Plotly JSON: lines and bars.
-
-As in `attention.pictures`, ``layout.meta`` carries ``alt``; ``panels`` is empty, so clicks have no effect.
 """
 
 from __future__ import annotations
@@ -34,6 +30,13 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 10.0  # the ends of the curves; beyond 
 FACTORS = (1, 2, 5, 8, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 MAX_NUMBERS = 32
 MAX_ABSOLUTE = 10_000
+
+_LINE = {"type": "scatter", "mode": "lines", "line": {"color": POINT_COLOR, "width": 3}, "showlegend": False}
+_LEGEND = {
+    "orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom", "title": {"text": "temperature "},
+}  # fmt: skip
+_COLD_TO_HOT = ("#2f6fb4", "#7db8dd", "#9a9da6", "#eda27c", "#cf3f45")  # a colour for each temperature
+
 WHY_SOFTMAX = """
 - Every share is **positive**, and the shares sum to **1**: a query's output is a weighted average of values.
 - The order is preserved, and only **differences** matter: a number larger by 1 gets *e* ≈ 2.72 times the share; adding 5 to all numbers changes nothing.
@@ -231,13 +234,6 @@ def entropy(shares: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(-(p * np.log(np.where(p > 0, p, 1))).sum(axis=-1) + 0.0)
 
 
-LINE = {"type": "scatter", "mode": "lines", "line": {"color": POINT_COLOR, "width": 3}, "showlegend": False}
-LEGEND = {
-    "orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom", "title": {"text": "temperature "},
-}  # fmt: skip
-COLD_TO_HOT = ("#2f6fb4", "#7db8dd", "#9a9da6", "#eda27c", "#cf3f45")  # a colour for each temperature
-
-
 def softmax_curve(lesson: Curve) -> Spec:
     """The softmax curve over evenly spaced numbers."""
     low, high, top = float(lesson.x[0]), float(lesson.x[-1]), float(lesson.share[-1])
@@ -248,7 +244,7 @@ def softmax_curve(lesson: Curve) -> Spec:
         f"the number, up to {top:.4f}.",
     )
     figure["data"].append({
-        **LINE, "x": lesson.x, "y": lesson.share, "hovertemplate": "number %{x:.1f}<br>share <b>%{y:.9g}</b><extra></extra>",
+        **_LINE, "x": lesson.x, "y": lesson.share, "hovertemplate": "number %{x:.1f}<br>share <b>%{y:.9g}</b><extra></extra>",
     })  # fmt: skip
     set_axes(figure, "number", "its share")
     return figure
@@ -265,12 +261,12 @@ def shares_by_temperature(lesson: Spread) -> Spec:
         + ".",
     )
     positions = np.arange(len(lesson.row))
-    for color, (temperature, shares) in zip(COLD_TO_HOT, lesson.shares.items(), strict=True):
+    for color, (temperature, shares) in zip(_COLD_TO_HOT, lesson.shares.items(), strict=True):
         figure["data"].append({
-            "type": "bar", "x": positions, "y": shares, "marker": {"color": color}, "name": _legend(temperature),
+            "type": "bar", "x": positions, "y": shares, "marker": {"color": color}, "name": _legend_entry(temperature),
             "hovertemplate": f"x = %{{x}}<br>temperature {_format_temperature(temperature)}<br>share <b>%{{y:.9g}}</b><extra></extra>",
         })  # fmt: skip
-    figure["layout"] |= {"bargap": 0.25, "bargroupgap": 0.05, "legend": LEGEND}
+    figure["layout"] |= {"bargap": 0.25, "bargroupgap": 0.05, "legend": _LEGEND}
     figure["layout"]["margin"]["b"] = 92
     names = [f"{number:g}" for number in lesson.row]
     across = {"tickvals": positions, "ticktext": names, "range": [-0.6, len(names) - 0.4], "showgrid": False}
@@ -302,10 +298,10 @@ def _against_temperature(lesson: Spread, numbers: Any, name: str, facts: str, li
         + ".",
     )
     hover = f"temperature %{{x:.4g}}<br>{name} <b>%{{y:.9g}}</b><extra></extra>"
-    marker = {"color": COLD_TO_HOT, "size": 12, "line": {"color": POINT_COLOR, "width": 1}}
+    marker = {"color": _COLD_TO_HOT, "size": 12, "line": {"color": POINT_COLOR, "width": 1}}
     figure["data"] += [
-        {**LINE, "x": lesson.temperatures, "y": numbers, "hovertemplate": hover},
-        {**LINE, "x": list(TEMPERATURES), "y": numbers[marked], "mode": "markers", "hovertemplate": hover, "cliponaxis": False, "marker": marker},
+        {**_LINE, "x": lesson.temperatures, "y": numbers, "hovertemplate": hover},
+        {**_LINE, "x": list(TEMPERATURES), "y": numbers[marked], "mode": "markers", "hovertemplate": hover, "cliponaxis": False, "marker": marker},
     ]  # fmt: skip
     rising = numbers[-1] > numbers[0]
     side = {"x": 0.01, "xanchor": "left"} if rising else {"x": 0.99, "xanchor": "right"}  # away from the curve
@@ -327,7 +323,7 @@ def _format_temperature(temperature: float) -> str:
     return "1/8" if temperature == 0.125 else f"{temperature:g}"
 
 
-def _legend(temperature: float) -> str:
+def _legend_entry(temperature: float) -> str:
     """A temperature with its factor: dividing by 1/8 is multiplying by 8."""
     if temperature == 1:
         return "1"

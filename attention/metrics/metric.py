@@ -212,7 +212,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("direct effect", "What a head adds to the logit of the likeliest next token through W_O, the frozen norms and the unembedding, and nothing else. The head that writes the word need not be the one without which the model fails.",
         "z W_O N w_U at the position of the last prediction", "the position of the last prediction, for models that predict the next token",
         "Wang et al. 2022, Interpretability in the Wild; nostalgebraist 2020, the logit lens", None, "∞", "−∞", ON_THIS_TEXT,
-        direct_effects.direct_effects, direct_effects.estimated_seconds),
+        direct_effects.direct_effects, direct_effects.direct_effects_seconds),
     Metric("distant induction", "Induction without the token directly before the query: in “x y x”, the y is both the previous token and the one after the earlier x, so a previous-token head would count.",
         "Σ a_ij over j ≤ i with x_j−1 = x_i and j ≠ i − 1", "queries whose token occurs earlier in the text, with a token after it that is not the previous one",
         "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(_distant_induction)),

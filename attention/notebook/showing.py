@@ -1,7 +1,4 @@
-"""A trace shown at a chosen cell.
-
-A trace in the Lab: a file that it opens, and the address of the page that opens it.
-"""
+"""A trace shown at a chosen cell; or written to a file, with the address of the page of the Lab that opens it."""
 
 from __future__ import annotations
 
@@ -17,22 +14,8 @@ from attention.notebook.representations import trace_html
 from attention.pictures.view import VIEWS
 from attention.trace.trace import Trace
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Shown:
-    """A trace at a cell, as a notebook shows it."""
-
-    trace: Trace
-    cell: Cell
-    view: str
-    max_bytes: int
-    standalone: bool | None
-
-    def __repr__(self) -> str:
-        return repr(self.trace)
-
-    def _repr_html_(self) -> str:
-        return trace_html(self.trace, self.cell, self.view, self.max_bytes, self.standalone)
+OWN_LAB = "http://localhost:8501"
+"""Where `make run` and `attention-lab` serve the Lab."""
 
 
 def show(
@@ -68,25 +51,6 @@ def show(
     return Shown(trace, Cell(layer, step, head, q, k), view, int(max_mb * 1e6), standalone)
 
 
-OWN_LAB = "http://localhost:8501"
-"""Where `make run` and `attention-lab` serve the Lab."""
-
-
-@dataclass(frozen=True)
-class LabFile:
-    """A file with all numbers of a trace, and the address of the Lab's page that opens it."""
-
-    path: Path
-    address: str
-
-    def __repr__(self) -> str:
-        return f"LabFile: open {self.address} and upload {self.path} there"
-
-    def _repr_html_(self) -> str:
-        link = f'<a href="{escape(self.address)}" target="_blank" rel="noopener">Open the Lab</a>'
-        return f"{link} and upload <code>{escape(str(self.path))}</code> there: it shows the same digits."
-
-
 def open_in_lab(trace: Trace, path: str | Path = "trace.npz", lab: str = OWN_LAB) -> LabFile:
     """Writes a trace to a file, and returns it with the address of the Lab's page that opens such files.
 
@@ -105,3 +69,35 @@ def open_in_lab(trace: Trace, path: str | Path = "trace.npz", lab: str = OWN_LAB
         raise FileError(f"The address of a Lab is like {OWN_LAB}; got {lab!r}: begin it with http:// or https://.")
     trace.save(path)
     return LabFile(Path(path), f"{lab.rstrip('/')}/?{urlencode({'source': 'file'})}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shown:
+    """A trace at a cell, as a notebook shows it."""
+
+    trace: Trace
+    cell: Cell
+    view: str
+    max_bytes: int
+    standalone: bool | None
+
+    def __repr__(self) -> str:
+        return repr(self.trace)
+
+    def _repr_html_(self) -> str:
+        return trace_html(self.trace, self.cell, self.view, self.max_bytes, self.standalone)
+
+
+@dataclass(frozen=True)
+class LabFile:
+    """A file with all numbers of a trace, and the address of the Lab's page that opens it."""
+
+    path: Path
+    address: str
+
+    def __repr__(self) -> str:
+        return f"LabFile: open {self.address} and upload {self.path} there"
+
+    def _repr_html_(self) -> str:
+        link = f'<a href="{escape(self.address)}" target="_blank" rel="noopener">Open the Lab</a>'
+        return f"{link} and upload <code>{escape(str(self.path))}</code> there: it shows the same digits."

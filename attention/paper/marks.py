@@ -1,13 +1,4 @@
-"""The content of the plot: cells with numbers, grid lines, curves, points, bars, and the legend.
-
-The heatmaps of a figure as coloured boxes: which cells are visible, their positions and their colours.
-
-The colour bar of a figure: a horizontal strip of colours with its numbers below.
-
-Text and outlines on and beside the plot: wrapped titles, notes that do not overlap, shapes.
-
-The pictures below the cells of a figure, which it carries as PNG or JPEG files in data URIs.
-"""
+"""What is drawn on a page: the cells of a figure with their numbers, curves, points, bars, shapes, pictures, the legend, the colour bar, titles and notes."""
 
 from __future__ import annotations
 
@@ -35,9 +26,197 @@ if TYPE_CHECKING:
 
     from attention.paper.page import Page
 
-
 MAX_CELLS_PER_SIDE = 256  # along one side of a matrix
 MAX_CELLS = 4 * MAX_CELLS_PER_SIDE**2  # in one picture: a PDF reader still opens this many at once
+MIDDLE = 0.36  # the distance from the middle of a line down to its baseline, in font sizes
+LEGIBLE = 6  # pixels, 4.5 points
+_SMALLEST_NOTE = 5  # pixels: notes that would still overlap at this size are left out
+_SMALLEST_NUMBER = 6.5  # pixels (4.9 points): numbers in cells are left out rather than drawn smaller
+_SWATCH = 9  # pixels: the side of a legend's coloured square
+_SLICES = 128
+_PAD = 2  # pixels beside a note that has a ground
+_NO_BREAK = "\xa0"  # a space that does not break lines
+_SOURCE = re.compile("data:image/(png|jpeg);base64,(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Area:
+    """The area of the plot on the page."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    @property
+    def right(self) -> float:
+        """The right edge."""
+        return self.left + self.width
+
+    @property
+    def bottom(self) -> float:
+        """The lower edge."""
+        return self.top + self.height
+
+    def x(self, fraction: Any) -> Any:
+        """The pixel at a fraction of the x axis."""
+        return self.left + fraction * self.width
+
+    def y(self, fraction: Any) -> Any:
+        """The pixel at a fraction of the y axis, counted from the bottom."""
+        return self.bottom - fraction * self.height
+
+
+def draw_cells(page: Page, cells: list[Cells], x: Axis, y: Axis, area: Area) -> None:
+    """Fills the cells of every heatmap and writes their numbers; the first heatmap is named "cells", the others "ground"."""
+    for i, layer in enumerate(cells):
+        if not len(layer.boxes):
+            continue
+        left, right = area.x(x.at(layer.boxes[:, 0])), area.x(x.at(layer.boxes[:, 2]))
+        top, bottom = area.y(y.at(layer.boxes[:, 1])), area.y(y.at(layer.boxes[:, 3]))
+        across, down = (gap / 2 for gap in layer.gap)
+        boxes = np.stack([left + across, top + down, right - across, bottom - down], axis=1)
+        page.boxes(
+            boxes, layer.colors, "ground" if i else "cells", not any(layer.gap) and layer.opacity == 1, layer.opacity
+        )
+        if layer.number:
+            _write_numbers(page, layer, boxes)
+
+
+def _write_numbers(page: Page, cells: Cells, boxes: Any) -> None:
+    """Writes the number of each cell into it, if the cells are large enough for the widest number."""
+    texts = [_format(float(number), cells.number) for number in cells.numbers]
+    widest = max(page.width_of(text, 1) for text in texts)
+    width, height = (boxes[:, 2] - boxes[:, 0]).min(), (boxes[:, 3] - boxes[:, 1]).min()
+    size = min(cells.number_size, 0.9 * width / widest, 0.8 * height)
+    if size < _SMALLEST_NUMBER:
+        return
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    for text, (x, y), color in zip(texts, middles, cells.colors, strict=True):
+        page.write(x, y + MIDDLE * size, text, size, "center", color=text_color_on(str(color)))
+
+
+def _format(number: float, pattern: str) -> str:
+    text = format(number, pattern)
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def draw_grid(page: Page, x: Axis, y: Axis, area: Area) -> None:
+    """Draws a line at each tick of the axes that have grid lines."""
+    for tick in x.ticks if x.grid else ():
+        pixel = area.x(tick.at)
+        page.line([pixel, pixel], [area.top, area.bottom], x.grid or INK, 1)
+    for tick in y.ticks if y.grid else ():
+        pixel = area.y(tick.at)
+        page.line([area.left, area.right], [pixel, pixel], y.grid or INK, 1)
+
+
+def draw_curves(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the lines and points of a chart, in their order."""
+    for trace in (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale):
+        xs, ys = area.x(x.at(np.asarray(trace.x, dtype=float))), area.y(y.at(np.asarray(trace.y, dtype=float)))
+        mode = trace.mode or "lines"
+        if "lines" in mode:
+            bounds = (area.left, area.top, area.right, area.bottom)
+            page.line(xs, ys, _css(trace.line.color), _or(trace.line.width, 2), dash=trace.line.dash, within=bounds)
+        if "markers" in mode:
+            for i, (px, py) in enumerate(zip(xs, ys, strict=True)):
+                marker = trace.marker
+                edge, width = _css(marker.line.color, i), _or(marker.line.width, 0)
+                page.dot(px, py, _css(marker.color, i), _or(marker.size, 6), edge if width else "none", width)
+
+
+def draw_bars(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the bars of a chart; bars at the same position stand side by side."""
+    bars = [trace for trace in figure.data if trace.type == "bar"]
+    for i, trace in enumerate(bars):
+        positions = np.asarray(trace.x, dtype=float)
+        slot = (
+            (1 - _or(figure.layout.bargap, 0.2)) * (np.diff(positions).min() if len(positions) > 1 else 1) / len(bars)
+        )
+        middle = positions + (i - (len(bars) - 1) / 2) * slot
+        half = slot * (1 - _or(figure.layout.bargroupgap, 0)) / 2
+        heights = np.asarray(trace.y, dtype=float)
+        top, bottom = area.y(y.at(np.maximum(heights, 0))), area.y(y.at(np.minimum(heights, 0)))
+        boxes = np.stack([area.x(x.at(middle - half)), top, area.x(x.at(middle + half)), bottom], axis=1)
+        page.boxes(boxes, [_css(trace.marker.color, j) for j in range(len(positions))], f"bars-{i}", seam=False)
+
+
+def largest_dot(figure: go.Figure) -> float:
+    """The diameter of the largest point in pixels; up to half of it may extend beyond the plot."""
+    curves = (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale)
+    dotted = (trace for trace in curves if "markers" in (trace.mode or ""))
+    return max((_or(trace.marker.size, 6) + _or(trace.marker.line.width, 0) for trace in dotted), default=0)
+
+
+def draw_shapes(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the outlines and straight lines of a figure."""
+    for shape in figure.layout.shapes:
+        x0, x1 = (area.x(x.fraction(position, shape.xref or "x")) for position in (shape.x0, shape.x1))
+        y0, y1 = (area.y(y.fraction(position, shape.yref or "y")) for position in (shape.y0, shape.y1))
+        line = (shape.line.color or INK, shape.line.width or 1)
+        if shape.type == "rect":
+            page.outline(x0, y0, x1, y1, *line, dash=shape.line.dash)
+        else:
+            page.line([x0, x1], [y0, y1], *line, dash=shape.line.dash)
+
+
+def draw_images(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
+    """Draws the pictures of a figure, each from its upper left corner over `sizex` columns and `sizey` rows.
+
+    Raises:
+        PictureError: a picture is not within the figure.
+    """
+    for i, image in enumerate(figure.layout.images):
+        left, right = (float(area.x(x.at(position))) for position in (image.x, image.x + image.sizex))
+        top, bottom = (float(area.y(y.at(position))) for position in (image.y, image.y + image.sizey))
+        page.picture(left, top, right, bottom, _pixels(image.source), f"picture-{i}")
+
+
+def _pixels(source: str) -> NDArray[uint8]:
+    """Red, green and blue, [row column 3]."""
+    from PIL.JpegImagePlugin import JpegImageFile
+    from PIL.PngImagePlugin import PngImageFile
+
+    match = _SOURCE.fullmatch(source)
+    if match is None:
+        raise PictureError(
+            f"A picture below a figure is a PNG or JPEG in a data URI; got {source[:30]!r}: save this figure as HTML instead."
+        )
+    reader = PngImageFile if match[1] == "png" else JpegImageFile
+    return np.asarray(reader(BytesIO(b64decode(match[2]))).convert("RGB"))
+
+
+def draw_legend(page: Page, figure: go.Figure, left: float, right: float, top: float, size: float) -> float:
+    """Writes the legend on as many lines as it needs, if the figure has one; returns its height."""
+    entries = [trace for trace in figure.data if trace.type in ("bar", "scatter") and trace.showlegend is not False]
+    if len(entries) < 2 or figure.layout.showlegend is False:
+        return 0.0
+    x, y = left, top + LINE * size / 2
+    if title := markup.plain(figure.layout.legend.title.text).strip():
+        page.write(x, y + MIDDLE * size, title, size)
+        x += page.width_of(title, size) + size
+    for trace in entries:
+        name = markup.plain(trace.name)
+        entry_width = _SWATCH + 5 + page.width_of(name, size)
+        if x > left and x + entry_width > right:
+            x, y = left, y + 1.4 * size
+        swatch = np.array([[x, y - _SWATCH / 2, x + _SWATCH, y + _SWATCH / 2]])
+        page.boxes(swatch, [_css((trace.marker if trace.type == "bar" else trace.line).color)], "legend", seam=False)
+        page.write(x + _SWATCH + 5, y + MIDDLE * size, name, size)
+        x += entry_width + 1.3 * size
+    return y + LINE * size / 2 - top
+
+
+def _css(color: Any, i: int = 0) -> str:
+    """The colour of the i-th point, from one colour for all points or one for each."""
+    if color is None:
+        return INK
+    return str(color[i]) if isinstance(color, Sequence | np.ndarray) and not isinstance(color, str) else str(color)
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
 @dataclass(frozen=True)
@@ -162,9 +341,6 @@ def _hex(css: str) -> str:
     return "#" + "".join(2 * digit for digit in hex_color[1:]) if len(hex_color) == 4 else hex_color
 
 
-_SLICES = 128
-
-
 @dataclass(frozen=True)
 class ColorBar:
     """A colour bar: Plotly's settings, the colour scale, its range, and the words beside it."""
@@ -243,41 +419,6 @@ def _text_width(widths: Sequence[float], fractions: Sequence[float], space: floa
     return min(max(lengths), 2 * lengths[0])
 
 
-MIDDLE = 0.36  # the distance from the middle of a line down to its baseline, in font sizes
-LEGIBLE = 6  # pixels, 4.5 points
-_SMALLEST = 5  # pixels: notes that would still overlap at this size are left out
-_PAD = 2  # pixels beside a note that has a ground
-_NO_BREAK = "\xa0"  # a space that does not break lines
-
-
-@dataclass(frozen=True)
-class Area:
-    """The area of the plot on the page."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-
-    @property
-    def right(self) -> float:
-        """The right edge."""
-        return self.left + self.width
-
-    @property
-    def bottom(self) -> float:
-        """The lower edge."""
-        return self.top + self.height
-
-    def x(self, fraction: Any) -> Any:
-        """The pixel at a fraction of the x axis."""
-        return self.left + fraction * self.width
-
-    def y(self, fraction: Any) -> Any:
-        """The pixel at a fraction of the y axis, counted from the bottom."""
-        return self.bottom - fraction * self.height
-
-
 @dataclass(frozen=True)
 class Note:
     """An annotation: its position in the plot as fractions, its shift in pixels, and its anchor."""
@@ -327,7 +468,7 @@ def fit_notes(page: Page, notes: list[Note], area: Area, room: float) -> list[No
         scaled_notes = [replace(note, size=note.size * scale) for note in notes]
         boxes = np.array([note.box(page, area) for note in scaled_notes]).reshape(-1, 4)
         overlaps = _overlaps(boxes)
-        if not overlaps.any() or max((note.size for note in scaled_notes), default=0) < _SMALLEST:
+        if not overlaps.any() or max((note.size for note in scaled_notes), default=0) < _SMALLEST_NOTE:
             break
         scale *= 0.93
     selected: list[int] = []
@@ -337,7 +478,7 @@ def fit_notes(page: Page, notes: list[Note], area: Area, room: float) -> list[No
     return [scaled_notes[i] for i in selected]
 
 
-def write(page: Page, note: Note, area: Area, name: str) -> None:
+def write_note(page: Page, note: Note, area: Area, name: str) -> None:
     """Writes a note at its position, on its ground if it has one; `name` is that of the ground in the file."""
     left, top, right, bottom = note.box(page, area)
     if note.ground:
@@ -398,18 +539,6 @@ def _break_lines(page: Page, text: str, size: float, room: float) -> list[list[m
     return [_merge_runs(line) for line in lines if line]
 
 
-def draw_shapes(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
-    """Draws the outlines and straight lines of a figure."""
-    for shape in figure.layout.shapes:
-        x0, x1 = (area.x(x.fraction(position, shape.xref or "x")) for position in (shape.x0, shape.x1))
-        y0, y1 = (area.y(y.fraction(position, shape.yref or "y")) for position in (shape.y0, shape.y1))
-        line = (shape.line.color or INK, shape.line.width or 1)
-        if shape.type == "rect":
-            page.outline(x0, y0, x1, y1, *line, dash=shape.line.dash)
-        else:
-            page.line([x0, x1], [y0, y1], *line, dash=shape.line.dash)
-
-
 def _merge_runs(line: list[markup.Run]) -> list[markup.Run]:
     """A line with neighbouring runs of equal weight merged."""
     merged: list[markup.Run] = []
@@ -428,150 +557,3 @@ def _overlaps(boxes: Any) -> Any:
     overlaps = ~disjoint
     np.fill_diagonal(overlaps, False)
     return overlaps
-
-
-_SMALLEST_NUMBER = 6.5  # pixels (4.9 points): numbers in cells are left out rather than drawn smaller
-_SWATCH = 9  # pixels: the side of a legend's coloured square
-
-
-def draw_cells(page: Page, cells: list[Cells], x: Axis, y: Axis, area: Area) -> None:
-    """Fills the cells of every heatmap and writes their numbers; the first heatmap is named "cells", the others "ground"."""
-    for i, layer in enumerate(cells):
-        if not len(layer.boxes):
-            continue
-        left, right = area.x(x.at(layer.boxes[:, 0])), area.x(x.at(layer.boxes[:, 2]))
-        top, bottom = area.y(y.at(layer.boxes[:, 1])), area.y(y.at(layer.boxes[:, 3]))
-        across, down = (gap / 2 for gap in layer.gap)
-        boxes = np.stack([left + across, top + down, right - across, bottom - down], axis=1)
-        page.boxes(
-            boxes, layer.colors, "ground" if i else "cells", not any(layer.gap) and layer.opacity == 1, layer.opacity
-        )
-        if layer.number:
-            _write_numbers(page, layer, boxes)
-
-
-def draw_grid(page: Page, x: Axis, y: Axis, area: Area) -> None:
-    """Draws a line at each tick of the axes that have grid lines."""
-    for tick in x.ticks if x.grid else ():
-        pixel = area.x(tick.at)
-        page.line([pixel, pixel], [area.top, area.bottom], x.grid or INK, 1)
-    for tick in y.ticks if y.grid else ():
-        pixel = area.y(tick.at)
-        page.line([area.left, area.right], [pixel, pixel], y.grid or INK, 1)
-
-
-def draw_curves(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
-    """Draws the lines and points of a chart, in their order."""
-    for trace in (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale):
-        xs, ys = area.x(x.at(np.asarray(trace.x, dtype=float))), area.y(y.at(np.asarray(trace.y, dtype=float)))
-        mode = trace.mode or "lines"
-        if "lines" in mode:
-            bounds = (area.left, area.top, area.right, area.bottom)
-            page.line(xs, ys, _css(trace.line.color), _or(trace.line.width, 2), dash=trace.line.dash, within=bounds)
-        if "markers" in mode:
-            for i, (px, py) in enumerate(zip(xs, ys, strict=True)):
-                marker = trace.marker
-                edge, width = _css(marker.line.color, i), _or(marker.line.width, 0)
-                page.dot(px, py, _css(marker.color, i), _or(marker.size, 6), edge if width else "none", width)
-
-
-def draw_bars(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
-    """Draws the bars of a chart; bars at the same position stand side by side."""
-    bars = [trace for trace in figure.data if trace.type == "bar"]
-    for i, trace in enumerate(bars):
-        positions = np.asarray(trace.x, dtype=float)
-        slot = (
-            (1 - _or(figure.layout.bargap, 0.2)) * (np.diff(positions).min() if len(positions) > 1 else 1) / len(bars)
-        )
-        middle = positions + (i - (len(bars) - 1) / 2) * slot
-        half = slot * (1 - _or(figure.layout.bargroupgap, 0)) / 2
-        heights = np.asarray(trace.y, dtype=float)
-        top, bottom = area.y(y.at(np.maximum(heights, 0))), area.y(y.at(np.minimum(heights, 0)))
-        boxes = np.stack([area.x(x.at(middle - half)), top, area.x(x.at(middle + half)), bottom], axis=1)
-        page.boxes(boxes, [_css(trace.marker.color, j) for j in range(len(positions))], f"bars-{i}", seam=False)
-
-
-def largest_dot(figure: go.Figure) -> float:
-    """The diameter of the largest point in pixels; up to half of it may extend beyond the plot."""
-    curves = (trace for trace in figure.data if trace.type == "scatter" and not trace.marker.showscale)
-    dotted = (trace for trace in curves if "markers" in (trace.mode or ""))
-    return max((_or(trace.marker.size, 6) + _or(trace.marker.line.width, 0) for trace in dotted), default=0)
-
-
-def draw_legend(page: Page, figure: go.Figure, left: float, right: float, top: float, size: float) -> float:
-    """Writes the legend on as many lines as it needs, if the figure has one; returns its height."""
-    entries = [trace for trace in figure.data if trace.type in ("bar", "scatter") and trace.showlegend is not False]
-    if len(entries) < 2 or figure.layout.showlegend is False:
-        return 0.0
-    x, y = left, top + LINE * size / 2
-    if title := markup.plain(figure.layout.legend.title.text).strip():
-        page.write(x, y + MIDDLE * size, title, size)
-        x += page.width_of(title, size) + size
-    for trace in entries:
-        name = markup.plain(trace.name)
-        entry_width = _SWATCH + 5 + page.width_of(name, size)
-        if x > left and x + entry_width > right:
-            x, y = left, y + 1.4 * size
-        swatch = np.array([[x, y - _SWATCH / 2, x + _SWATCH, y + _SWATCH / 2]])
-        page.boxes(swatch, [_css((trace.marker if trace.type == "bar" else trace.line).color)], "legend", seam=False)
-        page.write(x + _SWATCH + 5, y + MIDDLE * size, name, size)
-        x += entry_width + 1.3 * size
-    return y + LINE * size / 2 - top
-
-
-def _write_numbers(page: Page, cells: Cells, boxes: Any) -> None:
-    """Writes the number of each cell into it, if the cells are large enough for the widest number."""
-    texts = [_format(float(number), cells.number) for number in cells.numbers]
-    widest = max(page.width_of(text, 1) for text in texts)
-    width, height = (boxes[:, 2] - boxes[:, 0]).min(), (boxes[:, 3] - boxes[:, 1]).min()
-    size = min(cells.number_size, 0.9 * width / widest, 0.8 * height)
-    if size < _SMALLEST_NUMBER:
-        return
-    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
-    for text, (x, y), color in zip(texts, middles, cells.colors, strict=True):
-        page.write(x, y + MIDDLE * size, text, size, "center", color=text_color_on(str(color)))
-
-
-def _format(number: float, pattern: str) -> str:
-    text = format(number, pattern)
-    return text.removeprefix("-") if float(text) == 0 else text
-
-
-def _css(color: Any, i: int = 0) -> str:
-    """The colour of the i-th point, from one colour for all points or one for each."""
-    if color is None:
-        return INK
-    return str(color[i]) if isinstance(color, Sequence | np.ndarray) and not isinstance(color, str) else str(color)
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
-_SOURCE = re.compile("data:image/(png|jpeg);base64,(.*)", re.DOTALL)
-
-
-def draw_images(page: Page, figure: go.Figure, x: Axis, y: Axis, area: Area) -> None:
-    """Draws the pictures of a figure, each from its upper left corner over `sizex` columns and `sizey` rows.
-
-    Raises:
-        PictureError: a picture is not within the figure.
-    """
-    for i, image in enumerate(figure.layout.images):
-        left, right = (float(area.x(x.at(position))) for position in (image.x, image.x + image.sizex))
-        top, bottom = (float(area.y(y.at(position))) for position in (image.y, image.y + image.sizey))
-        page.picture(left, top, right, bottom, _pixels(image.source), f"picture-{i}")
-
-
-def _pixels(source: str) -> NDArray[uint8]:
-    """Red, green and blue, [row column 3]."""
-    from PIL.JpegImagePlugin import JpegImageFile
-    from PIL.PngImagePlugin import PngImageFile
-
-    match = _SOURCE.fullmatch(source)
-    if match is None:
-        raise PictureError(
-            f"A picture below a figure is a PNG or JPEG in a data URI; got {source[:30]!r}: save this figure as HTML instead."
-        )
-    reader = PngImageFile if match[1] == "png" else JpegImageFile
-    return np.asarray(reader(BytesIO(b64decode(match[2]))).convert("RGB"))

@@ -25,7 +25,7 @@ from matplotlib.text import Text
 from matplotlib.textpath import TextToPath
 from matplotlib.transforms import Affine2D
 
-from attention.paper.markup import parse_color as parsed
+from attention.paper.markup import parse_color
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -203,7 +203,7 @@ class Page:
     def _shape(
         self, path: Path, name: str | None, fill: str = "none", edge: str = "none", points: float = 0, linestyle: Any = "solid"
     ) -> PathPatch:  # fmt: skip
-        (fill, fill_alpha), (edge, edge_alpha) = parsed(fill), parsed(edge)
+        (fill, fill_alpha), (edge, edge_alpha) = parse_color(fill), parse_color(edge)
         patch = PathPatch(
             path,
             facecolor=fill if fill == "none" else mpl.colors.to_rgba(fill, fill_alpha),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attention.base.errors import PictureError
 from attention.paper import marks, markup, tick_layout
 from attention.paper.marks import MIDDLE, Area, Cells, visible_cells
-from attention.paper.markup import has_square_cells, ratio
+from attention.paper.markup import has_square_cells, plot_ratio
 from attention.paper.page import Page
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ def _planned(page: Page, figure: go.Figure, title: bool) -> _Plan:
     bar = marks.read_colorbar(figure)
     bar_above = None if bar is None or bar.below else bar
 
-    rows, columns, left, wide = _fitted_across(page, x, y, annotations, ratio(figure))
-    wide = min(wide, _HIGHEST * page.width / ratio(figure)) if has_square_cells(figure) else wide
+    rows, columns, left, wide = _fitted_across(page, x, y, annotations, plot_ratio(figure))
+    wide = min(wide, _HIGHEST * page.width / plot_ratio(figure)) if has_square_cells(figure) else wide
     free = _free_above(cells, y, annotations)
     # The plot is higher than on the screen if the names of heads would be too small otherwise.
-    high = max(wide * ratio(figure), min(marks.LEGIBLE * tick_layout.LINE / free, 2 * page.width))
+    high = max(wide * plot_ratio(figure), min(marks.LEGIBLE * tick_layout.LINE / free, 2 * page.width))
 
     top, bar_top = _write_head(page, figure, _pooling_words(figure, block), title, bar_above)
     trial_area = Area(left, 0, wide, high)
@@ -94,7 +94,7 @@ def _draw(plan: _Plan, top: float, high: float) -> float:
     area = Area(plan.left, top, plan.width, plan.height if has_square_cells(figure) else high)
     _draw_inside(page, figure, plan.cells, plan.x, plan.y, area)
     for i, note in enumerate(plan.notes):
-        marks.write(page, note, area, f"note-{i}")
+        marks.write_note(page, note, area, f"note-{i}")
     _write_rows(page, plan.rows, plan.y, area)
     below = _write_columns(page, plan.columns, plan.x, area, marks.largest_dot(figure) / 2)
     if bar is not None:

@@ -101,7 +101,7 @@ def html(figures: go.Figure | Sequence[go.Figure]) -> str:
     ]
     places = "".join(
         f'<div id="figure{f"-{i}" if i else ""}" role="figure" aria-label="{alt}" '
-        f'style="max-width: {round(1.4 * markup.width(figure))}px; height: {figure.layout.height or 450}px"></div>'
+        f'style="max-width: {round(1.4 * markup.screen_width(figure))}px; height: {figure.layout.height or 450}px"></div>'
         for i, (figure, alt) in enumerate(zip(figures, alts, strict=True))
     )
     return _PAGE.format(

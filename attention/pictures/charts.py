@@ -1,7 +1,4 @@
-"""Scatter charts of head metrics: one metric against another, or against the layer.
-
-Figures of a sweep over heads: a map of layers and heads, and a scatter chart of head effects before and after other heads are ablated.
-"""
+"""Charts of heads as Plotly JSON: their metrics as points, maps [layer head] of any number, and a sweep's changes before and after other heads are ablated."""
 
 from __future__ import annotations
 
@@ -39,6 +36,11 @@ Y_AXIS = Knob("heads_y", "entropy", Choice(NAMES), "Vertical axis", "The metric 
 POINT_COLOR = "#3d8bc9"  # readable on white and on black
 GRID_COLOR = "rgba(128,128,140,0.28)"
 _SPREAD = 0.6  # the fraction of a layer's width over which its heads are spread
+_ROW_HEIGHT = 13  # pixels of a layer
+_MIN_HEIGHT, _MAX_HEIGHT = 300, 560  # pixels of a map
+POINT = {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}}
+RING = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
+DOTTED = {"color": "#9a9da6", "width": 2, "dash": "dot"}
 
 
 def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[int, int] | None = None) -> Spec:
@@ -54,7 +56,7 @@ def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[i
     xs = _spread_positions(layers, heads, table.n_heads) if across == LAYER else table.column(find(across).name)
     defined = ~(np.isnan(xs) | np.isnan(ys))
     names = [f"L{layer} H{head}" for layer, head in table.heads]
-    marker: dict[str, Any] = {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}}
+    marker = dict[str, Any](POINT)
     data: list[dict[str, Any]] = []
     if len(table.n_heads) > 1 and across != LAYER:
         marker["color"], colorbar_trace = _layer_colors(layers[defined], len(table.n_heads))
@@ -69,9 +71,8 @@ def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[i
     data.append(points)
     chosen_index = None if chosen not in table.heads else table.heads.index(chosen)
     if chosen_index is not None and defined[chosen_index]:
-        ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
         data.append({
-            "type": "scatter", "mode": "markers", "x": xs[[chosen_index]], "y": ys[[chosen_index]], "marker": ring, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False,
+            "type": "scatter", "mode": "markers", "x": xs[[chosen_index]], "y": ys[[chosen_index]], "marker": RING, "hoverinfo": "skip", "showlegend": False, "cliponaxis": False,
         })  # fmt: skip
     n_undefined = int((~defined).sum())
     subtitle = f"{find(up).scope}: a point for each of {int(defined.sum())} heads" + (f", {n_undefined} without a number" if n_undefined else "")  # fmt: skip
@@ -129,7 +130,7 @@ def _uniform(table: MetricsTable, up: str) -> dict[str, Any]:
             xs += [layer - 0.45, layer + 0.45, None]
             ys += [float(number), float(number), None]
     return {
-        "type": "scatter", "mode": "lines", "x": xs or [None], "y": ys or [None], "line": {"color": "#9a9da6", "width": 2, "dash": "dot"},
+        "type": "scatter", "mode": "lines", "x": xs or [None], "y": ys or [None], "line": DOTTED,
         "hovertemplate": "uniform attention<br><b>%{y:.4g}</b><extra></extra>", "showlegend": False,
     }  # fmt: skip
 
@@ -163,15 +164,19 @@ def empty_chart(title: str, facts: str, alt: str, height: int = 340) -> Spec:
     return {"data": [], "layout": layout}
 
 
+def signed_heatmap(numbers: NDArray[Any], limit: float, **keys: Any) -> dict[str, Any]:
+    """Returns a heatmap whose colours are symmetric around 0, up to `limit`, with its colour bar and further `keys`."""
+    ends = f"−{format_number(limit)}", "0", format_number(limit)
+    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit], "ticktext": [*ends]}  # fmt: skip
+    scale = {"zmin": -limit, "zmax": limit, "colorscale": scales.SIGNED, "colorbar": bar}
+    return {"type": "heatmap", "z": numbers, **scale, "xgap": 1, "ygap": 1, **keys}
+
+
 def set_axes(figure: Spec, x_title: str, y_title: str, x: Spec | None = None, y: Spec | None = None) -> None:
     """Adds axes with these titles to a chart; `x` and `y` have further keys."""
     common = {"gridcolor": GRID_COLOR, "zeroline": False, "showline": False, "ticks": ""}
     for axis, title, extra in (("xaxis", x_title, x), ("yaxis", y_title, y)):
         figure["layout"][axis] = {**common, "title": {"text": title, "standoff": 8}, **(extra or {})}
-
-
-_ROW_HEIGHT = 13  # pixels of a layer
-_MIN_HEIGHT, _MAX_HEIGHT = 300, 560  # pixels of a map
 
 
 def head_effect_map_json(sweep: HeadSweep, chosen: tuple[int, int], number: str = "change") -> Spec:
@@ -220,12 +225,12 @@ def head_map_json(
     largest_head, low = _largest(numbers), f"−{format_number(limit)}" if is_signed else "0"
     alt = f"Heatmap of {description}, layer by head, from {low} to {format_number(limit)}; largest: L{largest_head[0]} H{largest_head[1]} with {format_number(float(numbers[largest_head]))}."
     figure = empty_chart(title, description, alt, height=min(_MAX_HEIGHT, max(_MIN_HEIGHT, 130 + _ROW_HEIGHT * layers)))
-    bar = {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 10}, "tickvals": [-limit, 0, limit], "ticktext": [low, "0", format_number(limit)]}  # fmt: skip
     more = "" if spread is None else f"<br>{error} <b>%{{customdata:.4g}}</b>"
-    heat: dict[str, Any] = {
-        "type": "heatmap", "z": numbers, "zmin": -limit * is_signed, "zmax": limit, "colorscale": scales.SIGNED if is_signed else scales.POSITIVE, "colorbar": bar, "xgap": 1, "ygap": 1,
-        "hoverongaps": False, "hovertemplate": f"L%{{y}} H%{{x}}<br>{quantity} <b>%{{z:.4g}}</b>{more}<extra></extra>",
-    }  # fmt: skip
+    hover = f"L%{{y}} H%{{x}}<br>{quantity} <b>%{{z:.4g}}</b>{more}<extra></extra>"
+    heat = signed_heatmap(numbers, limit, hoverongaps=False, hovertemplate=hover)
+    if not is_signed:
+        heat |= {"zmin": 0.0, "colorscale": scales.POSITIVE}
+        heat["colorbar"]["ticktext"][0] = low
     if spread is not None:
         heat["customdata"] = spread
     figure["data"] = [heat]
@@ -260,18 +265,17 @@ def head_effect_scatter_json(before: HeadSweep, after: HeadSweep, chosen: tuple[
     subtitle = f"change of the {before.quantity}; heads on the line are unaffected"
     alt = f"Scatter chart of the heads: the change when each is ablated, in the original model and with {after.interventions_words}. Farthest from the line: {names[farthest]}, {format_number(float(x[farthest]))} and {format_number(float(y[farthest]))}."
     figure = empty_chart("Which heads step in", subtitle, alt, height=380)
-    line = {"type": "scatter", "mode": "lines", "x": [-limit, limit], "y": [-limit, limit], "line": {"color": "#9a9da6", "width": 2, "dash": "dot"}, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
+    line = {"type": "scatter", "mode": "lines", "x": [-limit, limit], "y": [-limit, limit], "line": DOTTED, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
     points: dict[str, Any] = {
         "type": "scatter", "mode": "markers", "x": x, "y": y, "text": names, "showlegend": False, "cliponaxis": False,
-        "marker": {"size": 9, "color": POINT_COLOR, "line": {"width": 0.5, "color": "rgba(128,128,140,0.8)"}},
+        "marker": POINT,
         "hovertemplate": "%{text}<br>original <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b><extra></extra>",
     }  # fmt: skip
     chosen_index = before.heads.index(chosen) if chosen in before.heads else None
-    ring = {"size": 15, "color": "rgba(0,0,0,0)", "line": {"width": 3, "color": CHOSEN_COLOR}}
     chosen_point = (
         []
         if chosen_index is None
-        else [{**points, "x": x[[chosen_index]], "y": y[[chosen_index]], "marker": ring, "hoverinfo": "skip"}]
+        else [{**points, "x": x[[chosen_index]], "y": y[[chosen_index]], "marker": RING, "hoverinfo": "skip"}]
     )
     figure["data"], figure["layout"]["hovermode"] = [line, points, *chosen_point], "closest"
     set_axes(figure, "change in the original model", f"change with {after.interventions_words}", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip

@@ -1,7 +1,7 @@
 """Draw one head's map, or all heads side by side, as a Plotly figure.
 
 Labels come from the trace, colours from the kind of number. ``layout.meta`` of a figure has further data for the page,
-see `contract.Meta`.
+see `message_contract.Meta`.
 """
 
 from __future__ import annotations

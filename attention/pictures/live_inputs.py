@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attention.formula import scores
 from attention.formula.mask import Mask
 from attention.formula.names import HEAD_OUTPUT, INPUT, KEY, MEMORY, OUTPUT, QUERY, SCORES, VALUE, WEIGHTS
 from attention.formula.normalizers import NORMALIZERS
-from attention.formula.scores import SCORES as SCORE_FUNCTIONS
 from attention.formula.steps import MAP_AXES, STEPS
 from attention.pictures.message_contract import Live
 
@@ -78,7 +78,7 @@ def is_computable_in_page(layer: Layer) -> bool:
     map_steps = [step for step in layer.steps if step.axes == MAP_AXES]
     steps_supported = all(step.in_page for step in map_steps[: [step.name for step in map_steps].index(WEIGHTS)])
     formula_supported = (
-        SCORE_FUNCTIONS[formula.score].in_page
+        scores.SCORES[formula.score].in_page
         and NORMALIZERS[formula.normalizer].in_page
         and steps_supported
         and not formula.is_edited

@@ -1,7 +1,4 @@
-"""Pack figures and what surrounds them into one message, which figure/message.js reads.
-
-Transform a finished figure: into a Plotly figure, without its outlines, or enlarged.
-"""
+"""Packs figures and what surrounds them into one message, which figure/message.js reads; and makes Plotly figures of the same JSON."""
 
 from __future__ import annotations
 
@@ -19,65 +16,19 @@ from attention.pictures.downsample import MAX_SENT_BLOCKS, MAX_SIDE, keep_only_g
 from attention.pictures.layout import CHOSEN_COLOR, Spec
 from attention.pictures.message_contract import Control, Line, Live, Message, OverrideNote, StepTab
 
-
-def to_plotly(spec: Spec) -> go.Figure:
-    """Returns a specification as a Plotly figure, which copies everything; pages send the JSON itself.
-
-    Validating every key takes ten times as long as everything else; a test does it instead.
-    """
-    return go.Figure(spec, _validate=False)
-
-
-P = ParamSpec("P")
-
-
-def plotly_variant(make: Callable[P, Spec]) -> Callable[P, go.Figure]:
-    """Returns a function that returns a Plotly figure where `make` returns its JSON, with the same arguments."""
-    return wraps(make)(lambda *args, **kwargs: to_plotly(make(*args, **kwargs)))
-
-
-def without_outlines(figure: go.Figure) -> go.Figure:
-    """Returns the figure without the outlines of the chosen cell, its row and its column."""
-    layout = figure.layout.to_plotly_json()
-    layout["shapes"] = [shape for shape in layout.get("shapes", ()) if shape["line"].get("color") != CHOSEN_COLOR]
-    if "file" in layout["meta"]:
-        layout["meta"] = {**layout["meta"], "file": layout["meta"]["file"][:2]}  # without the chosen cell
-    return to_plotly({"data": figure.data, "layout": layout})
-
-
-_PIXEL_KEYS = ("size", "standoff", "thickness", "xshift", "yshift", "ypad")
-_PIXEL_OBJECTS = ("margin", "pad")  # every number in these is in pixels
-
-
-def enlarge(spec: Spec, by: float) -> Spec:
-    """Returns a figure for a projector: letters and the space that they need are `by` times as large."""
-
-    def scale(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            return {name: scale(inner, key if key in _PIXEL_OBJECTS else name) for name, inner in value.items()}
-        if isinstance(value, list | tuple):
-            return [scale(inner, key) for inner in value]
-        return value * by if key in (*_PIXEL_KEYS, *_PIXEL_OBJECTS) and isinstance(value, int | float) else value
-
-    height = spec["layout"].get("height")
-    layout = scale({name: part for name, part in spec["layout"].items() if name != "meta"})
-    layout |= {"meta": spec["layout"]["meta"]} | ({"height": round(height * (1 + by) / 2)} if height else {})
-    return {
-        "data": [
-            {**trace, **scale({name: trace[name] for name in ("textfont", "colorbar", "marker") if name in trace})}
-            for trace in spec["data"]
-        ],
-        "layout": layout,
-    }
-
-
 SCRIPTS_DIR = Path(__file__).parent / "figure"
 """The folder of the scripts that draw a message, their styles (``figure.css``) and Plotly's script (``vendor/``)."""
 CONTAINERS_HTML = "<div class='strip'></div><div class='controls'></div><div class='override'></div><div class='figures'></div><div class='answer-line'></div>"
 """The elements that these scripts draw into."""
+PROJECTION_SCALE = 1.3
+"""The factor by which letters are enlarged for a projector."""
 
 MAX_SENT_CELLS = 112 * 112  # three maps of this size are 150 kB
 _ARRAY_BYTES = 125_000  # the maximum for arrays; with labels, titles, axes and outlines a step stays under 150 kB
+_PIXEL_KEYS = ("size", "standoff", "thickness", "xshift", "yshift", "ypad")
+_PIXEL_OBJECTS = ("margin", "pad")  # every number in these is in pixels
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -102,10 +53,6 @@ class Surroundings:
     line: Line | None = None
     defaults: Mapping[str, str] | None = None
     large: bool = False
-
-
-PROJECTION_SCALE = 1.3
-"""The factor by which letters are enlarged for a projector."""
 
 
 def pack(
@@ -191,7 +138,7 @@ def pack(
     sent = [_sent(figure, computable, windows or {}, max_blocks) for figure in figures]
     maps = [spec for spec in sent if spec["layout"]["meta"]["panels"]]
     sent = [keep_only_gaps(spec, maps) if any(spec is later for later in maps[2:]) else spec for spec in sent]
-    specs = [enlarge(spec, PROJECTION_SCALE) if surroundings.large else spec for spec in sent]
+    specs = [_enlarge(spec, PROJECTION_SCALE) if surroundings.large else spec for spec in sent]
     message: Message = {
         "figures": [{**spec, "layout": index_images(index_labels(spec["layout"]))} for spec in specs],
         "names": [_compact_labels(alias) for alias in names],
@@ -242,3 +189,47 @@ def _compact_labels(alias: dict[str, str]) -> dict[str, Any]:
     words: dict[str, int] = {}
     index = [words.setdefault(name[len(position) + 1 :], len(words)) for position, name in alias.items()]
     return {"words": list(words), "index": struct.pack(f"<{len(index)}H", *index)}
+
+
+def _enlarge(spec: Spec, by: float) -> Spec:
+    """Returns a figure for a projector: letters and the space that they need are `by` times as large."""
+
+    def scale(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: scale(inner, key if key in _PIXEL_OBJECTS else name) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [scale(inner, key) for inner in value]
+        return value * by if key in (*_PIXEL_KEYS, *_PIXEL_OBJECTS) and isinstance(value, int | float) else value
+
+    height = spec["layout"].get("height")
+    layout = scale({name: part for name, part in spec["layout"].items() if name != "meta"})
+    layout |= {"meta": spec["layout"]["meta"]} | ({"height": round(height * (1 + by) / 2)} if height else {})
+    return {
+        "data": [
+            {**trace, **scale({name: trace[name] for name in ("textfont", "colorbar", "marker") if name in trace})}
+            for trace in spec["data"]
+        ],
+        "layout": layout,
+    }
+
+
+def to_plotly(spec: Spec) -> go.Figure:
+    """Returns a specification as a Plotly figure, which copies everything; pages send the JSON itself.
+
+    Validating every key takes ten times as long as everything else; a test does it instead.
+    """
+    return go.Figure(spec, _validate=False)
+
+
+def plotly_variant(make: Callable[P, Spec]) -> Callable[P, go.Figure]:
+    """Returns a function that returns a Plotly figure where `make` returns its JSON, with the same arguments."""
+    return wraps(make)(lambda *args, **kwargs: to_plotly(make(*args, **kwargs)))
+
+
+def without_outlines(figure: go.Figure) -> go.Figure:
+    """Returns the figure without the outlines of the chosen cell, its row and its column."""
+    layout = figure.layout.to_plotly_json()
+    layout["shapes"] = [shape for shape in layout.get("shapes", ()) if shape["line"].get("color") != CHOSEN_COLOR]
+    if "file" in layout["meta"]:
+        layout["meta"] = {**layout["meta"], "file": layout["meta"]["file"][:2]}  # without the chosen cell
+    return to_plotly({"data": figure.data, "layout": layout})

@@ -1,7 +1,4 @@
-"""All heads of a step as small multiples in one map: those of one layer, or of all layers.
-
-All heads of all layers in one map: a row for each layer and a column for each head, or all heads sorted by a metric.
-"""
+"""All heads of a step as small multiples in one map: those of one layer; or of all layers, a row for each layer, or sorted by a metric."""
 
 from __future__ import annotations
 
@@ -44,9 +41,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+HeadOrder = Sequence[tuple[int, int]]
+"""Heads as (layer, head), in the order in which they are drawn."""
 
 MOSAIC_CELLS = 1_000_000  # more cannot be told apart in a picture
 SCREEN_CELLS = MAX_SIDE**2  # the maximum number of cells of a map on the screen
+CELLS_PER_SECOND = 40_000_000  # weights computed and pooled; measured on one thread
+_USUAL_WIDTH, _MAX_HEIGHT = 900, 1500  # pixels: the usual width and the maximum height of a map
+_PANEL_HEIGHTS = (40, 130)  # pixels: the minimum and maximum height of a panel
 
 
 def heads_json(
@@ -75,8 +77,8 @@ def heads_json(
     panels_down = n_heads // across
     panels = tile_panels(n_heads, across, rows, columns, (max(1, rows // 8), max(1, columns // 12)), block)
     hidden = hidden_cells(trace, declaration, layer)
-    canvas = Canvas(panels)
-    pooled_heads = pool_heads(drawn_layer, step, block)
+    canvas = _Canvas(panels)
+    pooled_heads = _pool_heads(drawn_layer, step, block)
     for panel in panels:
         canvas.put(panel, pooled_heads, hidden)
 
@@ -112,134 +114,6 @@ def heads_json(
 
 heads = plotly_variant(heads_json)
 """`heads_json` as a Plotly figure."""
-
-
-def tile_panels(
-    count: int, across: int, rows: int, columns: int, gutters: tuple[int, int], block: int = 1
-) -> list[Panel]:
-    """Returns `count` panels of one size in lines of `across` panels, with `gutters` (below, beside) between them."""
-    panel_height, panel_width = rows + gutters[0], columns + gutters[1]
-    return [Panel(i, i % across * panel_width, i // across * panel_height, rows, columns, block) for i in range(count)]
-
-
-def filled_canvas(panels: list[Panel], number: np.generic) -> NDArray[Any]:
-    """Returns a matrix large enough for all panels, filled with `number`, in its type."""
-    shape = max(panel.y + panel.rows for panel in panels), max(panel.x + panel.columns for panel in panels)
-    return np.full(shape, number, dtype=number.dtype)
-
-
-def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
-    """Returns the cell drawn at column `x` and row `y` of a map (in a block, the cell whose number it shows); None between the panels.
-
-    In a figure over a picture, it is the cell of the line that is drawn, at the token that lies there; None where no token lies.
-    """
-    meta: Meta = figure["layout"]["meta"]
-    for panel in (Panel(**position) for position in meta["panels"]):
-        row, column = y - panel.y, x - panel.x
-        if 0 <= row < panel.rows and 0 <= column < panel.columns:
-            down, across = divmod(int(meta["offsets"][y, x]) if "offsets" in meta else 0, panel.block)
-            row, column = row * panel.block + down, column * panel.block + across
-            if grid := meta.get("panel_grid"):
-                if (position := int(grid["positions"][row, column])) == NO_TOKEN:
-                    return None
-                row, column = (grid["at"], position) if grid["reads"] == QUERY else (position, grid["at"])
-            return Cell(panel.layer, meta["step"], panel.head, row, column)
-    return None
-
-
-class Canvas:
-    """The area of all panels [row column]: the numbers, the offset of each in its block, and which cells are hidden."""
-
-    def __init__(self, panels: list[Panel]) -> None:
-        self.numbers = filled_canvas(panels, np.float16(np.nan))
-        self.offsets, self.hidden = filled_canvas(panels, np.uint32(0)), filled_canvas(panels, np.bool_(False))
-
-    def put(self, panel: Panel, heads: PooledHeads, hidden: NDArray[np.bool_] | None) -> None:
-        """Writes the numbers of the panel's head, and which of its cells are `hidden` [query_pos key_pos], into the area of the panel."""
-        if self.numbers.dtype != np.promote_types(self.numbers.dtype, heads.numbers.dtype):
-            self.numbers = self.numbers.astype(heads.numbers.dtype)  # the first panel decides
-        self.numbers[panel.area] = heads.numbers[panel.head]
-        self.offsets[panel.area] = heads.offsets[panel.head]
-        if hidden is not None:
-            self.hidden[panel.area] = ~pool_blocks(~hidden, panel.block, panel.block)
-
-
-class PooledHeads(NamedTuple):
-    """The heads of a step pooled to blocks, and facts about all their numbers.
-
-    Attributes:
-        numbers: the number of largest magnitude in each block, [head row column].
-        offsets: the offset of that number in its block, [head row column].
-        facts: the range and the row sums of all numbers.
-    """
-
-    numbers: NDArray[Any]
-    offsets: NDArray[np.uint32]
-    facts: StepStats
-
-    @property
-    def nbytes(self) -> int:
-        """The memory of the arrays, in bytes."""
-        return self.numbers.nbytes + self.offsets.nbytes
-
-
-def pool_heads(layer: Layer, step: str, block: int) -> PooledHeads:
-    """Returns the heads of a step pooled to blocks of `block` rows and columns; cached if the heads are computed one by one."""
-    declaration = find_step(step)
-
-    def compute() -> PooledHeads:
-        n_heads = layer.n_heads if declaration.per_head else 1
-        shape = n_heads, *(-(-side // block) for side in layer.shape(step)[-2:])
-        # Allocate the results first: small arrays that stay between large temporary ones would keep all their memory from being returned.
-        numbers, offsets, facts = np.empty(shape), np.zeros(shape, dtype=np.uint32), StepStats()
-        dtype = numbers.dtype
-        for head, matrix in enumerate(head_matrices(layer, step)):
-            facts, full = facts.merge(StepStats.of(declaration, matrix)), matrix.numpy()
-            numbers[head], dtype = pool_blocks(full, block, block), full.dtype
-            if block > 1:
-                offsets[head] = block_offsets(full, block, block)
-        return PooledHeads(numbers.astype(dtype), offsets, facts)
-
-    if not is_streamed(layer, step):
-        return compute()
-    return cache.memoize(layer.uid, ("small", step, block), layer.formula, compute)
-
-
-def is_pooling_cached(layer: Layer, step: str, block: int) -> bool:
-    """Whether the result of `pool_heads` is cached."""
-    return cache.CACHE.get((layer.uid, ("small", step, block), layer.formula)) is not None
-
-
-def is_streamed(layer: Layer, step: str) -> bool:
-    """Whether the heads of a step are computed one by one on access, and not cached."""
-    return not layer.materialize_all_heads and step not in layer.recorded and find_step(step).axes == MAP_AXES
-
-
-def head_matrices(layer: Layer, step: str) -> Iterator[Tensor]:
-    """Yields the matrix of each head of a step in order; streamed heads are not cached."""
-    declaration = find_step(step)
-    if not is_streamed(layer, step):
-        yield from (layer.matrix(step, head) for head in range(layer.n_heads if declaration.per_head else 1))
-        return
-    n_heads, rows, columns = layer.shape(step)
-    n_heads_at_once = max(1, BLOCK_CELLS // (rows * columns))
-    for head in range(0, n_heads, n_heads_at_once):
-        (matrices,) = layer.blocks(step, heads=slice(head, min(n_heads, head + n_heads_at_once)))
-        yield from matrices
-
-
-def panels_across(n_heads: int, rows: int, columns: int) -> int:
-    """Returns the number of panels per line: it divides the number of heads, and the map is about 1.8 times as wide as high."""
-    ideal = math.sqrt(1.8 * n_heads * rows / columns)
-    return min(divisors(n_heads), key=lambda across: abs(math.log(across / ideal)))
-
-
-HeadOrder = Sequence[tuple[int, int]]
-"""Heads as (layer, head), in the order in which they are drawn."""
-
-CELLS_PER_SECOND = 40_000_000  # weights computed and pooled; measured on one thread
-_USUAL_WIDTH, _MAX_HEIGHT = 900, 1500  # pixels: the usual width and the maximum height of a map
-_PANEL_HEIGHTS = (40, 130)  # pixels: the minimum and maximum height of a panel
 
 
 def layers_json(
@@ -286,8 +160,8 @@ def layers_json(
     for (i, head), (row, column) in sorted(positions.items()):
         sides = [-(-side // block) for side in shapes[i]]
         panels.append(Panel(head, column * panel_width, row * panel_height, sides[0], sides[1], block, i))
-    canvas = Canvas(panels)
-    pooled = {i: pool_heads(trace.layers[i], step, block) for i in present}
+    canvas = _Canvas(panels)
+    pooled = {i: _pool_heads(trace.layers[i], step, block) for i in present}
     hidden = {i: hidden_cells(trace, declaration, i) for i in present}
     for panel in panels:
         canvas.put(panel, pooled[panel.layer], hidden[panel.layer])
@@ -344,6 +218,17 @@ def layers_json(
     return {"data": [*_cells(canvas, color_keys), *extra_traces], "layout": layout}
 
 
+def estimate_seconds(trace: Trace, step: str, cells: int = MOSAIC_CELLS) -> float:
+    """Returns an estimate of the seconds that `layers_json` takes on one thread; cached heads take none."""
+    block = _block(trace, step, cells)
+    uncached = (
+        layer
+        for layer in trace.layers
+        if layer.has(step) and is_streamed(layer, step) and not _is_pooling_cached(layer, step, block)
+    )
+    return sum(math.prod(layer.shape(step)) for layer in uncached) / CELLS_PER_SECOND
+
+
 def places_of_heads(heads: Mapping[int, int], order: HeadOrder = ()) -> dict[tuple[int, int], tuple[int, int]]:
     """Returns the place (row, column) of the panel of each head (layer, head): a row for each layer, or line by line in an `order`.
 
@@ -357,24 +242,133 @@ def places_of_heads(heads: Mapping[int, int], order: HeadOrder = ()) -> dict[tup
     return {layer_head: divmod(index, across) for index, layer_head in enumerate(order)}
 
 
-def _cells(canvas: Canvas, color_keys: dict[str, Any]) -> list[dict[str, Any]]:
+def cell_at(figure: go.Figure | Spec, x: int, y: int) -> Cell | None:
+    """Returns the cell drawn at column `x` and row `y` of a map (in a block, the cell whose number it shows); None between the panels.
+
+    In a figure over a picture, it is the cell of the line that is drawn, at the token that lies there; None where no token lies.
+    """
+    meta: Meta = figure["layout"]["meta"]
+    for panel in (Panel(**position) for position in meta["panels"]):
+        row, column = y - panel.y, x - panel.x
+        if 0 <= row < panel.rows and 0 <= column < panel.columns:
+            down, across = divmod(int(meta["offsets"][y, x]) if "offsets" in meta else 0, panel.block)
+            row, column = row * panel.block + down, column * panel.block + across
+            if grid := meta.get("panel_grid"):
+                if (position := int(grid["positions"][row, column])) == NO_TOKEN:
+                    return None
+                row, column = (grid["at"], position) if grid["reads"] == QUERY else (position, grid["at"])
+            return Cell(panel.layer, meta["step"], panel.head, row, column)
+    return None
+
+
+class _Canvas:
+    """The area of all panels [row column]: the numbers, the offset of each in its block, and which cells are hidden."""
+
+    def __init__(self, panels: list[Panel]) -> None:
+        self.numbers = filled_canvas(panels, np.float16(np.nan))
+        self.offsets, self.hidden = filled_canvas(panels, np.uint32(0)), filled_canvas(panels, np.bool_(False))
+
+    def put(self, panel: Panel, heads: PooledHeads, hidden: NDArray[np.bool_] | None) -> None:
+        """Writes the numbers of the panel's head, and which of its cells are `hidden` [query_pos key_pos], into the area of the panel."""
+        if self.numbers.dtype != np.promote_types(self.numbers.dtype, heads.numbers.dtype):
+            self.numbers = self.numbers.astype(heads.numbers.dtype)  # the first panel decides
+        self.numbers[panel.area] = heads.numbers[panel.head]
+        self.offsets[panel.area] = heads.offsets[panel.head]
+        if hidden is not None:
+            self.hidden[panel.area] = ~pool_blocks(~hidden, panel.block, panel.block)
+
+
+class PooledHeads(NamedTuple):
+    """The heads of a step pooled to blocks, and facts about all their numbers.
+
+    Attributes:
+        numbers: the number of largest magnitude in each block, [head row column].
+        offsets: the offset of that number in its block, [head row column].
+        facts: the range and the row sums of all numbers.
+    """
+
+    numbers: NDArray[Any]
+    offsets: NDArray[np.uint32]
+    facts: StepStats
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the arrays, in bytes."""
+        return self.numbers.nbytes + self.offsets.nbytes
+
+
+def _pool_heads(layer: Layer, step: str, block: int) -> PooledHeads:
+    """Returns the heads of a step pooled to blocks of `block` rows and columns; cached if the heads are computed one by one."""
+    declaration = find_step(step)
+
+    def compute() -> PooledHeads:
+        n_heads = layer.n_heads if declaration.per_head else 1
+        shape = n_heads, *(-(-side // block) for side in layer.shape(step)[-2:])
+        # Allocate the results first: small arrays that stay between large temporary ones would keep all their memory from being returned.
+        numbers, offsets, facts = np.empty(shape), np.zeros(shape, dtype=np.uint32), StepStats()
+        dtype = numbers.dtype
+        for head, matrix in enumerate(head_matrices(layer, step)):
+            facts, full = facts.merge(StepStats.of(declaration, matrix)), matrix.numpy()
+            numbers[head], dtype = pool_blocks(full, block, block), full.dtype
+            if block > 1:
+                offsets[head] = block_offsets(full, block, block)
+        return PooledHeads(numbers.astype(dtype), offsets, facts)
+
+    if not is_streamed(layer, step):
+        return compute()
+    return cache.memoize(layer.uid, ("small", step, block), layer.formula, compute)
+
+
+def _is_pooling_cached(layer: Layer, step: str, block: int) -> bool:
+    """Whether the result of `_pool_heads` is cached."""
+    return cache.CACHE.get((layer.uid, ("small", step, block), layer.formula)) is not None
+
+
+def is_streamed(layer: Layer, step: str) -> bool:
+    """Whether the heads of a step are computed one by one on access, and not cached."""
+    return not layer.materialize_all_heads and step not in layer.recorded and find_step(step).axes == MAP_AXES
+
+
+def head_matrices(layer: Layer, step: str) -> Iterator[Tensor]:
+    """Yields the matrix of each head of a step in order; streamed heads are not cached."""
+    declaration = find_step(step)
+    if not is_streamed(layer, step):
+        yield from (layer.matrix(step, head) for head in range(layer.n_heads if declaration.per_head else 1))
+        return
+    n_heads, rows, columns = layer.shape(step)
+    n_heads_at_once = max(1, BLOCK_CELLS // (rows * columns))
+    for head in range(0, n_heads, n_heads_at_once):
+        (matrices,) = layer.blocks(step, heads=slice(head, min(n_heads, head + n_heads_at_once)))
+        yield from matrices
+
+
+def panels_across(n_heads: int, rows: int, columns: int) -> int:
+    """Returns the number of panels per line: it divides the number of heads, and the map is about 1.8 times as wide as high."""
+    ideal = math.sqrt(1.8 * n_heads * rows / columns)
+    return min(divisors(n_heads), key=lambda across: abs(math.log(across / ideal)))
+
+
+def tile_panels(
+    count: int, across: int, rows: int, columns: int, gutters: tuple[int, int], block: int = 1
+) -> list[Panel]:
+    """Returns `count` panels of one size in lines of `across` panels, with `gutters` (below, beside) between them."""
+    panel_height, panel_width = rows + gutters[0], columns + gutters[1]
+    return [Panel(i, i % across * panel_width, i // across * panel_height, rows, columns, block) for i in range(count)]
+
+
+def filled_canvas(panels: list[Panel], number: np.generic) -> NDArray[Any]:
+    """Returns a matrix large enough for all panels, filled with `number`, in its type."""
+    shape = max(panel.y + panel.rows for panel in panels), max(panel.x + panel.columns for panel in panels)
+    return np.full(shape, number, dtype=number.dtype)
+
+
+def _cells(canvas: _Canvas, color_keys: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the heatmap of the numbers, and the trace of hidden cells; the page finds the head and cell of a position."""
     finite = np.isfinite(canvas.numbers)
     numbers = np.where(finite, canvas.numbers, np.nan).astype(canvas.numbers.dtype)
     cells = {"type": "heatmap", "z": numbers, **color_keys, "hoverongaps": False, "hoverinfo": "none"}
     hidden = np.where(canvas.hidden, np.float32(1), np.float32(np.nan))
     return [cells, {**HIDDEN_TRACE, "z": hidden, "hoverinfo": "none"}] if canvas.hidden.any() else [cells]
-
-
-def estimate_seconds(trace: Trace, step: str, cells: int = MOSAIC_CELLS) -> float:
-    """Returns an estimate of the seconds that `layers_json` takes on one thread; cached heads take none."""
-    block = _block(trace, step, cells)
-    uncached = (
-        layer
-        for layer in trace.layers
-        if layer.has(step) and is_streamed(layer, step) and not is_pooling_cached(layer, step, block)
-    )
-    return sum(math.prod(layer.shape(step)) for layer in uncached) / CELLS_PER_SECOND
 
 
 def _block(trace: Trace, step: str, cells: int) -> int:

@@ -1,10 +1,6 @@
-"""The maps of the Lab: an overview of some steps, the chosen step next to its factors, or the weights next to what is derived from them.
+"""What the Lab draws: the strip of steps, the maps under it, a row or column over a picture, and the line of the chosen cell.
 
-The chosen step beside its factors: factors on the left, the result on the right, with the parts of the chosen cell outlined.
-
-The strip of steps above the maps.
-
-The line under the maps: the chosen cell, its number, its arithmetic, and the cells that it was computed from.
+The maps are an overview, the chosen step beside its factors, or the weights beside what is derived from them.
 """
 
 from __future__ import annotations
@@ -37,6 +33,86 @@ from attention.vision.over_picture import FITTED, OPACITY, matrix_over_picture_j
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+MAX_SECONDS = 2.0
+"""The longest that a derived view may take; the page Circuits computes longer ones on request."""
+
+_DERIVED = {
+    "norms": {"name": NORMS.name, "symbol": NORMS.step.symbol, "shape": "lengths", "help": NORMS.step.formula},
+    "writes": {
+        "name": direct_effects.NAME, "symbol": direct_effects.SYMBOL, "shape": "effect",
+        "help": "what each cell adds to the logit of the likeliest token; the page Circuits has other tokens",
+    },
+}  # fmt: skip
+"""The tabs of derived views, by the names of the views."""
+
+
+@dataclass(frozen=True)
+class OverPicture:
+    """How a row or a column is drawn over a picture.
+
+    Attributes:
+        reads: "row": of the chosen query; "column": of the chosen key or feature.
+        opacity: of the colours, from 0 to 1.
+    """
+
+    reads: Literal["row", "column"] = "row"
+    opacity: float = OPACITY
+
+
+def lab_maps(trace: Trace, cell: Cell, view: str, colors: str, over: OverPicture = OverPicture()) -> list[Spec]:
+    """The figures that the Lab draws side by side: a picture where the tokens are patches of one, and the maps.
+
+    Raises:
+        AttentionError: the trace does not have the cell, or the colours do not exist.
+    """
+    try:
+        shown = derived_view(trace, cell, view)
+    except AttentionError:
+        shown = None
+    derived = shown.derived if shown else None
+    return [*maps_over_picture(trace, cell, colors, over, derived), *_maps(trace, cell, view, colors, derived)]
+
+
+def maps_over_picture(
+    trace: Trace, cell: Cell, colors: str, over: OverPicture = OverPicture(), derived: DerivedMap | None = None
+) -> list[Spec]:
+    """The row or the column of the chosen cell, or of a `derived` map at this cell, over the picture; empty where neither has patches.
+
+    Where only one of them has patches, as the features of a query have none, it is this one. Fixed colours reach up to the largest
+    patch: one of many patches rarely has a weight near 1.
+
+    Raises:
+        AttentionError: the trace does not have the cell, or the colours do not exist.
+    """
+    layer, step = trace.layer(cell.layer), find_step(cell.step)
+    axes = {"row": step.column_axis, "column": step.row_axis}
+    with_patches = [name for name, axis in axes.items() if any_patch(layer.labels_of(axis))]
+    if not with_patches:
+        return []
+    reads = over.reads if over.reads in with_patches else with_patches[0]
+    query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
+    scale = FITTED if colors == "fixed" else colors
+    place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen, False)
+    if derived is None:
+        figure = over_picture_json(trace, cell.step, *place)
+    else:
+        matrix = derived.matrix(trace, cell.layer, cell.head)
+        figure = matrix_over_picture_json(trace, derived.step, matrix, finite_range(matrix), *place)
+    figure["layout"]["height"] = HEIGHT  # level with the maps beside it
+    return [figure]
+
+
+def _maps(trace: Trace, cell: Cell, view: str, colors: str, derived: DerivedMap | None) -> list[Spec]:
+    """The maps without a picture."""
+    layer = trace.layers[cell.layer]
+    steps = overview_steps(tuple(step.name for step in layer.steps))
+    if view == "overview" and cell.step in steps:
+        return [heatmap.heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in steps]
+    if derived is not None:
+        weights = heatmap.heatmap_json(trace, WEIGHTS, cell.layer, cell.head, cell, colors)
+        return [weights, derived_map_json(trace, derived, cell, colors)]
+    return factor_maps(trace, cell, colors)
 
 
 def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
@@ -121,10 +197,6 @@ def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
     return Step(_all_heads_name(name), symbol, symbol, axes, layer.formula_of(step), "signed"), tensor
 
 
-MAX_SECONDS = 2.0
-"""The longest that a derived view may take; the page Circuits computes longer ones on request."""
-
-
 @dataclass(frozen=True)
 class DerivedView:
     """A view of the Lab that shows the weights next to a map derived from them.
@@ -166,84 +238,6 @@ def derived_view(trace: Trace, cell: Cell, view: str) -> DerivedView | None:
     derived = direct_effects.writes_map(direct_effects.find_readout(trace))
     _ = derived.matrix(trace, cell.layer, cell.head)  # raises
     return DerivedView(derived, direct_effects.CAVEAT)
-
-
-@dataclass(frozen=True)
-class OverPicture:
-    """How a row or a column is drawn over a picture.
-
-    Attributes:
-        reads: "row": of the chosen query; "column": of the chosen key or feature.
-        opacity: of the colours, from 0 to 1.
-    """
-
-    reads: Literal["row", "column"] = "row"
-    opacity: float = OPACITY
-
-
-def lab_maps(trace: Trace, cell: Cell, view: str, colors: str, over: OverPicture = OverPicture()) -> list[Spec]:
-    """The figures that the Lab draws side by side: a picture where the tokens are patches of one, and the maps.
-
-    Raises:
-        AttentionError: the trace does not have the cell, or the colours do not exist.
-    """
-    try:
-        shown = derived_view(trace, cell, view)
-    except AttentionError:
-        shown = None
-    derived = shown.derived if shown else None
-    return [*maps_over_picture(trace, cell, colors, over, derived), *_maps(trace, cell, view, colors, derived)]
-
-
-def maps_over_picture(
-    trace: Trace, cell: Cell, colors: str, over: OverPicture = OverPicture(), derived: DerivedMap | None = None
-) -> list[Spec]:
-    """The row or the column of the chosen cell, or of a `derived` map at this cell, over the picture; empty where neither has patches.
-
-    Where only one of them has patches, as the features of a query have none, it is this one. Fixed colours reach up to the largest
-    patch: one of many patches rarely has a weight near 1.
-
-    Raises:
-        AttentionError: the trace does not have the cell, or the colours do not exist.
-    """
-    layer, step = trace.layer(cell.layer), find_step(cell.step)
-    axes = {"row": step.column_axis, "column": step.row_axis}
-    with_patches = [name for name, axis in axes.items() if any_patch(layer.labels_of(axis))]
-    if not with_patches:
-        return []
-    reads = over.reads if over.reads in with_patches else with_patches[0]
-    query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
-    scale = FITTED if colors == "fixed" else colors
-    place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen, False)
-    if derived is None:
-        figure = over_picture_json(trace, cell.step, *place)
-    else:
-        matrix = derived.matrix(trace, cell.layer, cell.head)
-        figure = matrix_over_picture_json(trace, derived.step, matrix, finite_range(matrix), *place)
-    figure["layout"]["height"] = HEIGHT  # level with the maps beside it
-    return [figure]
-
-
-def _maps(trace: Trace, cell: Cell, view: str, colors: str, derived: DerivedMap | None) -> list[Spec]:
-    """The maps without a picture."""
-    layer = trace.layers[cell.layer]
-    steps = overview_steps(tuple(step.name for step in layer.steps))
-    if view == "overview" and cell.step in steps:
-        return [heatmap.heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in steps]
-    if derived is not None:
-        weights = heatmap.heatmap_json(trace, WEIGHTS, cell.layer, cell.head, cell, colors)
-        return [weights, derived_map_json(trace, derived, cell, colors)]
-    return factor_maps(trace, cell, colors)
-
-
-_DERIVED = {
-    "norms": {"name": NORMS.name, "symbol": NORMS.step.symbol, "shape": "lengths", "help": NORMS.step.formula},
-    "writes": {
-        "name": direct_effects.NAME, "symbol": direct_effects.SYMBOL, "shape": "effect",
-        "help": "what each cell adds to the logit of the likeliest token; the page Circuits has other tokens",
-    },
-}  # fmt: skip
-"""The tabs of derived views, by the names of the views."""
 
 
 def step_strip(

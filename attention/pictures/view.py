@@ -1,9 +1,4 @@
-"""The knobs that choose what is shown of a trace: layer, head, step and cell.
-
-Descriptions of the overrides (what if) of a layer whose source brings its own formula.
-
-Describe a knob as a control above the maps, which figure/controls.js draws.
-"""
+"""What is shown of a trace: the knobs of layer, head, step and cell, each as a control that figure/controls.js draws; and the overrides (what if) in words."""
 
 from __future__ import annotations
 

@@ -25,10 +25,13 @@ from attention.training import network
 if TYPE_CHECKING:
     from attention.training.design import Design
 
-
-_ROWS = 64  # texts at once: they are short
 MLP = (0, 0)
 """The place of the one MLP, after the last attention layer."""
+_ROWS = 64  # texts at once: they are short
+_NO_LAYER_OF_SEQUENCE = (
+    "this head reads the keys of a second sequence, so no matrix leads from its tokens to the answers."
+)
+_OTHER_ANSWERS = "the answers of this task are other symbols than its tokens, so no answer is a copy of a token."
 
 
 class TinyParts:
@@ -154,14 +157,8 @@ class _FrozenNorms(TorchFunctionMode):
         return self.run.norm(args[0], y, kwargs["bias"], centered=True)
 
 
-_NO_LAYER_OF_SEQUENCE = (
-    "this head reads the keys of a second sequence, so no matrix leads from its tokens to the answers."
-)
-_OTHER_ANSWERS = "the answers of this task are other symbols than its tokens, so no answer is a copy of a token."
-
-
 class TrainedMatrices:
-    """The matrices of all heads of a tiny trained model; `core.head_matrices.HeadMatrices` says what each attribute is."""
+    """The matrices of all heads of a tiny trained model; `attention.trace.head_matrices.HeadMatrices` says what each attribute is."""
 
     uid = None
 
@@ -172,11 +169,11 @@ class TrainedMatrices:
 
     def layer(self, index: int) -> LayerMatrices:
         """The matrices of one layer."""
-        from attention.training.network import split_heads
-
         name = self.design.attention_layers[index]
         n_heads, p = self.n_heads[index], self.parameters
-        w_q, w_k, w_v = (split_heads(self._fold(name, p[f"{name} {w}"]), n_heads) for w in ("w_q", "w_k", "w_v"))
+        w_q, w_k, w_v = (
+            network.split_heads(self._fold(name, p[f"{name} {w}"]), n_heads) for w in ("w_q", "w_k", "w_v")
+        )
         w_o = p[f"{name} w_o"].view(n_heads, -1, self.design.width)
         w_o = w_o - w_o.mean(-1, keepdim=True)  # every norm that reads it subtracts its mean
         reason = _NO_LAYER_OF_SEQUENCE if self.design.memory else ""

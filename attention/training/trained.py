@@ -1,7 +1,4 @@
-"""Source "trained": a tiny model that learned one task, at any step of its training.
-
-How the source "trained" is read: its knobs, whose ranges depend on the task, and the model that they describe.
-"""
+"""Source "trained": a tiny model that learned one task, at any step of its training; and its knobs, whose ranges depend on the task."""
 
 from __future__ import annotations
 
@@ -260,24 +257,6 @@ SEED = next(knob for knob in config.KNOBS if knob.key == "seed")
 # fmt: on
 
 
-def control_range(task: Task) -> Choice:
-    """The controls of a task."""
-    return Choice(("", *task.controls), ("none", *task.controls))
-
-
-def slider_for_task(task: Task, key: str) -> tuple[Knob, Range, str]:
-    """The slider of a task: the knob, its range, and the fixed value that is displayed where the task does not have the slider."""
-    slider = next((knob for knob in task.sliders if knob.key == key), None)
-    if slider is None:
-        return SLIDERS[key], SLIDERS[key].range, "not in this task"
-    assert isinstance(slider.range, Integer)
-    return (
-        replace(SLIDERS[key], label=slider.label, help=slider.help, placeholder=str(slider.default)),
-        replace(slider.range, optional=True),
-        "",
-    )
-
-
 def read(reader: ParameterReader) -> Trained:
     """A tiny model. Its task and its number of steps decide which controls and sliders exist, and the range of `at`."""
     task = TASKS[reader.knob(TASK)]
@@ -286,8 +265,8 @@ def read(reader: ParameterReader) -> Trained:
     steps = reader.knob(replace(TRAINING_STEPS, placeholder=str(task.steps)))
     plan = Plan(task.name, steps=steps or 0)  # for the range and the increment of `at`
     at = reader.knob(AT_STEP, Integer(0, plan.steps, optional=True, step=plan.every))
-    control = reader.knob(CONTROL, control_range(task))
-    sliders = {key: reader.knob(*slider_for_task(task, key)) for key in SLIDERS}
+    control = reader.knob(CONTROL, _control_range(task))
+    sliders = {key: reader.knob(*_slider_for_task(task, key)) for key in SLIDERS}
     available = {key: value for key, value in sliders.items() if key in {slider.key for slider in task.sliders}}
     trained = Trained(task.name, seed, steps, at, text, control=control, **available)
     interventions, other = parse_codes(reader.knob(INTERVENTIONS)), reader.knob(OTHER)
@@ -298,6 +277,24 @@ def read(reader: ParameterReader) -> Trained:
         interventions=interventions,
         frozen=reader.knob(FROZEN),
         other=replace(trained, text=other) if other.strip() else None,
+    )
+
+
+def _control_range(task: Task) -> Choice:
+    """The controls of a task."""
+    return Choice(("", *task.controls), ("none", *task.controls))
+
+
+def _slider_for_task(task: Task, key: str) -> tuple[Knob, Range, str]:
+    """The slider of a task: the knob, its range, and the fixed value that is displayed where the task does not have the slider."""
+    slider = next((knob for knob in task.sliders if knob.key == key), None)
+    if slider is None:
+        return SLIDERS[key], SLIDERS[key].range, "not in this task"
+    assert isinstance(slider.range, Integer)
+    return (
+        replace(SLIDERS[key], label=slider.label, help=slider.help, placeholder=str(slider.default)),
+        replace(slider.range, optional=True),
+        "",
     )
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from attention.training.plan import Plan
     from attention.training.task import Example
 
-SEEDS = 20
+N_SEEDS = 20
 _ACROSS = 5
 _HEIGHT = 400  # pixels, for curves beside maps
 _LINES = (
@@ -195,7 +195,7 @@ def seeds(plans: Sequence[Plan], lasts: Sequence[Snapshot], example: Example) ->
         for plan, last in zip(plans, lasts, strict=True)
     ]
     rows, columns = matrices[0].shape
-    panels = tile_panels(SEEDS, _ACROSS, rows, columns, (max(2, round(rows * 0.24)), max(1, round(columns * 0.1))))
+    panels = tile_panels(N_SEEDS, _ACROSS, rows, columns, (max(2, round(rows * 0.24)), max(1, round(columns * 0.1))))
     weights = filled_canvas(panels, np.float32(np.nan))
     for panel, matrix in zip(panels, matrices, strict=False):
         weights[panel.area] = matrix

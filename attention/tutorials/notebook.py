@@ -1,7 +1,4 @@
-"""Source "notebook": five tutorial notebooks on attention, reproduced with every step recorded.
-
-How the source "notebook" is read: its knob, and the source that it describes.
-"""
+"""Source "notebook": five tutorial notebooks on attention, reproduced with every step recorded."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Three pictures of ours, drawn by code: a link names them, so it opens without an upload, and nobody needs a licence.
+"""The names of pictures in a link, and three pictures of ours among them.
 
-The value of `image` in a link: the names of one or more pictures, and the pictures of ours among them.
+Ours are drawn by code: a link that names one opens without an upload, and nobody needs a licence.
 """
 
 from __future__ import annotations
@@ -20,11 +20,19 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-
 PREFIX = "example:"
 """How the name of one of these pictures begins in a link."""
 SEPARATOR = "/"
 """What stands between the names of several pictures in a link: no name of a file has it."""
+MOST_PICTURES = 4
+"""The largest number of pictures that a link names."""
+EXAMPLES = {
+    "circle-and-square": "a red circle left of a blue square",
+    "two-cats": "two cats, one awake and one asleep",
+    "odd-patch": "stripes with one odd patch",
+}
+"""What each picture shows, by its name."""
+_UPLOADED = re.compile(rf"[^{SEPARATOR}]+:[0-9a-f]{{32}}")
 
 _WIDTH, _HEIGHT = 320, 240  # pixels
 _FINE = 4  # samples of a pixel in each direction, so that edges are smooth
@@ -33,124 +41,7 @@ _ODD = (144, 72, 192, 120)  # left, top, right and bottom of the odd patch
 
 Colour = tuple[int, int, int]
 Shape = Callable[["NDArray[np.float64]", "NDArray[np.float64]"], "NDArray[np.bool_]"]  # which points x, y are inside
-Drawing = tuple[Colour, list[tuple[Shape, Colour]]]  # a background, and shapes over it
-
-
-def example_picture(name: str) -> Picture:
-    """The picture of this name, one of `EXAMPLES`.
-
-    Raises:
-        FileError: there is none of this name.
-    """
-    if name not in EXAMPLES:
-        raise FileError(f"An example picture is one of {', '.join(EXAMPLES)}; got {name[:40]!r}: choose one of them.")
-    return _drawn(name)
-
-
-def link_name(picture: Picture) -> str:
-    """The value of `image` in a link: the name of one of ours, otherwise name:digest of a file; empty if no file has this digest."""
-    ours = next((name for name in EXAMPLES if example_picture(name) == picture), "")
-    if ours:
-        return f"{PREFIX}{ours}"
-    file = picture.name.rpartition(SEPARATOR)[2] or "picture"
-    return f"{file}:{picture.digest}" if picture.kind else ""
-
-
-@cache
-def _drawn(name: str) -> Picture:
-    from PIL import Image
-
-    background, shapes = _SHAPES[name]()
-    return Picture.of(Image.fromarray(_painted(background, shapes)))
-
-
-def _painted(background: Colour, shapes: list[tuple[Shape, Colour]]) -> NDArray[np.uint8]:
-    """Shapes over a background, [row column 3]: each pixel is the mean of its samples."""
-    import numpy as np
-
-    y, x = (np.mgrid[: _HEIGHT * _FINE, : _WIDTH * _FINE] + 0.5) / _FINE
-    samples = np.empty((*x.shape, 3), np.uint16)
-    samples[:] = background
-    for shape, color in shapes:
-        samples[shape(x, y)] = color
-    of_pixel = samples.reshape(_HEIGHT, _FINE, _WIDTH, _FINE, 3).sum((1, 3))  # whole numbers: the same on every machine
-    rounded: NDArray[np.uint8] = ((of_pixel + _FINE**2 // 2) // _FINE**2).astype(np.uint8)
-    return rounded
-
-
-def _disc(centre_x: float, centre_y: float, radius: float) -> Shape:
-    return lambda x, y: (x - centre_x) ** 2 + (y - centre_y) ** 2 < radius**2
-
-
-def _box(left: float, top: float, right: float, bottom: float) -> Shape:
-    return lambda x, y: (left <= x) & (x < right) & (top <= y) & (y < bottom)
-
-
-def _triangle(left: float, right: float, tip: float, top: float, bottom: float) -> Shape:
-    """A triangle that stands on its base from `left` to `right`, with its tip above at `tip`."""
-    height = bottom - top
-    return lambda x, y: (
-        (top <= y) & (y < bottom)
-        & ((x - tip) * height > (left - tip) * (y - top))
-        & ((x - tip) * height < (right - tip) * (y - top))
-    )  # fmt: skip
-
-
-def _circle_and_square() -> Drawing:
-    return (244, 241, 234), [
-        (_disc(92, 124, 58), (206, 52, 44)),
-        (_box(182, 68, 294, 180), (38, 84, 176)),
-    ]
-
-
-def _two_cats() -> Drawing:
-    """Two cats of simple shapes, a dark one that looks at us and a light one with closed eyes."""
-    shapes: list[tuple[Shape, Colour]] = [(_box(0, 196, 320, 240), (150, 112, 80))]
-    for x, y, fur, is_awake in ((94, 134, (70, 66, 72), True), (226, 150, (226, 170, 104), False)):
-        inner = (min(255, fur[0] + 50), min(255, fur[1] + 50), min(255, fur[2] + 50))
-        shapes += [(_disc(x, y + 64, 50), fur), (_box(x - 50, y + 64, x + 50, 240), fur)]
-        for side in (-1, 1):
-            ear = sorted((x + side * 46, x + side * 10))
-            shapes.append((_triangle(ear[0], ear[1], x + side * 42, y - 78, y - 22), fur))
-            shapes.append((_triangle(ear[0] + 9, ear[1] - 9, x + side * 38, y - 60, y - 26), inner))
-        shapes.append((_disc(x, y, 52), fur))
-        for side in (-1, 1):
-            if is_awake:
-                shapes += [
-                    (_disc(x + side * 20, y - 8, 12), (196, 220, 96)),
-                    (_disc(x + side * 20, y - 8, 5), (20, 20, 20)),
-                ]
-            else:
-                shapes.append((_box(x + side * 20 - 11, y - 8, x + side * 20 + 11, y - 4), (90, 60, 34)))
-            left, right = sorted((x + side * 24, x + side * 58))
-            shapes += [(_box(left, y + line, right, y + line + 2), (240, 236, 228)) for line in (14, 22)]
-        shapes.append((_disc(x, y + 14, 7), (222, 120, 130)))
-    return (188, 212, 226), shapes
-
-
-def _odd_patch() -> Drawing:
-    """Vertical stripes, and one square in which they lie."""
-    dark, light = (46, 60, 72), (232, 228, 214)
-    odd = _box(*_ODD)
-    return light, [
-        (lambda x, y: x // _STRIPE % 2 == 0, dark),
-        (odd, light),
-        (lambda x, y: odd(x, y) & (y // _STRIPE % 2 == 0), dark),
-    ]
-
-
-_SHAPES = {"circle-and-square": _circle_and_square, "two-cats": _two_cats, "odd-patch": _odd_patch}
-EXAMPLES = {
-    "circle-and-square": "a red circle left of a blue square",
-    "two-cats": "two cats, one awake and one asleep",
-    "odd-patch": "stripes with one odd patch",
-}
-"""What each picture shows, by its name."""
-
-
-MOST_PICTURES = 4
-"""The largest number of pictures that a link names."""
-_UPLOADED = re.compile(rf"[^{SEPARATOR}]+:[0-9a-f]{{32}}")
+_Drawing = tuple[Colour, list[tuple[Shape, Colour]]]  # a background, and shapes over it
 
 
 @dataclass(frozen=True)
@@ -198,6 +89,26 @@ def example_of(name: str) -> Picture | None:
     return example_picture(name.removeprefix(PREFIX)) if is_example(name) else None
 
 
+def example_picture(name: str) -> Picture:
+    """The picture of this name, one of `EXAMPLES`.
+
+    Raises:
+        FileError: there is none of this name.
+    """
+    if name not in EXAMPLES:
+        raise FileError(f"An example picture is one of {', '.join(EXAMPLES)}; got {name[:40]!r}: choose one of them.")
+    return _drawn(name)
+
+
+def link_name(picture: Picture) -> str:
+    """The value of `image` in a link: the name of one of ours, otherwise name:digest of a file; empty if no file has this digest."""
+    ours = next((name for name in EXAMPLES if example_picture(name) == picture), "")
+    if ours:
+        return f"{PREFIX}{ours}"
+    file = picture.name.rpartition(SEPARATOR)[2] or "picture"
+    return f"{file}:{picture.digest}" if picture.kind else ""
+
+
 def missing_picture_error(names: Sequence[str]) -> AwaitedError:
     """The error for pictures (name:digest each) that have not been uploaded."""
     words = [f"{quote(name)} (digest {digest[:8]}…)" for name, _, digest in (name.rpartition(":") for name in names)]
@@ -230,3 +141,89 @@ def _valid_names(value: str) -> tuple[str, ...]:
 
 def _is_name(name: str) -> bool:
     return is_example(name) or _UPLOADED.fullmatch(name) is not None
+
+
+@cache
+def _drawn(name: str) -> Picture:
+    from PIL import Image
+
+    background, shapes = _SHAPES[name]()
+    return Picture.of(Image.fromarray(_painted(background, shapes)))
+
+
+def _painted(background: Colour, shapes: list[tuple[Shape, Colour]]) -> NDArray[np.uint8]:
+    """Shapes over a background, [row column 3]: each pixel is the mean of its samples."""
+    import numpy as np
+
+    y, x = (np.mgrid[: _HEIGHT * _FINE, : _WIDTH * _FINE] + 0.5) / _FINE
+    samples = np.empty((*x.shape, 3), np.uint16)
+    samples[:] = background
+    for shape, color in shapes:
+        samples[shape(x, y)] = color
+    of_pixel = samples.reshape(_HEIGHT, _FINE, _WIDTH, _FINE, 3).sum((1, 3))  # whole numbers: the same on every machine
+    rounded: NDArray[np.uint8] = ((of_pixel + _FINE**2 // 2) // _FINE**2).astype(np.uint8)
+    return rounded
+
+
+def _disc(centre_x: float, centre_y: float, radius: float) -> Shape:
+    return lambda x, y: (x - centre_x) ** 2 + (y - centre_y) ** 2 < radius**2
+
+
+def _box(left: float, top: float, right: float, bottom: float) -> Shape:
+    return lambda x, y: (left <= x) & (x < right) & (top <= y) & (y < bottom)
+
+
+def _triangle(left: float, right: float, tip: float, top: float, bottom: float) -> Shape:
+    """A triangle that stands on its base from `left` to `right`, with its tip above at `tip`."""
+    height = bottom - top
+    return lambda x, y: (
+        (top <= y) & (y < bottom)
+        & ((x - tip) * height > (left - tip) * (y - top))
+        & ((x - tip) * height < (right - tip) * (y - top))
+    )  # fmt: skip
+
+
+def _circle_and_square() -> _Drawing:
+    return (244, 241, 234), [
+        (_disc(92, 124, 58), (206, 52, 44)),
+        (_box(182, 68, 294, 180), (38, 84, 176)),
+    ]
+
+
+def _two_cats() -> _Drawing:
+    """Two cats of simple shapes, a dark one that looks at us and a light one with closed eyes."""
+    shapes: list[tuple[Shape, Colour]] = [(_box(0, 196, 320, 240), (150, 112, 80))]
+    for x, y, fur, is_awake in ((94, 134, (70, 66, 72), True), (226, 150, (226, 170, 104), False)):
+        inner = (min(255, fur[0] + 50), min(255, fur[1] + 50), min(255, fur[2] + 50))
+        shapes += [(_disc(x, y + 64, 50), fur), (_box(x - 50, y + 64, x + 50, 240), fur)]
+        for side in (-1, 1):
+            ear = sorted((x + side * 46, x + side * 10))
+            shapes.append((_triangle(ear[0], ear[1], x + side * 42, y - 78, y - 22), fur))
+            shapes.append((_triangle(ear[0] + 9, ear[1] - 9, x + side * 38, y - 60, y - 26), inner))
+        shapes.append((_disc(x, y, 52), fur))
+        for side in (-1, 1):
+            if is_awake:
+                shapes += [
+                    (_disc(x + side * 20, y - 8, 12), (196, 220, 96)),
+                    (_disc(x + side * 20, y - 8, 5), (20, 20, 20)),
+                ]
+            else:
+                shapes.append((_box(x + side * 20 - 11, y - 8, x + side * 20 + 11, y - 4), (90, 60, 34)))
+            left, right = sorted((x + side * 24, x + side * 58))
+            shapes += [(_box(left, y + line, right, y + line + 2), (240, 236, 228)) for line in (14, 22)]
+        shapes.append((_disc(x, y + 14, 7), (222, 120, 130)))
+    return (188, 212, 226), shapes
+
+
+def _odd_patch() -> _Drawing:
+    """Vertical stripes, and one square in which they lie."""
+    dark, light = (46, 60, 72), (232, 228, 214)
+    odd = _box(*_ODD)
+    return light, [
+        (lambda x, y: x // _STRIPE % 2 == 0, dark),
+        (odd, light),
+        (lambda x, y: odd(x, y) & (y // _STRIPE % 2 == 0), dark),
+    ]
+
+
+_SHAPES = {"circle-and-square": _circle_and_square, "two-cats": _two_cats, "odd-patch": _odd_patch}

@@ -1,9 +1,4 @@
-"""All heads as small pictures: the row of one query, or the column of one key, over the picture in every head.
-
-Which line of each head is drawn over a picture: the row of one query, or the column of one key.
-
-Where the small pictures of all heads lie: a row for each layer, or line by line.
-"""
+"""All heads as small pictures: the row of one query, or the column of one key, over the picture in every head; a row of pictures for each layer, or line by line."""
 
 from __future__ import annotations
 
@@ -53,179 +48,13 @@ from attention.vision.over_picture import EDGE, FITTED, OPACITY, TokenGrid, layo
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-@dataclass(frozen=True)
-class Lines:
-    """What is drawn of each head: a line of its map along an axis whose tokens are patches.
-
-    Attributes:
-        reads: `QUERY` for the row of a query, `KEY` for the column of a key.
-        at: the position of that query or key.
-        tokens: the tokens along the line.
-        name: the query or key in words.
-    """
-
-    reads: str
-    at: int
-    tokens: tuple[str, ...]
-    name: str
-
-    def of(self, matrix: NDArray[Any]) -> NDArray[Any]:
-        """The line of a map [row column]."""
-        return matrix[self.at] if self.reads == QUERY else matrix[:, self.at]
-
-
-def default_query(tokens: Sequence[str]) -> int:
-    """Returns the query whose rows are drawn unless another is chosen: [CLS] if there is one, otherwise the last word, otherwise the first patch."""
-    names = [position for position, token in enumerate(tokens) if not isinstance(token, Patch)]
-    return next((at for at in names if kind_of(tokens[at]) == CLS), names[-1] if names else 0)
-
-
-def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bool | None:
-    """Returns whether heads can be drawn by the row of a query (the keys are patches), and not by the column of a key; None if neither axis has patches.
-
-    Args:
-        trace: the trace.
-        step: the step.
-        layer: the layer.
-        column: whether the column is preferred where both axes have patches.
-    """
-    declaration, drawn = find_step(step), trace.layer(layer)
-    axes = (declaration.column_axis, declaration.row_axis)[:: -1 if column else 1]
-    for axis in axes if trace.pictures else ():
-        if any_patch(drawn.labels_of(axis)):
-            return axis == declaration.column_axis
-    return None
-
-
-def chosen_lines(layer: Layer, step: Step, number: int, query: int | None, key: int | None) -> Lines:
-    """Returns which line of each head is drawn: the row of `query` or the column of `key`, by default the row of `default_query`.
-
-    Raises:
-        MissingError: there is no such query or key, both are given, or the tokens along the line are no patches.
-    """
-    if query is not None and key is not None:
-        raise MissingError("Heads show the row of one query or the column of one key; got both: give query= or key=.")
-    reads = QUERY if key is None else KEY
-    own_axis, axis = (step.row_axis, step.column_axis)[:: 1 if key is None else -1]
-    tokens = layer.labels_of(axis) or ()
-    if not any_patch(tokens):
-        raise MissingError(
-            f"The tokens along {axis} of {step.name} in layer {number} are no patches of a picture: choose a layer and a step whose tokens are."
-        )
-    own_tokens = layer.labels_of(own_axis)
-    at = key if key is not None else query if query is not None else default_query(own_tokens or ())
-    check_index("queries" if key is None else "keys", at, layer.sizes[own_axis])
-    return Lines(reads, at, tokens, position_name(own_axis, at, own_tokens))
-
-
-def same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
-    """Returns the layers that have a step with the same axes as it has in `layer`."""
-
-    def axes(index: int) -> tuple[object, ...]:
-        each = trace.layers[index]
-        return tuple((each.sizes.get(axis), each.labels_of(axis)) for axis in (step.row_axis, step.column_axis))
-
-    return [index for index, each in enumerate(trace.layers) if each.has(step.name) and axes(index) == axes(layer)]
-
-
-def iterate_lines(layer: Layer, step: Step, lines: Lines) -> Iterator[NDArray[Any]]:
-    """Yields the line of each head. Of heads that are computed one by one on access, a row is computed alone; columns, which need all cells, are cached."""
-    if lines.reads == KEY and is_streamed(layer, step.name):
-        yield from cache.memoize(
-            layer.uid, _place_of_columns(step, lines.at), layer.formula, lambda: _columns(layer, step, lines)
-        )
-        return
-    for head in range(layer.n_heads if step.per_head else 1):
-        if is_streamed(layer, step.name):
-            (rows,) = layer.blocks(step.name, heads=slice(head, head + 1), rows=slice(lines.at, lines.at + 1))
-            yield rows[0, 0].numpy()
-        else:
-            yield lines.of(layer.matrix(step.name, head).numpy())
-
-
-def estimate_seconds(trace: Trace, step: str, layer: int, key: int | None) -> float:
-    """Returns an estimate of the seconds that the lines of the heads of all layers take on one thread: rows and cached columns take almost none."""
-    declaration = find_step(step)
-    drawn = [trace.layers[index] for index in same_tokens(trace, declaration, layer)] if key is not None else []
-    uncached = (
-        each
-        for each in drawn
-        if is_streamed(each, step)
-        and cache.CACHE.get((each.uid, _place_of_columns(declaration, key), each.formula)) is None
-    )
-    return sum(math.prod(each.shape(step)) for each in uncached) / CELLS_PER_SECOND
-
-
-def _columns(layer: Layer, step: Step, lines: Lines) -> NDArray[Any]:
-    """Returns the column of each head, [head row]."""
-    # Copies: a column of a matrix would keep the whole matrix in memory.
-    return np.stack([lines.of(matrix.numpy()).copy() for matrix in head_matrices(layer, step.name)])
-
-
-def _place_of_columns(step: Step, key: int | None) -> tuple[object, ...]:
-    return "columns", step.name, key
-
-
-USUAL_WIDTH = 900  # pixels of a map
-_PANEL_HEIGHTS = (56, 240)  # pixels, the lowest and the highest picture
-_MAX_HEIGHT = 1700
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """Where the pictures of all heads lie, in cells.
-
-    Attributes:
-        panels: the place of each head.
-        rows: number of rows of a picture, with the lines of other tokens.
-        columns: number of its columns.
-        width: from a picture to the next one in a line.
-        height: from a line to the next one.
-        down: number of lines.
-        across: number of pictures in the longest line.
-        has_rows: whether each line is a layer, and each column a head.
-    """
-
-    panels: list[Panel]
-    rows: int
-    columns: int
-    width: int
-    height: int
-    down: int
-    across: int
-    has_rows: bool
-
-    @property
-    def pixels(self) -> int:
-        """The height of the figure in pixels."""
-        lowest, highest = _PANEL_HEIGHTS
-        picture = min(highest, max(lowest, USUAL_WIDTH / self.across * self.rows / self.columns))
-        return round(110 + min(_MAX_HEIGHT, self.down * picture * self.height / self.rows))
-
-
-def arrange(heads: Mapping[int, int], shape: tuple[int, ...], block: int, order: HeadOrder, has_rows: bool) -> Tiles:
-    """Returns where the picture of each head lies: a row for each layer, or line by line, in an `order` or of one layer."""
-    rows, columns = (-(-side // block) for side in shape)
-    places = places_of_heads(heads, order)
-    if not has_rows:
-        across = panels_across(len(places), rows, columns)
-        places = {layer_head: divmod(index, across) for index, layer_head in enumerate(places)}
-    has_rows = has_rows and not order
-    width = columns + max(1, columns // 10)
-    height = rows + (max(1, rows // 10) if has_rows else max(2, rows // 5))
-    panels = [
-        Panel(head, column * width, row * height, rows, columns, block, layer)
-        for (layer, head), (row, column) in sorted(places.items())
-    ]
-    down, across = (max(place) + 1 for place in zip(*places.values(), strict=True))
-    return Tiles(panels, rows, columns, width, height, down, across, has_rows)
-
-
 THUMBNAIL = 96
 """The largest height and width in pixels of the picture under a head."""
 _MAX_EDGES = 250  # boxes of other tokens with an edge
 _MAX_IMAGES = 2048  # pictures under all heads
+_USUAL_WIDTH = 900  # pixels of a map
+_PANEL_HEIGHTS = (56, 240)  # pixels, the lowest and the highest picture
+_MAX_HEIGHT = 1700
 
 
 def heads_over_picture_json(
@@ -266,15 +95,15 @@ def heads_over_picture_json(
         ConfigError: `colors` is not one of `COLORS`.
     """
     declaration, of_layer = find_step(step), trace.layer(layer)
-    lines = chosen_lines(of_layer, declaration, layer, query, key)
+    lines = _chosen_lines(of_layer, declaration, layer, query, key)
     grid = TokenGrid.of(lines.tokens)
-    assert grid is not None  # `chosen_lines` has checked it
-    present = same_tokens(trace, declaration, layer) if all_layers else [layer]
+    assert grid is not None  # `_chosen_lines` has checked it
+    present = _same_tokens(trace, declaration, layer) if all_layers else [layer]
     heads = {index: trace.layers[index].n_heads if declaration.per_head else 1 for index in present}
     order = [(index, head) for index, head in order if head < heads.get(index, 0)]
     n_heads = sum(heads.values())
     block = math.ceil(math.sqrt(max(1.0, n_heads * grid.positions.size / cells)))
-    tiles = arrange(heads, grid.positions.shape, block, order, all_layers)
+    tiles = _arrange(heads, grid.positions.shape, block, order, all_layers)
     z, offsets, hidden = _fill(trace, declaration, lines, grid, tiles)
     color_keys, extra_traces = _colors(declaration, colors, z, grid, tiles)
     facts = [lines.name, f"{plural(len(present), 'layer')}, {plural(n_heads, 'head')}"]
@@ -296,7 +125,7 @@ def heads_over_picture_json(
         "rows": {"labelalias": hover_labels(of_layer, declaration.row_axis)},
         "columns": {"labelalias": hover_labels(of_layer, declaration.column_axis)},
         "panel_grid": {"positions": grid.positions.astype(np.int32), "reads": lines.reads, "at": lines.at},
-        "design_width": USUAL_WIDTH if tiles.has_rows else USUAL_WIDTH // 2,  # labels need space between the lines
+        "design_width": _USUAL_WIDTH if tiles.has_rows else _USUAL_WIDTH // 2,  # labels need space between the lines
     }  # fmt: skip
     layout = base_layout(z.shape, f"<b>{declaration.symbol}</b>  {step} of each head over the picture", facts, meta)
     layout |= {"height": tiles.pixels, "margin": {"l": 12, "r": 22, "t": 96, "b": 12}}  # right: as over one picture
@@ -335,7 +164,7 @@ heads_over_picture = plotly_variant(heads_over_picture_json)
 
 
 def _fill(
-    trace: Trace, step: Step, lines: Lines, grid: TokenGrid, tiles: Tiles
+    trace: Trace, step: Step, lines: Lines, grid: TokenGrid, tiles: _Tiles
 ) -> tuple[NDArray[Any], NDArray[np.unsignedinteger], NDArray[np.float32]]:
     """Returns the numbers of all pictures [row column], the offset of each in its block, and 1 for each cell that the mask hides."""
     block = tiles.panels[0].block
@@ -346,7 +175,7 @@ def _fill(
     for index in dict.fromkeys(panel.layer for panel in tiles.panels):
         mask = hidden_cells(trace, step, index)
         is_hidden = None if mask is None else grid.fill(np.where(lines.of(mask), np.float32(1), np.float32(np.nan)))
-        for head, line in enumerate(iterate_lines(trace.layers[index], step, lines)):
+        for head, line in enumerate(_iterate_lines(trace.layers[index], step, lines)):
             if z.dtype != (dtype := np.promote_types(z.dtype, line.dtype)):
                 z = z.astype(dtype)  # the first line decides
             filled, area = grid.fill(np.where(np.isfinite(line), line, np.nan)), panels[index, head].area
@@ -365,7 +194,7 @@ def _fill(
 
 
 def _colors(
-    step: Step, colors: str, z: NDArray[Any], grid: TokenGrid, tiles: Tiles
+    step: Step, colors: str, z: NDArray[Any], grid: TokenGrid, tiles: _Tiles
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
     if colors != FITTED:
@@ -409,3 +238,166 @@ def _images(grid: TokenGrid, trace: Trace, panels: Sequence[Panel]) -> list[dict
         for panel in panels
         for image in pictures
     ]
+
+
+def estimate_seconds(trace: Trace, step: str, layer: int, key: int | None) -> float:
+    """Returns an estimate of the seconds that the lines of the heads of all layers take on one thread: rows and cached columns take almost none."""
+    declaration = find_step(step)
+    drawn = [trace.layers[index] for index in _same_tokens(trace, declaration, layer)] if key is not None else []
+    uncached = (
+        each
+        for each in drawn
+        if is_streamed(each, step)
+        and cache.CACHE.get((each.uid, _place_of_columns(declaration, key), each.formula)) is None
+    )
+    return sum(math.prod(each.shape(step)) for each in uncached) / CELLS_PER_SECOND
+
+
+def reads_query(trace: Trace, step: str, layer: int, column: bool = False) -> bool | None:
+    """Returns whether heads can be drawn by the row of a query (the keys are patches), and not by the column of a key; None if neither axis has patches.
+
+    Args:
+        trace: the trace.
+        step: the step.
+        layer: the layer.
+        column: whether the column is preferred where both axes have patches.
+    """
+    declaration, drawn = find_step(step), trace.layer(layer)
+    axes = (declaration.column_axis, declaration.row_axis)[:: -1 if column else 1]
+    for axis in axes if trace.pictures else ():
+        if any_patch(drawn.labels_of(axis)):
+            return axis == declaration.column_axis
+    return None
+
+
+def default_query(tokens: Sequence[str]) -> int:
+    """Returns the query whose rows are drawn unless another is chosen: [CLS] if there is one, otherwise the last word, otherwise the first patch."""
+    names = [position for position, token in enumerate(tokens) if not isinstance(token, Patch)]
+    return next((at for at in names if kind_of(tokens[at]) == CLS), names[-1] if names else 0)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What is drawn of each head: a line of its map along an axis whose tokens are patches.
+
+    Attributes:
+        reads: `QUERY` for the row of a query, `KEY` for the column of a key.
+        at: the position of that query or key.
+        tokens: the tokens along the line.
+        name: the query or key in words.
+    """
+
+    reads: str
+    at: int
+    tokens: tuple[str, ...]
+    name: str
+
+    def of(self, matrix: NDArray[Any]) -> NDArray[Any]:
+        """The line of a map [row column]."""
+        return matrix[self.at] if self.reads == QUERY else matrix[:, self.at]
+
+
+def _chosen_lines(layer: Layer, step: Step, number: int, query: int | None, key: int | None) -> Lines:
+    """Returns which line of each head is drawn: the row of `query` or the column of `key`, by default the row of `default_query`.
+
+    Raises:
+        MissingError: there is no such query or key, both are given, or the tokens along the line are no patches.
+    """
+    if query is not None and key is not None:
+        raise MissingError("Heads show the row of one query or the column of one key; got both: give query= or key=.")
+    reads = QUERY if key is None else KEY
+    own_axis, axis = (step.row_axis, step.column_axis)[:: 1 if key is None else -1]
+    tokens = layer.labels_of(axis) or ()
+    if not any_patch(tokens):
+        raise MissingError(
+            f"The tokens along {axis} of {step.name} in layer {number} are no patches of a picture: choose a layer and a step whose tokens are."
+        )
+    own_tokens = layer.labels_of(own_axis)
+    at = key if key is not None else query if query is not None else default_query(own_tokens or ())
+    check_index("queries" if key is None else "keys", at, layer.sizes[own_axis])
+    return Lines(reads, at, tokens, position_name(own_axis, at, own_tokens))
+
+
+def _same_tokens(trace: Trace, step: Step, layer: int) -> list[int]:
+    """Returns the layers that have a step with the same axes as it has in `layer`."""
+
+    def axes(index: int) -> tuple[object, ...]:
+        each = trace.layers[index]
+        return tuple((each.sizes.get(axis), each.labels_of(axis)) for axis in (step.row_axis, step.column_axis))
+
+    return [index for index, each in enumerate(trace.layers) if each.has(step.name) and axes(index) == axes(layer)]
+
+
+def _iterate_lines(layer: Layer, step: Step, lines: Lines) -> Iterator[NDArray[Any]]:
+    """Yields the line of each head. Of heads that are computed one by one on access, a row is computed alone; columns, which need all cells, are cached."""
+    if lines.reads == KEY and is_streamed(layer, step.name):
+        yield from cache.memoize(
+            layer.uid, _place_of_columns(step, lines.at), layer.formula, lambda: _columns(layer, step, lines)
+        )
+        return
+    for head in range(layer.n_heads if step.per_head else 1):
+        if is_streamed(layer, step.name):
+            (rows,) = layer.blocks(step.name, heads=slice(head, head + 1), rows=slice(lines.at, lines.at + 1))
+            yield rows[0, 0].numpy()
+        else:
+            yield lines.of(layer.matrix(step.name, head).numpy())
+
+
+def _columns(layer: Layer, step: Step, lines: Lines) -> NDArray[Any]:
+    """Returns the column of each head, [head row]."""
+    # Copies: a column of a matrix would keep the whole matrix in memory.
+    return np.stack([lines.of(matrix.numpy()).copy() for matrix in head_matrices(layer, step.name)])
+
+
+def _place_of_columns(step: Step, key: int | None) -> tuple[object, ...]:
+    return "columns", step.name, key
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Where the pictures of all heads lie, in cells.
+
+    Attributes:
+        panels: the place of each head.
+        rows: number of rows of a picture, with the lines of other tokens.
+        columns: number of its columns.
+        width: from a picture to the next one in a line.
+        height: from a line to the next one.
+        down: number of lines.
+        across: number of pictures in the longest line.
+        has_rows: whether each line is a layer, and each column a head.
+    """
+
+    panels: list[Panel]
+    rows: int
+    columns: int
+    width: int
+    height: int
+    down: int
+    across: int
+    has_rows: bool
+
+    @property
+    def pixels(self) -> int:
+        """The height of the figure in pixels."""
+        lowest, highest = _PANEL_HEIGHTS
+        picture = min(highest, max(lowest, _USUAL_WIDTH / self.across * self.rows / self.columns))
+        return round(110 + min(_MAX_HEIGHT, self.down * picture * self.height / self.rows))
+
+
+def _arrange(heads: Mapping[int, int], shape: tuple[int, ...], block: int, order: HeadOrder, has_rows: bool) -> _Tiles:
+    """Returns where the picture of each head lies: a row for each layer, or line by line, in an `order` or of one layer."""
+    rows, columns = (-(-side // block) for side in shape)
+    places = places_of_heads(heads, order)
+    if not has_rows:
+        across = panels_across(len(places), rows, columns)
+        places = {layer_head: divmod(index, across) for index, layer_head in enumerate(places)}
+    has_rows = has_rows and not order
+    width = columns + max(1, columns // 10)
+    height = rows + (max(1, rows // 10) if has_rows else max(2, rows // 5))
+    panels = [
+        Panel(head, column * width, row * height, rows, columns, block, layer)
+        for (layer, head), (row, column) in sorted(places.items())
+    ]
+    down, across = (max(place) + 1 for place in zip(*places.values(), strict=True))
+    return _Tiles(panels, rows, columns, width, height, down, across, has_rows)

@@ -1,7 +1,4 @@
-"""Custom masks over patches: a rectangle of patches hidden from every query, or all patches but the neighbours.
-
-Measures of weights over a picture: distances between patches, weights by the kind of token, and the patch that all queries look at.
-"""
+"""What follows from the places of patches: masks that hide a rectangle or all but neighbours, and measures of how weights lie over a picture."""
 
 from __future__ import annotations
 
@@ -22,6 +19,10 @@ if TYPE_CHECKING:
     from attention.formula.tensor_types import Visible
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
+
+NEAR = 1
+"""How many rows and columns away a patch is a neighbour."""
+_PLACE = "sink patch"
 
 
 def hide_patches(layer: Layer, head: int, patches: str) -> str:
@@ -60,11 +61,6 @@ def visible_of(layer: Layer, head: int) -> Visible:
     source = layer.for_head(head)
     mask = source.mask
     return torch.ones(len(source.tokens), len(source.key_tokens), dtype=torch.bool) if mask is None else mask
-
-
-NEAR = 1
-"""How many rows and columns away a patch is a neighbour."""
-_PLACE = "sink patch"
 
 
 def patch_distance(pattern: Pattern) -> Tensor:

@@ -1,7 +1,4 @@
-"""The component that sends the page its state. Its script, address.js, is the only one that writes the address.
-
-The pages, in the order of the menu.
-"""
+"""The pages in the order of the menu, and the component that sends a page its state. Its script, address.js, is the only one that writes the address."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the chosen head copies and matches, from the parameters of the model: tokens raised and lowered, copying scores, and both spectra.
-
-The relevance of each token for the prediction: the text with its tokens shaded, the sum, and the heads.
-"""
+"""What the chosen head copies and matches, from the parameters of the model; and on which tokens the prediction depends, by relevance."""
 
 from __future__ import annotations
 
@@ -30,6 +27,11 @@ from pages.ui.state.widgets import Knobs, standing
 
 TOKEN = Knob(
     "copied", "", Text(40), "Token that it reads", "Empty: the chosen key. Or any other token of the model; type · for a space."
+)  # fmt: skip
+METHOD = Knob(
+    "relevance", token_relevance.ATTNLRP.name,
+    Choice(tuple(method.name for method in token_relevance.METHODS), tuple(method.title for method in token_relevance.METHODS)),
+    "Method", " ".join(f"{method.title}: {method.paper}." for method in token_relevance.METHODS),
 )  # fmt: skip
 
 
@@ -131,13 +133,6 @@ def _matching(page: Page, _: Knobs, layer: int, head: int) -> None:
     show.chart_table(frame, "qk-spectrum", "The QK spectrum as a table")
 
 
-METHOD = Knob(
-    "relevance", token_relevance.ATTNLRP.name,
-    Choice(tuple(method.name for method in token_relevance.METHODS), tuple(method.title for method in token_relevance.METHODS)),
-    "Method", " ".join(f"{method.title}: {method.paper}." for method in token_relevance.METHODS),
-)  # fmt: skip
-
-
 def relevance_section(page: Page, knobs: Knobs) -> None:
     """Draws the relevance of each token for the shown prediction, in an expander that computes it when it is opened."""
     if page.trace.model_run is None:
@@ -157,14 +152,14 @@ def relevance_section(page: Page, knobs: Knobs) -> None:
             show_error(str(error))
             return
         if result is not None:
-            _draw(page, result)
+            _draw_relevance(page, result)
 
 
 def chosen_relevance(page: Page, method: str, key: str) -> token_relevance.Relevance | None:
     """The relevance for the shown prediction and the chosen target; None, with a button, if it takes long and is not requested.
 
     Raises:
-        AttentionError: as for `relevances.relevance`.
+        AttentionError: as for `token_relevance.relevance`.
     """
     trace, position = page.trace, None
     if trace.predictions:
@@ -181,7 +176,7 @@ def chosen_relevance(page: Page, method: str, key: str) -> token_relevance.Relev
         return token_relevance.relevance(trace, method, standing(TARGET.key) or None, position)
 
 
-def _draw(page: Page, result: token_relevance.Relevance) -> None:
+def _draw_relevance(page: Page, result: token_relevance.Relevance) -> None:
     cell, is_attnlrp = page.cell, result.method is token_relevance.ATTNLRP
     st.html(token_row_html(result.tokens, result.values.tolist(), result.position))
     st.markdown(plain(result.summary))

@@ -1,7 +1,4 @@
-"""What the chosen cell and head add to a logit: the map beside the weights, the arithmetic of the cell, and all heads in order.
-
-Why the chosen query looks at the chosen key: the score as a sum over the parts of the model that wrote the two.
-"""
+"""What the chosen cell and head add to a logit, and why the chosen query looks at the chosen key: sums over the parts of the model."""
 
 from __future__ import annotations
 
@@ -40,6 +37,8 @@ NO_MODEL = (
     "What a head writes needs the model around it. Choose *model* as the source, or *trained*, whose tiny models are trained here in seconds; "
     "the map shows where the head looks."
 )
+_LISTED = 1000  # terms in the table
+_OPENED = "circuits_opened"
 
 
 def writes_section(page: Page, knobs: Knobs) -> None:
@@ -182,11 +181,7 @@ def score_terms_section(page: Page, _: Knobs) -> None:
     st.caption(
         plain(f"{CAVEAT} Click a cell to open its layers, and a part of an opened layer to close it. {_later(terms)}")
     )
-    show.chart_table(terms.frame(LISTED), "circuits-score-terms", "The largest terms as a table")
-
-
-LISTED = 1000  # terms in the table
-_OPENED = "circuits_opened"
+    show.chart_table(terms.frame(_LISTED), "circuits-score-terms", "The largest terms as a table")
 
 
 def _later(terms: ScoreTerms) -> str:

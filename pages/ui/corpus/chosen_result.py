@@ -1,6 +1,6 @@
-"""The results of runs over many texts that the page Heads shows: the knobs that name them, and the uploaded ones of this tab.
+"""The results of runs over many texts that the page Heads shows: the knobs that name them, and where they are.
 
-The results of runs over many texts: those in the operator's folder by name, others by path or by their bytes; parsed ones share the cache of traces.
+A result is in the operator's folder, at a path, or uploaded in this tab. Parsed ones share the cache of traces.
 """
 
 from __future__ import annotations
@@ -27,95 +27,18 @@ from pages.ui.state.widgets import Knobs, standing
 if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
 
-
-TABLE = "heads.parquet"
-MAX_BYTES = MAX_TRACE_MB * 2**20
-"""Of one result: as many as a trace may have."""
-MOST_NAMES = 500
-_LARGE = 16 * 2**20  # bytes
-
-
-@dataclass(frozen=True, eq=False)
-class _Parsed:
-    """A result in the cache."""
-
-    result: HeadsResult
-    nbytes: int
-
-
-def result_names() -> tuple[str, ...]:
-    """The names of the results that the operator offers."""
-    if not RESULTS.is_dir():
-        return ()
-    entries = (entry for entry in RESULTS.iterdir() if not entry.name.startswith("."))
-    found = [
-        entry.name.removesuffix(".parquet")
-        for entry in entries
-        if entry.suffix == ".parquet" or (entry / TABLE).is_file()
-    ]
-    return tuple(sorted(set(found))[:MOST_NAMES])
-
-
-def of_name(name: str) -> HeadsResult:
-    """The result of a name on offer, or, where local paths are allowed, of a path.
-
-    Raises:
-        FileError: there is none, or it cannot be read.
-    """
-    if name in result_names():
-        folder = RESULTS / name
-        return _of_path(folder if folder.is_dir() else RESULTS / f"{name}.parquet", name)
-    if ALLOW_LOCAL_MODELS:
-        return _of_path(Path(name), Path(name).name)
-    offered = ", ".join(result_names()[:20])
-    advice = f"choose one of {offered}, or upload it" if offered else f"upload its {TABLE}"
-    raise FileError(f"A result has a name on offer here; got {quote(name)}: {advice}.")
-
-
-def of_bytes(name: str, digest: str, content: bytes) -> HeadsResult:
-    """The result in uploaded bytes.
-
-    Raises:
-        FileError: they are not one.
-    """
-    from attention.corpus.result import HeadsResult
-
-    return _cached(("result", digest), len(content), lambda: HeadsResult.of(name, content, MAX_BYTES))
-
-
-def _of_path(path: Path, name: str) -> HeadsResult:
-    from attention.corpus.result import HeadsResult
-
-    try:
-        status = (path / TABLE if path.is_dir() else path).stat()
-    except (OSError, ValueError) as error:  # a null character
-        raise FileError(
-            f"A result is a {TABLE}, or a folder that has one; {quote(name)} cannot be opened: check its name."
-        ) from error
-    key = ("result", str(path.absolute()), status.st_size, status.st_mtime_ns)
-    return _cached(key, status.st_size, lambda: HeadsResult.open(path, MAX_BYTES))
-
-
-def _cached(key: tuple[object, ...], size: int, parse: Callable[[], HeadsResult]) -> HeadsResult:
-    cached: _Parsed | None = CACHE.get(key)
-    if cached is not None:
-        return cached.result
-
-    def make() -> _Parsed:
-        CACHE.make_room(min(size, MAX_BYTES) * 2)
-        result = parse()
-        return _Parsed(result, result.memory_bytes() + size)  # its examples are decoded later
-
-    with scheduler.exclusive() if size > _LARGE else nullcontext(), scheduler.without_turn():
-        return CACHE.get_or_compute(key, make).result
-
-
 ONE, MANY = "this text", "many texts"
 OVER = Knob("heads_over", ONE, Choice((ONE, MANY)), "Heads over", "This text: the source in the sidebar. Many texts: the result of a run of attention.corpus.", inline=True)  # fmt: skip
 RESULT = Knob("heads_result", "", Text(300), "Result", "A result of attention.corpus: a name on offer here, a path where paths are allowed, or an uploaded file as name:digest.", inline=True)  # fmt: skip
 OTHER = Knob("heads_result_b", "", Text(300), "Compared with", "A second result; changes are this one minus the first.", inline=True)  # fmt: skip
-LONGEST_NAME = 200  # characters in the address
+
+TABLE = "heads.parquet"
+MAX_BYTES = MAX_TRACE_MB * 2**20
+"""Of one result: as many as a trace may have."""
+_MOST_NAMES = 500
+_LONGEST_NAME = 200  # characters in the address
 _UPLOADED = re.compile(r"(.+):([0-9a-f]{32})", re.DOTALL)
+_LARGE = 16 * 2**20  # bytes
 
 
 def is_many() -> bool:
@@ -165,7 +88,7 @@ def _result_of(asked: str) -> HeadsResult | None:
         return of_name(asked)
     for uploaded in session().results.values():
         if uploaded.link_name == asked:
-            return of_bytes(uploaded.name, uploaded.digest, uploaded.content)
+            return _of_bytes(uploaded.name, uploaded.digest, uploaded.content)
     raise AwaitedError(
         f"The link shows the result {quote(found[1])} (digest {found[2][:8]}…), which is not on this server: upload it to open the link."
     )
@@ -175,6 +98,26 @@ def upload_field(knob: Knob, label: str) -> None:
     """Draws a field that takes an upload as the result of a knob."""
     key = f"{knob.key}_upload"
     st.file_uploader(label, type=["parquet"], key=key, on_change=_uploaded, args=(knob, key), help=f"The {TABLE} that a run writes. It stays in this browser tab; the link has only its name and digest.")  # fmt: skip
+
+
+def _uploaded(knob: Knob, key: str) -> None:
+    """Keeps the uploaded file, unless it is no result."""
+    chosen, ours = st.session_state[key], session()
+    ours.result_problem = ""
+    if chosen is None:
+        return
+    try:
+        content = uploads.content(chosen)
+        name = chosen.name if len(chosen.name) <= _LONGEST_NAME else f"…{chosen.name[-_LONGEST_NAME:]}"
+        with scheduler.without_turn():
+            digest = _digest(content)
+        _of_bytes(name, digest, content)
+    except AttentionError as error:
+        ours.result_problem = str(error)
+        return
+    uploaded = ours.results[knob.key] = UploadedResult(name, digest, content)
+    uploads.count_file(uploaded, knob.key)
+    knob_state.hold({knob.key: uploaded.link_name, OVER.key: MANY})
 
 
 def missing_words() -> str:
@@ -196,27 +139,82 @@ def short_name(asked: str) -> str:
     return found[1] if found else asked
 
 
-def _uploaded(knob: Knob, key: str) -> None:
-    """Keeps the uploaded file, unless it is no result."""
-    chosen, ours = st.session_state[key], session()
-    ours.result_problem = ""
-    if chosen is None:
-        return
+def result_names() -> tuple[str, ...]:
+    """The names of the results that the operator offers."""
+    if not RESULTS.is_dir():
+        return ()
+    entries = (entry for entry in RESULTS.iterdir() if not entry.name.startswith("."))
+    found = [
+        entry.name.removesuffix(".parquet")
+        for entry in entries
+        if entry.suffix == ".parquet" or (entry / TABLE).is_file()
+    ]
+    return tuple(sorted(set(found))[:_MOST_NAMES])
+
+
+def of_name(name: str) -> HeadsResult:
+    """The result of a name on offer, or, where local paths are allowed, of a path.
+
+    Raises:
+        FileError: there is none, or it cannot be read.
+    """
+    if name in result_names():
+        folder = RESULTS / name
+        return _of_path(folder if folder.is_dir() else RESULTS / f"{name}.parquet", name)
+    if ALLOW_LOCAL_MODELS:
+        return _of_path(Path(name), Path(name).name)
+    offered = ", ".join(result_names()[:20])
+    advice = f"choose one of {offered}, or upload it" if offered else f"upload its {TABLE}"
+    raise FileError(f"A result has a name on offer here; got {quote(name)}: {advice}.")
+
+
+def _of_bytes(name: str, digest: str, content: bytes) -> HeadsResult:
+    """The result in uploaded bytes.
+
+    Raises:
+        FileError: they are not one.
+    """
+    from attention.corpus.result import HeadsResult
+
+    return _cached(("result", digest), len(content), lambda: HeadsResult.of(name, content, MAX_BYTES))
+
+
+def _of_path(path: Path, name: str) -> HeadsResult:
+    from attention.corpus.result import HeadsResult
+
     try:
-        content = uploads.content(chosen)
-        name = chosen.name if len(chosen.name) <= LONGEST_NAME else f"…{chosen.name[-LONGEST_NAME:]}"
-        with scheduler.without_turn():
-            digest = _digest(content)
-        of_bytes(name, digest, content)
-    except AttentionError as error:
-        ours.result_problem = str(error)
-        return
-    uploaded = ours.results[knob.key] = UploadedResult(name, digest, content)
-    uploads.count_file(uploaded, knob.key)
-    knob_state.hold({knob.key: uploaded.link_name, OVER.key: MANY})
+        status = (path / TABLE if path.is_dir() else path).stat()
+    except (OSError, ValueError) as error:  # a null character
+        raise FileError(
+            f"A result is a {TABLE}, or a folder that has one; {quote(name)} cannot be opened: check its name."
+        ) from error
+    key = ("result", str(path.absolute()), status.st_size, status.st_mtime_ns)
+    return _cached(key, status.st_size, lambda: HeadsResult.open(path, MAX_BYTES))
+
+
+def _cached(key: tuple[object, ...], size: int, parse: Callable[[], HeadsResult]) -> HeadsResult:
+    cached: _Parsed | None = CACHE.get(key)
+    if cached is not None:
+        return cached.result
+
+    def make() -> _Parsed:
+        CACHE.make_room(min(size, MAX_BYTES) * 2)
+        result = parse()
+        return _Parsed(result, result.memory_bytes() + size)  # its examples are decoded later
+
+    with scheduler.exclusive() if size > _LARGE else nullcontext(), scheduler.without_turn():
+        return CACHE.get_or_compute(key, make).result
 
 
 def _digest(content: bytes) -> str:
     from hashlib import blake2b
 
     return blake2b(content, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class _Parsed:
+    """A result in the cache."""
+
+    result: HeadsResult
+    nbytes: int

@@ -1,8 +1,6 @@
-"""Heads over many texts: the result of a run, its heads in one picture and in a table; the page of one head is in `head_panel`.
+"""Heads over many texts: the result of a run, all heads in a picture and in a table, and what differs from a second result. `head_panel` has the page of one head.
 
-The choices above a result over many texts. Their knobs have no widget of their own, so that their values last on other pages; these widgets set them.
-
-What differs between two results over many texts: the change of each head, and which heads changed most.
+The knobs above it have no widget of their own, so that their values last on other pages; the widgets here set them.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from attention.corpus.labels import HeadChanges, describe
 from attention.pictures.view import describe_control
 from pages.ui.corpus import chosen_result, head_panel
 from pages.ui.corpus.chosen_result import MANY, OTHER, OVER, RESULT, Opened
-from pages.ui.corpus.head_panel import Shown, around
+from pages.ui.corpus.head_panel import Shown
 from pages.ui.exports.links import small_download
 from pages.ui.page import show
 from pages.ui.page.start import Page
@@ -35,24 +33,25 @@ from pages.ui.state.widgets import Knobs, open_knobs
 if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
 
-
-def buttons(knobs: Knobs, knob: Knob, options: tuple[str, ...]) -> str:
-    """The value of an inline knob with few options. Draws them as buttons side by side, unless the page is locked."""
-    value: str = knobs.value(knob, Choice(options))
-    if not knobs.locked:
-        key = _field(knob, value)
-        st.segmented_control(knob.label, options, key=key, on_change=_picked, args=(knob.key, key), required=True, label_visibility="collapsed")  # fmt: skip
-    return value
-
-
-def options_list(
-    knobs: Knobs, knob: Knob, options: tuple[str, ...], words: Callable[[str], str] = str, **more: Any
-) -> str:
-    """The value of an inline knob with many options. Draws a list, unless the page is locked."""
-    value: str = knobs.value(knob, Choice(options))
-    if not knobs.locked:
-        _list(knob, value, options, words, **more)
-    return value
+METRIC = Knob("heads_metric", "previous", Text(300), "Metric", "What each head is measured by in every text.", inline=True)  # fmt: skip
+ALL, ONE_HEAD, CHANGE = "all heads", "one head", "what changed"
+SHOWN = Knob("heads_show", ALL, Choice((ALL, ONE_HEAD, CHANGE)), "Show", "All heads in one picture, the page of one head, or what differs between the two results.", inline=True)  # fmt: skip
+_COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o heads/"
+_RANKING_HELPS = {
+    "mean": "The mean over the texts of the metric in each text.",
+    "sd": "The standard deviation over the texts.",
+    "texts": "The texts in which the metric is defined.",
+    "label": "What the head does, only where a weight is large and clearly above chance.",
+    "by chance: uniform": "The same metric if every query attended to all visible keys equally.",
+    "by chance: shuffled": "The mean over the same texts with their words in random order.",
+    "more than shuffled": "The value of each text minus that of the same text with its words in random order: the mean over the texts. Far beyond its standard error, the head responds to the order of the words.",
+    "± standard error": "Of the difference, from its spread over the texts.",
+    "by chance: random": "The mean over sequences of random tokens, repeated once (Olsson et al. 2022).",
+}
+_DIFFERENCE_HELPS = {
+    "standard error": "Of the difference of both means, for independent texts.",
+    "change in standard errors": "Beyond 2 or so, a single head has changed by more than the texts vary; with many heads, some exceed that by chance.",
+}
 
 
 def heads_over(knobs: Knobs) -> Opened | None:
@@ -70,89 +69,6 @@ def heads_over(knobs: Knobs) -> Opened | None:
     return opened
 
 
-def _result_list(knob: Knob, value: str, words: Callable[[str], str]) -> None:
-    """The list of results on offer; other names can be typed where paths are allowed."""
-    options = tuple(dict.fromkeys(("", *([value] if value else []), *chosen_result.result_names())))
-    if len(options) > 1 or ALLOW_LOCAL_MODELS:
-        _list(knob, value, options, words, accept_new_options=ALLOW_LOCAL_MODELS, width=230)
-
-
-def _list(knob: Knob, value: str, options: tuple[str, ...], words: Callable[[str], str], **more: Any) -> None:
-    key = _field(knob, value)
-    st.selectbox(
-        knob.label, options, key=key, on_change=_picked, args=(knob.key, key), format_func=words, label_visibility="collapsed", **more
-    )  # fmt: skip
-
-
-def _field(knob: Knob, value: str) -> str:
-    """The key of a widget that shows this value."""
-    key = f"{knob.key}_field"
-    st.session_state[key] = value
-    return key
-
-
-def _picked(knob: str, field: str) -> None:
-    knob_state.hold({knob: st.session_state[field] or ""})
-
-
-def _short(name: str) -> str:
-    short = chosen_result.short_name(name)
-    return f"{short} (uploaded)" if short != name else short
-
-
-_DIFFERENCE_HELPS = {
-    "standard error": "Of the difference of both means, for independent texts.",
-    "change in standard errors": "Beyond 2 or so, a single head has changed by more than the texts vary; with many heads, some exceed that by chance.",
-}
-
-
-def difference_section(page: Page, shown: Shown, other: HeadsResult, open_head: Callable[[int, int], None]) -> None:
-    """Draws what changed."""
-    result, metric = shown.result, shown.metric
-    if metric not in other.metrics:
-        st.info(plain(f"The second result has no metric {metric}: choose another one."))
-        return
-    changes = HeadChanges.of(result, other, metric)
-    if not changes.heads:
-        st.info("The two results have no head in common.")
-        return
-    chosen = (page.cell.layer, page.cell.head)
-    names = (shown.names[0], shown.names[1])
-
-    def click(_: str, x: int, y: int) -> None:
-        if (y, x) in changes.heads:
-            open_head(y, x)
-
-    most = changes.order[0]
-    st.markdown(plain(f"Largest change: L{changes.heads[most][0]} H{changes.heads[most][1]}, {metric} from {format_number(changes.first[most])} to {format_number(changes.second[most])}, {format_number(changes.change[most])} ± {changes.error[most]:.2g} (standard error)."))  # fmt: skip
-    if words := describe(result, other):
-        st.caption(plain(words))
-    drawn = [figures.change_map_json(changes, names, chosen), figures.change_scatter_json(changes, names, chosen)]
-    show.figures(drawn, "heads_change", click, around())
-    rows = changes.frame(names)
-    order = [changes.heads[i] for i in changes.order]
-    st.caption("The heads by their change. Click a row for the page of its head, with both results.")
-    show.clickable_table(rows, "heads_change_table", _DIFFERENCE_HELPS, lambda row: open_head(*order[row]))
-    small_download("Download CSV", rows.to_csv(index=False), "heads-change.csv", "text/csv", "heads_change_csv")
-
-
-METRIC = Knob("heads_metric", "previous", Text(300), "Metric", "What each head is measured by in every text.", inline=True)  # fmt: skip
-ALL, ONE_HEAD, CHANGE = "all heads", "one head", "what changed"
-SHOWN = Knob("heads_show", ALL, Choice((ALL, ONE_HEAD, CHANGE)), "Show", "All heads in one picture, the page of one head, or what differs between the two results.", inline=True)  # fmt: skip
-_RANKING_HELPS = {
-    "mean": "The mean over the texts of the metric in each text.",
-    "sd": "The standard deviation over the texts.",
-    "texts": "The texts in which the metric is defined.",
-    "label": "What the head does, only where a weight is large and clearly above chance.",
-    "by chance: uniform": "The same metric if every query attended to all visible keys equally.",
-    "by chance: shuffled": "The mean over the same texts with their words in random order.",
-    "more than shuffled": "The value of each text minus that of the same text with its words in random order: the mean over the texts. Far beyond its standard error, the head responds to the order of the words.",
-    "± standard error": "Of the difference, from its spread over the texts.",
-    "by chance: random": "The mean over sequences of random tokens, repeated once (Olsson et al. 2022).",
-}
-COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o heads/"
-
-
 def many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
     """Draws the whole page below its first row of choices."""
     for error in opened.problems.values():
@@ -167,7 +83,7 @@ def many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
         chosen_result.upload_field(OTHER, "The second result")
     names = tuple(chosen_result.short_name(str(knobs.value(knob))) for knob in (RESULT, OTHER))
     with st.container(horizontal=True, vertical_alignment="center", key="heads_choices"):
-        metric = options_list(knobs, METRIC, result.metrics, width=260)
+        metric = _options_list(knobs, METRIC, result.metrics, width=260)
         views = (ALL, ONE_HEAD) if other is None else (ALL, ONE_HEAD, CHANGE)
         view = buttons(knobs, SHOWN, views)
     lines = [_about(each, name) for each, name in zip((result, other), names, strict=True) if each is not None]
@@ -179,49 +95,13 @@ def many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
         show_error(str(error))
 
 
-def close_head() -> None:
-    """Goes back to all heads. For callbacks."""
-    knob_state.hold({SHOWN.key: ALL})
-
-
 def _draw(page: Page, shown: Shown, view: str) -> None:
     if view == ONE_HEAD:
-        head_panel.head_page(page, shown, close_head)
+        head_panel.head_page(page, shown, _close_head)
     elif view == CHANGE and shown.other is not None:
-        difference_section(page, shown, shown.other, open_head)
+        _difference_section(page, shown, shown.other)
     else:
         _all_heads(page, shown)
-
-
-def open_head(layer: int, head: int) -> None:
-    """Opens the page of a head. For callbacks."""
-    knob_state.hold({"layer": layer, "head": head, SHOWN.key: ONE_HEAD})
-
-
-def _explain(knobs: Knobs) -> None:
-    """How to make a result."""
-    if knobs.locked:
-        chosen_result.upload_field(RESULT, "The result")
-        return
-    st.markdown(
-        "A *result* says what every head of a model does over thousands of texts: mean, spread and histogram of each metric, the same by chance, "
-        "and the texts with the largest values. One command makes it from a model and your own texts (`.txt`, `.jsonl`, `.csv`, `.parquet`); 500 sentences take about ten seconds."
-    )
-    st.code(COMMAND, language="sh")
-    where = (
-        "choose it above, type the path of its folder there, or"
-        if ALLOW_LOCAL_MODELS
-        else "choose a result above, or"
-        if chosen_result.result_names()
-        else "then"
-    )
-    st.markdown(f"Then {where} upload its `heads.parquet`:".replace("Then then", "Then"))
-    chosen_result.upload_field(RESULT, "A result: heads.parquet")
-
-
-def _about(result: HeadsResult, name: str) -> str:
-    title = f"{name}: " if name and name != result.model else ""
-    return f"{title}{result.model}, {result.words()}."
 
 
 def _all_heads(page: Page, shown: Shown) -> None:
@@ -252,3 +132,118 @@ def _all_heads(page: Page, shown: Shown) -> None:
     order = [numbers.heads[i] for i in numbers.order]
     show.clickable_table(rows_of_table, "heads_ranking", _RANKING_HELPS, lambda row: open_head(*order[row]))
     small_download("Download CSV", rows_of_table.to_csv(index=False), "heads-over-texts.csv", "text/csv", "heads_ranking_csv")  # fmt: skip
+
+
+def _difference_section(page: Page, shown: Shown, other: HeadsResult) -> None:
+    """Draws what changed."""
+    result, metric = shown.result, shown.metric
+    if metric not in other.metrics:
+        st.info(plain(f"The second result has no metric {metric}: choose another one."))
+        return
+    changes = HeadChanges.of(result, other, metric)
+    if not changes.heads:
+        st.info("The two results have no head in common.")
+        return
+    chosen = (page.cell.layer, page.cell.head)
+    names = (shown.names[0], shown.names[1])
+
+    def click(_: str, x: int, y: int) -> None:
+        if (y, x) in changes.heads:
+            open_head(y, x)
+
+    most = changes.order[0]
+    st.markdown(plain(f"Largest change: L{changes.heads[most][0]} H{changes.heads[most][1]}, {metric} from {format_number(changes.first[most])} to {format_number(changes.second[most])}, {format_number(changes.change[most])} ± {changes.error[most]:.2g} (standard error)."))  # fmt: skip
+    if words := describe(result, other):
+        st.caption(plain(words))
+    drawn = [figures.change_map_json(changes, names, chosen), figures.change_scatter_json(changes, names, chosen)]
+    show.figures(drawn, "heads_change", click, head_panel.around())
+    rows = changes.frame(names)
+    order = [changes.heads[i] for i in changes.order]
+    st.caption("The heads by their change. Click a row for the page of its head, with both results.")
+    show.clickable_table(rows, "heads_change_table", _DIFFERENCE_HELPS, lambda row: open_head(*order[row]))
+    small_download("Download CSV", rows.to_csv(index=False), "heads-change.csv", "text/csv", "heads_change_csv")
+
+
+def open_head(layer: int, head: int) -> None:
+    """Opens the page of a head. For callbacks."""
+    knob_state.hold({"layer": layer, "head": head, SHOWN.key: ONE_HEAD})
+
+
+def _close_head() -> None:
+    """Goes back to all heads. For callbacks."""
+    knob_state.hold({SHOWN.key: ALL})
+
+
+def _explain(knobs: Knobs) -> None:
+    """How to make a result."""
+    if knobs.locked:
+        chosen_result.upload_field(RESULT, "The result")
+        return
+    st.markdown(
+        "A *result* says what every head of a model does over thousands of texts: mean, spread and histogram of each metric, the same by chance, "
+        "and the texts with the largest values. One command makes it from a model and your own texts (`.txt`, `.jsonl`, `.csv`, `.parquet`); 500 sentences take about ten seconds."
+    )
+    st.code(_COMMAND, language="sh")
+    where = (
+        "choose it above, type the path of its folder there, or"
+        if ALLOW_LOCAL_MODELS
+        else "choose a result above, or"
+        if chosen_result.result_names()
+        else "then"
+    )
+    st.markdown(f"Then {where} upload its `heads.parquet`:".replace("Then then", "Then"))
+    chosen_result.upload_field(RESULT, "A result: heads.parquet")
+
+
+def _about(result: HeadsResult, name: str) -> str:
+    title = f"{name}: " if name and name != result.model else ""
+    return f"{title}{result.model}, {result.words()}."
+
+
+def buttons(knobs: Knobs, knob: Knob, options: tuple[str, ...]) -> str:
+    """The value of an inline knob with few options. Draws them as buttons side by side, unless the page is locked."""
+    value: str = knobs.value(knob, Choice(options))
+    if not knobs.locked:
+        key = _field(knob, value)
+        st.segmented_control(knob.label, options, key=key, on_change=_picked, args=(knob.key, key), required=True, label_visibility="collapsed")  # fmt: skip
+    return value
+
+
+def _options_list(
+    knobs: Knobs, knob: Knob, options: tuple[str, ...], words: Callable[[str], str] = str, **more: Any
+) -> str:
+    """The value of an inline knob with many options. Draws a list, unless the page is locked."""
+    value: str = knobs.value(knob, Choice(options))
+    if not knobs.locked:
+        _list(knob, value, options, words, **more)
+    return value
+
+
+def _result_list(knob: Knob, value: str, words: Callable[[str], str]) -> None:
+    """The list of results on offer; other names can be typed where paths are allowed."""
+    options = tuple(dict.fromkeys(("", *([value] if value else []), *chosen_result.result_names())))
+    if len(options) > 1 or ALLOW_LOCAL_MODELS:
+        _list(knob, value, options, words, accept_new_options=ALLOW_LOCAL_MODELS, width=230)
+
+
+def _list(knob: Knob, value: str, options: tuple[str, ...], words: Callable[[str], str], **more: Any) -> None:
+    key = _field(knob, value)
+    st.selectbox(
+        knob.label, options, key=key, on_change=_picked, args=(knob.key, key), format_func=words, label_visibility="collapsed", **more
+    )  # fmt: skip
+
+
+def _field(knob: Knob, value: str) -> str:
+    """The key of a widget that shows this value."""
+    key = f"{knob.key}_field"
+    st.session_state[key] = value
+    return key
+
+
+def _picked(knob: str, field: str) -> None:
+    knob_state.hold({knob: st.session_state[field] or ""})
+
+
+def _short(name: str) -> str:
+    short = chosen_result.short_name(name)
+    return f"{short} (uploaded)" if short != name else short

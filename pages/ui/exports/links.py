@@ -1,9 +1,7 @@
-"""Download links that look like buttons. Each requests the file of the state that the page shows at the moment of the click.
+"""Download links that look like buttons, and the tokens with which an export gets data of an open tab that is not in the URL.
 
-Tokens: give an export access to data of an open tab that is not in the URL.
-
-A token is 128 random bits. It stands for an upload, long matrices, or offers that no link describes, such as
-the pictures of a training run. It also identifies the session in the fair queue.
+A link requests the file of the state that the page shows at the moment of the click. A token is 128 random bits. It stands for an upload, long matrices, or
+offers that no link describes, such as the pictures of a training run. It also identifies the session in the fair queue.
 """
 
 from __future__ import annotations
@@ -26,7 +24,38 @@ from pages.ui.server import assets
 from pages.ui.state.matrices import full_text, sizes_in_link
 from pages.ui.state.session import session
 
-MOST_OFFERS = 32  # of one tab; the oldest is dropped
+_MOST_OFFERS = 32  # of one tab; the oldest is dropped
+MOST_BYTES = 2**20  # of a file that is sent together with the page
+
+_HTML = "<div class='exports'><span role='status'></span></div>"
+
+_STYLE = """
+.exports { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center; font-size: 0.875rem; }
+.exports:not(:has(a)) { display: none; }
+.exports a { display: inline-flex; align-items: center; justify-content: center; min-height: 2.25rem; padding: 0.2rem 0.75rem;
+  color: inherit; text-decoration: none; white-space: nowrap; background: var(--st-background-color);
+  border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
+.exports a:hover, .exports a:focus-visible { color: var(--st-primary-color); border-color: var(--st-primary-color); }
+.exports a:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
+.exports [role=status] { overflow-wrap: anywhere; }
+.exports [role=status].warns { font-weight: 600; flex-basis: 100%; }
+"""
+
+
+class Link(NamedTuple):
+    """A link to a file.
+
+    Attributes:
+        label: the text of the link.
+        name: the name of the file in `pages.ui.exports.catalog` or of an offer.
+        more: further query parameters beside the state.
+        offered: whether the file is an offer of this tab, which needs no state.
+    """
+
+    label: str
+    name: str
+    more: Mapping[str, str] = {}
+    offered: bool = False
 
 
 class Offer(NamedTuple):
@@ -35,6 +64,48 @@ class Offer(NamedTuple):
     media_type: str
     file_name: str
     make: Callable[[], str | bytes]
+
+
+def download_links(key: str, *files: Link) -> None:
+    """Draws links side by side.
+
+    Args:
+        key: the key of the component.
+        files: the links.
+    """
+    drawn = tuple((link.label, link.name, dict(link.more), link.offered) for link in files)
+    _component()(key=key, data={"links": drawn, "token": _current_tab().token}, height="content")
+
+
+def offer_link(label: str, name: str, offer: Offer) -> Link:
+    """A link to a file that exists only while this tab is open, until another one has the same name.
+
+    Args:
+        label: the text of the link.
+        name: the name of the file in the URL, unique on the page.
+        offer: the file.
+    """
+    offers = _current_tab().offers
+    offers.pop(name, None)
+    offers[name] = offer
+    while len(offers) > _MOST_OFFERS:
+        del offers[next(iter(offers))]
+    return Link(label, name, offered=True)
+
+
+@cache
+def _component() -> Any:
+    return assets.component("exports", "attention_exports", _HTML, _STYLE)
+
+
+def small_download(label: str, content: str, name: str, media_type: str, key: str) -> None:
+    """Draws a download button for a small file, which is sent together with the page."""
+    if len(content.encode(errors="replace")) <= MOST_BYTES:
+        st.download_button(label, content, name, media_type, key=key, on_click="ignore")
+    else:
+        st.caption(
+            f"{name} can have at most {MOST_BYTES:,} bytes here, and it would have more: reduce its content to save it."
+        )
 
 
 @dataclass(eq=False)
@@ -66,7 +137,7 @@ class Tab:
 _TABS: WeakValueDictionary[str, Tab] = WeakValueDictionary()  # by token
 
 
-def current_tab() -> Tab:
+def _current_tab() -> Tab:
     """The tab of the running script, with a token for its current state."""
     ours = session()
     if ours.exports is None:
@@ -82,15 +153,6 @@ def current_tab() -> Tab:
         current.pictures, current.matrices = pictures, matrices
         _TABS[current.token] = current
     return current
-
-
-def register_offer(name: str, offered: Offer) -> None:
-    """Registers a file for the links of this tab, until another one has the same name or the tab closes."""
-    offers = current_tab().offers
-    offers.pop(name, None)
-    offers[name] = offered
-    while len(offers) > MOST_OFFERS:
-        del offers[next(iter(offers))]
 
 
 def find(token: str) -> Tab:
@@ -109,73 +171,3 @@ def find(token: str) -> Tab:
 
 class GoneError(FileError):
     """The data of a token no longer exists."""
-
-
-MOST_BYTES = 2**20  # of a file that is sent together with the page
-
-_HTML = "<div class='exports'><span role='status'></span></div>"
-_STYLE = """
-.exports { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center; font-size: 0.875rem; }
-.exports:not(:has(a)) { display: none; }
-.exports a { display: inline-flex; align-items: center; justify-content: center; min-height: 2.25rem; padding: 0.2rem 0.75rem;
-  color: inherit; text-decoration: none; white-space: nowrap; background: var(--st-background-color);
-  border: 1px solid var(--st-border-color); border-radius: var(--st-button-radius, 0.5rem); }
-.exports a:hover, .exports a:focus-visible { color: var(--st-primary-color); border-color: var(--st-primary-color); }
-.exports a:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
-.exports [role=status] { overflow-wrap: anywhere; }
-.exports [role=status].warns { font-weight: 600; flex-basis: 100%; }
-"""
-
-
-class Link(NamedTuple):
-    """A link to a file.
-
-    Attributes:
-        label: the text of the link.
-        name: the name of the file in `pages.ui.exports.catalog` or of an offer.
-        more: further query parameters beside the state.
-        offered: whether the file is an offer of this tab, which needs no state.
-    """
-
-    label: str
-    name: str
-    more: Mapping[str, str] = {}
-    offered: bool = False
-
-
-@cache
-def _component() -> Any:
-    return assets.component("exports", "attention_exports", _HTML, _STYLE)
-
-
-def download_links(key: str, *files: Link) -> None:
-    """Draws links side by side.
-
-    Args:
-        key: the key of the component.
-        files: the links.
-    """
-    drawn = tuple((link.label, link.name, dict(link.more), link.offered) for link in files)
-    _component()(key=key, data={"links": drawn, "token": current_tab().token}, height="content")
-
-
-def offer_link(label: str, name: str, offer: Offer) -> Link:
-    """A link to a file that exists only while this tab is open.
-
-    Args:
-        label: the text of the link.
-        name: the name of the file in the URL, unique on the page.
-        offer: the file.
-    """
-    register_offer(name, offer)
-    return Link(label, name, offered=True)
-
-
-def small_download(label: str, content: str, name: str, media_type: str, key: str) -> None:
-    """Draws a download button for a small file, which is sent together with the page."""
-    if len(content.encode(errors="replace")) <= MOST_BYTES:
-        st.download_button(label, content, name, media_type, key=key, on_click="ignore")
-    else:
-        st.caption(
-            f"{name} can have at most {MOST_BYTES:,} bytes here, and it would have more: reduce its content to save it."
-        )

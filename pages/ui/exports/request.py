@@ -1,12 +1,11 @@
-"""The state in the query of an export, parsed by the same reader as a page's state, but strictly.
+"""An export, from its query to its bytes: the state, parsed by the same reader as a page's state, but strictly; and the file in production.
 
 For a bad value a page uses the default and shows a note. A program that downloads a file would miss the note, so it gets an
 error. A text that a page truncates (too many characters or tokens) is truncated here in the same way.
 
-A file in production: a thread makes it piece by piece, and the event loop sends the pieces.
-
-The thread never waits for the browser: unsent bytes are buffered here and counted. If the browser reads as fast as the
-file is made, the buffer stays almost empty. The thread takes turns like a script run (`scheduler`), and gives its turn away after each piece.
+A thread makes the file piece by piece, and the event loop sends the pieces. The thread never waits for the browser: unsent bytes are buffered here and
+counted. If the browser reads as fast as the file is made, the buffer stays almost empty. The thread takes turns like a script run (`scheduler`), and gives
+its turn away after each piece.
 """
 
 from __future__ import annotations
@@ -37,8 +36,70 @@ from pages.ui.server.scheduler import requesting
 from pages.ui.server.traces import compute_head, make_room, trace_of
 from pages.ui.state.knob_table import knobs_of
 
+PIECE = 2**17  # bytes that are sent at a time
+FIRST = 2**20  # bytes to produce before the answer begins; the headers of a smaller file have its length
+_LARGE = 16 * 2**20  # bytes of memory above which `make_room` is called
 
-class StrictReader(link.LinkReader):
+
+@dataclass(frozen=True)
+class Request:
+    """The state of a requested file.
+
+    Attributes:
+        texts: the query by key, including matrices that are too long for a link.
+        tab: the requesting tab, if there is one.
+        step: the step in the name of the file; empty without one.
+        kind: the extension of the file.
+    """
+
+    texts: Mapping[str, str]
+    tab: Tab | None = None
+    step: str = ""
+    kind: str = ""
+
+    @cached_property
+    def knobs(self) -> _StrictReader:
+        """The reader of the state's knobs."""
+        return _StrictReader(self.texts, self.tab)
+
+    @cached_property
+    def source(self) -> Source:
+        """The source that the state describes.
+
+        Raises:
+            AttentionError: the state is invalid.
+        """
+        return link.read_source(self.knobs)
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the source. Do not store it: only `traces` caches it."""
+        return trace_of(self.source)
+
+    def prepare(self) -> None:
+        """Computes and caches the trace."""
+        _ = self.trace
+
+    def value(self, knob: Knob, within: Range | None = None) -> Any:
+        """The value of a knob in the query, with the range and default of the state's source."""
+        knobs = knobs_of(self.texts.get("source", ""))
+        return self.knobs.knob(knobs.get(knob.key, knob), within)
+
+    def cell(self, trace: Trace) -> Cell:
+        """The chosen cell of the trace, in the step of the file's name if it has one.
+
+        Raises:
+            AttentionError: the trace does not have this cell.
+        """
+        cell = view.read_cell(self.knobs.knob, trace)
+        layer = trace.layers[cell.layer]
+        if self.step:
+            cell = view.clamp_cell(replace(cell, step=self.step), layer)
+        compute_head(layer, cell.head)
+        return cell
+
+
+class _StrictReader(link.LinkReader):
     """A knob reader that raises an error for bad values of a query. The uploaded file is that of the requesting tab."""
 
     def __init__(self, texts: Mapping[str, str], tab: Tab | None = None) -> None:
@@ -93,69 +154,6 @@ class StrictReader(link.LinkReader):
         """The picture of ours, or the tab's uploaded one, of this name."""
         uploaded = self._tab.pictures.get(name) if self._tab else None
         return uploaded or super().known_picture(name)
-
-
-@dataclass(frozen=True)
-class Request:
-    """The state of a requested file.
-
-    Attributes:
-        texts: the query by key, including matrices that are too long for a link.
-        tab: the requesting tab, if there is one.
-        step: the step in the name of the file; empty without one.
-        kind: the extension of the file.
-    """
-
-    texts: Mapping[str, str]
-    tab: Tab | None = None
-    step: str = ""
-    kind: str = ""
-
-    @cached_property
-    def knobs(self) -> StrictReader:
-        """The reader of the state's knobs."""
-        return StrictReader(self.texts, self.tab)
-
-    @cached_property
-    def source(self) -> Source:
-        """The source that the state describes.
-
-        Raises:
-            AttentionError: the state is invalid.
-        """
-        return link.read_source(self.knobs)
-
-    @property
-    def trace(self) -> Trace:
-        """The trace of the source. Do not store it: only `traces` caches it."""
-        return trace_of(self.source)
-
-    def prepare(self) -> None:
-        """Computes and caches the trace."""
-        _ = self.trace
-
-    def value(self, knob: Knob, within: Range | None = None) -> Any:
-        """The value of a knob in the query, with the range and default of the state's source."""
-        knobs = knobs_of(self.texts.get("source", ""))
-        return self.knobs.knob(knobs.get(knob.key, knob), within)
-
-    def cell(self, trace: Trace) -> Cell:
-        """The chosen cell of the trace, in the step of the file's name if it has one.
-
-        Raises:
-            AttentionError: the trace does not have this cell.
-        """
-        cell = view.read_cell(self.knobs.knob, trace)
-        layer = trace.layers[cell.layer]
-        if self.step:
-            cell = view.clamp_cell(replace(cell, step=self.step), layer)
-        compute_head(layer, cell.head)
-        return cell
-
-
-PIECE = 2**17  # bytes that are sent at a time
-FIRST = 2**20  # bytes to produce before the answer begins; the headers of a smaller file have its length
-_LARGE = 16 * 2**20  # bytes of memory above which `make_room` is called
 
 
 class ExportFile(NamedTuple):

@@ -1,13 +1,8 @@
 """The route of exports: ``GET export/weights.csv?<state>``. The state is in the URL, so no session is needed.
 
 The server makes one file at a time, for visitors in turn; models run or train for a file before that. An interrupted download can
-resume: equal states give equal bytes and the same ETag.
-
-Resolves the URL of an export: the file, its state, the requesting tab, and the ETag.
-
-A fair queue for long work: waiting visitors get its few slots in turn.
-
-Sends files to browsers piece by piece, with a minimum pace, and drops slow downloads when memory is short.
+resume: equal states give equal bytes and the same ETag. Files are sent piece by piece, with a minimum pace, and slow downloads are dropped when memory is
+short.
 """
 
 from __future__ import annotations
@@ -45,85 +40,33 @@ from pages.ui.server import scheduler
 from pages.ui.server.limits import DOWNLOADS_MB, EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING, LIMITS
 from pages.ui.server.traces import is_cached
 
-
-@dataclass(frozen=True)
-class RequestedFile:
-    """A requested file.
-
-    Attributes:
-        name: the name of the file in the URL.
-        media_type: the media type of the file.
-        make: returns the file.
-        request: the state of the file; None for an offer of a page.
-        tab: the requesting tab, if there is one.
-        tag: the ETag, equal for equal bytes; empty if unknown.
-    """
-
-    name: str
-    media_type: str
-    make: Callable[[], ExportFile]
-    request: Request | None = None
-    tab: links.Tab | None = None
-    tag: str = ""
-
-
-def find(name: str, query: bytes) -> RequestedFile:
-    """The requested file. Errors are raised here, before the request waits in a queue.
-
-    Raises:
-        AttentionError: the file or the state does not exist.
-    """
-    texts = dict(parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True))
-    token = texts.pop("token", "")
-    if texts.pop("offer", ""):
-        tab = links.find(token)
-        if name not in tab.offers:
-            raise links.GoneError(
-                "The page no longer offers this file: open the page again and download the file there."
-            )
-        offer = tab.offers[name]
-        return RequestedFile(name, offer.media_type, lambda: ExportFile(offer.file_name, [offer.make()]), tab=tab)
-    export, step = catalog.find(name)
-    missing = [matrix for matrix in uploaded_sizes(texts.get(UPLOADED, "")) if matrix not in texts]
-    requester, gone = None, None
-    try:
-        requester = links.find(token) if token else None
-    except links.GoneError as error:
-        gone = error
-        if missing:
-            raise
-    if requester is not None:
-        texts |= {matrix: requester.matrices[matrix] for matrix in missing if matrix in requester.matrices}
-    request = Request(texts, requester, step, export.ending)
-    try:
-        _ = request.source
-    except AwaitedError as error:  # otherwise the URL has the whole state
-        raise gone or error from error
-    return RequestedFile(name, export.media_type, lambda: export.make(request), request, requester, _tag(name, texts))
-
-
-@cache
-def _code() -> str:
-    """A hash of our own modules, so that a release with other output does not confirm a browser's old file."""
-    digest = hashlib.blake2b(digest_size=16)
-    for folder in (Path(attention.__file__).parent, Path(__file__).parents[2]):
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _tag(name: str, texts: Mapping[str, str]) -> str:
-    """The ETag of a file: equal for the same state on machines of the same type with the same versions."""
-    versions = [version("torch"), version("numpy"), version("matplotlib"), platform.machine(), _code()]
-    content = repr((name, sorted(texts.items()), LIMITS, versions))
-    return f'"{hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=16).hexdigest()}"'
-
-
-SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
+LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
+PATIENCE = 60.0  # seconds that a browser may be slower than `_PACE`
+_PACE = 2**17  # bytes a second
+GRACE = 20.0  # seconds for which no download is dropped
+_SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
+_RETRY = {429: "5", 503: "20"}  # seconds
+_HEADERS = {
+    "Cache-Control": "private, no-cache",
+    # Prevents Streamlit's compression, with which ranges of a file would not fit together.
+    "Content-Encoding": "identity",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
 class QueueFullError(BusyError):
     """A visitor has too many waiting requests."""
+
+
+_STATUS: tuple[tuple[type[AttentionError], int], ...] = (
+    (links.GoneError, 410),
+    (QueueFullError, 429),
+    (BusyError, 503),
+    (SizeError, 413),
+    (MissingError, 404),
+    (AwaitedError, 404),
+    (AttentionError, 400),
+)
 
 
 class FairQueue:
@@ -146,7 +89,7 @@ class FairQueue:
             BusyError: the queue is closed.
         """
         if self._closed:
-            raise BusyError(SHUTTING_DOWN)
+            raise BusyError(_SHUTTING_DOWN)
         if self._free:
             self._free -= 1
             return
@@ -172,7 +115,7 @@ class FairQueue:
         """Refuses all waiting and future requests."""
         self._closed = True
         for slot in [slot for line in self._lines.values() for slot in line if not slot.done()]:
-            slot.set_exception(BusyError(SHUTTING_DOWN))
+            slot.set_exception(BusyError(_SHUTTING_DOWN))
         self._lines.clear()
 
     def release(self) -> None:
@@ -189,115 +132,6 @@ class FairQueue:
         self._free += 1
 
 
-PATIENCE = 60.0  # seconds that a browser may be slower than `PACE`
-PACE = 2**17  # bytes a second
-GRACE = 20.0  # seconds for which no download is dropped
-
-
-@dataclass(eq=False)
-class _Download:
-    """A download.
-
-    Attributes:
-        file: the file in production.
-        since: the start time of sending; None before.
-        limit: the timeout of the current piece.
-    """
-
-    file: Production
-    since: float | None = None
-    limit: asyncio.Timeout | None = field(default=None)
-
-
-_downloads: list[_Download] = []  # the oldest first
-
-
-@asynccontextmanager
-async def open_download(file: Production) -> AsyncIterator[_Download]:
-    """Registers a download; cancels its production at the end."""
-    registered = _Download(file)
-    _downloads.append(registered)
-    try:
-        yield registered
-    finally:
-        _downloads.remove(registered)
-        file.cancel()
-
-
-def make_room() -> None:
-    """Drops the oldest downloads while all unsent bytes together exceed `DOWNLOADS_MB`.
-
-    Raises:
-        BusyError: all downloads are younger than `GRACE`.
-    """
-    now = asyncio.get_running_loop().time()
-    for active in [*_downloads]:
-        if sum(other.file.waiting for other in _downloads) <= DOWNLOADS_MB * 2**20:
-            return
-        if active.since is None:
-            continue
-        if now - active.since < GRACE:
-            break
-        active.file.cancel()
-        if active.limit is not None:
-            active.limit.reschedule(now)
-    if sum(active.file.waiting for active in _downloads) > DOWNLOADS_MB * 2**20:
-        raise BusyError("This server is still sending other files: try again in a moment.")
-
-
-def cancel_unfinished() -> None:
-    """Cancels unfinished files at shutdown; finished ones are still sent."""
-    for active in [*_downloads]:
-        if not active.file.ended:
-            active.file.cancel(BusyError(SHUTTING_DOWN))
-
-
-async def send_file(send: Send, download: _Download, status: int, headers: Mapping[str, str]) -> None:
-    """Sends the headers and then the file piece by piece.
-
-    Raises:
-        ClientLeftError: the client reads too slowly.
-        Exception: the exception of the file's production.
-    """
-    clock, allowed = asyncio.get_running_loop().time, PATIENCE
-    download.since = clock()
-    await begin(send, status, headers)
-    while piece := await download.file.take():
-        began = clock()
-        try:
-            async with asyncio.timeout(allowed) as download.limit:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-        except TimeoutError:
-            raise ClientLeftError from None
-        download.limit = None
-        allowed += len(piece) / PACE - (clock() - began)
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def begin(send: Send, status: int, headers: Mapping[str, Any]) -> None:
-    """Sends the status and the headers of an answer."""
-    encoded = [(key.lower().encode("latin-1"), str(value).encode("latin-1")) for key, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-
-
-LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
-_STATUS: tuple[tuple[type[AttentionError], int], ...] = (
-    (links.GoneError, 410),
-    (QueueFullError, 429),
-    (BusyError, 503),
-    (SizeError, 413),
-    (MissingError, 404),
-    (AwaitedError, 404),
-    (AttentionError, 400),
-)
-_RETRY = {429: "5", 503: "20"}  # seconds
-_HEADERS = {
-    "Cache-Control": "private, no-cache",
-    # Prevents Streamlit's compression, with which ranges of a file would not fit together.
-    "Content-Encoding": "identity",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
-
 _making, _preparing = FairQueue(1), FairQueue(EXPORTS_PREPARED)
 
 
@@ -311,7 +145,7 @@ def routes() -> list[Route]:
 def _end() -> None:
     for queue in (_making, _preparing):
         queue.close()
-    cancel_unfinished()
+    _cancel_unfinished()
 
 
 class _Exports:
@@ -351,33 +185,33 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
             await Response(status_code=304, headers=known)(scope, receive, send)
             return
     if scope["method"] == "HEAD":
-        await begin(send, 200, known | _content_disposition(wanted.name))
+        await _begin_answer(send, 200, known | _content_disposition(wanted.name))
         await send({"type": "http.response.body", "body": b""})
         return
     await _unless_left(receive, _deliver(scope, headers, send, wanted, known))
 
 
-async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: RequestedFile, known: dict[str, str]) -> None:
+async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: _RequestedFile, known: dict[str, str]) -> None:
     """Waits for the file and sends it, or only the requested range."""
     start, stop = _range(headers, wanted.tag)
     file = Production(start or 0, stop)
-    async with open_download(file) as download:
+    async with _open_download(file) as download:
         await _make(wanted, file, scope, headers)
         await (file.until_ready() if start is None else file.until_finished())
         known |= _content_disposition(file.file_name)
         if start is None:
             known |= {"Content-Length": str(file.total)} if file.ended else {}
-            await send_file(send, download, 200, known)
+            await _send_file(send, download, 200, known)
         elif start >= file.total:
-            await begin(send, 416, {"Content-Range": f"bytes */{file.total}", "Content-Length": "0"})
+            await _begin_answer(send, 416, {"Content-Range": f"bytes */{file.total}", "Content-Length": "0"})
             await send({"type": "http.response.body", "body": b""})
         else:
             end = min(stop or file.total, file.total)
             known |= {"Content-Range": f"bytes {start}-{end - 1}/{file.total}", "Content-Length": str(end - start)}
-            await send_file(send, download, 206, known)
+            await _send_file(send, download, 206, known)
 
 
-async def _make(wanted: RequestedFile, file: Production, scope: Scope, headers: Headers) -> None:
+async def _make(wanted: _RequestedFile, file: Production, scope: Scope, headers: Headers) -> None:
     """Starts the production of the file when it is the visitor's turn, after its model has run or trained."""
     peer = scope["client"][0] if scope.get("client") else ""
     address = scheduler.request_address(peer, ",".join(headers.getlist("X-Forwarded-For")))
@@ -465,3 +299,162 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> Non
         working.cancel()
         leaving.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class _RequestedFile:
+    """A requested file.
+
+    Attributes:
+        name: the name of the file in the URL.
+        media_type: the media type of the file.
+        make: returns the file.
+        request: the state of the file; None for an offer of a page.
+        tab: the requesting tab, if there is one.
+        tag: the ETag, equal for equal bytes; empty if unknown.
+    """
+
+    name: str
+    media_type: str
+    make: Callable[[], ExportFile]
+    request: Request | None = None
+    tab: links.Tab | None = None
+    tag: str = ""
+
+
+def find(name: str, query: bytes) -> _RequestedFile:
+    """The requested file. Errors are raised here, before the request waits in a queue.
+
+    Raises:
+        AttentionError: the file or the state does not exist.
+    """
+    texts = dict(parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True))
+    token = texts.pop("token", "")
+    if texts.pop("offer", ""):
+        tab = links.find(token)
+        if name not in tab.offers:
+            raise links.GoneError(
+                "The page no longer offers this file: open the page again and download the file there."
+            )
+        offer = tab.offers[name]
+        return _RequestedFile(name, offer.media_type, lambda: ExportFile(offer.file_name, [offer.make()]), tab=tab)
+    export, step = catalog.find(name)
+    missing = [matrix for matrix in uploaded_sizes(texts.get(UPLOADED, "")) if matrix not in texts]
+    requester, gone = None, None
+    try:
+        requester = links.find(token) if token else None
+    except links.GoneError as error:
+        gone = error
+        if missing:
+            raise
+    if requester is not None:
+        texts |= {matrix: requester.matrices[matrix] for matrix in missing if matrix in requester.matrices}
+    request = Request(texts, requester, step, export.ending)
+    try:
+        _ = request.source
+    except AwaitedError as error:  # otherwise the URL has the whole state
+        raise gone or error from error
+    return _RequestedFile(name, export.media_type, lambda: export.make(request), request, requester, _tag(name, texts))
+
+
+@cache
+def _code() -> str:
+    """A hash of our own modules, so that a release with other output does not confirm a browser's old file."""
+    digest = hashlib.blake2b(digest_size=16)
+    for folder in (Path(attention.__file__).parent, Path(__file__).parents[2]):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _tag(name: str, texts: Mapping[str, str]) -> str:
+    """The ETag of a file: equal for the same state on machines of the same type with the same versions."""
+    versions = [version("torch"), version("numpy"), version("matplotlib"), platform.machine(), _code()]
+    content = repr((name, sorted(texts.items()), LIMITS, versions))
+    return f'"{hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=16).hexdigest()}"'
+
+
+_downloads: list[_Download] = []  # the oldest first
+
+
+@dataclass(eq=False)
+class _Download:
+    """A download.
+
+    Attributes:
+        file: the file in production.
+        since: the start time of sending; None before.
+        limit: the timeout of the current piece.
+    """
+
+    file: Production
+    since: float | None = None
+    limit: asyncio.Timeout | None = field(default=None)
+
+
+@asynccontextmanager
+async def _open_download(file: Production) -> AsyncIterator[_Download]:
+    """Registers a download; cancels its production at the end."""
+    registered = _Download(file)
+    _downloads.append(registered)
+    try:
+        yield registered
+    finally:
+        _downloads.remove(registered)
+        file.cancel()
+
+
+async def _send_file(send: Send, download: _Download, status: int, headers: Mapping[str, str]) -> None:
+    """Sends the headers and then the file piece by piece.
+
+    Raises:
+        ClientLeftError: the client reads too slowly.
+        Exception: the exception of the file's production.
+    """
+    clock, allowed = asyncio.get_running_loop().time, PATIENCE
+    download.since = clock()
+    await _begin_answer(send, status, headers)
+    while piece := await download.file.take():
+        began = clock()
+        try:
+            async with asyncio.timeout(allowed) as download.limit:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except TimeoutError:
+            raise ClientLeftError from None
+        download.limit = None
+        allowed += len(piece) / _PACE - (clock() - began)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _begin_answer(send: Send, status: int, headers: Mapping[str, Any]) -> None:
+    """Sends the status and the headers of an answer."""
+    encoded = [(key.lower().encode("latin-1"), str(value).encode("latin-1")) for key, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+
+
+def make_room() -> None:
+    """Drops the oldest downloads while all unsent bytes together exceed `DOWNLOADS_MB`.
+
+    Raises:
+        BusyError: all downloads are younger than `GRACE`.
+    """
+    now = asyncio.get_running_loop().time()
+    for active in [*_downloads]:
+        if sum(other.file.waiting for other in _downloads) <= DOWNLOADS_MB * 2**20:
+            return
+        if active.since is None:
+            continue
+        if now - active.since < GRACE:
+            break
+        active.file.cancel()
+        if active.limit is not None:
+            active.limit.reschedule(now)
+    if sum(active.file.waiting for active in _downloads) > DOWNLOADS_MB * 2**20:
+        raise BusyError("This server is still sending other files: try again in a moment.")
+
+
+def _cancel_unfinished() -> None:
+    """Cancels unfinished files at shutdown; finished ones are still sent."""
+    for active in [*_downloads]:
+        if not active.file.ended:
+            active.file.cancel(BusyError(_SHUTTING_DOWN))

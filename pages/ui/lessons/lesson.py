@@ -1,9 +1,4 @@
-"""The lesson component: small maps, the question, the reply, and the list of lessons with this browser's progress.
-
-Ask about this: a question about the shown state, as a link or as a Markdown file.
-
-The component that shows the softmax of a row of numbers, with a temperature slider that works in the browser.
-"""
+"""What the lessons draw: a lesson with its question, reply and list of lessons; the form that makes a question of the shown state; and the bars of a softmax."""
 
 from __future__ import annotations
 
@@ -31,7 +26,7 @@ from pages.ui.server.traces import context_of
 from pages.ui.state import knob_state
 from pages.ui.state.notices import show_error
 
-_HTML = """
+_LESSON_HTML = """
 <div class="lesson">
   <i hidden></i>
   <div class="tables"></div>
@@ -42,16 +37,41 @@ _HTML = """
   <nav aria-label="The path of lessons"><p></p><ol></ol></nav>
 </div>
 """
-_STYLE = (Path(__file__).parent / "lesson.css").read_text()
+_LESSON_STYLE = (Path(__file__).parent / "lesson.css").read_text()
 _KEY = "lesson"
+_BARS_HTML = """
+<div class="softmax-bars">
+  <label>Temperature <span>low</span> <input type="range"> <span>high</span> <output></output></label>
+  <div class="lines"></div>
+  <p role="status"></p>
+</div>
+"""
+_BARS_STYLE = """
+.softmax-bars { font-size: 0.875rem; font-variant-numeric: tabular-nums; }
+.softmax-bars label { display: flex; flex-wrap: wrap; gap: 0.3rem 0.6rem; align-items: center; margin-bottom: 0.5rem; }
+.softmax-bars input { flex: 1; min-width: 8rem; max-width: 24rem; accent-color: var(--st-primary-color); touch-action: pan-y; }
+.softmax-bars input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
+.softmax-bars output { min-width: 2.6rem; color: var(--st-primary-color); font-weight: 600; }
+.softmax-bars .lines { display: grid; gap: 0.15rem 2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
+.softmax-bars .lines.few { grid-template-columns: minmax(0, 50rem); }
+.softmax-bars .line { display: grid; grid-template-columns: 3.5rem 8.5rem 1fr 4.5rem; gap: 0.5rem; align-items: center; }
+.softmax-bars .line > :not(.bar) { text-align: right; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.softmax-bars .bar { height: 1.1rem; background: var(--st-secondary-background-color); border-radius: 2px; }
+.softmax-bars .bar i { display: block; height: 100%; background: #3d8bc9; border-radius: 2px; }
+.softmax-bars p { margin: 0.5rem 0 0; font-size: inherit; }
+@media (max-width: 640px) { .softmax-bars .line { grid-template-columns: 3rem 7.5rem 1fr 4.2rem; gap: 0.3rem; } }
+@media (forced-colors: active) { .softmax-bars .bar i { background: CanvasText; forced-color-adjust: none; } }
+"""
+_WRONG = 3  # wrong options
+_REPLY = 280  # characters of a reply
 
 
 @cache
 def _component() -> Any:
-    return assets.component("lesson", "attention_lesson", _HTML, _STYLE)
+    return assets.component("lesson", "attention_lesson", _LESSON_HTML, _LESSON_STYLE)
 
 
-def lesson(
+def draw_lesson(
     message: Mapping[str, Any] | None,
     name: str,
     path: Sequence[tuple[str, str]],
@@ -82,10 +102,6 @@ def lesson(
 
     data = {"message": message, "name": name, "path": tuple(path), "lab": lab, "watch": watch}
     _component()(key=_KEY, data=data, on_answer_change=answered, on_go_change=went, height="content")
-
-
-_WRONG = 3  # wrong options
-_REPLY = 280  # characters of a reply
 
 
 def question_form(trace: Trace, cell: Cell, missing: str) -> None:
@@ -199,31 +215,6 @@ def _line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-_BARS_HTML = """
-<div class="softmax-bars">
-  <label>Temperature <span>low</span> <input type="range"> <span>high</span> <output></output></label>
-  <div class="lines"></div>
-  <p role="status"></p>
-</div>
-"""
-_BARS_STYLE = """
-.softmax-bars { font-size: 0.875rem; font-variant-numeric: tabular-nums; }
-.softmax-bars label { display: flex; flex-wrap: wrap; gap: 0.3rem 0.6rem; align-items: center; margin-bottom: 0.5rem; }
-.softmax-bars input { flex: 1; min-width: 8rem; max-width: 24rem; accent-color: var(--st-primary-color); touch-action: pan-y; }
-.softmax-bars input:focus-visible { outline: 2px solid var(--st-primary-color); outline-offset: 2px; }
-.softmax-bars output { min-width: 2.6rem; color: var(--st-primary-color); font-weight: 600; }
-.softmax-bars .lines { display: grid; gap: 0.15rem 2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
-.softmax-bars .lines.few { grid-template-columns: minmax(0, 50rem); }
-.softmax-bars .line { display: grid; grid-template-columns: 3.5rem 8.5rem 1fr 4.5rem; gap: 0.5rem; align-items: center; }
-.softmax-bars .line > :not(.bar) { text-align: right; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.softmax-bars .bar { height: 1.1rem; background: var(--st-secondary-background-color); border-radius: 2px; }
-.softmax-bars .bar i { display: block; height: 100%; background: #3d8bc9; border-radius: 2px; }
-.softmax-bars p { margin: 0.5rem 0 0; font-size: inherit; }
-@media (max-width: 640px) { .softmax-bars .line { grid-template-columns: 3rem 7.5rem 1fr 4.2rem; gap: 0.3rem; } }
-@media (forced-colors: active) { .softmax-bars .bar i { background: CanvasText; forced-color-adjust: none; } }
-"""
-
-
-def component() -> Any:
-    """Returns the function that mounts the component."""
+def softmax_bars() -> Any:
+    """Returns the function that mounts the softmax of a row of numbers, with a temperature slider that works in the browser."""
     return assets.component("softmax_bars", "attention_softmax_bars", _BARS_HTML, _BARS_STYLE)

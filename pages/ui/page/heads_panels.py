@@ -1,9 +1,4 @@
-"""Metrics of all heads: a sortable table, a scatter chart, and the heads most similar to the chosen one.
-
-Several heads as one map, on request: the control, the map, its definition and the arithmetic of its cells.
-
-Find: the heads that look from some tokens to others, by a rule that the user types.
-"""
+"""Panels of the page Heads: the metrics of all heads and the heads most similar to the chosen one, several heads as one map, and heads found by a typed rule."""
 
 from __future__ import annotations
 
@@ -57,10 +52,24 @@ from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import count_action
 from pages.ui.state.widgets import Knobs
 
-MOST_SIMILAR = 8
+NONE = "none"
+AGGREGATE = Knob(
+    "aggregate", NONE,
+    Choice((NONE, *(aggregate.name for aggregate in aggregates.AGGREGATES), ATTENTION_GRADIENT.name)), "Several heads as one map",
+    "The Lab never averages heads unless you choose it here. "
+    + " ".join(f"{step.name}: {step.formula}." for step in (*(aggregate.step for aggregate in aggregates.AGGREGATES), token_relevance.STEP)),
+)  # fmt: skip
+FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
+_FIND_HELPS = {
+    "mean weight": "The weight on the keys of the rule, averaged over its queries.",
+    "by chance": "The same if every query attended to all visible keys equally.",
+    "queries": "The queries of the rule that see any of its keys.",
+    "strongest cell": "The query with the largest value, and its strongest key. A click opens it in the Lab.",
+}
+_MOST_SIMILAR = 8
 
 
-def table_of(page: Page, key: str) -> metrics.MetricsTable | None:
+def metrics_table(page: Page, key: str) -> metrics.MetricsTable | None:
     """The metrics of all heads; None, with a button, if they take long and the user has not requested them."""
     seconds = metrics.estimated_seconds(page.trace)
     if seconds > METRIC_SECONDS:
@@ -72,7 +81,7 @@ def table_of(page: Page, key: str) -> metrics.MetricsTable | None:
         return metrics.of(page.trace)
 
 
-def numbers(
+def metrics_section(
     page: Page,
     table: metrics.MetricsTable,
     knobs: Knobs,
@@ -111,22 +120,13 @@ def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
     if seconds > METRIC_SECONDS and not st.button(f"Compare all heads (about {seconds:.0f} s)", key="heads_compare"):
         return
     with scheduler.without_turn():
-        nearest = metrics.similar_heads(page.trace, layer, head)[:MOST_SIMILAR]
+        nearest = metrics.similar_heads(page.trace, layer, head)[:_MOST_SIMILAR]
     if not nearest:
         st.caption("No other head has the same queries and keys.")
         return
     show.clickable_table(
         similarity_frame(nearest), "heads_alike", {}, lambda row: open_head(nearest[row][0], nearest[row][1])
     )
-
-
-NONE = "none"
-AGGREGATE = Knob(
-    "aggregate", NONE,
-    Choice((NONE, *(aggregate.name for aggregate in aggregates.AGGREGATES), ATTENTION_GRADIENT.name)), "Several heads as one map",
-    "The Lab never averages heads unless you choose it here. "
-    + " ".join(f"{step.name}: {step.formula}." for step in (*(aggregate.step for aggregate in aggregates.AGGREGATES), token_relevance.STEP)),
-)  # fmt: skip
 
 
 def aggregates_section(page: Page, knobs: Knobs) -> None:
@@ -138,14 +138,14 @@ def aggregates_section(page: Page, knobs: Knobs) -> None:
     try:
         if name == ATTENTION_GRADIENT.name:
             if (result := chosen_relevance(page, name, "map")) is not None:
-                derived_map(page, token_relevance.gradient_map(result), "heads_together", has_export=False)
+                _derived_map(page, token_relevance.gradient_map(result), "heads_together", has_export=False)
         else:
-            derived_map(page, aggregates.find_aggregate(name), "heads_together")
+            _derived_map(page, aggregates.find_aggregate(name), "heads_together")
     except AttentionError as error:
         show_error(str(error))
 
 
-def derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool = True) -> None:
+def _derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool = True) -> None:
     """Draws a derived map of the weights with its definition, the chosen cell, and all of its numbers.
 
     Args:
@@ -189,15 +189,6 @@ def derived_map(page: Page, derived: DerivedMap, key: str, has_export: bool = Tr
     )
 
 
-FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
-_HELPS = {
-    "mean weight": "The weight on the keys of the rule, averaged over its queries.",
-    "by chance": "The same if every query attended to all visible keys equally.",
-    "queries": "The queries of the rule that see any of its keys.",
-    "strongest cell": "The query with the largest value, and its strongest key. A click opens it in the Lab.",
-}
-
-
 def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) -> None:
     """Draws the field, suggestions, and the heads that were found."""
     st.markdown("## Find heads by where they look")
@@ -226,30 +217,30 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
         return
     best = found[0]
     st.markdown(plain(f"L{best.layer} H{best.head} looks there most: {format_number(best.value)}, by chance {format_number(best.uniform)}, over {best.queries:,} of its queries."))  # fmt: skip
-    rows = _frame(page, found)
-    show.clickable_table(rows, "heads_found", _HELPS, lambda row: open_cell(_cell(found[row])))
+    rows = _found_frame(page, found)
+    show.clickable_table(rows, "heads_found", _FIND_HELPS, lambda row: open_cell(_strongest_cell(found[row])))
     small_download("Download CSV", rows.to_csv(index=False), "found-heads.csv", "text/csv", "heads_found_csv")
 
 
-def _frame(page: Page, found: tuple[FoundHead, ...]) -> pd.DataFrame:
+def _found_frame(page: Page, found: tuple[FoundHead, ...]) -> pd.DataFrame:
     """The heads as a table."""
     return pd.DataFrame({
         "head": [f"L{each.layer} H{each.head}" for each in found],
         "mean weight": [each.value for each in found],
         "by chance": [each.uniform for each in found],
         "queries": [each.queries for each in found],
-        "strongest cell": [_words(page, each) for each in found],
+        "strongest cell": [_cell_words(page, each) for each in found],
         "its weight": [each.weight for each in found],
     })  # fmt: skip
 
 
-def _words(page: Page, each: FoundHead) -> str:
+def _cell_words(page: Page, each: FoundHead) -> str:
     layer = page.trace.layers[each.layer]
     query, key = layer.tokens[each.query], layer.key_tokens[each.key]
     return f"[{each.query}] {query} → [{each.key}] {key}"
 
 
-def _cell(each: FoundHead) -> Cell:
+def _strongest_cell(each: FoundHead) -> Cell:
     return Cell(each.layer, WEIGHTS, each.head, each.query, each.key)
 
 

@@ -1,7 +1,4 @@
-"""Interventions inside a model: a list with a switch for each, and the forms that add one to the shown head.
-
-The effect of the interventions on the prediction in one line, and the choice of that prediction.
-"""
+"""Interventions inside a model: a list with a switch for each, the forms that add one to the shown head, and the effect on the chosen prediction in one line."""
 
 from __future__ import annotations
 
@@ -27,46 +24,11 @@ from attention.sources.layer_knobs import INTERVENTIONS, PREFIX_LEN
 from attention.trace.layer import Layer
 from attention.trace.trace import Prediction, Trace
 from pages.ui.server.traces import unchanged_predictions
-from pages.ui.state import knob_state, second_sidebar
-from pages.ui.state.knob_table import QUERY as QUERY_KNOB
+from pages.ui.state import knob_state, knob_table, second_sidebar
 from pages.ui.state.notices import plain, show_later
 from pages.ui.state.session import session
 from pages.ui.state.widgets import is_locked
 from pages.ui.vision.patch_mask import patch_field
-
-
-def headline(source: Source, trace: Trace) -> str:
-    """The effect of the interventions in one line; empty if there are none, or the model predicts nothing."""
-    before = unchanged_predictions(source)
-    if before is None:
-        return ""
-    if not trace.predictions:
-        moved = predictions.vector_shifts(before, trace)
-        return predictions.summarize_shifts(moved) if moved else ""
-    prediction = shown_prediction(trace)
-    return next(iter(predictions.summarize(prediction, predictions.matching_prediction(prediction, trace, before))), "")
-
-
-def shown_prediction(trace: Trace) -> Prediction:
-    """The prediction to show: the last one if the model continues the text, otherwise the one that the user chose.
-
-    Without a choice it is the prediction at the chosen query, or the first.
-    """
-    predicted, chosen, row = (
-        trace.predictions,
-        second_sidebar.current_value(PREFIX_LEN.key),
-        knob_state.current_value(QUERY_KNOB.key),
-    )
-    if continues_text(trace):
-        return predicted[-1]
-    if chosen is None:
-        return next((prediction for prediction in predicted if prediction.position == row), predicted[0])
-    return predicted[min(int(chosen), len(predicted) - 1)]
-
-
-def continues_text(trace: Trace) -> bool:
-    """Whether the model continues the text."""
-    return bool(trace.generated or trace.continuation)
 
 
 def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
@@ -90,13 +52,47 @@ def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | No
                 if isinstance(source, Patchable):
                     _frozen()
                 st.button("Reset", key="changed_reset", type="tertiary", on_click=_set_interventions, args=([],), help="Removes all interventions: the model as published.")  # fmt: skip
-        if trace is not None and interventions and (effect := headline(source, trace)):
+        if trace is not None and interventions and (effect := _headline(source, trace)):
             st.markdown(f"**{plain(effect)}**", width="content")
 
 
 def mark(cell: Cell) -> str:
     """A sentence about the interventions on the shown head; empty if there are none."""
     return intervention.describe_head(_interventions(), cell.layer, cell.head)
+
+
+def _headline(source: Source, trace: Trace) -> str:
+    """The effect of the interventions in one line; empty if there are none, or the model predicts nothing."""
+    before = unchanged_predictions(source)
+    if before is None:
+        return ""
+    if not trace.predictions:
+        moved = predictions.vector_shifts(before, trace)
+        return predictions.summarize_shifts(moved) if moved else ""
+    prediction = shown_prediction(trace)
+    return next(iter(predictions.summarize(prediction, predictions.matching_prediction(prediction, trace, before))), "")
+
+
+def shown_prediction(trace: Trace) -> Prediction:
+    """The prediction to show: the last one if the model continues the text, otherwise the one that the user chose.
+
+    Without a choice it is the prediction at the chosen query, or the first.
+    """
+    predicted, chosen, row = (
+        trace.predictions,
+        second_sidebar.current_value(PREFIX_LEN.key),
+        knob_state.current_value(knob_table.QUERY.key),
+    )
+    if continues_text(trace):
+        return predicted[-1]
+    if chosen is None:
+        return next((prediction for prediction in predicted if prediction.position == row), predicted[0])
+    return predicted[min(int(chosen), len(predicted) - 1)]
+
+
+def continues_text(trace: Trace) -> bool:
+    """Whether the model continues the text."""
+    return bool(trace.generated or trace.continuation)
 
 
 def _interventions() -> tuple[Intervention, ...]:

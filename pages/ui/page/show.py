@@ -192,7 +192,7 @@ def softmax_slider(row: tuple[float, ...], key: str) -> None:
     """Draws a row of numbers and its softmax, with a temperature slider that works in the browser."""
     from attention.lessons.softmax import MAX_TEMPERATURE, MIN_TEMPERATURE
 
-    lesson.component()(key=key, data={"row": row, "low": MIN_TEMPERATURE, "high": MAX_TEMPERATURE}, height="content")
+    lesson.softmax_bars()(key=key, data={"row": row, "low": MIN_TEMPERATURE, "high": MAX_TEMPERATURE}, height="content")
 
 
 def table(rows: Callable[[], pd.DataFrame], n_cells: int, name: str) -> None:

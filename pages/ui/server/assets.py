@@ -1,15 +1,9 @@
-"""Serves the Lab's scripts under URLs that change with their content.
+"""Serves the Lab's scripts under URLs that change with their content, and Streamlit's index page with our styles, space for the sidebar, and our first scripts.
 
 Streamlit stores inline modules under a ``blob:`` URL and sends them again with every message. A component therefore gets a
 two-line loader, and the server answers with the real scripts from memory. All scripts are in one folder, so that they can import each other.
 No URL begins with a slash: a proxy may serve the Lab behind any prefix, and pages load scripts relative to their own
 address, as Streamlit's own page does.
-
-Serves an index page with our styles, space for the sidebar, and our scripts before Streamlit's own.
-
-Streamlit sends styles and sidebar as messages after the first paint, so that the page would jump. It has no setting for the content of
-its index page. This middleware therefore replaces every answer that is Streamlit's index page, recognized by its ETag, on the path of
-every page and below any prefix. `tests/test_first_paint.py` fails when a newer Streamlit answers differently.
 """
 
 from __future__ import annotations
@@ -38,6 +32,22 @@ _PLOTLY = SCRIPTS_DIR / "vendor" / "plotly-cartesian.min.js"
 _PATH = "app/static"  # Streamlit's path for files of an app, which every host of Streamlit apps forwards
 CACHE_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 """Headers of a script whose URL contains a hash of its content, so that browsers may cache it for ever."""
+
+INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
+"""Streamlit's index page."""
+STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
+# Reserves the 300 pixels of the sidebar until Streamlit draws it between these two elements.
+_SIDEBAR_SPACE = """
+@media (min-width: 769px) {
+  [data-testid=stSkipToContent] + :not([data-testid=stSidebar]) { margin-left: 300px; }
+}
+"""
+_ETAG = FileResponse(INDEX, stat_result=INDEX.stat()).headers["ETag"]
+HEAD = ("frame", "crash_guard", "address")
+"""Our scripts that run before Streamlit's own, as modules in this order (modules run in the order of the page)."""
+NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
+"""The styles of locked and embedded pages, which have no sidebar."""
+_WIDE = ".stMain .block-container { max-width: initial; }"
 
 
 @cache
@@ -98,23 +108,6 @@ def component(name: str, key: str, html: str, css: str) -> Any:
     return st.components.v2.component(key, html=html, css=css, js=loader, isolate_styles=False)
 
 
-INDEX = Path(streamlit.__file__).parent / "static" / "index.html"
-"""Streamlit's index page."""
-STYLES = (Path(__file__).parent / "styles.css").read_text(encoding="utf-8")
-# Reserves the 300 pixels of the sidebar until Streamlit draws it between these two elements.
-_SIDEBAR_SPACE = """
-@media (min-width: 769px) {
-  [data-testid=stSkipToContent] + :not([data-testid=stSidebar]) { margin-left: 300px; }
-}
-"""
-_ETAG = FileResponse(INDEX, stat_result=INDEX.stat()).headers["ETag"]
-HEAD = ("frame", "crash_guard", "address")
-"""Our scripts that run before Streamlit's own, as modules in this order (modules run in the order of the page)."""
-NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
-"""The styles of locked and embedded pages, which have no sidebar."""
-_WIDE = ".stMain .block-container { max-width: initial; }"
-
-
 def index_page(query: str) -> str:
     """Streamlit's index page with our styles in it, for an address with this `query`."""
     return _page(_more_styles(query))
@@ -158,7 +151,12 @@ def _answer_page(scope: Scope, caching: str) -> Response:
 
 
 class IndexPage:
-    """Middleware that replaces Streamlit's index page by ours."""
+    """Middleware that replaces Streamlit's index page by ours.
+
+    Streamlit sends styles and sidebar as messages after the first paint, so that the page would jump. It has no setting for the content of
+    its index page. This middleware therefore replaces every answer that is Streamlit's index page, recognized by its ETag, on the path of
+    every page and below any prefix. `tests/test_first_paint.py` fails when a newer Streamlit answers differently.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,23 +1,6 @@
-"""Limits the memory of unread messages of all sockets together (backpressure).
-
-Streamlit queues 500 messages for each socket, about seven runs of a page: up to 10 MB with a table, for every client that opens a
-socket and does not read. It has no setting for that, so this middleware accepts each message at once and queues it
-itself. When all queues together are too large, it closes the socket with the largest one. A page that was only slow reconnects.
-
-Limits the log of unreadable socket messages to one line a minute, without tracebacks.
-
-Streamlit closes a socket that sends unreadable bytes and logs a traceback for each message; a text message makes it fail.
-No part of Streamlit is patched: a filter limits its loggers, and a middleware closes sockets that send text.
-
-Security headers of every answer of this server, in every deployment.
+"""What strangers may send and receive, as middleware: bounded sockets, no text messages, no sockets from other sites, and security headers on every answer.
 
 A page may load scripts and styles from its own server only and connect only to it. Only sites in LAB_FRAME_ANCESTORS may show it in a frame.
-
-Rejects sockets from pages of other sites, without asking an external service for this machine's address.
-
-Streamlit accepts a socket from another site if that site has this machine's external address, which Streamlit requests from a service.
-This middleware decides first, with Streamlit's own options but without that address. It removes the Origin header of allowed
-sockets, so that Streamlit makes no comparison of its own.
 """
 
 from __future__ import annotations
@@ -46,11 +29,66 @@ from pages.ui.server.limits import UNREAD_MB
 
 _MOST = 500  # messages of one socket, as many as Streamlit keeps
 _CLOSING = 5.0  # seconds for the last message to a socket that reads nothing
+PAUSE = 60.0  # seconds between two lines
 _TRY_LATER = 1013  # WebSocket close code: try again later
+_UNSUPPORTED = 1003  # WebSocket close code: unsupported data
+_REFUSED = 1008  # WebSocket close code: policy violation
+
+_TEXT = "A socket received a text message; it accepts only binary messages."
+_FAILED = "Error processing back message"  # a readable message: the first one in a minute keeps its traceback
+_UNREADABLE = frozenset(
+    {
+        _TEXT,
+        "Error deserializing back message",
+        _FAILED,
+        'No handler for "%s"',
+        "Client tried to disconnect websocket when not in development mode or e2e testing.",
+        "Client tried to shut down runtime when not in development mode or e2e testing.",
+        "Client WebSocket message size %s bytes exceeds the limit of %s bytes; closing connection.",
+    }
+)
+"""The format strings that Streamlit 1.67 logs for unreadable messages. `benchmarks/garbage.py` sends such messages."""
+_LOGGERS = ("streamlit.web.server.starlette.starlette_websocket", "streamlit.runtime.app_session", __name__)
+INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
+"""Paths for operators only: metrics of the process, and a health check that runs the page."""
+_LOCAL = ("localhost", "127.0.0.1", "0.0.0.0")
+
+# The inline scripts of Streamlit's index page are allowed by their digests.
+_INLINE = " ".join(
+    f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+    for script in re.findall(r"<script>(.*?)</script>", INDEX.read_text(encoding="utf-8"), re.DOTALL)
+)
+_POLICY = {
+    "default-src": "'self'",
+    "script-src": f"'self' blob: {_INLINE}",  # blob: is for the loaders of components
+    "style-src": "'self' 'unsafe-inline'",
+    "img-src": "'self' data: blob:",
+    "font-src": "'self' data:",
+    "connect-src": "'self' blob: data:",
+    "worker-src": "'self' blob:",
+    "object-src": "'none'",
+    "base-uri": "'self'",
+    "form-action": "'self'",
+    "frame-ancestors": f"'self' {limits.FRAME_ANCESTORS}".strip(),
+}
+HEADERS = {
+    "Content-Security-Policy": "; ".join(f"{directive} {sources}" for directive, sources in _POLICY.items()),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # a link contains the user's text
+    "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
+# Lets a proxy route a visitor to the same one of several servers.
+REPLICA = {"Lab-Replica": limits.REPLICA} if limits.REPLICA else {}
 
 
 class Backpressure:
-    """Middleware that limits the unread bytes of all sockets together."""
+    """Middleware that limits the unread bytes of all sockets together (backpressure).
+
+    Streamlit queues 500 messages for each socket, about seven runs of a page: up to 10 MB with a table, for every client that opens a
+    socket and does not read. It has no setting for that, so this middleware accepts each message at once and queues it
+    itself. When all queues together are too large, it closes the socket with the largest one. A page that was only slow reconnects.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -174,27 +212,11 @@ def _size(message: Message) -> int:
     return len(message.get("bytes") or message.get("text") or b"")
 
 
-PAUSE = 60.0  # seconds between two lines
-_TEXT = "A socket received a text message; it accepts only binary messages."
-_FAILED = "Error processing back message"  # a readable message: the first one in a minute keeps its traceback
-_UNSUPPORTED = 1003  # WebSocket close code: unsupported data
-_UNREADABLE = frozenset(
-    {
-        _TEXT,
-        "Error deserializing back message",
-        _FAILED,
-        'No handler for "%s"',
-        "Client tried to disconnect websocket when not in development mode or e2e testing.",
-        "Client tried to shut down runtime when not in development mode or e2e testing.",
-        "Client WebSocket message size %s bytes exceeds the limit of %s bytes; closing connection.",
-    }
-)
-"""The format strings that Streamlit 1.67 logs for unreadable messages. `benchmarks/garbage.py` sends such messages."""
-_LOGGERS = ("streamlit.web.server.starlette.starlette_websocket", "streamlit.runtime.app_session", __name__)
-
-
 class OneLineAMinute(logging.Filter):
-    """A log filter that passes one line a minute about unreadable messages, with their number and the last one."""
+    """A log filter that passes one line a minute about unreadable messages, with their number and the last one, without tracebacks.
+
+    Streamlit closes a socket that sends unreadable bytes and logs a traceback for each message. It is not patched: a filter limits its loggers.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -221,7 +243,7 @@ class OneLineAMinute(logging.Filter):
 
 
 class BinaryOnly:
-    """Middleware that closes a socket when it sends text."""
+    """Middleware that closes a socket when it sends text, which makes Streamlit fail."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -245,38 +267,6 @@ def bound_log() -> None:
     log_filter = OneLineAMinute()
     for name in _LOGGERS:
         get_logger(name).addFilter(log_filter)
-
-
-# The inline scripts of Streamlit's index page are allowed by their digests.
-_INLINE = " ".join(
-    f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-    for script in re.findall(r"<script>(.*?)</script>", INDEX.read_text(encoding="utf-8"), re.DOTALL)
-)
-POLICY = {
-    "default-src": "'self'",
-    "script-src": f"'self' blob: {_INLINE}",  # blob: is for the loaders of components
-    "style-src": "'self' 'unsafe-inline'",
-    "img-src": "'self' data: blob:",
-    "font-src": "'self' data:",
-    "connect-src": "'self' blob: data:",
-    "worker-src": "'self' blob:",
-    "object-src": "'none'",
-    "base-uri": "'self'",
-    "form-action": "'self'",
-    "frame-ancestors": f"'self' {limits.FRAME_ANCESTORS}".strip(),
-}
-HEADERS = {
-    "Content-Security-Policy": "; ".join(f"{directive} {sources}" for directive, sources in POLICY.items()),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # a link contains the user's text
-    "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
-}
-
-
-# Lets a proxy route a visitor to the same one of several servers.
-REPLICA = {"Lab-Replica": limits.REPLICA} if limits.REPLICA else {}
-INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
-"""Paths for operators only: metrics of the process, and a health check that runs the page."""
 
 
 def _relative_location(path: str, location: str) -> str:
@@ -309,10 +299,6 @@ class WithHeaders:
             await self.app(scope, receive, send_with_headers)
 
 
-_LOCAL = ("localhost", "127.0.0.1", "0.0.0.0")
-_REFUSED = 1008  # WebSocket close code: policy violation
-
-
 def is_allowed(site: str, host: str) -> bool | None:
     """Whether pages of a site, such as https://a.example, may open sockets to the server called `host`; None for its own pages."""
     try:
@@ -328,7 +314,12 @@ def is_allowed(site: str, host: str) -> bool | None:
 
 
 class AllowedOrigins:
-    """Middleware that rejects sockets from pages of sites that are not allowed."""
+    """Middleware that rejects sockets from pages of sites that are not allowed.
+
+    Streamlit accepts a socket from another site if that site has this machine's external address, which Streamlit requests from a service.
+    This middleware decides first, with Streamlit's own options but without that address. It removes the Origin header of allowed
+    sockets, so that Streamlit makes no comparison of its own.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

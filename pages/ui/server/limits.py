@@ -1,8 +1,6 @@
-"""All limits that an operator sets by environment variables. docs/limits-and-privacy.md documents them.
+"""All limits that an operator sets by environment variables, and the memory of the process: available, allowed by the control group, and in use.
 
-Memory of the process: available on the machine, allowed by the control group, and in use.
-
-Also configures glibc's allocator on Linux. On other systems that part does nothing.
+docs/limits-and-privacy.md documents the variables. `configure_allocator` concerns glibc on Linux; on other systems it does nothing.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Runs one script at a time, in the order of their requests.
+"""Runs one script at a time, in the order of their requests, and says for whom: the session and the IP address for which the current thread works.
 
 Python executes one thread at a time anyway. Twenty concurrent scripts all end late and lose a
 third of the processor time to switching; one after the other, most end early. A run gives its turn away while it works
 without Python, such as torch on a large trace. Only one run at a time works on large data, until it ends: the copies of
 several runs would not fit into the server's memory. Streamlit has no setting for this:
 `pages/ui/patches/script_runner.py` makes its runs wait for their turns.
-
-The session and the IP address for which the current thread works.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from attention.base.progress import Watcher
 from pages.ui.server import limits
 
 LONGEST = 0.3  # seconds; a typical run takes a sixth of it. A longer run does not block the next one
+_NETWORK = 64  # bits of the IPv6 network of one customer
 
 _queue = threading.Lock()  # new runs wait here in order
 _change = threading.Condition()
@@ -34,6 +33,7 @@ _active: list[object] = []  # the turn that runs now, or nothing
 _current = threading.local()  # .turn: the turn of this thread, also while another turn is active
 _large = threading.Lock()
 _ended = [monotonic()]  # the end of the last turn
+_requester: ContextVar[Watcher | None] = ContextVar("requester", default=None)
 
 
 class _Turn(ExitStack):
@@ -126,10 +126,6 @@ def idle_seconds() -> float:
     """The seconds since the last script run; 0 during a run."""
     with _change:
         return 0.0 if _active or _large.locked() else monotonic() - _ended[0]
-
-
-_NETWORK = 64  # bits of the IPv6 network of one customer
-_requester: ContextVar[Watcher | None] = ContextVar("requester", default=None)
 
 
 @contextmanager

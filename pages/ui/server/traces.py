@@ -1,13 +1,11 @@
-"""Computes traces once for all sessions, and caches them together with the matrices derived from them.
+"""Computes traces once for all sessions, caches them together with the matrices derived from them, and frees memory before a large allocation.
 
 Traces are read-only, so one object serves all sessions. Pages and their callbacks store the
 source and call this module: a stored trace would stay in memory as long as a browser tab is open.
 
 Concurrent requests for the same trace wait for one computation. Different traces of one kind of source are computed one after the other.
 
-Frees memory before a large allocation: evicts old traces from the cache, and refuses what still does not fit.
-
-The cache, uploads, messages and models have their own limits; this module keeps their sum below the memory of the process.
+The cache, uploads, messages and models have their own limits; `make_room` keeps their sum below the memory of the process.
 """
 
 from __future__ import annotations
@@ -52,9 +50,14 @@ if TYPE_CHECKING:
     from attention.lessons.lesson import Lesson
     from attention.lessons.scaling import Scaling
 
+Result = TypeVar("Result")
 
 RESERVE = 96 * 2**20
 """Bytes for uncounted memory: copies of a trace for drawing, and concurrent allocations of other sessions."""
+
+MAX_PAIR_MB = MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to MAX_TRACE_MB
+_LARGE = 16 * 2**20  # bytes
+_LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of source: a slow model delays only models
 
 
 def lowest_limit(*limits: int | None) -> int | None:
@@ -108,12 +111,6 @@ def make_room_for_trace(needs: int) -> None:
 def _mb(nbytes: int) -> str:
     return f"{nbytes / 2**20:,.0f}"
 
-
-Result = TypeVar("Result")
-
-_LARGE = 16 * 2**20  # bytes
-_LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of source: a slow model delays only models
-MAX_PAIR_MB = MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to MAX_TRACE_MB
 
 CACHE.reset(TRACE_CACHE_MB * 2**20)
 LIBRARY.hold(Settings(MODELS, ALLOW_LOCAL_MODELS, HF_ALLOW, MAX_MODEL_MB, MODEL_CACHE_MB, make_room))

@@ -2,13 +2,7 @@
 
 Streamlit accepts a file under any name from any client that knows a session id, keeps it as long as the session, and limits only
 the size of one file. Incomplete uploads stay in the temporary folder as long as the client likes. It has no setting for any of that,
-so this middleware handles uploads before Streamlit does.
-
-The upload URLs that each session was given; uploads to any other URL are refused (`uploads.py`).
-
-A page requests upload URLs over its socket in a message of Streamlit's protocol, and the answer contains them. A middleware reads both.
-
-Parses a multipart form with one file in memory, without a temporary file.
+so two middlewares handle uploads before Streamlit does; a form is parsed in memory, without a temporary file.
 """
 
 from __future__ import annotations
@@ -38,13 +32,28 @@ from attention.base.errors import FileError
 from pages.ui.server import scheduler
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
 
-UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
-"""The path of an upload URL: a session id and a file id."""
 MOST = 16
 """Upload URLs of one session at a time."""
+PATIENCE = 20.0  # seconds in which `_PROGRESS` must arrive
+_PROGRESS = 2**16  # bytes
+SMALL = 2**20  # bytes; smaller uploads do not queue
+LONGEST_WAIT = 60.0  # seconds in the queue
+GONE = "This server no longer has the uploaded file: upload it again."
+_UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
+"""The path of an upload URL: a session id and a file id."""
+_ACCEPTED = 204  # Streamlit's status for a successful upload
 _LONGEST_ANSWER = 2**16  # bytes of a message with upload URLs
+_LONGEST_HEAD = 2**13  # bytes before the file: the boundary and the headers of the part
 
 _urls: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=MOST))  # files by session
+_arriving: Counter[str] = Counter()  # bytes of uploads in progress, by session
+_slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
+_locks: WeakValueDictionary[str, asyncio.Lock] = (
+    WeakValueDictionary()
+)  # by session: a stalled session uses one slot, not all
+_session_files: WeakValueDictionary[tuple[str, str], Content] = (
+    WeakValueDictionary()
+)  # by session and place; the session itself owns the files
 
 
 def register(session: str, file: str) -> None:
@@ -60,7 +69,10 @@ def consume(session: str, file: str) -> bool:
 
 
 class UploadUrls:
-    """Middleware that registers the upload URLs of active sessions."""
+    """Middleware that registers the upload URLs of active sessions; uploads to any other URL are refused.
+
+    A page requests upload URLs over its socket in a message of Streamlit's protocol, and the answer contains them. A middleware reads both.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -104,54 +116,8 @@ def _urls_in(message: bytes) -> list[tuple[str, str]]:
     if len(message) > _LONGEST_ANSWER or b"/_stcore/upload_file/" not in message:
         return []
     answer = ForwardMsg.FromString(message).file_urls_response
-    matches = (UPLOAD_URL.search(file.upload_url) for file in answer.file_urls)
+    matches = (_UPLOAD_URL.search(file.upload_url) for file in answer.file_urls)
     return [(match[1], match[2]) for match in matches if match]
-
-
-_LONGEST_HEAD = 2**13  # bytes before the file: the boundary and the headers of the part
-
-
-async def form_body(receive: Receive) -> bytes:
-    """The whole body of a request.
-
-    Raises:
-        ClientDisconnect: the client left before the end of the body.
-    """
-    pieces, more = [], True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        pieces.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(pieces)
-
-
-def form_parts(form: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """The bytes before the file, of the file, and after it; None if the body is not a form with one file."""
-    boundary = b"\r\n" + form[:_LONGEST_HEAD].partition(b"\r\n")[0]
-    start = form.find(b"\r\n\r\n", 0, _LONGEST_HEAD) + 4
-    end = form.find(boundary, start)
-    if start < 4 or end < 0 or form[end + len(boundary) :].rstrip() != b"--":
-        return None
-    return form[:start], form[start:end], form[end:]
-
-
-PATIENCE = 20.0  # seconds in which `PROGRESS` must arrive
-PROGRESS = 2**16  # bytes
-ACCEPTED = 204  # Streamlit's status for a successful upload
-SMALL = 2**20  # bytes; smaller uploads do not queue
-LONGEST_WAIT = 60.0  # seconds in the queue
-GONE = "This server no longer has the uploaded file: upload it again."
-
-_arriving: Counter[str] = Counter()  # bytes of uploads in progress, by session
-_slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
-_locks: WeakValueDictionary[str, asyncio.Lock] = (
-    WeakValueDictionary()
-)  # by session: a stalled session uses one slot, not all
-_session_files: WeakValueDictionary[tuple[str, str], Content] = (
-    WeakValueDictionary()
-)  # by session and place; the session itself owns the files
 
 
 class Content(Protocol):
@@ -242,7 +208,7 @@ def _patient(receive: Receive) -> Receive:
         except TimeoutError:
             raise _RefusedError(408, "The upload has stalled and was stopped: upload the file again.") from None
         received += len(message.get("body", b""))
-        if received >= PROGRESS:
+        if received >= _PROGRESS:
             deadline, received = loop.time() + PATIENCE, 0
         return message
 
@@ -290,7 +256,7 @@ class BoundedUploads:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forwards all requests that are not uploads."""
-        if scope["type"] == "http" and scope["method"] == "PUT" and (place := UPLOAD_URL.search(scope["path"])):
+        if scope["type"] == "http" and scope["method"] == "PUT" and (place := _UPLOAD_URL.search(scope["path"])):
             await self._take(place[1], place[2], scope, receive, send)
         else:
             await self.app(scope, receive, send)
@@ -324,7 +290,7 @@ class BoundedUploads:
 
         Streamlit would store a file of more than 1 MB in the temporary folder until it is complete. Here its memory is counted.
         """
-        parts = form_parts(await form_body(receive))
+        parts = _form_parts(await _form_body(receive))
         if parts is None:
             raise _RefusedError(400, "An upload must be a form with one file; got something else: send only the file.")
         head, content, tail = parts
@@ -333,10 +299,36 @@ class BoundedUploads:
             return {"type": "http.request", "body": head + tail, "more_body": False}
 
         async def send_when_filled(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == ACCEPTED:
+            if message["type"] == "http.response.start" and message["status"] == _ACCEPTED:
                 manager = _manager()
                 for taken in manager.get_files(session, [file]):
                     manager.add_file(session, taken._replace(data=content))
             await send(message)
 
         await self.app(scope, receive_empty, send_when_filled)
+
+
+async def _form_body(receive: Receive) -> bytes:
+    """The whole body of a request.
+
+    Raises:
+        ClientDisconnect: the client left before the end of the body.
+    """
+    pieces, more = [], True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(pieces)
+
+
+def _form_parts(form: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """The bytes before the file, of the file, and after it; None if the body is not a form with one file."""
+    boundary = b"\r\n" + form[:_LONGEST_HEAD].partition(b"\r\n")[0]
+    start = form.find(b"\r\n\r\n", 0, _LONGEST_HEAD) + 4
+    end = form.find(boundary, start)
+    if start < 4 or end < 0 or form[end + len(boundary) :].rstrip() != b"--":
+        return None
+    return form[:start], form[start:end], form[end:]

@@ -204,7 +204,7 @@ class Player:
 
 def seeds(plan: Plan, example: Example) -> None:
     """Trains twenty seeds one after the other while the section is open, and draws the result of each."""
-    plans = [replace(plan, seed=seed) for seed in range(training_views.SEEDS)]
+    plans = [replace(plan, seed=seed) for seed in range(training_views.N_SEEDS)]
     done: list[Snapshot] = []
     try:
         with scheduler.without_turn(), watching(watcher()):
