@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from attention.formula.scores import times
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from attention.formula.tensor_types import (
@@ -113,3 +115,22 @@ def generator(seed: int, *names: object) -> torch.Generator:
 
     digest = hashlib.blake2b(ascii((seed, *names)).encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+
+
+def normal(shape: Sequence[int], random: torch.Generator) -> torch.Tensor:
+    """Standard normal numbers in float32: those of `torch.randn`, whose last digits depend on the processor.
+
+    Source: Box & Muller 1958, "A Note on the Generation of Random Normal Deviates", on blocks of 16 as torch does.
+    """
+    import torch
+
+    count = math.prod(shape)
+    if count < 16:
+        return torch.randn(shape, generator=random, dtype=torch.float64).float()
+    uniform = torch.rand(count, generator=random)[: count // 16 * 16]
+    last_block = torch.rand(16 if count % 16 else 0, generator=random)  # ends with the last number, over others
+    first, second = torch.cat([uniform, last_block]).view(-1, 2, 8).transpose(0, 1).flatten(1)
+    radius, angle = (-2 * (1 - first.double()).log()).sqrt(), (2 * math.pi * second).double()
+    pairs = torch.stack([radius * angle.cos(), radius * angle.sin()]).float()
+    numbers = pairs.view(2, -1, 8).transpose(0, 1).flatten()
+    return torch.cat([numbers[: count - 16], numbers[-16:]]).view(shape)
