@@ -66,7 +66,7 @@ def cap_scores(scores: Scores, cap: float) -> Scores:
     """
     import torch
 
-    return cap * torch.tanh(scores / cap)
+    return (cap * torch.tanh(scores.double() / cap)).to(scores.dtype)
 
 
 def cap_signs(scores: Scores, cap: float) -> Scores:
@@ -91,12 +91,12 @@ def mask_scores(scores: Scores, mask: Visible | None) -> Scores:
 
 def mix_values(weights: Weights, value: Value) -> HeadOutput:
     """The output of each head, A V, with values for every query head. A query that sees no key gets 0."""
-    return weights @ value
+    return times(weights, value)
 
 
 def join_heads(head_output: HeadOutput, w_o: OutputProjection) -> Output:
     """The concatenated heads, times W_O."""
-    return head_output.transpose(0, 1).flatten(1) @ w_o.flatten(0, 1)
+    return times(head_output.transpose(0, 1).flatten(1), w_o.flatten(0, 1))
 
 
 def project_output(head_output: HeadOutput, w_o: OutputProjection, b_o: OutputBias | None = None) -> Output:
