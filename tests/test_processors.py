@@ -1,4 +1,4 @@
-"""What tiny models learn does not depend on the processor: other kernels, in processes of their own, give the same bits."""
+"""Typed text and what tiny models learn do not depend on the processor: other kernels, in processes of their own, give the same bits."""
 
 import os
 import subprocess
@@ -7,9 +7,13 @@ from pathlib import Path
 
 KERNELS = ({}, {"ATEN_CPU_CAPABILITY": "default"}, {"ATEN_CPU_CAPABILITY": "avx2"}, {"MKL_CBWR": "COMPATIBLE"})
 STEPS = 40  # bits are compared, and rounding errors do not add up: steps differ at any time or not at all
-TRAIN = f"""
+PROGRAM = f"""
 from hashlib import blake2b
+from attention import AttentionConfig, TypedText
 from attention.training import TASKS, train
+for config in (AttentionConfig(positions="learned", normalizer="sigmoid"), AttentionConfig(cap=3, mask="causal")):
+    for step, tensor in TypedText("the cat sat on the mat because it was tired", config).trace().layer(0):
+        print(step.name, blake2b(tensor.numpy().tobytes(), digest_size=8).hexdigest())
 for task in TASKS:
     for snapshot in train(task, steps={STEPS}, every={STEPS}):
         digest = blake2b(snapshot.row.numpy().tobytes(), digest_size=8).hexdigest()
@@ -17,10 +21,10 @@ for task in TASKS:
 """
 
 
-def learned(kernels: dict[str, str]) -> list[str]:
+def printed(kernels: dict[str, str]) -> list[str]:
     clean = {name: value for name, value in os.environ.items() if name not in {"ATEN_CPU_CAPABILITY", "MKL_CBWR"}}
     result = subprocess.run(
-        [sys.executable, "-c", TRAIN],
+        [sys.executable, "-c", PROGRAM],
         env=clean | kernels,
         cwd=Path(__file__).parents[1],
         capture_output=True,
@@ -30,7 +34,7 @@ def learned(kernels: dict[str, str]) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_tiny_models_learn_the_same_bits_on_other_kernels():
-    own, *others = map(learned, KERNELS)
-    assert len(own) == 14  # two snapshots of each task
+def test_typed_text_and_tiny_models_have_the_same_bits_on_other_kernels():
+    own, *others = map(printed, KERNELS)
+    assert len(own) == 36  # the steps of two texts, and two snapshots of each task
     assert others == [own] * len(others)

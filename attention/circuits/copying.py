@@ -188,9 +188,7 @@ def copied_tokens(
     assert target.w_o is not None
     row = target.normalize(matrices.embedding(token_id, layer))
     effects = matrices.logits(row @ target.w_v[head] @ target.w_o[head])
-    highest, lowest = (
-        effects.topk(min(count, len(effects)), largest=largest).indices.tolist() for largest in (True, False)
-    )
+    highest, lowest = (effects.argsort(descending=largest, stable=True)[:count].tolist() for largest in (True, False))
     names = dict(zip(ids := [*dict.fromkeys((token_id, *highest, *lowest))], matrices.token_names(ids), strict=True))
 
     def effect_of(id_: int) -> TokenEffect:

@@ -103,7 +103,7 @@ class ScoreTerms:
     def largest(self, count: int = 5) -> tuple[tuple[Part, Part, float], ...]:
         """The largest terms by size, as (part of the query, part of the key, term)."""
         columns = self.values.shape[1]
-        order = self.values.abs().flatten().argsort(descending=True)[:count].tolist()
+        order = self.values.abs().flatten().argsort(descending=True, stable=True)[:count].tolist()
         return tuple(
             (self.query_sources[i // columns], self.key_sources[i % columns], float(self.values.flatten()[i]))
             for i in order

@@ -128,7 +128,7 @@ class Difference(Displayed):
         if self.is_identical:
             return []
         flat = self.matrix.nan_to_num(nan=0.0).flatten()
-        largest = flat.abs().topk(min(most, len(flat))).indices.tolist()
+        largest = flat.abs().argsort(descending=True, stable=True)[:most].tolist()
         width = self.matrix.shape[1]
         return [CellChange(index // width, index % width, value) for index in largest if (value := float(flat[index]))]
 

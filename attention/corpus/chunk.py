@@ -281,7 +281,9 @@ class _BatchRun:
         best = of_queries.nan_to_num(-math.inf).argmax(-1)  # [text head]; the first of equal ones
         row = pattern.weights.gather(2, best[..., None, None].expand(-1, -1, 1, pattern.weights.shape[-1]))[..., 0, :]
         n_keys = min(N_KEYS, row.shape[-1])
-        weights, keys = row.masked_fill(~self.is_token[:, None], -1).topk(n_keys)  # padding comes last
+        own = row.masked_fill(~self.is_token[:, None], -1)  # padding comes last
+        keys = own.argsort(dim=-1, descending=True, stable=True)[..., :n_keys]  # of equal weights the first
+        weights = own.gather(-1, keys)
         cells = row
         if metric.cells is not None:
             shape = (len(row), 1, *pattern.weights.shape[2:])

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from attention.formula.scores import times
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from attention.formula.tensor_types import (
@@ -63,7 +65,7 @@ def cap_scores(scores: Scores, cap: float) -> Scores:
     """
     import torch
 
-    return cap * torch.tanh(scores / cap)
+    return (cap * torch.tanh(scores.double() / cap)).to(scores.dtype)
 
 
 def cap_signs(scores: Scores, cap: float) -> Scores:
@@ -88,12 +90,12 @@ def mask_scores(scores: Scores, mask: Visible | None) -> Scores:
 
 def mix_values(weights: Weights, value: Value) -> HeadOutput:
     """The output of each head, A V, with values for every query head. A query that sees no key gets 0."""
-    return weights @ value
+    return times(weights, value)
 
 
 def join_heads(head_output: HeadOutput, w_o: OutputProjection) -> Output:
     """The concatenated heads, times W_O."""
-    return head_output.transpose(0, 1).flatten(1) @ w_o.flatten(0, 1)
+    return times(head_output.transpose(0, 1).flatten(1), w_o.flatten(0, 1))
 
 
 def project_output(head_output: HeadOutput, w_o: OutputProjection, b_o: OutputBias | None = None) -> Output:
@@ -112,3 +114,22 @@ def generator(seed: int, *names: object) -> torch.Generator:
 
     digest = hashlib.blake2b(ascii((seed, *names)).encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+
+
+def normal(shape: Sequence[int], random: torch.Generator) -> torch.Tensor:
+    """Standard normal numbers in float32: those of `torch.randn`, whose last digits depend on the processor.
+
+    Source: Box & Muller 1958, "A Note on the Generation of Random Normal Deviates", on blocks of 16 as torch does.
+    """
+    import torch
+
+    count = math.prod(shape)
+    if count < 16:
+        return torch.randn(shape, generator=random, dtype=torch.float64).float()
+    uniform = torch.rand(count, generator=random)[: count // 16 * 16]
+    last_block = torch.rand(16 if count % 16 else 0, generator=random)  # ends with the last number, over others
+    first, second = torch.cat([uniform, last_block]).view(-1, 2, 8).transpose(0, 1).flatten(1)
+    radius, angle = (-2 * (1 - first.double()).log()).sqrt(), (2 * math.pi * second).double()
+    pairs = torch.stack([radius * angle.cos(), radius * angle.sin()]).float()
+    numbers = pairs.view(2, -1, 8).transpose(0, 1).flatten()
+    return torch.cat([numbers[: count - 16], numbers[-16:]]).view(shape)

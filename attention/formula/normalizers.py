@@ -134,7 +134,8 @@ def softmax(scores: Scores) -> Weights:
     """The softmax of rows with at least one visible key."""
     import torch
 
-    return torch.softmax(scores, dim=-1)  # every row sums to 1
+    # Every row sums to 1. Processors agree on the digits of a double that is rounded, and not on those of a float.
+    return torch.softmax(scores.double(), dim=-1).to(scores.dtype)
 
 
 def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
@@ -255,9 +256,9 @@ def with_sink(scores: Scores, sink: Tensor) -> Weights:
     """The softmax over the scores and an extra score, the sink, which belongs to no key."""
     import torch
 
-    highest = torch.maximum(scores.amax(dim=-1, keepdim=True), sink)
+    highest = torch.maximum(scores.amax(dim=-1, keepdim=True), sink).double()
     powers = torch.exp(scores - highest)
-    return powers / (torch.exp(sink - highest) + powers.sum(dim=-1, keepdim=True))  # sums below 1
+    return (powers / (torch.exp(sink - highest) + powers.sum(dim=-1, keepdim=True))).to(scores.dtype)  # sums below 1
 
 
 def with_sign(scores: Scores, winners: Scores, level: Weights) -> Weights:
@@ -265,7 +266,7 @@ def with_sign(scores: Scores, winners: Scores, level: Weights) -> Weights:
     import torch
 
     largest = scores.amax(dim=-1, keepdim=True)
-    above = torch.softmax(winners, dim=-1).nan_to_num(0)
+    above = torch.softmax(winners.double(), dim=-1).nan_to_num(0).to(scores.dtype)
     return torch.where(largest > 0, above, torch.where(largest == 0, level, torch.zeros_like(above)))
 
 
@@ -287,7 +288,7 @@ class Sigmoid(Normalizer):
         """Weights between 0 and 1, each from its own score; hidden keys get 0."""
         import torch
 
-        return torch.sigmoid(scores - math.log(scores.shape[-1]))  # a row sums to anything
+        return torch.sigmoid(scores.double() - math.log(scores.shape[-1])).to(scores.dtype)  # a row sums to anything
 
     def limit(self, scores: Scores, bias: Scores) -> Weights:
         """1 for positive scores, 0 for negative ones; for 0 the weights of the bias alone."""

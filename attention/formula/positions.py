@@ -40,7 +40,7 @@ class Positions:
         return None
 
     def python(self, count: str, target: str) -> list[str]:
-        """Lines of Python that compute `encoding` for `count` positions into `target`; they need `d_model`, and for random rows `generator`."""
+        """Lines of Python that compute `encoding` for `count` positions into `target`; they need `d_model`, and for random rows `generator` and `normal`."""
         raise NotImplementedError(f"{self.name} has no python: write the lines that compute its rows.")
 
 
@@ -65,14 +65,14 @@ class Learned(Positions):
         """Random rows, each from its own generator, so that a longer text begins with the rows of a shorter one."""
         import torch
 
-        from attention.formula.functions import generator
+        from attention.formula.functions import generator, normal
 
-        rows = [torch.randn(d_model, generator=generator(seed, POSITION, i, d_model)) for i in range(n_positions)]
+        rows = [normal((d_model,), generator(seed, POSITION, i, d_model)) for i in range(n_positions)]
         return torch.stack(rows)
 
     def python(self, count: str, target: str) -> list[str]:
         """A line of plain torch."""
-        rows = f'[torch.randn(d_model, generator=generator("{POSITION}", i, d_model)) for i in range({count})]'
+        rows = f'[normal((d_model,), generator("{POSITION}", i, d_model)) for i in range({count})]'
         return [f"{target} = torch.stack({rows})"]
 
 

@@ -25,7 +25,7 @@ from attention.formula.functions import (
 from attention.formula.inline import inlined
 from attention.formula.mask import Mask
 from attention.formula.names import MAP_AXES
-from attention.formula.scores import BIASES
+from attention.formula.scores import BIASES, by_blocks
 from attention.formula.scores import SCORES as SCORE_FUNCTIONS
 from attention.formula.step import (
     Factor,
@@ -257,12 +257,8 @@ class CappedScores(MapStep):
 
     def compute_block(self, layer: LayerView, previous: Scores | None, heads: slice, rows: slice) -> Scores:
         """The capped scores; at temperature 0 each is −cap, 0 or cap."""
-        cap = formula_of(layer).cap or 1.0
-        return (
-            cap_scores(require_previous(previous), cap)
-            if layer.temperature
-            else cap_signs(require_previous(previous), cap)
-        )
+        cap, function = formula_of(layer).cap or 1.0, cap_scores if layer.temperature else cap_signs
+        return by_blocks(lambda scores: function(scores, cap), require_previous(previous))
 
     def explain(self, work: StepContext[E_co]) -> E_co:
         """The cap times the tanh of a score."""

@@ -213,6 +213,15 @@ def times(left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
     return result
 
 
+def by_blocks(function: Callable[..., Scores], *maps: Scores) -> Scores:
+    """`function` of blocks of rows, so that the doubles that it computes with are few at a time."""
+    result = maps[0].new_empty(maps[0].shape)
+    for start in range(0, result.shape[-2], BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
+        result[..., rows, :] = function(*(values[..., rows, :] for values in maps))
+    return result
+
+
 BUCKETS, FARTHEST = 32, 128  # as in T5: the number of distance groups, and the distance from which all are in one group
 
 

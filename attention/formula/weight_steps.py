@@ -27,7 +27,7 @@ from attention.formula.score_steps import (
     repeat_kv,
     require_previous,
 )
-from attention.formula.scores import BIASES
+from attention.formula.scores import BIASES, by_blocks
 from attention.formula.step import (
     Factor,
     LayerView,
@@ -68,9 +68,9 @@ class NormalizedWeights(MapStep):
         if normalizer.parameter:
             normalizer = normalizer.bind(layer[normalizer.parameter][heads])
         if layer.temperature != 0 or formula.cap:  # capped scores stay finite at temperature 0
-            return normalizer.weights(scores)
+            return by_blocks(normalizer.weights, scores)
         if not formula.bias:
-            return normalizer.limit(scores, torch.zeros_like(scores))
+            return by_blocks(normalizer.limit, scores, torch.zeros_like(scores))
         # The scores decide, and the bias only among the largest, so compute the scores without it.
         unbiased, maps = None, maps_of(layer)
         for step in maps[: [step.name for step in maps].index(names.BIASED_SCORES)]:
@@ -79,7 +79,7 @@ class NormalizedWeights(MapStep):
         unbiased = require_previous(unbiased).masked_fill(
             bias == -math.inf, -math.inf
         )  # keys that the bias hides stay hidden
-        return normalizer.limit(MASKED_SCORES.patched_block(layer, unbiased, heads, rows), bias)
+        return by_blocks(normalizer.limit, MASKED_SCORES.patched_block(layer, unbiased, heads, rows), bias)
 
     def explain(self, work: StepContext[E_co]) -> E_co:
         """The weight that the normalizer gives this key."""
@@ -241,7 +241,14 @@ class HeadOutput(Product):
 
     def python(self, writer: ProgramWriter) -> list[str]:
         """The line that mixes the values."""
-        (line,) = inlined(mix_values, self.name, weights=writer.previous, value=writer.repeated_for_groups(names.VALUE))
+        value = writer.repeated_for_groups(names.VALUE)
+        (line,) = inlined(
+            mix_values,
+            self.name,
+            weights=writer.previous,
+            value=value,
+            times=writer.product_function() or "torch.matmul",
+        )
         return [f"{line}  # [head query_pos d_v]"]
 
 
@@ -308,7 +315,9 @@ class Output(Product):
     def python(self, writer: ProgramWriter) -> list[str]:
         """The line that joins the heads."""
         z = names.PATCHED_OUTPUT if writer.layer.has(names.PATCHED_OUTPUT) else names.HEAD_OUTPUT
-        (line,) = inlined(join_heads, self.name, head_output=z, w_o="w_o")
+        (line,) = inlined(
+            join_heads, self.name, head_output=z, w_o="w_o", times=writer.product_function() or "torch.matmul"
+        )
         return ["# [query_pos d_model], the heads side by side", f"{line}{' + b_o' if writer.layer.has('b_o') else ''}"]
 
 

@@ -166,7 +166,7 @@ def _class_prediction(
     if not isinstance(logits, Tensor) or logits.shape != (1, len(names)):
         return ()
     row = logits[0].detach().to("cpu", torch.float32)
-    top = row.topk(min(TOP_K, len(row))).indices.tolist()
+    top = row.argsort(descending=True, stable=True)[:TOP_K].tolist()
     first = model_inputs.tokens(None)[0][0] if isinstance(model_inputs, PictureInputs) else ""
     likeliest = tuple(names[index] for index in top)
     return (Prediction(0, first, row.clone(), tuple(top), likeliest, fills_mask=True, classifies=True),)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from attention.formula import edit_kinds
 from attention.formula.formula import Formula
 from attention.formula.inline import defined
-from attention.formula.names import KEY, MEMORY, QUERY, SCORES, VALUE
+from attention.formula.names import MEMORY, QUERY, SCORES, VALUE
 from attention.formula.score_steps import SCORES as SCORES_STEP
 from attention.formula.scores import BIASES, dot
 from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, declared
@@ -71,8 +71,7 @@ class StepWriter:
 
 def projection_lines(layer: Layer) -> list[str]:
     """The lines from x to Q, K and V, with the rounding of the trace."""
-    computed = layer.formula is not None and layer.has(KEY) and layer.has(QUERY)
-    lines = defined(dot) if computed and rounds_products(layer) else []
+    lines = defined(dot) if layer.formula is not None and rounds_products(layer) else []
     if layer.has("w_q"):
         x2 = "x2" if layer.has(MEMORY) else "x"
         q, k, v = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attention.formula.config import AttentionConfig
+from attention.formula.functions import normal
+from attention.formula.inline import defined
 from attention.formula.names import INPUT, MEMORY, POSITION
 from attention.formula.positions import POSITIONS
 from attention.formula.scores import BUCKETS, SCORES
@@ -28,8 +30,8 @@ GENERATOR = (
     "",
 )
 _DRAW = {
-    "scaled normal": "torch.randn(shape, generator=generator(name)) / math.sqrt(shape[0])",
-    "normal": "torch.randn(shape, generator=generator(name))",
+    "scaled normal": "normal(shape, generator(name)) / math.sqrt(shape[0])",
+    "normal": "normal(shape, generator(name))",
     "linear": "(torch.rand(shape, generator=generator(name)) * 2 - 1) / math.sqrt(shape[0])",
     "uniform": "torch.rand(shape, generator=generator(name))",
 }
@@ -38,7 +40,7 @@ _DRAW = {
 def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
     """The beginning for a typed text: embeddings, positions and projections, all from the seed."""
     is_cross = trace.layers[0].has(MEMORY)
-    lines = [*_size_lines(config), "", *GENERATOR, *_input_lines(config, is_cross)]
+    lines = [*_size_lines(config), "", *GENERATOR, *defined(normal), *_input_lines(config, is_cross)]
     if config.init == "identity":
         x2 = "x2" if is_cross else "x"
         lines += ["query = x[None]  # [head query_pos d_model]: one head, no projections"]
@@ -47,7 +49,7 @@ def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
         lines += ["", *_projection_lines(config)]
     if POSITIONS[config.positions].bias == "relative":
         heads = config.sizes.n_heads
-        lines += [f'bias_table = torch.randn({BUCKETS}, {heads}, generator=generator("bias_table"))  # [bucket head]']
+        lines += [f'bias_table = normal(({BUCKETS}, {heads}), generator("bias_table"))  # [bucket head]']
     if SCORES[config.score].parameter:
         single_head = f'torch.rand(1, {config.d_model}, generator=generator("w_s"))'
         expression = single_head if config.init == "identity" else 'draw("w_s", n_heads, d_k)'
@@ -98,7 +100,7 @@ def _size_lines(config: AttentionConfig) -> list[str]:
 
 def _input_lines(config: AttentionConfig, is_cross: bool) -> list[str]:
     """Lines that compute embedding, position, x and x2."""
-    rows = '[torch.randn(d_model, generator=generator("embedding", {0}, d_model)) for {0} in {1}]'
+    rows = '[normal((d_model,), generator("embedding", {0}, d_model)) for {0} in {1}]'
     positions = POSITIONS[config.positions]
     if not is_cross:
         lines = [

@@ -206,12 +206,10 @@ class TypedText:
         """Embedding, position (None without positions) and their sum, each [query_pos d_model]."""
         import torch
 
-        from attention.formula.functions import generator
+        from attention.formula.functions import generator, normal
 
         d_model, seed = self.config.d_model, self.config.seed
-        rows = {
-            token: torch.randn(d_model, generator=generator(seed, EMBEDDING, token, d_model)) for token in set(tokens)
-        }
+        rows = {token: normal((d_model,), generator(seed, EMBEDDING, token, d_model)) for token in set(tokens)}
         embedding = torch.stack([rows[token] for token in tokens])
         position = POSITIONS[self.config.positions].encoding(len(tokens), d_model, seed)
         return embedding, position, embedding if position is None else embedding + position
@@ -226,21 +224,19 @@ class TypedText:
 
     def _draw_bias_table(self, n_heads: int) -> Tensor:
         """A bias for every distance bucket in every head, [bucket head]."""
-        import torch
+        from attention.formula.functions import generator, normal
 
-        from attention.formula.functions import generator
-
-        return torch.randn(BUCKETS, n_heads, generator=generator(self.config.seed, "bias_table"))
+        return normal((BUCKETS, n_heads), generator(self.config.seed, "bias_table"))
 
     def _draw_matrix(self, name: str, rows: int, columns: int) -> Tensor:
         """A random matrix [rows columns], initialized as `init` says, from its own generator."""
         import torch
 
-        from attention.formula.functions import generator
+        from attention.formula.functions import generator, normal
 
         rng = generator(self.config.seed, name)
         if self.config.init in ("scaled normal", "normal"):
-            values = torch.randn(rows, columns, generator=rng)
+            values = normal((rows, columns), rng)
             return values / math.sqrt(rows) if self.config.init == "scaled normal" else values
         values = torch.rand(rows, columns, generator=rng)
         return (values * 2 - 1) / math.sqrt(rows) if self.config.init == "linear" else values  # nn.Linear: ±1/√rows

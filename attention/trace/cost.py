@@ -62,8 +62,8 @@ class Cost:
         temporaries = (
             # The concatenated W, its copy in double precision, and the product before it is split into heads.
             weights * widest * (self.itemsize + _DOUBLE) + max(queries, keys) * widest * self.itemsize * self.projected,
-            # K and a block of scores in double precision.
-            self.cached_heads * self.n_keys * (d_k + min(BLOCK_ROWS, self.n_queries)) * _DOUBLE,
+            # K, and blocks of scores and of their weights, in double precision.
+            self.cached_heads * self.n_keys * (d_k + 2 * min(BLOCK_ROWS, self.n_queries)) * _DOUBLE,
             # The random numbers of dropout, or the hidden scores (for the color range).
             self.cached_heads * cells * self.itemsize * (3 if self.has_dropout else 1),
             # The concatenated head outputs.

@@ -34,7 +34,7 @@ def train(
         steps: the number of batches; 0: the default of the task.
         control: one of the task's controls; empty: the model that can learn the task.
         every: steps between two snapshots; 0: a twentieth of all. The first and the last step always have one.
-        seconds: of wall-clock work after which it stops; None: 60.
+        seconds: of work (processor time) after which it stops; None: 60.
         turned: values of the task's sliders, such as `length`.
 
     Raises:

@@ -164,7 +164,7 @@ def run_in_turn(work: Callable[[], T]) -> T:
 
 
 PROBES = 128  # held-out sequences for the measurements
-SECONDS = 60.0  # limit of one training
+SECONDS = 60.0  # of work: the limit of one training
 GRADIENT_GRID = 2.0**20  # gradients are rounded to multiples of its inverse
 
 
@@ -183,7 +183,7 @@ class Snapshot:
 
     Attributes:
         step: number of batches so far.
-        seconds: wall-clock time of the training so far.
+        seconds: processor time of the training so far.
         loss: mean cross-entropy in nats on held-out sequences.
         accuracy: fraction of right answers.
         sequence_accuracy: fraction of sequences with all answers right.
@@ -287,7 +287,7 @@ def snapshots(
         plan: the training.
         every: steps between two snapshots; 0: those of the plan. The first and the last step always have one.
         also: further steps with a snapshot.
-        seconds: wall-clock seconds after which it stops, None: `SECONDS`; time between two snapshots, and waiting for other trainings, does not count.
+        seconds: seconds of work (processor time of its thread) after which it stops, None: `SECONDS`.
         run: runs a piece of the work; by default in the training thread.
     """
     design, every, spent = plan.design, every or plan.every, 0.0
@@ -305,12 +305,12 @@ def snapshots(
         return row, learn(row, design, draw, plan.steps, plan.rate, plan.task.batch, plan.seed), probes
 
     def train_to_snapshot() -> Snapshot | None:
-        start = time.monotonic()
+        start = time.thread_time()
         for step in steps:
-            elapsed = spent + time.monotonic() - start
+            elapsed = spent + time.thread_time() - start
             if step % every == 0 or step == plan.steps or step in also:
                 quality = measure(row, design, probes)
-                return Snapshot(step, spent + time.monotonic() - start, *quality, row=row.clone(), design=design)
+                return Snapshot(step, spent + time.thread_time() - start, *quality, row=row.clone(), design=design)
             if elapsed > limit:
                 break
         return None

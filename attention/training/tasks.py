@@ -328,7 +328,7 @@ TASKS: dict[str, Task] = {task.name: task for task in (
         "reverse", "Reverse 12 letters",
         "Write the letters backwards. Each position must look at the position at the other end: watch the anti-diagonal appear.",
         Design(26, 26, 12, positions="learned"), letters, reversed_letters, _read_letters,
-        lambda design: _sample_letters("transformers", design), "12 letters", 100, 5e-3, (1.0, 0.999),
+        lambda design: _sample_letters("transformers", design), "12 letters", 100, 5e-3, (1.0, 0.998),
         controls={"no positions": Control("Without positions the model cannot know the position of a letter: it cannot learn to reverse.", _NO_POSITIONS)},
         sliders=(Knob("length", 12, Integer(4, 48), "Letters", "How many letters are reversed."),),
         reads="abcdefghijkl", refuses=("abc", "4 12")),

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Trained:
     """A tiny model that learned one task, at any step of its training.
 
-    The model is trained at its first use, in a few seconds, once for all users. The same values reproduce the same digits on machines of
-    one type; on other machines the last digits may differ, and the difference grows with the steps.
+    The model is trained at its first use, in a few seconds, once for all users. The same values give the same
+    digits on every machine.
 
     Attributes:
         task: one of `attention.training.TASKS`: reverse, copy, lookup, sort, induction, dates, shapes.

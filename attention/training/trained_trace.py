@@ -231,6 +231,6 @@ def _describe_accuracy(plan: Plan, snapshot: Snapshot, interventions: Sequence[I
 
 
 def _prediction(plan: Plan, example: Example, position: int, row: Tensor) -> Prediction:
-    ids = row.topk(min(TOP_K, len(row))).indices.tolist()
+    ids = row.argsort(descending=True, stable=True)[:TOP_K].tolist()
     names = tuple(example.answers[id_] for id_ in ids)
     return Prediction(position, example.tokens[position], row, tuple(ids), names, fills_mask=not plan.task.next)
