@@ -303,8 +303,14 @@ def token_eigenvalues(layer: LayerMatrices, product: Tensor) -> Tensor:
 
     assert layer.w_v is not None  # the caller has checked `no_ov_reason`
     assert layer.w_o is not None
-    eigenvalues: Tensor = torch.linalg.eigvals(layer.w_o @ product @ layer.w_v)
+    # In double precision: in single, processors differ in digits that are shown, and in signs of those near 0.
+    eigenvalues: Tensor = torch.linalg.eigvals(layer.w_o.double() @ product.double() @ layer.w_v.double())
     return eigenvalues
+
+
+def count_positive(eigenvalues: Tensor) -> int:
+    """How many eigenvalues have a positive real part, beyond a millionth of the largest: the sign of a smaller one is rounding."""
+    return int((eigenvalues.real > 1e-6 * eigenvalues.abs().max()).sum())
 
 
 def score_of(eigenvalues: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 
 from attention.base.printed import format_number
 from attention.base.tokens import label
+from attention.circuits.copying import count_positive
 from attention.pictures import scales
 from attention.pictures.charts import POINT_COLOR, empty_chart, set_axes, signed_heatmap
 from attention.pictures.layout import CHOSEN_COLOR, Panel, Spec, outline
@@ -71,18 +72,18 @@ def token_bars_json(tokens: Sequence[str], effects: Sequence[float], raised: boo
     return figure
 
 
-def eigenvalues_json(eigenvalues: NDArray[np.complex128], head: str, score: float | None, of: str) -> Spec:
+def eigenvalues_json(spectrum: Tensor, head: str, score: float | None, of: str) -> Spec:
     """Returns the eigenvalues of a head's OV circuit as points of the complex plane, on the right if the head copies.
 
     Args:
-        eigenvalues: [d_v].
+        spectrum: the eigenvalues, complex, [d_v].
         head: the head in words.
         score: Σλ / Σ|λ| of them; None where it means nothing.
         of: the matrix, in words.
     """
+    eigenvalues = spectrum.numpy()
     limit = float(np.abs(eigenvalues).max(initial=0.0)) * 1.08 or 1.0
-    positive = int((eigenvalues.real > 0).sum())
-    facts = f"{of}; {positive} of {len(eigenvalues)} to the right of 0" + (
+    facts = f"{of}; {count_positive(spectrum)} of {len(eigenvalues)} to the right of 0" + (
         "" if score is None else f"; Σλ/Σ|λ| = {format_number(score)}"
     )
     figure = empty_chart(

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
-from attention.circuits.copying import ModelSource, layer_of, matrices_of, refuse, score_of, token_eigenvalues
+from attention.circuits.copying import (
+    ModelSource,
+    count_positive,
+    layer_of,
+    matrices_of,
+    refuse,
+    score_of,
+    token_eigenvalues,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +75,7 @@ class OVSpectrum:
     def description(self) -> str:
         """The spectrum in a sentence or two."""
         effective = float(self.singular_values.square().sum().square() / self.singular_values.pow(4).sum())
-        positive = int((self.eigenvalues.real > 0).sum())
+        positive = count_positive(self.eigenvalues)
         share = self.largest_share
         decides = (
             ""
@@ -135,7 +143,10 @@ def ov_spectrum(source: ModelSource, layer: int, head: int) -> OVSpectrum:
     assert target.w_v is not None  # `no_ov_reason` is empty
     assert target.w_o is not None
     w_v, w_o = target.w_v[head], target.w_o[head]
-    eigenvalues, reason = torch.linalg.eigvals(w_o @ w_v), target.no_logits_reason or matrices.no_vocabulary_reason
+    eigenvalues, reason = (
+        torch.linalg.eigvals(w_o.double() @ w_v.double()),
+        target.no_logits_reason or matrices.no_vocabulary_reason,
+    )
     tokens = None
     scores: list[float | None] = [None, None]
     if not reason:
@@ -182,7 +193,7 @@ def qk_spectra(source: ModelSource, layer: int, head: int, offsets: Sequence[int
     return tuple(
         QKSpectrum(
             layer, head, offset, target.rotations is not None,
-            _sorted(torch.linalg.eigvals(rotation @ w_k.T @ w_q)), _singular_values(w_q @ rotation, w_k),
+            _sorted(torch.linalg.eigvals(rotation.double() @ w_k.double().T @ w_q.double())), _singular_values(w_q @ rotation, w_k),
         )
         for offset, rotation in zip(offsets, rotations, strict=False)
     )  # fmt: skip

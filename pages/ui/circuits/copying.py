@@ -96,7 +96,7 @@ def _scores(page: Page, _: Knobs, layer: int, head: int) -> None:
         if spectrum.token_eigenvalues is None
         else (spectrum.token_eigenvalues, "W_E W_V W_O W_U")
     )
-    charts = [figures.eigenvalues_json(values.numpy(), name, spectrum.copying_score, of)]
+    charts = [figures.eigenvalues_json(values, name, spectrum.copying_score, of)]
     if scores is None:
         st.caption(plain(f"There is no copying score: {spectrum.no_score_reason}"))
     else:
