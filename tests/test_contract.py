@@ -266,7 +266,7 @@ def test_export_of_a_picture_is_a_file_of_its_kind(kind: str) -> None:
 
 def test_copied_notebook_contains_the_program() -> None:
     source = Matrices(x=((1.0, 0.0), (0.5, 2.0)))
-    assert "weights = torch.softmax(masked_scores, dim=-1)" in ipynb(source)
+    assert "weights = torch.softmax(masked_scores.double(), dim=-1).to(masked_scores.dtype)" in ipynb(source)
 
 
 # -- one piece missing ---------------------------------------------------------------------------
