@@ -127,7 +127,7 @@ def normal(shape: Sequence[int], random: torch.Generator) -> torch.Tensor:
     if count < 16:
         return torch.randn(shape, generator=random, dtype=torch.float64).float()
     uniform = torch.rand(count, generator=random)[: count // 16 * 16]
-    last_block = torch.rand(16 if count % 16 else 0, generator=random)  # ends with the last number, over others
+    last_block = torch.rand(16 if count % 16 else 0, generator=random)  # torch draws the rest anew
     first, second = torch.cat([uniform, last_block]).view(-1, 2, 8).transpose(0, 1).flatten(1)
     radius, angle = (-2 * (1 - first.double()).log()).sqrt(), (2 * math.pi * second).double()
     pairs = torch.stack([radius * angle.cos(), radius * angle.sin()]).float()

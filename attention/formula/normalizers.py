@@ -131,11 +131,10 @@ class Softmax(Normalizer):
 
 
 def softmax(scores: Scores) -> Weights:
-    """The softmax of rows with at least one visible key."""
+    """The softmax of rows with at least one visible key; processors agree on a double that is rounded, and not on a float."""
     import torch
 
-    # Every row sums to 1. Processors agree on the digits of a double that is rounded, and not on those of a float.
-    return torch.softmax(scores.double(), dim=-1).to(scores.dtype)
+    return torch.softmax(scores.double(), dim=-1).to(scores.dtype)  # every row sums to 1
 
 
 def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
