@@ -123,13 +123,12 @@ def normal(shape: Sequence[int], random: torch.Generator) -> torch.Tensor:
     """
     import torch
 
-    count = math.prod(shape)
-    if count < 16:
+    n = math.prod(shape)
+    if n < 16:
         return torch.randn(shape, generator=random, dtype=torch.float64).float()
-    uniform = torch.rand(count, generator=random)[: count // 16 * 16]
-    last_block = torch.rand(16 if count % 16 else 0, generator=random)  # torch draws the rest anew
-    first, second = torch.cat([uniform, last_block]).view(-1, 2, 8).transpose(0, 1).flatten(1)
-    radius, angle = (-2 * (1 - first.double()).log()).sqrt(), (2 * math.pi * second).double()
-    pairs = torch.stack([radius * angle.cos(), radius * angle.sin()]).float()
-    numbers = pairs.view(2, -1, 8).transpose(0, 1).flatten()
-    return torch.cat([numbers[: count - 16], numbers[-16:]]).view(shape)
+    whole, rest = torch.rand(n, generator=random), torch.rand(n % 16 and 16, generator=random)
+    u = torch.cat([whole[: n // 16 * 16], rest]).view(-1, 2, 8)
+    radius = (-2 * (1 - u[:, 0].double()).log()).sqrt()
+    angle = (2 * math.pi * u[:, 1]).double()
+    z = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1).float().flatten()
+    return torch.cat([z[: n - 16], z[-16:]]).view(shape)

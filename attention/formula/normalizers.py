@@ -134,7 +134,7 @@ def softmax(scores: Scores) -> Weights:
     """The softmax of rows with at least one visible key; processors agree on a double that is rounded, and not on a float."""
     import torch
 
-    return torch.softmax(scores.double(), dim=-1).to(scores.dtype)  # every row sums to 1
+    return torch.softmax(scores.double(), dim=-1).to(scores.dtype)  # rows sum to 1
 
 
 def exponentials(row: Row, shift: float, added: float) -> Arithmetic:
