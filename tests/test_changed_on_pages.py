@@ -16,12 +16,12 @@ from tiny_models import TinyModels
 
 from attention import Intervention, Model
 from attention.base.printed import format_number
-from attention.circuits import sweep as head_sweep
 from attention.circuits.head_importance import SweepProgress
 from attention.comparison.comparison import HeadIndex, compare
 from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import parse_codes
 from attention.sources.second_state import second_state
+from pages.ui.circuits import ablation
 from pages.ui.server import traces
 
 TEXT = "the owl asked the moon"
@@ -93,7 +93,7 @@ def test_ablation_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> 
         st.stop()  # as a click stops a run in progress
 
     app = opened("pages/heads.py", **LINK)
-    monkeypatch.setattr(head_sweep, "sweep_heads", sweep)
+    monkeypatch.setattr(ablation, "sweep_heads", sweep)
     app.button(key="matters_ask").click().run()
     stop = next(button for button in app.button if button.label == "Stop")
     assert len(calls) == 1

@@ -95,7 +95,7 @@ def test_new_normalizer_takes_one_class_and_one_line(tmp_path: Path) -> None:
     shutil.copy(ROOT / "app.py", tmp_path)
     file = tmp_path / "attention" / "formula" / "normalizers.py"
     text = file.read_text(encoding="utf-8")
-    table = text.index("NORMALIZERS")
+    table = text.index("NORMALIZERS: ")
     assert text.count("Softmax(), ") == 1
     text = f"{text[:table]}{ENTMAX}\n\n{text[table:]}".replace("Softmax(), ", "Softmax(), EntmaxByBisection(), ")
     file.write_text(text, encoding="utf-8")

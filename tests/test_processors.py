@@ -34,7 +34,7 @@ def printed(kernels: dict[str, str]) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_typed_text_and_tiny_models_have_the_same_bits_on_other_kernels():
+def test_typed_text_and_trainings_are_equal_on_other_kernels():
     own, *others = map(printed, KERNELS)
     assert len(own) == 38  # the steps of two texts, and two snapshots of each task
     assert others == [own] * len(others)

@@ -35,7 +35,7 @@ from attention.training import training_frames
 LAB = "https://lab.example.org/demo"
 BY_NAME = {state.name: state for state in STATES}
 QUICK = (BY_NAME["notebook"], BY_NAME["cross"])
-_PAGE = ROOT / "attention" / "export" / "demo" / "page"
+SCRIPTS = (*(ROOT / "attention").glob("*/page/*.js"), *SCRIPTS_DIR.glob("*.js"))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not complaints
     modules = folder.parent / "modules"
     modules.mkdir()
-    for script in (*_PAGE.glob("*.js"), *SCRIPTS_DIR.glob("*.js")):
+    for script in SCRIPTS:
         shutil.copy(script, modules)
     return folder
 

@@ -174,7 +174,7 @@ def test_huge_picture_is_refused_before_it_is_unpacked(monkeypatch: pytest.Monke
 
     file = changed(lambda a, b: a.update(picture0=np.zeros((4096, 4096, 3), np.uint8)))
     assert len(file.content) < 2**17  # compressed
-    monkeypatch.setattr(archives, "_load_numpy", lambda *args: pytest.fail("unpacked"))
+    monkeypatch.setattr(archives, "_load_npy", lambda *args: pytest.fail("unpacked"))
     with pytest.raises(FileError, match="by their headers"):
         saved_pictures.read_pictures(file.name, file._archive())
     with pytest.raises(FileError, match="would take"):
