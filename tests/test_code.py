@@ -462,6 +462,7 @@ def test_default_program_fits_a_slide() -> None:
     assert n_lines(program) <= 22 + NORMAL
     assert program.count("\n") <= 36 + NORMAL + 1  # and an empty one
     assert 'tokens = "the cat sat on the mat".split()' in program
+    assert program.count("if ") == 1  # of `normal`
     for absent in ("mask =", "temperature", "dropout", "key_tokens", "numpy"):
         assert absent not in program
 
