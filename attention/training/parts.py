@@ -2,7 +2,7 @@
 
 A forward pass of a tiny model as a `LinearRun`: with frozen norms, heads and MLPs.
 
-The matrices of the heads of a tiny trained model, with its norms folded in as `core.head_matrices` says.
+The matrices of the heads of a tiny trained model, with its norms folded in as `trace.head_matrices` says.
 """
 
 from __future__ import annotations
