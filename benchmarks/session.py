@@ -116,8 +116,8 @@ class Session:
         self.xsrf = cookies_set.get("_streamlit_xsrf", "none")
         self._socket: ClientConnection = await connect(
             self.base.replace("http", "ws", 1) + "/_stcore/stream",
-            subprotocols=["streamlit", self.xsrf],  # type: ignore[list-item]  # a new type of str
-            origin=self.base,  # type: ignore[arg-type]  # the same
+            subprotocols=["streamlit", self.xsrf],
+            origin=self.base,
             additional_headers={
                 "Cookie": "; ".join(map("=".join, cookies_set.items())),
                 **({"X-Forwarded-For": self.address} if self.address else {}),
@@ -312,7 +312,7 @@ class Session:
         async with asyncio.timeout(max(0.01, until - time.monotonic())):
             raw = await self._socket.recv()
         message = ForwardMsg()
-        message.ParseFromString(raw)  # type: ignore[arg-type]  # Streamlit sends bytes only
+        message.ParseFromString(raw)
         return message
 
 

@@ -162,7 +162,7 @@ def in_script(file: str, table: str) -> set[str]:
     """The names in a table of a script of the page."""
     text = (FIGURE / file).read_text()
     block = text[text.index(f"export const {table} = ") :]
-    block = block[: re.search(r"^[}\]];", block, re.MULTILINE).start()]  # type: ignore[union-attr]
+    block = block[: re.search(r"^[}\]];", block, re.MULTILINE).start()]
     if table == "CHAIN":
         return set(re.findall(r'^    name: "(\w+)"', block, re.MULTILINE))
     return set(re.findall(r"^  (\w+)[,:(]", block, re.MULTILINE))

@@ -71,7 +71,7 @@ def run(program: str) -> dict[str, Any]:
     state = torch.random.get_rng_state()
     namespace: dict[str, Any] = {}
     try:
-        sys.modules.update(dict.fromkeys(our_modules, None))  # type: ignore[arg-type]  # None: importing it raises an error
+        sys.modules.update(dict.fromkeys(our_modules, None))
         exec(compile(program, "<snippet>", "exec"), namespace)
     finally:
         sys.modules.update(our_modules)
@@ -199,7 +199,7 @@ def test_program_of_every_temperature_with_blind_queries(temperature: float) -> 
         nothing = torch.ones(6, 6, dtype=torch.bool)
         nothing[[1, 4]] = False
         knobs = {"mask": mask, "scaled": scaled, "cells": mask_tensor.encode(nothing)}
-        check(TypedText(CAT, AttentionConfig(temperature=temperature, **knobs)))  # type: ignore[arg-type]  # mixed knobs
+        check(TypedText(CAT, AttentionConfig(temperature=temperature, **knobs)))
 
 
 def test_program_of_a_blind_query_gives_zeros() -> None:
@@ -544,7 +544,7 @@ def test_exported_notebook_is_valid_and_runs(source: Source) -> None:
     assert book.cells[2].source.endswith("\nfigure")
     figure, layer = variables["figure"], trace.layers[0]
     heatmap = layer.scores if layer.weights is None else layer.weights
-    np.testing.assert_array_equal(np.array(figure.data[0].z, dtype=np.float32), heatmap[0].float())  # type: ignore[index]  # the trace exists
+    np.testing.assert_array_equal(np.array(figure.data[0].z, dtype=np.float32), heatmap[0].float())
     assert figure.layout.xaxis.ticktext == labels(trace.key_tokens)
     assert figure.layout.yaxis.ticktext == labels(trace.tokens)
     assert figure.layout.xaxis.tickvals == tuple(range(len(trace.key_tokens)))

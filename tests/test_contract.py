@@ -519,7 +519,7 @@ def test_abstract_normalizer_cannot_be_instantiated() -> None:
 def test_misspelt_step_raises_an_error_with_a_suggestion() -> None:
     layer = trace_of().layers[0]
     with pytest.raises(AttributeError, match="it has no 'weigths': did you mean 'weights'"):
-        _ = layer.weigths  # type: ignore[attr-defined]
+        _ = layer.weigths
     assert {"weights", "w_q", "patched_head_output"} <= set(dir(layer))
     assert layer.memory is None
     assert layer.weights is not None

@@ -36,7 +36,7 @@ KUBERNETES = "1.37"
 
 def megabytes(size: str) -> int:
     size = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", size)  # the default value of a variable
-    number, unit = re.fullmatch(r"(\d+)([a-zA-Z]+)", size).groups()  # type: ignore[union-attr]  # no match fails the test
+    number, unit = re.fullmatch(r"(\d+)([a-zA-Z]+)", size).groups()
     return int(number) * {"m": 1, "mi": 1, "g": 1024, "gi": 1024}[unit.lower()]
 
 

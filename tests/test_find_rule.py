@@ -149,7 +149,7 @@ def test_matrix_without_tokens_has_offsets() -> None:
     ],
 )
 def test_planted_heads_are_found(task: str, options: dict[str, object], rule: str, layer: int, least: float) -> None:
-    found = find_heads(Trained(task, **options).trace(), FindRule.parse(rule))  # type: ignore[arg-type]
+    found = find_heads(Trained(task, **options).trace(), FindRule.parse(rule))
     assert found[0].layer == layer
     assert found[0].value > least > 2 * found[0].uniform
     assert all(other.value < 0.2 for other in found[1:])

@@ -117,7 +117,7 @@ def test_failed_model_load_reaches_every_waiter_and_leaves_nothing(loads: list[s
 
 def test_least_recently_used_model_is_evicted_with_its_traces(tiny: TinyModels, loads: list[str]) -> None:
     sizes = sorted((tiny(family) / "model.safetensors").stat().st_size for family in ("BERT", "GPT-2", "Llama"))
-    LIBRARY.hold(Settings(tiny.folder, kept_mb=sum(sizes[1:]) / 2**20))  # type: ignore[arg-type]  # tiny models need a tiny bound
+    LIBRARY.hold(Settings(tiny.folder, kept_mb=sum(sizes[1:]) / 2**20))
     for name in ("BERT", "GPT-2"):
         CACHE.get_or_compute(f"trace of {name}", Model(name, OWL).trace)
     LIBRARY.get("BERT")

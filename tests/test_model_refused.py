@@ -238,7 +238,7 @@ def test_hub_is_contacted_only_when_allowed(monkeypatch: pytest.MonkeyPatch, tin
         downloads.append((name, revision))
         assert not [pattern for pattern in allow_patterns if pattern.endswith((".bin", ".py", "*"))]
         if name == "some/gated":
-            raise GatedRepoError("no", response=_Answer())  # type: ignore[arg-type]  # all that is read from it
+            raise GatedRepoError("no", response=_Answer())
         if name == "some/offline":
             raise LocalEntryNotFoundError("no")
         return str(tiny("GPT-2"))

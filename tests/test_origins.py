@@ -35,7 +35,7 @@ def listed() -> Iterator[None]:
 
 def opens(origin: str | None) -> bool:
     """Whether a page of this origin can open a socket to the server lab.example:8501."""
-    app = Starlette(routes=create_websocket_routes(Runtime(), None))  # type: ignore[arg-type]  # it has everything that is used
+    app = Starlette(routes=create_websocket_routes(Runtime(), None))
     headers = {"Host": "lab.example:8501", **({"Origin": origin} if origin is not None else {})}
     try:
         with TestClient(AllowedOrigins(app)).websocket_connect("/_stcore/stream", headers=headers):

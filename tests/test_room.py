@@ -176,7 +176,7 @@ def test_model_memory_is_its_weights_and_its_vocabulary() -> None:
 def test_imports_are_counted_until_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, preload._LAST_LARGE, raising=False)
     assert preload.missing_bytes() == 80 * MB
-    monkeypatch.setitem(sys.modules, preload._LAST_LARGE, SimpleNamespace())  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, preload._LAST_LARGE, SimpleNamespace())
     assert preload.missing_bytes() == 0
 
 
@@ -203,7 +203,7 @@ def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
     from attention.models import library as module
 
     monkeypatch.setattr(preload, "import_module", imported.append)
-    monkeypatch.setattr(module, "LIBRARY", Library(replace(Settings(Path("/no/models"), paths=False), **settings)))  # type: ignore[arg-type]
+    monkeypatch.setattr(module, "LIBRARY", Library(replace(Settings(Path("/no/models"), paths=False), **settings)))
     monkeypatch.setattr(process.gc, "freeze", lambda: None)
     monkeypatch.setattr(process, "_first_picture_drawn", ready := process.threading.Event())
     monkeypatch.setattr(process, "_QUIET", 0.001)

@@ -292,7 +292,7 @@ def check(trace: Trace, explanation: Explanation) -> bool:
     layer, value, cell = trace.layers[explanation.cell.layer], explanation.value, explanation.cell
     size = sum(abs(term.value) for term in explanation.terms) if explanation.operation == "sum" else 0.0
     assert near(explanation.result, value, size), explanation
-    sides = [re.search(r"&(=|\\approx) (.*)$", line, re.DOTALL)[2].strip() for line in explanation.lines]  # type: ignore[index]
+    sides = [re.search(r"&(=|\\approx) (.*)$", line, re.DOTALL)[2].strip() for line in explanation.lines]
     for tex in sides:
         if not re.search(r"[A-Z]['_^{]|\\sum|X_2|\\text\{|\\max|\\bar|\\tau", tex):
             assert near(float(latex_value(tex)), value, size) or abs(float(latex_value(tex)) - value) <= 1e-3 * abs(

@@ -53,7 +53,7 @@ def test_runner_ends_after_its_events_are_handled(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(ScriptRunner, "_run_script", draw)
     script_runner.apply()
-    run: Callable[[object], None] = ScriptRunner._run_script  # type: ignore[assignment]
+    run: Callable[[object], None] = ScriptRunner._run_script
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     run(None)

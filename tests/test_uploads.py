@@ -107,7 +107,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
-    app = BoundedUploads(Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None)))  # type: ignore[arg-type]  # without a base path
+    app = BoundedUploads(Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None)))
 
     def upload(session: str, size: int = LARGE, content: bytes = b"") -> Upload:
         [place] = manager.get_upload_urls(session, ["x.csv"])
@@ -167,7 +167,7 @@ def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -
     async def ends(*_: object) -> None:
         pass
 
-    finished(UploadUrls(ends)({"type": "websocket"}, ends, ends))  # type: ignore[arg-type]  # neither is called
+    finished(UploadUrls(ends)({"type": "websocket"}, ends, ends))
     assert uploads._urls == {"there": ["b"]}
 
 

@@ -240,7 +240,7 @@ def test_library_works_with_its_declared_dependencies_alone(library: Path, tmp_p
     result = json.loads(done.stdout)
     assert result["version"] == attention.__version__
     assert Path(result["file"]).is_relative_to(library.parent)
-    weights = TypedText(TEXT, AttentionConfig(**CONFIG)).trace().layers[0].weights  # type: ignore[arg-type]  # two knobs
+    weights = TypedText(TEXT, AttentionConfig(**CONFIG)).trace().layers[0].weights
     assert result["weights"] == result["opened"] == weights.tolist()
     assert result["drawn"] == weights[1].tolist()
     assert re.match(r"<!doctype html>", result["html"], re.IGNORECASE)

@@ -84,7 +84,7 @@ class Patch(str):
         token.picture, token.row, token.column, token.box = picture, row, column, box
         return token
 
-    def __getnewargs__(self) -> tuple[int, int, int, tuple[int, int, int, int]]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[int, int, int, tuple[int, int, int, int]]:  # type: ignore[override]  # str's own gives its text alone
         """The arguments with which a copy is made."""
         return self.picture, self.row, self.column, self.box
 

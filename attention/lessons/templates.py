@@ -152,7 +152,7 @@ class _CellTopic(NamedTuple):
         base = Lesson(
             "", title, "", urlencode(self.state), (self.visible_part(),), kind, question, answer, (), options=KINDS[kind].options
         )  # fmt: skip
-        return replace(base, **more)  # type: ignore[arg-type]
+        return replace(base, **more)  # type: ignore[arg-type]  # fields of a Lesson by name
 
     def call(self, function: str) -> str:
         return f"{function}({self.step.name}, q={self.cell.row})"

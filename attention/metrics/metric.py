@@ -293,7 +293,7 @@ def measure(layer: Layer, metrics: Sequence[Metric], receive: _Receiver | None =
                 receive(of_queries)
 
     for heads, _, pattern in iterate_patterns(layer):
-        add(heads, pattern, None if receive is None else lambda each, h=heads, p=pattern: receive(h, p, each))  # type: ignore[misc]
+        add(heads, pattern, None if receive is None else lambda each, h=heads, p=pattern: receive(h, p, each))  # type: ignore[misc]  # mypy infers no type for the defaults
         if heads.start == 0:
             add(slice(n_heads, None), pattern.under_uniform_attention)
     values = np.full(sums.shape, np.nan)

@@ -61,7 +61,7 @@ def _widget_class() -> type[Any]:
         ) from None
     traitlets: Any = import_module("traitlets")
 
-    class TraceView(anywidget.AnyWidget):  # type: ignore[misc]
+    class TraceView(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget is imported at first use
         """A trace on display: its cell and its knobs are traitlets."""
 
         _esm = scripts.PAGE_DIR / "widget.js"

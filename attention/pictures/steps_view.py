@@ -267,7 +267,7 @@ def step_strip(
             tab["sums"] = tables.row_sums(layer.stats(step.name))
         tabs.append({**tab, "view": VIEWS[1]} if overview else tab)
     for name in derived:  # no steps of the formula, therefore last
-        tab = {"chosen": is_derived and view == name, "view": name, "step": WEIGHTS, **_DERIVED[name]}  # type: ignore[typeddict-item]
+        tab = {"chosen": is_derived and view == name, "view": name, "step": WEIGHTS, **_DERIVED[name]}  # type: ignore[typeddict-item]  # a spread dict of the right keys
         tabs.append(tab)
     return tabs
 

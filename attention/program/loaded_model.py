@@ -171,7 +171,7 @@ def _arguments(inputs: Mapping[str, Tensor], variable: str = "image") -> str:
     if of_processor is None:
         return _ids(inputs)
     # Beside the ids of a text, a model of pictures may read the types of its tokens.
-    others = {name: tensor for name, tensor in inputs.arguments.items() if name not in of_processor.arguments}  # type: ignore[attr-defined]
+    others = {name: tensor for name, tensor in inputs.arguments.items() if name not in of_processor.arguments}  # type: ignore[attr-defined]  # checked above
     return ", ".join(filter(None, [f"**{variable}_inputs", _ids(others)]))
 
 

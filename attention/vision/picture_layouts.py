@@ -127,7 +127,7 @@ def tiles(reader: PatchReader, processed: Mapping[str, Any], images: Sequence[Na
         for tile in (tile for rows in places.chunk(n_rows) for tile in rows.chunk(n_columns, dim=1)):
             sequences.append((*reader.first_tokens, *(grid[place] for place in tile.flatten().tolist())))
         of_picture = [*base[reader.n_left_out :]]
-        kept = unpad_image(places[None], size)[0]  # type: ignore[no-untyped-call]
+        kept = unpad_image(places[None], size)[0]  # type: ignore[no-untyped-call]  # as above
         for row in kept.tolist():
             of_picture += *(grid[place] for place in row), NEWLINE
         in_text.append(tuple(of_picture))

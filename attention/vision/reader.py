@@ -188,7 +188,7 @@ def load_reader(folder: Folder, name: str, model: Any) -> PictureReader:
         image_processor = AutoImageProcessor.from_pretrained(folder.path, backend="pil", **options)  # type: ignore[no-untyped-call]  # transformers has no annotation
         processor = None
         if has_processor:
-            processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)  # type: ignore[no-untyped-call]
+            processor = AutoProcessor.from_pretrained(folder.path, backend="pil", **options)  # type: ignore[no-untyped-call]  # as above
             processor.image_processor = image_processor
         reader = PictureReader.of(model, image_processor, processor)
         check_size(image_processor, name)

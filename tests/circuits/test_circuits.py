@@ -52,7 +52,7 @@ def library(tiny: TinyModels) -> Iterator[None]:
 def trace_of(tiny: TinyModels, family: str, **more: object) -> Trace:
     tiny(family)
     text = OWL.replace("moon", "<mask>", 1) if family in ("BERT", "ModernBERT") else OWL
-    return Model(family, text, CAT if family in (*TWO_TEXTS, "BART alone") else "", **more).trace()  # type: ignore[arg-type]
+    return Model(family, text, CAT if family in (*TWO_TEXTS, "BART alone") else "", **more).trace()
 
 
 @pytest.mark.parametrize("family", RECORDED)
@@ -123,12 +123,12 @@ def test_cell_of_writes_is_weight_times_value_times_output_matrix(tiny: TinyMode
     q, k = prediction.position, 4
     vectors = run.linear_run().value(LOGITS)[0, q]
     written = layer["value"][1, k] @ layer["w_o"][3]
-    hidden = model.model(run.inputs["input_ids"], output_hidden_states=True).hidden_states  # type: ignore[attr-defined]
+    hidden = model.model(run.inputs["input_ids"], output_hidden_states=True).hidden_states
     assert torch.allclose(hidden[-1][0, q], vectors, atol=1e-5)
     captured: list[torch.Tensor] = []
     hook = model.model.norm.register_forward_pre_hook(lambda _, args: captured.append(args[0][0, q]))
     with torch.no_grad():
-        model.model(run.inputs["input_ids"])  # type: ignore[attr-defined]
+        model.model(run.inputs["input_ids"])
     hook.remove()
     norm = model.model.norm
     scale = norm.weight / (captured[0].square().mean() + norm.variance_epsilon).sqrt()

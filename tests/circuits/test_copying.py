@@ -243,7 +243,7 @@ def test_wrong_tokens_heads_and_sources_are_refused() -> None:
         (lambda: circuits.copying_score(Trained("lookup", at=0)), MissingError, "other symbols than its tokens"),
     ):  # fmt: skip
         with pytest.raises(error, match=says):
-            call()  # type: ignore[no-untyped-call]
+            call()
 
 
 def test_trained_induction_copies_through_its_second_layer() -> None:

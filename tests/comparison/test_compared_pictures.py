@@ -25,7 +25,7 @@ IMAGE = Image.fromarray(noise())
 def drawn(a: Trace, b: Trace, cell: Cell, reads: str = "row", colors: str = "fixed") -> list[Spec]:
     other = HeadIndex(cell.layer, cell.head)
     difference = compare(a, b, cell.step, other, other)
-    return compared_pictures(a, b, cell, other, difference, colors, OverPicture(reads))  # type: ignore[arg-type]
+    return compared_pictures(a, b, cell, other, difference, colors, OverPicture(reads))
 
 
 @pytest.mark.parametrize("reads", ["row", "column"])
@@ -90,7 +90,7 @@ def test_patch_stays_a_patch_in_the_difference(picture_models: TinyPictureModels
     names = position_names(difference.columns, a.layers[at].key_tokens, b.layers[at].key_tokens)
     patches = [name for name in names if "patch" in name]
     assert len(patches) == 9
-    assert all(label(name, 12) == f"patch {name.row},{name.column}" for name in patches)  # type: ignore[attr-defined]
+    assert all(label(name, 12) == f"patch {name.row},{name.column}" for name in patches)
 
 
 def test_override_is_compared_and_text_has_no_pictures(picture_models: TinyPictureModels) -> None:

@@ -223,7 +223,7 @@ def test_missing_scheduler_worker_or_package_is_a_sentence(
 ) -> None:
     def refused(match: str, **options: object) -> None:
         with pytest.raises(ConfigError, match=match):
-            scan_on_cluster(wanted.plan, TEXTS, str(tmp_path / "heads"), **options)  # type: ignore[arg-type]  # two of them
+            scan_on_cluster(wanted.plan, TEXTS, str(tmp_path / "heads"), **options)
 
     monkeypatch.setattr(cluster, "CONNECTION_SECONDS", 1)
     monkeypatch.setattr(cluster, "WORKER_SECONDS", 0.1)

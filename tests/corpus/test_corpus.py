@@ -257,7 +257,7 @@ def test_bad_options_and_models_are_refused(tiny: TinyModels) -> None:
         ({"controls": ("x",)}, "shuffled or random"),
     ):
         with pytest.raises(ConfigError, match=match):
-            scan.make_plan(loaded, TEXTS, **options)  # type: ignore[arg-type]
+            scan.make_plan(loaded, TEXTS, **options)
     with pytest.raises(ConfigError, match="at least one text"):
         scan.make_plan(loaded, ())
     with pytest.raises(FileError, match="should be the plan"):

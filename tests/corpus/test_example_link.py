@@ -61,7 +61,7 @@ def test_link_names_the_model_on_offer_or_says_why_not(
     monkeypatch.setattr(type(LIBRARY), "names", lambda _: ("GPT-2", "other"))
     assert state().state["model"] == "GPT-2"
     assert "A link has at most 16,384 bytes" in state(text="a" * MAX_LINK_BYTES).reason
-    assert example_link(result, example, 0, 0, text="the owl").state["text"] == "the owl"  # type: ignore[index]
+    assert example_link(result, example, 0, 0, text="the owl").state["text"] == "the owl"
     monkeypatch.setattr(type(LIBRARY), "names", lambda _: ("other",))
 
     def missing(*_: Any) -> Path:

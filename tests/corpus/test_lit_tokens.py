@@ -15,7 +15,7 @@ from attention.models.library import LIBRARY
 
 def example(tokens: tuple[str, ...], query: int, key: int, **more: object) -> Example:
     values = {"value": 0.5, "number": 3, "keys": (key, 0), "weights": (0.9, 0.05), "text": " ".join(tokens)} | more
-    return Example(query=query, key=key, tokens=tokens, **values)  # type: ignore[arg-type]
+    return Example(query=query, key=key, tokens=tokens, **values)
 
 
 def test_query_is_outlined_and_its_key_underlined_and_lit() -> None:

@@ -80,8 +80,8 @@ def _patch(module_name: str) -> None:
     for missing in ("torchvision", "torchvision.models", "torchvision.models.vision_transformer"):
         sys.modules.setdefault(missing, types.ModuleType(missing))
     transformer = sys.modules["torchvision.models.vision_transformer"]
-    transformer.nn = torch.nn  # type: ignore[attr-defined]
-    sys.modules["torchvision.models"].vision_transformer = transformer  # type: ignore[attr-defined]
+    transformer.nn = torch.nn
+    sys.modules["torchvision.models"].vision_transformer = transformer
     from lxt.efficient import monkey_patch
 
     monkey_patch(module)

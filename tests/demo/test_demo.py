@@ -476,7 +476,7 @@ def test_demo_link_reopens_the_picture_and_back_undoes_one_action(open_page: Any
 def test_demo_film_plays_and_explains_its_weights(open_page: Any, served: str, traces: Any) -> None:
     page, state = open_demo(open_page, f"{served}/folder/#film&at=0"), BY_NAME["film"]
     source, trace = packing.source_and_trace(state)
-    first = replace(source, at=0).trace()  # type: ignore[type-var]
+    first = replace(source, at=0).trace()
     assert shows(painted(page, 1), first.layers[1].matrix("weights", 0))
     assert line_of(page) == expected_line(first, replace(state, layer=1), "weights", 0, 7, 2)
     page.locator("#play").click()

@@ -37,7 +37,7 @@ class Host(traitlets.HasTraits):
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> None:
     anywidget = ModuleType("anywidget")
-    anywidget.AnyWidget = Host  # type: ignore[attr-defined]
+    anywidget.AnyWidget = Host
     monkeypatch.setitem(sys.modules, "anywidget", anywidget)
     widget._widget_class.cache_clear()
     bring_scripts()

@@ -300,7 +300,7 @@ def test_trace_output_paints_and_explains_numbers_of_torch(open_outputs: Any, ca
     for index, step in enumerate(("scores", "weights", "output")):
         assert is_close(painted(frame, index), layer.matrix(step, 0))
     click(frame, 1, 4, 1)
-    assert chosen_cell_line(frame).startswith("weights · query 4 moon → key 1 owl")  # type: ignore[arg-type]
+    assert chosen_cell_line(frame).startswith("weights · query 4 moon → key 1 owl")
     assert line_of(frame) == python_line(causal, "weights", 0, 0, 4, 1)
     frame.locator(".controls [name=head]").select_option("2")
     settled(frame)

@@ -190,6 +190,6 @@ def test_numbers_of_a_short_colour_bar_stand_apart(texts: tuple[str, str, str]) 
 
     settings = SimpleNamespace(tickfont=SimpleNamespace(size=10), tickvals=[0, 0.5, 1], ticktext=texts, len=0.1, thickness=8)  # fmt: skip
     bar, page = marks.ColorBar(settings, ((0, "#000000"), (1, "#ffffff")), 0, 1, ""), Page()
-    marks.draw_colorbar(page, bar, SimpleNamespace(width=300, right=310), 0)  # type: ignore[arg-type]
+    marks.draw_colorbar(page, bar, SimpleNamespace(width=300, right=310), 0)
     assert page.ends == sorted(page.ends)
     assert all(right + 3 < left for (_, right), (left, _) in pairwise(page.ends))

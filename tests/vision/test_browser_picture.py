@@ -187,7 +187,7 @@ def test_dragged_temperature_repaints_the_picture_without_the_server(
     grid = grid_of(source(folder).trace())
     page = open_page(link(lab, folder, **CHOSEN))
     for position in (60, 150):
-        silent(page, lambda position=position: follow(page, "temperature", position))  # type: ignore[misc]
+        silent(page, lambda position=position: follow(page, "temperature", position))
         override = Override(temperature=temperature(page))
         row = replace(source(folder), config=override).trace().layers[0].matrix("weights", 0)[3].numpy()
         painted = painted_numbers(page, 0)
@@ -259,7 +259,7 @@ def test_compare_shows_both_states_and_the_change_over_pictures(
     y, x = place(grid, 4)
     assert [frame(page, i) for i in range(6)] == [None, [x, y, 1, 1], [x, y, 1, 1], *[[4, 3, 1, 1]] * 3]
     for index, position in ((1, 2), (2, 6)):
-        act_and_settle(page, lambda index=index, position=position: click_cell(page, index, *place(grid, position)))  # type: ignore[misc]
+        act_and_settle(page, lambda index=index, position=position: click_cell(page, index, *place(grid, position)))
         assert query(page)["k"] == str(position)
         assert query(page)["q"] == "3"
 

@@ -22,7 +22,7 @@ TOKENS = (
     "</s>",
 )
 PATCHES = {at for at, token in enumerate(TOKENS) if isinstance(token, Patch)}
-FIRST = {at for at in PATCHES if TOKENS[at].picture == 0}  # type: ignore[attr-defined]
+FIRST = {at for at in PATCHES if TOKENS[at].picture == 0}
 
 
 def at(row: int, column: int) -> int:

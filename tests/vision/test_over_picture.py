@@ -261,7 +261,7 @@ def test_message_with_a_large_picture_is_small(picture_models: TinyPictureModels
 def test_derived_view_is_drawn_over_the_picture(picture_models: TinyPictureModels, reads: str) -> None:
     trace = trace_of(picture_models, "ViT")
     cell = Cell(1, "weights", 2, 3, 5)
-    figure, *maps = lab_maps(trace, cell, "norms", "fixed", OverPicture(reads))  # type: ignore[arg-type]
+    figure, *maps = lab_maps(trace, cell, "norms", "fixed", OverPicture(reads))
     numbers = NORMS.matrix(trace, 1, 2).numpy()
     check_places(figure, numbers[3] if reads == "row" else numbers[:, 5], trace.layers[1].tokens)
     meta = figure["layout"]["meta"]

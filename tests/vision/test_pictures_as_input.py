@@ -213,7 +213,7 @@ def test_words_never_join_patches_and_special_tokens_hide(picture_models: TinyPi
     trace = source(picture_models, "DINOv2 with registers", words=True, special="hide").trace()
     assert trace.tokens == tuple(f"patch row {row}, column {column}" for row in range(3) for column in range(3))
     assert all(isinstance(token, Patch) for token in trace.tokens)
-    assert (Patch(0, 1, 2, (8, 4, 12, 8)).row, trace.tokens[5].box) == (1, (8, 4, 12, 8))  # type: ignore[attr-defined]
+    assert (Patch(0, 1, 2, (8, 4, 12, 8)).row, trace.tokens[5].box) == (1, (8, 4, 12, 8))
 
 
 def test_patch_keeps_its_place_in_copies() -> None:
@@ -285,10 +285,10 @@ def test_same_picture_is_equal_and_hashable(tmp_path: Path) -> None:
     content = encoded(Image.fromarray(noise()), "PNG")
     file = tmp_path / "photo.png"
     file.write_bytes(content)
-    a, b = Model("x", image=str(file)), Model("x", image=content)  # type: ignore[arg-type]
+    a, b = Model("x", image=str(file)), Model("x", image=content)
     assert a == b
     assert hash(a) == hash(b)
-    assert a != Model("x", image=encoded(Image.fromarray(noise(seed=1)), "PNG"))  # type: ignore[arg-type]
+    assert a != Model("x", image=encoded(Image.fromarray(noise(seed=1)), "PNG"))
     assert a.image is not None
     assert np.array_equal(a.image.pixels(), noise())
     assert (a.image.width, a.image.height) == (20, 13)

@@ -115,7 +115,7 @@ def test_link_with_an_example_opens_a_picture_model(models: NamedModels, family:
     assert state_of_address(app)["image"] == "example:two-cats"
     assert [area.label for area in app.text_area] == ([] if family == "ViT" else ["Text"])
     source, notes = source_of(link, LIMITS)
-    assert source.image == example_picture("two-cats")  # type: ignore[attr-defined]
+    assert source.image == example_picture("two-cats")
     assert notes == ()
 
 
@@ -139,7 +139,7 @@ def test_uploaded_picture_is_shown_with_its_name_and_digest(models: NamedModels)
     app = uploaded(opened("app.py", source="model", model=models("ViT")), "photo.png", PHOTO)
     assert not app.error
     assert state_of_address(app)["image"] == f"photo.png:{Picture.of(PHOTO).digest}"
-    np.testing.assert_array_equal(weights(app), Model(models("ViT"), image=PHOTO).trace().layers[0].weights[0])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(weights(app), Model(models("ViT"), image=PHOTO).trace().layers[0].weights[0])
     assert "12 × 8; 2 × 3 patches \\(rows × columns\\) of 4 × 4 pixels" in " ".join(
         caption.value for caption in app.caption
     )
@@ -230,7 +230,7 @@ def test_second_state_has_a_picture_of_its_own(models: NamedModels) -> None:
     assert dict(parse_qsl(state_of_address(app)["compare"])) == {"image": name}
     assert "image" not in state_of_address(app)
     assert not app.error
-    first, second = (Model(models("ViT"), image=image) for image in (example_picture("circle-and-square"), PHOTO))  # type: ignore[arg-type]
+    first, second = (Model(models("ViT"), image=image) for image in (example_picture("circle-and-square"), PHOTO))
     difference = second.trace().layers[0].weights[0] - first.trace().layers[0].weights[0]
     np.testing.assert_allclose(drawn(app)[-1]["data"][0]["z"], difference, atol=1e-6)
     assert "is not in the link: send it too" in said_of_link(app)
@@ -283,8 +283,8 @@ def test_names_of_pictures_in_links() -> None:
     assert link_name(Picture.of(PHOTO, "a:b.png")) == f"a:b.png:{Picture.of(PHOTO).digest}"
     assert link_name(Picture.of(Image.fromarray(noise()))) == ""
     assert Model("x", image=example_picture("two-cats")).no_link_reason == ""
-    assert Model("x", image=PHOTO).no_link_reason == ""  # type: ignore[arg-type]
-    assert "save it as a PNG" in Model("x", image=Image.fromarray(noise())).no_link_reason  # type: ignore[arg-type]
+    assert Model("x", image=PHOTO).no_link_reason == ""
+    assert "save it as a PNG" in Model("x", image=Image.fromarray(noise())).no_link_reason
 
 
 def test_config_alone_says_what_a_model_reads(models: NamedModels, of_texts: str, tmp_path: Path) -> None:
@@ -319,14 +319,14 @@ def test_model_without_any_input_names_what_it_reads(models: NamedModels, of_tex
 
 def test_cached_trace_counts_its_picture_file(models: NamedModels) -> None:
     small, large = png(3), png(3) + bytes(2**20)  # the same pixels
-    traces = [Model(models("ViT"), image=content).trace() for content in (small, large)]  # type: ignore[arg-type]
+    traces = [Model(models("ViT"), image=content).trace() for content in (small, large)]
     assert traces[1].nbytes - traces[0].nbytes == 2**20
 
 
 def test_cache_keys_hold_no_picture_files(models: NamedModels) -> None:
-    other = Model(models("DINOv2"), image=png(1))  # type: ignore[arg-type]
+    other = Model(models("DINOv2"), image=png(1))
     results = [
-        list(sweep_heads(Model(models("DINOv2"), image=png(seed), other=other), kind="head_output"))[-1].result  # type: ignore[arg-type]
+        list(sweep_heads(Model(models("DINOv2"), image=png(seed), other=other), kind="head_output"))[-1].result
         for seed in (2, 3)
     ]
     assert results[0] is not None
@@ -340,7 +340,7 @@ def test_photo_is_decoded_once_for_a_trace(models: NamedModels, monkeypatch: pyt
     decoded: list[int] = []
     original = Picture.pixels
     monkeypatch.setattr(Picture, "pixels", lambda self: (decoded.append(1), original(self))[1])
-    model = Model(models("CLIP vision"), image=png(7))  # type: ignore[arg-type]
+    model = Model(models("CLIP vision"), image=png(7))
     model.memory_bytes()
     model.prepare()
     model.trace()

@@ -324,14 +324,14 @@ def test_text_after_pictures_is_generated_as_transformers_does(picture_models: T
 def test_images_are_a_tuple_however_they_are_given(picture_models: TinyPictureModels) -> None:
     one, two = Picture.of(PHOTOS[0]), Picture.of(PHOTOS[1])
     assert Model("x").images == ()
-    assert Model("x", image=PHOTOS[0]).images == (one,)  # type: ignore[arg-type]
-    assert Model("x", image=[PHOTOS[0]]).image == one  # type: ignore[arg-type]
-    assert Model("x", image=[PHOTOS[0], two]).images == (one, two)  # type: ignore[arg-type]
-    assert hash(Model("x", image=(one, two))) == hash(Model("x", image=[one, two]))  # type: ignore[arg-type]
+    assert Model("x", image=PHOTOS[0]).images == (one,)
+    assert Model("x", image=[PHOTOS[0]]).image == one
+    assert Model("x", image=[PHOTOS[0], two]).images == (one, two)
+    assert hash(Model("x", image=(one, two))) == hash(Model("x", image=[one, two]))
     assert Model("x", image=(one, two)) != Model("x", image=(two, one))
     for images in ([], [one] * (MAX_PICTURES + 1), [[one, two]], [one, None]):
         with pytest.raises(ConfigError, match="picture"):
-            Model("x", image=images)  # type: ignore[arg-type]
+            Model("x", image=images)
 
 
 def test_wrong_number_of_pictures_is_refused(picture_models: TinyPictureModels) -> None:

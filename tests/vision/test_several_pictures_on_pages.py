@@ -65,8 +65,8 @@ def test_link_with_two_names_opens_both_pictures(models: NamedModels, family: st
     trace = Model(models(family), text, image=[CATS, ODD]).trace()
     np.testing.assert_array_equal(weights(app), trace.layers[2].weights[0])
     source, notes = source_of(link, LIMITS)
-    assert (source.images, notes) == ((CATS, ODD), ())  # type: ignore[attr-defined]
-    assert source.no_link_reason == ""  # type: ignore[attr-defined]
+    assert (source.images, notes) == ((CATS, ODD), ())
+    assert source.no_link_reason == ""
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -171,7 +171,7 @@ def test_model_that_reads_one_picture_takes_the_first(models: NamedModels) -> No
     assert drawn(app)
     assert state_of_address(app)["image"] == "example:two-cats"
     source, notes = source_of(link, LIMITS)
-    assert (source.images, len(notes)) == ((CATS,), 1)  # type: ignore[attr-defined]
+    assert (source.images, len(notes)) == ((CATS,), 1)
     app = several(models, image=BOTH)
     app.selectbox(key="model").set_value(models("ViT")).run()
     assert state_of_address(app)["image"] == "example:two-cats"
@@ -186,7 +186,7 @@ def test_second_state_has_several_pictures_of_its_own(models: NamedModels) -> No
     app.button(key="second_image_remove_0").click().run()
     assert dict(parse_qsl(state_of_address(app)["compare"])) == {"image": "example:odd-patch/example:two-cats"}
     assert state_of_address(app)["image"] == BOTH
-    first, second = (Model(models("LLaVA"), TEXT, image=images).trace() for images in ([CATS, ODD], [ODD, CATS]))  # type: ignore[arg-type]  # a list of pictures
+    first, second = (Model(models("LLaVA"), TEXT, image=images).trace() for images in ([CATS, ODD], [ODD, CATS]))
     difference = second.layers[2].weights[0] - first.layers[2].weights[0]
     painted = np.nan_to_num(np.array(drawn(app)[-1]["data"][0]["z"], float))  # a hidden cell has no number
     np.testing.assert_allclose(painted, difference, atol=1e-6)
@@ -217,7 +217,7 @@ def test_export_has_both_pictures_of_its_tab(models: NamedModels, monkeypatch: p
     tab = links._TABS["pictures"] = Tab("session", "pictures", pictures=pictures)
     state = {"source": "model", "model": models("LLaVA"), "text": TEXT, "image": "/".join(pictures), "token": tab.token}
     source = route.find("weights.csv", urlencode(state).encode()).request.source
-    assert source.images == (*pictures.values(),)  # type: ignore[attr-defined]
+    assert source.images == (*pictures.values(),)
 
 
 def test_state_file_names_all_pictures(models: NamedModels) -> None:

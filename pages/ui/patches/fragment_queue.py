@@ -29,4 +29,4 @@ def apply() -> None:
             return
         self._delta_index_map = {}  # so that new messages are not merged into the waiting ones
 
-    ForwardMsgQueue.clear = clear_unless_fragment  # type: ignore[method-assign]
+    ForwardMsgQueue.clear = clear_unless_fragment  # type: ignore[method-assign]  # the patch

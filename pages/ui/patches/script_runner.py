@@ -37,7 +37,7 @@ def apply() -> None:
             run(self, *arguments)
         _wait_for_events()
 
-    ScriptRunner._run_script = run_in_turn  # type: ignore[assignment, method-assign]
+    ScriptRunner._run_script = run_in_turn  # type: ignore[assignment, method-assign]  # the patch
 
 
 def _wait_for_events() -> None:

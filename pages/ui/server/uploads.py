@@ -16,7 +16,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 import streamlit as st
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf has no annotation
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
