@@ -1,7 +1,4 @@
-"""Training with AdamW, and its snapshots. The copied Python contains `learn` verbatim, so it is ASCII.
-
-The thread in which all models are trained, piece by piece in turn.
-"""
+"""Training with AdamW, its snapshots, and the one thread in which models are trained, piece by piece in turn. The copied Python contains `learn` verbatim, so it is ASCII."""
 
 from __future__ import annotations
 
