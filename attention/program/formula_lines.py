@@ -14,9 +14,8 @@ from attention.formula import edit_kinds
 from attention.formula.formula import Formula
 from attention.formula.inline import defined
 from attention.formula.names import MEMORY, QUERY, SCORES, VALUE
-from attention.formula.score_steps import SCORES as SCORES_STEP
 from attention.formula.scores import BIASES, dot
-from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, declared
+from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, declared, find_step
 from attention.program import literals
 
 if TYPE_CHECKING:
@@ -92,10 +91,10 @@ def formula_lines(layer: Layer, keys: str) -> list[str]:
         return []
     lines = position_lines(layer, keys)
     steps = [step for step in layer.steps if step.name not in layer.available]
-    first = [step for step in steps if step.axes != MAP_AXES and STEPS.index(step) < STEPS.index(SCORES_STEP)]
+    first = [step for step in steps if step.axes != MAP_AXES and STEPS.index(step) < STEPS.index(find_step(SCORES))]
     of_maps, last_map = map_lines(layer, keys)
     head_lines = _edited_head_lines(
-        layer, lambda head: [*position_lines(head, keys), *map_lines(head, keys, SCORES_STEP.name)[0]]
+        layer, lambda head: [*position_lines(head, keys), *map_lines(head, keys, SCORES)[0]]
     )
     later = [step for step in steps if step.axes != MAP_AXES and step not in first]
     writing = StepWriter(layer, keys, last_map)

@@ -1,7 +1,4 @@
-"""The only module that draws figures, arithmetic and tables.
-
-The file is long because nothing else may draw them. Its functions are independent of each other.
-"""
+"""The only module that draws figures, arithmetic and tables."""
 
 from __future__ import annotations
 

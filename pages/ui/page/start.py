@@ -1,7 +1,4 @@
-"""The beginning of every page: configuration, menu, knobs, the trace, and the chosen cell.
-
-The file is long because `start` is one script from top to bottom; the other functions are parts of it.
-"""
+"""The beginning of every page: configuration, menu, knobs, the trace, and the chosen cell."""
 
 from __future__ import annotations
 
