@@ -55,7 +55,30 @@ NEWLINE = "[newline]"
 """The token that ends a row of patches, in the text of a model that reads a picture in tiles."""
 
 
-class Generated(str):
+class Piece(str):
+    """A token that knows whether it continues the word of the token before it.
+
+    Attributes:
+        joins: whether it does.
+        rule: what a word is, in words; see `attention.base.pieces.WordRule.meaning`.
+    """
+
+    joins: bool
+    rule: str
+
+    def __new__(cls, text: str, joins: bool | None = None, rule: str = "") -> Piece:
+        """A token; without `joins`, it joins as `text` does, which may be a piece."""
+        token = super().__new__(cls, text)
+        token.joins = getattr(text, "joins", False) if joins is None else joins
+        token.rule = rule or getattr(text, "rule", "")
+        return token
+
+    def __getnewargs__(self) -> tuple[str, bool, str]:  # type: ignore[override]  # str's own gives its text alone
+        """The arguments with which a copy is made."""
+        return str(self), self.joins, self.rule
+
+
+class Generated(Piece):
     """A token that a model generated; pictures mark it."""
 
 

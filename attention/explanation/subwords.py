@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from attention.base import cache
 from attention.base.errors import TextError
-from attention.base.tokens import Generated, Patch
+from attention.base.pieces import join_pieces, pieces_of
+from attention.base.tokens import Generated, Piece
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step, find_step
 from attention.trace.layer import Layer
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from attention.formula.config import AttentionConfig
     from attention.formula.override import Override
 
-_BYTES = re.compile(r"(?:<0x[0-9A-F]{2}>)+")
 SPECIAL_TOKEN_MODES = ("show", "hide", "renormalise")
 """Special tokens are shown; or hidden, so that rows sum to less than 1; or hidden, and each row is divided by its sum."""
 
@@ -41,10 +40,10 @@ class TokenGroups:
 
     @classmethod
     def of(cls, tokens: Sequence[str], special: Sequence[bool], words: bool, hide: bool) -> TokenGroups:
-        """The groups of some tokens.
+        """The groups of some tokens; a patch of a picture is always alone.
 
         Args:
-            tokens: the pieces.
+            tokens: the pieces, which know their words from their tokenizer; otherwise their marks show them, and without marks each is a word.
             special: for each piece, whether it is a special token.
             words: whether to merge pieces into words.
             hide: whether to leave special tokens out.
@@ -53,31 +52,25 @@ class TokenGroups:
             TextError: all tokens are special, and hidden.
         """
         spans: list[list[int]] = []
-        has_hashes = any(token.startswith("##") for token in tokens)
-        for i, token in enumerate(tokens):
+        pieces = pieces_of(tokens, special) if words else tokens
+        for i, piece in enumerate(pieces):
             if hide and special[i]:
                 continue
             may_join = words and spans and spans[-1][1] == i and not special[i] and not special[i - 1]
-            if may_join and continues_word(tokens[i - 1], token, has_hashes):
+            if may_join and isinstance(piece, Piece) and piece.joins:
                 spans[-1][1] = i + 1
             else:
                 spans.append([i, i + 1])
         if not spans:
             raise TextError("All tokens are special, and hidden: type a text, or show special tokens.")
-        names = (_join_pieces(tokens[start:stop]) for start, stop in spans)
+        names = (_join(pieces[start:stop]) for start, stop in spans)
         return cls(tuple(names), tuple((start, stop) for start, stop in spans))
 
 
-def continues_word(previous: str, token: str, has_hashes: bool) -> bool:
-    """Whether a piece continues the word of the previous piece; a patch of a picture never does.
-
-    With `has_hashes` (WordPiece), such a piece begins with ##; otherwise (BPE, SentencePiece) with no space.
-    """
-    if isinstance(token, Patch) or isinstance(previous, Patch):
-        return False
-    if has_hashes:
-        return token.startswith("##")
-    return not token.startswith(("·", "⏎")) and _has_letters(token) and _has_letters(previous)
+def words_rule(tokens: Sequence[str], special: Sequence[bool] = ()) -> str:
+    """What a word of some tokens is, in words, such as "a word ends at </w>"."""
+    pieces = pieces_of(tokens, special or [False] * len(tokens))
+    return next((piece.rule for piece in pieces if isinstance(piece, Piece)), "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -183,7 +176,8 @@ def merge_tokens(layer: Layer, special: Sequence[str], words: bool, mode: str) -
         TokenGroups.of(tokens, [token in special for token in tokens], words, mode != "show")
         for tokens in (layer.tokens, layer.key_tokens)
     )
-    changes = ["pieces merged into words: A summed over keys, averaged over queries"] if words else []
+    rule = words_rule(layer.key_tokens)
+    changes = [f"pieces merged into words ({rule}): A summed over keys, averaged over queries"] if words else []
     changes += ["special tokens hidden"] if mode != "show" else []
     changes += ["each row divided by its sum"] if mode == "renormalise" else []
     provenance = ", ".join(changes)
@@ -193,23 +187,9 @@ def merge_tokens(layer: Layer, special: Sequence[str], words: bool, mode: str) -
     )  # fmt: skip
 
 
-def _join_pieces(pieces: Sequence[str]) -> str:
-    """The pieces as one word; generated if one of them is; byte pieces that form a character become that character."""
-    if len(pieces) == 1 and isinstance(pieces[0], Patch):
-        return pieces[0]  # with its place
-    word = "".join(piece.removeprefix("##") if i else piece for i, piece in enumerate(pieces))
-    word = word if len(pieces) == 1 else _BYTES.sub(lambda match: _decode_bytes(match[0]), word)
-    return Generated(word) if any(isinstance(piece, Generated) for piece in pieces) else word
-
-
-def _decode_bytes(text: str) -> str:
-    """The characters of byte pieces such as <0xE2><0x82><0xAC>; the text itself if they are not UTF-8."""
-    try:
-        return bytes.fromhex(text.replace("<0x", "").replace(">", "")).decode("utf-8")
-    except UnicodeDecodeError:
-        return text
-
-
-def _has_letters(piece: str) -> bool:
-    text = piece.lstrip("·")
-    return any(character.isalnum() or character in "<>" for character in text)
+def _join(pieces: Sequence[str]) -> str:
+    """The pieces as one word; generated if one of them is. One alone stays what it is, such as a patch with its place."""
+    if len(pieces) == 1:
+        return pieces[0]
+    kind = Generated if any(isinstance(piece, Generated) for piece in pieces) else Piece
+    return kind(join_pieces(pieces), False, words_rule(pieces))

@@ -1,67 +1,106 @@
-"""The pieces of a real tokenizer in readable form."""
+"""The pieces of a real tokenizer in readable form, each of which knows whether it continues the word of the piece before it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from functools import cache
+from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
-_SENTENCEPIECE_BLANK = "▁"
+from attention.base.pieces import CONTINUES, EACH, ENCODED, ENDS, GOES_ON, LATIN, LETTERS, TEXT, WordRule
+from attention.base.tokens import Piece
+
+_RULES: WeakKeyDictionary[Any, WordRule] = WeakKeyDictionary()
 
 
-def readable_tokens(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+def readable_tokens(tokenizer: Any, ids: Sequence[int], texts: Sequence[str] = ()) -> tuple[Piece, ...]:
     """Each token in readable form: ·the with a leading blank, ##ing, ⏎ for a new line, <0xE6> for a byte that is not a character.
+
+    The tokens know which of them are one word, by `word_rule`; special tokens, and those that a user has added, are words of their own.
 
     Args:
         tokenizer: a transformers tokenizer.
         ids: the token ids.
+        texts: the texts of the ids, in order, where they are known: the pieces of some tokenizers have no marks.
     """
     pieces = tokenizer.convert_ids_to_tokens(list(ids))
     # A model may have more rows than its tokenizer has pieces.
     pieces = [f"<{token_id}>" if piece is None else str(piece) for token_id, piece in zip(ids, pieces, strict=True)]
-    special = set(tokenizer.all_special_tokens)
-    bytewise = is_bytewise(tokenizer)
-    return tuple(piece if piece in special else _readable(piece, bytewise) for piece in pieces)
-
-
-def is_bytewise(tokenizer: Any) -> bool:
-    """Whether the tokenizer works on bytes, as GPT-2's does."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    parts = "" if backend is None else f"{backend.pre_tokenizer!r} {backend.decoder!r}"
-    return "ByteLevel" in parts
+    alone = {*tokenizer.all_special_tokens, *map(str, getattr(tokenizer, "added_tokens_decoder", {}).values())}
+    alone.add(getattr(getattr(backend, "model", None), "unk_token", None) or "")
+    rule = word_rule(tokenizer)
+    word_ids = _word_ids(tokenizer, ids, texts) if rule.kind == ENCODED else ()
+    return rule.read(pieces, [piece in alone for piece in pieces], word_ids)
 
 
-def _readable(piece: str, bytewise: bool) -> str:
-    text = _decode_bytes(piece) if bytewise else piece.replace(_SENTENCEPIECE_BLANK, " ")
-    return text.replace(" ", "·").replace("\n", "⏎")
+def word_rule(tokenizer: Any) -> WordRule:
+    """How a transformers tokenizer shows which of its pieces are one word; decided once for each."""
+    if tokenizer not in _RULES:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        _RULES[tokenizer] = _rule_of_python(tokenizer) if backend is None else _rule_of_backend(backend)
+    return _RULES[tokenizer]
 
 
-def _decode_bytes(piece: str) -> str:
-    """The characters of a byte-level piece; incomplete characters as <0x…> byte by byte."""
-    byte_of = _byte_of_letter()
-    if any(letter not in byte_of for letter in piece):
-        return piece  # added to the vocabulary as plain text
-    raw = bytes(byte_of[letter] for letter in piece)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode("utf-8", errors="labbytes")
+def _rule_of_backend(backend: Any) -> WordRule:
+    """The rule of a tokenizer of the package tokenizers: by the marks of its model, or by what its pre-tokenizer does with a blank."""
+    alphabet = LETTERS if "ByteLevel" in f"{backend.normalizer!r} {backend.pre_tokenizer!r} {backend.decoder!r}" else ""
+    if prefix := getattr(backend.model, "continuing_subword_prefix", None):
+        return WordRule(CONTINUES, prefix, alphabet)
+    if suffix := getattr(backend.model, "end_of_word_suffix", None):
+        return WordRule(ENDS, suffix, alphabet)
+    blank = _blank(backend)
+    if blank:
+        return WordRule(TEXT, blank, alphabet)
+    return WordRule(EACH if type(backend.model).__name__ == "WordLevel" else ENCODED, "", alphabet)
 
 
-def _as_hex(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeDecodeError)
-    return "".join(f"<0x{byte:02X}>" for byte in error.object[error.start : error.end]), error.end
+def _blank(backend: Any) -> str:
+    """What stands for the blank between two words in the pieces; empty if they have none."""
+    probe = "x x"
+    with suppress(Exception):  # a part written in Python can raise anything
+        text = backend.normalizer.normalize_str(probe) if backend.normalizer else probe
+        parts = backend.pre_tokenizer.pre_tokenize_str(text) if backend.pre_tokenizer else [(text, None)]
+        between = re.search("x(.*)x", "".join(part for part, _ in parts), re.IGNORECASE | re.DOTALL)
+        return between[1][-1:] if between else ""
+    return ""
 
 
-@cache
-def _byte_of_letter() -> dict[str, int]:
-    """The byte of each letter in GPT-2's vocabulary (the inverse of `bytes_to_unicode`).
+def _rule_of_python(tokenizer: Any) -> WordRule:
+    """The rule of a tokenizer written in Python: by how it puts pieces together again."""
 
-    Source: Radford et al. 2019, GPT-2, `bytes_to_unicode`: printable bytes map to themselves, the others to letters from 256 on.
-    """
-    import codecs
+    def joined(*pieces: str) -> str:
+        with suppress(Exception):  # of a package that is missing, or because it knows no such pieces
+            return str(tokenizer.convert_tokens_to_string(list(pieces))).strip()
+        return ""
 
-    codecs.register_error("labbytes", _as_hex)
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    unprintable = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(unprintable)}
+    if joined("ab", "##cd") == "abcd":
+        return WordRule(CONTINUES, "##")
+    if joined("ab@@", "cd") == "abcd":
+        return WordRule(GOES_ON, "@@")
+    if joined("ab", "cd</w>") == "abcd":
+        return WordRule(ENDS, "</w>")
+    for blank, alphabet in (("Ġ", LETTERS), ("▁", "")):
+        if joined(f"{blank}ab", f"{blank}cd") == "ab cd":
+            return WordRule(TEXT, blank, alphabet)
+    if joined("ab", "cd") == "abcd":
+        return WordRule(TEXT, " ", LATIN if joined("Ã", "©") == "é" else "")
+    return WordRule(EACH)
+
+
+def _word_ids(tokenizer: Any, ids: Sequence[int], texts: Sequence[str]) -> list[int | None]:
+    """The number of the word of each token, by the encoding of the texts; None where the ids are of no text, such as generated ones."""
+    result: list[int | None] = [None] * len(ids)
+    start = first = 0
+    for text in texts:
+        encoded = tokenizer(text, add_special_tokens=False, verbose=False)
+        of_text, words = encoded["input_ids"], encoded.word_ids()
+        places = range(start, len(ids) if of_text else start)
+        at = next((i for i in places if list(ids[i : i + len(of_text)]) == of_text[: len(ids) - i]), None)
+        if at is None:
+            continue
+        start = min(len(ids), at + len(of_text))
+        result[at:start] = [None if word is None else first + word for word in words[: start - at]]
+        first += 1 + max((word for word in words if word is not None), default=0)
+    return result if any(word is not None for word in result) else []
