@@ -37,7 +37,7 @@ _WORD = regex.compile(
     """,
     regex.VERBOSE,
 )
-_INNER = regex.compile(r"\u200D\n|\n[\p{M}\u200D]")  # between the end of a piece and the beginning of the next one
+_CLUSTER = regex.compile(r"\X")
 _BYTES = regex.compile(r"((?:<0x[0-9A-F]{2}>)+)")
 
 
@@ -91,13 +91,6 @@ class WordRule:
         bare = [piece if alone else self._without_mark(piece) for piece, alone in zip(raw, is_alone, strict=True)]
         texts = [piece if alone else self._text(piece) for piece, alone in zip(bare, is_alone, strict=True)]
         joins = self._joins(raw, bare, is_alone, word_ids)
-        if (
-            self.kind != TEXT
-        ):  # there are marks and joiners between the words of many tokenizers, but none begins a word
-            joins = [
-                joined or bool(_INNER.search(f"{before}\n{text}"))
-                for joined, before, text in zip(joins, ("", *texts[:-1]), texts, strict=True)
-            ]
         meaning = self.meaning if self.kind != ENCODED or word_ids else _MEANINGS[EACH]
         result, was_alone = list[Piece](), True
         for i, text in enumerate(texts):
@@ -116,15 +109,20 @@ class WordRule:
     def _joins(
         self, raw: Sequence[str], bare: Sequence[str], is_alone: Sequence[bool], word_ids: Sequence[int | None]
     ) -> list[bool]:
-        """Whether each piece continues the word of the piece before it, as far as the marks say."""
-        if self.kind == CONTINUES:
-            return [piece != without for piece, without in zip(raw, bare, strict=True)]
-        if self.kind in (ENDS, GOES_ON):
-            return [piece.endswith(self.mark) == (self.kind == GOES_ON) for piece in ("", *raw[:-1])]
+        """Whether each piece continues the word of the piece before it, whatever is alone."""
+        parts = [b"\n" if alone else self._bytes(piece) for piece, alone in zip(bare, is_alone, strict=True)]
         if self.kind == TEXT:
-            parts = zip(bare, is_alone, strict=True)
-            return _inside_words([b"\n" if alone else self._bytes(piece) for piece, alone in parts])
-        return joins_of_ids(word_ids or [None] * len(raw))
+            # A blank that is a piece of its own belongs to the word after it, as in ·the.
+            pairs = zip((b"", *parts), parts, _inside(_WORD, parts), strict=False)
+            return [inside or (before == b" " and bool(part[:1].strip())) for before, part, inside in pairs]
+        if self.kind == CONTINUES:
+            marked = [piece != without for piece, without in zip(raw, bare, strict=True)]
+        elif self.kind in (ENDS, GOES_ON):
+            marked = [piece.endswith(self.mark) == (self.kind == GOES_ON) for piece in ("", *raw[:-1])]
+        else:
+            marked = joins_of_ids(word_ids or [None] * len(raw))
+        # Some tokenizers end a word before a vowel sign, or inside of an emoji.
+        return [mark or inside for mark, inside in zip(marked, _inside(_CLUSTER, parts), strict=True)]
 
     def _text(self, piece: str) -> str:
         return _show_bytes(self._bytes(piece)) if self.alphabet else piece.replace(self._blank, " ")
@@ -185,22 +183,15 @@ def _show_bytes(text: bytes) -> str:
     return "".join(f"<0x{ord(c) - 0xDC00:02X}>" if "\udc80" <= c <= "\udcff" else c for c in decoded)
 
 
-def _inside_words(parts: Sequence[bytes]) -> list[bool]:
-    """Whether each part of a text begins inside of a word."""
+def _inside(pattern: regex.Pattern[str], parts: Sequence[bytes]) -> list[bool]:
+    """Whether each part of a text begins inside of a match."""
     text = b"".join(parts).decode("utf-8", "surrogateescape")
     starts = [0, *accumulate(len(character.encode("utf-8", "surrogateescape")) for character in text)]
-    word_of = [-1] * (starts[-1] + 1)  # the first byte of the word of each byte
-    for match in _WORD.finditer(text):
+    match_of = [-1] * (starts[-1] + 1)  # the first byte of the match of each byte
+    for match in pattern.finditer(text):
         first, last = starts[match.start()], starts[match.end()]
-        word_of[first:last] = [first] * (last - first)
-    # A blank that is a piece of its own belongs to the word after it, as in ·the.
-    is_after_blank = [
-        before == b" " and bool(part[:1].strip()) for before, part in zip((b"", *parts), parts, strict=False)
-    ]
-    return [
-        blank or -1 < word_of[start] < start
-        for blank, start in zip(is_after_blank, [0, *accumulate(map(len, parts))], strict=False)
-    ]
+        match_of[first:last] = [first] * (last - first)
+    return [-1 < match_of[start] < start for start, _ in zip([0, *accumulate(map(len, parts))], parts, strict=False)]
 
 
 @cache

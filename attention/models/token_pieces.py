@@ -82,9 +82,9 @@ def _rule_of_python(tokenizer: Any) -> WordRule:
     if joined("ab", "cd</w>") == "abcd":
         return WordRule(ENDS, "</w>")
     for blank, alphabet in (("Ġ", LETTERS), ("▁", "")):
-        if joined(f"{blank}ab", f"{blank}cd") == "ab cd":
+        if joined(f"{blank}ab", f"{blank}cd") == "ab cd" or (blank == "▁" and hasattr(tokenizer, "sp_model")):
             return WordRule(TEXT, blank, alphabet)
-    if joined("ab", "cd") == "abcd":
+    if joined("a", "b") == "ab":
         return WordRule(TEXT, " ", LATIN if joined("Ã", "©") == "é" else "")
     return WordRule(EACH)
 

@@ -162,9 +162,10 @@ class Model(ModelOptions):
         from attention.vision.picture_inputs import PictureInputs
 
         inputs, prefix_len = texts.inputs, texts.prefix_len
+        of_text = () if self.input_ids else (self.text, self.text2)
         positions = lm_head.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
         if loaded.sites:
-            layers, outputs, error = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len)
+            layers, outputs, error = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len, of_text)
             if loaded.without_attention:
                 notes.append(describe_layers(loaded.without_attention))
             if any(layer.formula is None and layer.has_attention for layer in layers):
@@ -172,14 +173,14 @@ class Model(ModelOptions):
                     "The formula of some layers is unknown: their weights are shown as the model computed them."
                 )
         else:
-            layers, outputs, error = forward_pass.run_weights_only(loaded, inputs, positions, prefix_len)
+            layers, outputs, error = forward_pass.run_weights_only(loaded, inputs, positions, prefix_len, of_text)
             notes.append(
                 "The attention of this model family cannot be recorded: only its weights are shown; Q, K, V and the scores are unknown."
             )
         return replace(
             self._merged_trace(loaded, layers, notes),
             predictions=lm_head.read_predictions(loaded, inputs, outputs, positions),
-            input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
+            input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len, of_text).texts[-1],
             continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation)))
             if texts.continuation
             else (),
