@@ -121,6 +121,8 @@ class WordRule:
             marked = [piece.endswith(self.mark) == (self.kind == GOES_ON) for piece in ("", *raw[:-1])]
         else:
             marked = joins_of_ids(word_ids or [None] * len(raw))
+        if all(map(bytes.isascii, parts)):
+            return marked
         # Some tokenizers end a word before a vowel sign, or inside of an emoji.
         return [mark or inside for mark, inside in zip(marked, _inside(_CLUSTER, parts), strict=True)]
 
@@ -139,8 +141,9 @@ class WordRule:
         if self.alphabet == LATIN and all(letter <= "\xff" for letter in piece):
             return piece.encode("latin-1")
         text = piece.replace(self._blank, " ").replace("⏎", "\n")
-        parts = enumerate(_BYTES.split(text))  # texts, and between them bytes
-        return b"".join(_bytes_of(part) if i % 2 else part.encode("utf-8", "surrogatepass") for i, part in parts)
+        parts = _BYTES.split(text) if "<0x" in text else (text,)  # texts, and between them bytes
+        encoded = (_bytes_of(part) if i % 2 else part.encode("utf-8", "surrogatepass") for i, part in enumerate(parts))
+        return b"".join(encoded)
 
 
 def joins_of_ids(word_ids: Sequence[int | None]) -> list[bool]:
@@ -186,7 +189,8 @@ def _show_bytes(text: bytes) -> str:
 def _inside(pattern: regex.Pattern[str], parts: Sequence[bytes]) -> list[bool]:
     """Whether each part of a text begins inside of a match."""
     text = b"".join(parts).decode("utf-8", "surrogateescape")
-    starts = [0, *accumulate(len(character.encode("utf-8", "surrogateescape")) for character in text)]
+    sizes = (1 if character < "\x80" else len(character.encode("utf-8", "surrogateescape")) for character in text)
+    starts = [0, *accumulate(sizes)]
     match_of = [-1] * (starts[-1] + 1)  # the first byte of the match of each byte
     for match in pattern.finditer(text):
         first, last = starts[match.start()], starts[match.end()]

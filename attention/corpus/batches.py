@@ -31,12 +31,14 @@ class TokenSequence:
         ids: the token ids.
         is_special: whether each is a special token that the tokenizer added.
         text: the text itself; empty for a control.
+        tokens: the readable tokens, where they do not follow from the ids: a word that stands elsewhere is still one word.
     """
 
     number: int
     ids: tuple[int, ...]
     is_special: tuple[bool, ...]
     text: str = ""
+    tokens: tuple[str, ...] = ()
 
 
 class Tokenizer:
@@ -67,20 +69,27 @@ class Tokenizer:
 
     def tokens(self, sequence: TokenSequence) -> tuple[str, ...]:
         """The readable tokens of a sequence."""
-        return tuple(
-            self._names[token_id] if token_id in self._names else self._name(token_id) for token_id in sequence.ids
-        )
+        texts = [sequence.text] if sequence.text else []
+        return sequence.tokens or readable_tokens(self.loaded.tokenizer, sequence.ids, texts)
 
     def shuffled(self, sequence: TokenSequence, seed: int) -> TokenSequence:
-        """The same text with its words in random order; special tokens stay, and the pieces of a word stay together."""
-        words = TokenGroups.of(self.tokens(sequence), sequence.is_special, words=True, hide=False).spans
+        """The same text with its words in random order; special tokens stay, and the pieces of a word stay together.
+
+        An order that gives the same ids is rotated, so that the ids are the same only where no order changes them: one word, or equal words.
+        """
+        tokens = self.tokens(sequence)
+        words = TokenGroups.of(tokens, sequence.is_special, words=True, hide=False).spans
         movable = [span for span in words if not sequence.is_special[span[0]]]
-        following = iter(sorted(movable, key=lambda span: _hash(seed, sequence.number, span[0])))
-        ids: list[int] = []
-        for span in words:
-            start, stop = span if sequence.is_special[span[0]] else next(following)
-            ids.extend(sequence.ids[start:stop])
-        return TokenSequence(sequence.number, tuple(ids), sequence.is_special)
+        order = sorted(movable, key=lambda span: _hash(seed, sequence.number, span[0]))
+        for _ in order[:4]:  # one rotation is enough, but for words such as "ab a b"
+            following = iter(order)
+            spans = [span if sequence.is_special[span[0]] else next(following) for span in words]
+            places = [place for span in spans for place in range(*span)]
+            ids = tuple(sequence.ids[place] for place in places)
+            if ids != sequence.ids:
+                return TokenSequence(sequence.number, ids, sequence.is_special, tokens=tuple(tokens[i] for i in places))
+            order = [*order[1:], order[0]]
+        return sequence
 
     def repeated(self, number: int, seed: int) -> TokenSequence:
         """Random tokens, twice, between the special tokens that the tokenizer adds.
@@ -102,14 +111,6 @@ class Tokenizer:
     def special_tokens(self) -> frozenset[str]:
         """The special tokens of the tokenizer."""
         return frozenset(self.loaded.tokenizer.all_special_tokens)
-
-    @cached_property
-    def _names(self) -> dict[int, str]:
-        return {}
-
-    def _name(self, token_id: int) -> str:
-        (self._names[token_id],) = readable_tokens(self.loaded.tokenizer, [token_id])
-        return self._names[token_id]
 
     @cached_property
     def _frame(self) -> tuple[list[int], list[int], Any]:

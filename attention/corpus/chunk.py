@@ -62,15 +62,19 @@ def compute_chunk(loaded: LoadedModel, plan: RunPlan, chunk: Chunk) -> Digest:
     sequences, n_cut = tokenizer.sequences(chunk.first, chunk.texts)
     sums = _Sums(reader_of(loaded), plan, chunk, tokenizer)
     sums.add(TEXTS, sequences)
+    n_shuffled = n_random = 0
     if SHUFFLED in plan.controls:
-        sums.add(SHUFFLED, [tokenizer.shuffled(sequence, plan.seed) for sequence in sequences])
-    n_random = 0
+        pairs = ((sequence, tokenizer.shuffled(sequence, plan.seed)) for sequence in sequences)
+        shuffled = [other for sequence, other in pairs if other.ids != sequence.ids]  # the same order is no control
+        n_shuffled = len(shuffled)
+        sums.add(SHUFFLED, shuffled)
     if RANDOM in plan.controls:
         numbers = [n for n in range(chunk.first, chunk.first + len(sequences)) if n % TEXTS_PER_RANDOM == 0]
         n_random = len(numbers)
         sums.add(RANDOM, [tokenizer.repeated(number, plan.seed) for number in numbers])
     n_tokens = sum(len(sequence.ids) for sequence in sequences)
-    return sums.digest({"texts": len(sequences), "tokens": n_tokens, "cut": n_cut, "random": n_random}, sequences)
+    read = {"texts": len(sequences), "tokens": n_tokens, "cut": n_cut, "random": n_random, "shuffled": n_shuffled}
+    return sums.digest(read, sequences)
 
 
 class TextSite(NamedTuple):

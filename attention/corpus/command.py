@@ -41,7 +41,10 @@ PACKAGES = ("fsspec", "pyarrow", "safetensors", "tqdm", "transformers")
 INTERRUPTED, TERMINATED = 130, 143
 """The exit codes of a process that SIGINT or SIGTERM ends."""
 
-_CONTROL_WORDS = {SHUFFLED: "the words of each text shuffled", RANDOM: "random tokens, twice, for one text in 16"}
+_CONTROL_WORDS = {
+    SHUFFLED: "the words of each text shuffled (words: {})",
+    RANDOM: "random tokens, twice, for one text in 16",
+}
 _UNIFORM = "uniform"
 
 _PROGRESS_SECONDS = 30
@@ -119,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         "--control",
         action="append",
         choices=(*CONTROLS, NO_CONTROL),
-        help="measure by chance: the words of each text shuffled, or random tokens that are repeated; may be given twice (default: both)",
+        help="measure by chance: the words of each text shuffled (words are cut by the rule of the model's tokenizer, which the plan names; a text whose order cannot change is not counted), or random tokens that are repeated; may be given twice (default: both)",
     )
     add("--find", action="append", default=[], metavar="RULE", help='measure a rule too, such as \'from "it" to "animal"\'; may be given often')  # fmt: skip
     add("--device", default="", help="of torch, such as cuda (default: cpu)")
@@ -235,7 +238,8 @@ def _merge(url: str) -> None:
     scan.merge(url)
     content = PartsFolder(url).read(scan.TABLE)
     result = HeadsResult.of(scan.TABLE, content, len(content))
-    print(f"\nRead {result.words()}.\n\n{_strongest_words(result)}\n")
+    shuffling = f" {result.shuffling}" if result.shuffling else ""
+    print(f"\nRead {result.words()}.{shuffling}\n\n{_strongest_words(result)}\n")
     print(f"Open the page Heads of the Lab, and choose {url}/{scan.TABLE}.")
 
 
@@ -371,7 +375,7 @@ def _plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n
     n_layers = len({site.layer for site in sites})
     size = f"{loaded.nbytes / 2**20:,.0f} MB"
     finds = f", {', '.join(plan.finds)} among them" if plan.finds else ""
-    controls = [_CONTROL_WORDS[control] for control in plan.controls]
+    controls = [_CONTROL_WORDS[control].format(plan.words) for control in plan.controls]
     present = f"; already there: {n_present:,}" if n_present else ""
     chunk = f"one for {plan.chunk_size} texts" if plan.n_chunks > 1 else "one"
     return _aligned(

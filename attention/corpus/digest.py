@@ -124,7 +124,7 @@ class Digest:
         offset_counts: the number of visible cells at each offset, by condition, [layer offset].
         map_sums: the sum of the maps of texts with the length of the plan, [head query_pos key_pos].
         n_maps: the number of these texts.
-        read: what was read: the numbers of texts, tokens, cut texts, and random sequences.
+        read: what was read: the numbers of texts, tokens, cut texts, random sequences, and texts whose words have another order when they are shuffled.
         texts: (text, tokens) of every example, by number.
     """
 

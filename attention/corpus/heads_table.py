@@ -10,7 +10,7 @@ import numpy as np
 
 from attention.corpus.chunk import DIFFERENCE, TEXTS, UNIFORM, limits
 from attention.corpus.digest import MAX_OFFSET
-from attention.corpus.run_plan import CONTROLS, METADATA, SHUFFLED
+from attention.corpus.run_plan import CONTROLS, METADATA, READ, SHUFFLED
 
 if TYPE_CHECKING:
     from attention.corpus.digest import Digest
@@ -30,7 +30,8 @@ def info(plan: RunPlan, digest: Digest) -> dict[str, Any]:
         "metrics": [metric.name for metric in plan.metrics],
         "offsets": MAX_OFFSET,
         "map_texts": digest.n_maps,
-        "read": dict(digest.read),
+        "read": {name: digest.read[name] for name in READ},
+        "shuffled_texts": digest.read["shuffled"],
     }
 
 

@@ -249,6 +249,16 @@ class HeadsResult:
         controls = ", ".join(_CONTROLS[name] + counts.get(name, "") for name in plan["controls"]) or "none"
         return f"{read['texts']:,} text{'s' * (read['texts'] != 1)}, {read['tokens']:,} tokens, {cut}; controls: {controls}"
 
+    @property
+    def shuffling(self) -> str:
+        """What a shuffled word is, and how many texts have another order when they are shuffled, in sentences; empty without this control, and of an older run."""
+        n_texts, n_shuffled = self.info["read"]["texts"], self.info.get("shuffled_texts")
+        if "shuffled" not in self.plan["controls"] or n_shuffled is None:
+            return ""
+        left_out = n_texts - n_shuffled
+        others = f"; {left_out:,} cannot change, and {'is' if left_out == 1 else 'are'} not counted" if left_out else ""
+        return f"The order of the words changes in {n_shuffled:,} of {n_texts:,} texts{others}. Words: {self.plan['words']}."
+
     def memory_bytes(self) -> int:
         """The bytes that it keeps now."""
         unpacked = sum(column.memory_bytes() for group in list(self._unpacked.values()) for column in group.values())

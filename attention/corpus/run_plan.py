@@ -27,7 +27,8 @@ MAX_ROWS, MAX_METRICS = 2**18, 64
 """The rows of a table, a row for each head and metric; and its metrics."""
 _MAX_BYTES, _MAX_INTEGER, _MAX_CHARACTERS, _MAX_ITEMS = 2**20, 2**31 - 1, 4096, 2**14
 _MAX_MAP = 256  # tokens of the mean map
-_READ = ("texts", "tokens", "cut", "random")
+READ = ("texts", "tokens", "cut", "random")
+"""What is counted of the texts that were read."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class RunPlan:
         seed: of the controls.
         chunk_size: the number of texts in a part.
         versions: the packages that compute the numbers.
+        words: what a word is that is shuffled, in words; empty in older runs.
     """
 
     model: str
@@ -65,6 +67,7 @@ class RunPlan:
     seed: int = 0
     chunk_size: int = 128
     versions: dict[str, str] = field(default_factory=dict)
+    words: str = ""
 
     def __post_init__(self) -> None:
         """Check the options, and write the rules in their one form.
@@ -151,8 +154,10 @@ def read_info(name: str, content: bytes | None) -> dict[str, Any]:
         "metrics": _field(fields, "metrics", "list[str]", name),
         "offsets": _field(fields, "offsets", "int", name),
         "map_texts": _field(fields, "map_texts", "int", name),
-        "read": {key: _field(_field(fields, "read", "dict[str, Any]", name), key, "int", name, 2**53) for key in _READ},
+        "read": {key: _field(_field(fields, "read", "dict[str, Any]", name), key, "int", name, 2**53) for key in READ},
     }
+    if "shuffled_texts" in fields:  # not in older runs
+        info["shuffled_texts"] = _field(fields, "shuffled_texts", "int", name)
     _check_heads(info, name)
     return info
 
@@ -162,7 +167,7 @@ def _plan(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     plan: dict[str, Any] = {}
     for entry in dataclasses.fields(RunPlan):
         kind = "list[str]" if str(entry.type).startswith("tuple") else str(entry.type)
-        plan[entry.name] = _field(fields, entry.name, kind, name)
+        plan[entry.name] = _field({"words": "", **fields}, entry.name, kind, name)
     if unknown := [control for control in plan["controls"] if control not in CONTROLS]:
         raise _error(name, f"a control is {' or '.join(CONTROLS)}, not {unknown[0][:40]!r}")
     if not plan["model"] or plan["top"] < 1 or plan["max_tokens"] < 2 or plan["map_length"] > _MAX_MAP:

@@ -42,6 +42,7 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
         ModelError: the model reads pictures, or its files cannot be read.
     """
     from attention.corpus.batches import Tokenizer
+    from attention.models.token_pieces import word_rule
 
     if loaded.pictures is not None:
         raise ModelError(
@@ -65,6 +66,7 @@ def make_plan(loaded: LoadedModel, texts: Iterable[str], **options: Any) -> tupl
         digest.hex(),
         0,
         versions=dict(versions()),
+        words=word_rule(loaded.tokenizer).meaning,
         **options,
     )
     tokenizer = Tokenizer(loaded, checked.max_tokens)

@@ -43,7 +43,7 @@ _RANKING_HELPS = {
     "texts": "The texts in which the metric is defined.",
     "label": "What the head does, only where a weight is large and clearly above chance.",
     "by chance: uniform": "The same metric if every query attended to all visible keys equally.",
-    "by chance: shuffled": "The mean over the same texts with their words in random order.",
+    "by chance: shuffled": "The mean over the same texts with their words in random order, without those whose order cannot change.",
     "more than shuffled": "The value of each text minus that of the same text with its words in random order: the mean over the texts. Far beyond its standard error, the head responds to the order of the words.",
     "± standard error": "Of the difference, from its spread over the texts.",
     "by chance: random": "The mean over sequences of random tokens, repeated once (Olsson et al. 2022).",
@@ -197,7 +197,7 @@ def _explain(knobs: Knobs) -> None:
 
 def _about(result: HeadsResult, name: str) -> str:
     title = f"{name}: " if name and name != result.model else ""
-    return f"{title}{result.model}, {result.words()}."
+    return f"{title}{result.model}, {result.words()}. {result.shuffling}".strip()
 
 
 def buttons(knobs: Knobs, knob: Knob, options: tuple[str, ...]) -> str:
