@@ -166,7 +166,8 @@ def pieces_of(tokens: Sequence[str], is_alone: Sequence[bool]) -> Sequence[str]:
         return tokens
     alone = [special or isinstance(token, Patch) for token, special in zip(tokens, is_alone, strict=True)]
     rule = WordRule.of_marks(token for token, apart in zip(tokens, alone, strict=True) if not apart)
-    pieces = rule.read(tokens, alone)
+    whole_words = [Piece(token, False, rule.meaning) for token in tokens]
+    pieces = whole_words if rule.kind == EACH else rule.read(tokens, alone)
     return [token if apart else piece for token, piece, apart in zip(tokens, pieces, alone, strict=True)]
 
 

@@ -10,6 +10,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import AttentionError, FileError, MissingError
+from attention.base.pieces import joins_of_ids
+from attention.base.tokens import Patch, Piece
 from attention.files.archives import Archive, Entry, format_shape, quote
 from attention.formula import formula
 from attention.formula.dropout import Dropout
@@ -213,7 +215,9 @@ def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> Fil
 
 
 _MAX_TOKEN_CHARACTERS = 1000  # characters
-_TOKEN_KEYS = (*PATCHES, *PATCHES.values())
+WORD_IDS = {"tokens": "word_ids", "key_tokens": "key_word_ids"}
+"""The name of the words beside each list of tokens: the number of the word of each token, as a tokenizer's `word_ids()`."""
+_TOKEN_KEYS = (*PATCHES, *PATCHES.values(), *WORD_IDS.values())
 _NAME = re.compile(r"[\w ,.:()-]{1,60}")
 
 
@@ -325,6 +329,32 @@ def layer_tokens(
         # A lone surrogate cannot be sent to a browser.
         labels.append(tuple(text.encode("utf-8", "replace").decode() for text in saved))
     return labels[0], labels[1]
+
+
+def with_words(name: str, tokens: tuple[str, ...], word_ids: Any, key: str) -> tuple[str, ...]:
+    """The tokens of an axis as pieces of words.
+
+    Args:
+        name: of the file.
+        tokens: as texts, or patches.
+        word_ids: the number of the word of each token; None if the file has none.
+        key: the name of these numbers in the file.
+
+    Raises:
+        FileError: they are not one number for each token.
+    """
+    if word_ids is None:
+        return tokens
+    is_valid = isinstance(word_ids, list) and all(number is None or type(number) is int for number in word_ids)
+    if not is_valid or len(word_ids) != len(tokens):
+        raise FileError(
+            f"{key} in {quote(name)} needs the number of a word for each of {len(tokens):,} tokens; got {quote(str(word_ids))}: save the trace again."
+        )
+    joined = zip(tokens, joins_of_ids(word_ids), strict=True)
+    return tuple(
+        token if isinstance(token, Patch) else Piece(token, joins, "the word_ids of the file")
+        for token, joins in joined
+    )
 
 
 def layer_name(exported: bool, position: int, stored: StoredLayer, layer_metadata: Mapping[str, Any]) -> str:

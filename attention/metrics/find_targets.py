@@ -279,8 +279,9 @@ _CLOSERS = frozenset("\"')]}”’»")
 class TextWords:
     """The words of a text, for each of its tokens.
 
-    Pieces of a word that a tokenizer has cut are joined if the tokens show it, as ##ing or ·the do; in a language without spaces, a BPE
-    tokenizer does not show it, and all between two marks is one word.
+    The pieces of a word are joined by `TokenGroups`: as the tokenizer cuts words, or by the marks of the tokens. Of a language without
+    spaces, Chinese and Japanese words are as long as their pieces; Thai, Khmer, Lao and Burmese ones reach to the next blank where the
+    tokenizer does not say otherwise.
 
     Attributes:
         names: the words, without the mark of a leading blank.
@@ -307,19 +308,14 @@ class TextWords:
         import numpy as np
 
         is_special = [patterns.is_special(token, special) for token in tokens]
-        is_cut = any(token.startswith(("·", "##")) for token in tokens)
-        if is_cut:
-            groups = TokenGroups.of(tokens, is_special, words=True, hide=False)
-            names, spans = groups.names, groups.spans
-        else:  # tokens of a typed text, or of a tiny model, are whole words
-            names, spans = tuple(tokens), tuple((i, i + 1) for i in range(len(tokens)))
-        lengths = [stop - start for start, stop in spans]
+        groups = TokenGroups.of(tokens, is_special, words=True, hide=False)
+        starts, stops = zip(*groups.spans, strict=True)
         return cls(
-            tuple(str(name).strip(_MARKERS) for name in names),
-            np.repeat(np.arange(len(spans)), lengths),
-            tuple(is_special[start] for start, _ in spans),
-            tuple(patterns.kind_of(tokens[start], special) for start, _ in spans),
-            patch_places([tokens[start] for start, _ in spans]).numpy(),
+            tuple(str(name).strip(_MARKERS) for name in groups.names),
+            np.repeat(np.arange(len(starts)), np.subtract(stops, starts)),
+            tuple(is_special[start] for start in starts),
+            tuple(patterns.kind_of(tokens[start], special) for start in starts),
+            patch_places([tokens[start] for start in starts]).numpy(),
         )
 
     @cached_property

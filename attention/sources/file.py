@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attention.base.errors import FileError
 from attention.files import stored_layers
 from attention.files.archives import Archive, open_archive, quote
-from attention.files.stored_layers import Layout, StoredLayer, read_layout
+from attention.files.stored_layers import WORD_IDS, Layout, StoredLayer, read_layout
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
 from attention.formula.steps import MAP_AXES, declared
@@ -205,8 +205,9 @@ class File:
             **{key: own_metadata[key] for key in saved_pictures.PATCHES if key in own_metadata},
         }
         places = {key: described.get(key) for key in saved_pictures.PATCHES.values() if file_layout.exported}
+        word_ids = {key: described.get(key) for key in WORD_IDS.values() if file_layout.exported}
         # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
-        lists = *(texts.get(key) for key in saved_pictures.PATCHES), *places.values()
+        lists = *(texts.get(key) for key in saved_pictures.PATCHES), *places.values(), *word_ids.values()
         same = *map(id, lists), *map(sizes.get, _SIDES)
         if same not in known_tokens:
             tokens, key_tokens = stored_layers.layer_tokens(self.name, texts, sizes)
@@ -214,6 +215,10 @@ class File:
                 tokens, key_tokens = (
                     saved_pictures.with_places(self.name, axis_tokens, places[key], pictures, key)
                     for axis_tokens, key in zip((tokens, key_tokens), places, strict=True)
+                )
+                tokens, key_tokens = (
+                    stored_layers.with_words(self.name, axis_tokens, word_ids[key], key)
+                    for axis_tokens, key in zip((tokens, key_tokens), word_ids, strict=True)
                 )
             known_tokens[same] = tokens, key_tokens
         tokens, key_tokens = known_tokens[same]

@@ -163,6 +163,34 @@ def test_shuffled_text_keeps_words_whole_and_special_tokens_in_place(tiny: TinyM
     assert all(" ".join(map(str, sequence.ids[start:stop])) in text for start, stop in spans)
 
 
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [("the cat", True), ("the the cat", True), ("the the the", False), ("unbelievable", False), ("the", False)],
+)
+def test_order_of_words_changes_wherever_it_can(text: str, changes: bool) -> None:
+    tokenizer = Tokenizer(LIBRARY.get("all-MiniLM-L6-v2"), 64)
+    (sequence,), _ = tokenizer.sequences(0, [text])
+    for seed in range(8):
+        shuffled = tokenizer.shuffled(sequence, seed)
+        assert (shuffled.ids != sequence.ids) == changes
+        assert sorted(tokenizer.tokens(shuffled)) == sorted(tokenizer.tokens(sequence))
+
+
+def test_shuffled_words_of_a_wordpiece_tokenizer_are_shuffled(tmp_path: Path) -> None:
+    """No piece of these texts begins with ##: they were one word each, and the control was the text itself."""
+    texts = ("the cat sat on the mat", "a red bird ate the old bread", "cat")
+    info, rows = run(ROOT / "models" / "all-MiniLM-L6-v2", tmp_path, texts, controls=("shuffled",))
+    assert info["plan"]["words"] == "a piece with ## before it continues a word"
+    assert info["shuffled_texts"] == 2
+    of_first = [row for row in rows if row["metric"] == "first token"]
+    assert {row["shuffled_count"] for row in of_first} == {2}
+    assert max(abs(row["difference_mean"]) for row in of_first) > 0.001
+    result = HeadsResult.of("r", (tmp_path / "heads.parquet").read_bytes())
+    assert result.shuffling == (
+        "The order of the words changes in 2 of 3 texts; 1 cannot change, and is not counted. Words: a piece with ## before it continues a word."
+    )
+
+
 def test_random_control_repeats_ordinary_tokens_once(tiny: TinyModels) -> None:
     loaded = LIBRARY.get(str(tiny("BERT")))
     tokenizer = Tokenizer(loaded, 64)
@@ -179,7 +207,8 @@ def test_controls_of_the_plan_decide_the_columns(tiny: TinyModels, tmp_path: Pat
     info, both = run(tiny("GPT-2"), tmp_path / "both")
     assert info["read"]["random"] == 1  # one in sixteen texts
     assert all(row["random_count"] == 1 for row in both if row["metric"] == "distant induction")
-    assert all(row["shuffled_count"] == len(TEXTS) for row in both if row["metric"] == "local")
+    # "x" is one word, whose order cannot change.
+    assert all(row["shuffled_count"] == len(TEXTS) - 1 == info["shuffled_texts"] for row in both if row["metric"] == "local")
     _, none = run(tiny("GPT-2"), tmp_path / "none", controls=())
     assert all(row[f"{control}_mean"] is None for row in none for control in CONTROLS)
     assert [row["mean"] for row in none] == [row["mean"] for row in both]
@@ -191,8 +220,9 @@ def test_difference_is_paired_with_the_shuffled_text(tiny: TinyModels, tmp_path:
     tokenizer = Tokenizer(loaded, 256)
     sequences, _ = tokenizer.sequences(0, TEXTS)
     values: dict[str, list[Any]] = {"text": [], "shuffled": []}
-    for sequence in sequences:
-        for name, ids in (("text", sequence.ids), ("shuffled", tokenizer.shuffled(sequence, 0).ids)):
+    pairs = [(sequence, tokenizer.shuffled(sequence, 0)) for sequence in sequences]
+    for sequence, shuffled in (pair for pair in pairs if pair[0].ids != pair[1].ids):
+        for name, ids in (("text", sequence.ids), ("shuffled", shuffled.ids)):
             inputs = {"input_ids": torch.tensor([ids])}
             trace = Model.of(loaded.model, loaded.tokenizer, inputs=inputs).trace()
             values[name].append(metrics.of(trace).values)

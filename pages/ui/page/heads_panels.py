@@ -17,6 +17,7 @@ from attention.circuits.head_importance import HeadSweep
 from attention.circuits.token_relevance import ATTENTION_GRADIENT
 from attention.explanation import tables
 from attention.explanation.derived import DerivedMap
+from attention.explanation.subwords import words_rule
 from attention.formula.names import WEIGHTS, Cell
 from attention.metrics import aggregates
 from attention.metrics.find_rule import (
@@ -216,7 +217,7 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
         st.info(plain(f"No query of “{rule.text}” sees such a key in this text: try another text, or the rule over many texts (--find)."))  # fmt: skip
         return
     best = found[0]
-    st.markdown(plain(f"L{best.layer} H{best.head} looks there most: {format_number(best.value)}, by chance {format_number(best.uniform)}, over {best.queries:,} of its queries."))  # fmt: skip
+    st.markdown(plain(f"L{best.layer} H{best.head} looks there most: {format_number(best.value)}, by chance {format_number(best.uniform)}, over {best.queries:,} of its queries. Words: {words_rule(page.trace.layers[best.layer].key_tokens)}."))  # fmt: skip
     rows = _found_frame(page, found)
     show.clickable_table(rows, "heads_found", _FIND_HELPS, lambda row: open_cell(_strongest_cell(found[row])))
     small_download("Download CSV", rows.to_csv(index=False), "found-heads.csv", "text/csv", "heads_found_csv")
