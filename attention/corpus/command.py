@@ -42,7 +42,7 @@ INTERRUPTED, TERMINATED = 130, 143
 """The exit codes of a process that SIGINT or SIGTERM ends."""
 
 _CONTROL_WORDS = {
-    SHUFFLED: "the words of each text shuffled (words: {})",
+    SHUFFLED: "the words of each text shuffled",
     RANDOM: "random tokens, twice, for one text in 16",
 }
 _UNIFORM = "uniform"
@@ -375,7 +375,8 @@ def _plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n
     n_layers = len({site.layer for site in sites})
     size = f"{loaded.nbytes / 2**20:,.0f} MB"
     finds = f", {', '.join(plan.finds)} among them" if plan.finds else ""
-    controls = [_CONTROL_WORDS[control].format(plan.words) for control in plan.controls]
+    controls = [_CONTROL_WORDS[control] for control in plan.controls]
+    words = [("Words", plan.words)] * (SHUFFLED in plan.controls)
     present = f"; already there: {n_present:,}" if n_present else ""
     chunk = f"one for {plan.chunk_size} texts" if plan.n_chunks > 1 else "one"
     return _aligned(
@@ -383,6 +384,7 @@ def _plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n
         ("Texts", f"{texts}; about {_rounded(n_tokens)} tokens, a text is cut at {plan.max_tokens}"),
         ("Metrics", f"{len(plan.metrics)} of each head{finds}; {plan.top} top texts of each"),
         ("By chance", f"uniform attention{''.join(f'; {words}' for words in controls)}"),
+        *words,
         ("Parts", f"{plan.n_chunks:,} in {url}, {chunk}{present}"),
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from conftest import ROOT
 from tiny_models import TinyModels
 
 from attention import ConfigError, FileError, Model, ModelError, metrics
@@ -21,6 +22,7 @@ from attention.corpus.batches import REPEATED_TOKENS, Tokenizer
 from attention.corpus.chunk import limits
 from attention.corpus.digest import MAX_OFFSET, N_KEYS, Digest, Moments
 from attention.corpus.parts_folder import PartsFolder, part_name
+from attention.corpus.result import HeadsResult
 from attention.corpus.run_plan import CONTROLS, RunPlan
 from attention.explanation.subwords import TokenGroups
 from attention.formula.names import WEIGHTS
@@ -208,7 +210,9 @@ def test_controls_of_the_plan_decide_the_columns(tiny: TinyModels, tmp_path: Pat
     assert info["read"]["random"] == 1  # one in sixteen texts
     assert all(row["random_count"] == 1 for row in both if row["metric"] == "distant induction")
     # "x" is one word, whose order cannot change.
-    assert all(row["shuffled_count"] == len(TEXTS) - 1 == info["shuffled_texts"] for row in both if row["metric"] == "local")
+    assert all(
+        row["shuffled_count"] == len(TEXTS) - 1 == info["shuffled_texts"] for row in both if row["metric"] == "local"
+    )
     _, none = run(tiny("GPT-2"), tmp_path / "none", controls=())
     assert all(row[f"{control}_mean"] is None for row in none for control in CONTROLS)
     assert [row["mean"] for row in none] == [row["mean"] for row in both]
