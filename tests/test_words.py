@@ -246,7 +246,7 @@ def test_trace_of_a_model_shows_no_marks_and_merges_words() -> None:
     assert pieces.tokens == ("a", "r", "##e", "##d", "c", "##i", "##r", "##c", "##l", "##e")
     merged = Model.of(tiny_model(), made, "a red circle", words=True).trace()
     assert merged.tokens == ("a", "red", "circle")
-    assert "(a word ends at </w>)" in merged.layers[0].provenance["weights"]
+    assert merged.notes == ("Words: a word ends at </w>.",)
     text = "नमस्ते"
     assert Model.of(tiny_model(), tokenizer("byte level"), text, words=True).trace().tokens == (text,)
     assert Model.of(tiny_model(), tokenizer("BPE without marks"), "an owl", words=True).trace().tokens == ("an", "owl")

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import regex
 
-from attention.base.tokens import Patch, Piece
+from attention.base.tokens import Patch, Piece, label
 
 CONTINUES, ENDS, GOES_ON, TEXT, ENCODED, EACH = "continues", "ends", "goes on", "text", "encoded", "each"
 LETTERS, LATIN = "letters", "latin-1"
@@ -61,8 +61,8 @@ class WordRule:
 
     @property
     def meaning(self) -> str:
-        """What a word is, in words."""
-        return _MEANINGS[self.kind].format(self.mark)
+        """What a word is, in words; not escaped for HTML."""
+        return _MEANINGS[self.kind].format(label(self.mark, 20, escape=False))
 
     @classmethod
     def of_marks(cls, tokens: Iterable[str]) -> WordRule:

@@ -67,9 +67,9 @@ class TokenGroups:
         return cls(tuple(names), tuple((start, stop) for start, stop in spans))
 
 
-def words_rule(tokens: Sequence[str], special: Sequence[bool] = ()) -> str:
-    """What a word of some tokens is, in words, such as "a word ends at </w>"."""
-    pieces = pieces_of(tokens, special or [False] * len(tokens))
+def words_rule(tokens: Sequence[str]) -> str:
+    """What a word of some tokens is, in words, such as "a word ends at </w>"; not escaped for HTML."""
+    pieces = pieces_of(tokens, [False] * len(tokens))
     return next((piece.rule for piece in pieces if isinstance(piece, Piece)), "")
 
 
@@ -176,8 +176,7 @@ def merge_tokens(layer: Layer, special: Sequence[str], words: bool, mode: str) -
         TokenGroups.of(tokens, [token in special for token in tokens], words, mode != "show")
         for tokens in (layer.tokens, layer.key_tokens)
     )
-    rule = words_rule(layer.key_tokens)
-    changes = [f"pieces merged into words ({rule}): A summed over keys, averaged over queries"] if words else []
+    changes = ["pieces merged into words: A summed over keys, averaged over queries"] if words else []
     changes += ["special tokens hidden"] if mode != "show" else []
     changes += ["each row divided by its sum"] if mode == "renormalise" else []
     provenance = ", ".join(changes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
 from attention.base.tokens import Generated
-from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens
+from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, words_rule
 from attention.formula.override import Override
 from attention.patching.intervention import parse_codes
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
@@ -280,6 +280,8 @@ class Model(ModelOptions):
     def _merged_trace(self, loaded: LoadedModel, layers: list[Layer], notes: list[str]) -> Trace:
         """The trace of the layers, with subwords merged, special tokens hidden and the config applied as requested."""
         special = loaded.special_tokens
+        last = [layer for layer in layers if layer.has_attention][-1]  # which reads text, also beside pictures
+        notes += [f"Words: {words_rule(last.tokens)}."] if self.words else []
         merged_layers = tuple(
             merge_tokens(layer, special, self.words, self.special) if layer.has_attention else layer for layer in layers
         )
