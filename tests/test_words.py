@@ -23,7 +23,7 @@ from attention.base.tokens import Generated, Patch, Piece, tokenize
 from attention.explanation.subwords import TokenGroups, words_rule
 from attention.files.array_writer import npz, safetensors
 from attention.metrics.find_targets import TextWords
-from attention.models.token_pieces import readable_tokens, word_rule
+from attention.models.token_pieces import readable_tokens, vocabulary_names, word_rule
 from attention.sources.file import File
 
 WORDS = {
@@ -250,6 +250,13 @@ def test_trace_of_a_model_shows_no_marks_and_merges_words() -> None:
     text = "नमस्ते"
     assert Model.of(tiny_model(), tokenizer("byte level"), text, words=True).trace().tokens == (text,)
     assert Model.of(tiny_model(), tokenizer("BPE without marks"), "an owl", words=True).trace().tokens == ("an", "owl")
+
+
+def test_predicted_tokens_are_no_text() -> None:
+    made = tokenizer("CLIP")
+    ids = made("red")["input_ids"]
+    assert readable_tokens(made, ids) == ("r", "##e", "##d")
+    assert vocabulary_names(made, ids) == ("r", "e", "d")
 
 
 def test_generated_pieces_continue_the_words_of_the_text() -> None:

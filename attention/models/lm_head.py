@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attention.base.errors import ConfigError, TextError
 from attention.base.tokens import ClassName
-from attention.models.token_pieces import readable_tokens
+from attention.models.token_pieces import readable_tokens, vocabulary_names
 from attention.trace.trace import TOP_K, Prediction
 from attention.vision.picture_inputs import PictureInputs
 
@@ -75,7 +75,7 @@ def class_names(loaded: LoadedModel) -> tuple[ClassName, ...]:
 def names_of(loaded: LoadedModel, ids: Sequence[int]) -> tuple[str, ...]:
     """The readable form of some tokens of the vocabulary, or of classes."""
     classes = class_names(loaded)
-    return tuple(classes[index] for index in ids) if classes else tuple(readable_tokens(loaded.tokenizer, list(ids)))
+    return tuple(classes[index] for index in ids) if classes else vocabulary_names(loaded.tokenizer, ids)
 
 
 def predicted_text_ids(model_inputs: Mapping[str, Tensor]) -> list[int]:
@@ -145,7 +145,7 @@ def read_predictions(
     rows = (logits if are_selected else logits[list(logit_positions)]).to("cpu", torch.float32)
     likeliest = rows.topk(min(TOP_K, rows.shape[-1])).indices.tolist()
     token_ids = sorted({*(ids[i] for i in logit_positions), *(token_id for top in likeliest for token_id in top)})
-    readable = dict(zip(token_ids, readable_tokens(loaded.tokenizer, token_ids), strict=True))
+    readable = dict(zip(token_ids, vocabulary_names(loaded.tokenizer, token_ids), strict=True))
     return tuple(
         Prediction(
             i,

@@ -24,7 +24,7 @@ from attention.formula.functions import project
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import Call, in_float32
 from attention.models.attention_sites import parents
-from attention.models.token_pieces import readable_tokens
+from attention.models.token_pieces import vocabulary_names
 from attention.trace.head_matrices import LayerMatrices
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class ModelMatrices:
 
     def token_names(self, ids: Sequence[int]) -> tuple[str, ...]:
         """The tokens with these ids, in readable form."""
-        return readable_tokens(self.loaded.tokenizer, ids)
+        return vocabulary_names(self.loaded.tokenizer, ids)
 
     @property
     def _head(self) -> Any:

@@ -24,15 +24,26 @@ def readable_tokens(tokenizer: Any, ids: Sequence[int], texts: Sequence[str] = (
         ids: the token ids.
         texts: the texts of the ids, in order, where they are known: the pieces of some tokenizers have no marks.
     """
+    pieces, is_alone = _raw(tokenizer, ids)
+    rule = word_rule(tokenizer)
+    return rule.read(pieces, is_alone, _word_ids(tokenizer, ids, texts) if rule.kind == ENCODED else ())
+
+
+def vocabulary_names(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+    """The same for tokens that are no text, such as the likeliest next tokens: none continues the one before it."""
+    rule = word_rule(tokenizer)
+    return tuple(rule.read([piece], [alone])[0] for piece, alone in zip(*_raw(tokenizer, ids), strict=True))
+
+
+def _raw(tokenizer: Any, ids: Sequence[int]) -> tuple[list[str], list[bool]]:
+    """The pieces as the tokenizer has them, and whether each is special or added."""
     pieces = tokenizer.convert_ids_to_tokens(list(ids))
     # A model may have more rows than its tokenizer has pieces.
     pieces = [f"<{token_id}>" if piece is None else str(piece) for token_id, piece in zip(ids, pieces, strict=True)]
     backend = getattr(tokenizer, "backend_tokenizer", None)
     alone = {*tokenizer.all_special_tokens, *map(str, getattr(tokenizer, "added_tokens_decoder", {}).values())}
     alone.add(getattr(getattr(backend, "model", None), "unk_token", None) or "")
-    rule = word_rule(tokenizer)
-    word_ids = _word_ids(tokenizer, ids, texts) if rule.kind == ENCODED else ()
-    return rule.read(pieces, [piece in alone for piece in pieces], word_ids)
+    return pieces, [piece in alone for piece in pieces]
 
 
 def word_rule(tokenizer: Any) -> WordRule:
