@@ -148,7 +148,7 @@ def test_words_of_whole_tokens_are_the_tokens() -> None:
     assert words_of(readable_tokens(whole, whole(text)["input_ids"]), ()) == ("the", "owl's", "moon")
 
 
-def test_ids_without_a_text_are_words_where_only_the_text_says_more() -> None:
+def test_ids_without_their_text_may_be_a_word_each() -> None:
     made = tokenizer("BPE without marks")
     ids = made("an owl")["input_ids"]
     assert words_of(readable_tokens(made, ids, ("an owl",)), ()) == ("an", "owl")
@@ -209,7 +209,7 @@ def test_added_tokens_and_patches_are_words_of_their_own() -> None:
     assert groups.names[1] is patch
 
 
-def test_bytes_of_a_character_stay_together_also_where_it_is_cut() -> None:
+def test_bytes_of_a_cut_character_stay_together() -> None:
     made = tokenizer("byte level")
     ids = made("an 🦉 é")["input_ids"]
     assert words_of(readable_tokens(made, ids), ()) == ("an", "🦉", "é")
