@@ -318,7 +318,8 @@ def test_queries_and_keys_are_attended_like_torch() -> None:
             layer.formula_of(next(step for step in layer.steps if step.name == "scaled_scores"))
             == "S / (√d_k · temperature)"
         )
-    assert trace.notes == ()
+    assert len(trace.notes) == 1
+    assert "mask [query key] = 4 × 4" in trace.notes[0]
 
 
 @pytest.mark.parametrize("extra", [{"divisor": 2.0}, {"scaling": [0.5, 0.5]}, {"scaling": "0.5"}])
@@ -349,6 +350,7 @@ def test_file_notes_unused_arrays() -> None:
     content = npz(weights=low.astype(np.float16), embeddings=np.ones(3), loss=np.array([{}]), names=np.array(["x"]))
     assert File.of("x.npz", content).trace().notes == (
         "These arrays of “x.npz” are not used: “embeddings”, “loss”.",
+        "The axes were read as weights [layer head query key] = 2 × 3 × 4 × 6; if they are others, name them in axes, such as “layer batch head query key”.",
         "1 row of weights sums to a value other than 1, from 0.5 to 0.5: they are shown unchanged, not renormalised.",
     )
 

@@ -52,6 +52,10 @@ class FileError(AttentionError):
     """A file is invalid."""
 
 
+class AxesError(FileError):
+    """The arrays of a file have other axes than ours; the user can name them."""
+
+
 class ModelError(AttentionError):
     """A model is missing, not allowed, or cannot be loaded or recorded."""
 

@@ -49,16 +49,21 @@ HALF, FLOAT, DOUBLE, BOOL = Kind("float32", 4, True), Kind("float32", 4), Kind("
 
 
 class Entry(NamedTuple):
-    """One array of a file: its shape, the kind of its numbers, and a function that loads it."""
+    """One array of a file: its shape, the kind of its numbers, and a function that loads it.
+
+    Where the user named the axes, `loaded` is the shape while it is loaded, and `python` brings the stored array {} into this shape.
+    """
 
     shape: tuple[int, ...]
     kind: Kind
     load: Callable[[], Tensor]
+    loaded: tuple[int, ...] = ()
+    python: str = "{}"
 
     @property
     def nbytes(self) -> int:
         """The bytes of the array in memory, without loading it."""
-        return prod(self.shape) * self.kind.itemsize
+        return prod(max(self.shape, self.loaded, key=prod)) * self.kind.itemsize
 
 
 @dataclass(frozen=True)

@@ -51,13 +51,13 @@ def validate_matrix(rows: Sequence[Sequence[float]], name: str) -> Matrix:
 
 
 def allows_minus_inf(name: str) -> bool:
-    """Whether the matrix of this name may hide keys with −∞, as the bias of the scores."""
-    return name.startswith("bias")
+    """Whether the matrix of this name may hide keys with −∞, as the bias of the scores or a mask."""
+    return name.startswith(("bias", "mask"))
 
 
 def allows_stack(name: str) -> bool:
     """Whether the field of this symbol may hold one matrix for each head."""
-    return name in ("W_Q", "W_K", "W_V", "W_O", "Q", "K", "V", "S", "bias", "dropout_mask")
+    return name in ("W_Q", "W_K", "W_V", "W_O", "Q", "K", "V", "S", "bias", "mask", "dropout_mask")
 
 
 def as_stack(matrix: Matrix | Stack) -> Stack:

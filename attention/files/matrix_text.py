@@ -62,6 +62,7 @@ _SIGNS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "∞": "
 _SCALE = re.compile(r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])")
 _TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)), or {{1, 0}, {0, 1}} in Mathematica
 _HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # the prefix of a stack in `format_matrix`
+_TRUTH = re.compile(r"(?<![\w.])(?:(true)|false)(?![\w.])", re.IGNORECASE)  # a mask of truth values
 _BROKEN = re.compile(r"(?<![\w.])[+-]?\d+\.\d*(?![\w.])")
 
 
@@ -89,12 +90,13 @@ def parse_text(text: str, name: str = "matrix") -> ParsedText:
     if len(text) > MAX_CHARACTERS:
         raise too_large_error(name, f"a text of {len(text):,} characters")
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    key = bytes([allows_minus_inf(name) + 2 * allows_stack(name)]) + digest
+    is_mask = "mask" in name
+    key = bytes([allows_minus_inf(name) + 2 * allows_stack(name) + 4 * is_mask]) + digest
     with _LOCK:
         cached: ParsedText | None = _CACHE.get(key)
     if cached is not None:
         return cached
-    reading = _parse_text(text, name)
+    reading = _parse_text(_TRUTH.sub(lambda word: str(int(word[1] is not None)), text) if is_mask else text, name)
     with _LOCK:
         if _size(reading) <= _CACHE.maxsize:
             _CACHE[key] = reading

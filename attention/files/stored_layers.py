@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.base.errors import AttentionError, FileError, MissingError
+from attention.base.errors import AttentionError, AxesError, FileError, MissingError
 from attention.base.pieces import joins_of_ids
 from attention.base.tokens import Patch, Piece
 from attention.files.archives import Archive, Entry, format_shape, quote
@@ -29,7 +29,7 @@ MAX_LAYERS = 1024
 _EXPORTED_KEY = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
 _MAX_NUMBER = 10**4  # of a layer, by the pattern above
 _MIXER = re.compile(r"[a-z0-9 ]{1,30}")
-_SHARED_BY_LAYERS = ("mask", "bias", "bias_table")  # all layers may share these
+_SHARED_BY_LAYERS = ("bias", "bias_table")  # all layers may share these
 _SLICED_BY_HEAD = (
     "w_q",
     "w_k",
@@ -183,6 +183,9 @@ def _stacked_layers(name: str, known: Mapping[str, tuple[str, Entry]]) -> tuple[
     counts: dict[str, int | None] = {}
     lacks_head: dict[str, bool] = {}
     for step, (key, entry) in known.items():
+        if step == "mask":  # its axes depend on those of the others, see `given_mask`
+            lacks_head[step] = False
+            continue
         axes = declared(step).axes
         n_extra_axes = len(entry.shape) - len(axes)
         one_head = n_extra_axes == -1 and axes[0] in HEAD_AXES
@@ -206,11 +209,11 @@ def _stacked_layers(name: str, known: Mapping[str, tuple[str, Entry]]) -> tuple[
     return tuple(StoredLayer(number, None, places(number)) for number in range(min(n_layers or 1, MAX_LAYERS + 1)))
 
 
-def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> FileError:
+def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> AxesError:
     label = f"{quote(key)} in {quote(name)}" if key else quote(name)
-    return FileError(
+    return AxesError(
         f"{label} needs the axes [{' '.join(axes)}], optionally with an axis of layers first; got {format_shape(entry.shape) or 'a number'}: "
-        "save one sequence of a batch, such as weights[0]."
+        "name its axes in axes, such as “layer batch head query key”."
     )
 
 

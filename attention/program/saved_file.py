@@ -31,11 +31,15 @@ _READ = {
 }
 
 
-def file(name: str, archive: Archive, stored: StoredLayer, layer: Layer) -> Snippet:
-    """The beginning for one layer of a file."""
+def file(name: str, archive: Archive, stored: StoredLayer, layer: Layer, mask: str = "") -> Snippet:
+    """The beginning for one layer of a file; `mask` computes its mask, or the bias that it is, from the stored array {}."""
     ending = PurePath(name).suffix.lower()
     lines = [_OPEN[ending].format(name=literals.text(name)) + "  # in the folder of this program"]
     for step, place in stored.places.items():
+        if step == "mask" and mask and step not in layer.recorded:
+            bias = mask.format(_read_expression(ending, archive, place, ""))
+            lines += [f"bias = {'bias + ' * ('bias' in stored.places)}{bias}  # the mask, as it is read"]
+            continue
         computed_later = step == "mask" and layer.formula is not None  # the lines of the formula compute it
         if step in layer.recorded and not computed_later and step not in _PROJECTIONS:
             expression = _read_expression(ending, archive, place, step)
@@ -52,6 +56,7 @@ def _read_expression(ending: str, archive: Archive, place: Place, step: str) -> 
     expression = _READ[ending].format(key=literals.text(place.entry), kind=kind)
     if ending == ".json" and not place.entry:
         expression = expression.replace('file[""]', "file")
+    expression = archive.arrays[place.entry].python.format(expression)
     if place.layer is not None:
         expression += f"[{place.layer}]"
     if place.head is not None:

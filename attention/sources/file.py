@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from attention.base.errors import FileError
 from attention.files import stored_layers
 from attention.files.archives import Archive, open_archive, quote
+from attention.files.axes import axes_note, looks_otherwise, with_axes
+from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
 from attention.files.stored_layers import WORD_IDS, Layout, StoredLayer, read_layout
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
@@ -37,8 +39,8 @@ class File:
     """A file with the attention of some layers: weights; queries, keys and values; scores; or an export of the Lab.
 
     An array has the axes of its step, such as weights [head query_pos key_pos], optionally with a first axis of layers; an array of
-    one head may lack the head axis. `mask` (True = may attend), `divisor` or `scaling`, `tokens` and `key_tokens` are optional.
-    Two files are equal if their bytes are.
+    one head may lack the head axis. `mask`, `divisor` or `scaling`, `tokens` and `key_tokens` are optional. The notes of the trace say how
+    the axes and the mask were read. Two files are equal if their bytes are, and these readings.
 
     Attributes:
         name: file name; its extension selects the reader.
@@ -47,6 +49,9 @@ class File:
         max_tokens: limit of queries, and of keys.
         content: the bytes; without them there is no trace.
         config: overrides of the formula of the layers.
+        axes: the names of the axes in their order, if they are others, such as "layer batch head query key" or "head query key"; batch=1 takes
+            one sentence, and "pos head width" is for query, key and value (`attention.files.axes.with_axes`).
+        mask_means: what 1 means in the mask, one of `attention.files.given_mask.MEANINGS`: "numbers" (what they say), "keep", "hide", or "add".
     """
 
     name: str
@@ -55,9 +60,18 @@ class File:
     max_tokens: int = 4096
     content: bytes = field(default=b"", compare=False, repr=False)
     config: Override = field(default_factory=Override)
+    axes: str = ""
+    mask_means: str = MEANINGS[0]
 
     @classmethod
-    def open(cls, path: str | Path, max_bytes: int = 2**33, max_tokens: int = 4096) -> File:
+    def open(
+        cls,
+        path: str | Path,
+        max_bytes: int = 2**33,
+        max_tokens: int = 4096,
+        axes: str = "",
+        mask_means: str = MEANINGS[0],
+    ) -> File:
         """The file at a path.
 
         Raises:
@@ -69,7 +83,8 @@ class File:
                 raise FileError(
                     f"{quote(file_path.name)} has {file_path.stat().st_size:,} bytes; at most {max_bytes:,} are read: save a part of it."
                 )
-            return cls.of(file_path.name, file_path.read_bytes(), max_bytes, max_tokens)
+            file = cls.of(file_path.name, file_path.read_bytes(), max_bytes, max_tokens)
+            return replace(file, axes=axes, mask_means=mask_means)
         except OSError as error:
             raise FileError(
                 f"{quote(file_path.name)} cannot be opened ({error.strerror}): give the path of a file."
@@ -91,8 +106,7 @@ class File:
         Raises:
             FileError: as for `trace`, for problems with names and sizes.
         """
-        archive = self._archive()
-        return len(self.content) + self._array_bytes(archive, read_layout(self.name, archive))
+        return len(self.content) + self._array_bytes(*self._layout())
 
     def trace(self) -> Trace:
         """Every layer of the file. Integers and doubles are read as float64, all other numbers as float32, without loss.
@@ -104,8 +118,7 @@ class File:
             FileError: the file has no attention, exceeds a limit, or holds numbers that cannot be drawn.
             ShapeError: its arrays and tokens do not fit together.
         """
-        archive = self._archive()
-        file_layout = read_layout(self.name, archive)
+        archive, file_layout = self._layout()
         self._array_bytes(archive, file_layout)
         used_entries = {place.entry for stored in file_layout.layers for place in stored.places.values()}
         tensors = {key: archive.arrays[key].load() for key in used_entries}
@@ -116,12 +129,15 @@ class File:
         layers, notes = [], list(_file_notes(self.name, archive, file_layout))
         problems: dict[str, list[int]] = {}
         known_tokens: dict[tuple[object, ...], AxisTokens] = {}
+        mask = self._mask(archive, file_layout)
         for stored in file_layout.layers:
             if stored.mixer:
                 layers.append(Layer(f"layer {stored.number}", mixer=stored.mixer))
                 continue
             own_metadata = layer_metadata.get(stored.number, {})
             recorded = {step: place.select(tensors[place.entry]) for step, place in stored.places.items()}
+            if mask is not None:
+                recorded = _with_mask(recorded, mask, stored.number)
             layer, note = self._layer(archive, file_layout, stored, own_metadata, recorded, pictures, known_tokens)
             layers.append(layer)
             if note:
@@ -132,6 +148,9 @@ class File:
             else note
             for note, numbers in problems.items()
         ]
+        if not file_layout.exported:
+            notes.append(axes_note(archive, file_layout, mask, self.axes))
+            notes += [*filter(None, [mask and mask.note]), *looks_otherwise(archive, file_layout, layers)]
         notes += _row_sum_notes(file_layout, layers, archive)
         random = archive.metadata.get("random") is True and file_layout.exported
         first = next(layer for layer in layers if layer.has_attention)
@@ -142,16 +161,35 @@ class File:
         """The beginning of a Python program that computes a layer of the trace: it loads the file."""
         from attention.program import saved_file
 
-        archive = self._archive()
-        stored = read_layout(self.name, archive).layers[layer]
-        return saved_file.file(self.name, archive, stored, trace.layers[layer])
+        archive, file_layout = self._layout()
+        stored, mask = file_layout.layers[layer], self._mask(archive, file_layout)
+        mask_python = "" if mask is None else mask.of_layer(stored.number).python
+        return saved_file.file(self.name, archive, stored, trace.layers[layer], mask_python)
 
-    def _archive(self) -> Archive:
+    def _layout(self) -> tuple[Archive, Layout]:
+        """The contents of the file in our order of axes, and its layers."""
         if not self.content:
             raise FileError(
                 f"{quote(self.name)} has no content, only its digest {self.digest[:8]}…: open it with File.open(path)."
             )
-        return open_archive(self.name, self.content)
+        archive = open_archive(self.name, self.content)
+        if self.axes:
+            archive = with_axes(archive, self.axes, self.name)
+        return archive, read_layout(self.name, archive)
+
+    def _mask(self, archive: Archive, file_layout: Layout) -> GivenMask | None:
+        """The mask of a file that is no export of the Lab, for all its layers; None if it has none."""
+        places = file_layout.layers[0].places
+        if file_layout.exported or "mask" not in places:
+            return None
+        lengths = dict[str, int]()
+        for step, place in places.items():
+            shape = archive.arrays[place.entry].shape[place.layer is not None :]
+            lengths |= dict(zip(reversed(declared(step).axes), reversed(shape), strict=False)) if step != "mask" else {}
+        n_layers = len(file_layout.layers) if any(place.layer is not None for place in places.values()) else None
+        n_heads = lengths.get("head", lengths.get("kv_head", 1))
+        sizes = MaskSizes(n_layers, n_heads, lengths.get("query_pos", 1), lengths.get("key_pos", 1))
+        return GivenMask.of(archive.arrays[places["mask"].entry].load(), sizes, self.mask_means)
 
     def _array_bytes(self, archive: Archive, file_layout: Layout) -> int:
         """The bytes of the arrays that are used.
@@ -195,9 +233,8 @@ class File:
         from attention.files.read_layers import build_layer, check_numbers
 
         for step, tensor in recorded.items():
-            recorded[step] = (
-                tensor != 0 if step == "mask" else tensor.double() if tensor.dtype.itemsize == 1 else tensor
-            )
+            is_mask = step == "mask"
+            recorded[step] = tensor != 0 if is_mask else tensor.double() if tensor.dtype.itemsize == 1 else tensor
         sizes = Layer(recorded=recorded).sizes
         described = own_metadata if "tokens" in own_metadata else archive.metadata
         texts = {
@@ -233,6 +270,16 @@ class File:
             why = problem or note or "save key beside query, or weights"
             raise FileError(f"{quote(self.name)} has no weights and no scores{where}: {why}")
         return layer, problem or note
+
+
+def _with_mask(recorded: dict[str, Tensor], mask: GivenMask, layer: int) -> dict[str, Tensor]:
+    """The tensors of a layer with the mask as it is read: its cells, or a bias beside the one of the file."""
+    visible, bias, _ = mask.of_layer(layer)
+    others = {step: tensor for step, tensor in recorded.items() if step != "mask"}
+    if visible is not None:
+        return others | {"mask": visible}
+    assert bias is not None
+    return others | {"bias": bias + others["bias"] if "bias" in others else bias}
 
 
 def _file_notes(name: str, archive: Archive, file_layout: Layout) -> list[str]:

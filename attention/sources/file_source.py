@@ -7,11 +7,18 @@ from dataclasses import replace
 from attention.base.errors import AwaitedError
 from attention.base.knobs import Knob, Text
 from attention.files.archives import EXTENSIONS, quote
+from attention.files.axes import MAX_CHARACTERS
 from attention.sources.file import File
 from attention.sources.layer_knobs import read_override
+from attention.sources.matrices import MASK_MEANS
 from attention.sources.reader import ParameterReader, SourceKind
 
 NAME = "file"
+AXES = Knob(
+    "axes", "", Text(MAX_CHARACTERS), "Axes",
+    "Only if they were read wrongly: the names of the axes in their order, such as head key query. A batch is left out by its name (layer batch head query key), "
+    "and one of its sentences is taken with batch=1. Axes of query, key and value follow after a comma: batch pos head width.",
+    (NAME,), section="More knobs", order=10, placeholder="layer head query key")  # fmt: skip
 FILE = Knob("file", "", Text(300), help="The displayed file, as name:digest.", sources=(NAME,), inline=True)
 
 
@@ -21,7 +28,8 @@ def read(reader: ParameterReader) -> File:
     Raises:
         AwaitedError: the file has not been uploaded.
     """
-    return replace(reader.file(FILE), config=read_override(reader, NAME))
+    axes, mask_means = reader.knob(AXES), reader.knob(MASK_MEANS)
+    return replace(reader.file(FILE), axes=axes, mask_means=mask_means, config=read_override(reader, NAME))
 
 
 KIND = SourceKind(NAME, read)

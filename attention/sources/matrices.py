@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from attention.base.errors import MatrixError, ShapeError
 from attention.base.knobs import Choice, Integer, Knob, Real, Text
+from attention.files.given_mask import MEANINGS
 from attention.files.matrix import as_stack
 from attention.formula.config import AttentionConfig, HeadSizes
 from attention.formula.dropout import Dropout, ProvidedDropout
@@ -17,7 +18,7 @@ from attention.formula.names import INPUT, KEY, MASKED_SCORES, MEMORY, QUERY, SC
 from attention.sources import split_heads
 from attention.sources.layer_knobs import read_config
 from attention.sources.reader import ParameterReader, SourceKind
-from attention.sources.split_heads import SYMBOLS, MatrixInput, Shape
+from attention.sources.split_heads import ATTN_MASK, SYMBOLS, MatrixInput, Shape
 from attention.trace.cost import Cost
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _FROM_PROJECTIONS, _FROM_QKV, _FROM_SCORES = ("x", "w_q", "w_k", "w_v"), (QUERY, KEY, VALUE), (SCORES, VALUE)
 _REQUIRES = {"b_q": "w_q", "b_k": "w_k", "b_v": "w_v", "b_o": "w_o", MEMORY: "x"}  # a field that needs another one
-_MAX_DRAWABLE = 3.4e38  # plots use single precision
+_MAX_DRAWABLE = 3.4028234663852886e38  # plots use single precision; a mask may hold its smallest number
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class Matrices:
         memory: X₂ [key_pos d_model], the input of keys and values instead of X.
         scores: the scores [query_pos key_pos], with `value` and without queries and keys.
         bias: added to the scores before the mask, for all heads or as a stack; −∞ hides a key, as in a float mask.
+        mask: the mask of all heads, or of one head each, [query_pos key_pos], or a row of keys: of truth values, of 0 and 1, or of numbers
+            that are added to the scores (`attention.files.given_mask.GivenMask`); the knob `mask` hides more. The notes of the trace say how it was read.
+        mask_means: what 1 means in it, one of `attention.files.given_mask.MEANINGS`: "numbers" (what they say), "keep", "hide", or "add".
         dropout_mask: multiplied with the weights, for all heads or as a stack: a dropout mask of zeros and ones, or a scaled one.
         divisor: divides the scores instead of √d_k.
         valid: the number of real keys; the keys after them are padding.
@@ -82,6 +86,8 @@ class Matrices:
     divisor: float | None = None
     valid: int | None = None
     dropout_mask: MatrixInput = ()
+    mask: MatrixInput = ()
+    mask_means: str = MEANINGS[0]
 
     @property
     def base(self) -> Matrices:
@@ -127,14 +133,20 @@ class Matrices:
         shares_labels = n_keys == n_queries and not self.key_tokens and not self.memory
         key_tokens = tokens if shares_labels else self._labels(self.key_tokens, "key_tokens", "keys", "k", n_keys)
         is_real_key = None if self.valid is None else tuple(position < self.valid for position in range(n_keys))
+        notes = ()
+        if self.mask:
+            n_heads = split_heads.count_heads(self._shapes(), self.n_heads)
+            mask = split_heads.given_mask(self.mask, self.mask_means, n_heads, (n_queries, n_keys))
+            # As a bias of 0 and −∞, so that the knob of the mask can hide more.
+            recorded["bias"], notes = mask.as_bias(recorded.get("bias")), (mask.note,) * bool(mask.note)
         formula = Formula(
             mask=Mask(real=is_real_key),
-            bias="given" if self.bias else "",
+            bias="given" if "bias" in recorded else "",
             own_divisor=self.divisor,
             dropping=ProvidedDropout() if self.dropout_mask else Dropout(),
         )
         layer = Layer(tokens=tokens, key_tokens=key_tokens, recorded=recorded, formula=formula)
-        trace = Trace(tokens, (layer,), key_tokens).with_config(self.config)
+        trace = Trace(tokens, (layer,), key_tokens, notes=notes).with_config(self.config)
         _check_drawable(trace.layers[0])
         return trace
 
@@ -142,13 +154,19 @@ class Matrices:
         """The beginning of a Python program that computes the trace: the matrices."""
         from attention.program import random_weights
 
-        return random_weights.matrices(trace.layers[0], tuple(self._provided()))
+        provided = [name for name in self._provided() if name != ATTN_MASK]  # it is part of the bias
+        fields = dict.fromkeys([*provided, *["bias"] * bool(self.mask)])
+        return random_weights.matrices(trace.layers[0], tuple(fields))
 
     def _provided(self) -> dict[str, MatrixInput]:
-        return {name: getattr(self, name) for name in SYMBOLS if getattr(self, name)}
+        fields = {name: "mask" if name == ATTN_MASK else name for name in SYMBOLS}
+        return {name: getattr(self, field) for name, field in fields.items() if getattr(self, field)}
+
+    def _shapes(self) -> dict[str, Shape]:
+        return {name: Shape.of(matrix) for name, matrix in self._provided().items()}
 
     def _cost(self) -> Cost:
-        shapes = {name: Shape.of(matrix) for name, matrix in self._provided().items()}
+        shapes = self._shapes()
         n_heads = split_heads.count_heads(shapes, self.n_heads)
 
         def first(*names: str) -> Shape:
@@ -164,7 +182,7 @@ class Matrices:
             3
             + (self.config.mask != "none")
             + (self.config.cap is not None)
-            + 2 * (bool(self.bias) + bool(self.dropout_mask))
+            + 2 * (bool(self.bias or self.mask) + bool(self.dropout_mask))
         )
         d_model = max(first("x").columns, first("w_o").columns)
         memory = int(bool(self.memory))
@@ -223,7 +241,7 @@ def _check_complete(provided: set[str]) -> None:
 
 
 def _check_drawable(layer: Layer) -> None:
-    inputs = [(SYMBOLS[name], getattr(layer, INPUT if name == "x" else name)) for name in SYMBOLS]
+    inputs = [(SYMBOLS[name], getattr(layer, INPUT if name == "x" else name)) for name in SYMBOLS if name != ATTN_MASK]
     # Masked scores hold −∞ on purpose.
     steps = [(step.symbol, tensor) for step, tensor in layer if step.name != MASKED_SCORES]
     for symbol, tensor in [*inputs, *steps]:
@@ -253,10 +271,10 @@ MATRIX_FIELDS = {
 }
 """The kinds of matrices that users can enter, and the fields of each kind. W_O may be empty."""
 OPTIONAL_MATRIX_FIELDS = {
-    "X and weights": (MEMORY, "b_q", "b_k", "b_v", "b_o", "bias", "dropout_mask"),
-    "Q, K and V": ("b_o", "bias", "dropout_mask"),
-    "X alone": (MEMORY, "b_o", "bias", "dropout_mask"),
-    "scores and V": ("b_o", "bias", "dropout_mask"),
+    "X and weights": (MEMORY, "b_q", "b_k", "b_v", "b_o", "bias", ATTN_MASK, "dropout_mask"),
+    "Q, K and V": ("b_o", "bias", ATTN_MASK, "dropout_mask"),
+    "X alone": (MEMORY, "b_o", "bias", ATTN_MASK, "dropout_mask"),
+    "scores and V": ("b_o", "bias", ATTN_MASK, "dropout_mask"),
 }
 """The optional fields of each kind; all of them may be empty."""
 UPLOADED = "uploaded"
@@ -273,7 +291,7 @@ _MATRICES = {
     KEY: "2,2,2;0,2,1;2,4,3;0,1,1",
     VALUE: "1,1,0;0,1,1;1,2,1;0,0,0",
     SCORES: "8,2,10,2;4,0,4,0;12,2,14,2;10,4,14,3",
-    **dict.fromkeys((MEMORY, "b_q", "b_k", "b_v", "b_o", "bias", "dropout_mask"), ""),
+    **dict.fromkeys((MEMORY, "b_q", "b_k", "b_v", "b_o", "bias", "dropout_mask", ATTN_MASK), ""),
 }
 MAX_MATRIX_CHARACTERS = 20_000  # characters; a longer text makes the text field slow
 
@@ -297,6 +315,10 @@ VALID_KEYS = Knob(
     "valid_keys", None, Integer(1, limit="tokens", optional=True), "Valid keys",
     "The number of real keys; the keys after them are padding, hidden from every query.",
     (NAME,), section="More knobs", order=30, placeholder="all")
+MASK_MEANS = Knob(
+    "mask_means", MEANINGS[0], Choice(MEANINGS, ("what its numbers say", "1 keeps the key", "1 hides the key", "added to the scores")), "The mask means",
+    "Truth values, and 0 and 1, keep the keys with 1, as in scaled_dot_product_attention; nn.MultiheadAttention hides them. Other numbers are added to the scores.",
+    (NAME, "file"), section="More knobs", order=40)
 LABELS = Knob("labels", "", Text(2000), "Names of the tokens", "Separated by spaces. Empty: x0, x1, …", (NAME,))
 MATRICES = tuple(
     Knob(name, text, Text(MAX_MATRIX_CHARACTERS, lines=4), f"Paste {SYMBOLS[name]}", _PASTE, (NAME,)) for name, text in _MATRICES.items())
@@ -308,7 +330,9 @@ def read(reader: ParameterReader) -> Matrices:
     kind = reader.knob(MATRIX_KIND)
     labels = reader.knob(LABELS)
     config = read_config(reader, NAME)
-    n_heads, divisor, valid = (reader.knob(knob) for knob in (MATRIX_HEADS, DIVISOR, VALID_KEYS))
+    n_heads, divisor, valid, mask_means = (
+        reader.knob(knob) for knob in (MATRIX_HEADS, DIVISOR, VALID_KEYS, MASK_MEANS)
+    )
     matrices = reader.matrices((*MATRIX_FIELDS[kind], *OPTIONAL_MATRIX_FIELDS[kind]))
     stack_size = max((len(as_stack(matrix)) for matrix in matrices.values() if matrix), default=1)
     if stack_size > reader.limits.heads:
@@ -316,13 +340,14 @@ def read(reader: ParameterReader) -> Matrices:
             f"This server allows at most {reader.limits.heads} heads; got a stack of {stack_size}: provide fewer matrices."
         )
     return Matrices(
-        **matrices,
+        **{"mask" if name == ATTN_MASK else name: matrix for name, matrix in matrices.items()},
         tokens=tuple(labels.split()),
         config=config,
         max_bytes=reader.limits.trace_bytes,
         n_heads=n_heads,
         divisor=divisor,
         valid=valid,
+        mask_means=mask_means,
     )
 
 

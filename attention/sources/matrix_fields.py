@@ -26,7 +26,7 @@ from attention.formula.names import (
 )
 from attention.formula.normalizers import NORMALIZERS
 from attention.sources.matrices import MATRIX_FIELDS, OPTIONAL_MATRIX_FIELDS
-from attention.sources.split_heads import SYMBOLS, Shape
+from attention.sources.split_heads import ATTN_MASK, SYMBOLS, Shape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -192,6 +192,7 @@ _ALIASES = {
     "w_o": "wo wout woutput",
     "b_o": "bo bout boutput",
     "bias": "bias",
+    ATTN_MASK: "mask attnmask attentionmask srcmask tgtmask",
     "dropout_mask": ProvidedDropout.names,
 }
 _FIELD_OF_LABEL = {name: field for field, names in _ALIASES.items() for name in names.split()}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from attention.base.knobs import Choice, Knob
 from attention.formula import config
 from attention.sources import file_source, matrices, model, typed_text
-from attention.sources.file_source import FILE
+from attention.sources.file_source import AXES, FILE
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, SEQUENCE, TEXT, TEXT2
-from attention.sources.matrices import DIVISOR, LABELS, MATRICES, MATRIX_HEADS, MATRIX_KIND, VALID_KEYS
+from attention.sources.matrices import DIVISOR, LABELS, MASK_MEANS, MATRICES, MATRIX_HEADS, MATRIX_KIND, VALID_KEYS
 from attention.sources.model import GENERATE, GENERATE_SEED, GENERATE_TEMPERATURE, IMAGE, MODEL, PREDICT, SPECIAL, WORDS
 from attention.sources.reader import SourceKind
 from attention.sources.typed_text import LOWERCASE, PAD
@@ -40,8 +40,8 @@ SOURCE = Knob("source", "typed text", Choice(SOURCES), "Source", "Where the numb
 # fmt: off
 KNOBS = (
     SOURCE, MODEL, WORDS, SPECIAL, INTERVENTIONS, FROZEN, OTHER, NOTEBOOK, SEQUENCE, TEXT, TEXT2, GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED, PREFIX_LEN,
-    PREDICT, LOWERCASE, PAD, *config.KNOBS, MATRIX_KIND, *MATRICES, LABELS, MATRIX_HEADS, DIVISOR, VALID_KEYS, FILE, TASK, TASK_INPUT, AT_STEP, CONTROL,
-    TRAINING_STEPS, *SLIDERS.values(), IMAGE,
+    PREDICT, LOWERCASE, PAD, *config.KNOBS, MATRIX_KIND, *MATRICES[:-1], LABELS, MATRIX_HEADS, DIVISOR, VALID_KEYS, FILE, TASK, TASK_INPUT, AT_STEP, CONTROL,
+    TRAINING_STEPS, *SLIDERS.values(), IMAGE, MATRICES[-1], MASK_MEANS, AXES,
 )
 # fmt: on
 """Every knob that selects or changes the source. The order is that of the keys in a link, so new knobs go to the end."""

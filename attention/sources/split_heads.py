@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import MatrixError, ShapeError
+from attention.files.given_mask import GivenMask, MaskSizes
 from attention.files.matrix import MAX_NUMBERS, Matrix, Stack, too_large_error, validate_matrix
 from attention.formula.names import KEY, MEMORY, QUERY, SCORES, VALUE
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 MatrixInput = Matrix | tuple[float, ...] | Stack
 """A matrix, one flat row, or a stack [head …] of matrices."""
+
+ATTN_MASK = "attn_mask"
+"""The matrix of `Matrices.mask`; "mask" is the knob."""
 
 SYMBOLS = {
     "x": "X",
@@ -27,6 +31,7 @@ SYMBOLS = {
     MEMORY: "X₂",
     SCORES: "S",
     "bias": "bias",
+    ATTN_MASK: "mask",
     "dropout_mask": "dropout_mask",
     "b_q": "b_Q",
     "b_k": "b_K",
@@ -105,7 +110,7 @@ def to_tensors(matrices: Mapping[str, Any], n_heads: int) -> dict[str, Tensor]:
     head_tensors = {
         name: _split(name, matrices[name], shape, kv_heads if name in _PER_KV_HEAD else n_heads_total)
         for name, shape in shapes.items()
-        if name not in _MAPS
+        if name not in (*_MAPS, ATTN_MASK)
     }
     for left, left_axis, right, right_axis in _EQUAL_SIZES:
         if {left, right} <= head_tensors.keys() and _size(head_tensors[left], left_axis) != _size(
@@ -116,6 +121,28 @@ def to_tensors(matrices: Mapping[str, Any], n_heads: int) -> dict[str, Tensor]:
     for name in (name for name in _MAPS if name in matrices):
         head_tensors[name] = _map(name, matrices[name], shapes[name], n_heads_total, sequence_lengths(head_tensors))
     return head_tensors
+
+
+def given_mask(mask: Any, means: str, n_heads: int, sizes: tuple[int, int]) -> GivenMask:
+    """The user's mask: one matrix or one row for all heads, or a stack; of numbers or of truth values.
+
+    Args:
+        mask: the matrix, with `means` one of `MEANINGS`.
+        means: what 1 means in it.
+        n_heads: the number of heads.
+        sizes: the numbers of queries and of keys.
+
+    Raises:
+        MatrixError: as for `to_tensors`; a mask may also hold −∞.
+        ShapeError: it does not fit the scores.
+    """
+    import torch
+
+    shape = Shape.of(mask)
+    rows = _validated(ATTN_MASK, mask, shape)
+    is_truth = all(isinstance(cell, bool) for matrix in rows for row in matrix for cell in row)
+    tensor = torch.tensor(rows if shape.stack else rows[0], dtype=torch.bool if is_truth else torch.float64)
+    return GivenMask.of(tensor, MaskSizes(None, n_heads, *sizes), means)
 
 
 def sequence_lengths(tensors: Mapping[str, Tensor]) -> tuple[int, int]:

@@ -34,7 +34,7 @@ from attention.sources.matrix_fields import (
     matrices_by_field,
     resize_to_fit,
 )
-from attention.sources.split_heads import SYMBOLS, Shape
+from attention.sources.split_heads import ATTN_MASK, SYMBOLS, Shape
 from pages.ui.server import scheduler, uploads
 from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.session import count_action, session
@@ -44,7 +44,9 @@ LONGEST_IN_LINK = 500  # characters of one matrix; five such matrices already ma
 GRID_UP_TO = 64  # rows or columns
 EDITOR = "matrices_editor"  # key of the expander; its value is whether it is open
 OPTIONAL = {name for names in OPTIONAL_MATRIX_FIELDS.values() for name in names}
-_MEANINGS = {parameter.name: parameter.meaning for parameter in PARAMETERS}
+_MEANINGS = {parameter.name: parameter.meaning for parameter in PARAMETERS} | {
+    ATTN_MASK: "truth values or 0 and 1, where 1 keeps a key; or numbers that are added to the scores"
+}
 
 
 def matrices(knobs: Knobs, fields: Sequence[str]) -> dict[str, Matrix | Stack]:

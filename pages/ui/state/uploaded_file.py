@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, File
+from attention.base.errors import AxesError
 from attention.files.archives import EXTENSIONS, quote
 from attention.sources.file_source import FILE, missing_file_error
 from pages.ui.server import scheduler, uploads
@@ -71,7 +72,8 @@ def _uploaded() -> None:
         content = uploads.content(chosen)
         with scheduler.without_turn():  # any large file takes a moment to read
             uploaded = File.of(_short(chosen.name), content, LIMITS.trace_bytes, LIMITS.tokens)
-            uploaded.memory_bytes()
+            with suppress(AxesError):  # the page asks for the names of the axes
+                uploaded.memory_bytes()
     except AttentionError as error:
         ours.file_problem = str(error)
         return
