@@ -517,4 +517,4 @@ def test_documented_lines_save_attention_that_opens(tmp_path: Path, monkeypatch:
     for layer, weights in zip(trace.layers, variables["weights"], strict=True):
         np.testing.assert_array_equal(layer["weights"], weights)
         torch.testing.assert_close(layer["weights"].sum(-1), torch.ones(2, len(words) + 2))
-    assert trace.notes == ()
+    assert "[layer head query key] = 2 × 2 × " in trace.notes[0]

@@ -12,7 +12,7 @@ from attention.base.knobs import Choice, Integer, Real, Switch, Text, knob, knob
 from attention.formula import positions
 from attention.formula.dropout import Dropout
 from attention.formula.mask import Mask
-from attention.formula.mask_rules import KNOB_RULES
+from attention.formula.mask_rules import KNOB_RULES, SIZES
 from attention.formula.normalizers import NORMALIZERS, Normalizer
 from attention.formula.positions import Positions
 from attention.formula.scores import SCORES, Score
@@ -61,6 +61,8 @@ class AttentionConfig:
         mask: which keys a query may attend to, one of `MASKS`.
         window: for the two window masks: the largest distance of a visible key, in positions.
         prefix: for the prefix mask: the number of leading keys that every query sees.
+        window_right: for the window mask: the largest distance of a visible key after the query; None: as before it.
+        query_offset: for masks by position: how many keys are before the first query, as in a cache; keys minus queries aligns the last of both.
         cells: for the custom mask: the hidden cells, in the format of `attention.formula.mask_tensor.encode`.
         dropout: the fraction of weights that is dropped; seeded. Surviving weights are scaled by 1 / (1 − dropout).
         temperature: 0 is argmax, infinity is uniform over the visible keys.
@@ -137,6 +139,14 @@ class AttentionConfig:
     normalizer: str = knob(
         "softmax", _choice_of(_NORMALIZERS_WITHOUT_PARAMETER), "Weights by", "The function from scores to weights (normalizer).",
         _COMPUTED, after_scores=True, key="normalizer", section=_MORE_KNOBS, order=70)
+    window_right: int | None = knob(
+        None, Integer(0, limit="tokens", optional=True), "Window after the query",
+        "How many positions after the query a key of the window mask may be, if not as many as before it.",
+        (*_COMPUTED, "file"), after_scores=True, section=_MORE_KNOBS, order=80, placeholder="±")
+    query_offset: int = knob(
+        0, Integer(-4096, limit="tokens"), "Keys before the first query",
+        "For masks by position, with more keys than queries: how many keys a cache has before the first query. Keys minus queries aligns the last of both (bottom right).",
+        (*_COMPUTED, "file"), after_scores=True, section=_MORE_KNOBS, order=90, advice="0 aligns the first of both")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -185,7 +195,7 @@ class AttentionConfig:
     @property
     def mask_rule(self) -> Mask:
         """The mask without padding, which depends on the text."""
-        return Mask(self.mask, self.window, self.prefix, self.cells)
+        return Mask(self.mask, cells=self.cells, **{size: getattr(self, size) for size in SIZES})
 
     @property
     def dropping(self) -> Dropout:

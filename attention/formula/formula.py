@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import ConfigError
-from attention.base.knobs import Choice, Integer, Switch
+from attention.base.knobs import Choice, Switch
 from attention.formula.config import KNOBS, MASKS
 from attention.formula.dropout import Dropout, ProvidedDropout
 from attention.formula.mask import Mask
+from attention.formula.mask_rules import SIZES
 from attention.formula.names import HEAD_OUTPUT
 from attention.formula.normalizers import NORMALIZERS
 from attention.formula.override import SOURCE_MASK, Override
@@ -251,10 +252,8 @@ _CHECKS: dict[str, _Check] = {
     "normalizer": Choice(("", *NORMALIZERS)).accepts,
     "mask": _fields(
         kind=Choice(MASKS).accepts,
-        window=Integer(0).accepts,
-        prefix=Integer(0).accepts,
-        cells=_knob("cells"),
         real=_bits,
+        **{name: _knob(name) for name in (*SIZES, "cells")},
     ),
     "dropping": _fields(given=Switch().accepts, **{field: _knob(name) for field, name in Dropout.knobs.items()}),
     "own_divisor": _positive,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import ConfigError
 from attention.formula.inline import expression
-from attention.formula.mask_rules import RULES
+from attention.formula.mask_rules import RULES, SIZES
 
 if TYPE_CHECKING:  # torch takes more than a second to import; a page must open before that
     from torch import Tensor
@@ -23,6 +23,9 @@ class Mask:
         kind: one of `attention.formula.config.MASKS`; "padding" hides only padding. Or "first": only the first key is visible. Or "patch window" or "causal patch window",
             which need patches of a picture.
         window: for the two window masks: the largest distance of a visible key, in positions; for the two windows of patches, in rows and columns.
+        window_right: for the window mask: the largest distance of a visible key after the query; None: as before it.
+        query_offset: how many keys are before the first query, as in a cache of earlier keys: query i stands at position i + query_offset. Keys
+            minus queries aligns the last of both (bottom right). Negative: the first queries are before the first key.
         prefix: for the prefix mask: the number of leading keys that every query sees.
         cells: for the custom mask: the hidden cells, in the format of `attention.formula.mask_tensor.encode`.
         real: for each key, False if it is padding, which every mask hides; None: there is no padding.
@@ -33,6 +36,8 @@ class Mask:
     prefix: int = 0
     cells: str = ""
     real: tuple[bool, ...] | None = None
+    window_right: int | None = None
+    query_offset: int = 0
 
     @property
     def needs_patches(self) -> bool:
@@ -55,13 +60,14 @@ class Mask:
         from attention.formula import mask_tensor
 
         if rule := RULES.get(self.kind):
-            visible = rule.visible(*mask_tensor.positions(n_queries, n_keys), self._size)
+            query_pos, key_pos = mask_tensor.positions(n_queries, n_keys)
+            visible = rule.visible(query_pos + self._offset, key_pos, **self._sizes)
             if rule.of_patches is not None:
                 if places is None or not all(bool((each >= 0).any()) for each in places):
                     raise ConfigError(
                         f"A {self.kind} needs queries and keys that are patches of a picture; this layer has none: choose another mask, or a layer that reads the picture."
                     )
-                visible = visible & rule.of_patches(places[0][:, None], places[1][None], self._size)
+                visible = visible & rule.of_patches(places[0][:, None], places[1][None], self.window)
         elif self.kind == "custom":
             visible = mask_tensor.custom(n_queries, n_keys, self.cells)
         elif self.kind in ("none", "padding"):
@@ -89,7 +95,7 @@ class Mask:
         return self.kind not in ("none", "padding") or self.real is not None
 
     def for_page(self, n_queries: int, n_keys: int, places: tuple[Tensor, Tensor] | None = None) -> dict[str, Any]:
-        """The rule in the format of kernel.js: {kind, window, prefix, real, bits}.
+        """The rule in the format of kernel.js: {kind, real, bits} and the numbers of `SIZES`.
 
         `real` [key_pos] is 0 for padding; `bits` [query_pos key_pos] has the cells of a custom mask, and of a window of patches,
         which is a custom mask to the page; `places` as for `build`.
@@ -97,7 +103,7 @@ class Mask:
         import numpy as np
 
         real = None if self.real is None or all(self.real) else np.array(self.real, dtype=np.uint8)
-        rule = {"kind": self.kind, "window": self.window, "prefix": self.prefix, "real": real, "bits": None}
+        rule = {"kind": self.kind, **{size: getattr(self, size) for size in SIZES}, "real": real, "bits": None}
         if self.needs_patches or (self.kind == "custom" and self.cells):
             rule["kind"] = "custom"
             return rule | {"bits": self.build(n_queries, n_keys, places).numpy().astype(np.uint8)}
@@ -107,13 +113,25 @@ class Mask:
         """The rule as a Python expression of `query_pos`, `key_pos` and, with padding, `real`; empty if there is no rule, or none of positions."""
         if self.needs_patches:
             return ""  # written out, cell by cell
-        rule = expression(RULES[self.kind].visible, size=str(self._size)) if self.kind in RULES else ""
+        sizes = {name: str(size) for name, size in self._sizes.items()}
+        if self._offset:
+            sizes["query_pos"] = f"(query_pos {'-' if self._offset < 0 else '+'} {abs(self._offset)})"
+        rule = expression(RULES[self.kind].visible, **sizes) if self.kind in RULES else ""
         if self.real is None or self.kind == "custom":
             return rule
         return f"({rule}) & {real}" if rule else f"{real}.expand(len(tokens), -1)"
 
     @property
-    def _size(self) -> int:
-        """The size of the rule; 0 if it has none."""
-        name = RULES[self.kind].size
-        return int(getattr(self, name)) if name else 0
+    def _offset(self) -> int:
+        """The position of the first query among the keys."""
+        return self.query_offset if self.kind in RULES and RULES[self.kind].shifts else 0
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        """The sizes of the rule, by the parameters of its function."""
+        rule = RULES.get(self.kind)
+        if rule is None or not rule.size:
+            return {}
+        size = int(getattr(self, rule.size))
+        right = getattr(self, rule.right) if rule.right else None
+        return {"size": size} | ({"right": size if right is None else right} if rule.right else {})

@@ -30,7 +30,7 @@ def causal(n_queries: int, n_keys: int) -> Visible:
     Sequences of unequal lengths are aligned at their first token (top left), as in
     `scaled_dot_product_attention(is_causal=True)`: query i sees keys 0 … i. Two texts are two
     sequences that both start at 0. The other alignment (bottom right) is for a cache of earlier
-    keys of the same sequence, which this package does not have.
+    keys of the same sequence: `Mask.query_offset`.
     """
     return mask_rules.causal(*positions(n_queries, n_keys))
 
@@ -40,7 +40,7 @@ def window(n_queries: int, n_keys: int, size: int) -> Visible:
 
     With many more queries than keys, late rows see nothing.
     """
-    return mask_rules.window(*positions(n_queries, n_keys), size)
+    return mask_rules.window(*positions(n_queries, n_keys), size, size)
 
 
 def prefix(n_queries: int, n_keys: int, size: int) -> Visible:

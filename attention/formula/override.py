@@ -9,6 +9,7 @@ from typing import Any
 from attention.base.knobs import Choice, knobs_of
 from attention.formula import config
 from attention.formula.mask import Mask
+from attention.formula.mask_rules import RULES
 
 SOURCE_MASK = "own"
 """The value of `mask` that stands for the source's mask."""
@@ -17,7 +18,8 @@ SOURCE_MASK = "own"
 def _knob_of_config(name: str, **changes: Any) -> Any:
     """A field that repeats a knob of `AttentionConfig` for the sources with their own formula, with `changes`."""
     declaration = next(knob for knob in config.KNOBS if knob.name == name)
-    knob = replace(declaration, name="", sources=config.SOURCES_WITH_FORMULA, **changes)
+    sources = tuple(source for source in config.SOURCES_WITH_FORMULA if source in declaration.sources)
+    knob = replace(declaration, name="", sources=sources, **changes)
     return field(default=knob.default, metadata={"knob": knob})
 
 
@@ -32,6 +34,8 @@ class Override:
             mask hides.
         window: for the two window masks: the largest distance of a visible key, in positions.
         prefix: for the prefix mask: the number of leading keys that every query sees.
+        window_right: for the window mask: the largest distance of a visible key after the query; None: as before it.
+        query_offset: for masks by position: how many keys are before the first query.
         cells: for the custom mask: the hidden cells, in the format of `attention.formula.mask_tensor.encode`.
         temperature: divides the scores, in addition to the source's divisor.
         scaled: whether the scores are divided by the source's divisor.
@@ -48,6 +52,8 @@ class Override:
     cells: str = _knob_of_config("cells")
     temperature: float = _knob_of_config("temperature")
     scaled: bool = _knob_of_config("scaled")
+    window_right: int | None = _knob_of_config("window_right")
+    query_offset: int = _knob_of_config("query_offset")
 
     def __post_init__(self) -> None:
         for knob in KNOBS:
@@ -56,12 +62,9 @@ class Override:
     @property
     def mask_rule(self) -> Mask:
         """The mask with the sizes that its kind needs; "none" for the source's mask."""
-        return Mask(
-            "none" if self.mask == SOURCE_MASK else self.mask,
-            self.window if "window" in self.mask else 0,
-            self.prefix if self.mask == "prefix" else 0,
-            self.cells if self.mask == "custom" else "",
-        )
+        sizes = {name: getattr(self, name) for name in RULES[self.mask].fields} if self.mask in RULES else {}
+        cells = self.cells if self.mask == "custom" else ""
+        return Mask("none" if self.mask == SOURCE_MASK else self.mask, cells=cells, **sizes)
 
     def restricted_to(self, names: Iterable[str]) -> Override:
         """The overrides of some knobs, the other knobs at their defaults."""

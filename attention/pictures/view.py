@@ -123,7 +123,10 @@ def override_line(layer: Layer, owner: str, where: str = "") -> str:
 
 def _mask_words(mask: Mask) -> str:
     sizes = {"window": f" ± {mask.window}", "causal window": f" ± {mask.window}", "prefix": f" {mask.prefix}"}
-    return "no mask" if mask.kind == "none" else f"mask {mask.kind}{sizes.get(mask.kind, '')}"
+    if mask.window_right is not None:
+        sizes["window"] = f" − {mask.window} + {mask.window_right}"
+    before = f", {mask.query_offset} keys before the first query" if mask.query_offset else ""
+    return "no mask" if mask.kind == "none" else f"mask {mask.kind}{sizes.get(mask.kind, '')}{before}"
 
 
 def describe_control(knob: Knob, within: Range, value: Any, layer: Layer | None) -> Control:

@@ -253,7 +253,7 @@ def _check_drawable(layer: Layer) -> None:
         largest = float(magnitudes.max()) if magnitudes.numel() else 0.0
         if not largest <= _MAX_DRAWABLE:  # also refuses NaN, the product of infinities
             raise MatrixError(
-                f"{symbol} needs numbers of at most {_MAX_DRAWABLE:g} in magnitude, so that they can be drawn; got {largest:.3g}: use smaller numbers, or a higher temperature."
+                f"{symbol} needs numbers of at most {_MAX_DRAWABLE:.2g} in magnitude, so that they can be drawn; got {largest:.3g}: use smaller numbers, or a higher temperature."
             )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.files.matrix import Matrix, ParsedText, Stack
 from attention.formula.dropout import ProvidedDropout
+from attention.formula.mask_rules import RULES
 from attention.formula.names import (
     DROPPED_WEIGHTS,
     INPUT,
@@ -158,9 +159,7 @@ def _mask_knobs(layer: Layer) -> dict[str, Any]:
     mask = layer.formula.mask if layer.formula else None
     if mask is None or mask.real is not None or mask.kind == "custom" or mask.needs_patches:
         return {"mask": "custom", "cells": mask_tensor.encode(layer["mask"])} if layer.hides_keys else {"mask": "none"}
-    size = (
-        {"prefix": mask.prefix} if mask.kind == "prefix" else {"window": mask.window} if "window" in mask.kind else {}
-    )
+    size = {name: getattr(mask, name) for name in RULES[mask.kind].fields} if mask.kind in RULES else {}
     return {"mask": mask.kind if mask.may_hide else "none", **size}
 
 

@@ -21,6 +21,7 @@ from attention.base.errors import MissingError, ShapeError, check_index
 from attention.base.printed import Displayed
 from attention.base.tokens import patch_places
 from attention.formula.formula import Formula
+from attention.formula.mask_rules import SIZES
 from attention.formula.names import HEAD_OUTPUT, OUTPUT, PATCHED_OUTPUT, QUERY, SCORES
 from attention.formula.override import Override
 from attention.formula.steps import (
@@ -260,7 +261,7 @@ class Layer(Attributes, Displayed):
         # Provided scores without a divisor are never divided.
         divides = formula.divisor or (formula.normalizer and layer.has(QUERY))
         scale_knobs = ("temperature", *(["scaled"] if formula.divisor not in (None, 1) else [])) if divides else ()
-        mask_knobs = ("mask", "window", "prefix", "cells") if formula.normalizer else ()
+        mask_knobs = ("mask", *SIZES, "cells") if formula.normalizer else ()
         return tuple(knob.name for knob in fields(Override) if knob.name in (*scale_knobs, *mask_knobs))
 
     def for_head(self, head: int) -> Layer:

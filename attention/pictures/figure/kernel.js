@@ -142,16 +142,18 @@ export function applyChain(scores, columns, formula, last) {
 }
 
 // The span of keys that a query may see, except those that `hidesKey` hides.
-// `mask` is {kind, window, prefix, real, bits}: `real` (by key) is 0 for padding; `bits`, a matrix with a row for every
-// query, is the complete mask.
+// `mask` is {kind, window, window_right, prefix, query_offset, real, bits}: `real` (by key) is 0 for padding; `bits`, a matrix
+// with a row for every query, is the complete mask. Query q stands at position q + query_offset.
 export function visibleSpan(mask, q, columns) {
   if (mask.bits) return [0, columns];
+  const position = q + (mask.query_offset ?? 0);
+  const upTo = (last) => Math.max(0, Math.min(columns, last + 1));
   let from = 0;
   let to = columns;
-  if (mask.kind.includes("causal") || mask.kind === "prefix") to = Math.min(columns, q + 1);
+  if (mask.kind.includes("causal") || mask.kind === "prefix") to = upTo(position);
   if (mask.kind.includes("window")) {
-    from = Math.max(0, q - mask.window);
-    to = Math.min(to, q + mask.window + 1);
+    from = Math.max(0, position - mask.window);
+    to = Math.min(to, upTo(position + ((mask.kind === "window" ? mask.window_right : null) ?? mask.window)));
   }
   if (mask.kind === "prefix") to = Math.max(to, Math.min(columns, mask.prefix));
   return [Math.min(from, to), to];

@@ -55,7 +55,8 @@ export class LiveLayer {
     Object.assign(this.formula, knobs);
     const sentMask = this.sent.mask;
     if (mask) {
-      this.formula.mask = SERVER_MASKS.includes(mask.kind) ? sentMask : { window: 0, prefix: 0, ...mask, real: sentMask.real };
+      const rule = { ...sentMask, bits: null, window: 0, prefix: 0, ...mask, real: sentMask.real };
+      this.formula.mask = SERVER_MASKS.includes(mask.kind) ? sentMask : rule;
     }
     if (this.heads[head]) this.head = head;
     this.changed = true;
