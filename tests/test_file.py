@@ -421,7 +421,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "numbers beyond all": ("x.json", b'{"weights": [[1, 1' + b"0" * 400 + b"]]}", "needs only numbers"),
     "nothing of attention": ("x.json", b'{"loss": [1, 2], "steps": [3]}', "it has “loss”, “steps”: save one of these under this name."),
     "one axis": ("x.json", b"[1, 2]", "“x.json” needs the axes [head query_pos key_pos], optionally with an axis of layers first; got 2"),
-    "a batch": ("x.npy", saved(WEIGHTS[:, None]), "got 2 × 1 × 3 × 4 × 6: save one sequence of a batch, such as weights[0]"),
+    "a batch": ("x.npy", saved(WEIGHTS[:, None]), "got 2 × 1 × 3 × 4 × 6: name its axes in axes, such as “layer batch head query key”"),
     "layers that differ": ("x.npz", npz(**{**QKV, "value": QKV["value"][:1]}), "needs the same number of layers in each array; got query 2, key 2, value 1"),
     "layers in some": ("x.npz", npz(**{**QKV, "value": QKV["value"][0]}), "got query 2, key 2, value none"),
     "too many tokens": ("x.npy", saved(np.ones((5000, 2))), "weights in “x.npy” has 5,000 positions and 1 heads; at most 4,096 and 1,024 are shown"),

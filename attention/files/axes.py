@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from attention.base.errors import FileError, MissingError
 from attention.files.archives import Archive, Entry, format_shape, quote
 from attention.formula.inline import expression
-from attention.formula.names import WEIGHTS
+from attention.formula.names import KEY, QUERY, WEIGHTS
 from attention.formula.steps import MAP_AXES, declared
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from attention.trace.layer import Layer
 
 MAX_CHARACTERS = 200  # of the names that the user gives
-_MAP, _BAND, _ROWS = ("query", "key"), ("query", "window"), ("pos", "width")
+_MAP, _BAND, _ROWS = (QUERY, KEY), (QUERY, "window"), ("pos", "width")
 _BEFORE = ("layer", "batch", "head")
 _AXIS = re.compile(r"([a-z]+)(?:=(\d{1,6}))?", re.ASCII)
 _EXAMPLE = "“layer batch head query key”, “head key query”, “batch=0 pos head width”"
-_WORDS = {"query_pos": "query", "key_pos": "key", "kv_head": "head"}
+_WORDS = {"query_pos": QUERY, "key_pos": KEY, "kv_head": "head"}
 _LISTED = 6  # arrays in the line about axes
 
 
@@ -113,14 +113,14 @@ def _in_order(entry: Entry, named: _Names, label: str) -> Entry:
         tuple(map(taken.get, named.names)),
         tuple(map(kept.index, order)),
         "layer" in order and "head" not in order,
-        sizes.get("query", 0),
+        sizes.get(QUERY, 0),
         sizes.get("window", 0),
     )
     shape = tuple(sizes[axis] for axis in order)
     shape = (shape[0], 1, *shape[1:]) if view.adds_head else shape
     loaded = entry.shape
     if view.window:
-        n, width = sizes["query"], view.window
+        n, width = sizes[QUERY], view.window
         if width % 2 == 0:
             raise FileError(
                 f"{label} has {width:,} columns on its axis window; a window has as many keys before a query as after it, and its own: "
@@ -164,7 +164,7 @@ def unrolled(bands: Tensor, n: int, width: int) -> Tensor:
 
     # Rows that are one cell shorter than n + width move each query's window one cell to the right.
     # fmt: off
-    return torch.nn.functional.pad(bands, (0, n)).flatten(-2)[..., : n * (n + width - 1)].unflatten(-1, (n, n + width - 1))[..., width // 2 : width // 2 + n]
+    return torch.unflatten(torch.nn.functional.pad(bands, (0, n)).flatten(-2)[..., : n * (n + width - 1)], -1, (n, n + width - 1))[..., width // 2 : width // 2 + n]
 
 
 # fmt: on
@@ -202,7 +202,7 @@ def looks_otherwise(archive: Archive, layout: Layout, layers: Sequence[Layer]) -
     if not pairs:
         return []
     place, weights = pairs[0]
-    names = ["layer"] * (place.layer is not None) + ["head", "query", "key"][place.lacks_head_axis :]
+    names = ["layer"] * (place.layer is not None) + ["head", QUERY, KEY][place.lacks_head_axis :]
     tolerance = 0.01 if archive.arrays[place.entry].kind.low_precision else 1e-3
 
     def sums_to_1(axis: int) -> bool:
@@ -211,13 +211,13 @@ def looks_otherwise(archive: Archive, layout: Layout, layers: Sequence[Layer]) -
     if not sums_to_1(-1):
         if sums_to_1(-2):
             return [
-                f"Every column sums to 1: the axes may be [{' '.join([*names[:-2], 'key', 'query'])}]; if so, write that in axes."
+                f"Every column sums to 1: the axes may be [{' '.join([*names[:-2], KEY, QUERY])}]; if so, write that in axes."
             ]
         if not place.lacks_head_axis and sums_to_1(-3):
             sizes = weights.shape
-            rest = ["query", "head"] if sizes[-2] == sizes[-3] != sizes[-1] else ["head", "query"]
+            rest = [QUERY, "head"] if sizes[-2] == sizes[-3] != sizes[-1] else ["head", QUERY]
             return [
-                f"Every sum along the axis read as head is 1: the axes may be [{' '.join([*names[:-3], 'key', *rest])}]; if so, write that in axes."
+                f"Every sum along the axis read as head is 1: the axes may be [{' '.join([*names[:-3], KEY, *rest])}]; if so, write that in axes."
             ]
     n, width = weights.shape[-2:]
     if width % 2 and 1 < width <= n and all(_has_window(each) for _, each in pairs):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attention.base.errors import ConfigError, ShapeError
 from attention.files.archives import format_shape
+from attention.formula.names import KEY, QUERY
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 MEANINGS = ("numbers", "keep", "hide", "add")
 """What 1 means in a mask: what its numbers say; a key that is kept; a key that is hidden; nothing, since the numbers are added to the scores."""
 _FAR = 5000  # a number so far below the largest of its row leaves a weight of exactly 0, also in double precision
-_AXES = ("layer", "head", "query", "key")
+_AXES = ("layer", "head", QUERY, KEY)
 _READINGS = {
     1: ((3,),),
     2: ((2, 3), (0, 3)),
@@ -131,7 +132,8 @@ class GivenMask:
         if self.meaning == "add":
             far = cells < cells.amax(-1, keepdim=True) - _FAR
             hidden = far | (cells == -math.inf)
-            bias, is_zero, python = cells.masked_fill(hidden, -math.inf), not cells.masked_fill(hidden, 0).any(), given
+            bias, is_zero = cells.masked_fill(hidden, -math.inf), not cells.masked_fill(hidden, 0).any()
+            python = given = f"{given}.double()"
             if bool((far & (cells > -math.inf)).any()):
                 python = f"{given}.masked_fill({given} < {given}.amax(-1, keepdim=True) - {_FAR}, -math.inf)"
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,7 +151,8 @@ class File:
         ]
         if not file_layout.exported:
             notes.append(axes_note(archive, file_layout, mask, self.axes))
-            notes += [*filter(None, [mask and mask.note]), *looks_otherwise(archive, file_layout, layers)]
+            notes += [mask.note] if mask is not None and mask.note else []
+            notes += looks_otherwise(archive, file_layout, layers)
         notes += _row_sum_notes(file_layout, layers, archive)
         random = archive.metadata.get("random") is True and file_layout.exported
         first = next(layer for layer in layers if layer.has_attention)
@@ -197,9 +199,14 @@ class File:
         Raises:
             FileError: the bytes, or the length of an axis, exceed a limit.
         """
-        places = {place.entry: place for stored in file_layout.layers for place in stored.places.values()}
+        places = {step: place for stored in file_layout.layers for step, place in stored.places.items()}
+        entries = {place.entry: place for stored in file_layout.layers for place in stored.places.values()}
         # An array of all layers is loaded completely and then copied layer by layer.
-        total_bytes = sum(archive.arrays[key].nbytes * (1 + (place.layer is not None)) for key, place in places.items())
+        total_bytes = sum(
+            archive.arrays[key].nbytes * (1 + (place.layer is not None)) for key, place in entries.items()
+        )
+        if not file_layout.exported and (mask := places.get("mask")):  # read as doubles, for all layers
+            total_bytes += 16 * prod(archive.arrays[mask.entry].shape)
         total_bytes += sum(saved_pictures.entries(archive).values()) if file_layout.exported else 0
         if total_bytes > self.max_bytes:
             raise FileError(

@@ -133,7 +133,7 @@ class Matrices:
         shares_labels = n_keys == n_queries and not self.key_tokens and not self.memory
         key_tokens = tokens if shares_labels else self._labels(self.key_tokens, "key_tokens", "keys", "k", n_keys)
         is_real_key = None if self.valid is None else tuple(position < self.valid for position in range(n_keys))
-        notes = ()
+        notes: tuple[str, ...] = ()
         if self.mask:
             n_heads = split_heads.count_heads(self._shapes(), self.n_heads)
             mask = split_heads.given_mask(self.mask, self.mask_means, n_heads, (n_queries, n_keys))
