@@ -211,13 +211,13 @@ def looks_otherwise(archive: Archive, layout: Layout, layers: Sequence[Layer]) -
     if not sums_to_1(-1):
         if sums_to_1(-2):
             return [
-                f"Every column sums to 1: the axes may be [{' '.join([*names[:-2], KEY, QUERY])}]; if so, write that in axes."
+                f"In weights, every column sums to 1: the axes may be [{' '.join([*names[:-2], KEY, QUERY])}]; if so, write that in axes."
             ]
         if not place.lacks_head_axis and sums_to_1(-3):
             sizes = weights.shape
             rest = [QUERY, "head"] if sizes[-2] == sizes[-3] != sizes[-1] else ["head", QUERY]
             return [
-                f"Every sum along the axis read as head is 1: the axes may be [{' '.join([*names[:-3], KEY, *rest])}]; if so, write that in axes."
+                f"In weights, every sum along the axis read as head is 1: the axes may be [{' '.join([*names[:-3], KEY, *rest])}]; if so, write that in axes."
             ]
     n, width = weights.shape[-2:]
     if width % 2 and 1 < width <= n and all(_has_window(each) for _, each in pairs):
@@ -226,8 +226,11 @@ def looks_otherwise(archive: Archive, layout: Layout, layers: Sequence[Layer]) -
             f"If so, write axes “{' '.join([*names[:-1], 'window'])}”."
         ]
     if width < n and "key_tokens" not in archive.metadata:
+        advice = (
+            f"write axes “{' '.join([*names[:-1], 'window'])}”" if width % 2 else "save the columns of the window alone"
+        )
         return [
-            f"There are {width:,} keys for {n:,} queries; if the columns are those of a window, they are no keys: write axes “{' '.join([*names[:-1], 'window'])}”."
+            f"There are {width:,} keys for {n:,} queries; if the columns are those of a window, they are no keys: {advice}."
         ]
     return []
 
