@@ -121,6 +121,10 @@ SENT = {
     "custom": TypedText(f"{OWL} and the moon blinked", AttentionConfig(mask="custom", cells=CUSTOM)),
     "custom, made for another size": TypedText(OWL, AttentionConfig(mask="custom", cells=CUSTOM), "a b c"),
     "custom and padding": TypedText(LINES, AttentionConfig(mask="custom", cells=CUSTOM), pad=True),
+    "two sides, earlier keys": TypedText(
+        OWL, AttentionConfig(mask="window", window=1, window_right=2, query_offset=3), "a b c d e f g h"
+    ),
+    "queries before the keys": TypedText(OWL, AttentionConfig(mask="causal", query_offset=-2)),
     **{
         f"{mask}, {len(keys.split())} keys": TypedText(OWL, AttentionConfig(mask=mask, **MASKS[mask]), keys)
         for mask in ("causal", "window", "causal window", "prefix")

@@ -2,9 +2,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.attention.bias import causal_lower_right
 
 from attention import ConfigError
 from attention.formula import mask_tensor
+from attention.formula.formula import Formula, from_json, to_json
 from attention.formula.mask import Mask
 
 lengths = st.integers(1, 9)
@@ -33,6 +35,28 @@ def test_window_mask_zero_is_the_diagonal():
 
 def test_window_mask_far_beyond_the_last_key_shows_nothing():
     assert rows(mask_tensor.window(5, 2, 1)) == ["xx", "xx", ".x", "..", ".."]
+
+
+@given(lengths, lengths)
+def test_keys_before_the_first_query_align_as_in_torch(n_queries, n_keys):
+    n_queries, n_keys = sorted((n_queries, n_keys))  # torch warns of queries that see nothing
+    bottom_right = causal_lower_right(n_queries, n_keys)._materialize()
+    assert torch.equal(Mask("causal", query_offset=n_keys - n_queries).build(n_queries, n_keys), bottom_right)
+
+
+@given(lengths, lengths, st.integers(0, 9), st.integers(0, 9), st.integers(-4, 4))
+def test_window_has_two_sides_and_earlier_keys(n_queries, n_keys, left, right, before):
+    mask = Mask("window", left, window_right=right, query_offset=before)
+    visible = mask.build(n_queries, n_keys)
+    expected = [[-left <= k - (q + before) <= right for k in range(n_keys)] for q in range(n_queries)]
+    assert visible.tolist() == expected
+    query_pos, key_pos = mask_tensor.positions(n_queries, n_keys)
+    assert torch.equal(eval(mask.python(), {"query_pos": query_pos, "key_pos": key_pos}), visible)
+    assert from_json(to_json(Formula(mask=mask))).mask == mask
+
+
+def test_patches_and_first_key_know_no_earlier_keys():
+    assert torch.equal(Mask("first", query_offset=2).build(2, 3), Mask("first").build(2, 3))
 
 
 @given(lengths, lengths, st.integers(0, 9), st.sampled_from(["none", "causal", "window", "causal window"]))

@@ -115,7 +115,7 @@ class Mask:
             return ""  # written out, cell by cell
         sizes = {name: str(size) for name, size in self._sizes.items()}
         if self._offset:
-            sizes["query_pos"] = f"(query_pos {'-' if self._offset < 0 else '+'} {abs(self._offset)})"
+            sizes["query_pos"] = f"query_pos {'-' if self._offset < 0 else '+'} {abs(self._offset)}"
         rule = expression(RULES[self.kind].visible, **sizes) if self.kind in RULES else ""
         if self.real is None or self.kind == "custom":
             return rule
