@@ -51,7 +51,7 @@ READ = {
 
 @pytest.mark.parametrize(("sentence", "arrays"), READ.items(), ids=READ)
 def test_file_says_how_its_axes_were_read(sentence: str, arrays: dict[str, Any]) -> None:
-    assert f"The axes were read as {sentence}; if they are others, name them in axes" in notes(opened(**arrays))
+    assert f"The axes were read as {sentence}; if they are others, name them in Axes" in notes(opened(**arrays))
 
 
 SENTENCES = np.stack([WEIGHTS, drawn(3, 2, 4, 4)])
@@ -150,5 +150,5 @@ def test_wrong_names_get_one_sentence(axes: str, sentence: str) -> None:
 
 
 def test_other_axes_ask_for_their_names() -> None:
-    with pytest.raises(AxesError, match="name its axes in axes, such as “layer batch head query key”"):
+    with pytest.raises(AxesError, match=r"name them in Axes \(axes= in Python\), such as “layer batch head query key”"):
         opened(attentions=WEIGHTS[:, None]).trace()

@@ -350,7 +350,7 @@ def test_file_notes_unused_arrays() -> None:
     content = npz(weights=low.astype(np.float16), embeddings=np.ones(3), loss=np.array([{}]), names=np.array(["x"]))
     assert File.of("x.npz", content).trace().notes == (
         "These arrays of “x.npz” are not used: “embeddings”, “loss”.",
-        "The axes were read as weights [layer head query key] = 2 × 3 × 4 × 6; if they are others, name them in axes, such as “layer batch head query key”.",
+        "The axes were read as weights [layer head query key] = 2 × 3 × 4 × 6; if they are others, name them in Axes (axes= in Python), such as “layer batch head query key”.",
         "1 row of weights sums to a value other than 1, from 0.5 to 0.5: they are shown unchanged, not renormalised.",
     )
 
@@ -421,7 +421,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "numbers beyond all": ("x.json", b'{"weights": [[1, 1' + b"0" * 400 + b"]]}", "needs only numbers"),
     "nothing of attention": ("x.json", b'{"loss": [1, 2], "steps": [3]}', "it has “loss”, “steps”: save one of these under this name."),
     "one axis": ("x.json", b"[1, 2]", "“x.json” needs the axes [head query_pos key_pos], optionally with an axis of layers first; got 2"),
-    "a batch": ("x.npy", saved(WEIGHTS[:, None]), "got 2 × 1 × 3 × 4 × 6: name its axes in axes, such as “layer batch head query key”"),
+    "a batch": ("x.npy", saved(WEIGHTS[:, None]), "got 2 × 1 × 3 × 4 × 6: name them in Axes (axes= in Python), such as “layer batch head query key”"),
     "layers that differ": ("x.npz", npz(**{**QKV, "value": QKV["value"][:1]}), "needs the same number of layers in each array; got query 2, key 2, value 1"),
     "layers in some": ("x.npz", npz(**{**QKV, "value": QKV["value"][0]}), "got query 2, key 2, value none"),
     "too many tokens": ("x.npy", saved(np.ones((5000, 2))), "weights in “x.npy” has 5,000 positions and 1 heads; at most 4,096 and 1,024 are shown"),

@@ -66,6 +66,20 @@ def test_formula_of_a_file_can_be_overridden() -> None:
     assert "What if, this head only: mask causal" in component_message(app)["override"]["text"]
 
 
+def test_axes_and_the_meaning_of_the_mask_are_chosen_on_the_page() -> None:
+    app = uploaded(opened("app.py", source="file"), "five.npz", npz(attentions=WEIGHTS[:, None]))
+    assert "name them in Axes" in app.error[0].value
+    app.text_input(key="axes").set_value("layer batch head query key").run()
+    assert not app.error
+    assert state_of_address(app)["axes"] == "layer batch head query key"
+    assert "[layer head query key] = 2 × 3 × 4 × 6".replace("[", "\\[").replace("]", "\\]") in said(app)
+    app = uploaded(
+        opened("app.py", source="file", mask_means="hide"), "m.npz", npz(**QKV, mask=np.triu(np.ones((4, 4)), 1))
+    )
+    weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")["data"][0]["z"]
+    assert np.nan_to_num(weights)[0].tolist() == [1, 0, 0, 0]
+
+
 def test_link_asks_for_its_file_and_labels_a_substitute() -> None:
     name, content = FILES["queries and keys"]
     params = {"source": "file", "file": f"{name}:{File.of(name, content).digest}", "layer": "1"}

@@ -184,7 +184,9 @@ def axes_note(archive: Archive, layout: Layout, mask: GivenMask | None, named: s
         return ""
     listed = ", ".join(read[:_LISTED]) + (", …" if len(read) > _LISTED else "")
     otherwise = (
-        f"by axes “{named}”" if named else "if they are others, name them in axes, such as “layer batch head query key”"
+        f"by axes “{named}”"
+        if named
+        else "if they are others, name them in Axes (axes= in Python), such as “layer batch head query key”"
     )
     return f"The axes were read as {listed}; {otherwise}."
 
@@ -211,23 +213,25 @@ def looks_otherwise(archive: Archive, layout: Layout, layers: Sequence[Layer]) -
     if not sums_to_1(-1):
         if sums_to_1(-2):
             return [
-                f"In weights, every column sums to 1: the axes may be [{' '.join([*names[:-2], KEY, QUERY])}]; if so, write that in axes."
+                f"In weights, every column sums to 1: the axes may be [{' '.join([*names[:-2], KEY, QUERY])}]; if so, write that in Axes."
             ]
         if not place.lacks_head_axis and sums_to_1(-3):
             sizes = weights.shape
             rest = [QUERY, "head"] if sizes[-2] == sizes[-3] != sizes[-1] else ["head", QUERY]
             return [
-                f"In weights, every sum along the axis read as head is 1: the axes may be [{' '.join([*names[:-3], KEY, *rest])}]; if so, write that in axes."
+                f"In weights, every sum along the axis read as head is 1: the axes may be [{' '.join([*names[:-3], KEY, *rest])}]; if so, write that in Axes."
             ]
     n, width = weights.shape[-2:]
     if width % 2 and 1 < width <= n and all(_has_window(each) for _, each in pairs):
         return [
             f"The {width} columns have the zeros of a window around each query, as Longformer returns it: they may be no keys. "
-            f"If so, write axes “{' '.join([*names[:-1], 'window'])}”."
+            f"If so, write “{' '.join([*names[:-1], 'window'])}” in Axes."
         ]
     if width < n and "key_tokens" not in archive.metadata:
         advice = (
-            f"write axes “{' '.join([*names[:-1], 'window'])}”" if width % 2 else "save the columns of the window alone"
+            f"write “{' '.join([*names[:-1], 'window'])}” in Axes"
+            if width % 2
+            else "save the columns of the window alone"
         )
         return [
             f"There are {width:,} keys for {n:,} queries; if the columns are those of a window, they are no keys: {advice}."

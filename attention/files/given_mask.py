@@ -95,14 +95,13 @@ class GivenMask:
         note = f"In mask, {one} {'keeps' if keeps else 'hides'} a key"
         if unseen:
             rows = "1 query sees no key" if unseen == 1 else f"{unseen:,} queries see no key"
-            other, means = (
-                ("hide", "nn.MultiheadAttention means") if keeps else ("keep", "scaled_dot_product_attention means")
-            )
-            note += f", and {rows} at all. {means} the opposite: mask_means “{other}” reads it so."
+            other, means = ("hide", "nn.MultiheadAttention") if keeps else ("keep", "scaled_dot_product_attention")
+            note += f", and {rows} at all. {means} means the opposite: {_otherwise(f'1 {other}s the key', other)}."
         elif is_truth and keeps:
             note = ""
         else:
-            note += ", as in a tokenizer's attention_mask; mask_means “add” adds its numbers instead." if keeps else "."
+            otherwise = _otherwise("added to the scores", "add")
+            note += f", as in a tokenizer's attention_mask; if it is to be added, {otherwise}." if keeps else "."
         return cls(cells, sizes, axes, found, note)
 
     def of_layer(self, layer: int) -> _LayerMask:
@@ -143,6 +142,10 @@ class GivenMask:
         if is_zero and bool((hidden == hidden[:1]).all()):
             return _LayerMask(~hidden[0].expand(self.sizes.queries, -1), None, python)
         return _LayerMask(None, bias.expand(self.sizes.heads, self.sizes.queries, -1), python)
+
+
+def _otherwise(label: str, meaning: str) -> str:
+    return f"choose “The mask means: {label}”, in Python mask_means=“{meaning}”"
 
 
 def _added_note(cells: Tensor) -> str:

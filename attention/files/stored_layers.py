@@ -213,7 +213,7 @@ def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> Axe
     label = f"{quote(key)} in {quote(name)}" if key else quote(name)
     return AxesError(
         f"{label} needs the axes [{' '.join(axes)}], optionally with an axis of layers first; got {format_shape(entry.shape) or 'a number'}: "
-        "name its axes in axes, such as “layer batch head query key”."
+        "name them in Axes (axes= in Python), such as “layer batch head query key”."
     )
 
 
