@@ -165,6 +165,12 @@ def test_mask_that_does_not_fit_gets_one_sentence(mask: Any, sentence: str) -> N
     assert str(caught.value).endswith(".")
 
 
+def test_row_that_everything_hides_is_only_shifted() -> None:
+    trace = opened(ADDED["rows that everything hides"]).trace()
+    assert "hides nothing, since all are shifted" in trace.notes[-1]
+    np.testing.assert_allclose(trace.layers[0]["weights"][:, 2], softmax(SCORES)[:, 2], rtol=0, atol=1e-6)
+
+
 def test_unknown_meaning_is_refused_with_the_known_ones() -> None:
     with pytest.raises(AttentionError, match="one of numbers, keep, hide, add; got 'x'"):
         opened(CAUSAL, mask_means="x").trace()

@@ -102,7 +102,15 @@ def test_tensors_recorded_after_the_scores_stay_recorded() -> None:
 
 def test_unscaled_scores_are_divided_by_temperature_only() -> None:
     base = Layer(tokens=("a", "b", "c"), recorded=layer().recorded, formula=Formula(divisor=None))
-    assert base.overridable_knobs == ("mask", "window", "prefix", "cells", "temperature")
+    assert base.overridable_knobs == (
+        "mask",
+        "window",
+        "prefix",
+        "cells",
+        "temperature",
+        "window_right",
+        "query_offset",
+    )
     hidden = base.with_config(Override(scaled=False, mask="causal"))
     assert hidden.formula == Formula(divisor=None, mask=Mask("causal"))
     assert not hidden.has("scaled_scores")
