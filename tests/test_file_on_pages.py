@@ -66,7 +66,7 @@ def test_formula_of_a_file_can_be_overridden() -> None:
     assert "What if, this head only: mask causal" in component_message(app)["override"]["text"]
 
 
-def test_axes_and_the_meaning_of_the_mask_are_chosen_on_the_page() -> None:
+def test_axes_and_meaning_of_a_mask_are_chosen() -> None:
     app = uploaded(opened("app.py", source="file"), "five.npz", npz(attentions=WEIGHTS[:, None]))
     assert "name them in Axes" in app.error[0].value
     app.text_input(key="axes").set_value("layer batch head query key").run()
