@@ -21,8 +21,8 @@ from attention.circuits.sweep import sweep_heads
 from attention.comparison.comparison import HeadIndex, compare
 from attention.export.program import python
 from attention.models import forward_pass, running
+from attention.models.layer_numbers import describe_layers
 from attention.models.library import LIBRARY, Settings
-from attention.models.loaded import describe_layers, hybrid_numbers
 from attention.notebook.showing import show
 from attention.patching.intervention import parse_codes
 from attention.pictures.mosaic import layers_json
@@ -70,7 +70,7 @@ def test_layers_have_the_index_of_the_model(family: str, tiny: TinyModels) -> No
         assert (layer.n_heads, layer.has_attention) == ((4, True) if index in expected else (0, False))
         assert bool(layer.steps) == layer.has_attention
     (note,) = trace.notes
-    assert note.startswith("This model has no attention weights in layer")
+    assert note.startswith("This model has no attention weights from token to token in layer")
     queried: list[Tensor] = []
     for index in expected:  # the projections of the model's own layer read what the trace recorded there
         (w_q,) = (
@@ -84,22 +84,22 @@ def test_layers_have_the_index_of_the_model(family: str, tiny: TinyModels) -> No
 
 def test_layer_without_attention_says_what_it_has() -> None:
     trace = Model("Jamba", TEXT).trace()
-    assert trace.notes == ("This model has no attention weights in layers 0, 2 (mamba): layers are numbered as in the model.",)  # fmt: skip
+    assert trace.notes == ("This model has no attention weights from token to token in layers 0, 2 (mamba): layers are numbered as in the model.",)  # fmt: skip
     assert trace.layers[0].weights is None
     assert "no attention: mamba" in repr(trace)
-    with pytest.raises(MissingError, match=r"^layer 2 of the model has no attention \(mamba\), so it has no weights"):
+    with pytest.raises(
+        MissingError,
+        match=r"^layer 2 of the model has no attention from token to token \(mamba\), so it has no weights",
+    ):
         _ = trace.layers[2]["weights"]
-    assert describe_layers({0: "conv", 1: "conv", 2: "conv", 4: "conv", 5: "mlp"}) == (
-        "This model has no attention weights in layers 0–2, 4 (conv); 5 (mlp): layers are numbered as in the model."
+    assert describe_layers({f"layer {i}": "mlp" if i == 5 else "conv" for i in (0, 1, 2, 4, 5)}) == (
+        "This model has no attention weights from token to token in layers 0–2, 4 (conv); 5 (mlp): layers are numbered as in the model."
     )
 
 
 def test_models_without_such_layers_keep_their_numbers(tiny: TinyModels) -> None:
     tiny("Llama")
     loaded = LIBRARY.get("Llama")
-    assert hybrid_numbers(loaded.model, ["model.layers.0.self_attn", "model.layers.1.self_attn"]) is None
-    assert hybrid_numbers(loaded.model, ["model.layers.1.self_attn", "model.layers.0.self_attn"]) is None
-    assert hybrid_numbers(loaded.model, ["attention", "model.layers.1.self_attn"]) is None
     trace = Model("Llama", TEXT).trace()
     assert (trace.attention_layers, loaded.n_layers, loaded.without_attention) == ((0, 1), 2, {})
     assert not trace.notes
@@ -245,7 +245,7 @@ def test_page_opens_a_layer_with_attention() -> None:
         assert not app.exception
         assert "one of 1, 3, the layers with attention" in said(app) if note else "The link asks" not in said(app)
         assert note in said(app)
-        assert "no attention weights in layers 0, 2 \\(mamba\\)" in said(app)
+        assert "no attention weights from token to token in layers 0, 2 \\(mamba\\)" in said(app)
         weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")
         head = int(params.get("head", 0))
         np.testing.assert_array_equal(np.asarray(weights["data"][0]["z"]), trace.layers[layer]["weights"][head].numpy())

@@ -167,7 +167,10 @@ def test_tokenizer_with_ids_unknown_to_the_model_is_refused(broken: Callable[...
 
 
 def test_model_without_attention_is_refused(tiny: TinyModels) -> None:
-    assert "gives no attention weights: it has none, or does not return them" in refused(str(tiny("Mamba")))
+    assert (
+        "gives no attention weights from token to token: none of its layers multiplies values by a softmax"
+        in refused(str(tiny("Mamba")))
+    )
 
 
 def test_picture_model_in_memory_or_without_processor_is_refused(broken: Callable[..., str]) -> None:

@@ -19,6 +19,7 @@ from attention.formula.names import VALUE
 from attention.metrics.patterns import Pattern, TokenTexts
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import in_float32
+from attention.models.followed_pass import no_weights_error, run_followed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +57,7 @@ def compute_chunk(loaded: LoadedModel, plan: RunPlan, chunk: Chunk) -> Digest:
     """The digest of a chunk; the same bytes on every machine with the same processor and packages.
 
     Raises:
-        ModelError: the model returns no attention weights, or does not read such texts.
+        ModelError: the model gives no attention weights, or does not read such texts.
     """
     tokenizer = Tokenizer(loaded, plan.max_tokens)
     sequences, n_cut = tokenizer.sequences(chunk.first, chunk.texts)
@@ -83,7 +84,7 @@ class TextSite(NamedTuple):
     Attributes:
         layer: its index in `trace.layers`.
         n_heads: the number of its heads.
-        site: the site that is recorded; None in a family that returns its weights and cannot be recorded.
+        site: the site that is recorded; None in a family of which only weights are known.
     """
 
     layer: int
@@ -100,7 +101,7 @@ def text_sites(reader: LoadedModel) -> tuple[TextSite, ...]:
     """The sites that attend within a text, in the order of their calls.
 
     Raises:
-        ModelError: the model returns no attention weights.
+        ModelError: the model gives no attention weights.
     """
     if reader.sites:
         pairs = zip(reader.layer_indices, reader.sites, strict=True)
@@ -109,18 +110,11 @@ def text_sites(reader: LoadedModel) -> tuple[TextSite, ...]:
             for index, site in pairs
             if not site.name.startswith(("decoder", "cross"))
         )
-    probe = torch.tensor([reader.tokenizer("a b c")["input_ids"]])
-    weights = _returned_weights(running.run(reader, {"input_ids": probe}, output_attentions=True), 1, probe.shape[1])
-    if not weights:
-        raise ModelError(f"{reader.name} returns no attention weights: choose another model.")
-    return tuple(TextSite(index, of_layer.shape[1], None) for index, of_layer in enumerate(weights))
-
-
-def _returned_weights(model_output: Any, n_texts: int, n_tokens: int) -> list[Tensor]:
-    """The weights [text head query_pos key_pos] of each layer in the output of a model."""
-    tensors = [weights for weights in model_output.get("attentions") or () if isinstance(weights, torch.Tensor)]
-    is_map = [len(t) == n_texts and t.ndim == 4 and t.shape[2:] == (n_tokens, n_tokens) for t in tensors]
-    return [in_float32(tensor) for tensor, usable in zip(tensors, is_map, strict=True) if usable]
+    _, followed = run_followed(reader, {"input_ids": torch.tensor([reader.tokenizer("a b c")["input_ids"]])})
+    sites = [TextSite(i, each.weights.shape[1], None) for i, each in enumerate(followed) if each.weights is not None]
+    if not sites:
+        raise no_weights_error(reader.name, {each.name: each.instead for each in followed})
+    return tuple(sites)
 
 
 class _Sums:
@@ -211,8 +205,11 @@ class _BatchRun:
                 )
             return
         with lm_head.logits_at(()):
-            model_output = running.run(loaded, inputs, attention_mask=mask, output_attentions=True)
-        for index, weights in enumerate(_returned_weights(model_output, *ids.shape)):
+            _, followed = run_followed(loaded, inputs, attention_mask=mask)
+        for index, site in enumerate(sums.sites):
+            weights = followed[site.layer].weights
+            if weights is None:
+                raise no_weights_error(loaded.name, {each.name: each.instead for each in followed})
             self._add(index, weights, self._inferred_visible(weights))
 
     def _measure(self, call: ModelCall) -> tuple[Tensor, Tensor | None]:

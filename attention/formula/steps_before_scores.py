@@ -71,6 +71,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     _parameter("sinks",
         "sink", "head", "an extra score in every row of its head that belongs to no key: its weight is dropped",
         transformers="sinks"),
+    _parameter("lambdas",
+        "λ", "head", "of differential attention, whose heads are pairs: the second head's weights are subtracted λ times"),
     _parameter("dropout_mask",
         "dropout_mask", "head query_pos key_pos", "what the weights are multiplied by: 0 drops one, 1 / (1 − dropout) keeps it"),
     _parameter("patched_weights",

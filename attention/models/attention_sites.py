@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -13,23 +12,22 @@ from torch import Tensor
 
 from attention.models import recorder
 from attention.models.attention_call import Call, allow_row_blocks, in_float32
-from attention.models.loaded import LoadedModel, Site, hybrid_numbers
+from attention.models.layer_numbers import Place, Visits, layer_names
+from attention.models.loaded import LoadedModel, Site
 from attention.models.recorded_layer import makes_output, output_module, parameters, pure_projections
 from attention.models.running import probe_inputs, run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch.nn import Module
 
 _TOLERANCE = 1e-4
 _TRIED_ROWS = 64
 
 
-def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], Mapping[int, str]]:
+def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
     """The attention sites of a model, in call order; empty if its family does not call the recorder.
 
-    Also the layers of a hybrid model that have no attention: what each has instead, by its index.
+    Also the layers that do not, as in a hybrid model: what each has instead, by its name.
     """
     calls: list[Call] = []
     model_inputs = probe_inputs(loaded)
@@ -50,7 +48,13 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], Mapping[int, str]
     paths = {id(module): path for path, module in loaded.model.named_modules()}
     outputs: dict[int, Tensor] = {}
     output_modules = {key: output_module(module, parent_of.get(key)) for key, module in modules.items()}
-    with loaded.lock.hold(), ExitStack() as hooks, recorder.recording(note):
+    visits, places = Visits(), list[Place]()
+
+    def note_place(call: Call) -> None:
+        note(call)
+        places.append(visits.place(paths[id(call.module)], call.memory is not None))
+
+    with loaded.lock.hold(), ExitStack() as hooks, visits.of(loaded.model), recorder.recording(note_place):
         for key, w_o in output_modules.items():
             if w_o is not None:
                 hooks.callback(w_o.register_forward_hook(partial(_note_output, outputs, key)).remove)
@@ -74,7 +78,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], Mapping[int, str]
             for tensor in named.values():  # a layer notices by it that the model was changed since
                 vars(tensor)["recorded_version"] = tensor.is_inference() or tensor._version
             parameters_of[key] = named
-    names, without_attention = _names(loaded, calls, paths)
+    names, left_out = layer_names(loaded, visits, places)
     sites = tuple(
         Site(
             name,
@@ -88,7 +92,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], Mapping[int, str]
         )
         for name, call in zip(names, calls, strict=True)
     )
-    return sites, without_attention
+    return sites, left_out
 
 
 def _width(call: Call) -> int:
@@ -106,30 +110,6 @@ def _supports_row_blocks(call: Call) -> bool:
     some = range(0, n_queries, -(-n_queries // _TRIED_ROWS))  # a picture in tiles has thousands
     rows = [call.attend_rows(slice(i, i + 1))[1] for i in some]
     return torch.allclose(torch.cat(rows, dim=1), call.head_output[:, list(some)], rtol=_TOLERANCE, atol=_TOLERANCE)
-
-
-def _names(loaded: LoadedModel, calls: list[Call], paths: dict[int, str]) -> tuple[list[str], Mapping[int, str]]:
-    """The name of each call: its kind, and its number among the calls of that kind; and the layers without attention.
-
-    In a hybrid model the number is the index of the layer in the model.
-    """
-    names: list[str] = []
-    numbers: dict[str, dict[int, int]] = {}
-    for call in calls:
-        path = paths[id(call.module)]
-        kind = "layer"
-        if call.memory is not None or re.search(r"encoder_attn|EncDecAttention|crossattention", path):
-            kind = "cross"
-        elif loaded.is_encoder_decoder:
-            kind = "decoder" if re.search(r"\bdecoder\b", path) else "encoder"
-        elif loaded.pictures is not None and loaded.pictures.reads_text:
-            kind = "vision" if re.search(r"\b(vision_(model|tower)|visual)\b", path) else "text"
-        of_kind = numbers.setdefault(kind, {})
-        name = f"{kind} {of_kind.setdefault(id(call.module), len(of_kind))}"
-        names.append(f"{name} again" if name in names else name)
-    if {*numbers} == {"layer"} and (own := hybrid_numbers(loaded.model, [paths[id(call.module)] for call in calls])):
-        return [f"layer {index}" for index in own.of_calls], own.without_attention
-    return names, {}
 
 
 def parents(model: Any) -> dict[int, Module]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.base.errors import ConfigError, ModelError
+from attention.base.errors import ConfigError
 from attention.base.tokens import Generated
 from attention.formula.names import WEIGHTS
 from attention.models import lm_head, recorder, running
+from attention.models.followed_pass import (
+    FollowedLayer,
+    following,
+    has_followed_layers,
+    no_weights_error,
+    other_map,
+    run_followed,
+)
+from attention.models.loaded import inputs_of_site
 from attention.models.recorded_layer import build_layer, max_weight_error
 from attention.models.token_pieces import readable_tokens
 from attention.patching import validate
@@ -60,11 +70,6 @@ class ReadableTexts:
         return self.texts[queries], self.texts[keys]
 
 
-def inputs_of_site(site: str) -> tuple[int, int]:
-    """Which inputs of the model are the queries and the keys of a site, by its name: 0 the first, −1 the last."""
-    return -1 if site.startswith(("decoder", "cross", "text")) else 0, -1 if site.startswith(("decoder", "text")) else 0
-
-
 def run_recorded(
     loaded: LoadedModel,
     model_inputs: Mapping[str, Tensor],
@@ -82,7 +87,11 @@ def run_recorded(
         site, index = loaded.sites[len(by_index)], loaded.layer_indices[len(by_index)]
 
         def make_layer(call: Call) -> Layer:
-            layer = build_layer(call, site, *tokens.of_site(site.name))
+            queries, keys = tokens.of_site(site.name)
+            shape = call.query.shape[1], call.key.shape[1]
+            if shape != (len(queries), len(keys)):
+                return Layer(site.name, mixer=other_map(shape, len(queries), len(keys)))
+            layer = build_layer(call, site, queries, keys)
             if loaded.in_memory and (error := max_weight_error(layer, call)) is not None:
                 weight_errors.append(error)
             return layer
@@ -90,12 +99,36 @@ def run_recorded(
         by_index[index], patched = forward.run_layer(index, call, make_layer)
         return patched
 
-    with recorder.recording(on_call, weights=forward.needs_weights), lm_head.logits_at(positions):
+    with ExitStack() as stack:
+        follower = stack.enter_context(following(loaded, model_inputs)) if has_followed_layers(loaded) else None
+        stack.enter_context(recorder.recording(on_call, weights=forward.needs_weights))
+        stack.enter_context(lm_head.logits_at(positions))
         model_output = running.run(loaded, model_inputs)
     assert len(by_index) == len(loaded.sites)
-    by_index |= {index: Layer(f"layer {index}", mixer=mixer) for index, mixer in loaded.without_attention.items()}
-    layers = [by_index[index] for index in range(len(by_index))]
+    left_out = {name: Layer(name, mixer=mixer) for name, mixer in loaded.left_out.items()}
+    for each in follower.layers() if follower else []:
+        if each.name in left_out:
+            left_out[each.name] = _followed_layer(each, tokens)
+    by_index |= {loaded.layer_names.index(name): layer for name, layer in left_out.items()}
+    layers = _checked(loaded, [by_index[index] for index in range(len(by_index))])
     return RecordedPass(layers, model_output, max(weight_errors, default=None))
+
+
+def _followed_layer(followed: FollowedLayer, tokens: ReadableTexts) -> Layer:
+    if followed.weights is None:
+        return Layer(followed.name, mixer=followed.instead)
+    return Layer(followed.name, *tokens.of_site(followed.name), recorded={WEIGHTS: followed.weights[0]})
+
+
+def _checked(loaded: LoadedModel, layers: list[Layer]) -> list[Layer]:
+    """The layers of a pass.
+
+    Raises:
+        ModelError: none of them has weights from token to token.
+    """
+    if not any(layer.has_attention for layer in layers):
+        raise no_weights_error(loaded.name, {layer.name: layer.mixer for layer in layers})
+    return layers
 
 
 def run_patched(
@@ -131,18 +164,12 @@ def run_weights_only(
     """The layers and the model's output, like `run_recorded`, for a family that cannot be recorded: its weights only.
 
     Raises:
-        ModelError: the model returns no attention weights.
+        ModelError: no layer has weights from token to token.
     """
     with lm_head.logits_at(positions):
-        model_output = running.run(loaded, model_inputs, output_attentions=True)
-    weights_of = running.attention_weights(model_output, model_inputs)
-    if not weights_of:
-        raise ModelError(
-            f"{loaded.name} gives no attention weights: it has none, or does not return them. Choose another model."
-        )
+        model_output, followed = run_followed(loaded, model_inputs)
     tokens = ReadableTexts(loaded, model_inputs, n_generated, texts)
-    layers = [Layer(name, *tokens.of_site(name), recorded={WEIGHTS: weights}) for name, weights in weights_of]
-    return RecordedPass(layers, model_output)
+    return RecordedPass(_checked(loaded, [_followed_layer(layer, tokens) for layer in followed]), model_output)
 
 
 MAX_SECONDS = 15.0

@@ -19,8 +19,9 @@ from attention.base.errors import ModelError
 from attention.models import recorder, running
 from attention.models.attention_call import IMPLEMENTATION, SDPA_IMPLEMENTATION
 from attention.models.attention_sites import find_sites
+from attention.models.followed_pass import count_maps
 from attention.models.loaded import FairLock, LoadedModel
-from attention.models.loading import count_maps, max_length
+from attention.models.loading import max_length
 from attention.vision.families import reads_text, vision_config
 from attention.vision.reader import PictureReader, check_size
 
@@ -76,10 +77,11 @@ class ModelHandle:
             lock=self._lock, attachment=attachment, pictures=self.pictures,
         )  # fmt: skip
         where = f"{self.name}, in memory: {dtype} on {model.device}"
-        sites, without_attention = find_sites(loaded)
+        sites, left_out = find_sites(loaded)
         if sites:
             about = f"{where}, {attachment.words}{self._difference(loaded)}."
-            return loaded.replace(sites=sites, without_attention=without_attention, about=about)
+            loaded = loaded.replace(sites=sites, left_out=left_out, about=about)
+            return loaded.replace(n_maps=count_maps(loaded))
         attachment.mode, attachment.modules = "eager", []
         return loaded.replace(n_maps=count_maps(loaded), about=f"{where}, {attachment.words}.")
 
@@ -128,16 +130,15 @@ def handle_of(model: Any, tokenizer: Any) -> ModelHandle:
 
 
 def _unwrapped(model: Any) -> Any:
-    """The transformers model inside of torch.compile, adapters (LoRA), and data parallelism.
+    """The transformers model inside of torch.compile, adapters (LoRA), data parallelism, and what nnsight and TransformerLens wrap it in.
 
     Raises:
         ModelError: there is none.
     """
-    from torch.nn import Module
     from transformers import PreTrainedModel
 
     outermost = model
-    while isinstance(model, Module) and not isinstance(model, PreTrainedModel):
+    while not isinstance(model, PreTrainedModel):
         config = getattr(model, "active_peft_config", None)
         if getattr(config, "is_prompt_learning", False):
             raise ModelError(
@@ -146,7 +147,7 @@ def _unwrapped(model: Any) -> Any:
             )
         get_base_model = getattr(model, "get_base_model", None)
         inner = get_base_model() if callable(get_base_model) else None
-        names = ("_orig_mod", "module", "base_model", "model")
+        names = ("_orig_mod", "module", "base_model", "original_model", "model", "_module")
         candidates = (inner, *(getattr(model, name, None) for name in names))
         inner = next((candidate for candidate in candidates if isinstance(candidate, Module)), None)
         if inner is None or inner is model:

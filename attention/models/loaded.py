@@ -1,20 +1,16 @@
-"""A loaded model, its attention sites and the numbers of its layers; and the lock by which threads take turns.
-
-In hybrid models, where some layers have no attention, an attention call has the model's own layer index.
-"""
+"""A loaded model, its attention sites and the order of its layers; and the lock by which threads take turns."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count, groupby, pairwise
+from itertools import count
 from threading import Event, Lock, get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -132,8 +128,8 @@ class LoadedModel:
         is_encoder_decoder: whether it is an encoder-decoder model.
         max_length: the largest number of tokens in a text; None if there is no limit.
         nbytes: size of its weights.
-        without_attention: the layers of a hybrid model that have no attention: what each has instead, by its index in `trace.layers`.
-        n_maps: total number of query × key matrices of its heads, if there are no sites.
+        left_out: the layers whose attention is not recorded, as in a hybrid model: what each has instead, by its name.
+        n_maps: total number of query × key matrices of its heads of which only weights are known.
         about: a note to show with the model, such as that it is a 4-bit version; may be empty.
         lock: allows one forward pass at a time; each model has its own.
         attachment: prepares a model that belongs to the user for each pass, and puts it back; None: the model is ours, and prepared.
@@ -148,7 +144,7 @@ class LoadedModel:
     is_encoder_decoder: bool
     max_length: int | None
     nbytes: int
-    without_attention: Mapping[int, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     n_maps: int = 0
     about: str = ""
     lock: FairLock = field(default_factory=FairLock)
@@ -200,17 +196,24 @@ class LoadedModel:
         return of_text if self.pictures is None else (*of_text, *self.pictures.special_tokens)
 
     @cached_property
+    def layer_names(self) -> tuple[str, ...]:
+        """The names of the layers of a trace, in its order, with those that are left out."""
+        return tuple(in_order([*(site.name for site in self.sites), *self.left_out]))
+
+    @cached_property
     def layer_indices(self) -> tuple[int, ...]:
         """For each of the `sites`, in call order, its index in `trace.layers`."""
-        calls = sorted(range(len(self.sites)), key=lambda i: _KINDS.index(self.sites[i].name.split()[0]))
-        indices = [index for index in range(self.n_layers) if index not in self.without_attention]
-        by_call = dict(zip(calls, indices, strict=True))
-        return tuple(by_call[i] for i in range(len(calls)))
+        return tuple(self.layer_names.index(site.name) for site in self.sites)
+
+    @cached_property
+    def without_attention(self) -> Mapping[int, str]:
+        """What each layer that is left out has instead, by its index in `trace.layers`."""
+        return {self.layer_names.index(name): mixer for name, mixer in self.left_out.items()}
 
     @property
     def n_layers(self) -> int:
-        """The number of layers of a trace, with those that have no attention."""
-        return len(self.sites) + len(self.without_attention)
+        """The number of layers of a trace, with those that are left out."""
+        return len(self.layer_names)
 
     @property
     def heads_by_layer(self) -> tuple[int, ...]:
@@ -224,67 +227,11 @@ class LoadedModel:
         return dict(sorted(zip(self.layer_indices, self.sites, strict=True), key=lambda pair: pair[0]))
 
 
-_LIST_PATH = re.compile(r"((?:[^.]+\.)*?[^.\d][^.]*)\.(\d+)\.")
-"""A module inside of a list of modules: the path of the outermost list, and the index in it."""
-_LONGEST_KIND = 30  # characters
-_ATTENTION_KINDS = ("attention", "full", "sliding", "chunked", "hybrid")
+def inputs_of_site(site: str) -> tuple[int, int]:
+    """Which inputs of the model are the queries and the keys of a site, by its name: 0 the first, −1 the last."""
+    return -1 if site.startswith(("decoder", "cross", "text")) else 0, -1 if site.startswith(("decoder", "text")) else 0
 
 
-class LayerNumbers(NamedTuple):
-    """The layer index of each attention call, and the layers of the model that have no attention.
-
-    Attributes:
-        of_calls: in call order.
-        without_attention: what each layer without attention has instead, by its index.
-    """
-
-    of_calls: tuple[int, ...]
-    without_attention: Mapping[int, str]
-
-
-def hybrid_numbers(model: Any, paths: Sequence[str]) -> LayerNumbers | None:
-    """The layer numbers of a model whose list of layers is longer than its list of attention calls; None for all other models.
-
-    Args:
-        model: of transformers.
-        paths: of its attention modules, in call order.
-    """
-    places = [_LIST_PATH.match(path) for path in paths]
-    matches = [place for place in places if place is not None]
-    if not matches or len(matches) < len(paths) or len({place[1] for place in matches}) > 1:
-        return None
-    indices = tuple(int(place[2]) for place in matches)
-    n_layers = len(model.get_submodule(matches[0][1]))
-    if len(indices) >= n_layers or any(b <= a for a, b in pairwise(indices)):
-        return None
-    others = (index for index in range(n_layers) if index not in indices)
-    return LayerNumbers(indices, {index: _mixer(model.config, index, n_layers) for index in others})
-
-
-def describe_layers(mixers: Mapping[int, str]) -> str:
-    """A sentence about the layers without attention."""
-    by_mixer: dict[str, list[int]] = {}
-    for index, mixer in mixers.items():
-        by_mixer.setdefault(mixer, []).append(index)
-    listed = "; ".join(f"{', '.join(_ranges(indices))} ({mixer})" for mixer, indices in by_mixer.items())
-    noun = "layer" if len(mixers) == 1 else "layers"
-    return f"This model has no attention weights in {noun} {listed}: layers are numbered as in the model."
-
-
-def _mixer(config: Any, index: int, n_layers: int) -> str:
-    """What the config calls a layer without attention."""
-    text_config = config.get_text_config()
-    for name in ("layers_block_type", "layer_types"):
-        kinds = getattr(text_config, name, None)
-        if isinstance(kinds, list | tuple) and len(kinds) == n_layers:
-            kind = " ".join(re.findall("[a-z0-9]+", str(kinds[index]).lower()))[:_LONGEST_KIND]
-            if kind and kind.split()[0] not in _ATTENTION_KINDS:
-                return kind
-    return "something else"
-
-
-def _ranges(indices: Sequence[int]) -> Iterator[str]:
-    """Runs of indices, such as 0–2 and 4."""
-    for _, group in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0]):
-        run = [index for _, index in group]
-        yield f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
+def in_order(names: Sequence[str]) -> list[str]:
+    """The names of layers in the order of a trace: by kind and number, and calls again at the end of their kind."""
+    return sorted(names, key=lambda name: (_KINDS.index(name.split()[0]), name.count("again"), int(name.split()[1])))

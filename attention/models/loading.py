@@ -13,8 +13,9 @@ from attention.models import lm_head, recorder
 from attention.models.attention_call import IMPLEMENTATION
 from attention.models.attention_sites import find_sites
 from attention.models.folder import Folder
+from attention.models.followed_pass import count_maps
 from attention.models.loaded import LoadedModel
-from attention.models.running import attention_weights, probe_inputs, run, silence_warnings
+from attention.models.running import silence_warnings
 from attention.vision.families import reads_text, vision_config
 from attention.vision.modalities import no_text_error
 from attention.vision.reader import load_reader
@@ -42,21 +43,15 @@ def load(folder: Folder, name: str, about: str = "", device: str = "") -> Loaded
     limit = None if tokenizer is None else max_length(model, tokenizer)
     two_texts = bool(getattr(model.config, "is_encoder_decoder", False))
     loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about, pictures=pictures)
-    attention_sites, without_attention = find_sites(loaded)
-    if attention_sites:
+    sites, left_out = find_sites(loaded)
+    if sites:
         lm_head.limit_logits(model)
-        return loaded.replace(sites=attention_sites, without_attention=without_attention)
-    # Its family does not call the recorder: use its own attention, and read the weights that it returns.
+        loaded = loaded.replace(sites=sites, left_out=left_out)
+        return loaded.replace(n_maps=count_maps(loaded))
+    # Its family does not call the recorder: use its own attention, and follow its weights.
     loaded = loaded.replace(model=_model(folder, name, "eager").to(model.device))
     lm_head.limit_logits(loaded.model)
     return loaded.replace(n_maps=count_maps(loaded))
-
-
-def count_maps(loaded: LoadedModel) -> int:
-    """The total number of query × key matrices of the heads of a model that returns only its weights."""
-    probe = probe_inputs(loaded)
-    model_output = run(loaded, probe, output_attentions=True)
-    return sum(len(heads) for _, heads in attention_weights(model_output, probe))
 
 
 def _tokenizer(folder: Folder, name: str) -> Any:

@@ -78,8 +78,9 @@ class ModelMatrices:
     def layer(self, index: int) -> LayerMatrices:
         """The matrices of one layer, computed when they are requested."""
         if index in self.loaded.without_attention:
-            reason = f"layer {index} of the model has no attention ({self.loaded.without_attention[index]})."
-            return LayerMatrices(f"layer {index}", 0, no_ov_reason=reason, no_qk_reason=reason)
+            name = self.loaded.layer_names[index]
+            reason = f"{name} of the model has no attention from token to token ({self.loaded.left_out[name]})."
+            return LayerMatrices(name, 0, no_ov_reason=reason, no_qk_reason=reason)
         site = self.loaded.sites_by_layer[index]
         call_index = self.loaded.layer_indices.index(index)
         call, around = self.run.calls[call_index], self.run.surroundings(call_index)

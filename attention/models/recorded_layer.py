@@ -56,6 +56,7 @@ def build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str
     tensors |= {
         "bias": call.bias,
         "sinks": call.sinks,
+        "lambdas": _lambdas(call),
         "mask": call.mask if not isinstance(call.mask, Mask | None) else None,
     }
     divisor, root = None if call.scaling == 1 else 1 / call.scaling, math.sqrt(call.query.shape[-1])
@@ -90,6 +91,16 @@ def build_layer(call: Call, site: Site, tokens: tuple[str, ...], keys: tuple[str
     # The family computes something that is not known here: its tensors are shown, and nothing is recomputed.
     weights = call.attend_rows(slice(None), call.dtype)[0] if call.weights is None else call.weights
     return replace(layer.with_tensors(weights=weights, head_output=call.head_output), formula=None)
+
+
+def _lambdas(call: Call) -> Tensor | None:
+    """λ of differential attention [head], from the parameters of its paper; None for other attention."""
+    names = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2", "lambda_init")
+    q1, k1, q2, k2, start = (getattr(call.module, name, None) for name in names)
+    if q1 is None or k1 is None or q2 is None or k2 is None or start is None:
+        return None
+    q1, k1, q2, k2 = (in_float32(vector) for vector in (q1, k1, q2, k2))
+    return (torch.exp((q1 * k1).sum()) - torch.exp((q2 * k2).sum()) + start).expand(len(call.query)).clone()
 
 
 def _has_model_weights(layer: Layer, call: Call) -> bool:
@@ -280,6 +291,8 @@ def _linear(module: Module | None) -> Linear | None:
 
 def _is_projection(x: Tensor, named: Mapping[str, Tensor], letter: str, recorded: Tensor, dtype: torch.dtype) -> bool:
     """Whether X W + b with these parameters gives a recorded tensor."""
+    if x.shape[-1] != named[f"w_{letter}"].shape[1]:  # MobileBERT reads values elsewhere
+        return False
     bias = in_float32(named[f"b_{letter}"]) if f"b_{letter}" in named else None
     return _is_close(project(x, in_float32(named[f"w_{letter}"]), bias), recorded, dtype)
 

@@ -80,20 +80,6 @@ def cut_ids(
     return {name: torch.tensor([row[:max_tokens]]) for name, row in ids.items()}, truncated
 
 
-def attention_weights(model_output: Any, model_inputs: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
-    """The attention weights [head query_pos key_pos] in the output of a forward pass, each with the name of its layer.
-
-    Empty if the model returns none, or weights of another shape, such as blocks.
-    """
-    named = []
-    lengths = {ids.shape[1] for ids in model_inputs.values()}
-    for kind, field in ATTENTIONS.items():
-        for i, tensor in enumerate(model_output.get(field) or ()):
-            if isinstance(tensor, Tensor) and tensor.ndim == 4 and {*tensor.shape[2:]} <= lengths:
-                named.append((f"{kind} {i}", tensor[0].detach().to("cpu", torch.float32)))
-    return named
-
-
 def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: bool = False, **kwargs: Any) -> Any:
     """The output of one forward pass, without key-value cache; a model runs one pass at a time.
 

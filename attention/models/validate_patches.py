@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attention.base.errors import ConfigError
 from attention.formula.edit import LayerSize
-from attention.models.forward_pass import inputs_of_site
+from attention.models.loaded import inputs_of_site
 from attention.patching import validate
 from attention.patching.intervention import Intervention
 

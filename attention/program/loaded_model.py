@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from attention.base.errors import ConfigError
+from attention.base.errors import ConfigError, MissingError
 from attention.formula.formula import OTHER_STATE
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
 from attention.program.literals import Snippet
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attention.files.picture import Picture
     from attention.models.loaded import LoadedModel
     from attention.patching.intervention import Intervention
+    from attention.trace.layer import Layer
     from attention.trace.trace import Trace
 
 
@@ -71,7 +72,7 @@ def model(source: State, trace: Trace, index: int) -> Snippet:
     if layer.name not in names:
         return Snippet(
             "a real model that returns only its weights",
-            tuple(_weights_alone(source, model_class, folder, _arguments(inputs), layer.name)),
+            tuple(_weights_alone(source, layer, folder)),
         )
     layer_order = loaded.layer_indices
     patches = PatchedSnippet(
@@ -244,10 +245,22 @@ def _run_lines(patches: PatchedSnippet, source: State, inputs: Mapping[str, Tens
     return [*lines, f"    model({_arguments(inputs)})"]
 
 
-def _weights_alone(source: State, model_class: type, folder: str, arguments: str, name: str) -> list[str]:
-    from attention.models.running import ATTENTIONS
+def _weights_alone(source: State, layer: Layer, folder: str) -> list[str]:
+    import torch
 
-    module_kind, number = name.rsplit(" ", 1)
+    from attention.models import running
+
+    loaded, inputs = source.load_inputs()
+    kind, number = layer.name.split()[:2]
+    field, model_class = running.ATTENTIONS[kind], type(loaded.model)
+    returned = (running.run(loaded, inputs, output_attentions=True).get(field) or {int(number): None})[int(number)]
+    change = ""
+    if returned is None or not torch.allclose(returned[0].cpu().float(), layer[WEIGHTS], atol=1e-6):
+        change = ".softmax(-1)"  # some families return their scores
+        if returned is None or not torch.allclose(returned[0].cpu().float().softmax(-1), layer[WEIGHTS], atol=1e-6):
+            raise MissingError(
+                f"{loaded.name} does not return the weights of {layer.name}, so no short program has them: save the trace as a file."
+            )
     return [
         "from pathlib import Path",
         "",
@@ -257,8 +270,8 @@ def _weights_alone(source: State, model_class: type, folder: str, arguments: str
         *_load_lines(model_class, "eager"),
         *_picture_lines(source, "image"),
         "with torch.no_grad():",
-        f"    outputs = model({arguments}, output_attentions=True)",
-        f"weights = outputs.{ATTENTIONS[module_kind]}[{number}][0]  # [head query_pos key_pos]",
+        f"    outputs = model({_arguments(inputs)}, output_attentions=True)",
+        f"weights = outputs.{field}[{number}][0]{change}  # [head query_pos key_pos]",
     ]
 
 

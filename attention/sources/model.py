@@ -9,6 +9,7 @@ from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
 from attention.base.tokens import Generated
 from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, words_rule
+from attention.formula.names import QUERY
 from attention.formula.override import Override
 from attention.patching.intervention import parse_codes
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
@@ -96,7 +97,7 @@ class Model(ModelOptions):
         an exception; no other code may run the model during a pass. The model lives as long as the source does.
 
         Args:
-            model: of transformers, also inside of torch.compile, an adapter (peft) or data parallelism.
+            model: of transformers, also inside of torch.compile, an adapter (peft), data parallelism, nnsight or TransformerLens.
             tokenizer: the tokenizer of the model; of a model that reads pictures, its processor.
             text: the input.
             texts: several inputs, each in a pass of its own; the result is then one `Model` for each.
@@ -155,7 +156,7 @@ class Model(ModelOptions):
 
     def _trace(self, loaded: LoadedModel, texts: ModelInputs, forward: PatchedForward, notes: list[str]) -> Trace:
         from attention.models import forward_pass, lm_head
-        from attention.models.loaded import describe_layers
+        from attention.models.layer_numbers import describe_layers
         from attention.models.token_pieces import readable_tokens
         from attention.patching import validate
         from attention.sources.repeated_run import TransformerRun
@@ -166,17 +167,28 @@ class Model(ModelOptions):
         positions = lm_head.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
         if loaded.sites:
             layers, outputs, error = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len, of_text)
-            if loaded.without_attention:
-                notes.append(describe_layers(loaded.without_attention))
-            if any(layer.formula is None and layer.has_attention for layer in layers):
+            if any(layer.formula is None and layer.has(QUERY) for layer in layers):
                 notes.append(
                     "The formula of some layers is unknown: their weights are shown as the model computed them."
                 )
         else:
             layers, outputs, error = forward_pass.run_weights_only(loaded, inputs, positions, prefix_len, of_text)
-            notes.append(
-                "The attention of this model family cannot be recorded: only its weights are shown; Q, K, V and the scores are unknown."
+        alone = [layer.name for layer in layers if layer.has_attention and not layer.has(QUERY)]
+        if alone:
+            whose = (
+                "This model computes its attention" if not loaded.sites else f"This model computes {', '.join(alone)}"
             )
+            notes.append(
+                f"{whose} without transformers' common function: only its weights are shown; Q, K, V and the scores are unknown."
+            )
+        if any(layer.has("lambdas") for layer in layers):
+            half = next(layer.n_heads for layer in layers if layer.has("lambdas")) // 2
+            notes.append(
+                f"Heads from 0 are A₁ and heads from {half} are A₂ of differential attention, which uses A₁ − λA₂: in Python, layer.difference. "
+                "A layer “again” has the same weights, and the other half of the values."
+            )
+        if left_out := {layer.name: layer.mixer for layer in layers if not layer.has_attention}:
+            notes.append(describe_layers(left_out))
         return replace(
             self._merged_trace(loaded, layers, notes),
             predictions=lm_head.read_predictions(loaded, inputs, outputs, positions),

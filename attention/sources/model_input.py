@@ -163,7 +163,7 @@ def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tens
         loaded, sum(ids.shape[-1] for ids in inputs.values()), n_generated, _patches_of_passes(model)
     )
     longest = max(*(ids.shape[-1] for ids in inputs.values()), len(lm_head.predicted_text_ids(inputs)) + n_generated)
-    recorded = sum(site.width for site in loaded.sites) * longest
+    recorded = sum(site.width for site in loaded.sites) * longest + loaded.n_maps * longest * longest
     recorded += validate_patches.count_numbers(loaded, model.interventions, model.frozen, longest)
     # The maps of one head and the mask. A few rows of all heads are computed at a time, unless there are interventions.
     rows = {
@@ -171,8 +171,6 @@ def count_bytes(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tens
         for site in loaded.sites
     }
     temporary = MAPS_PER_HEAD * (max(rows, default=loaded.n_maps * longest) + longest) * longest
-    if not loaded.sites:
-        recorded = loaded.n_maps * longest * longest
     recorded += lm_head.count_numbers(loaded, inputs, model.predict, n_generated)
     nbytes = (recorded + temporary) * BYTES_PER_NUMBER
     if nbytes > model.max_bytes:

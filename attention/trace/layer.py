@@ -22,7 +22,7 @@ from attention.base.printed import Displayed
 from attention.base.tokens import patch_places
 from attention.formula.formula import Formula
 from attention.formula.mask_rules import SIZES
-from attention.formula.names import HEAD_OUTPUT, OUTPUT, PATCHED_OUTPUT, QUERY, SCORES
+from attention.formula.names import HEAD_OUTPUT, OUTPUT, PATCHED_OUTPUT, QUERY, SCORES, WEIGHTS
 from attention.formula.override import Override
 from attention.formula.steps import (
     DECLARED,
@@ -97,6 +97,7 @@ class Attributes:
     w_s = TensorOf()
     bias = TensorOf()
     sinks = TensorOf()
+    lambdas = TensorOf()
     dropout_mask = TensorOf()
     patched_weights = TensorOf()
     patched_head_output = TensorOf()
@@ -324,6 +325,21 @@ class Layer(Attributes, Displayed):
         return self.sizes.get("head", self.sizes.get("kv_head", int(self.has_attention)))
 
     @property
+    def difference(self) -> Tensor:
+        """What differential attention multiplies by its values, A₁ − λA₂ [pair query_pos key_pos]; the first half of the heads are A₁, the second A₂.
+
+        Its rows sum to 1 − λ, and it has negative numbers. Source: Ye et al. 2024, "Differential Transformer", equation 1.
+
+        Raises:
+            MissingError: this layer has no differential attention, or not all of its heads.
+        """
+        weights, lambdas = self[WEIGHTS], self["lambdas"]
+        if self.n_heads % 2:
+            raise MissingError("A difference is of two heads; this layer has one of them: save all heads.")
+        first, second = weights.chunk(2)
+        return first - lambdas[: len(first), None, None] * second
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the recorded tensors; a storage that two tensors share counts once, and the model's tensors do not count."""
         storages = (
@@ -416,7 +432,7 @@ class Layer(Attributes, Displayed):
         if not self.has(declared(name).name):
             if not self.has_attention:
                 raise MissingError(
-                    f"{self.name} of the model has no attention ({self.mixer}), so it has no {name}: choose one of trace.attention_layers."
+                    f"{self.name} of the model has no attention from token to token ({self.mixer}), so it has no {name}: choose one of trace.attention_layers."
                 )
             raise MissingError(
                 f"this source has no {name}; it has {', '.join(step.name for step in self.steps)}: choose one of these."

@@ -1,0 +1,272 @@
+"""The attention weights of a family that does not call the recorder: the tensors of a pass are followed from softmax to product.
+
+The attentions that a model returns may be scores, windows or maps of fewer tokens; what a softmax gave and a product with values
+used is what the model computed, whatever its family. torch shows every call to a mode (`TorchFunctionMode`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakIdKeyDictionary
+
+from attention.base.errors import ModelError
+from attention.models import running
+from attention.models.attention_call import in_float32
+from attention.models.layer_numbers import Place, Visits, layer_names, listed_layers
+from attention.models.loaded import LoadedModel, in_order, inputs_of_site
+from attention.models.recorded_layer import output_module
+
+_PRODUCTS = ("matmul", "__matmul__", "bmm", "baddbmm")
+# What a model does to its weights before their product with the values, and they are weights still.
+_KEEPS_WEIGHTS = re.compile(
+    "dropout|mul_?|masked_fill_?|where|nan_to_num|clone|contiguous|to|type|type_as|float|half|bfloat16|view|view_as|reshape|flatten|unflatten|"
+    "squeeze|unsqueeze|expand|transpose|swapaxes|permute|movedim|chunk|split|__getitem__|pad"
+)
+_TOLERANCE = 1e-3  # of the sum of a row
+_VALUES = re.compile("v|value|value_global|v_proj")
+_VALUE_TOLERANCE = 1e-4
+
+
+class FollowedLayer(NamedTuple):
+    """A layer of a followed pass.
+
+    Attributes:
+        name: such as "layer 3".
+        weights: [text head query_pos key_pos]; None if the layer has none from token to token.
+        instead: what it has instead, in words.
+    """
+
+    name: str
+    weights: Tensor | None
+    instead: str = ""
+
+
+def run_followed(
+    loaded: LoadedModel, model_inputs: Mapping[str, Tensor], **kwargs: Any
+) -> tuple[Any, list[FollowedLayer]]:
+    """The output of one forward pass, and its layers as `following` finds them.
+
+    Args:
+        loaded: the model, with eager attention.
+        model_inputs: the ids of its texts.
+        kwargs: further arguments of the model.
+
+    Raises:
+        ModelError: the model does not read such ids.
+    """
+    with following(loaded, model_inputs) as follower:
+        output = running.run(loaded, model_inputs, **kwargs)
+    return output, follower.layers()
+
+
+def count_maps(loaded: LoadedModel) -> int:
+    """The number of query × key matrices of heads that are followed."""
+    if loaded.sites and not has_followed_layers(loaded):
+        return 0
+    followed = run_followed(loaded, running.probe_inputs(loaded))[1]
+    names = loaded.left_out if loaded.sites else [layer.name for layer in followed]
+    return sum(layer.weights.shape[1] for layer in followed if layer.weights is not None and layer.name in names)
+
+
+def has_followed_layers(loaded: LoadedModel) -> bool:
+    """Whether some layers of a recorded model do not call the recorder, and have a module that is called attention."""
+    return any("Attention" in mixer for mixer in loaded.left_out.values())
+
+
+@contextmanager
+def following(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> Iterator[Follower]:
+    """A context in which the pass of a model with these ids, in this thread, is followed."""
+    follower = Follower(loaded, model_inputs)
+    with follower.visits.of(loaded.model), ExitStack() as hooks:
+        for path, module in loaded.model.named_modules():
+            hook = module.register_forward_hook(partial(follower.leave, path), with_kwargs=True, prepend=True)
+            hooks.callback(hook.remove)
+        hooks.enter_context(follower)
+        yield follower
+
+
+def other_map(shape: Sequence[int], queries: int, keys: int) -> str:
+    """What a layer has instead, if its maps [… query_pos key_pos] are not of the tokens."""
+    return f"maps of {shape[-2]} × {shape[-1]} positions instead of {queries} × {keys} tokens"
+
+
+def no_weights_error(name: str, left_out: Mapping[str, str]) -> ModelError:
+    """What to say where no layer of a pass has weights: what each has instead."""
+    why = (
+        f"it has other things in {listed_layers(left_out)}"
+        if left_out
+        else "none of its layers multiplies values by a softmax"
+    )
+    return ModelError(f"{name} gives no attention weights from token to token: {why}. Choose another model.")
+
+
+class Follower(TorchFunctionMode):
+    """Notes what a model multiplies by its values.
+
+    Attributes:
+        visits: the layers that the model enters.
+    """
+
+    def __init__(self, loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.visits = Visits()
+        self._loaded = loaded
+        self._lengths = [ids.shape[-1] for ids in model_inputs.values()]
+        self._n_texts = len(next(iter(model_inputs.values())))
+        self._weights = WeakIdKeyDictionary()  # the tensors that are weights
+        self._products: list[tuple[Place, Tensor]] = []  # the left factors […, query_pos, key_pos]
+
+    def layers(self) -> list[FollowedLayer]:
+        """The layers of the pass, in the order of a trace.
+
+        Weights are drawn only if they lead from every token to every token, no weight is negative, and every row sums to 1, or to 0 where it sees nothing.
+        """
+        places = [*dict.fromkeys(place for place, _ in self._products)]
+        names, without = layer_names(self._loaded, self.visits, places)
+        layers = {name: FollowedLayer(name, None, mixer) for name, mixer in without.items()}
+        for place, name in zip(places, names, strict=True):
+            queries, keys = (self._lengths[index] for index in inputs_of_site(name))
+            products = [factor for each, factor in self._products if each == place]
+            maps = [
+                factor
+                for factor in products
+                if factor.shape[-2:] == (queries, keys) and not factor.shape[:-2].numel() % self._n_texts
+            ]
+            usable = [factor for factor in maps if factor.ndim in (3, 4) and _are_shares(factor)]
+            if not usable:
+                instead = (
+                    "weights that are negative, or whose rows do not sum to 1"
+                    if maps
+                    else other_map(products[0].shape, queries, keys)
+                )
+                layers[name] = FollowedLayer(name, None, instead)
+            for number, factor in enumerate(usable):
+                weights = in_float32(factor).reshape(self._n_texts, -1, queries, keys)
+                layers[name + " again" * number] = FollowedLayer(name + " again" * number, weights)
+        return [layers[name] for name in in_order([*layers])]
+
+    def leave(self, path: str, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Looks for weights from token to token where a module has attended in windows or blocks."""
+        place, whole = self.visits.place(path), {*self._lengths}
+        products = [factor for each, factor in self._products if each == place]
+        if products and not any({*factor.shape[-2:]} <= whole for factor in products):
+            n_products = len(self._products)
+            weights = dense_weights(module, args, kwargs, self._n_texts, self._lengths[0])
+            del self._products[n_products:]
+            if weights is not None:
+                self._products.append((place, weights))
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        name, named = getattr(func, "__name__", ""), kwargs or {}
+        if name in _PRODUCTS:
+            self._note(named.get("batch1", args[1] if len(args) > 1 else None) if name == "baddbmm" else args[0])
+        elif name == "einsum" and isinstance(args[0], str):
+            factors = args[1] if isinstance(args[1], tuple | list) else args[1:]
+            self._note(factors[0], args[0] if len(factors) == 2 else "")
+        result = func(*args, **named)
+        if name == "softmax" or (_KEEPS_WEIGHTS.fullmatch(name) and any(map(self._is_weights, args))):
+            for tensor in result if isinstance(result, tuple | list) else (result,):
+                self._weights[tensor] = None
+        return result
+
+    def _note(self, factor: Any, equation: str = "") -> None:
+        if self._is_weights(factor) and factor.ndim > 2 and self.visits.running:
+            place = self.visits.place(self.visits.running[-1])
+            self._products.append((place, _as_left_factor(factor.detach(), equation)))
+
+    def _is_weights(self, value: Any) -> bool:
+        return isinstance(value, Tensor) and value in self._weights
+
+
+def dense_weights(
+    module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], n_texts: int, n_tokens: int
+) -> Tensor | None:
+    """The weights [text head query_pos key_pos] of attention in windows or blocks, which is linear in its values.
+
+    The module runs again with values of 1 at one key for each column of a head, and 0 elsewhere: its output is a column of the weights.
+    None if it has no module of values, or if these weights do not give its own output.
+    """
+    names = [name for name, _ in module.named_children() if _VALUES.fullmatch(name)]
+    sizes = (vars(module).get(name) for name in ("n_heads", "num_heads", "num_attention_heads"))
+    n_heads = next((size for size in sizes if isinstance(size, int)), 0)
+    w_o = output_module(module, None)
+    if not names or not n_heads:
+        return None
+    recorded: dict[str, Tensor] = {}
+
+    def run(change: Callable[[str, Tensor], Tensor]) -> Tensor:
+        """The heads' outputs, side by side [text query_pos d], with changed values."""
+        outputs: list[Tensor] = []
+        with ExitStack() as hooks:
+            for name in names:
+                hook = module.get_submodule(name).register_forward_hook(
+                    lambda _, __, made, name=name: change(name, made)
+                )
+                hooks.callback(hook.remove)
+            if w_o is not None:
+                hooks.callback(w_o.register_forward_pre_hook(lambda _, given: outputs.append(given[0])).remove)
+            result = module.forward(*args, **kwargs)
+            own: Tensor = outputs[0] if outputs else result[0] if isinstance(result, tuple) else result
+            return own
+
+    def record(name: str, made: Tensor) -> Tensor:
+        recorded[name] = made if made.shape[0] == n_texts else made.transpose(0, 1)
+        return made
+
+    own = run(record)
+    shapes = {made.shape for made in (own, *recorded.values())}
+    if not recorded or len(shapes) > 1 or own.ndim != 3 or own.shape[1] < n_tokens or own.shape[2] % n_heads:
+        return None
+    _, n_keys, width = own.shape
+    d_v = width // n_heads
+    columns = []
+    for first in range(0, n_keys, d_v):
+        keys = torch.eye(n_keys, dtype=own.dtype, device=own.device)[:, first : first + d_v]
+        keys = torch.nn.functional.pad(keys, (0, d_v - keys.shape[1])).repeat(1, n_heads).expand(n_texts, -1, -1)
+        made = run(lambda _, made, keys=keys: keys if made.shape[0] == n_texts else keys.transpose(0, 1))
+        columns.append(made.reshape(n_texts, n_keys, n_heads, d_v))
+    weights = torch.cat(columns, -1)[..., :n_keys].transpose(1, 2)
+    errors = [
+        (weights @ made.reshape(n_texts, n_keys, n_heads, d_v).transpose(1, 2)).transpose(1, 2).flatten(2) - own
+        for made in recorded.values()
+    ]
+    error = torch.stack(errors).abs().amax(-1).amin(0)[:, :n_tokens]  # a global token may have values of its own
+    tolerance = max(_VALUE_TOLERANCE, 4 * torch.finfo(own.dtype).eps)
+    if bool((error > tolerance * own.abs().max().clamp_min(1)).any()):
+        return None
+    return weights[..., :n_tokens, :n_tokens]
+
+
+def _as_left_factor(weights: Tensor, equation: str) -> Tensor:
+    """The first factor of an einsum as the left factor of a matrix product, […, query_pos, key_pos]; itself without an equation."""
+    axes, of_values, of_result = ["", "", "", *re.split(",|->", equation.replace(" ", "").replace("...", ""))][-3:]
+    summed = [axis for axis in axes if axis in of_values and axis not in of_result]
+    queries = [axis for axis in axes if axis in of_result and axis not in of_values]
+    if len(summed) != 1 or len(queries) != 1:
+        return weights
+    shared = [axis for axis in axes if axis not in (*summed, *queries)]
+    return weights.permute(
+        *range(weights.ndim - len(axes)), *(axes.index(axis) - len(axes) for axis in (*shared, *queries, *summed))
+    )
+
+
+def _are_shares(weights: Tensor) -> bool:
+    """Whether no weight is negative, and every row sums to 1, or to 0 where the query sees nothing."""
+    sums = weights.sum(-1, dtype=torch.float32)
+    tolerance = max(_TOLERANCE, 2 * torch.finfo(weights.dtype).eps)
+    return bool(((sums - 1).abs() < tolerance).logical_or(sums == 0).all()) and not bool((weights < 0).any())
