@@ -51,6 +51,7 @@ from attention.formula.score_steps import CAPPED_SCORES, MapStep
 from attention.formula.scores import BIASES, SCORES, Score
 from attention.formula.step import LayerView, ProgramWriter, StepContext, cells_of
 from attention.metrics.aggregates import AGGREGATES
+from attention.metrics.metric import BY_DISTANCE, NULLS, RANDOM, SHUFFLED
 from attention.models.declared_inputs import TEXT_ALONE, DeclaredInputs
 from attention.models.library import LIBRARY
 from attention.patching import intervention
@@ -157,6 +158,9 @@ def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
     if metric.of_pictures:
         tokens = ("[CLS]", "[register 0]", *(Patch(0, 0, column, (0, 0, 1, 1)) for column in range(4)), "dog")
         trace = Trace(tokens, (Layer(tokens=tokens, recorded={"weights": torch.full((2, 7, 7), 1 / 7)}),))
+    assert metric.null in (*NULLS, "")
+    assert metric.control in (SHUFFLED, RANDOM, "")
+    assert metric.null != BY_DISTANCE or metric.cells is not None, "this null places the cells of a metric"
     table = metrics.of(trace)
     column = table.column(metric.name)
     low, high = (0 if metric.minimum == "0" else -1), (len(trace.tokens) - 1 if metric.maximum != "1" else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from attention import AttentionConfig, Layer, Model, Trace, Trained, TypedText, 
 from attention.base import cache
 from attention.explanation import derived
 from attention.metrics import patterns
+from attention.metrics.patterns import Pattern, TokenTexts
 from attention.metrics.table import describe_head, describe_metric, frame, heading, rank_words
 from attention.pictures import charts
 
@@ -247,6 +249,77 @@ def test_punctuation_and_local_weights_are_sums_over_their_cells() -> None:
     values = numbers(layer_of(uniform, words))
     assert values["punctuation"] == pytest.approx(3 / 7)
     assert values["local"] == pytest.approx((4 + 5 + 6 + 7 + 6 + 5 + 4) / 49)
+
+
+def pattern_of(weights: torch.Tensor, visible: torch.Tensor, tokens: tuple[str, ...]) -> Pattern:
+    """The pattern of some heads [head query_pos key_pos] over one text."""
+    n, ids = len(tokens), torch.tensor([tokens.index(token) for token in tokens])
+    every = torch.ones(n, dtype=torch.bool)
+    return Pattern(
+        weights.double(), visible[None], torch.arange(n), (ids, ids), every, False, None, TokenTexts((tokens,))
+    )
+
+
+WORDS = tuple(f"w{random.Random(i).randrange(15)}" for i in range(40))  # words come again at many distances
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_even_and_positional_heads_are_their_own_null(is_causal: bool) -> None:
+    """Weights that depend on distances alone, and on a sink, are what distances alone would give, for any cells."""
+    n, generator = len(WORDS), torch.Generator().manual_seed(1)
+    visible = torch.ones(n, n, dtype=torch.bool).tril(0 if is_causal else n)
+    offsets = torch.arange(n) - torch.arange(n)[:, None]
+    bias = torch.stack([torch.zeros(2 * n), torch.randn(2 * n, generator=generator)])
+    scores = bias[:, offsets + n]
+    scores[:, :, 0] += 3  # the first token is a sink
+    pattern = pattern_of(scores.masked_fill(~visible, -math.inf).softmax(-1), visible, WORDS)
+    for cells in (torch.rand(n, n, generator=generator) < 0.1, pattern.is_earlier_occurrence, offsets == -2):
+        expected = pattern.weight_by_distance(cells)
+        torch.testing.assert_close(expected, pattern.weight_on(cells), atol=2e-3, rtol=0, equal_nan=True)
+
+
+def test_head_that_matches_words_exceeds_its_distances() -> None:
+    """Half of the weight of a head lies on matches, the rest is even; without the match, the even share is left, or little more."""
+    n = len(WORDS)
+    visible = torch.ones(n, n, dtype=torch.bool)
+    matches = pattern_of(torch.full((1, n, n), 1 / n), visible, WORDS).follows_earlier_occurrence.double()
+    n_matches = matches.sum(-1, keepdim=True)
+    weights = torch.where(n_matches > 0, 0.5 / n + 0.5 * matches / n_matches.clamp_min(1), 1 / n)
+    pattern, metric = pattern_of(weights[None], visible, WORDS), metrics.find("induction")
+    assert float(metric.compute(pattern).nanmean()) > 0.5
+    even = float((n_matches[n_matches > 0] / n).mean())
+    assert 0.5 * even < float(metric.under_null(pattern).nanmean()) < 2 * even < 0.2
+
+
+def test_rule_of_one_distance_is_its_own_null() -> None:
+    n = len(WORDS)
+    weights = torch.rand(2, n, n, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    rule = metrics.FindRule.parse("from any to offset -3").metric
+    pattern = pattern_of(weights, torch.ones(n, n, dtype=torch.bool), ("[CLS]", *WORDS[1:]))
+    assert rule.under_null(pattern).nanmean(-1).tolist() == pytest.approx(
+        rule.compute(pattern).nanmean(-1).tolist(), abs=1e-9
+    )
+    one = metrics.FindRule.parse('from "w4" to offset -3').metric  # what other words have at this distance
+    assert one.under_null(pattern).nanmean(-1).tolist() == pytest.approx([1 / n] * 2, rel=0.3)
+
+
+def test_special_token_is_compared_with_words_at_its_distance() -> None:
+    weights = torch.full((1, 6, 6), 0.1)
+    weights[:, :, 0] = 0.5
+    tokens = ("[CLS]", "a", "b", "c", "d", "e")
+    rule = metrics.FindRule.parse("from any to special").metric
+    for first, null in (("[CLS]", 0.1), ("x", 0.5)):  # a first word is a sink, which keeps its weight
+        pattern = pattern_of(weights, torch.ones(6, 6, dtype=torch.bool), (first, *tokens[1:]))
+        cells = torch.zeros(6, 6, dtype=torch.bool)
+        cells[1:4, 0] = True
+        assert pattern.weight_by_distance(cells)[0, 1:4].tolist() == pytest.approx([null] * 3)
+    assert bool(rule.under_null(pattern).isnan().all())
+
+
+def test_distances_are_no_null_between_two_texts() -> None:
+    layer = TypedText("the cat the", text2="a cat the a").trace().layers[0]
+    for _, _, pattern in patterns.iterate_patterns(layer):
+        assert bool(pattern.weight_by_distance(torch.ones(1, 1, dtype=torch.bool)).isnan().all())
 
 
 def test_metric_of_the_parameters_needs_a_model() -> None:

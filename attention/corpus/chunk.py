@@ -13,9 +13,9 @@ import torch
 from attention.base.errors import ModelError
 from attention.corpus.batches import Tokenizer, TokenSequence, batches, padded
 from attention.corpus.digest import MAX_OFFSET, N_BINS, N_KEYS, Digest, Examples, Moments
-from attention.corpus.run_plan import RANDOM, SHUFFLED
 from attention.explanation.derived import projected_lengths
 from attention.formula.names import VALUE
+from attention.metrics.metric import RANDOM, SHUFFLED
 from attention.metrics.patterns import Pattern, TokenTexts
 from attention.models import lm_head, recorder, running
 from attention.models.attention_call import in_float32
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from attention.models.attention_call import ModelCall
     from attention.models.loaded import LoadedModel, Site
 
-TEXTS, UNIFORM, DIFFERENCE = "texts", "uniform", "difference"
-"""The conditions of a run beside its controls. "Difference" is each text minus itself with its words in random order."""
+TEXTS, UNIFORM, DIFFERENCE, EXCESS = "texts", "uniform", "difference", "excess"
+"""The conditions of a run beside its controls. "Difference" is each text minus itself with its words in random order, "excess" each text minus
+what the null of the metric gives for it."""
 WITH_OFFSETS = (TEXTS, SHUFFLED)
 """The conditions whose weights are added up by offset."""
 TEXTS_PER_RANDOM = 16
@@ -129,7 +130,7 @@ class _Sums:
         self.heads = {call: slice(*starts[place : place + 2]) for place, call in enumerate(self.order)}
         self.places = {call: place for place, call in enumerate(self.order)}
         shape = len(chunk.texts), sum(self.n_heads), len(plan.metrics)
-        conditions = (TEXTS, UNIFORM, *plan.controls)
+        conditions = (TEXTS, UNIFORM, EXCESS, *plan.controls)
         sizes = {UNIFORM: (shape[0], len(self.sites), shape[2])}
         self.values = {name: np.full(sizes.get(name, shape), np.nan) for name in conditions}
         self.queries = np.zeros(shape[1:], np.int64)
@@ -244,6 +245,10 @@ class _BatchRun:
                 sums.queries[heads, m] += counts.sum(0).numpy()
                 sums.query_sums[heads, m] += of_queries.nansum((0, -1)).numpy()
                 sums.values[UNIFORM][rows, place, m] = metric.compute(uniform).nanmean(-1)[:, 0].numpy()
+                # Rounded, so that a head that is its own null has none, and not the last digits of a kernel.
+                sums.values[EXCESS][rows, heads, m] = np.round(
+                    values - metric.under_null(pattern).nanmean(-1).numpy(), 6
+                )
                 found.append(self._examples(metric, pattern, of_queries, values))
         if is_text:
             batch_examples = Examples(*(np.stack(parts, 1) for parts in zip(*found, strict=True)))

@@ -22,10 +22,11 @@ import numpy as np
 from attention import __version__
 from attention.base.errors import AttentionError, FileError
 from attention.base.printed import plural
-from attention.corpus import scan
+from attention.corpus import labels, scan
 from attention.corpus.cluster import hold_local_models
-from attention.corpus.run_plan import CONTROLS, RANDOM, SHUFFLED
+from attention.corpus.run_plan import CONTROLS
 from attention.corpus.texts import LINE_FORMATS, LINES, TextFiles
+from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 
 if TYPE_CHECKING:
     from attention.corpus.result import HeadsResult
@@ -45,7 +46,6 @@ _CONTROL_WORDS = {
     SHUFFLED: "the words of each text shuffled",
     RANDOM: "random tokens, twice, for one text in 16",
 }
-_UNIFORM = "uniform"
 
 _PROGRESS_SECONDS = 30
 """Between two lines, where there is no terminal."""
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         PROGRAM,
-        description="Measures every head of a model over many texts, and by chance, and writes one table of all heads: heads.parquet. "
+        description="Measures every head of a model over many texts, by chance and on controls, and writes one table of all heads: heads.parquet. "
         "Stopped at any moment, it goes on where it was when the same command runs again. It never uses the network.",
         epilog=f"“{PROGRAM} {MERGE} FOLDER” merges the parts of a folder that several runs with --shard have filled. "
         "The page Heads of the Lab opens heads.parquet.",
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         "--control",
         action="append",
         choices=(*CONTROLS, NO_CONTROL),
-        help="measure by chance: the words of each text shuffled (words are cut by the rule of the model's tokenizer, which the plan names; a text whose order cannot change is not counted), or random tokens that are repeated; may be given twice (default: both)",
+        help="a control: the words of each text shuffled (words are cut by the rule of the model's tokenizer, which the plan names; a text whose order cannot change is not counted), or random tokens that are repeated; may be given twice (default: both)",
     )
     add("--find", action="append", default=[], metavar="RULE", help='measure a rule too, such as \'from "it" to "animal"\'; may be given often')  # fmt: skip
     add("--device", default="", help="of torch, such as cuda (default: cpu)")
@@ -383,7 +383,8 @@ def _plan_words(loaded: LoadedModel, plan: RunPlan, n_tokens: int, texts: str, n
         ("Model", f"{plan.model}: {sum(site.n_heads for site in sites)} heads in {plural(n_layers, 'layer')}, {size}"),
         ("Texts", f"{texts}; about {_rounded(n_tokens)} tokens, a text is cut at {plan.max_tokens}"),
         ("Metrics", f"{len(plan.metrics)} of each head{finds}; {plan.top} top texts of each"),
-        ("By chance", f"uniform attention{''.join(f'; {words}' for words in controls)}"),
+        ("By chance", f"{UNIFORM}; {BY_DISTANCE}, where a metric matches words"),
+        ("Controls", "; ".join(controls) or "none"),
         *words,
         ("Parts", f"{plan.n_chunks:,} in {url}, {chunk}{present}"),
     )
@@ -410,22 +411,29 @@ def estimate_words(found: Estimate, n_parts: int, n_workers: int) -> str:
 
 
 def _strongest_words(result: HeadsResult) -> str:
-    """A table with the strongest heads of each metric: the largest means, and what the first of them has by chance."""
-    chance = [*(name for name in CONTROLS if name in result.plan["controls"]), _UNIFORM]
-    rows = [["metric", "head", "mean", "sd", *chance, "next heads"]]
+    """A table with the strongest heads of each metric, by what ranks them, with what the first of them has by chance and on the controls."""
+    from attention.corpus.distribution_mosaic import HeadDistributions
+
+    controls = [labels.CONTROL_WORDS[name] for name in CONTROLS if name in result.plan["controls"]]
+    rows = [["metric", "head", "mean", "sd", "by chance", *(words.split()[0] for words in controls), "next heads"]]
     for metric in result.metrics:
-        mean, count = result.column(metric, "mean"), result.column(metric, "count")
-        is_usual = ~np.isnan(mean) & (count >= _MIN_TEXTS * result.info["read"]["texts"])
-        usable = is_usual if is_usual.any() else ~np.isnan(mean)
-        best = [head for head in np.argsort(-np.where(usable, mean, -np.inf), kind="stable") if usable[head]]
+        numbers = HeadDistributions.of(result, metric)
+        is_usual = ~np.isnan(numbers.mean) & (numbers.count >= _MIN_TEXTS * result.info["read"]["texts"])
+        usable = is_usual if is_usual.any() else ~np.isnan(numbers.mean)
+        best = [head for head in numbers.order if usable[head]]
         if not best:
             rows.append([metric, "no text has a value"])
             continue
-        columns = ["mean", "sd", *(name if name == _UNIFORM else f"{name}_mean" for name in chance)]
-        numbers = [_number(float(result.column(metric, name)[best[0]])) for name in columns]
+        nothing = np.full(len(usable), np.nan)
+        columns = (
+            numbers.mean,
+            numbers.sd,
+            numbers.compared.get(numbers.null, nothing),
+            *(numbers.compared[words] for words in controls),
+        )
         names = ["L{} H{}".format(*result.heads[head]) for head in best[: 1 + _RUNNERS_UP]]
-        others = (f"{name} {mean[head]:.2f}" for name, head in zip(names[1:], best[1:], strict=False))
-        rows.append([metric, names[0], *numbers, ", ".join(others)])
+        others = (f"{name} {numbers.ranked[head]:.2f}" for name, head in zip(names[1:], best[1:], strict=False))
+        rows.append([metric, names[0], *(_number(float(column[best[0]])) for column in columns), ", ".join(others)])
     return "\n".join(_table(rows))
 
 

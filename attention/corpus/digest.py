@@ -114,8 +114,8 @@ class Digest:
     Attributes:
         layers: the index in `trace.layers` of each layer.
         n_heads: the number of heads in each.
-        moments: by condition: "texts", the controls, and "difference" (texts minus their shuffled words), [head metric]; "uniform" has
-            one row for each layer.
+        moments: by condition: "texts", the controls, "difference" (texts minus their shuffled words) and "excess" (texts minus the null of
+            the metric), [head metric]; "uniform" has one row for each layer.
         queries: the number of queries behind the moments of the texts, [head metric].
         query_sums: the sum over these queries, [head metric].
         histogram: the number of texts in each bin, [head metric bin].
@@ -146,10 +146,14 @@ class Digest:
         """Both together; chunks are merged in their order.
 
         Raises:
-            FileError: they belong to different models.
+            FileError: they belong to different models, or to different versions.
         """
         if (self.layers, self.n_heads) != (other.layers, other.n_heads):
             raise FileError("Two parts have different heads: they belong to different models. Delete the folder.")
+        if self.moments.keys() != other.moments.keys():
+            raise FileError(
+                "Two parts have different conditions: they were written by different versions. Delete the folder."
+            )
         examples = self.examples.merge(other.examples, top)
         kept = {int(number) for number in np.unique(examples.number)}
         return replace(

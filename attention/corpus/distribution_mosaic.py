@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.base.printed import format_number, plural
+from attention.corpus.labels import CONTROL_WORDS, compared, compared_words, declared
 from attention.formula.names import POSITION
+from attention.metrics.metric import RANDOM
 from attention.pictures import scales
 from attention.pictures.charts import empty_chart, set_axes
 from attention.pictures.layout import Panel, Spec, outline
@@ -25,12 +27,6 @@ if TYPE_CHECKING:
 
     from attention.corpus.result import HeadsResult
 
-CHANCE_COLUMNS = {
-    "uniform attention": "uniform",
-    "shuffled words": "shuffled_mean",
-    "random repeated tokens": "random_mean",
-}
-"""The columns of a result that have values by chance, by name."""
 MARKS = {
     "previous token": "prev", "induction": "ind", "duplicate token": "dup", "first token": "1st", "punctuation": ".,;", "local": "near",
     POSITION: "pos",
@@ -62,8 +58,10 @@ class HeadDistributions:
         count: the number of texts, [head].
         histogram: the number of texts in each bin, [head bin].
         limits: the ends of the histogram.
-        chance: values by chance by name, such as "uniform attention", [head]; the first one is drawn.
-        gain: the value of a text minus that of its shuffled words, the mean over the texts, [head]; empty if it is unknown.
+        null: the name of its null, such as "uniform attention"; empty if it has none.
+        control: the name of its positive control, such as "shuffled words"; empty if it has none.
+        compared: the values under the null and on the controls by name, [head]; that of the null is drawn.
+        gain: the value of a text minus that under its null, the mean over the texts, [head]; empty if it is unknown.
         gain_error: the standard error of this mean, [head].
         marks: the short marks of labelled heads.
         words: further words about single heads, for the pointer.
@@ -76,7 +74,9 @@ class HeadDistributions:
     count: NDArray[Any]
     histogram: NDArray[np.int64]
     limits: tuple[float, float]
-    chance: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    null: str = ""
+    control: str = ""
+    compared: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     gain: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     gain_error: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     marks: Mapping[tuple[int, int], str] = field(default_factory=dict)
@@ -89,7 +89,8 @@ class HeadDistributions:
         Raises:
             MissingError: the result has no such metric.
         """
-        spread, n_texts = (result.column(metric, name) for name in ("difference_sd", "difference_count"))
+        spread, n_texts = (result.column(metric, name) for name in ("excess_sd", "excess_count"))
+        null, control = declared(metric)
         labelled = [(head, each) for head, each in zip(result.heads, labels, strict=False) if each]
         return cls(
             metric,
@@ -99,8 +100,10 @@ class HeadDistributions:
             result.column(metric, "count"),
             result.histogram(metric),
             result.limits(metric),
-            {words: result.column(metric, name) for words, name in CHANCE_COLUMNS.items()},
-            result.column(metric, "difference_mean"),
+            null,
+            CONTROL_WORDS.get(control, ""),
+            compared(result, metric),
+            result.column(metric, "excess_mean"),
             spread / np.sqrt(np.maximum(n_texts, 1)),
             {head: MARKS.get(each[0].name, each[0].name[:4]) for head, each in labelled},
             {head: "; ".join(label.sentence for label in each) for head, each in labelled},
@@ -108,26 +111,24 @@ class HeadDistributions:
 
     @property
     def order(self) -> list[int]:
-        """The indices of the heads, the largest mean first; those without a value are last."""
-        return [int(i) for i in np.argsort(-np.nan_to_num(self.mean, nan=-np.inf), kind="stable")]
+        """The indices of the heads, the largest first by what ranks them; those without a value are last."""
+        return [int(i) for i in np.argsort(-np.nan_to_num(self.ranked, nan=-np.inf), kind="stable")]
 
-    def drawn_marks(self) -> dict[tuple[int, int], str]:
-        """The marks that are drawn: not one that more than half of the heads have, such as that of the first token in many decoders."""
-        counts = Counter(self.marks.values())
-        return {head: mark for head, mark in self.marks.items() if counts[mark] <= len(self.heads) / 2}
+    @property
+    def ranked(self) -> NDArray[np.float64]:
+        """What ranks the heads, [head]: the mean over random tokens that repeat where these are the positive control, otherwise over the texts."""
+        random = self.compared.get(self.control) if self.control == CONTROL_WORDS[RANDOM] else None
+        return self.mean if random is None or np.isnan(random).all() else random
 
     def legend(self) -> str:
         """What the marks of labels mean, and how many heads have each; empty without labels."""
         counts = Counter(self.marks.values())
-        names, drawn = {mark: name for name, mark in MARKS.items()}, {*self.drawn_marks().values()}
-        said = [
-            f"{mark}: {names.get(mark, mark)} ({plural(count, 'head')}{'' if mark in drawn else ', not marked'})"
-            for mark, count in counts.most_common()
-        ]
-        return f"Labels, where a weight is large and clearly above chance: {', '.join(said)}." if said else ""
+        names = {mark: name for name, mark in MARKS.items()}
+        said = [f"{mark}: {names.get(mark, mark)} ({plural(count, 'head')})" for mark, count in counts.most_common()]
+        return f"Labels, where a head stands out of its model: {', '.join(said)}." if said else ""
 
     def frame(self) -> pd.DataFrame:
-        """The heads in this order as a table: mean, spread, number of texts, and the values by chance."""
+        """The heads in this order as a table: mean, spread, number of texts, and the values under the null and on the controls."""
         import pandas as pd
 
         order = self.order
@@ -138,12 +139,12 @@ class HeadDistributions:
             "texts": self.count[order].astype(np.int64),
         }
         columns |= {
-            f"by chance: {name.split()[0]}": each[order]
-            for name, each in self.chance.items()
+            f"by chance: {name}" if name == self.null else name: each[order]
+            for name, each in self.compared.items()
             if np.isfinite(each).any()
         }
         if np.isfinite(self.gain).any():
-            columns |= {"more than shuffled": self.gain[order], "± standard error": self.gain_error[order]}
+            columns |= {"more than chance": self.gain[order], "± standard error": self.gain_error[order]}
         if self.words:
             columns["label"] = [self.words.get(self.heads[i], "") for i in order]
         return pd.DataFrame(columns)
@@ -195,12 +196,12 @@ def distribution_mosaic_json(
     mean[rows, columns] = numbers.mean
     low, high, scale = _scale(numbers, colors)
     bars, (bar_low, bar_high) = numbers.bars()
-    chance_name, chance = next(iter(numbers.chance.items()), ("", np.full(len(numbers.heads), np.nan)))
+    chance = numbers.compared.get(numbers.null, np.full(len(numbers.heads), np.nan))
     has_chance = bool(np.isfinite(chance).any())
     ends = f"{format_number(bar_low)} (left) to {format_number(bar_high)} (right)"
     stretched = f" (stretched to {format_number(high)})" if numbers.is_probability and high < 1 else ""
     subtitle = [*facts, f"colour: the mean{stretched}; bars: the texts, from {ends}"]
-    subtitle += [f"orange: {chance_name}"] * has_chance
+    subtitle += [f"orange: by chance ({numbers.null})"] * has_chance
     figure = empty_chart(
         html.escape(numbers.metric),
         " · ".join(subtitle),
@@ -221,8 +222,8 @@ def distribution_mosaic_json(
     if has_chance:
         x, y = _ticks((chance - bar_low) / (bar_high - bar_low), columns, rows)
         data.append({**_LINE, "x": x, "y": y, "line": {"width": 2, "color": CHANCE_COLOR}})
-    if shape[1] <= MAX_TEXT and (marks := numbers.drawn_marks()):
-        data.append(_marks(marks, layers, bright, numbers.heads))
+    if shape[1] <= MAX_TEXT and numbers.marks:
+        data.append(_marks(numbers.marks, layers, bright, numbers.heads))
     figure["data"] = data
     layout = figure["layout"]
     layout["meta"] |= {
@@ -327,7 +328,7 @@ def _hover(numbers: HeadDistributions, shape: tuple[int, int], rows: Any, column
 
 
 def describe_distribution(numbers: HeadDistributions, i: int) -> str:
-    """The numbers of one head by its index, in lines: mean and spread, then the values by chance."""
+    """The numbers of one head by its index, in lines: mean and spread, then the values under the null and on the controls."""
     layer, head = numbers.heads[i]
     if not numbers.count[i]:
         return f"L{layer} H{head}\n{numbers.metric}: not defined in any text"
@@ -336,10 +337,8 @@ def describe_distribution(numbers: HeadDistributions, i: int) -> str:
         f"L{layer} H{head}",
         f"{numbers.metric} {format_number(numbers.mean[i])}{spread}, {int(numbers.count[i]):,} texts",
     ]
-    by_chance = [
-        f"{format_number(values[i])} ({name})" for name, values in numbers.chance.items() if np.isfinite(values[i])
-    ]
-    return "\n".join(lines + [f"by chance {', '.join(by_chance)}"] * bool(by_chance))
+    of_head = {name: float(values[i]) for name, values in numbers.compared.items()}
+    return "\n".join([*lines, *compared_words(of_head, numbers.null, numbers.control)])
 
 
 def _alt(numbers: HeadDistributions, shape: tuple[int, int]) -> str:
@@ -356,8 +355,9 @@ def _alt(numbers: HeadDistributions, shape: tuple[int, int]) -> str:
 
 
 def largest_words(numbers: HeadDistributions) -> str:
-    """The head with the largest mean, in words, with its spread and its values by chance; empty if no head has a value."""
+    """The first head of the ranking in words, with its spread, its null and its controls; empty if no head has a value."""
     if not np.isfinite(numbers.mean).any():
         return ""
-    head, values, *more = describe_distribution(numbers, int(np.nanargmax(numbers.mean))).split("\n")
-    return f"Largest mean: {head}, {values}{''.join(f'; {words}' for words in more)}."
+    head, values, *more = describe_distribution(numbers, numbers.order[0]).split("\n")
+    by = "Largest mean" if numbers.ranked is numbers.mean else f"Largest on {numbers.control}"
+    return f"{by}: {head}, {values}{''.join(f'; {words}' for words in more)}."

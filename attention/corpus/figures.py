@@ -1,4 +1,4 @@
-"""Charts of one head over many texts: metrics with their values by chance, a histogram, the mean map, the weight by distance; and of two results."""
+"""Charts of one head over many texts: metrics beside their nulls and controls, a histogram, the mean map, the weight by distance; and of two results."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attention.base.printed import format_number
-from attention.corpus.distribution_mosaic import CHANCE_COLOR, CHANCE_COLUMNS
+from attention.corpus.distribution_mosaic import CHANCE_COLOR
+from attention.corpus.labels import CONTROL_WORDS, compared, declared
 from attention.formula.names import KEY, QUERY
+from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 from attention.pictures import scales
 from attention.pictures.charts import DOTTED, POINT, POINT_COLOR, RING, empty_chart, head_map_json, set_axes
 from attention.pictures.layout import AXIS_TITLES, Panel, Spec
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
 OTHER_COLOR = "#c2559d"
 """The colour of the second of two results."""
 CHANCE_SYMBOLS = {
-    "uniform attention": "line-ns-open",
-    "shuffled words": "x-thin-open",
-    "random repeated tokens": "diamond-open",
+    BY_DISTANCE: "circle-open",
+    UNIFORM: "line-ns-open",
+    CONTROL_WORDS[SHUFFLED]: "x-thin-open",
+    CONTROL_WORDS[RANDOM]: "diamond-open",
 }
-"""The mark of each value by chance; in histograms, the dash of its line."""
-_DASHES = {"uniform attention": "solid", "shuffled words": "dash", "random repeated tokens": "dot"}
+"""The mark of each value that a mean is compared with."""
+_DASHES = dict(zip(CHANCE_SYMBOLS, ("dashdot", "longdash", "dash", "dot"), strict=True))
+"""In histograms, the dash of its line."""
 _LEGEND = {
     "orientation": "h",
     "x": 1,
@@ -53,7 +57,8 @@ class MetricLine:
         name: of the metric.
         mean: over the texts.
         sd: their standard deviation.
-        chance: the values by chance, by name; NaN where undefined.
+        null: the name of its null; empty if it has none.
+        compared: the values under the null and on the controls, by name; NaN where undefined.
         other: the mean in the second of two results; NaN without.
         other_sd: its standard deviation.
     """
@@ -61,7 +66,8 @@ class MetricLine:
     name: str
     mean: float
     sd: float
-    chance: Mapping[str, float] = field(default_factory=dict)
+    null: str = ""
+    compared: Mapping[str, float] = field(default_factory=dict)
     other: float = float("nan")
     other_sd: float = float("nan")
 
@@ -73,9 +79,9 @@ def metric_lines(result: HeadsResult, head: tuple[int, int], other: HeadsResult 
     for metric in result.metrics:
         if result.limits(metric) != (0.0, 1.0):
             continue
-        chance = {words: float(result.column(metric, name)[place]) for words, name in CHANCE_COLUMNS.items()}
+        values = {name: float(each[place]) for name, each in compared(result, metric).items()}
         mean, sd = (float(result.column(metric, name)[place]) for name in ("mean", "sd"))
-        line = MetricLine(metric, mean, sd, chance)
+        line = MetricLine(metric, mean, sd, declared(metric)[0], values)
         if other is not None and head in other.heads and metric in other.metrics:
             other_mean, other_sd = (
                 float(other.column(metric, name)[other.heads.index(head)]) for name in ("mean", "sd")
@@ -92,7 +98,7 @@ def lines_frame(lines: Sequence[MetricLine], names: tuple[str, str] = ("", "")) 
     rows = []
     for line in lines:
         row: dict[str, Any] = {"metric": line.name, "mean": line.mean, "sd": line.sd}
-        row |= {f"by chance: {name}": value for name, value in line.chance.items()}
+        row |= {"by chance": line.compared.get(line.null, np.nan), "null": line.null, **line.compared}
         rows.append(row | ({f"mean, {names[1]}": line.other, f"sd, {names[1]}": line.other_sd} if names[1] else {}))
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
@@ -128,7 +134,7 @@ def map_frame(mean_map: NDArray[Any]) -> pd.DataFrame:
 def metric_lines_json(
     lines: Sequence[MetricLine], head: str, chosen: str = "", names: tuple[str, str] = ("", "")
 ) -> Spec:
-    """Returns the metrics of a head from 0 to 1, one below the other: mean, spread, and the values by chance.
+    """Returns the metrics of a head from 0 to 1, one below the other: mean, spread, null and controls.
 
     Args:
         lines: the metrics.
@@ -141,10 +147,10 @@ def metric_lines_json(
     two = any(np.isfinite(line.other) for line in lines)
     shift = 0.16 if two else 0.1
     alt = f"Bar chart of the metrics of {head}: " + "; ".join(
-        f"{line.name} {format_number(line.mean)}" + "".join(f", {name} {format_number(value)}" for name, value in line.chance.items() if np.isfinite(value))
+        f"{line.name} {format_number(line.mean)}" + "".join(f", {name} {format_number(value)}" for name, value in line.compared.items() if np.isfinite(value))
         for line in lines
     )  # fmt: skip
-    subtitle = "mean and standard deviation over the texts; orange: by chance"
+    subtitle = "mean and standard deviation over the texts; orange: by chance, grey: the other controls"
     figure = empty_chart("Metrics", subtitle, f"{alt}.", height=max(300, 120 + 23 * len(lines) + 8 * two * len(lines)))
     means = [line.mean for line in lines], [line.sd for line in lines]
     data = _means(*means, rows - shift, [line.name for line in lines], POINT_COLOR, names[0])
@@ -152,11 +158,12 @@ def metric_lines_json(
         others = [line.other for line in lines], [line.other_sd for line in lines]
         data += _means(*others, rows + shift, [line.name for line in lines], OTHER_COLOR, names[1])
     for name, symbol in CHANCE_SYMBOLS.items():
-        values = np.array([line.chance.get(name, np.nan) for line in lines])
+        values = np.array([line.compared.get(name, np.nan) for line in lines])
         if np.isfinite(values).any():
+            colors = [CHANCE_COLOR if line.null == name else _GREY for line in lines]
             data.append({
                 "type": "scatter", "mode": "markers", "x": values, "y": rows + (0.42 if two else 0.24), "name": name, "cliponaxis": False, "text": [line.name for line in lines],
-                "marker": {"symbol": symbol, "size": 7, "color": CHANCE_COLOR, "line": {"width": 2, "color": CHANCE_COLOR}},
+                "marker": {"symbol": symbol, "size": 7, "color": colors, "line": {"width": 2, "color": colors}},
                 "hovertemplate": f"%{{text}}<br>{name} <b>%{{x:.4g}}</b><extra></extra>",
             })  # fmt: skip
     figure["data"], layout = data, figure["layout"]
@@ -169,7 +176,9 @@ def metric_lines_json(
     longest = max((len(line.name) for line in lines), default=4)
     layout["margin"] |= {"l": 14 + min(170, round(6.2 * longest)), "t": 58, "b": 56}
     texts = [
-        f"<b>{html.escape(_short(line.name))}</b>" if line.name == chosen else html.escape(_short(line.name))
+        f"<b>{html.escape(_short(line.name), quote=False)}</b>"
+        if line.name == chosen
+        else html.escape(_short(line.name), quote=False)
         for line in lines
     ]
     set_axes(
@@ -212,14 +221,14 @@ def head_histogram_json(
     names: tuple[str, str] = ("", ""),
     height: int = 300,
 ) -> Spec:
-    """Returns the histogram of a metric of one head over the texts, with lines at its mean and at its values by chance.
+    """Returns the histogram of a metric of one head over the texts, with lines at its mean, at its null (orange) and at the controls.
 
     Args:
         histogram: the number of texts in each bin.
         limits: its ends.
         metric: its name.
         head: the head, such as "L0 H2".
-        marks: the lines, by name: "mean", and values by chance; NaN is left out.
+        marks: the lines, by name: "mean", the null and the controls; NaN is left out.
         other: the histogram of a second result with the same limits; both are then shares of their texts.
         names: of the two results, if there are two.
         height: in pixels.
@@ -248,8 +257,11 @@ def head_histogram_json(
         })  # fmt: skip
     top = max((float(each.max(initial=0)) for each in heights), default=0) or 1.0
     for name, value in shown.items():
-        is_mean = name not in _DASHES
-        line = {"width": 2, "color": _GREY if is_mean else CHANCE_COLOR, "dash": _DASHES.get(name, "solid")}
+        line = {
+            "width": 2,
+            "color": CHANCE_COLOR if name == declared(metric)[0] else _GREY,
+            "dash": _DASHES.get(name, "solid"),
+        }
         data.append({
             "type": "scatter", "mode": "lines", "x": [value, value], "y": [0, 1.05 * top], "line": line, "name": f"{name} {format_number(value)}",
             "hovertemplate": f"{name} <b>{format_number(value)}</b><extra></extra>",

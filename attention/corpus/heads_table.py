@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.corpus.chunk import DIFFERENCE, TEXTS, UNIFORM, limits
+from attention.corpus.chunk import DIFFERENCE, EXCESS, TEXTS, UNIFORM, limits
 from attention.corpus.digest import MAX_OFFSET
-from attention.corpus.run_plan import CONTROLS, METADATA, READ, SHUFFLED
+from attention.corpus.run_plan import CONTROLS, METADATA, READ
+from attention.metrics.metric import SHUFFLED
 
 if TYPE_CHECKING:
     from attention.corpus.digest import Digest
@@ -77,7 +78,7 @@ def _numbers(plan: RunPlan, digest: Digest) -> dict[str, Any]:
         "query_mean": _query_means(digest).ravel(),
         "uniform": uniform.ravel(),
     }
-    for control in (*CONTROLS, DIFFERENCE):
+    for control in (*CONTROLS, DIFFERENCE, EXCESS):
         moments = digest.moments.get(control)
         columns[f"{control}_mean"] = (empty if moments is None else _defined(moments)).ravel()
         columns[f"{control}_sd"] = (empty if moments is None else moments.sd).ravel()

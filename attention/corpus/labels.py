@@ -6,13 +6,16 @@ A head has a name only where the texts and a control are both clear.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from attention.base.errors import MissingError
-from attention.corpus.run_plan import RANDOM, SHUFFLED
+from attention.base.errors import ConfigError, MissingError
+from attention.base.printed import format_number
+from attention.metrics.find_rule import FindRule
+from attention.metrics.metric import NAMES, NULLS, RANDOM, SHUFFLED, UNIFORM, find
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,9 +26,14 @@ if TYPE_CHECKING:
 
 MIN_TEXTS = 5
 """A head gets a label if at least this number of texts have its metric."""
+_ENOUGH = 4.0
+"""The standard errors beyond which the best of hundreds of heads is hardly there by chance."""
+_MARGIN = 0.1
+"""The part of its null by which a value may differ from it: no null is exact, and over many texts the smallest difference has many standard errors."""
 POSITION = "position"
 _MOSTLY = 0.5
-_CONTROL_WORDS = {SHUFFLED: "shuffled words", RANDOM: "random tokens that repeat"}
+CONTROL_WORDS = {SHUFFLED: "shuffled words", RANDOM: "random repeated tokens"}
+"""The controls in words."""
 
 
 class LabelledResult(Protocol):
@@ -39,67 +47,109 @@ class LabelledResult(Protocol):
         """A number of a metric for every head, [head]."""
 
 
+def declared(metric: str) -> tuple[str, str]:
+    """The null and the positive control of a metric of a result, or of a find rule; empty where it has none, or is not known here."""
+    try:
+        found = find(metric) if metric in NAMES else FindRule.parse(metric).metric
+    except ConfigError:
+        return "", ""
+    return found.null, found.control
+
+
+def _null_values(result: LabelledResult, metric: str) -> NDArray[np.float64]:
+    """The mean of a metric over the texts under its null, [head]; NaN where it is unknown, as in results of an earlier version."""
+    null, _ = declared(metric)
+    if null == UNIFORM:
+        return result.column(metric, "uniform")
+    return result.column(metric, "mean") - result.column(metric, "excess_mean")
+
+
+def compared(result: LabelledResult, metric: str) -> dict[str, NDArray[np.float64]]:
+    """What the mean of a metric is compared with, by name, each [head]: its null first, then uniform attention and the controls."""
+    null, _ = declared(metric)
+    values = {null: _null_values(result, metric)} if null else {}
+    values.setdefault(UNIFORM, result.column(metric, "uniform"))
+    return values | {words: result.column(metric, f"{name}_mean") for name, words in CONTROL_WORDS.items()}
+
+
+def compared_words(values: Mapping[str, float], null: str, control: str) -> list[str]:
+    """Such values of a head in words, those that are known: by chance, the positive control, and the others."""
+    known = {name: f"{format_number(value)} ({name})" for name, value in values.items() if math.isfinite(value)}
+    groups = {
+        "by chance ": [null],
+        "positive control ": [control],
+        "also ": [name for name in known if name not in (null, control)],
+    }
+    lines = {words: [known[name] for name in names if name in known] for words, names in groups.items()}
+    return [words + ", ".join(numbers) for words, numbers in lines.items() if numbers]
+
+
 @dataclass(frozen=True)
 class Label:
     """A label of a head, with the numbers that it rests on.
 
     Attributes:
         name: the label.
-        metric: the metric.
+        metric: the metric, or the offset of "position".
         value: its mean over the texts.
-        null_name: the control.
-        null_value: its mean over the control.
-        uniform: its value under uniform attention.
+        null: its null, such as `UNIFORM`.
+        null_value: what that gives; NaN where the result has no nulls.
+        control: its positive control, such as `RANDOM`.
+        control_value: its mean over the control.
+        typical: the median over all heads of what ranks them: `control_value` where the control is `RANDOM`, otherwise `value`.
     """
 
     name: str
     metric: str
     value: float
-    null_name: str
+    null: str
     null_value: float
-    uniform: float
+    control: str
+    control_value: float
+    typical: float
 
     @property
     def sentence(self) -> str:
         """The label in words, with its numbers."""
-        control = _CONTROL_WORDS[self.null_name]
         name = f"{self.name} ({self.metric})" if self.name == POSITION else self.name
-        return f"{name}: {self.value:.2f} of the weight on texts, {self.null_value:.2f} on {control}, {self.uniform:.2f} by chance"
+        numbers = [f"{self.value:.2f} on texts", f"{self.control_value:.2f} on {CONTROL_WORDS[self.control]}"]
+        place = self.control == RANDOM
+        numbers[place] += f" ({self.typical:.2f} in the median head)"
+        null = "" if math.isnan(self.null_value) else f", {self.null_value:.2f} {NULLS[self.null]}"
+        return f"{name}: {numbers[place]}, {numbers[not place]}{null}"
 
 
 class LabelRule(NamedTuple):
-    """When a head gets a label: both the excess (value − uniform) / (1 − uniform) on texts and the value on the control are large.
+    """When a head gets a label: it stands out of its model, and a second number agrees.
+
+    What ranks the heads is the positive control of a metric that matches tokens, random tokens that repeat, and otherwise the texts. A head stands
+    out if (value − base) / (1 − base) is at least `least`; the base is what the median head of the model has, or uniform attention if that is
+    more. The second number agrees if shuffled words have at least `least`; or, where random tokens rank, if the texts have no less than the null.
 
     Attributes:
         name: the label.
-        metric: its metric.
-        control: the condition that must agree.
-        least: of the excess on texts.
-        control_least: of the value on the control.
+        metric: its metric, which declares null and control.
+        least: see above.
         unless: labels of which none may be there.
         unless_mostly: metrics of which none may have half of the weight.
     """
 
     name: str
     metric: str
-    control: str
     least: float
-    control_least: float
     unless: tuple[str, ...] = ()
     unless_mostly: tuple[str, ...] = ()
 
 
-# Half of the weight, or less where the measured heads of MiniLM and SmolLM2 suggest it; decision 0185 says on how few texts.
-# Position does not depend on words: shuffled words must agree. Matching does not depend on meaning: random tokens must agree, and there it
-# is clearer than on texts, where a repeated word seldom has one continuation and the first token takes the rest.
+# Half of what is left above the base, or less where the measured heads of MiniLM and SmolLM2 suggest it; decision 0212 has the numbers.
 RULES = (
-    LabelRule("previous token", "previous", SHUFFLED, 0.5, 0.5),
-    LabelRule("induction", "distant induction", RANDOM, 0.1, 0.5),
-    LabelRule("duplicate token", "duplicate token", RANDOM, 0.15, 0.4),
-    LabelRule("first token", "first token", SHUFFLED, 0.5, 0.5),
-    LabelRule("punctuation", "punctuation", SHUFFLED, 0.3, 0.4),
-    LabelRule(POSITION, POSITION, SHUFFLED, 0.4, 0.4, ("previous token",)),
-    LabelRule("local", "local", SHUFFLED, 0.5, 0.5, ("previous token", POSITION), ("self", "previous", "next")),
+    LabelRule("previous token", "previous", 0.5),
+    LabelRule("induction", "distant induction", 0.5),
+    LabelRule("duplicate token", "duplicate token", 0.5),
+    LabelRule("first token", "first token", 0.5),
+    LabelRule("punctuation", "punctuation", 0.3),
+    LabelRule(POSITION, POSITION, 0.4, ("previous token",)),
+    LabelRule("local", "local", 0.5, ("previous token", POSITION), ("self", "previous", "next")),
 )
 """Every label, in the order in which they are given."""
 
@@ -108,83 +158,156 @@ def of(result: LabelledResult) -> tuple[tuple[Label, ...], ...]:
     """The labels of every head, in the order of `result.heads`; most heads have none."""
     found: list[list[Label]] = [[] for _ in result.heads]
     for rule in RULES:
-        of_rule = _positions(result, rule) if rule.metric == POSITION else _of_metric(result, rule)
-        means = [result.column(name, "mean").tolist() for name in rule.unless_mostly]
-        for head, (label, labels) in enumerate(zip(of_rule, found, strict=True)):
-            excess = (label.value - label.uniform) / (1 - label.uniform) if label and label.uniform < 1 else math.nan
-            # NaN is never above anything: without a value or a control there is no label.
-            if label is None or not (excess >= rule.least and label.null_value >= rule.control_least):
-                continue
-            has_other = any(each.name in rule.unless for each in labels)
-            if not has_other and not any(column[head] >= _MOSTLY for column in means):
-                labels.append(label)
+        numbers = _position_numbers(result) if rule.metric == POSITION else _metric_numbers(result, rule.metric)
+        by_control = numbers.control == RANDOM
+        ranked = numbers.control_value if by_control else numbers.value
+        if np.isnan(ranked).all():
+            continue
+        typical = float(np.nanmedian(ranked))
+        base = np.maximum(typical, 0.0 if by_control else numbers.uniform)
+        # NaN is never above anything: without a value or a control there is no label. Without a null, nothing is below it.
+        stands_out = ranked - base >= rule.least * (1 - base)
+        agrees = ~(numbers.value < numbers.null_value) if by_control else numbers.control_value >= rule.least
+        usable = stands_out & (base < 1) & agrees & (numbers.count >= MIN_TEXTS)
+        for name in rule.unless_mostly:
+            usable &= ~(result.column(name, "mean") >= _MOSTLY)
+        for head in np.flatnonzero(usable).tolist():
+            if not any(label.name in rule.unless for label in found[head]):
+                found[head].append(numbers.label(rule.name, head, typical))
     return tuple(map(tuple, found))
 
 
-def _of_metric(result: LabelledResult, rule: LabelRule) -> list[Label | None]:
-    """The numbers of a rule for every head; None if too few texts have them."""
-    names = "mean", "uniform", f"{rule.control}_mean", "count"
-    columns = (result.column(rule.metric, name).tolist() for name in names)
-    return [
-        Label(rule.name, rule.metric, value, rule.control, null, uniform) if count >= MIN_TEXTS else None
-        for value, uniform, null, count in zip(*columns, strict=True)
-    ]
+@dataclass(frozen=True, eq=False)
+class _Numbers:
+    """What a rule looks at, each [head]."""
+
+    metrics: list[str]
+    null: str
+    control: str
+    value: NDArray[np.float64]
+    null_value: NDArray[np.float64]
+    control_value: NDArray[np.float64]
+    uniform: NDArray[np.float64]
+    count: NDArray[np.float64]
+
+    def label(self, name: str, head: int, typical: float) -> Label:
+        value, null_value, control_value = (
+            float(column[head]) for column in (self.value, self.null_value, self.control_value)
+        )
+        return Label(name, self.metrics[head], value, self.null, null_value, self.control, control_value, typical)
 
 
-def _positions(result: LabelledResult, rule: LabelRule) -> list[Label | None]:
-    """The numbers of the offset with the largest weight, other than the query itself and the token before it, for every head."""
+def _metric_numbers(result: LabelledResult, metric: str) -> _Numbers:
+    null, control = declared(metric)
+    value, control_value, uniform, count = (
+        result.column(metric, name) for name in ("mean", f"{control}_mean", "uniform", "count")
+    )
+    names = [metric] * len(result.heads)
+    return _Numbers(names, null, control, value, _null_values(result, metric), control_value, uniform, count)
+
+
+def _position_numbers(result: LabelledResult) -> _Numbers:
+    """Those of the offset with the largest weight, other than the query itself and the token before it."""
     names = "peak_offset", "peak_weight", "shuffled_peak_weight", "uniform", "count"
-    columns = (result.column("previous", name).tolist() for name in names)
-    return [
-        Label(rule.name, f"offset {offset:+.0f}", weight, rule.control, null, uniform) if count >= MIN_TEXTS else None
-        for offset, weight, null, uniform, count in zip(*columns, strict=True)
-    ]
+    offsets, weights, shuffled, uniform, count = (result.column("previous", name) for name in names)
+    offset_names = [f"offset {offset:+.0f}" for offset in offsets.tolist()]
+    return _Numbers(offset_names, UNIFORM, SHUFFLED, weights, uniform, shuffled, uniform, count)
 
 
 class Chance(NamedTuple):
-    """A value of a head beside what chance gives.
+    """A value of a head beside its null, and beside the controls.
 
     Attributes:
         value: the mean over the texts.
-        uniform: the mean if all visible keys had the same weight.
-        shuffled: the mean over the same texts with their words in random order.
-        difference: the mean over the texts of the value minus that of the same text shuffled.
+        null: the null that the metric declares, such as `BY_DISTANCE`; empty if it has none.
+        expected: the mean under the null; NaN if it is unknown.
+        difference: the mean over the texts of the value minus that under the null.
         standard_error: of `difference`, from its spread over the texts.
         texts: the number of texts behind the difference.
+        uniform: the mean if all visible keys had the same weight.
+        shuffled: the mean over the same texts with their words in random order.
+        control: the positive control that the metric declares, such as `RANDOM`; empty if it has none.
+        random: the mean over random tokens that repeat.
     """
 
     value: float
-    uniform: float
-    shuffled: float
+    null: str
+    expected: float
     difference: float
     standard_error: float
     texts: int
+    uniform: float
+    shuffled: float
+    control: str
+    random: float
 
     @classmethod
     def of(cls, result: LabelledResult, metric: str, head: int) -> Chance:
         """The numbers of the head with this index in `result.heads`; NaN where there are none."""
-        names = "mean", "uniform", "shuffled_mean", "difference_mean", "difference_sd", "difference_count"
-        value, uniform, shuffled, difference, sd, count = (float(result.column(metric, name)[head]) for name in names)
-        n_texts = int(count) if count > 0 else 0
-        return cls(value, uniform, shuffled, difference, sd / math.sqrt(n_texts) if n_texts > 1 else math.nan, n_texts)
+        null, control = declared(metric)
+        names = "mean", "excess_mean", "excess_sd", "excess_count", "uniform", "shuffled_mean", "random_mean"
+        value, difference, sd, count, uniform, shuffled, random = (
+            float(result.column(metric, name)[head]) for name in names
+        )
+        n_texts, expected = int(count) if count > 0 else 0, float(_null_values(result, metric)[head])
+        error = sd / math.sqrt(n_texts) if n_texts > 1 else math.nan
+        return cls(value, null, expected, difference, error, n_texts, uniform, shuffled, control, random)
 
     @property
     def standard_errors(self) -> float:
-        """The difference in standard errors; above about 4, chance is a poor explanation even for the best of hundreds of heads."""
-        return self.difference / self.standard_error if self.standard_error > 0 else math.nan
+        """How far the value is beyond a margin of a tenth of its null, in standard errors; 0 within the margin, negative below it, NaN if unknown."""
+        beyond = abs(self.difference) - _MARGIN * abs(self.expected)
+        if math.isnan(beyond) or math.isnan(self.standard_error):
+            return math.nan
+        size = 0.0 if beyond <= 0 else beyond / self.standard_error if self.standard_error > 0 else math.inf
+        return math.copysign(size, self.difference) if size else 0.0
+
+    @property
+    def is_more(self) -> bool | None:
+        """Whether the value is more than chance: more than `_ENOUGH` standard errors beyond the margin; None if the texts do not say."""
+        return None if math.isnan(self.standard_errors) else self.standard_errors > _ENOUGH
 
     @property
     def sentence(self) -> str:
-        """The answer to "is that more than chance?"."""
+        """The answer to "is that more than chance?", with the numbers that it rests on."""
         if math.isnan(self.value):
             return "No text has a value."
-        words = f"{self.value:.2f} on texts, {self.uniform:.2f} if all visible keys had the same weight"
+        others = self._others()
+        if not self.null:
+            return f"This metric has no null. {self.value:.2f} on texts{others}."
         if math.isnan(self.standard_errors):
-            return f"{words}; too few texts, or no shuffled words, to say whether it is more than chance."
+            known = "" if math.isnan(self.expected) else f", {self.expected:.2f} {NULLS[self.null]}"
+            why = "too few texts" if self.texts else "the result has no differences from the null: run it again"
+            return f"Unknown, {why}. {self.value:.2f} on texts{known}{others}."
+        size = abs(self.standard_errors)
+        answer = (
+            "Yes"
+            if self.is_more
+            else "No, less"
+            if self.standard_errors < -_ENOUGH
+            else "No"
+            if not size
+            else "Not clear"
+        )
+        far = f"{size:.1f} standard errors beyond a tenth of that" if size else "which is within a tenth of that"
         more = f"{abs(self.difference):.3f} ± {self.standard_error:.3f} {'more' if self.difference >= 0 else 'less'}"
         return (
-            f"{words}, {self.shuffled:.2f} on shuffled words: {more} than on the same words in random order, "
-            f"{abs(self.standard_errors):.1f} standard errors over {self.texts:,} texts."
+            f"{answer}: {self.value:.2f} on texts, {self.expected:.2f} {NULLS[self.null]}; "
+            f"{more} over {self.texts:,} texts, {far}{others}."
+        )
+
+    def _others(self) -> str:
+        """The other numbers in words: uniform attention, and the controls."""
+        numbers = [] if self.null == UNIFORM else [(self.uniform, NULLS[UNIFORM])]
+        values = {SHUFFLED: self.shuffled, RANDOM: self.random}
+        # Random tokens say something of metrics that match tokens alone.
+        shown = [name for name in values if name in (SHUFFLED, self.control)]
+        numbers += [
+            (values[name], f"on {CONTROL_WORDS[name]}{' (the positive control)' if name == self.control else ''}")
+            for name in shown
+        ]
+        return "".join(f", {value:.2f} {words}" for value, words in numbers if not math.isnan(value)).replace(
+            ",", ";", 1
         )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -155,13 +155,14 @@ class ParquetTable:
     leaves: Mapping[str, Leaf]
 
     @classmethod
-    def open(cls, name: str, content: bytes, leaves: Mapping[str, Leaf]) -> ParquetTable:
+    def open(cls, name: str, content: bytes, leaves: Mapping[str, Leaf], later: Collection[str] = ()) -> ParquetTable:
         """The table of a file, which has at least some columns.
 
         Args:
             name: of the file, quoted.
             content: its bytes.
             leaves: these columns, by path.
+            later: the columns that files of an earlier version lack.
 
         Raises:
             FileError: it is no Parquet file, or has not all these columns.
@@ -183,6 +184,7 @@ class ParquetTable:
                 raise DamagedError
         except (DamagedError, KeyError):
             raise damaged_error(name) from None
+        leaves = {path: leaf for path, leaf in leaves.items() if path in present or path not in later}
         for path, leaf in leaves.items():
             if present.get(path) != leaf:
                 what = "has another type" if path in present else "is missing"

@@ -34,18 +34,20 @@ from attention.files.archives import quote
 MAX_BYTES = 2**28
 _MAX_TEXT_BYTES = 2**25  # of the examples of a row
 
-_COUNTS = ("count", "queries", "shuffled_count", "random_count", "difference_count")
-_MEANS = ("mean", "shuffled_mean", "random_mean", "difference_mean", "query_mean", "uniform")
-_COUNTED = _MEANS[:4]
+_EXCESS = ("excess_mean", "excess_sd", "excess_count")
+"""Files of the first version have none."""
+_COUNTS = ("count", "queries", "shuffled_count", "random_count", "difference_count", "excess_count")
+_MEANS = ("mean", "shuffled_mean", "random_mean", "difference_mean", "excess_mean", "query_mean", "uniform")
+_COUNTED = _MEANS[:5]
 """Those with a count of their own."""
-_SPREADS = ("sd", "shuffled_sd", "random_sd", "difference_sd")
+_SPREADS = ("sd", "shuffled_sd", "random_sd", "difference_sd", "excess_sd")
 _PEAKS = ("peak_offset", "peak_weight", "shuffled_peak_weight")
 NUMBERS = (
     "mean", "sd", "count", "queries", "uniform", "shuffled_mean", "shuffled_sd", "shuffled_count", "random_mean", "random_sd",
-    "random_count", "difference_mean", "difference_sd", "difference_count", "query_mean", *_PEAKS,
+    "random_count", "difference_mean", "difference_sd", "difference_count", *_EXCESS, "query_mean", *_PEAKS,
 )  # fmt: skip
-"""The numbers of a head and a metric. "Difference" is the value of a text minus that of its shuffled words; the peak is the
-offset with the largest mean weight, other than the query itself and the token before it."""
+"""The numbers of a head and a metric. "Difference" is the value of a text minus that of its shuffled words, "excess" the value minus what the null
+of the metric gives; the peak is the offset with the largest mean weight, other than the query itself and the token before it."""
 _LIMITS = ("low", "high")
 _HISTOGRAM, _OFFSETS, _MAP = "histogram.list.element", "offset_weights.list.element", "mean_map.list.element"
 _EXAMPLE = "top.list.element"
@@ -151,7 +153,7 @@ class HeadsResult:
             raise FileError(
                 f"{quote(name)} has {size:,} bytes; at most {max_bytes:,} are read: run it with fewer examples (--top)."
             )
-        table = ParquetTable.open(quote(name), content, LEAVES)
+        table = ParquetTable.open(quote(name), content, LEAVES, _EXCESS)
         info = read_info(quote(name), table.metadata.get(METADATA.decode()))
         numbers = _read_numbers(table, info)
         for array in numbers.values():
@@ -247,7 +249,12 @@ class HeadsResult:
         cut = f"{read['cut']:,} cut at {plan['max_tokens']:,} tokens" if read["cut"] else "none cut"
         counts = {"random": f" ({read['random']:,})"}
         controls = ", ".join(_CONTROLS[name] + counts.get(name, "") for name in plan["controls"]) or "none"
-        return f"{read['texts']:,} text{'s' * (read['texts'] != 1)}, {read['tokens']:,} tokens, {cut}; controls: {controls}"
+        old = (
+            ""
+            if _EXCESS[0] in self._table.leaves
+            else "; without differences from the null, since an earlier version wrote it"
+        )
+        return f"{read['texts']:,} text{'s' * (read['texts'] != 1)}, {read['tokens']:,} tokens, {cut}; controls: {controls}{old}"
 
     @property
     def shuffling(self) -> str:
@@ -297,11 +304,14 @@ def _read_numbers(table: ParquetTable, info: Mapping[str, Any]) -> dict[str, NDA
         )
     budget = Budget(table.name)
     columns = {name: np.full(n_rows, np.nan) for name in ("layer", "head", *NUMBERS, *_LIMITS)}
+    columns["excess_count"][:] = 0
     histogram = np.zeros((n_rows, N_BINS), np.int32)
     metrics = list[str]()
     for group, n_in_group in enumerate(table.group_rows):
         rows = slice(table.first_rows[group], table.first_rows[group + 1])
         for name, values in columns.items():
+            if name not in table.leaves:
+                continue
             column = _flat(table, name, group, n_in_group, budget)
             values[rows][column.definition == 1] = column.numbers
         names = _flat(table, "metric", group, n_in_group, budget)
@@ -340,7 +350,7 @@ def _check_numbers(name: str, numbers: Mapping[str, NDArray[Any]], info: Mapping
             problem = f"{key} is missing where texts were counted, or is there where none were"
     slack = 1e-3 * (high - low)
     for key in _MEANS:
-        least = low - high if key == "difference_mean" else low
+        least = low - high if key in ("difference_mean", "excess_mean") else low
         if ((numbers[key] < least - slack) | (numbers[key] > high + slack)).any():
             problem = f"{key} has a number outside of the range of its metric"
     if (np.abs(numbers["peak_offset"]) > MAX_OFFSET).any():

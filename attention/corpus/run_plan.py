@@ -15,9 +15,8 @@ from typing import Any
 from attention.base.errors import ConfigError, FileError
 from attention.corpus.digest import MAX_OFFSET
 from attention.metrics.find_rule import FindRule
-from attention.metrics.metric import METRICS, Metric
+from attention.metrics.metric import METRICS, RANDOM, SHUFFLED, Metric
 
-SHUFFLED, RANDOM = "shuffled", "random"
 CONTROLS = (SHUFFLED, RANDOM)
 """The controls: the words of each text in random order, and random tokens that are repeated once."""
 METADATA = b"attention_lab"

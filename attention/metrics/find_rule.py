@@ -27,6 +27,7 @@ import regex
 
 from attention.base import cache
 from attention.base.errors import ConfigError
+from attention.base.printed import format_number
 from attention.formula.names import WEIGHTS
 from attention.metrics.find_targets import (
     RELATIONS,
@@ -40,7 +41,7 @@ from attention.metrics.find_targets import (
     WordList,
     WordPattern,
 )
-from attention.metrics.metric import CellWeights, Metric, measure
+from attention.metrics.metric import BY_DISTANCE, NULLS, UNIFORM, CellWeights, Metric, measure
 from attention.metrics.patch_box import PATTERN, PatchBox
 from attention.metrics.patterns import CELLS_PER_SECOND, PATCH
 
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
     from attention.trace.trace import Trace
 
 
-_CELLS_PER_SECOND = 2 * CELLS_PER_SECOND  # one metric instead of fifteen, but the weights are computed as well
+_CELLS_PER_SECOND = (
+    CELLS_PER_SECOND / 4
+)  # one metric instead of fifteen, but the weights and its null are computed as well
 
 
 _ONE = {
@@ -124,6 +127,7 @@ class FindRule:
             f"queries that match {self.queries.text} and see a key that matches {self.keys.text}",
             "A rule of the user",
             CellWeights(self.cells),
+            null=BY_DISTANCE,
         )
 
     def cells(self, pattern: Pattern) -> Tensor:
@@ -183,11 +187,12 @@ class FoundHead(NamedTuple):
         layer: the layer of the head.
         head: the head.
         value: the weight on Y, the mean over the queries of X that see a Y; NaN if there is none.
-        uniform: the same if all visible keys had the same weight: the share of Y by chance.
+        uniform: the same if all visible keys had the same weight: the share of Y.
         queries: the number of these queries.
         query: the query with the largest value, and `key`, its key of Y with the largest weight; −1 if there is none.
         key: see `query`.
         weight: the weight of this cell.
+        by_distance: the value if only distances counted, its null (`patterns.DistanceProfile`); NaN where positions are no distances.
     """
 
     layer: int
@@ -198,6 +203,14 @@ class FoundHead(NamedTuple):
     query: int
     key: int
     weight: float
+    by_distance: float
+
+    @property
+    def words(self) -> str:
+        """The value in words, with what it would be by chance."""
+        by_chance = [(self.by_distance, BY_DISTANCE), (self.uniform, UNIFORM)]
+        known = [f"{format_number(number)} {NULLS[null]}" for number, null in by_chance if not math.isnan(number)]
+        return f"{format_number(self.value)} over {self.queries:,} of its queries; by chance {', '.join(known)}"
 
 
 def find_heads(trace: Trace, rule: FindRule) -> tuple[FoundHead, ...]:
@@ -221,22 +234,30 @@ def _key(layer: Layer, rule: FindRule) -> tuple[int, Hashable, Hashable]:
 
 
 def _of_layer(index: int, layer: Layer, rule: FindRule) -> list[FoundHead]:
-    values, counts, uniform, cells = cache.memoize(*_key(layer, rule), lambda: _measured(layer, rule))
+    values, counts, uniform, by_distance, cells = cache.memoize(*_key(layer, rule), lambda: _measured(layer, rule))
+    numbers = zip(values[:, 0].tolist(), counts[:, 0].tolist(), cells, by_distance, strict=True)
     return [
-        FoundHead(index, head, float(values[head, 0]), float(uniform[0]), int(counts[head, 0]), *cells[head])
-        for head in range(len(values))
+        FoundHead(index, head, value, float(uniform[0]), count, *cell, null)
+        for head, (value, count, cell, null) in enumerate(numbers)
     ]
 
 
-def _measured(layer: Layer, rule: FindRule) -> tuple[Any, Any, Any, list[tuple[int, int, float]]]:
+def _measured(layer: Layer, rule: FindRule) -> tuple[Any, Any, Any, list[float], list[tuple[int, int, float]]]:
     best: list[float] = [-math.inf] * layer.n_heads
     cells = [(-1, -1, math.nan)] * layer.n_heads
+    expected, n_expected = [0.0] * layer.n_heads, [0] * layer.n_heads
 
     def receive(heads: slice, pattern: Pattern, of_queries: Tensor) -> None:
         import torch
 
         numbers, rows = of_queries.nan_to_num(-math.inf).max(-1)  # the first of equal ones
         mask = rule.cells(pattern) & pattern.visible
+        null = rule.metric.under_null(pattern)
+        for place, (total, count) in enumerate(
+            zip(null.nansum(-1).tolist(), (~null.isnan()).sum(-1).tolist(), strict=True)
+        ):
+            expected[heads.start + place] += total
+            n_expected[heads.start + place] += count
         for place, (number, row) in enumerate(zip(numbers.tolist(), rows.tolist(), strict=True)):
             head = heads.start + place
             if number > best[head]:
@@ -245,7 +266,8 @@ def _measured(layer: Layer, rule: FindRule) -> tuple[Any, Any, Any, list[tuple[i
                 key = int(weights.argmax())
                 best[head], cells[head] = number, (int(pattern.queries[row]), key, float(weights[key]))
 
-    return *measure(layer, (rule.metric,), receive), cells
+    numbers = measure(layer, (rule.metric,), receive)
+    return *numbers, [total / n if n else math.nan for total, n in zip(expected, n_expected, strict=True)], cells
 
 
 MAX_RULE, MAX_ITEMS, MAX_REGEX, MAX_OFFSET = 1000, 100, 200, 4096

@@ -58,14 +58,12 @@ class WordKind:
         """Whether each word matches, [word]."""
         import numpy as np
 
-        from attention.metrics.metric import is_punctuation
-
         if self.text in KINDS:
             return np.array([kind == KINDS[self.text] for kind in words.kinds], bool)
         if self.text == SPECIAL:
             return np.array(words.is_special, bool)
         pairs = zip(words.names, words.is_special, strict=True)
-        return np.array([not special and is_punctuation(name) for name, special in pairs], bool)
+        return np.array([not special and patterns.is_punctuation(name) for name, special in pairs], bool)
 
 
 @dataclass(frozen=True)

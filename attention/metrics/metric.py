@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attention.base.errors import AttentionError, MissingError
 from attention.base.tokens import any_patch
 from attention.circuits import copying, direct_effects
-from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD, Pattern, iterate_patterns
+from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD, Pattern, is_punctuation, iterate_patterns
 from attention.trace.trace import Trace
 from attention.vision import places
 
@@ -26,6 +25,11 @@ if TYPE_CHECKING:
 
 ON_THIS_TEXT = "on this text"
 OF_THE_PARAMETERS = "of the parameters"
+UNIFORM, BY_DISTANCE = "uniform attention", "its own distances"
+NULLS = {UNIFORM: "if all visible keys had the same weight", BY_DISTANCE: "if only distances counted"}
+"""The nulls with their words; with the second, the head gives each distance what it usually gives it, whatever the words (`patterns.DistanceProfile`)."""
+SHUFFLED, RANDOM = "shuffled", "random"
+"""The controls: the words of a text in random order; and random tokens that are repeated once."""
 NEARBY = 3
 """The largest distance of a token that counts as nearby, in positions."""
 
@@ -67,6 +71,8 @@ class Metric:
         of_heads: the value of every head of a trace, [layer head], NaN where undefined; None if the trace does not have what it needs.
         estimate: the estimated seconds of `of_heads`.
         of_pictures: whether it is defined only where tokens are patches of a picture.
+        null: what a value is compared with to say whether it is more than chance: `UNIFORM`, `BY_DISTANCE`, or nothing.
+        control: where a head that does this still does it, a positive control: `SHUFFLED` or `RANDOM`; empty if nothing shows it.
     """
 
     name: str
@@ -81,6 +87,17 @@ class Metric:
     of_heads: Callable[[Trace], Tensor | None] = lambda _: None
     estimate: Callable[[Trace], float] = lambda _: 0.0
     of_pictures: bool = False
+    null: str = UNIFORM
+    control: str = ""
+
+    def under_null(self, pattern: Pattern) -> Tensor:
+        """The value for each query if the null held, [text head query_pos]; the head axis has length 1 where it is the same for all heads."""
+        cells = self.cells
+        if self.compute is None or not self.null:
+            return pattern.nan_unless(False, pattern.row_sums[..., 0])
+        if self.null == BY_DISTANCE and cells is not None:
+            return pattern.weight_by_distance(cells(pattern))
+        return self.compute(pattern.under_uniform_attention)
 
     @property
     def cells(self) -> Callable[[Pattern], Tensor] | None:
@@ -147,12 +164,6 @@ def _punctuation(pattern: Pattern) -> Tensor:
     )
 
 
-def is_punctuation(token: str) -> bool:
-    """Whether a token has punctuation marks and nothing else, apart from a leading blank."""
-    text = token.lstrip("·▁ ")
-    return bool(text) and all(unicodedata.category(character).startswith("P") for character in text)
-
-
 def _local(pattern: Pattern) -> Tensor:
     return (pattern.offsets.abs() <= NEARBY) & pattern.has_distances  # without distances no key is near
 
@@ -187,25 +198,25 @@ METRICS: tuple[Metric, ...] = (
         "Σ_j p_ij |i − j|", "all queries, within one text without patches of a picture", "Vig and Belinkov 2019, Analyzing the Structure of Attention", _distance,
         "keys − 1"),
     Metric("previous", "The weight of the preceding token.", "a_i,i−1", "queries for which the preceding token is visible; beside patches of a picture, words after a word",
-        _VOITA, _offset(-1)),
+        _VOITA, _offset(-1), control=SHUFFLED),
     Metric("next", "The weight of the following token.", "a_i,i+1", "queries for which the following token is visible; beside patches of a picture, words before a word",
-        _VOITA, _offset(1)),
+        _VOITA, _offset(1), control=SHUFFLED),
     Metric("first token", "The weight of the first token, where idle heads often look (an attention sink). A large weight need not be a large effect.",
         "a_i,0", "queries after the first for which it is visible",
-        "Vig and Belinkov 2019; Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks", CellWeights(_first_key, _first)),
+        "Vig and Belinkov 2019; Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks", CellWeights(_first_key, _first), control=SHUFFLED),
     Metric("self", "The weight of the token itself.", "a_i,i", "all queries, within one text",
-        _VOITA, _offset(0)),
+        _VOITA, _offset(0), control=SHUFFLED),
     Metric("duplicate token", "The total weight of earlier occurrences of the same token.",
         "Σ a_ij over j < i with x_j = x_i", "queries whose token occurs earlier in the text",
-        "Wang et al. 2022, Interpretability in the Wild; TransformerLens, head_detector", CellWeights(lambda pattern: pattern.is_earlier_occurrence)),
+        "Wang et al. 2022, Interpretability in the Wild; TransformerLens, head_detector", CellWeights(lambda pattern: pattern.is_earlier_occurrence), null=BY_DISTANCE, control=RANDOM),
     Metric("induction", "The total weight of the tokens that followed earlier occurrences of the same token. It shows where a head looks, not what it copies.",
         "Σ a_ij over j ≤ i with x_j−1 = x_i", "queries whose token occurs earlier in the text",
-        "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(lambda pattern: pattern.follows_earlier_occurrence)),
+        "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(lambda pattern: pattern.follows_earlier_occurrence), null=BY_DISTANCE, control=RANDOM),
     Metric("largest weight", "How concentrated a head is: the largest weight of a query. Looking at a sink counts, too.",
         "max_j a_ij", "all queries", _VOITA, lambda pattern: pattern.nan_unless(True, pattern.weights.amax(dim=-1))),
     Metric("norm-weighted first token", "The first token's share of the vector lengths that a query receives: usually far below its weight.",
         "‖a_i0 f(x_0)‖ / Σ_j ‖a_ij f(x_j)‖, f(x) = (x W_V + b_V) W_O", "queries after the first for which it is visible, if V and W_O are known",
-        "Kobayashi et al. 2020, Attention is Not Only a Weight", CellWeights(_first_key, _norm_first)),
+        "Kobayashi et al. 2020, Attention is Not Only a Weight", CellWeights(_first_key, _norm_first), null=""),
     Metric("copying score", "Whether a head raises the token that it reads, through W_V, W_O and the vocabulary alone: 1 means that it copies every token, −1 that it suppresses it. It says nothing about where the head looks.",
         "Σλ / Σ|λ|, λ the eigenvalues of W_E W_V W_O W_U", "the whole vocabulary, for models whose heads have a linear path to the logits",
         "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits", None, "1", "−1", OF_THE_PARAMETERS, _copying, _copying_seconds),
@@ -215,11 +226,11 @@ METRICS: tuple[Metric, ...] = (
         direct_effects.direct_effects, direct_effects.direct_effects_seconds),
     Metric("distant induction", "Induction without the token directly before the query: in “x y x”, the y is both the previous token and the one after the earlier x, so a previous-token head would count.",
         "Σ a_ij over j ≤ i with x_j−1 = x_i and j ≠ i − 1", "queries whose token occurs earlier in the text, with a token after it that is not the previous one",
-        "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(_distant_induction)),
+        "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(_distant_induction), null=BY_DISTANCE, control=RANDOM),
     Metric("punctuation", "The total weight of punctuation marks.", "Σ a_ij over j with x_j a punctuation mark", "queries that see a punctuation mark",
-        "Clark et al. 2019, What Does BERT Look At?", CellWeights(_punctuation)),
+        "Clark et al. 2019, What Does BERT Look At?", CellWeights(_punctuation), null=BY_DISTANCE, control=SHUFFLED),
     Metric("local", f"The total weight of the tokens at most {NEARBY} positions away, and of the token itself.",
-        f"Σ a_ij over |i − j| ≤ {NEARBY}", "all queries, within one text without patches of a picture", "Clark et al. 2019, What Does BERT Look At?; Vig and Belinkov 2019", CellWeights(_local)),
+        f"Σ a_ij over |i − j| ≤ {NEARBY}", "all queries, within one text without patches of a picture", "Clark et al. 2019, What Does BERT Look At?; Vig and Belinkov 2019", CellWeights(_local), control=SHUFFLED),
     Metric("patch distance", "How far away a patch looks on average, in patches: the distance between the centres of two patches, one row or one column being 1. Weights on other tokens do not count.",
         "Σ_j a_ij √((r_i − r_j)² + (c_i − c_j)²) / Σ_j a_ij, over patches j of the same picture, at row r and column c", "queries that are patches",
         "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, figure 7 (attention distance)", places.patch_distance, "diagonal", of_pictures=True),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -52,6 +53,12 @@ def is_special(token: str, special: Collection[str] = ()) -> bool:
     kind = kind_of(token, special)
     # A tokenizer that names its special tokens decides what [CLS] is.
     return token in special if special and kind == CLS else kind in (REGISTER, CLS, SPECIAL)
+
+
+def is_punctuation(token: str) -> bool:
+    """Whether a token has punctuation marks and nothing else, apart from a leading blank."""
+    text = token.lstrip("·▁ ")
+    return bool(text) and all(unicodedata.category(character).startswith("P") for character in text)
 
 
 BLOCK_CELLS = 2**20  # weights per block; temporary copies of this size stay in the processor's cache
@@ -191,6 +198,16 @@ class Pattern:
         any_visible = (keys & self.visible).any(dim=-1)
         return self.nan_unless(any_visible, torch.linalg.vecdot(self.weights, keys.to(self.weights.dtype)))
 
+    def weight_by_distance(self, keys: Tensor) -> Tensor:
+        """What `weight_on(keys)` would be if the head followed distances and not words (`DistanceProfile`), [text head query_pos]."""
+        if not self.has_distances or not bool(keys.any()):
+            return self.nan_unless(False, self.row_sums[..., 0])
+        return self.nan_unless((keys & self.visible).any(dim=-1), self._distance_profile.weight_on(keys))
+
+    @cached_property
+    def _distance_profile(self) -> DistanceProfile:
+        return DistanceProfile(self)
+
     @cached_property
     def is_earlier_occurrence(self) -> Tensor:
         """Whether each key is an earlier occurrence of the query's token: [text 1 query_pos key_pos]."""
@@ -239,6 +256,111 @@ class Pattern:
             visible=first,
             contribution_lengths=None,
         )
+
+
+class DistanceProfile:
+    """The weights of some heads as their distances alone would place them: query i gives a_i f(j − i) to key j.
+
+    f is what the head gives to a word at this distance in the same text, a_i what the query gives to words at all, both fitted to the weights; an even
+    head and one that follows distances fit exactly. Punctuation marks and special tokens are placed by the f of words and do not change it. The
+    first token keeps its weight unless it is a special token: it is a sink, whatever its word.
+
+    Sources: Bishop, Fienberg and Holland 1975, Discrete Multivariate Analysis, chapter 5 (quasi-independence: cells left out, fitted in turns);
+    Xiao et al. 2023, Efficient Streaming Language Models with Attention Sinks.
+    """
+
+    _ROUNDS = 8
+
+    def __init__(self, pattern: Pattern) -> None:
+        import torch
+
+        self._is_batch, special = pattern.weights.ndim == 4, pattern.tokens.special
+        self._weights = pattern.weights if self._is_batch else pattern.weights[None]  # [text head query_pos key_pos]
+        n_keys = self._weights.shape[-1]
+        # Each pair of positions has a place by its distance.
+        self._places = pattern.offsets - pattern.offsets.min()
+        self._n_places = int(self._places.max()) + 1
+
+        def mask(name: str, is_one: Callable[[str], bool]) -> Tensor:
+            def of_text(tokens: tuple[str, ...]) -> Tensor:
+                return torch.tensor([is_one(token) for token in tokens or ("",) * n_keys])
+
+            return self._cells(pattern.mask_of_tokens(name, of_text))
+
+        real = pattern.is_token.reshape(len(self._weights), -1, 1)
+        is_named = mask("special tokens", lambda token: is_special(token, special))
+        self._visible = self._cells(pattern.visible) & real
+        self._is_sink = ~is_named & (torch.arange(n_keys, device=real.device) == 0)
+        is_mark = mask("marks", is_punctuation)
+        self._words = self._visible & ~(is_named | is_mark | self._is_sink)
+        self._by_place, self._sums = self._incidence(self._words), self._sum(self._words)
+        of_words = self._scale = self._weight_on(self._words)
+        for _ in range(self._ROUNDS):
+            at_distance = _ratio(self._sums, self._expected(self._by_place))
+            self._scale = _ratio(of_words, torch.einsum("thn,tqn->thq", at_distance, self._by_place))
+
+    def weight_on(self, keys: Tensor) -> Tensor:
+        """The total weight of some `keys` [text 1 query_pos key_pos], whose own weights do not count for f: [text head query_pos].
+
+        Where they are all words at a distance, as for "offset −1", there is nothing else: then their own f counts.
+        """
+        import torch
+
+        cells = self._cells(keys) & self._visible
+        placed, kept = cells & ~self._is_sink, cells & self._is_sink
+        chosen, of_words = self._incidence(placed), placed & self._words
+        others = self._expected(self._by_place - self._incidence(of_words))
+        at_distance = torch.where(
+            others > 0,
+            _ratio((self._sums - self._sum(of_words)).clamp_min(0), others),
+            _ratio(self._sum(placed), self._expected(chosen)),
+        )
+        weights = self._scale * torch.einsum("thn,tqn->thq", at_distance, chosen) + self._weight_on(kept)
+        return weights if self._is_batch else weights[0]
+
+    def _cells(self, mask: Tensor) -> Tensor:
+        """A mask of the pattern as [text query_pos key_pos]; what one head sees counts for all, with weight 0."""
+        mask = mask.any(-3) if mask.ndim > 2 else mask
+        n_texts, _, *shape = self._weights.shape
+        return mask.expand(n_texts, *shape)
+
+    def _weight_on(self, cells: Tensor) -> Tensor:
+        """The total weight of some cells, [text head query_pos]."""
+        import torch
+
+        total: Tensor = torch.linalg.vecdot(self._weights, cells[:, None].to(self._weights.dtype)).double()
+        return total
+
+    def _incidence(self, cells: Tensor) -> Tensor:
+        """The cells [text query_pos key_pos] as 0 and 1 by distance, [text query_pos distance]."""
+        import torch
+
+        empty = torch.zeros(*cells.shape[:2], self._n_places, dtype=torch.float64, device=cells.device)
+        return empty.scatter_(-1, self._places.expand(cells.shape), cells.double())
+
+    def _sum(self, cells: Tensor) -> Tensor:
+        """The weights of some cells added up by distance, [text head distance]."""
+        import torch
+
+        n_texts, n_heads = self._weights.shape[:2]
+        of_texts = torch.arange(n_texts, device=cells.device)[:, None, None] * self._n_places + self._places
+        picked = cells.flatten().nonzero()[:, 0]
+        places, size = of_texts.flatten()[picked], n_texts * self._n_places
+        sums = [
+            torch.bincount(places, self._weights[:, head].flatten()[picked].double(), size) for head in range(n_heads)
+        ]
+        return torch.stack(sums).view(n_heads, n_texts, self._n_places).transpose(0, 1)
+
+    def _expected(self, incidence: Tensor) -> Tensor:
+        """The scales of the queries added up over some cells by distance, [text head distance]."""
+        import torch
+
+        return torch.einsum("thq,tqn->thn", self._scale, incidence)
+
+
+def _ratio(numbers: Tensor, divisors: Tensor) -> Tensor:
+    """0 where nothing is divided by nothing."""
+    return numbers / divisors.masked_fill(divisors <= 0, math.inf)
 
 
 def iterate_patterns(layer: Layer) -> Iterator[tuple[slice, slice, Pattern]]:

@@ -27,6 +27,7 @@ from attention.corpus.run_plan import CONTROLS, RunPlan
 from attention.explanation.subwords import TokenGroups
 from attention.formula.names import WEIGHTS
 from attention.metrics.metric import METRICS
+from attention.metrics.patterns import iterate_patterns
 from attention.models.library import LIBRARY
 
 TEXTS = (
@@ -241,6 +242,30 @@ def test_difference_is_paired_with_the_shuffled_text(tiny: TinyModels, tmp_path:
     assert any(abs(row["difference_mean"] or 0) > 1e-3 for row in rows)
 
 
+@pytest.mark.parametrize("family", ["GPT-2", "BERT", "T5"])
+def test_excess_is_each_text_minus_its_null(family: str, tiny: TinyModels, tmp_path: Path) -> None:
+    """Batches and padding change nothing: the null of each metric, and of a rule, is that of the text alone."""
+    rule = 'from any to "the"'
+    _, rows = run(tiny(family), tmp_path, finds=(rule,))
+    of_texts = [Model(str(tiny(family)), text, text2="a").trace() for text in TEXTS]
+    for row in rows:
+        metric = metrics.FindRule.parse(rule).metric if row["metric"] == rule else metrics.find(row["metric"])
+        differences = []
+        for trace in of_texts:
+            for heads, _, pattern in iterate_patterns(trace.layers[row["layer"]]):
+                if heads.start <= row["head"] < heads.stop:
+                    value = metric.compute(pattern).nanmean(-1)[row["head"] - heads.start]
+                    null = metric.under_null(pattern).nanmean(-1)
+                    differences.append(float(value - null[min(row["head"] - heads.start, len(null) - 1)]))
+        defined = np.array([difference for difference in differences if not math.isnan(difference)])
+        assert row["excess_count"] == len(defined)
+        if len(defined) > 1:
+            assert row["excess_mean"] == pytest.approx(defined.mean(), abs=1e-5)
+            assert row["excess_sd"] == pytest.approx(defined.std(ddof=1), abs=1e-5)
+    assert any(row["excess_count"] for row in rows if row["metric"] == "distant induction")
+    assert all(row["excess_count"] == row["count"] for row in rows if row["metric"] != "norm-weighted first token")
+
+
 def test_long_texts_are_cut_and_counted(tiny: TinyModels, tmp_path: Path) -> None:
     info, _ = run(tiny("GPT-2"), tmp_path, ("the cat sat " * 40, "the cat", "the cat sat on"), max_tokens=8)
     assert info["read"] == {"texts": 3, "tokens": 8 + len(Model(str(tiny("GPT-2")), "the cat").trace().tokens)
@@ -310,6 +335,9 @@ def test_digest_survives_its_bytes_and_needs_the_same_heads(tiny: TinyModels, tm
     assert one.layers == other.layers  # and the same numbers of heads, so give one of them another
     with pytest.raises(FileError, match="different heads"):
         one.merge(Digest(**{**other.__dict__, "n_heads": (4, 5)}), 3)
+    earlier = {name: moments for name, moments in other.moments.items() if name != "excess"}
+    with pytest.raises(FileError, match="written by different versions"):
+        one.merge(Digest(**{**other.__dict__, "moments": earlier}), 3)
 
 
 def test_parquet_has_the_content_of_corpus_json(tiny: TinyModels, tmp_path: Path) -> None:

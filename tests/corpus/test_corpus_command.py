@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from tiny_models import TinyModels
 from tiny_pictures import TinyPictureModels
 
-from attention import FileError
+from attention import FileError, metrics
 from attention.corpus import command as corpus_command
 from attention.corpus import scan
 from attention.corpus.command import Estimate, ProgressLines, duration, estimate_words, main, progress
@@ -94,19 +94,22 @@ def test_command_plans_computes_and_names_the_strongest_heads(
         r"Model {6}\S+GPT-2: 8 heads in 2 layers, \d+ MB",
         r"Texts {6}9 texts from 1 file; left out: 8 of white space alone; about \d+ tokens, a text is cut at 256",
         rf"Metrics {{4}}{n_metrics} of each head; 3 top texts of each",
-        r"By chance {2}uniform attention; the words of each text shuffled; random tokens, twice",
+        r"By chance {2}uniform attention; its own distances, where a metric matches words",
+        r"Controls {3}the words of each text shuffled; random tokens, twice",
         rf"Parts {{6}}3 in {folder}, one for 4 texts\n",
         r"Estimate {3}about \d+ seconds? on 1 worker of one thread\n",
         r"about [\d.]+ MB of parts",
         rf"Read {re.escape(result.words())}\.",
-        r"metric +head +mean +sd +shuffled +random +uniform +next heads",
+        r"metric +head +mean +sd +by chance +shuffled +random +next heads",
         rf"Open the page Heads of the Lab, and choose {folder}/heads\.parquet",
     ):
         assert re.search(words, output), words
     for metric in result.metrics:
         mean = result.column(metric, "mean")
         enough = result.column(metric, "count") > 0.1 * len(TEXTS)
-        best = max((head for head in range(len(mean)) if enough[head]), key=lambda head: mean[head], default=None)
+        by_control = metrics.find(metric).control == "random"
+        ranked = result.column(metric, "random_mean") if by_control else mean
+        best = max((head for head in range(len(mean)) if enough[head]), key=lambda head: ranked[head], default=None)
         row = re.search(rf"^{metric} +(?:L(\d) H(\d) +(\S+)|no text)", output, re.MULTILINE)
         assert row, metric
         if best is not None:

@@ -18,6 +18,7 @@ from test_corpus import TEXTS, run
 from tiny_models import TinyModels
 
 from attention import FileError, MissingError
+from attention.corpus import labels
 from attention.corpus.parquet import BYTES, DOUBLE, INT64, Budget, ColumnChunk, DamagedError, Leaf, read_column, unpack
 from attention.corpus.result import LEAVES, NUMBERS, HeadsResult
 
@@ -280,6 +281,16 @@ def test_tables_with_missing_rows_columns_and_metadata_are_refused(table: pa.Tab
     ):
         with pytest.raises(FileError, match=match):
             HeadsResult.of("x", content)
+
+
+def test_file_of_an_earlier_version_opens_and_says_so(table: pa.Table) -> None:
+    result = HeadsResult.of("x", written(table.drop_columns(["excess_mean", "excess_sd", "excess_count"])))
+    assert result.words().endswith("; without differences from the null, since an earlier version wrote it")
+    assert np.isnan(result.column("local", "excess_mean")).all()
+    assert labels.Chance.of(result, "local", 0).sentence.startswith(
+        "Unknown, the result has no differences from the null: run it"
+    )
+    assert labels.of(result) == ((),) * len(result.heads)
 
 
 def test_any_changed_byte_gives_a_sentence_or_a_result(table: pa.Table, good: bytes) -> None:

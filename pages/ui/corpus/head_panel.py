@@ -90,7 +90,7 @@ def _metrics(shown: Shown, head: tuple[int, int], name: str) -> None:
     if other is not None and metric in other.metrics and other.limits(metric) == result.limits(metric):
         second = other.histogram(metric)[other.heads.index(head)]
     marks = {"mean": float(numbers.mean[place])}
-    marks |= {words: float(values[place]) for words, values in numbers.chance.items()}
+    marks |= {words: float(values[place]) for words, values in numbers.compared.items()}
     lines = figures.metric_lines(result, head, other)
     lines_chart = figures.metric_lines_json(lines, name, metric, names)
     height = int(lines_chart["layout"]["height"])

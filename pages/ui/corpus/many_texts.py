@@ -16,6 +16,7 @@ from attention.base.knobs import Choice, Knob, Text
 from attention.base.printed import format_number
 from attention.corpus import distribution_mosaic, figures, labels
 from attention.corpus.labels import HeadChanges, describe
+from attention.metrics.metric import BY_DISTANCE, RANDOM, SHUFFLED, UNIFORM
 from attention.pictures.view import describe_control
 from pages.ui.corpus import chosen_result, head_panel
 from pages.ui.corpus.chosen_result import MANY, OTHER, OVER, RESULT, Opened
@@ -37,16 +38,25 @@ METRIC = Knob("heads_metric", "previous", Text(300), "Metric", "What each head i
 ALL, ONE_HEAD, CHANGE = "all heads", "one head", "what changed"
 SHOWN = Knob("heads_show", ALL, Choice((ALL, ONE_HEAD, CHANGE)), "Show", "All heads in one picture, the page of one head, or what differs between the two results.", inline=True)  # fmt: skip
 _COMMAND = "python -m attention.corpus models/all-MiniLM-L6-v2 texts.txt -o heads/"
+_REFERENCES = {
+    UNIFORM: "The same metric if every query attended to all visible keys equally.",
+    BY_DISTANCE: "The same metric if the head gave each distance the weight that it usually gives it in the same text, whatever the words.",
+    labels.CONTROL_WORDS[
+        SHUFFLED
+    ]: "The mean over the same texts with their words in random order, without those whose order cannot change: a head that follows positions stays, one that follows the order of words falls.",
+    labels.CONTROL_WORDS[
+        RANDOM
+    ]: "The mean over sequences of random tokens, repeated once (Olsson et al. 2022): a head that matches tokens does it here most clearly.",
+}
 _RANKING_HELPS = {
     "mean": "The mean over the texts of the metric in each text.",
     "sd": "The standard deviation over the texts.",
     "texts": "The texts in which the metric is defined.",
-    "label": "What the head does, only where a weight is large and clearly above chance.",
-    "by chance: uniform": "The same metric if every query attended to all visible keys equally.",
-    "by chance: shuffled": "The mean over the same texts with their words in random order, without those whose order cannot change.",
-    "more than shuffled": "The value of each text minus that of the same text with its words in random order: the mean over the texts. Far beyond its standard error, the head responds to the order of the words.",
+    "label": "What the head does, only where it stands out of its model and a second number agrees.",
+    **_REFERENCES,
+    **{f"by chance: {null}": _REFERENCES[null] for null in (UNIFORM, BY_DISTANCE)},
+    "more than chance": "The value of each text minus what the null of the metric gives for the same text: the mean over the texts.",
     "± standard error": "Of the difference, from its spread over the texts.",
-    "by chance: random": "The mean over sequences of random tokens, repeated once (Olsson et al. 2022).",
 }
 _DIFFERENCE_HELPS = {
     "standard error": "Of the difference of both means, for independent texts.",
@@ -127,7 +137,8 @@ def _all_heads(page: Page, shown: Shown) -> None:
     show.figures([picture], "heads_mosaic", click, around, knob_state.apply_controls)
     if legend := numbers.legend():
         st.caption(plain(legend))
-    st.caption("The heads by their mean. Click a row for the page of its head; click a column to sort by it.")
+    by = "their mean" if numbers.ranked is numbers.mean else f"their value on {numbers.control}"
+    st.caption(f"The heads by {by}. Click a row for the page of its head; click a column to sort by it.")
     rows_of_table = numbers.frame()
     order = [numbers.heads[i] for i in numbers.order]
     show.clickable_table(rows_of_table, "heads_ranking", _RANKING_HELPS, lambda row: open_head(*order[row]))
@@ -180,7 +191,7 @@ def _explain(knobs: Knobs) -> None:
         chosen_result.upload_field(RESULT, "The result")
         return
     st.markdown(
-        "A *result* says what every head of a model does over thousands of texts: mean, spread and histogram of each metric, the same by chance, "
+        "A *result* says what every head of a model does over thousands of texts: mean, spread and histogram of each metric, the same by chance and on controls, "
         "and the texts with the largest values. One command makes it from a model and your own texts (`.txt`, `.jsonl`, `.csv`, `.parquet`); 500 sentences take about ten seconds."
     )
     st.code(_COMMAND, language="sh")

@@ -11,7 +11,6 @@ import streamlit as st
 from attention import metrics
 from attention.base.errors import AttentionError
 from attention.base.knobs import Choice, Knob, Text
-from attention.base.printed import format_number
 from attention.circuits import token_relevance
 from attention.circuits.head_importance import HeadSweep
 from attention.circuits.token_relevance import ATTENTION_GRADIENT
@@ -29,7 +28,7 @@ from attention.metrics.find_rule import (
     estimated_seconds_to_find,
     find_heads,
 )
-from attention.metrics.metric import ON_THIS_TEXT
+from attention.metrics.metric import BY_DISTANCE, ON_THIS_TEXT, UNIFORM
 from attention.metrics.table import (
     describe_head,
     describe_metric,
@@ -63,7 +62,8 @@ AGGREGATE = Knob(
 FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
 _FIND_HELPS = {
     "mean weight": "The weight on the keys of the rule, averaged over its queries.",
-    "by chance": "The same if every query attended to all visible keys equally.",
+    f"by chance: {BY_DISTANCE}": "The same if the head gave each distance the weight that it usually gives it in this text, whatever the words.",
+    f"by chance: {UNIFORM}": "The same if every query attended to all visible keys equally.",
     "queries": "The queries of the rule that see any of its keys.",
     "strongest cell": "The query with the largest value, and its strongest key. A click opens it in the Lab.",
 }
@@ -217,7 +217,7 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
         st.info(plain(f"No query of “{rule.text}” sees such a key in this text: try another text, or the rule over many texts (--find)."))  # fmt: skip
         return
     best = found[0]
-    st.markdown(plain(f"L{best.layer} H{best.head} looks there most: {format_number(best.value)}, by chance {format_number(best.uniform)}, over {best.queries:,} of its queries. Words: {words_rule(page.trace.layers[best.layer].key_tokens)}."))  # fmt: skip
+    st.markdown(plain(f"L{best.layer} H{best.head} looks there most: {best.words}. Words: {words_rule(page.trace.layers[best.layer].key_tokens)}."))  # fmt: skip
     rows = _found_frame(page, found)
     show.clickable_table(rows, "heads_found", _FIND_HELPS, lambda row: open_cell(_strongest_cell(found[row])))
     small_download("Download CSV", rows.to_csv(index=False), "found-heads.csv", "text/csv", "heads_found_csv")
@@ -228,11 +228,12 @@ def _found_frame(page: Page, found: tuple[FoundHead, ...]) -> pd.DataFrame:
     return pd.DataFrame({
         "head": [f"L{each.layer} H{each.head}" for each in found],
         "mean weight": [each.value for each in found],
-        "by chance": [each.uniform for each in found],
+        f"by chance: {BY_DISTANCE}": [each.by_distance for each in found],
+        f"by chance: {UNIFORM}": [each.uniform for each in found],
         "queries": [each.queries for each in found],
         "strongest cell": [_cell_words(page, each) for each in found],
         "its weight": [each.weight for each in found],
-    })  # fmt: skip
+    }).dropna(axis="columns", how="all")  # fmt: skip
 
 
 def _cell_words(page: Page, each: FoundHead) -> str:
