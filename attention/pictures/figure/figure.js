@@ -7,13 +7,13 @@
 
 import { drawControls, drawOverride, markOverridden } from "./controls.js";
 import { isMosaic, panelAt, pointAt, showTip } from "./hover.js";
-import { describeKeys, enableKeyboard, isClickable, placeCursor, removeTabStops } from "./keyboard.js";
+import { describeKeys, enableKeyboard, isClickable, placeCursor } from "./keyboard.js";
 import { chosenCell, hideLinked, showLinked } from "./linked_cells.js";
 import { setHeat } from "./picture_grid.js";
 import { drawLine, showLiveNumber } from "./cell_line.js";
 import { LiveLayer } from "./live_layer.js";
 import { create } from "./elements.js";
-import { figureHeight, paint } from "./map.js";
+import { figureHeight, figureWidth, paint } from "./map.js";
 import { loadPlotly, unpack } from "./message.js";
 import { FigureState, Picture } from "./figure_state.js";
 import { drawStrip } from "./step_strip.js";
@@ -56,7 +56,6 @@ async function draw(state, picture, figure, send) {
   picture.cursor = null; // the keyboard starts at the chosen cell
   const isFirst = !element.data;
   await paint(state, picture);
-  removeTabStops(element);
   placeCursor(picture);
   if (isFirst) listen(state, picture, send);
 }
@@ -92,12 +91,11 @@ function listen(state, picture, send) {
     requestWindows(state, send);
     drawn.forEach(placeCursor);
   });
-  element.on("plotly_afterplot", () => removeTabStops(element));
   picture.resizeObserver = new ResizeObserver(async () => {
-    if (!element.clientWidth || element.clientWidth === element._fullLayout.width) return;
-    const height = `${figureHeight(picture.figure.layout, element)}px`;
+    const { layout } = picture.figure;
+    if (!element.clientWidth || figureWidth(layout, element) === element._fullLayout.width) return;
+    const height = `${figureHeight(layout, element)}px`;
     Object.assign(element.style, { height, minHeight: height });
-    await window.Plotly.Plots.resize(element);
     await paint(state, picture);
     placeCursor(picture);
   });

@@ -7,7 +7,7 @@ const SINGLE = "1 × 1"; // in a map of many layers, where only the page knows t
 export function pointAt(element, { clientX, clientY }) {
   const { xaxis, yaxis } = element._fullLayout;
   const [{ x0, dx, y0, dy, z }] = element._fullData;
-  const box = element.getBoundingClientRect();
+  const box = element.querySelector(".main-svg").getBoundingClientRect(); // an enlarged map scrolls in its element
   const column = Math.round((xaxis.p2l(clientX - box.x - xaxis._offset) - x0) / dx);
   const row = Math.round((yaxis.p2l(clientY - box.y - yaxis._offset) - y0) / dy);
   return { x: x0 + column * dx, y: y0 + row * dy, z: z[row]?.[column] };
