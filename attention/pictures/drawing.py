@@ -12,7 +12,7 @@ import numpy as np
 from attention.base.printed import format_number
 from attention.formula.steps import MAP_AXES, Step
 from attention.pictures import scales
-from attention.pictures.layout import Panel, Spec, axis_title, map_layout, note, short_axis_name
+from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
 from attention.pictures.message_contract import Meta
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats, finite_range
@@ -101,11 +101,8 @@ def build_map(
     heading = f"<b>{step.symbol}</b>  {step.name}"
     base = map_layout(drawn_layer, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
     base["margin"] |= layout.pop("margin", {})
-    if step.kind == "probability" and (scale_label := scales.SCALE_LABELS[colors]):
-        bar = extra_traces[0]["marker"]["colorbar"] if extra_traces else heatmap["colorbar"]
-        label_position = {"x": 1 - bar["len"], "xref": "paper", "xanchor": "right", "xshift": -6}
-        label_position |= {"y": 1, "yref": "paper", "yanchor": "bottom", "yshift": bar["ypad"] + 7}
-        layout["annotations"] = [*layout.get("annotations", []), note(scale_label, name="colors", **label_position)]
+    if beside_bar := scales.scale_note(step, high, colors, many):
+        layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
     return {"data": data, "layout": base | layout}
 
 

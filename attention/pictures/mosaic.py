@@ -215,6 +215,8 @@ def layers_json(
             [(index * panel_height, rows, layer_label(trace.layers[i], i)) for index, i in enumerate(present)]
         )
         layout["margin"]["l"] = 16 + 7 * max(len(text) for text in layout["yaxis"]["ticktext"])
+    if beside_bar := scales.scale_note(declaration, high, colors, many=True):
+        layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
     return {"data": [*_cells(canvas, color_keys), *extra_traces], "layout": layout}
 
 

@@ -10,6 +10,7 @@ from plotly.colors import hex_to_rgb, sequential
 
 from attention.base.errors import ConfigError
 from attention.formula.steps import Step, find_step
+from attention.pictures.layout import note
 from attention.trace.trace import Trace
 
 COLORS = ("fixed", "stretched", "log")
@@ -17,9 +18,6 @@ COLORS = ("fixed", "stretched", "log")
 
 LOG_FLOOR = 1e-4
 """The lower end of the logarithmic scale: smaller numbers have the same colour, and 0 has `ZERO_COLOR`."""
-
-SCALE_LABELS = {"fixed": "", "stretched": "stretched to", "log": "logarithmic"}
-"""The text beside the colour bar."""
 
 # Explicit colours, independent of the theme: dark mode must not reverse a scale.
 PROBABILITY = [[i / 9, color] for i, color in enumerate(sequential.Viridis)]
@@ -65,6 +63,24 @@ def describe_colors(step: Step, low: float, high: float, colors: str) -> str:
     return f"colours stretched to {low:g} … {high:.3g}"
 
 
+def scale_note(step: Step, high: float, colors: str, many: bool = False) -> list[dict[str, Any]]:
+    """Returns the note beside the colour bar of a probability, as in `color_keys`: what its scale is, if it is not 0 … 1."""
+    text = {"fixed": "", "stretched": f"brightest = {high:.3g}", "log": "logarithmic"}[colors]
+    if step.kind != "probability" or not text:
+        return []
+    bar = _bar(many, colors)
+    place = {"x": 1 - bar["len"], "xref": "paper", "xanchor": "right", "xshift": -6, "y": 1, "yref": "paper", "yanchor": "bottom"}
+    return [note(text, name="colors", yshift=bar["ypad"] + 7, **place)]
+
+
+def _bar(many: bool, colors: str = "fixed") -> dict[str, Any]:
+    """Returns the colour bar without its ticks; that of the logarithmic scale is longer."""
+    return {
+        "orientation": "h", "thickness": 8, "len": (0.25 if many else 0.5) * (1.5 if colors == "log" else 1), "x": 1, "xanchor": "right", "xpad": 0,
+        "y": 1, "yanchor": "bottom", "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": 10}, "tickangle": 0,
+    }  # fmt: skip
+
+
 def color_keys(
     step: Step, low: float, high: float, colors: str, many: bool = False
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -72,15 +88,11 @@ def color_keys(
 
     The bar of a map of `many` panels is shorter, to leave space for their labels.
     """
-    bar: dict[str, Any] = {
-        "orientation": "h", "thickness": 8, "len": 0.25 if many else 0.5, "x": 1, "xanchor": "right", "xpad": 0,
-        "y": 1, "yanchor": "bottom", "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": 10},
-    }  # fmt: skip
+    bar = _bar(many, colors if step.kind == "probability" else "fixed")
     if step.kind == "probability" and colors == "log":
         # The numbers are unchanged; the stops of the scale lie at powers of ten. Plotly would draw all labels of
         # its bar at the left end, so the bar belongs to a trace without points.
         heat = {"colorscale": log_colorscale(high), "showscale": False, "meta": {"colors": colors, "floor": LOG_FLOOR}}
-        bar["len"] *= 1.5
         return heat | {"zmin": low, "zmax": high}, [_log_bar_trace(high, bar)]
     scale = PROBABILITY if step.kind == "probability" else SIGNED
     places = [low, (low + high) / 2, high]

@@ -25,7 +25,7 @@ from attention.pictures.drawing import build_map
 from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import HEIGHT, Panel, Spec
 from attention.pictures.message_contract import Line, StepTab
-from attention.pictures.view import STEP, VIEWS, overview_steps
+from attention.pictures.view import STEP, VIEWS, overview_steps, position_values
 from attention.trace.layer import Layer
 from attention.trace.stats import finite_range
 from attention.trace.trace import Trace
@@ -280,12 +280,12 @@ def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) 
     explanation = explanation or explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
     rows, columns = trace.layer(cell.layer).shape(cell.step)[-2:]
     names = tables.cell_names(trace.layer(cell.layer), cell)
-    sides = zip(("q", "k"), names, (cell.row, cell.column), (rows, columns), strict=True)
+    sides = zip(position_values(cell).items(), names, (rows, columns), strict=True)
     return {
         "step": explanation.cell.step,
         "steps": [step.name for step in trace.layer(cell.layer).steps],
         "at": {"step": cell.step, "row": cell.row, "column": cell.column},
-        "sides": [{"name": key, "axis": axis, "token": token, "value": position, "high": size - 1} for key, (axis, token), position, size in sides],
+        "sides": [{"name": key, "axis": axis, "token": token, "value": position, "high": size - 1} for (key, position), (axis, token), size in sides],
         "shown": explanation.displayed_value, "sign": explanation.sign, "short": explanation.short,
         "from": [_source_link(source, cell) for source in explanation.came_from],
     }  # fmt: skip
@@ -296,6 +296,6 @@ def _source_link(source: Cell, cell: Cell) -> dict[str, Any]:
     of_head, from_head = (find_step(step).per_head for step in (source.step, cell.step))
     name = f"{source.step} [{source.row}, {source.column}]"
     return {
-        "knobs": {"view": VIEWS[1], "step": source.step, **({"head": source.head} if of_head else {}), "q": source.row, "k": source.column},
+        "knobs": {"view": VIEWS[1], "step": source.step, **({"head": source.head} if of_head else {}), **position_values(source)},
         "label": f"{name} of head {source.head}" if of_head and not from_head else name,
     }  # fmt: skip

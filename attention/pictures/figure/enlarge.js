@@ -12,7 +12,9 @@ export function enlargedSize(screen, frame, { range: [from, to] }) {
   return Math.max(screen, Math.min(LARGEST, frame + PLACE * Math.abs(to - from)));
 }
 
-function toggle({ element, enlarger }) {
+function toggle(picture) {
+  const { element, enlarger } = picture;
+  picture.wasEnlarged = true;
   if (isEnlarged(element)) {
     element.hidePopover();
     element.popover = null;

@@ -96,6 +96,7 @@ function listen(state, picture, send) {
     if (!element.clientWidth || figureWidth(layout, element) === element._fullLayout.width) return;
     const height = `${figureHeight(layout, element)}px`;
     Object.assign(element.style, { height, minHeight: height });
+    await window.Plotly.Plots.resize(element); // without it, Plotly leaves the colour bar where it was
     await paint(state, picture);
     placeCursor(picture);
   });
@@ -158,6 +159,12 @@ function requestRest(state, host) {
  * @property {() => void} requestRest requests what surrounds the figure, after the figure is painted
  */
 
+// The knobs that a click on a cell changes, as `position_knobs` of attention/pictures/view.py.
+function knobsOfCell(figures, { step, x, y }) {
+  const [row, column] = figures.find(({ layout }) => layout.meta.step === step)?.layout.meta.axes ?? [];
+  return { step, [row === "key" ? "k" : "q"]: y, [column === "key" ? "k" : "column"]: x };
+}
+
 /** Draws one message; `setTriggerValue` sends requests of the figure. */
 export default function render(message, host) {
   const { data, parentElement, setTriggerValue } = message;
@@ -186,8 +193,7 @@ export default function render(message, host) {
     }
     state.cancelRest();
     state.restPending = sent.defer_rest;
-    const { step, x: k, y: q } = value;
-    const knobs = name === "knob" ? value : sent.line?.steps.includes(step) ? { step, q, k } : {};
+    const knobs = name === "knob" ? value : sent.line?.steps.includes(value.step) ? knobsOfCell(sent.figures, value) : {};
     host.act({ key: sent.key, [name]: value }, sent.defaults, knobs);
   };
   const setKnobs = (knobs) => send("knob", knobs);

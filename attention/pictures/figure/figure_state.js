@@ -18,6 +18,7 @@ export class Picture {
   liveRegion = null;
   /** The button that enlarges it, once there was a reason to. @type {?HTMLElement} */
   enlarger = null;
+  wasEnlarged = false;
   /** The tooltip of the block under the pointer. */
   tip = null;
   /** The outlines of what stands at the pointer in another figure, see linked_cells.js. @type {?HTMLElement[]} */

@@ -1,7 +1,7 @@
 // Draws one map: its theme, its texts, and the part that is visible at the current zoom.
 
 import { MOST_CELLS } from "./pooling.js";
-import { colorNumbers, repaint } from "./cells.js";
+import { colorNumbers, repaint, setText } from "./cells.js";
 import { gridTraces, showShares } from "./picture_grid.js";
 import { enlargedSize, isEnlarged, offerEnlarging } from "./enlarge.js";
 import { fitTicks, hasTokens, ordinal, textWidth, unescapeHtml, wrapText } from "./ticks.js";
@@ -64,7 +64,7 @@ function shortenLabels(layout, element) {
   const pixels = (plotSize(element, layout).xaxis * panel.columns) / Math.abs(to - from);
   if (pixels >= LABEL_WIDTHS.full) return layout;
   const short = (text) => (pixels < LABEL_WIDTHS.short ? "" : text.replace(/L(\d+) H(\d+)/, "$1.$2"));
-  return { ...layout, annotations: labels.map((label) => ({ ...label, text: short(label.text) })) };
+  return { ...layout, annotations: labels.map((label) => (label.name === "colors" ? label : { ...label, text: short(label.text) })) };
 }
 
 // The size in pixels of the plot area.
@@ -174,6 +174,13 @@ function liveTraces({ figure, view }, liveLayer) {
   return [...data, ...others.filter(({ type }) => type !== "heatmap")]; // the trace of the colour bar
 }
 
+// The note beside the bar of colours that end at the brightest cell, as `scale_note` in attention/pictures/scales.py.
+function withBrightest(layout, { meta, zmax }) {
+  if (meta?.colors !== "stretched") return layout;
+  const text = `brightest = ${Number(zmax.toPrecision(3))}`;
+  return { ...layout, annotations: layout.annotations.map((note) => (note.name === "colors" ? { ...note, text } : note)) };
+}
+
 // Adds the size of the blocks to the subtitle.
 function addBlockSubtitle(layout, view) {
   if (!view || view.block === 1) return layout;
@@ -187,7 +194,7 @@ function currentPlot(state, picture) {
   const { figure } = picture;
   let { data } = figure;
   const { element } = picture;
-  const size = { height: figureHeight(figure.layout, element), width: figureWidth(figure.layout, element) || undefined };
+  const size = { height: figureHeight(figure.layout, element), ...(picture.wasEnlarged && { width: figureWidth(figure.layout, element) }) };
   let layout = applyTheme({ ...figure.layout, ...size }, state.root);
   picture.view = null;
   const isLive = picture.live && state.liveLayer?.canCompute(picture.live);
@@ -198,6 +205,7 @@ function currentPlot(state, picture) {
     const liveLayer = picture.layerOf(state);
     picture.view = liveLayer.view(picture.live, rows, columns);
     data = liveTraces(picture, liveLayer);
+    layout = withBrightest(layout, data[0]);
     layout = addBlockSubtitle(layout, picture.view);
   }
   layout = shortenLabels(fitMargins(state, wrapSubtitle(state, picture.element, layout)), picture.element);
@@ -213,10 +221,11 @@ function currentPlot(state, picture) {
   return { data: [{ ...data[0], ...overrides }, ...data.slice(1)], layout };
 }
 
-// Everything of a figure except the numbers of its cells and their colour range, as text for comparison.
+// Everything of a figure except the numbers of its cells and their colour range with its note, as text for comparison.
 function frameKey(data, layout) {
   const [{ z, zmin, zmax, colorbar, live, ...heat }, ...others] = data;
   const { meta, ...rest } = layout;
+  rest.annotations = rest.annotations?.map(({ text, ...note }) => (note.name === "colors" ? note : { ...note, text }));
   const length = (_, value) => (ArrayBuffer.isView(value) ? value.length : value);
   return JSON.stringify([heat, z?.length, z?.[0]?.length, others.map(({ z: _, ...other }) => other), rest], length);
 }
@@ -233,10 +242,22 @@ function equalHiddenCells(a, b) {
 function repaintCells(picture, data, layout) {
   const previous = picture.lastPaint;
   const hiddenCells = data.slice(1).map(({ z }) => z); // hidden cells, and cells without a partner
-  const current = { frame: frameKey(data, layout), hiddenCells, width: layout.width };
+  const current = { frame: frameKey(data, layout), hiddenCells, width: figureWidth(layout, picture.element) };
   picture.lastPaint = current;
   if (data[0].type !== "heatmap" || previous?.frame !== current.frame || previous.width !== current.width) return false;
-  return hiddenCells.every((cells, i) => equalHiddenCells(previous.hiddenCells[i], cells)) && repaint(picture.element, data[0]);
+  if (!hiddenCells.every((cells, i) => equalHiddenCells(previous.hiddenCells[i], cells)) || !repaint(picture.element, data[0])) return false;
+  writeBrightest(picture.element, layout);
+  return true;
+}
+
+// Writes the note of the colour range as `withBrightest` has it, without Plotly.
+function writeBrightest(element, { annotations = [] }) {
+  const index = annotations.findIndex(({ name }) => name === "colors");
+  const written = element.querySelector(`.annotation[data-index="${index}"] .annotation-text`);
+  if (!written) return;
+  const { text } = annotations[index];
+  setText(written, text);
+  element.layout.annotations[index].text = element._fullLayout.annotations[index].text = text;
 }
 
 // Paints the current state of a picture with the least work.

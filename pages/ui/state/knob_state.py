@@ -22,15 +22,14 @@ from attention.sources.split_heads import SYMBOLS
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import (
     COLORS,
+    COLUMN,
     COMPARE_KEYS,
     HEAD,
     HEAT,
     INLINE_KEYS,
-    KEY,
     KNOBS,
     LAYER,
     OVER,
-    QUERY,
     STEP,
     VIEW,
     allowed_range,
@@ -212,8 +211,8 @@ def chosen_cell(notes: Notes, trace: Trace) -> Cell:
 def requested_cell(notes: Notes) -> Cell:
     """The requested cell, without a check that the trace has it."""
     knobs = Knobs(notes)
-    layer, step, head, row, column = (knobs.value(knob) for knob in (LAYER, STEP, HEAD, QUERY, KEY))
-    return Cell(layer, step, head, row, column)
+    layer, step, head, column = (knobs.value(knob) for knob in (LAYER, STEP, HEAD, COLUMN))
+    return Cell(layer, step, head, *(knobs.value(knob) for knob in view.position_knobs(step, column)))
 
 
 def choose_cell(cell: Cell, layer: Layer | None = None) -> None:
@@ -222,17 +221,28 @@ def choose_cell(cell: Cell, layer: Layer | None = None) -> None:
     With a `layer`, rows and columns beyond the step's matrix become the last ones.
     """
     cell = view.clamp_cell(cell, layer) if layer is not None else cell
-    hold({"layer": cell.layer, "step": cell.step, "head": cell.head, "q": cell.row, "k": cell.column})
+    hold({"layer": cell.layer, "step": cell.step, "head": cell.head, **view.position_values(cell)})
 
 
 def apply_controls(values: dict[str, Any]) -> None:
     """Sets inline knobs from the figure's controls; values out of range are ignored. Only in a callback."""
     knobs = current_knobs()
+    values = _column_of_step(values) | values
     ranges = {key: allowed_range(knobs[key]) for key in values if key in INLINE_KEYS}
     hold({
         key: float(values[key]) if isinstance(allowed, Real) else values[key]
         for key, allowed in ranges.items() if allowed.accepts(values[key])
     })  # fmt: skip
+
+
+def _column_of_step(values: dict[str, Any]) -> dict[str, int]:
+    """The first column of a step of features that the user opens, or where a link from before the knob `column` is, see `view.COLUMN`."""
+    step = values.get("step", current_value("step"))
+    if current_value("column") is not None or not STEP.range.accepts(step) or COLUMN not in view.position_knobs(step):
+        return {}
+    if "step" in values:
+        return {"column": 0}
+    return view.position_values(Cell(0, step, 0, current_value("q"), current_value("k")))
 
 
 def hold(values: dict[str, Any]) -> None:
@@ -289,9 +299,10 @@ def current_cell(trace: Trace) -> Cell:
     names = [step.name for step in layer.steps]
     step = current_value("step") if current_value("step") in names else names[-1]
     rows, columns = layer.shape(step)[-2:]
+    sides = view.position_knobs(step, current_value("column"))
     head, row, column = (
-        max(0, min(current_value(key), size - 1))
-        for key, size in (("head", layer.n_heads), ("q", rows), ("k", columns))
+        max(0, min(current_value(key) or 0, size - 1))
+        for key, size in (("head", layer.n_heads), (sides[0].key, rows), (sides[1].key, columns))
     )
     return Cell(index, step, head, row, column)
 
