@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
 from attention import AttentionError, Cell, find_step, metrics
@@ -74,8 +76,8 @@ def open_cell(cell: Cell) -> None:
 
 def open_on_map(step: str, x: int, y: int) -> None:
     clicked = heatmap.cell_at(figure, x, y)
-    if clicked:
-        open_cell(clicked)
+    if clicked:  # the head; the chosen query and key stay
+        open_cell(replace(page.cell, layer=clicked.layer, head=clicked.head))
 
 
 def open_head(layer: int, head: int) -> None:

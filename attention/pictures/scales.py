@@ -69,7 +69,15 @@ def scale_note(step: Step, high: float, colors: str, many: bool = False) -> list
     if step.kind != "probability" or not text:
         return []
     bar = _bar(many, colors)
-    place = {"x": 1 - bar["len"], "xref": "paper", "xanchor": "right", "xshift": -6, "y": 1, "yref": "paper", "yanchor": "bottom"}
+    place = {
+        "x": 1 - bar["len"],
+        "xref": "paper",
+        "xanchor": "right",
+        "xshift": -6,
+        "y": 1,
+        "yref": "paper",
+        "yanchor": "bottom",
+    }
     return [note(text, name="colors", yshift=bar["ypad"] + 7, **place)]
 
 

@@ -21,7 +21,7 @@ from attention.formula.positions import paired_column
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
 from attention.pictures import heatmap
 from attention.pictures.derived_heatmap import derived_map_json
-from attention.pictures.drawing import build_map
+from attention.pictures.drawing import build_map, hidden_cells
 from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import HEIGHT, Panel, Spec
 from attention.pictures.message_contract import Line, StepTab
@@ -277,6 +277,7 @@ def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) 
 
     Pass an `explanation` for a number at the same position that does not belong to the cell's step.
     """
+    hidden = "" if explanation else _why_hidden(trace, cell)
     explanation = explanation or explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
     rows, columns = trace.layer(cell.layer).shape(cell.step)[-2:]
     names = tables.cell_names(trace.layer(cell.layer), cell)
@@ -286,9 +287,19 @@ def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) 
         "steps": [step.name for step in trace.layer(cell.layer).steps],
         "at": {"step": cell.step, "row": cell.row, "column": cell.column},
         "sides": [{"name": key, "axis": axis, "token": token, "value": position, "high": size - 1} for (key, position), (axis, token), size in sides],
-        "shown": explanation.displayed_value, "sign": explanation.sign, "short": explanation.short,
+        "shown": f"{explanation.displayed_value}, hidden" if hidden else explanation.displayed_value,
+        "sign": "by" if hidden else explanation.sign, "short": hidden or explanation.short,
         "from": [_source_link(source, cell) for source in explanation.came_from],
     }  # fmt: skip
+
+
+def _why_hidden(trace: Trace, cell: Cell) -> str:
+    """What hides the key of a cell from its query; empty if the query sees it, or the step has no mask."""
+    hidden = hidden_cells(trace, find_step(cell.step), cell.layer, cell.head)
+    if hidden is None or not hidden[cell.row, cell.column]:
+        return ""
+    formula = trace.layer(cell.layer).for_head(cell.head).formula
+    return formula.mask.why_hidden(cell.row, cell.column) if formula and formula.mask else "the mask"
 
 
 def _source_link(source: Cell, cell: Cell) -> dict[str, Any]:

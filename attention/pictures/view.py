@@ -77,9 +77,7 @@ def read_cell(value: Callable[[Knob, Range], Any], trace: Trace) -> Cell:
     column = value(COLUMN, COLUMN.range)
     sides = position_knobs(step, column)
     sizes = {QUERY: len(layer.tokens), KEY: len(layer.key_tokens), **dict(zip(sides, (rows, columns), strict=True))}
-    positions = {
-        knob: value(knob, Integer(0, size - 1, optional=knob is COLUMN)) for knob, size in sizes.items()
-    }
+    positions = {knob: value(knob, Integer(0, size - 1, optional=knob is COLUMN)) for knob, size in sizes.items()}
     return Cell(index, step, head, *(positions[knob] or 0 for knob in sides))
 
 

@@ -39,7 +39,7 @@ from pages.ui.state.knob_table import (
 from pages.ui.state.matrices import LONGEST_IN_LINK, sizes_in_link, too_long
 from pages.ui.state.notices import Notes
 from pages.ui.state.session import ReplacedWidget, Session, count_action, session
-from pages.ui.state.widgets import Knobs, current_knobs, is_locked, standing
+from pages.ui.state.widgets import Knobs, current_knobs, standing
 
 
 def state(whole: bool = False) -> dict[str, str]:
@@ -121,10 +121,6 @@ def carry_over(title: str) -> None:
     st.session_state.update(ours.pending_values)
     ours.pending_values = {}
     _carry_to_source(first=not ours.page)
-    # The Masks page opens with a mask, unless a link or a state file says otherwise.
-    mask_requested = ours.restoring or "mask" in ours.requested or is_locked()
-    if page_changed and title == "Masks" and not mask_requested and standing("mask") in ("", "none") and default_mask():
-        st.session_state["mask"] = default_mask()
     ours.knobs_read.clear()
 
 
@@ -166,11 +162,6 @@ def _carry_to_source(first: bool) -> None:
     }
     stashed = ours.stashed.get(chosen in SOURCES_WITH_FORMULA, {})
     st.session_state.update({key: stashed.get(key, knobs_of(chosen)[key].default) for key in keys})
-
-
-def default_mask() -> str:
-    """The mask with which the Masks page opens if none is chosen; empty if the source has its own."""
-    return "causal" if knobs_of(standing("source"))["mask"].default == "none" else ""
 
 
 def remember(title: str) -> None:

@@ -35,7 +35,22 @@ COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
 
 KNOBS = {
     knob.key: knob
-    for knob in (*registry.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, COLUMN, VIEW, COLORS, OVER, HEAT, SECOND, EDITING, AUTOSCALE)
+    for knob in (
+        *registry.KNOBS,
+        LAYER,
+        HEAD,
+        STEP,
+        QUERY,
+        KEY,
+        COLUMN,
+        VIEW,
+        COLORS,
+        OVER,
+        HEAT,
+        SECOND,
+        EDITING,
+        AUTOSCALE,
+    )
 }
 """All knobs by key."""
 

@@ -13,7 +13,7 @@ from attention.base.knobs import Choice, Knob, Range
 from attention.files.matrix import Matrix, Stack
 from attention.files.picture import Picture
 from attention.sources import link
-from attention.sources.layer_knobs import SEQUENCE, single_sequence_notes
+from attention.sources.layer_knobs import SEQUENCE, TEXT, single_sequence_notes
 from attention.sources.reader import Divisors
 from attention.sources.registry import SOURCE
 from attention.vision.examples import PictureNames
@@ -46,6 +46,12 @@ class Sidebar:
         self._folds = self._folds or _folds(st.session_state[SOURCE.key])
         with self._folds[knob.section]:
             value = self.knobs.value(knob, within, fixed)
+        if (
+            knob == TEXT
+            and standing(SOURCE.key) == "typed text"
+            and sum(map(bool, map(str.strip, value.split("\n")))) > 1
+        ):
+            st.caption("Each line is a sequence of its own.")
         if isinstance(knob.range, Choice) and knob.range.words and value != knob.default:
             # Outside the expander, so that users who open a link see at once what differs from the default.
             st.caption(f"**{knob.label}: {value}.** {knob.range.words[knob.range.options.index(value)]}")
