@@ -311,7 +311,7 @@ def test_stretched_colours_end_at_the_layer_maximum_with_a_note(draw):
     largest = float(sample.layers[0].weights.max())
     figure = draw(sample, "weights", colors="stretched")
     assert figure.data[0].zmax == largest
-    assert colour_notes(figure) == ["stretched to"]
+    assert colour_notes(figure) == [f"brightest = {largest:.3g}"]
     assert figure.data[0].colorbar.ticktext[-1] == f"{largest:.3g}"
     assert f"colours stretched to 0 … {largest:.3g}" in figure.layout.meta["alt"]
     assert colour_notes(draw(sample, "weights")) == []

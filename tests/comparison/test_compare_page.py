@@ -18,7 +18,7 @@ PAGE = "pages/compare.py"
 
 
 def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
-    app = opened(PAGE, mask="causal", colors="log", step="masked_scores")
+    app = opened(PAGE, mask="causal", colors="log", step="masked_scores", compare="&")
     assert not app.exception
     a, b, difference = (figure["data"][0] for figure in drawn(app))
     np.testing.assert_array_equal(a["z"], b["z"])

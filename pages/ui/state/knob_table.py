@@ -20,7 +20,7 @@ QUERY, KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
 OVER, HEAT = view.OVER, view.HEAT
 COLORS = Knob(
     "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "to brightest", "log")), "Colours",
-    "To brightest: from 0 to the largest weight of the compared maps. 0 to 1: the same colours everywhere; over a picture, 0 to the largest patch. Log: separates small values.",
+    "To brightest: up to the largest weight. 0 to 1: fixed; over a picture, 0 to the largest patch. Log: separates small values.",
     inline=True, order=80,
 )  # fmt: skip
 EDITING = Knob(

@@ -40,18 +40,14 @@ class Sidebar:
         """The value of the knob. Draws its widget if it has one."""
         if not knob.section or self.knobs.locked:
             value = self.knobs.value(knob, within, fixed)
+            if knob == TEXT and not self.knobs.locked and standing(SOURCE.key) != "model" and "\n" in value.strip():
+                st.caption("Each line is a sequence of its own.")
             if knob == SOURCE and value != "matrices":
                 forget_uploads()
             return value
         self._folds = self._folds or _folds(st.session_state[SOURCE.key])
         with self._folds[knob.section]:
             value = self.knobs.value(knob, within, fixed)
-        if (
-            knob == TEXT
-            and standing(SOURCE.key) == "typed text"
-            and sum(map(bool, map(str.strip, value.split("\n")))) > 1
-        ):
-            st.caption("Each line is a sequence of its own.")
         if isinstance(knob.range, Choice) and knob.range.words and value != knob.default:
             # Outside the expander, so that users who open a link see at once what differs from the default.
             st.caption(f"**{knob.label}: {value}.** {knob.range.words[knob.range.options.index(value)]}")
