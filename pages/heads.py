@@ -66,7 +66,8 @@ def mosaic(cells: int) -> Spec:
         )
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
-    return layers_json(page.trace, step, page.cell, colors, cells, order, words)
+    values = dict(zip(table.heads, table.column(by).tolist(), strict=True)) if table and order else {}
+    return layers_json(page.trace, step, page.cell, colors, cells, order, words, values)
 
 
 def open_cell(cell: Cell) -> None:

@@ -47,7 +47,9 @@ def build_map(
     """
     finite, drawn_layer = np.isfinite(matrix), trace.layer(layer)
     value_range = drawn_layer.finite_range(step.name) if tensor is None else finite_range(tensor)
-    low, high = scales.scale_range(step, span or value_range, colors)
+    drawn_range = scales.drawn_span(drawn_layer, step.name) if tensor is None else value_range
+    low, high = scales.scale_range(step, span or drawn_range, colors)
+    largest = max(-value_range[0], value_range[1]) if value_range else 0.0
     shape = " × ".join(map(str, (drawn_layer.shape(step.name) if tensor is None else tensor.shape)[-2:]))
     where = f"{layer_label(drawn_layer, layer)}{_heads(drawn_layer, step, panels)}"
     panel_layer = drawn_layer.for_head(panels[0].head) if len(panels) == 1 else drawn_layer
@@ -76,10 +78,12 @@ def build_map(
         "z": matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype),
         **head_data,
         **color_keys,
-        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
+        "hovertemplate": hover + "<b>%{z:.4~g}</b><extra></extra>",
         "hoverongaps": False,  # no hover between panels; hidden cells have a separate trace
         **(heat or {}),
     }
+    if step.kind == "signed" and largest > high:
+        heatmap["meta"] = {"colors": "cut"}  # the page keeps this end while a knob changes
     data = [heatmap]
     hidden_trace = make_hidden_trace(hover, "0" if step.kind == "probability" else "−∞")
     if hidden is not None and hidden.any():
@@ -101,7 +105,7 @@ def build_map(
     heading = f"<b>{step.symbol}</b>  {step.name}"
     base = map_layout(drawn_layer, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
     base["margin"] |= layout.pop("margin", {})
-    if beside_bar := scales.scale_note(step, high, colors, many):
+    if beside_bar := scales.scale_note(step, high, colors, many, largest):
         layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
     return {"data": data, "layout": base | layout}
 

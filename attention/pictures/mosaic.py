@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import plotly.graph_objects as go
 
 from attention.base import cache
 from attention.base.errors import MissingError
+from attention.base.printed import format_number
 from attention.formula.config import divisors
 from attention.formula.names import QUERY, Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
@@ -124,6 +126,7 @@ def layers_json(
     cells: int = MOSAIC_CELLS,
     order: HeadOrder = (),
     by: str = "",
+    values: Mapping[tuple[int, int], float] = MappingProxyType({}),
 ) -> Spec:
     """Returns one map of every head of every layer that has a step, with gutters and one colour scale.
 
@@ -138,6 +141,7 @@ def layers_json(
         cells: the maximum number of cells drawn.
         order: another order of all heads, row by row.
         by: what `order` sorts by, in words.
+        values: the numbers by which `order` sorts, for the tooltips.
 
     Raises:
         MissingError: no layer has the step.
@@ -179,7 +183,11 @@ def layers_json(
     meta: Meta = {
         "alt": _alt(declaration, subtitle, facts, scales.describe_colors(declaration, low, high, colors)),
         "step": step,
-        "panels": [asdict(panel) for panel in panels],
+        "panels": [
+            asdict(panel)
+            | ({"metric": f"{by} {format_number(values[at])}"} if (at := (panel.layer, panel.head)) in values else {})
+            for panel in panels
+        ],
         "axes": [axis.removesuffix("_pos") for axis in axes],
         "file": [step, "all-heads"],
         "offsets": canvas.offsets.astype(np.min_scalar_type(max(1, block * block - 1))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from plotly.colors import hex_to_rgb, sequential
 from attention.base.errors import ConfigError
 from attention.formula.steps import Step, find_step
 from attention.pictures.layout import note
+from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
 COLORS = ("fixed", "stretched", "log")
@@ -26,6 +28,7 @@ POSITIVE = [[0.0, "#f5f4f1"], [0.5, "#f0a582"], [1.0, "#b2182b"]]  # the upper h
 DIFFERENCE = [[0.0, "#2166ac"], [0.25, "#8ec1de"], [0.5, "#ffffff"], [0.75, "#f0a582"], [1.0, "#b2182b"]]  # 0 is white
 ZERO_COLOR = "#000000"  # a probability of 0 on the logarithmic scale
 
+_OUTLIER = 4  # times the typical magnitude; normally distributed numbers reach 1.6 times
 _STOPS = 6 * 9  # of the logarithmic scale: enough for linear interpolation to follow the curve
 _SMALLEST = 1e-45  # below the smallest positive float32
 
@@ -39,7 +42,26 @@ def color_range(trace: Trace, step: str, layer: int = 0, colors: str = "fixed") 
     Raises:
         ConfigError: `colors` is not one of `COLORS`.
     """
-    return scale_range(find_step(step), trace.layer(layer).finite_range(step), colors)
+    return scale_range(find_step(step), drawn_span(trace.layer(layer), step), colors)
+
+
+def drawn_span(layer: Layer, step: str) -> tuple[float, float] | None:
+    """Returns the smallest and the largest number of a step that colours tell apart; None if there is none.
+
+    Where a few features, such as the outlier features of a trained model, are far larger than all others, it is the range of the others:
+    `StepStats.typical` on both sides.
+    """
+    stats = layer.stats(step)
+    span, typical = stats.finite_range, stats.typical
+    if span is None or not typical or max(-span[0], span[1]) <= _OUTLIER * typical:
+        return span
+    return -typical, typical
+
+
+def joined_span(spans: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
+    """Returns the range of maps that share their colours; None if none has a number."""
+    present = [span for span in spans if span]
+    return (min(low for low, _ in present), max(high for _, high in present)) if present else None
 
 
 def scale_range(step: Step, span: tuple[float, float] | None, colors: str) -> tuple[float, float]:
@@ -63,10 +85,13 @@ def describe_colors(step: Step, low: float, high: float, colors: str) -> str:
     return f"colours stretched to {low:g} … {high:.3g}"
 
 
-def scale_note(step: Step, high: float, colors: str, many: bool = False) -> list[dict[str, Any]]:
-    """Returns the note beside the colour bar of a probability, as in `color_keys`: what its scale is, if it is not 0 … 1."""
-    text = {"fixed": "", "stretched": f"brightest = {high:.3g}", "log": "logarithmic"}[colors]
-    if step.kind != "probability" or not text:
+def scale_note(step: Step, high: float, colors: str, many: bool = False, largest: float = 0) -> list[dict[str, Any]]:
+    """Returns the note beside the colour bar: what the scale of a probability is, if not 0 … 1; the `largest` magnitude, if beyond its end."""
+    if step.kind == "probability":
+        text = {"fixed": "", "stretched": f"brightest = {high:.3g}", "log": "logarithmic"}[colors]
+    else:
+        colors, text = "fixed", f"up to {largest:.3g}, cut at" if largest > high else ""
+    if not text:
         return []
     bar = _bar(many, colors)
     place = {

@@ -16,10 +16,10 @@ from attention.explanation import tables
 from attention.explanation.derived import CAUTION, NORMS, DerivedMap, is_available
 from attention.explanation.explain import explain
 from attention.explanation.explanation import Explanation
-from attention.formula.names import HEAD_OUTPUT, VALUE, WEIGHTS, Cell
+from attention.formula.names import HEAD_OUTPUT, SCORES, VALUE, WEIGHTS, Cell
 from attention.formula.positions import paired_column
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
-from attention.pictures import heatmap
+from attention.pictures import heatmap, scales
 from attention.pictures.derived_heatmap import derived_map_json
 from attention.pictures.drawing import build_map, hidden_cells
 from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
@@ -125,7 +125,12 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     """
     layer = trace.layer(cell.layer)
     step = find_step(cell.step)
-    maps = [factor_map(trace, factor, name, cell, colors) for factor, name in layer.factors(step)]
+    factors = layer.factors(step)
+    of_product = [name for _, name in factors if step.name == SCORES and name != "mask"]  # Q and K, on one scale
+    span = scales.joined_span([scales.drawn_span(layer, name) for name in of_product if is_step(name)])
+    maps = [
+        factor_map(trace, factor, name, cell, colors, span if name in of_product else None) for factor, name in factors
+    ]
     result = heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)
     if maps:
         title = result["layout"]["title"]
@@ -157,7 +162,9 @@ def _all_heads_name(name: str) -> str:
     return f"{name} of all heads"
 
 
-def factor_map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str = "fixed") -> Spec:
+def factor_map(
+    trace: Trace, factor: Factor, name: str, cell: Cell, colors: str = "fixed", span: tuple[float, float] | None = None
+) -> Spec:
     """Returns the map of one factor of a cell's step, with the row, column or cells that produce the number outlined."""
     layer = cell.layer
     sides = {"row": cell.row, "column": cell.column, "pair": cell.column, "": None}
@@ -168,7 +175,7 @@ def factor_map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str 
     matrix = tensor if factor.concatenated else trace.layer(layer).matrix(name, cell.head)
     rows, columns = matrix.shape
     if is_step(name) and not factor.concatenated:
-        spec = heatmap_json(trace, name, layer, cell.head, None, colors)
+        spec = heatmap_json(trace, name, layer, cell.head, None, colors, span)
     else:
         panel = Panel(cell.head, 0, 0, rows, columns)
         heat = numbers_in_cells(rows, columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from attention.formula.steps import Step
+from attention.formula.steps import MAP_AXES, Step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,6 +18,7 @@ class StepStats(NamedTuple):
         low: the smallest finite number; `high` the largest; both None if no number is finite.
         min_row_sum: the smallest nonzero sum of a row; `max_row_sum` the largest; both None if no row has one.
         zero_rows: the number of rows that sum to 0.
+        typical: of a step of features, the magnitude that 1 of 50 numbers exceeds; None of a map, or of blocks.
     """
 
     low: float | None = None
@@ -25,6 +26,7 @@ class StepStats(NamedTuple):
     min_row_sum: float | None = None
     max_row_sum: float | None = None
     zero_rows: int = 0
+    typical: float | None = None
 
     @property
     def finite_range(self) -> tuple[float, float] | None:
@@ -48,7 +50,10 @@ class StepStats(NamedTuple):
         """The statistics of a tensor of a step."""
         low, high = finite_range(tensor) or (None, None)
         if step.kind != "probability":
-            return cls(low, high)
+            if step.axes == MAP_AXES or not tensor.numel():
+                return cls(low, high)
+            magnitudes = tensor.abs().flatten().float()
+            return cls(low, high, typical=float(magnitudes.kthvalue(-(-49 * len(magnitudes) // 50)).values))
         sums = tensor.sum(dim=-1).flatten()
         nonzero = sums[sums != 0]
         smallest, largest = (float(value) for value in nonzero.aminmax()) if len(nonzero) else (None, None)

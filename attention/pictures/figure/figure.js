@@ -76,8 +76,8 @@ function listen(state, picture, send) {
     const cell = isOfHeads ? point : chosenCell(state, picture, point, isDouble); // in a mosaic, Python finds head and cell
     if (cell) send("cell", { x: Math.round(cell.x), y: Math.round(cell.y), step, ...picture.fixedHead });
   });
-  element.on("plotly_hover", ({ points: [point] }) => {
-    showTip(state, picture, point);
+  element.on("plotly_hover", ({ points: [point], event }) => {
+    showTip(state, picture, point, event);
     showLinked(state, picture, point);
   });
   element.on("plotly_unhover", () => {

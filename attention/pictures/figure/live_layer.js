@@ -87,7 +87,7 @@ export class LiveLayer {
   // whose colours are stretched to the largest of all heads.
   colors({ live, zmin, zmax, colorbar, meta }) {
     const stretched = meta?.colors === "stretched";
-    if (!this.changed || !(stretched || live.endsWith("output"))) return { zmin, zmax, colorbar };
+    if (!this.changed || meta?.colors === "cut" || !(stretched || live.endsWith("output"))) return { zmin, zmax, colorbar };
     const matrices = stretched
       ? Object.values(this.heads).map((head) => this.weightsOf(head))
       : [this.step(live).flat];

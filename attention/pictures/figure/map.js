@@ -4,7 +4,7 @@ import { MOST_CELLS } from "./pooling.js";
 import { colorNumbers, repaint, setText } from "./cells.js";
 import { gridTraces, showShares } from "./picture_grid.js";
 import { enlargedSize, isEnlarged, offerEnlarging } from "./enlarge.js";
-import { fitTicks, hasTokens, ordinal, textWidth, unescapeHtml, wrapText } from "./ticks.js";
+import { fitTicks, hasTokens, ordinal, quoted, textWidth, unescapeHtml, wrapText } from "./ticks.js";
 import { AXES, visibleRange } from "./zoom.js";
 
 // Without Plotly's toolbar, which would lie on titles: dragging zooms, a double click resets.
@@ -153,7 +153,7 @@ function fitAxis(state, { element, figure }, layout, name) {
   });
   const shift = 2e-4 * Math.abs(range[1] - range[0]);
   const title = isMap && stride > 1 ? { ...axis.title, text: strideTitle(axis.title.text, stride, length, font) } : axis.title;
-  return [{ ...axis, title, range: [...range], tickvals: tickvals.map((place) => place + shift), ticktext }, isMap ? stride : 1];
+  return [{ ...axis, labelalias: quoted(axis.labelalias), title, range: [...range], tickvals: tickvals.map((place) => place + shift), ticktext }, isMap ? stride : 1];
 }
 
 // The title of an axis that labels every n-th token, as much of it as fits.

@@ -51,6 +51,19 @@ export function ordinal(n) {
   return `${n}${n % 100 > 10 && n % 100 < 14 ? "th" : ends[n % 10] ?? "th"}`;
 }
 
+const quotedLabels = new WeakMap(); // by the labels of an axis
+
+// The labels of an axis with their tokens in quotation marks, as tooltips say them: 5 “and”. Patches of a picture are no words.
+export function quoted(labels) {
+  if (!quotedLabels.has(labels)) {
+    const quote = (text) => text.replace(LABEL, (all, first, last, token) => {
+      return token && !PATCH.test(token) ? `${all.slice(0, all.length - token.length)}“${token}”` : all;
+    });
+    quotedLabels.set(labels, Object.fromEntries(Object.entries(labels).map(([place, text]) => [place, quote(text)])));
+  }
+  return quotedLabels.get(labels);
+}
+
 // The labelled places of an axis within a zoom; within a single cell, the middle of the zoom.
 function labelsWithin(axis, low, high) {
   const first = Math.ceil(low);
