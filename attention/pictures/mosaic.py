@@ -175,7 +175,9 @@ def layers_json(
     subtitle = [trace.layers[present[0]].formula_of(declaration), n_heads_text, shape_text]
     subtitle += [f"each cell the largest of {block} × {block}"] * (block > 1)
     subtitle += [f"sorted by {by}, the largest first"] * bool(order)
-    low, high = scales.scale_range(declaration, facts.finite_range, colors)
+    low, high = scales.scale_range(
+        declaration, facts.drawn_range(any(trace.layers[i].hides_keys for i in present)), colors
+    )
     color_keys, extra_traces = scales.color_keys(declaration, low, high, colors, many=True)
     same_axes = len({(trace.layers[i].tokens, trace.layers[i].key_tokens, shapes[i]) for i in present}) == 1
     axes = declaration.row_axis, declaration.column_axis
@@ -223,7 +225,7 @@ def layers_json(
             [(index * panel_height, rows, layer_label(trace.layers[i], i)) for index, i in enumerate(present)]
         )
         layout["margin"]["l"] = 16 + 7 * max(len(text) for text in layout["yaxis"]["ticktext"])
-    if beside_bar := scales.scale_note(declaration, high, colors, many=True):
+    if beside_bar := scales.scale_note(declaration, high, colors, True, facts.high or 0):
         layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
     return {"data": [*_cells(canvas, color_keys), *extra_traces], "layout": layout}
 

@@ -28,7 +28,6 @@ POSITIVE = [[0.0, "#f5f4f1"], [0.5, "#f0a582"], [1.0, "#b2182b"]]  # the upper h
 DIFFERENCE = [[0.0, "#2166ac"], [0.25, "#8ec1de"], [0.5, "#ffffff"], [0.75, "#f0a582"], [1.0, "#b2182b"]]  # 0 is white
 ZERO_COLOR = "#000000"  # a probability of 0 on the logarithmic scale
 
-_OUTLIER = 4  # times the typical magnitude; normally distributed numbers reach 1.6 times
 _STOPS = 6 * 9  # of the logarithmic scale: enough for linear interpolation to follow the curve
 _SMALLEST = 1e-45  # below the smallest positive float32
 
@@ -46,16 +45,8 @@ def color_range(trace: Trace, step: str, layer: int = 0, colors: str = "fixed") 
 
 
 def drawn_span(layer: Layer, step: str) -> tuple[float, float] | None:
-    """Returns the smallest and the largest number of a step that colours tell apart; None if there is none.
-
-    Where a few features, such as the outlier features of a trained model, are far larger than all others, it is the range of the others:
-    `StepStats.typical` on both sides.
-    """
-    stats = layer.stats(step)
-    span, typical = stats.finite_range, stats.typical
-    if span is None or not typical or max(-span[0], span[1]) <= _OUTLIER * typical:
-        return span
-    return -typical, typical
+    """Returns the smallest and the largest number of a step that colours tell apart, see `StepStats.drawn_range`; None if there is none."""
+    return layer.stats(step).drawn_range(layer.hides_keys)
 
 
 def joined_span(spans: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
@@ -88,7 +79,11 @@ def describe_colors(step: Step, low: float, high: float, colors: str) -> str:
 def scale_note(step: Step, high: float, colors: str, many: bool = False, largest: float = 0) -> list[dict[str, Any]]:
     """Returns the note beside the colour bar: what the scale of a probability is, if not 0 … 1; the `largest` magnitude, if beyond its end."""
     if step.kind == "probability":
-        text = {"fixed": "", "stretched": f"brightest = {high:.3g}", "log": "logarithmic"}[colors]
+        text = {
+            "fixed": "",
+            "stretched": f"brightest = {high:.3g}{' or more' * (largest > high)}",
+            "log": "logarithmic",
+        }[colors]
     else:
         colors, text = "fixed", f"up to {largest:.3g}, cut at" if largest > high else ""
     if not text:

@@ -28,6 +28,7 @@ function toggle(picture) {
 // Shows the button while `offered`, and while the map is enlarged.
 export function offerEnlarging(picture, offered) {
   const { element } = picture;
+  if (!picture.enlarger && !offered) return;
   if (!picture.enlarger) {
     picture.enlarger = create("button", { type: "button", className: "enlarge", textContent: "Enlarge" });
     picture.enlarger.addEventListener("click", () => toggle(picture));

@@ -178,7 +178,8 @@ function liveTraces({ figure, view }, liveLayer) {
 function withBrightest(layout, { meta, zmax }) {
   if (meta?.colors !== "stretched") return layout;
   const text = `brightest = ${Number(zmax.toPrecision(3))}`;
-  return { ...layout, annotations: layout.annotations.map((note) => (note.name === "colors" ? { ...note, text } : note)) };
+  const more = (note) => (note.text.endsWith(" or more") ? " or more" : "");
+  return { ...layout, annotations: layout.annotations.map((note) => (note.name === "colors" ? { ...note, text: text + more(note) } : note)) };
 }
 
 // Adds the size of the blocks to the subtitle.
