@@ -618,3 +618,44 @@ def test_walking_back_keeps_the_head_and_output_names_it() -> None:
     assert factors["query"]["label"].startswith("input [3, ")
     came_from = factors["output"]["knobs"]["head"]
     assert factors["output"]["label"].endswith(f" of head {came_from}")
+
+
+def line(app: AppTest) -> dict[str, Any]:
+    return component_message(app)["line"]
+
+
+def test_pair_survives_a_look_at_a_feature() -> None:
+    app = set_knobs(opened("app.py", q="5", k="2"), step="scores", view="factors")
+    link = next(source["knobs"] for source in line(app)["from"] if source["knobs"]["step"] == "query")
+    assert link == {"view": "factors", "step": "query", "head": 0, "q": 5, "column": link["column"]}
+    assert line(set_knobs(app, **link))["at"] == {"step": "query", "row": 5, "column": link["column"]}
+    assert line(set_knobs(app, step="key"))["at"] == {"step": "key", "row": 2, "column": link["column"]}
+    assert line(set_knobs(app, step="weights"))["at"] == {"step": "weights", "row": 5, "column": 2}
+
+
+@pytest.mark.parametrize("step", ["query", "key", "weights"])
+def test_links_from_before_columns_open_their_cell(step: str) -> None:
+    assert line(opened("app.py", step=step, q="3", k="7"))["at"] == {"step": step, "row": 3, "column": 7}
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"mask": "causal", "q": "1", "k": "4"}, "the causal mask: key 4 comes after query 1"),
+        ({"mask": "window", "window": "1", "q": "7", "k": "2"}, "the window mask: key 2 is 5 positions from query 7"),
+        ({"mask": "causal window", "window": "1", "q": "7", "k": "2"}, "the causal window mask: key 2 is 5 positions from query 7"),
+        ({"text": "a b c\nd", "pad": "true", "sequence": "1", "q": "0", "k": "2"}, "padding: key 2 is no token of the text"),
+    ],
+)  # fmt: skip
+def test_chosen_hidden_cell_says_what_hides_it(knobs: dict[str, str], reason: str) -> None:
+    shown = line(opened("app.py", **knobs))
+    assert (shown["shown"], shown["sign"], shown["short"]) == ("0, hidden", "by", reason)
+
+
+def test_typed_text_leaves_circuits_for_a_model() -> None:
+    app = opened("pages/circuits.py", text="a b")
+    app.button(key="circuits_trained").click().run()
+    assert not app.exception
+    assert app.selectbox(key="source").value == "trained"
+    app.selectbox(key="source").set_value("typed text").run()
+    assert app.text_area(key="text").value == "a b"

@@ -106,3 +106,12 @@ def test_compare_page_session_keeps_no_layer() -> None:
     gc.collect()
     assert [layer() for layer in layers] == [None] * len(layers)
     assert not app.exception
+
+
+@pytest.mark.parametrize("knobs", [{}, {"mask": "causal"}, {"mask": "causal", "temperature": "0.5"}])
+def test_compare_opens_on_a_difference(knobs: dict[str, str]) -> None:
+    app = opened(PAGE, **knobs)
+    assert np.nanmax(np.abs(drawn(app)[2]["data"][0]["z"])) > 0.1
+    assert state_of_address(app) == knobs
+    set_knobs(app, compare="&")  # as chosen by hand: equal states stay equal
+    assert np.nanmax(np.abs(drawn(app)[2]["data"][0]["z"])) == 0
