@@ -77,8 +77,8 @@ def open_cell(cell: Cell) -> None:
 
 def open_on_map(step: str, x: int, y: int) -> None:
     clicked = heatmap.cell_at(figure, x, y)
-    if clicked:  # the head; the chosen query and key stay
-        open_cell(replace(page.cell, layer=clicked.layer, head=clicked.head))
+    if clicked:  # the chosen query and key stay; over a picture, the clicked patch is the key of the query that is drawn
+        open_cell(clicked if over_picture else replace(page.cell, layer=clicked.layer, head=clicked.head))
 
 
 def open_head(layer: int, head: int) -> None:
