@@ -78,7 +78,7 @@ def build_map(
         "z": matrix if finite.all() else np.where(finite, matrix, np.nan).astype(matrix.dtype),
         **head_data,
         **color_keys,
-        "hovertemplate": hover + "<b>%{z:.4~g}</b><extra></extra>",
+        "hovertemplate": hover + "<b>%{z:.9g}</b><extra></extra>",
         "hoverongaps": False,  # no hover between panels; hidden cells have a separate trace
         **(heat or {}),
     }

@@ -216,6 +216,8 @@ function currentPlot(state, picture) {
     offerEnlarging(picture, across > 1 || down > 1);
   }
   const overrides = data[0].texttemplate && !showsNumbers(state, figure) ? { texttemplate: "" } : {};
+  // As many digits as the line of the chosen cell; files have all of them.
+  if (data[0].hovertemplate) overrides.hovertemplate = data[0].hovertemplate.replace("%{z:.9g}", "%{z:.4~g}");
   // If a cell is a block, `showTip` shows which of its cells the number belongs to.
   const isPooled = picture.view?.block > 1 || picture.meta.offsets;
   if (isPooled) Object.assign(overrides, { hoverinfo: "none", hovertemplate: undefined });

@@ -19,8 +19,8 @@ LAYER, HEAD, STEP, VIEW = view.LAYER, view.HEAD, view.STEP, view.VIEW
 QUERY, KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
 OVER, HEAT = view.OVER, view.HEAT
 COLORS = Knob(
-    "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "to brightest", "log")), "Colours",
-    "To brightest: up to the largest weight. 0 to 1: fixed; over a picture, 0 to the largest patch. Log: separates small values.",
+    "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "brightest", "log")), "Colours",
+    "Over a picture, 0 to 1 is 0 to the largest patch. Log separates small values.",
     inline=True, order=80,
 )  # fmt: skip
 EDITING = Knob(
