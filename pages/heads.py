@@ -77,7 +77,9 @@ def open_cell(cell: Cell) -> None:
 
 def open_on_map(step: str, x: int, y: int) -> None:
     clicked = heatmap.cell_at(figure, x, y)
-    if clicked:  # the chosen query and key stay; over a picture, the clicked patch is the key of the query that is drawn
+    if (
+        clicked
+    ):  # the chosen query and key stay; over a picture, the clicked patch is the key of the query that is drawn
         open_cell(clicked if over_picture else replace(page.cell, layer=clicked.layer, head=clicked.head))
 
 

@@ -225,7 +225,7 @@ def test_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, serv
         page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
         page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)
-        expect(page.get_by_label("Text", exact=True)).to_have_value(TEXT)
+        expect(page.locator(".st-key-text textarea")).to_have_value(TEXT)
 
 
 def test_endless_word_is_painted(open_page: Open, server: str) -> None:

@@ -77,9 +77,9 @@ export function showTip(state, picture, point, { clientX, clientY }) {
   if (!block || isFree({ x, y })) return;
   const { meta, xaxis, yaxis } = picture.figure.layout;
   const label = (axis, override, i) => quoted((override ?? axis).labelalias ?? {})[i] ?? i;
-  const panel = head ? panelAt(meta.panels, point.x, point.y) : undefined;
+  const metric = meta.metrics?.[meta.panels.indexOf(panelAt(meta.panels, point.x, point.y))];
   picture.tip.innerHTML = [
-    [head, panel?.metric, block === SINGLE ? "" : `largest of ${block}`].filter(Boolean).join(", "),
+    [head, metric, block === SINGLE ? "" : `largest of ${block}`].filter(Boolean).join(", "),
     `${meta.axes[0]} ${label(yaxis, meta.rows, y)}`,
     `${meta.axes[1]} ${label(xaxis, meta.columns, x)}`,
     `<b>${isHidden || !Number.isFinite(z) ? "hidden by the mask" : shown(z)}</b>`,
