@@ -186,6 +186,11 @@ def layers_json(
         "alt": _alt(declaration, subtitle, facts, scales.describe_colors(declaration, low, high, colors)),
         "step": step,
         "panels": [asdict(panel) for panel in panels],
+        **(
+            {"metrics": [f"{by}: {format_number(values[panel.layer, panel.head])}" for panel in panels]}
+            if values
+            else {}
+        ),
         "axes": [axis.removesuffix("_pos") for axis in axes],
         "file": [step, "all-heads"],
         "offsets": canvas.offsets.astype(np.min_scalar_type(max(1, block * block - 1))),
@@ -193,8 +198,6 @@ def layers_json(
         "columns": {"labelalias": names[1]},
         "design_width": _USUAL_WIDTH // 2 if order else _USUAL_WIDTH,  # labels need space between the rows
     }
-    if values:
-        meta["metrics"] = [f"{by}: {format_number(values[panel.layer, panel.head])}" for panel in panels]
     layout = base_layout(canvas.numbers.shape, f"<b>{declaration.symbol}</b>  {step}", subtitle, meta)
     layout |= {"margin": {"l": 48, "r": 12, "t": 96, "b": 12}, "uirevision": f"all heads of {layout['uirevision']}"}
     layout["xaxis"] |= {**panel_ticks(()), "side": "top"}
