@@ -20,7 +20,7 @@ QUERY, KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
 OVER, HEAT = view.OVER, view.HEAT
 COLORS = Knob(
     "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "brightest", "log")), "Colours",
-    "Over a picture, 0 to 1 is 0 to the largest patch. Log separates small values.",
+    "Over a picture, 0 to 1 ends at its largest patch.",
     inline=True, order=80,
 )  # fmt: skip
 EDITING = Knob(
