@@ -20,7 +20,7 @@ QUERY, KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
 OVER, HEAT = view.OVER, view.HEAT
 COLORS = Knob(
     "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "brightest", "log")), "Colours",
-    "Over a picture, 0 to 1 ends at its largest patch.",
+    "Over a picture, 0 to 1 ends at its maximum.",
     inline=True, order=80,
 )  # fmt: skip
 EDITING = Knob(
