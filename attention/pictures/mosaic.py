@@ -186,11 +186,7 @@ def layers_json(
         "alt": _alt(declaration, subtitle, facts, scales.describe_colors(declaration, low, high, colors)),
         "step": step,
         "panels": [asdict(panel) for panel in panels],
-        **(
-            {"metrics": [f"{by}: {format_number(values[panel.layer, panel.head])}" for panel in panels]}
-            if values
-            else {}
-        ),
+        "metrics": [f"{by}: {format_number(values[panel.layer, panel.head])}" for panel in panels if values],
         "axes": [axis.removesuffix("_pos") for axis in axes],
         "file": [step, "all-heads"],
         "offsets": canvas.offsets.astype(np.min_scalar_type(max(1, block * block - 1))),
