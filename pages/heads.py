@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
 from attention import AttentionError, Cell, find_step, metrics
@@ -64,7 +66,8 @@ def mosaic(cells: int) -> Spec:
         )
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
-    return layers_json(page.trace, step, page.cell, colors, cells, order, words)
+    values = dict(zip(table.heads, table.column(by).tolist(), strict=True)) if table and order else {}
+    return layers_json(page.trace, step, page.cell, colors, cells, order, words, values)
 
 
 def open_cell(cell: Cell) -> None:
@@ -74,8 +77,10 @@ def open_cell(cell: Cell) -> None:
 
 def open_on_map(step: str, x: int, y: int) -> None:
     clicked = heatmap.cell_at(figure, x, y)
-    if clicked:
-        open_cell(clicked)
+    if (
+        clicked
+    ):  # the chosen query and key stay; over a picture, the clicked patch is the key of the query that is drawn
+        open_cell(clicked if over_picture else replace(page.cell, layer=clicked.layer, head=clicked.head))
 
 
 def open_head(layer: int, head: int) -> None:

@@ -25,6 +25,8 @@ around = page.around(line=True)
 clickable = not is_locked() and any(control["name"] == "mask" for control in around.controls)
 if clickable:
     page.about.caption("Click a cell of the mask to allow or mask (hide) it.", width="content")
+    if not page.layer.hides_keys:
+        page.about.caption("**Nothing is hidden yet:** choose *causal* to hide what comes later.", width="content")
 
 from attention.formula.names import MASKED_SCORES, WEIGHTS
 from attention.lessons import mask_examples

@@ -587,6 +587,10 @@ def chosen_cell_line(page: Page | Frame | FrameLocator) -> str:
 def set_control(page: Page | Frame, knob: str, value: str) -> None:
     """Sets a control above the maps, and waits until the page has followed."""
     control = page.locator(f".controls [name={knob}]")
+    button = page.locator(f".controls [data-name={knob}] .choices [value='{value}']")
+    if button.count():
+        act_and_settle(page, button.click)
+        return
     if control.evaluate("(element) => element.tagName") == "SELECT":
         act_and_settle(page, lambda: control.select_option(value))
         return

@@ -186,7 +186,7 @@ def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page:
     click_cell(page, 0, row=panel["y"] + 4, column=panel["x"] + 2)
     expect(page.get_by_role("heading", name="Attention Lab")).to_be_visible()
     wait_until_settled(page)
-    assert query(page) == {"text": TEXT, "mask": "causal", "head": "3", "q": "4", "k": "2"}
+    assert query(page) == {"text": TEXT, "mask": "causal", "head": "3"}  # the pair stays
     np.testing.assert_array_equal(painted_numbers(page, 1), CAUSAL.weights[3].numpy())
     page.go_back()
     expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
@@ -207,13 +207,25 @@ def test_knobs_survive_navigation_and_reload_and_head_click_opens_lab(open_page:
 
 
 def test_link_left_at_once_for_other_pages_keeps_its_knobs(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{LINK}&heads=2", cold=True)
-    expected = {"text": [TEXT], "mask": ["causal"], "heads": ["2"]}
-    for name in ("Heads", "Masks", "Softmax", "Lab", "Reference", "Lab"):
+    page = open_page(f"{server}/?{urlencode({'text': TEXT})}&heads=2", cold=True)
+    expected = {"text": [TEXT], "heads": ["2"]}
+    for name in (
+        "Heads",
+        "Masks",
+        "Softmax",
+        "Lab",
+        "Reference",
+        "Lab",
+        "Compare",
+        "Circuits",
+        "Lessons",
+        "Training",
+        "Lab",
+    ):
         page.locator(".st-key-menu").get_by_role("link", name=name, exact=True).click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Attention Lab" if name == "Lab" else name)
         page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)
-        expect(page.get_by_label("Text", exact=True)).to_have_value(TEXT)
+        expect(page.locator(".st-key-text textarea")).to_have_value(TEXT)
 
 
 def test_endless_word_is_painted(open_page: Open, server: str) -> None:

@@ -269,8 +269,8 @@ def test_python_pooled_map_is_recut_with_exact_hover_and_click(open_page: Open, 
         expect(plot.locator(".tip")).to_be_visible()
         lines = plot.locator(".tip").inner_text().split("\n")
         row, column = (int(line.split()[1]) for line in lines[1:3])
-        assert lines[1] == f"query {row} w{row}"
-        assert float(lines[3]) == pytest.approx(float(matrix[row, column]), rel=1e-5)
+        assert lines[1] == f"query {row} “w{row}”"
+        assert float(lines[3].replace("−", "-")) == float(f"{matrix[row, column]:.4g}")
     block = -(-400 // painted_numbers(page, 2).shape[0])
     rows = expected[: block * 2, 10][block : 2 * block]
     # The click follows the move before Plotly checks the hovered cell again.

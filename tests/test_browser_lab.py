@@ -65,24 +65,24 @@ def test_lab_walks_factors_back_restores_overview_and_finds_a_head(open_page: Op
     pick_step(page, "scores")
     act_and_settle(page, lambda: click_cell(page, 1, row=2, column=5))  # K, row 2
     assert steps_shown(page) == ["input", "w_k", "key"]
-    assert query(page) == {"text": TEXT, "mask": "causal", "step": "key", "q": "2", "k": "5", "view": "factors"}
+    assert query(page) == {"text": TEXT, "mask": "causal", "step": "key", "k": "2", "column": "5", "view": "factors"}
     act_and_settle(
         page, lambda: click_cell(page, 1, row=40, column=7)
     )  # W_K has no explanation: the click chooses the column of K that it produces
     assert steps_shown(page) == ["input", "w_k", "key"]
-    assert query(page)["k"] == "7"
-    assert query(page)["q"] == "2"
+    assert query(page)["column"] == "7"
+    assert query(page)["k"] == "2"
     pick_step(page, "overview")
     assert steps_shown(page) == ["scores", "weights", "output"]
     assert "view" not in query(page)
     # The click on concatenated heads finds the head.
     pick_step(page, "output")
     act_and_settle(page, lambda: click_cell(page, 0, row=3, column=2 * 16 + 5))
-    assert {key: query(page)[key] for key in ("step", "head", "q", "k")} == {
+    assert {key: query(page)[key] for key in ("step", "head", "q", "column")} == {
         "step": "head_output",
         "head": "2",
         "q": "3",
-        "k": "5",
+        "column": "5",
     }
 
 

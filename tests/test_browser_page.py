@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, act_and_settle, click_cell, painted_numbers, set_theme, wait_until_settled
 from playwright.sync_api import BrowserContext, Page, expect
+from test_browser import query
 
 from attention import STEPS
 
@@ -141,8 +142,7 @@ def test_menu_link_opens_pages_and_tabs_with_the_whole_state(open_page: Open, se
             link.click(modifiers=["Control"]) if button == "Control" else link.click(button="middle")
         tab = opened.value
         tab.wait_for_url(lambda url, path=path: urlsplit(url).path == path)
-        opens_with = {"mask": ["causal"]} if name == "Masks" else {}
-        assert parse_qs(urlsplit(tab.url).query) == {"text": [long], "d_model": ["32"], **opens_with}
+        assert parse_qs(urlsplit(tab.url).query) == {"text": [long], "d_model": ["32"]}
         tab.close()
     expect(page.get_by_role("heading", level=1)).to_have_text("Heads")
 
@@ -227,3 +227,18 @@ def test_copy_link_message_for_long_links_moves_nothing_and_disappears(open_page
     page.keyboard.press("Escape")
     expect(status).to_have_text("")
     assert page.evaluate(places) == initial
+
+
+def test_text_is_applied_while_it_is_typed(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?text=a+b")
+    field = page.locator(".st-key-text textarea")
+    field.click()
+    page.keyboard.press("Control+End")
+    act_and_settle(page, lambda: page.keyboard.type(" c"))
+    assert query(page) == {"text": "a b c"}
+    act_and_settle(page, lambda: page.keyboard.type("\nd e"))  # a new line, with the cursor where it was
+    assert query(page) == {"text": "a b c\nd e"}
+    expect(field).to_be_focused()
+    expect(page.get_by_text("Each line is a sequence of its own.")).to_be_visible()
+    act_and_settle(page, lambda: [page.keyboard.press("Control+z") for _ in range(4)])
+    assert field.input_value() == "a b c"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from io import BytesIO
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import pytest
@@ -42,15 +42,17 @@ def test_mask_click_hides_a_cell_and_the_link_carries_it(open_page: Open, server
     np.testing.assert_array_equal(painted_numbers(page, 1), trace.layers[0].weights[0].numpy())
 
 
-def test_masks_page_opens_on_causal_and_obeys_its_address(open_page: Open, server: str) -> None:
+def test_masks_page_changes_no_mask_and_obeys_its_address(open_page: Open, server: str) -> None:
     page = open_page(f"{server}/?{urlencode({'text': TEXT})}")
     link = page.get_by_role("link", name="Masks")
     link.hover()
     page.mouse.down()  # the address that a new tab would open
-    assert "mask=causal" in (link.get_attribute("href") or "")
+    assert "mask" not in urlsplit(link.get_attribute("href") or "").query
     page.mouse.up()
-    expect(page.get_by_role("button", name="causal", pressed=True)).to_be_visible()
+    expect(page.get_by_role("button", name="none", pressed=True)).to_be_visible()
     wait_until_settled(page)
+    assert "mask" not in query(page)
+    act_and_settle(page, lambda: page.get_by_role("group", name="Mask").get_by_role("button", name="causal").click())
     np.testing.assert_array_equal(painted_numbers(page, 0), mask_tensor.causal(6, 6).numpy())
     page.wait_for_function("location.search.includes('mask=causal')")
     act_and_settle(page, lambda: page.get_by_role("group", name="Mask").get_by_role("button", name="none").click())

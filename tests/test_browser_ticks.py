@@ -98,3 +98,22 @@ def test_weight_cells_show_numbers_like_scores_even_at_200_percent(open_page: Op
     assert [z for z, _ in page.evaluate(INKS, 1)] == pytest.approx(weights.flatten().tolist(), abs=1e-6)
     session.send("Emulation.clearDeviceMetricsOverride")
     session.detach()
+
+
+KEYS = """[...document.querySelectorAll('.js-plotly-plot')][1]._fullLayout.xaxis"""
+
+
+def test_every_token_has_a_label_or_the_map_says_so(open_page: Open, server: str) -> None:
+    page = open_page(f"{server}/?text=Attention+is+all+you+need", viewport={"width": 1280, "height": 720})
+    assert page.evaluate(f"{KEYS}.ticktext") == ["attention", "is", "all", "you", "need"]
+    page = open_page(f"{server}/?text={'+'.join(f'w{i}' for i in range(60))}&lock=1")
+    labels = [text.split()[1] for text in page.evaluate(f"{KEYS}.ticktext")]
+    stride = int(labels[1].removeprefix("w"))
+    assert labels == [f"w{i}" for i in range(0, 60, stride)]
+    assert f"every {stride}" in page.evaluate(f"{KEYS}.title.text")
+    enlarge = page.locator(".js-plotly-plot").nth(1).locator(".enlarge")
+    enlarge.click()
+    page.wait_for_function(f"{KEYS}.ticktext.length === 60")
+    assert "every" not in page.evaluate(f"{KEYS}.title.text")
+    page.keyboard.press("Escape")
+    page.wait_for_function(f"{KEYS}.ticktext.length === {len(labels)} && {FITTED}")

@@ -70,8 +70,8 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
     page.mouse.move(place[0] - 3, place[1])
     page.mouse.move(*place)
     hover = page.locator(".js-plotly-plot").nth(1).locator(".hovertext")
-    expect(hover).to_contain_text("query 154 w154")
-    expect(hover).to_contain_text("key 104 w104")
+    expect(hover).to_contain_text("query 154 “w154”")
+    expect(hover).to_contain_text("key 104 “w104”")
 
     set_control(page, "head", "2")  # a knob
     assert axes_of_maps(page) == [scores, weights, output]

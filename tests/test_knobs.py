@@ -107,6 +107,7 @@ def test_controls_accept_only_valid_values(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(knob_state.st, "session_state", {"session": session})
     good = {"temperature": 2, "mask": "causal", "scaled": False, "seed": 7, "head": 3, "step": "query", "colors": "log"}
     knob_state.apply_controls(good)
+    good["column"] = 0  # the first of the features that are opened with the step
     assert session.pending_values == good
     assert isinstance(session.pending_values["temperature"], float)
     knob_state.apply_controls({

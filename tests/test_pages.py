@@ -8,6 +8,7 @@ from conftest import ROOT, component_message, set_knobs, state_of_address, unpac
 from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
+from attention.models.library import LIBRARY
 from benchmarks import texts
 from pages.ui.page import share, show
 from pages.ui.state import knob_state
@@ -442,7 +443,7 @@ def test_row_that_sees_no_key_is_drawn_and_labelled() -> None:
 @pytest.mark.parametrize(
     ("link", "words"),
     [
-        ({"colors": "stretched"}, "stretched to"),
+        ({}, "brightest = "),
         ({"colors": "log"}, "logarithmic"),
     ],
 )
@@ -451,9 +452,10 @@ def test_colour_bar_names_the_colour_range_of_a_link(
 ) -> None:
     app = opened(page, **link)
     weights = drawn(app)[map_of_weights]
-    assert [note["text"] for note in weights["layout"]["annotations"] if note.get("name") == "colors"] == [words]
-    assert (weights["data"][0]["zmax"] < 1) == (words == "stretched to")
-    assert component_message(app)["controls"]["colors"]["value"] == link["colors"]
+    (note,) = (note["text"] for note in weights["layout"]["annotations"] if note.get("name") == "colors")
+    assert note.startswith(words)
+    assert (weights["data"][0]["zmax"] < 1) == (words == "brightest = ")
+    assert component_message(app)["controls"]["colors"]["value"] == link.get("colors", "stretched")
 
 
 def test_heads_page_draws_all_heads_in_one_figure_and_scale() -> None:
@@ -617,3 +619,47 @@ def test_walking_back_keeps_the_head_and_output_names_it() -> None:
     assert factors["query"]["label"].startswith("input [3, ")
     came_from = factors["output"]["knobs"]["head"]
     assert factors["output"]["label"].endswith(f" of head {came_from}")
+
+
+def line(app: AppTest) -> dict[str, Any]:
+    return component_message(app)["line"]
+
+
+def test_pair_survives_a_look_at_a_feature() -> None:
+    app = set_knobs(opened("app.py", q="5", k="2"), step="scores", view="factors")
+    link = next(source["knobs"] for source in line(app)["from"] if source["knobs"]["step"] == "query")
+    assert link == {"view": "factors", "step": "query", "head": 0, "q": 5, "column": link["column"]}
+    assert line(set_knobs(app, **link))["at"] == {"step": "query", "row": 5, "column": link["column"]}
+    assert line(set_knobs(app, step="key"))["at"] == {"step": "key", "row": 2, "column": link["column"]}
+    assert line(set_knobs(app, step="weights"))["at"] == {"step": "weights", "row": 5, "column": 2}
+
+
+@pytest.mark.parametrize("step", ["query", "key", "weights"])
+def test_links_from_before_columns_open_their_cell(step: str) -> None:
+    assert line(opened("app.py", step=step, q="3", k="7"))["at"] == {"step": step, "row": 3, "column": 7}
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"mask": "causal", "q": "1", "k": "4"}, "the causal mask: key 4 comes after query 1"),
+        ({"mask": "window", "window": "1", "q": "7", "k": "2"}, "the window mask: key 2 is 5 positions from query 7"),
+        ({"mask": "causal window", "window": "1", "q": "7", "k": "2"}, "the causal window mask: key 2 is 5 positions from query 7"),
+        ({"text": "a b c\nd", "pad": "true", "sequence": "1", "q": "0", "k": "2"}, "padding: key 2 is no token of the text"),
+    ],
+)  # fmt: skip
+def test_chosen_hidden_cell_says_what_hides_it(knobs: dict[str, str], reason: str) -> None:
+    shown = line(opened("app.py", **knobs))
+    assert (shown["shown"], shown["sign"], shown["short"]) == ("0, hidden", "by", reason)
+
+
+def test_typed_text_leaves_circuits_for_a_model() -> None:
+    app = opened("pages/circuits.py", text="a b")
+    app.button(key="circuits_trained").click().run()
+    assert not app.exception
+    assert app.selectbox(key="source").value == "trained"
+    app = opened("pages/circuits.py", text="a b", seed="3")
+    names = LIBRARY.names()
+    if names:  # the text goes to the model
+        app.button(key="circuits_model").click().run()
+        assert {key: state_of_address(app)[key] for key in ("source", "text")} == {"source": "model", "text": "a b"}

@@ -311,7 +311,7 @@ def test_stretched_colours_end_at_the_layer_maximum_with_a_note(draw):
     largest = float(sample.layers[0].weights.max())
     figure = draw(sample, "weights", colors="stretched")
     assert figure.data[0].zmax == largest
-    assert colour_notes(figure) == ["stretched to"]
+    assert colour_notes(figure) == [f"brightest = {largest:.3g}"]
     assert figure.data[0].colorbar.ticktext[-1] == f"{largest:.3g}"
     assert f"colours stretched to 0 … {largest:.3g}" in figure.layout.meta["alt"]
     assert colour_notes(draw(sample, "weights")) == []
@@ -681,3 +681,19 @@ def test_plotly_paints_tokens_as_text_and_nothing_between_panels(tmp_path, brows
 def test_minus_zero_prints_as_zero():
     cold = TypedText("the cat sat", AttentionConfig(temperature=math.inf)).trace()
     assert "numbers from 0 to 0." in heatmap.heatmap(cold, "scaled_scores").layout.meta["alt"]
+
+
+def test_scale_leaves_out_queries_of_few_keys_and_outlier_features():
+    tokens = tuple(f"w{i}" for i in range(60))
+    causal = TypedText(" ".join(tokens), AttentionConfig(mask="causal")).trace()
+    weights = causal.layers[0].weights
+    figure = heatmap.heatmap(causal, "weights", colors="stretched")
+    assert figure.data[0].zmax == float(weights[:, 7:].max()) < float(weights.max()) == 1
+    assert colour_notes(figure) == [f"brightest = {figure.data[0].zmax:.3g} or more"]
+    output = torch.randn(60, 64, generator=torch.Generator().manual_seed(0))
+    ordinary = float(output.abs().max())
+    output[:, 5] *= 100
+    outlier = trace_of(tokens, output=output, weights=torch.full((1, 60, 60), 1 / 60))
+    figure = heatmap.heatmap(outlier, "output")
+    assert 0 < figure.data[0].zmax < ordinary
+    assert colour_notes(figure) == [f"up to {float(output.abs().max()):.3g}, cut at"]

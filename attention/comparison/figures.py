@@ -58,8 +58,7 @@ def comparison_maps(
             None,
             f"B has no {step}, so there is no difference; it has {available}: choose one of these.",
         )
-    spans = [span for layer in layers if (span := layer.finite_range(step))]
-    span = (min(low for low, _ in spans), max(high for _, high in spans)) if spans else None
+    span = scales.joined_span([scales.drawn_span(layer, step) for layer in layers])
     first = _titled(heatmap_json(a, step, cell.layer, cell.head, cell, colors, span), "A", step)
     try:
         difference = compare(a, b, step, HeadIndex(cell.layer, cell.head), other)

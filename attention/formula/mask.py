@@ -94,6 +94,17 @@ class Mask:
         """Whether the rule may hide a key."""
         return self.kind not in ("none", "padding") or self.real is not None
 
+    def why_hidden(self, query: int, key: int) -> str:
+        """What hides a key from a query, in words: padding, or the rule and how it tells them apart."""
+        if self.real is not None and not self.real[key]:
+            return f"padding: key {key} is no token of the text"
+        why = ""
+        if key > query and "causal" in self.kind:
+            why = f": key {key} comes after query {query}"
+        elif "window" in self.kind and not self.needs_patches:
+            why = f": key {key} is {abs(key - query)} positions from query {query}"
+        return f"the {self.kind} mask{why}" if self.kind in RULES or self.kind == "custom" else "the mask"
+
     def for_page(self, n_queries: int, n_keys: int, places: tuple[Tensor, Tensor] | None = None) -> dict[str, Any]:
         """The rule in the format of kernel.js: {kind, real, bits} and the numbers of `SIZES`.
 

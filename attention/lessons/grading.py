@@ -114,7 +114,7 @@ def _figures(lesson: Lesson, context: QuestionContext, done: bool) -> list[dict[
         return [
             prediction_table(trace, part, hidden, caption)
             if part.step == PREDICTION
-            else step_table(layer, context.head, part, hidden, caption, trace.pictures)
+            else step_table(layer, context.head, part, hidden, caption, trace.pictures, lesson.show)
             for part in lesson.show
         ]
 

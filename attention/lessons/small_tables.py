@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attention.base.errors import MissingError, PictureError
 from attention.base.printed import format_number
 from attention.base.tokens import label
-from attention.formula.names import WEIGHTS
+from attention.formula.names import KEY, QUERY, WEIGHTS
 from attention.formula.steps import Step, find_step
 from attention.lessons.lesson import PREDICTION, Part
 from attention.pictures.drawing import HIDDEN_COLOR
@@ -18,6 +18,8 @@ from attention.pictures.scales import color_at, scale_range
 from attention.vision.over_picture import TokenGrid, image_source
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from attention.trace.layer import Layer
     from attention.trace.trace import SeenPicture, Trace
 
@@ -36,10 +38,12 @@ def step_table(
     withheld: Collection[Part],
     caption: str = "",
     pictures: Sequence[SeenPicture] = (),
+    beside: Sequence[Part] = (),
 ) -> dict[str, Any]:
     """A part of a step as rows of cells, each [text, exact number, background, text colour], or None if withheld.
 
-    The colour range covers the visible cells only, so that the colours reveal nothing about the rest. A single row whose columns are
+    The colour range covers the visible cells only, so that the colours reveal nothing about the rest; queries and keys `beside` each other
+    share one. A single row whose columns are
     the patches of one of `pictures` also has the picture, over which the page draws them.
 
     Raises:
@@ -57,13 +61,17 @@ def step_table(
             "shorten the text, show one row, or choose another step."
         )
     hidden = layer.mask if step.masked else None
-    open_cells = {
-        (q, k): float(matrix[q, k])
-        for q in rows
-        for k in range(matrix.shape[1])
-        if not any(_within(q, k, step, hidden_part) for hidden_part in withheld)
-    }
-    finite = [number for number in open_cells.values() if math.isfinite(number)]
+    open_cells = _open_cells(matrix, part, withheld)
+    compared = [other for other in beside if {other.step, part.step} == {QUERY, KEY}]
+    numbers = [
+        *open_cells.values(),
+        *(
+            number
+            for other in compared
+            for number in _open_cells(layer.matrix(other.step, head), other, withheld).values()
+        ),
+    ]
+    finite = [number for number in numbers if math.isfinite(number)]
     ends = scale_range(step, (min(finite), max(finite)) if finite else None, "fixed")
 
     def cell(q: int, k: int) -> tuple[str, str, str, str] | None:
@@ -133,6 +141,18 @@ def prediction_table(trace: Trace, part: Part, withheld: Collection[Part], capti
             for token in prediction.tokens[:_SAID]
         ],
         "cells": [[None if is_withheld else cell(probability) for probability in prediction.probabilities[:_SAID]]],
+    }
+
+
+def _open_cells(matrix: Tensor, part: Part, withheld: Collection[Part]) -> dict[tuple[int, int], float]:
+    """The numbers of a part's matrix that are not withheld, by row and column."""
+    step = find_step(part.step)
+    rows = range(matrix.shape[0]) if part.row is None else range(part.row, part.row + 1)
+    return {
+        (q, k): float(matrix[q, k])
+        for q in rows
+        for k in range(matrix.shape[1])
+        if not any(_within(q, k, step, hidden_part) for hidden_part in withheld)
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from attention.base.printed import format_number
 from attention.formula.steps import MAP_AXES, Step
 from attention.pictures import scales
-from attention.pictures.layout import Panel, Spec, axis_title, map_layout, note, short_axis_name
+from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
 from attention.pictures.message_contract import Meta
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats, finite_range
@@ -47,7 +47,9 @@ def build_map(
     """
     finite, drawn_layer = np.isfinite(matrix), trace.layer(layer)
     value_range = drawn_layer.finite_range(step.name) if tensor is None else finite_range(tensor)
-    low, high = scales.scale_range(step, span or value_range, colors)
+    drawn_range = scales.drawn_span(drawn_layer, step.name) if tensor is None else value_range
+    low, high = scales.scale_range(step, span or drawn_range, colors)
+    largest = max(-value_range[0], value_range[1]) if value_range else 0.0
     shape = " × ".join(map(str, (drawn_layer.shape(step.name) if tensor is None else tensor.shape)[-2:]))
     where = f"{layer_label(drawn_layer, layer)}{_heads(drawn_layer, step, panels)}"
     panel_layer = drawn_layer.for_head(panels[0].head) if len(panels) == 1 else drawn_layer
@@ -80,6 +82,8 @@ def build_map(
         "hoverongaps": False,  # no hover between panels; hidden cells have a separate trace
         **(heat or {}),
     }
+    if step.kind == "signed" and largest > high:
+        heatmap["meta"] = {"colors": "cut"}  # the page keeps this end while a knob changes
     data = [heatmap]
     hidden_trace = make_hidden_trace(hover, "0" if step.kind == "probability" else "−∞")
     if hidden is not None and hidden.any():
@@ -101,11 +105,8 @@ def build_map(
     heading = f"<b>{step.symbol}</b>  {step.name}"
     base = map_layout(drawn_layer, (step.row_axis, step.column_axis), panels, heading, facts, meta, (rows, columns))
     base["margin"] |= layout.pop("margin", {})
-    if step.kind == "probability" and (scale_label := scales.SCALE_LABELS[colors]):
-        bar = extra_traces[0]["marker"]["colorbar"] if extra_traces else heatmap["colorbar"]
-        label_position = {"x": 1 - bar["len"], "xref": "paper", "xanchor": "right", "xshift": -6}
-        label_position |= {"y": 1, "yref": "paper", "yanchor": "bottom", "yshift": bar["ypad"] + 7}
-        layout["annotations"] = [*layout.get("annotations", []), note(scale_label, name="colors", **label_position)]
+    if beside_bar := scales.scale_note(step, high, colors, many, largest):
+        layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
     return {"data": data, "layout": base | layout}
 
 

@@ -59,7 +59,7 @@ def heatmap_json(
         totals = zip(sees_none, matrix.sum(dim=-1).tolist(), strict=True)
         sums = ["no key" if is_blind else f"{total:.2f}" for is_blind, total in totals]
         options["margin"] = {"r": 40 if any(sees_none) else 32}
-        header = note("Σ", y=-0.5, yanchor="bottom", **position)
+        header = note("Σ", y=-0.5, yanchor="bottom", **position | {"xshift": 14})  # beside the last number of the bar
         options["annotations"] = [header, *(note(text, y=row, **position) for row, text in enumerate(sums))]
     figure = build_map(trace, declaration, layer, matrix.numpy(), hidden, [panel], colors, span=span, **options)
     return with_chosen_cell(figure, row, column)

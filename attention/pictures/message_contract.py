@@ -77,6 +77,7 @@ class Meta(TypedDict):
         rows: the labels of single rows, where each cell of a mosaic is a block.
         columns: the same for columns.
         design_width: the width in pixels for which its height was chosen; a narrower figure is lower and shortens the panels' names.
+        metrics: of each panel, the metric that sorts the heads, in words with its number.
         grid: where tokens lie, if one row or column is drawn over a picture; its cells can be chosen although it has no panels.
         panel_grid: where tokens lie in each panel, if the panels are heads over a picture.
     """
@@ -94,6 +95,7 @@ class Meta(TypedDict):
     rows: NotRequired[AxisNames]
     columns: NotRequired[AxisNames]
     design_width: NotRequired[int]
+    metrics: NotRequired[list[str]]
     grid: NotRequired[Grid]
     panel_grid: NotRequired[PanelGrid]
 

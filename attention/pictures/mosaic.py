@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import plotly.graph_objects as go
 
 from attention.base import cache
 from attention.base.errors import MissingError
+from attention.base.printed import format_number
 from attention.formula.config import divisors
 from attention.formula.names import QUERY, Cell
 from attention.formula.steps import MAP_AXES, Step, find_step
@@ -124,6 +126,7 @@ def layers_json(
     cells: int = MOSAIC_CELLS,
     order: HeadOrder = (),
     by: str = "",
+    values: Mapping[tuple[int, int], float] = MappingProxyType({}),
 ) -> Spec:
     """Returns one map of every head of every layer that has a step, with gutters and one colour scale.
 
@@ -138,6 +141,7 @@ def layers_json(
         cells: the maximum number of cells drawn.
         order: another order of all heads, row by row.
         by: what `order` sorts by, in words.
+        values: the numbers by which `order` sorts, for the tooltips.
 
     Raises:
         MissingError: no layer has the step.
@@ -171,7 +175,9 @@ def layers_json(
     subtitle = [trace.layers[present[0]].formula_of(declaration), n_heads_text, shape_text]
     subtitle += [f"each cell the largest of {block} × {block}"] * (block > 1)
     subtitle += [f"sorted by {by}, the largest first"] * bool(order)
-    low, high = scales.scale_range(declaration, facts.finite_range, colors)
+    low, high = scales.scale_range(
+        declaration, facts.drawn_range(any(trace.layers[i].hides_keys for i in present)), colors
+    )
     color_keys, extra_traces = scales.color_keys(declaration, low, high, colors, many=True)
     same_axes = len({(trace.layers[i].tokens, trace.layers[i].key_tokens, shapes[i]) for i in present}) == 1
     axes = declaration.row_axis, declaration.column_axis
@@ -180,6 +186,7 @@ def layers_json(
         "alt": _alt(declaration, subtitle, facts, scales.describe_colors(declaration, low, high, colors)),
         "step": step,
         "panels": [asdict(panel) for panel in panels],
+        "metrics": [f"{by}: {format_number(values[panel.layer, panel.head])}" for panel in panels if values],
         "axes": [axis.removesuffix("_pos") for axis in axes],
         "file": [step, "all-heads"],
         "offsets": canvas.offsets.astype(np.min_scalar_type(max(1, block * block - 1))),
@@ -215,6 +222,8 @@ def layers_json(
             [(index * panel_height, rows, layer_label(trace.layers[i], i)) for index, i in enumerate(present)]
         )
         layout["margin"]["l"] = 16 + 7 * max(len(text) for text in layout["yaxis"]["ticktext"])
+    if beside_bar := scales.scale_note(declaration, high, colors, True, facts.high or 0):
+        layout["annotations"] = [*layout.get("annotations", []), *beside_bar]
     return {"data": [*_cells(canvas, color_keys), *extra_traces], "layout": layout}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from plotly.colors import hex_to_rgb, sequential
 
 from attention.base.errors import ConfigError
 from attention.formula.steps import Step, find_step
+from attention.pictures.layout import note
+from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
 COLORS = ("fixed", "stretched", "log")
@@ -17,9 +20,6 @@ COLORS = ("fixed", "stretched", "log")
 
 LOG_FLOOR = 1e-4
 """The lower end of the logarithmic scale: smaller numbers have the same colour, and 0 has `ZERO_COLOR`."""
-
-SCALE_LABELS = {"fixed": "", "stretched": "stretched to", "log": "logarithmic"}
-"""The text beside the colour bar."""
 
 # Explicit colours, independent of the theme: dark mode must not reverse a scale.
 PROBABILITY = [[i / 9, color] for i, color in enumerate(sequential.Viridis)]
@@ -41,7 +41,18 @@ def color_range(trace: Trace, step: str, layer: int = 0, colors: str = "fixed") 
     Raises:
         ConfigError: `colors` is not one of `COLORS`.
     """
-    return scale_range(find_step(step), trace.layer(layer).finite_range(step), colors)
+    return scale_range(find_step(step), drawn_span(trace.layer(layer), step), colors)
+
+
+def drawn_span(layer: Layer, step: str) -> tuple[float, float] | None:
+    """Returns the smallest and the largest number of a step that colours tell apart, see `StepStats.drawn_range`; None if there is none."""
+    return layer.stats(step).drawn_range(layer.hides_keys)
+
+
+def joined_span(spans: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
+    """Returns the range of maps that share their colours; None if none has a number."""
+    present = [span for span in spans if span]
+    return (min(low for low, _ in present), max(high for _, high in present)) if present else None
 
 
 def scale_range(step: Step, span: tuple[float, float] | None, colors: str) -> tuple[float, float]:
@@ -65,6 +76,39 @@ def describe_colors(step: Step, low: float, high: float, colors: str) -> str:
     return f"colours stretched to {low:g} … {high:.3g}"
 
 
+def scale_note(step: Step, high: float, colors: str, many: bool = False, largest: float = 0) -> list[dict[str, Any]]:
+    """Returns the note beside the colour bar: what the scale of a probability is, if not 0 … 1; the `largest` magnitude, if beyond its end."""
+    if step.kind == "probability":
+        text = {
+            "fixed": "",
+            "stretched": f"brightest = {high:.3g}{' or more' * (largest > high)}",
+            "log": "logarithmic",
+        }[colors]
+    else:
+        colors, text = "fixed", f"up to {largest:.3g}, cut at" if largest > high else ""
+    if not text:
+        return []
+    bar = _bar(many, colors)
+    place = {
+        "x": 1 - bar["len"],
+        "xref": "paper",
+        "xanchor": "right",
+        "xshift": -6,
+        "y": 1,
+        "yref": "paper",
+        "yanchor": "bottom",
+    }
+    return [note(text, name="colors", yshift=bar["ypad"] + 7, **place)]
+
+
+def _bar(many: bool, colors: str = "fixed") -> dict[str, Any]:
+    """Returns the colour bar without its ticks; that of the logarithmic scale is longer."""
+    return {
+        "orientation": "h", "thickness": 8, "len": (0.25 if many else 0.5) * (1.5 if colors == "log" else 1), "x": 1, "xanchor": "right", "xpad": 0,
+        "y": 1, "yanchor": "bottom", "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": 10},
+    }  # fmt: skip
+
+
 def color_keys(
     step: Step, low: float, high: float, colors: str, many: bool = False
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -72,15 +116,11 @@ def color_keys(
 
     The bar of a map of `many` panels is shorter, to leave space for their labels.
     """
-    bar: dict[str, Any] = {
-        "orientation": "h", "thickness": 8, "len": 0.25 if many else 0.5, "x": 1, "xanchor": "right", "xpad": 0,
-        "y": 1, "yanchor": "bottom", "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": 10},
-    }  # fmt: skip
+    bar = _bar(many, colors if step.kind == "probability" else "fixed")
     if step.kind == "probability" and colors == "log":
         # The numbers are unchanged; the stops of the scale lie at powers of ten. Plotly would draw all labels of
         # its bar at the left end, so the bar belongs to a trace without points.
         heat = {"colorscale": log_colorscale(high), "showscale": False, "meta": {"colors": colors, "floor": LOG_FLOOR}}
-        bar["len"] *= 1.5
         return heat | {"zmin": low, "zmax": high}, [_log_bar_trace(high, bar)]
     scale = PROBABILITY if step.kind == "probability" else SIGNED
     places = [low, (low + high) / 2, high]

@@ -16,16 +16,16 @@ from attention.explanation import tables
 from attention.explanation.derived import CAUTION, NORMS, DerivedMap, is_available
 from attention.explanation.explain import explain
 from attention.explanation.explanation import Explanation
-from attention.formula.names import HEAD_OUTPUT, VALUE, WEIGHTS, Cell
+from attention.formula.names import HEAD_OUTPUT, SCORES, VALUE, WEIGHTS, Cell
 from attention.formula.positions import paired_column
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
-from attention.pictures import heatmap
+from attention.pictures import heatmap, scales
 from attention.pictures.derived_heatmap import derived_map_json
-from attention.pictures.drawing import build_map
+from attention.pictures.drawing import build_map, hidden_cells
 from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import HEIGHT, Panel, Spec
 from attention.pictures.message_contract import Line, StepTab
-from attention.pictures.view import STEP, VIEWS, overview_steps
+from attention.pictures.view import STEP, VIEWS, overview_steps, position_values
 from attention.trace.layer import Layer
 from attention.trace.stats import finite_range
 from attention.trace.trace import Trace
@@ -125,7 +125,12 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     """
     layer = trace.layer(cell.layer)
     step = find_step(cell.step)
-    maps = [factor_map(trace, factor, name, cell, colors) for factor, name in layer.factors(step)]
+    factors = layer.factors(step)
+    of_product = [name for _, name in factors if step.name == SCORES and name != "mask"]  # Q and K, on one scale
+    span = scales.joined_span([scales.drawn_span(layer, name) for name in of_product if is_step(name)])
+    maps = [
+        factor_map(trace, factor, name, cell, colors, span if name in of_product else None) for factor, name in factors
+    ]
     result = heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)
     if maps:
         title = result["layout"]["title"]
@@ -157,7 +162,9 @@ def _all_heads_name(name: str) -> str:
     return f"{name} of all heads"
 
 
-def factor_map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str = "fixed") -> Spec:
+def factor_map(
+    trace: Trace, factor: Factor, name: str, cell: Cell, colors: str = "fixed", span: tuple[float, float] | None = None
+) -> Spec:
     """Returns the map of one factor of a cell's step, with the row, column or cells that produce the number outlined."""
     layer = cell.layer
     sides = {"row": cell.row, "column": cell.column, "pair": cell.column, "": None}
@@ -168,7 +175,7 @@ def factor_map(trace: Trace, factor: Factor, name: str, cell: Cell, colors: str 
     matrix = tensor if factor.concatenated else trace.layer(layer).matrix(name, cell.head)
     rows, columns = matrix.shape
     if is_step(name) and not factor.concatenated:
-        spec = heatmap_json(trace, name, layer, cell.head, None, colors)
+        spec = heatmap_json(trace, name, layer, cell.head, None, colors, span)
     else:
         panel = Panel(cell.head, 0, 0, rows, columns)
         heat = numbers_in_cells(rows, columns)
@@ -277,18 +284,29 @@ def cell_line(trace: Trace, cell: Cell, explanation: Explanation | None = None) 
 
     Pass an `explanation` for a number at the same position that does not belong to the cell's step.
     """
+    hidden = "" if explanation else _why_hidden(trace, cell)
     explanation = explanation or explain(trace, cell.step, cell.layer, cell.head, cell.row, cell.column)
     rows, columns = trace.layer(cell.layer).shape(cell.step)[-2:]
     names = tables.cell_names(trace.layer(cell.layer), cell)
-    sides = zip(("q", "k"), names, (cell.row, cell.column), (rows, columns), strict=True)
+    sides = zip(position_values(cell).items(), names, (rows, columns), strict=True)
     return {
         "step": explanation.cell.step,
         "steps": [step.name for step in trace.layer(cell.layer).steps],
         "at": {"step": cell.step, "row": cell.row, "column": cell.column},
-        "sides": [{"name": key, "axis": axis, "token": token, "value": position, "high": size - 1} for key, (axis, token), position, size in sides],
-        "shown": explanation.displayed_value, "sign": explanation.sign, "short": explanation.short,
+        "sides": [{"name": key, "axis": axis, "token": token, "value": position, "high": size - 1} for (key, position), (axis, token), size in sides],
+        "shown": f"{explanation.displayed_value}, hidden" if hidden else explanation.displayed_value,
+        "sign": "by" if hidden else explanation.sign, "short": hidden or explanation.short,
         "from": [_source_link(source, cell) for source in explanation.came_from],
     }  # fmt: skip
+
+
+def _why_hidden(trace: Trace, cell: Cell) -> str:
+    """What hides the key of a cell from its query; empty if the query sees it, or the step has no mask."""
+    hidden = hidden_cells(trace, find_step(cell.step), cell.layer, cell.head)
+    if hidden is None or not hidden[cell.row, cell.column]:
+        return ""
+    formula = trace.layer(cell.layer).for_head(cell.head).formula
+    return formula.mask.why_hidden(cell.row, cell.column) if formula and formula.mask else "the mask"
 
 
 def _source_link(source: Cell, cell: Cell) -> dict[str, Any]:
@@ -296,6 +314,6 @@ def _source_link(source: Cell, cell: Cell) -> dict[str, Any]:
     of_head, from_head = (find_step(step).per_head for step in (source.step, cell.step))
     name = f"{source.step} [{source.row}, {source.column}]"
     return {
-        "knobs": {"view": VIEWS[1], "step": source.step, **({"head": source.head} if of_head else {}), "q": source.row, "k": source.column},
+        "knobs": {"view": VIEWS[1], "step": source.step, **({"head": source.head} if of_head else {}), **position_values(source)},
         "label": f"{name} of head {source.head}" if of_head and not from_head else name,
     }  # fmt: skip

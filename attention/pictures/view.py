@@ -11,7 +11,7 @@ from attention.base.tokens import any_patch
 from attention.formula import override
 from attention.formula.mask import Mask
 from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS, Cell
-from attention.formula.steps import STEPS
+from attention.formula.steps import STEPS, find_step
 from attention.pictures.message_contract import Control
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -29,6 +29,8 @@ HEAD = Knob("head", 0, Integer(0), "Head", "From zero.", inline=True, order=50)
 STEP = Knob("step", WEIGHTS, Choice(tuple(step.name for step in STEPS)), inline=True)
 QUERY = Knob("q", 0, Integer(0), inline=True)
 KEY = Knob("k", 0, Integer(0), inline=True)
+COLUMN = Knob("column", None, Integer(0, optional=True), inline=True)
+"""The column of a matrix whose columns are features. Without one, as in links from before it, q and k are the row and the column of any step."""
 VIEW = Knob("view", VIEWS[0], Choice(VIEWS), inline=True)
 OVER = Knob(
     "over", "row", Choice(("row", "column"), ("query’s row", "key’s column")), "Picture",
@@ -70,9 +72,27 @@ def read_cell(value: Callable[[Knob, Range], Any], trace: Trace) -> Cell:
     layer = trace.layers[index]
     names = tuple(step.name for step in layer.steps)
     step = value(STEP if STEP.default in names else replace(STEP, default=names[-1]), Choice(names))
+    head = value(HEAD, Integer(0, layer.n_heads - 1))
     rows, columns = layer.shape(step)[-2:]
-    sizes = ((HEAD, layer.n_heads), (QUERY, rows), (KEY, columns))
-    return Cell(index, step, *(value(knob, Integer(0, size - 1)) for knob, size in sizes))
+    column = value(COLUMN, COLUMN.range)
+    sides = position_knobs(step, column)
+    sizes = {QUERY: len(layer.tokens), KEY: len(layer.key_tokens), **dict(zip(sides, (rows, columns), strict=True))}
+    positions = {knob: value(knob, Integer(0, size - 1, optional=knob is COLUMN)) for knob, size in sizes.items()}
+    return Cell(index, step, head, *(positions[knob] or 0 for knob in sides))
+
+
+def position_knobs(step: str, column: int | None = 0) -> tuple[Knob, Knob]:
+    """The knobs of the row and of the column of a step; without a `column` those of links from before it."""
+    declaration = find_step(step)
+    if column is None:
+        return QUERY, KEY
+    return KEY if declaration.row_axis == "key_pos" else QUERY, KEY if declaration.column_axis == "key_pos" else COLUMN
+
+
+def position_values(cell: Cell) -> dict[str, int]:
+    """The values of the knobs that choose the row and the column of a cell; the others, such as the key of a query's feature, stay."""
+    row, column = position_knobs(cell.step)
+    return {row.key: cell.row, column.key: cell.column}
 
 
 def clamp_cell(cell: Cell, layer: Layer) -> Cell:

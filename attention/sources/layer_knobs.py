@@ -30,7 +30,7 @@ SEQUENCE = Knob(
 TEXT = Knob(
     "text", "the owl asked the moon and the moon blinked", Text(limit="characters", lines=3), "Text",
     "Each word and each punctuation mark becomes a token, and each line is a separate sequence; a model uses its own tokenizer. "
-    "Press Ctrl+Enter, or click elsewhere, to apply it.", ("typed text", "model"))
+    "It is applied while you type; Ctrl+Enter applies it at once.", ("typed text", "model"))
 TEXT2 = Knob(
     "text2", "", Text(limit="characters", lines=2), "Second text",
     "Cross-attention: queries come from the first text, keys and values from this one. Empty: the first text attends to itself. "

@@ -17,6 +17,8 @@ from attention.sources import registry
 KEY = "compare"
 TRACE_KEYS = ("layer", "head")
 """The compared keys that belong to the trace; the other compared keys are the source knobs, `registry.KNOBS`."""
+EQUAL = "&"
+"""A link's differences of two equal states: without any, nobody has named a second state, see `opening_differences`."""
 MAX_CHARACTERS = 24_000  # characters: the longest text of a page, and the other knobs
 _QUOTED = {
     ord(character): f"%{ord(character):02X}" for character in "%&+"
@@ -45,6 +47,12 @@ def second_state(state: Mapping[str, str], b: str) -> dict[str, str]:
     """
     merged = {**state, **_parse_entries(b)[0]}
     return {key: text for key, text in merged.items() if text and key != KEY}
+
+
+def opening_differences(state: Mapping[str, str]) -> str:
+    """The differences with which a comparison opens if nobody has named a second state: a causal mask; a low temperature where there is a mask or none fits."""
+    may_mask = state.get("source", "text") in ("text", "matrices") and state.get("mask", "none") == "none"
+    return "mask=causal" if may_mask else f"temperature={'1' if state.get('temperature') == '0.5' else '0.5'}"
 
 
 def differences(state: Mapping[str, str], other: Mapping[str, str]) -> str:

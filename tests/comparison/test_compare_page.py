@@ -18,7 +18,7 @@ PAGE = "pages/compare.py"
 
 
 def test_compare_page_copies_a_to_b_with_independent_knobs() -> None:
-    app = opened(PAGE, mask="causal", colors="log", step="masked_scores")
+    app = opened(PAGE, mask="causal", colors="log", step="masked_scores", compare="&")
     assert not app.exception
     a, b, difference = (figure["data"][0] for figure in drawn(app))
     np.testing.assert_array_equal(a["z"], b["z"])
@@ -106,3 +106,12 @@ def test_compare_page_session_keeps_no_layer() -> None:
     gc.collect()
     assert [layer() for layer in layers] == [None] * len(layers)
     assert not app.exception
+
+
+@pytest.mark.parametrize("knobs", [{}, {"mask": "causal"}, {"mask": "causal", "temperature": "0.5"}])
+def test_compare_opens_on_a_difference(knobs: dict[str, str]) -> None:
+    app = opened(PAGE, **knobs)
+    assert np.nanmax(np.abs(drawn(app)[2]["data"][0]["z"])) > 0.1
+    assert state_of_address(app) == knobs
+    set_knobs(app, compare="&")  # as chosen by hand: equal states stay equal
+    assert np.nanmax(np.abs(drawn(app)[2]["data"][0]["z"])) == 0

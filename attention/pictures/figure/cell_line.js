@@ -5,16 +5,17 @@ import { create, numberField } from "./elements.js";
 const NOT_ANNOUNCED = "\u00a0"; // the text of the live region for the first cell of a page
 
 // "query [3] bank": the position is a field, so that any cell can be reached by typing.
-function createSide(container, knob) {
-  const field = numberField({ name: knob, min: 0 }, (value) => {
+function createSide(container, side) {
+  const field = numberField({ name: side, min: 0 }, (value) => {
     field.committed = value;
-    container.setKnobs({ [knob]: Number(value) });
+    container.setKnobs({ [field.knob]: Number(value) });
   });
   const axis = create("span");
   const token = create("code");
   const position = create("span", { className: "nowrap" }, axis, " [", field, "]");
-  const side = create("span", { className: `side ${knob}` }, position, " ", token);
-  side.update = ({ axis: name, token: word, value, high }) => {
+  const element = create("span", { className: `side ${side}` }, position, " ", token);
+  element.update = ({ name: knob, axis: name, token: word, value, high }) => {
+    field.knob = knob;
     axis.textContent = name;
     token.textContent = word;
     token.hidden = !word;
@@ -22,7 +23,7 @@ function createSide(container, knob) {
     field.setAttribute("aria-label", name);
     field.update({ value });
   };
-  return side;
+  return element;
 }
 
 function build(container) {

@@ -66,7 +66,7 @@ export function colorNumbers(element) {
 const formatCell = (number) => number.toFixed(2).replace(/^-(?=0\.00$)/, "");
 
 // Sets a text as Plotly does for a text without tags.
-function setText(label, text) {
+export function setText(label, text) {
   label.textContent = text;
   label.setAttribute("data-unformatted", text);
 }

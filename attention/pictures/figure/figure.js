@@ -7,13 +7,13 @@
 
 import { drawControls, drawOverride, markOverridden } from "./controls.js";
 import { isMosaic, panelAt, pointAt, showTip } from "./hover.js";
-import { describeKeys, enableKeyboard, isClickable, placeCursor, removeTabStops } from "./keyboard.js";
+import { describeKeys, enableKeyboard, isClickable, placeCursor } from "./keyboard.js";
 import { chosenCell, hideLinked, showLinked } from "./linked_cells.js";
 import { setHeat } from "./picture_grid.js";
 import { drawLine, showLiveNumber } from "./cell_line.js";
 import { LiveLayer } from "./live_layer.js";
 import { create } from "./elements.js";
-import { figureHeight, paint } from "./map.js";
+import { figureHeight, figureWidth, paint } from "./map.js";
 import { loadPlotly, unpack } from "./message.js";
 import { FigureState, Picture } from "./figure_state.js";
 import { drawStrip } from "./step_strip.js";
@@ -56,7 +56,6 @@ async function draw(state, picture, figure, send) {
   picture.cursor = null; // the keyboard starts at the chosen cell
   const isFirst = !element.data;
   await paint(state, picture);
-  removeTabStops(element);
   placeCursor(picture);
   if (isFirst) listen(state, picture, send);
 }
@@ -77,8 +76,8 @@ function listen(state, picture, send) {
     const cell = isOfHeads ? point : chosenCell(state, picture, point, isDouble); // in a mosaic, Python finds head and cell
     if (cell) send("cell", { x: Math.round(cell.x), y: Math.round(cell.y), step, ...picture.fixedHead });
   });
-  element.on("plotly_hover", ({ points: [point] }) => {
-    showTip(state, picture, point);
+  element.on("plotly_hover", ({ points: [point], event }) => {
+    showTip(state, picture, point, event);
     showLinked(state, picture, point);
   });
   element.on("plotly_unhover", () => {
@@ -92,12 +91,12 @@ function listen(state, picture, send) {
     requestWindows(state, send);
     drawn.forEach(placeCursor);
   });
-  element.on("plotly_afterplot", () => removeTabStops(element));
   picture.resizeObserver = new ResizeObserver(async () => {
-    if (!element.clientWidth || element.clientWidth === element._fullLayout.width) return;
-    const height = `${figureHeight(picture.figure.layout, element)}px`;
+    const { layout } = picture.figure;
+    if (!element.clientWidth || figureWidth(layout, element) === element._fullLayout.width) return;
+    const height = `${figureHeight(layout, element)}px`;
     Object.assign(element.style, { height, minHeight: height });
-    await window.Plotly.Plots.resize(element);
+    await window.Plotly.Plots.resize(element); // without it, Plotly leaves the colour bar where it was
     await paint(state, picture);
     placeCursor(picture);
   });
@@ -160,6 +159,12 @@ function requestRest(state, host) {
  * @property {() => void} requestRest requests what surrounds the figure, after the figure is painted
  */
 
+// The knobs that a click on a cell changes, as `position_knobs` of attention/pictures/view.py.
+function knobsOfCell(figures, { step, x, y }) {
+  const [row, column] = figures.find(({ layout }) => layout.meta.step === step)?.layout.meta.axes ?? [];
+  return { step, [row === "key" ? "k" : "q"]: y, [column === "key" ? "k" : "column"]: x };
+}
+
 /** Draws one message; `setTriggerValue` sends requests of the figure. */
 export default function render(message, host) {
   const { data, parentElement, setTriggerValue } = message;
@@ -188,8 +193,7 @@ export default function render(message, host) {
     }
     state.cancelRest();
     state.restPending = sent.defer_rest;
-    const { step, x: k, y: q } = value;
-    const knobs = name === "knob" ? value : sent.line?.steps.includes(step) ? { step, q, k } : {};
+    const knobs = name === "knob" ? value : sent.line?.steps.includes(value.step) ? knobsOfCell(sent.figures, value) : {};
     host.act({ key: sent.key, [name]: value }, sent.defaults, knobs);
   };
   const setKnobs = (knobs) => send("knob", knobs);

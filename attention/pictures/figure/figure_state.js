@@ -16,6 +16,9 @@ export class Picture {
   /** The outline of that cell, and the live region that a screen reader reads it from. */
   cursorFrame = null;
   liveRegion = null;
+  /** The button that enlarges it, once there was a reason to. @type {?HTMLElement} */
+  enlarger = null;
+  wasEnlarged = false;
   /** The tooltip of the block under the pointer. */
   tip = null;
   /** The outlines of what stands at the pointer in another figure, see linked_cells.js. @type {?HTMLElement[]} */

@@ -1,5 +1,7 @@
 // Finds the cell under the pointer, and shows the tooltip of a cell that stands for a block.
 
+import { quoted } from "./ticks.js";
+
 const SINGLE = "1 × 1"; // in a map of many layers, where only the page knows the head of a cell
 
 // The cell at the position of an event. Plotly reports for a click the cell that was hovered up to 50 ms before,
@@ -7,7 +9,7 @@ const SINGLE = "1 × 1"; // in a map of many layers, where only the page knows t
 export function pointAt(element, { clientX, clientY }) {
   const { xaxis, yaxis } = element._fullLayout;
   const [{ x0, dx, y0, dy, z }] = element._fullData;
-  const box = element.getBoundingClientRect();
+  const box = element.querySelector(".main-svg").getBoundingClientRect(); // an enlarged map scrolls in its element
   const column = Math.round((xaxis.p2l(clientX - box.x - xaxis._offset) - x0) / dx);
   const row = Math.round((yaxis.p2l(clientY - box.y - yaxis._offset) - y0) / dy);
   return { x: x0 + column * dx, y: y0 + row * dy, z: z[row]?.[column] };
@@ -64,19 +66,28 @@ export function panelAt(panels, x, y) {
   return panels.find((panel) => x >= panel.x && x < panel.x + panel.columns && y >= panel.y && y < panel.y + panel.rows);
 }
 
-// Shows the tooltip of the block under the pointer: the position of its number, in the form of Plotly's hover label.
-export function showTip(state, picture, point) {
+// The number as the line of the chosen cell has it.
+const shown = (number) => String(Number(number.toPrecision(4))).replaceAll("-", "−");
+
+// Shows the tooltip of the block under the pointer, beside it: the position of its number, in the form of Plotly's hover label.
+export function showTip(state, picture, point, { clientX, clientY }) {
   const { x, y, z, block, head } = cellUnder(state, picture, point);
   picture.tip.hidden = true;
   const isHidden = point.curveNumber > 0; // the first trace has the numbers, another one marks cells that the mask hides
   if (!block || isFree({ x, y })) return;
   const { meta, xaxis, yaxis } = picture.figure.layout;
-  const label = (axis, override, i) => (override ?? axis).labelalias?.[i] ?? i;
+  const label = (axis, override, i) => quoted((override ?? axis).labelalias ?? {})[i] ?? i;
+  const metric = meta.metrics?.[meta.panels.indexOf(panelAt(meta.panels, point.x, point.y))];
   picture.tip.innerHTML = [
-    [head, block === SINGLE ? "" : `largest of ${block}`].filter(Boolean).join(", "),
+    [head, metric, block === SINGLE ? "" : `largest of ${block}`].filter(Boolean).join(", "),
     `${meta.axes[0]} ${label(yaxis, meta.rows, y)}`,
     `${meta.axes[1]} ${label(xaxis, meta.columns, x)}`,
-    `<b>${isHidden || !Number.isFinite(z) ? "hidden by the mask" : Number(z.toPrecision(9))}</b>`,
+    `<b>${isHidden || !Number.isFinite(z) ? "hidden by the mask" : shown(z)}</b>`,
   ].join("<br>");
   picture.tip.hidden = false;
+  const box = picture.element.getBoundingClientRect();
+  const [left, top] = [clientX - box.x, clientY - box.y];
+  const { offsetWidth: width, offsetHeight: height } = picture.tip;
+  picture.tip.style.left = `${left + 14 + width > box.width ? Math.max(0, left - 14 - width) : left + 14}px`;
+  picture.tip.style.top = `${Math.max(0, top - height - 8)}px`;
 }

@@ -55,11 +55,6 @@ export function describeKeys({ element, meta }) {
     : "heatmap: arrow keys move over its cells, Enter explains one");
 }
 
-// Removes Plotly's buttons from the tab order: they are for the mouse, and there are 21 of them.
-export function removeTabStops(element) {
-  for (const button of element.querySelectorAll(".modebar :is(a, button), .modebar [tabindex]")) button.tabIndex = -1;
-}
-
 // The last row and the last column of a map; with many panels, of the drawn cells.
 function lastCell(panels) {
   const end = (from, count, block) => from + count * (panels.length > 1 ? 1 : block);

@@ -6,6 +6,7 @@ import { Head, equalArrays } from "./live_head.js";
 import { weights } from "./kernel.js";
 import { STEPS } from "./live_steps.js";
 
+const FEW_KEYS = 24; // a map of so few has its numbers in its cells
 const SERVER_MASKS = ["custom", "own"]; // masks whose cells only Python knows; "own" is the mask of the source
 
 // The colours up to `high`, from 0 or, for signed numbers, from its negative.
@@ -14,6 +15,17 @@ export function colorRange(high, isSigned, { colorbar }) {
   const tickvals = [low, (low + high) / 2, high];
   const ticktext = tickvals.map((value) => String(Number(value.toPrecision(3))));
   return { zmin: low, zmax: high, colorbar: { ...colorbar, tickvals, ticktext } };
+}
+
+// The largest weight of the queries that see at least an eighth of many keys, as `StepStats.brightest` in Python; 0 if there is none.
+function ofManyKeys(flat, columns) {
+  let brightest = 0;
+  for (let start = 0; columns > FEW_KEYS && start < flat.length; start += columns) {
+    const row = flat.subarray(start, start + columns);
+    const seen = row.reduce((count, weight) => count + (weight > 0), 0);
+    if (8 * seen >= columns) brightest = row.reduce((largest, weight) => Math.max(largest, weight), brightest);
+  }
+  return brightest;
 }
 
 /** A layer whose steps the page computes, for the current knobs. */
@@ -87,12 +99,12 @@ export class LiveLayer {
   // whose colours are stretched to the largest of all heads.
   colors({ live, zmin, zmax, colorbar, meta }) {
     const stretched = meta?.colors === "stretched";
-    if (!this.changed || !(stretched || live.endsWith("output"))) return { zmin, zmax, colorbar };
-    const matrices = stretched
-      ? Object.values(this.heads).map((head) => this.weightsOf(head))
-      : [this.step(live).flat];
+    if (!this.changed || meta?.colors === "cut" || !(stretched || live.endsWith("output"))) return { zmin, zmax, colorbar };
     const magnitude = (flat) => flat.reduce((largest, number) => Math.max(largest, Math.abs(number)), 0);
-    return colorRange(Math.max(...matrices.map(magnitude)) || 1, !stretched, { colorbar });
+    if (!stretched) return colorRange(magnitude(this.step(live).flat) || 1, true, { colorbar });
+    const matrices = Object.values(this.heads).map((head) => this.weightsOf(head));
+    const brightest = this.hasMask ? Math.max(...matrices.map((flat) => ofManyKeys(flat, this.currentHead.columns))) : 0;
+    return colorRange(brightest || Math.max(...matrices.map(magnitude)) || 1, false, { colorbar });
   }
 
   columnsOf(name) {

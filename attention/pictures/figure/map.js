@@ -1,24 +1,20 @@
 // Draws one map: its theme, its texts, and the part that is visible at the current zoom.
 
 import { MOST_CELLS } from "./pooling.js";
-import { colorNumbers, repaint } from "./cells.js";
+import { colorNumbers, repaint, setText } from "./cells.js";
 import { gridTraces, showShares } from "./picture_grid.js";
-import { fitTicks, wrapText } from "./ticks.js";
+import { enlargedSize, isEnlarged, offerEnlarging } from "./enlarge.js";
+import { fitTicks, hasTokens, ordinal, quoted, textWidth, unescapeHtml, wrapText } from "./ticks.js";
 import { AXES, visibleRange } from "./zoom.js";
 
-const CONFIG = {
-  displaylogo: false,
-  responsive: false,
-  showSendToCloud: false,
-  scrollZoom: false,
-  typesetMath: false,
-  modeBarButtonsToRemove: ["select2d", "lasso2d"],
-};
+// Without Plotly's toolbar, which would lie on titles: dragging zooms, a double click resets.
+const CONFIG = { displayModeBar: false, responsive: false, scrollZoom: false, typesetMath: false };
 // The minimum size in pixels of a cell with a readable number, with or without a sign, at the default font size.
 const MIN_CELL = { signed: 23, unsigned: 20, height: 13 };
 const FONT_SIZES = { text: 10, subtitle: 11 }; // the defaults
 const PICTURE_HEIGHTS = { low: 260, high: 560 }; // pixels of a figure over a picture
 const LABEL_WIDTHS = { full: 36, short: 18 }; // the pixels that the panel labels "L2 H11" and "2.11" need
+const LABEL_SPACE = 6; // pixels between labels side by side
 const SUBTITLE = { line: 14, edge: 6, free: 2 }; // pixels: the height of a line, the space beside it, the free space above the title
 
 // The layout in the colours and the font of the page.
@@ -34,7 +30,6 @@ function applyTheme(layout, root) {
     ...layout,
     font: { ...layout.font, ...font },
     hoverlabel: { bgcolor: background, bordercolor: text, font: { ...font, size: 12 }, align: "left" },
-    modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--st-border-color", "#888"), activecolor: text },
     xaxis: { ...layout.xaxis, fixedrange: isFixed },
     yaxis: { ...layout.yaxis, fixedrange: isFixed },
     dragmode: isFixed ? false : "zoom",
@@ -43,7 +38,9 @@ function applyTheme(layout, root) {
 
 // The height of a figure. In a narrower space it is reduced so that panels keep their shape,
 // but not below square cells. A picture, whose cells are squares, is as wide as its space if it is not too high then.
-export function figureHeight({ height, margin, meta, xaxis, yaxis }, { clientWidth }) {
+export function figureHeight({ height, margin, meta, xaxis, yaxis }, element) {
+  const { clientWidth } = element;
+  if (isEnlarged(element)) return enlargedSize(window.innerHeight, margin.t + margin.b, yaxis);
   if (!meta.grid && (!meta.design_width || clientWidth >= meta.design_width)) return height;
   const [across, down] = [xaxis, yaxis].map(({ range: [from, to] }) => Math.abs(to - from));
   const frame = margin.t + margin.b;
@@ -51,6 +48,11 @@ export function figureHeight({ height, margin, meta, xaxis, yaxis }, { clientWid
   if (meta.grid) return Math.round(Math.min(PICTURE_HEIGHTS.high, Math.max(PICTURE_HEIGHTS.low, frame + squares)));
   const proportional = (height - frame) * (clientWidth / meta.design_width);
   return Math.min(height, Math.round(frame + Math.max(proportional, squares)));
+}
+
+// The width of a figure: that of its element, unless it is enlarged and scrolls.
+export function figureWidth({ margin, xaxis }, element) {
+  return isEnlarged(element) ? enlargedSize(element.clientWidth, margin.l + margin.r, xaxis) : element.clientWidth;
 }
 
 // Shortens the labels of panels, or removes them, if the panels are narrower than the labels.
@@ -62,12 +64,31 @@ function shortenLabels(layout, element) {
   const pixels = (plotSize(element, layout).xaxis * panel.columns) / Math.abs(to - from);
   if (pixels >= LABEL_WIDTHS.full) return layout;
   const short = (text) => (pixels < LABEL_WIDTHS.short ? "" : text.replace(/L(\d+) H(\d+)/, "$1.$2"));
-  return { ...layout, annotations: labels.map((label) => ({ ...label, text: short(label.text) })) };
+  return { ...layout, annotations: labels.map((label) => (label.name === "colors" ? label : { ...label, text: short(label.text) })) };
 }
 
 // The size in pixels of the plot area.
-function plotSize(element, { height, margin }) {
-  return { xaxis: element.clientWidth - margin.l - margin.r, yaxis: height - margin.t - margin.b };
+function plotSize(element, layout) {
+  const { height, margin } = layout;
+  return { xaxis: figureWidth(layout, element) - margin.l - margin.r, yaxis: height - margin.t - margin.b };
+}
+
+// Makes room for the labels of tokens, and turns those of keys where they do not fit side by side: in all maps alike, so that they stay level.
+function fitMargins(state, layout) {
+  const font = `${layout.font.size}px ${layout.font.family}`;
+  const widest = (axis) => (hasTokens(axis) ? Math.max(...axis.ticktext.map((text) => textWidth(unescapeHtml(text), font))) : 0);
+  const maps = state.figures.map(({ layout: own }, i) => ({ own, i })).filter(({ own }) => own.meta.panels.length === 1);
+  if (!maps.length || layout.meta.panels.length !== 1) return layout;
+  const most = Math.min(...maps.map(({ i }) => state.pictures[i].element.clientWidth)) / 3;
+  const left = Math.ceil(Math.min(most, Math.max(layout.margin.l, ...maps.map(({ own }) => widest(own.yaxis) + 36))));
+  const below = Math.ceil(Math.max(...maps.map(({ own, i }) => {
+    const [from, to] = own.xaxis.range;
+    const cell = plotSize(state.pictures[i].element, { ...own, margin: { ...own.margin, l: left } }).xaxis / Math.abs(to - from);
+    return own.xaxis.tickangle || cell < widest(own.xaxis) + LABEL_SPACE ? widest(own.xaxis) : 0;
+  })));
+  const turns = { tickangle: -90, title: { ...layout.xaxis.title, standoff: below - 6 } };
+  const xaxis = { ...layout.xaxis, ...(below && hasTokens(layout.xaxis) ? turns : {}) };
+  return { ...layout, xaxis, margin: { ...layout.margin, l: left, b: Math.max(layout.margin.b, below && 32 + below) } };
 }
 
 // Whether cells are large enough for readable numbers at this width and zoom. Maps of the same shape show numbers
@@ -113,22 +134,34 @@ function wrapSubtitle(state, element, layout) {
   };
 }
 
-// The visible part of an axis, with fitting ticks. Exactly on a tick, Plotly's hover repeats the short label of the tick;
+// The visible part of an axis, with fitting ticks, and which of them are labelled: every n-th. Exactly on a tick, Plotly's hover repeats the short label of the tick;
 // a small shift makes it show the position and the full token. Lines and bars have no such labels and keep their ticks.
 function fitAxis(state, { element, figure }, layout, name) {
   const axis = layout[name];
-  if (!axis?.range || !axis.labelalias) return axis;
+  if (!axis?.range || !axis.labelalias) return [axis];
   const range = visibleRange(state, figure, name);
   const horizontal = name === "xaxis" && !axis.tickangle;
   const { font, margin } = layout;
-  const { tickvals, ticktext } = fitTicks(axis, range, {
-    length: plotSize(element, layout)[name],
+  const isMap = layout.meta.panels.length === 1;
+  const length = plotSize(element, layout)[name];
+  const { tickvals, ticktext, stride } = fitTicks(axis, range, {
+    length,
     room: name === "yaxis" ? margin.l - 34 : horizontal ? Infinity : margin.b - 30,
     horizontal,
+    chosen: !isMap,
     font: `${font.size}px ${font.family}`,
   });
   const shift = 2e-4 * Math.abs(range[1] - range[0]);
-  return { ...axis, range: [...range], tickvals: tickvals.map((place) => place + shift), ticktext };
+  const title = isMap && stride > 1 ? { ...axis.title, text: strideTitle(axis.title.text, stride, length, font) } : axis.title;
+  return [{ ...axis, labelalias: quoted(axis.labelalias), title, range: [...range], tickvals: tickvals.map((place) => place + shift), ticktext }, isMap ? stride : 1];
+}
+
+// The title of an axis that labels every n-th token, as much of it as fits.
+function strideTitle(title, stride, length, font) {
+  const every = `every ${ordinal(stride)} is labelled`;
+  const short = title.replace(/ \(.*\)$/, "");
+  const fits = (text) => textWidth(unescapeHtml(text), `${Math.round(1.2 * font.size)}px ${font.family}`) <= length;
+  return [`${title} · ${every}`, `${short} · ${every}`].find(fits) ?? every;
 }
 
 // The traces of a map that the page computes.
@@ -139,6 +172,14 @@ function liveTraces({ figure, view }, liveLayer) {
   const data = [{ ...heat, ...view.place, ...liveLayer.colors(heat), z }];
   if (view.hidden) data.push({ ...figure.layout.meta.hidden_trace, ...view.place, z: view.hidden });
   return [...data, ...others.filter(({ type }) => type !== "heatmap")]; // the trace of the colour bar
+}
+
+// The note beside the bar of colours that end at the brightest cell, as `scale_note` in attention/pictures/scales.py.
+function withBrightest(layout, { meta, zmax }) {
+  if (meta?.colors !== "stretched") return layout;
+  const text = `brightest = ${Number(zmax.toPrecision(3))}`;
+  const more = (note) => (note.text.endsWith(" or more") ? " or more" : "");
+  return { ...layout, annotations: layout.annotations.map((note) => (note.name === "colors" ? { ...note, text: text + more(note) } : note)) };
 }
 
 // Adds the size of the blocks to the subtitle.
@@ -153,7 +194,9 @@ function addBlockSubtitle(layout, view) {
 function currentPlot(state, picture) {
   const { figure } = picture;
   let { data } = figure;
-  let layout = applyTheme({ ...figure.layout, height: figureHeight(figure.layout, picture.element) }, state.root);
+  const { element } = picture;
+  const size = { height: figureHeight(figure.layout, element), ...(picture.wasEnlarged && { width: figureWidth(figure.layout, element) }) };
+  let layout = applyTheme({ ...figure.layout, ...size }, state.root);
   picture.view = null;
   const isLive = picture.live && state.liveLayer?.canCompute(picture.live);
   if (isLive && picture.meta.grid) {
@@ -163,24 +206,29 @@ function currentPlot(state, picture) {
     const liveLayer = picture.layerOf(state);
     picture.view = liveLayer.view(picture.live, rows, columns);
     data = liveTraces(picture, liveLayer);
+    layout = withBrightest(layout, data[0]);
     layout = addBlockSubtitle(layout, picture.view);
   }
-  layout = shortenLabels(wrapSubtitle(state, picture.element, layout), picture.element);
+  layout = shortenLabels(fitMargins(state, wrapSubtitle(state, picture.element, layout)), picture.element);
   if (picture.meta.panels.length) {
-    const [xaxis, yaxis] = AXES.map((axis) => fitAxis(state, picture, layout, axis));
+    const [[xaxis, across], [yaxis, down]] = AXES.map((axis) => fitAxis(state, picture, layout, axis));
     layout = { ...layout, xaxis, yaxis };
+    offerEnlarging(picture, across > 1 || down > 1);
   }
   const overrides = data[0].texttemplate && !showsNumbers(state, figure) ? { texttemplate: "" } : {};
+  // As many digits as the line of the chosen cell; files have all of them.
+  if (data[0].hovertemplate) overrides.hovertemplate = data[0].hovertemplate.replace("%{z:.9g}", "%{z:.4~g}");
   // If a cell is a block, `showTip` shows which of its cells the number belongs to.
   const isPooled = picture.view?.block > 1 || picture.meta.offsets;
   if (isPooled) Object.assign(overrides, { hoverinfo: "none", hovertemplate: undefined });
   return { data: [{ ...data[0], ...overrides }, ...data.slice(1)], layout };
 }
 
-// Everything of a figure except the numbers of its cells and their colour range, as text for comparison.
+// Everything of a figure except the numbers of its cells and their colour range with its note, as text for comparison.
 function frameKey(data, layout) {
   const [{ z, zmin, zmax, colorbar, live, ...heat }, ...others] = data;
   const { meta, ...rest } = layout;
+  rest.annotations = rest.annotations?.map(({ text, ...note }) => (note.name === "colors" ? note : { ...note, text }));
   const length = (_, value) => (ArrayBuffer.isView(value) ? value.length : value);
   return JSON.stringify([heat, z?.length, z?.[0]?.length, others.map(({ z: _, ...other }) => other), rest], length);
 }
@@ -197,10 +245,22 @@ function equalHiddenCells(a, b) {
 function repaintCells(picture, data, layout) {
   const previous = picture.lastPaint;
   const hiddenCells = data.slice(1).map(({ z }) => z); // hidden cells, and cells without a partner
-  const current = { frame: frameKey(data, layout), hiddenCells, width: picture.element.clientWidth };
+  const current = { frame: frameKey(data, layout), hiddenCells, width: figureWidth(layout, picture.element) };
   picture.lastPaint = current;
   if (data[0].type !== "heatmap" || previous?.frame !== current.frame || previous.width !== current.width) return false;
-  return hiddenCells.every((cells, i) => equalHiddenCells(previous.hiddenCells[i], cells)) && repaint(picture.element, data[0]);
+  if (!hiddenCells.every((cells, i) => equalHiddenCells(previous.hiddenCells[i], cells)) || !repaint(picture.element, data[0])) return false;
+  writeBrightest(picture.element, layout);
+  return true;
+}
+
+// Writes the note of the colour range as `withBrightest` has it, without Plotly.
+function writeBrightest(element, { annotations = [] }) {
+  const index = annotations.findIndex(({ name }) => name === "colors");
+  const written = element.querySelector(`.annotation[data-index="${index}"] .annotation-text`);
+  if (!written) return;
+  const { text } = annotations[index];
+  setText(written, text);
+  element.layout.annotations[index].text = element._fullLayout.annotations[index].text = text;
 }
 
 // Paints the current state of a picture with the least work.

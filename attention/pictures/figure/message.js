@@ -44,6 +44,7 @@
  * @property {{labelalias: Object<string, string>}} [columns]
  * @property {PanelGrid} [panel_grid] where tokens lie in each panel, if the panels are heads over a picture
  * @property {number} [design_width] the width in pixels for which its height was chosen
+ * @property {string[]} [metrics] of each panel, the metric that sorts the heads, in words with its number
  * @property {Grid} [grid] where tokens lie, if one row or column is drawn over a picture
  */
 

@@ -17,7 +17,7 @@ export function textWidth(text, font) {
   return widths.get(key);
 }
 
-const unescapeHtml = (text) => text.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+export const unescapeHtml = (text) => text.replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
 const escapeHtml = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
 // A label of at most `room` pixels, truncated with an ellipsis.
@@ -40,6 +40,28 @@ function labelAt({ labelalias }, place) {
   if (!match) return null;
   const [, position, last, token] = match;
   return { place, index: Number(position) / (last ? last - position + 1 : 1), position, token };
+}
+
+// Whether the places of an axis are tokens, not only numbered.
+export const hasTokens = (axis) => Boolean(axis.labelalias && axis.tickvals?.length && labelAt(axis, axis.tickvals[0])?.token !== undefined);
+
+// A place in an order, in words: 2nd, 3rd, 11th.
+export function ordinal(n) {
+  const ends = { 1: "st", 2: "nd", 3: "rd" };
+  return `${n}${n % 100 > 10 && n % 100 < 14 ? "th" : ends[n % 10] ?? "th"}`;
+}
+
+const quotedLabels = new WeakMap(); // by the labels of an axis
+
+// The labels of an axis with their tokens in quotation marks, as tooltips say them: 5 “and”. Patches of a picture are no words.
+export function quoted(labels) {
+  if (!quotedLabels.has(labels)) {
+    const quote = (text) => text.replace(LABEL, (all, first, last, token) => {
+      return token && !PATCH.test(token) ? `${all.slice(0, all.length - token.length)}“${token}”` : all;
+    });
+    quotedLabels.set(labels, Object.fromEntries(Object.entries(labels).map(([place, text]) => [place, quote(text)])));
+  }
+  return quotedLabels.get(labels);
 }
 
 // The labelled places of an axis within a zoom; within a single cell, the middle of the zoom.
@@ -67,13 +89,14 @@ function thinOut(ticks, needed, pixelsPerCell, isFull) {
   });
 }
 
-// The ticks of an axis within a range: as many as fit without overlap.
-// `length`: the pixels of the axis; `room`: the pixels of a label; `horizontal`: whether labels stand side by side.
-export function fitTicks(axis, range, { length, room, horizontal, font, maxLength = 12 }) {
-  if (!axis.labelalias || !axis.tickvals?.length) return {};
+// The ticks of an axis within a range, as many as fit without overlap, and the `stride` from one labelled token to the next.
+// `length`: the pixels of the axis; `room`: the pixels of a label; `horizontal`: whether labels stand side by side; `chosen`: whether
+// only the ticks of the whole axis that Python chose may stand, as in a map of many panels.
+export function fitTicks(axis, range, { length, room, horizontal, font, chosen = false, maxLength = 12 }) {
+  if (!axis.labelalias || !axis.tickvals?.length) return { tickvals: [], ticktext: [], stride: 1 };
   const tickTexts = new Map(axis.tickvals.map((place, i) => [place, axis.ticktext[i]]));
   const first = labelAt(axis, axis.tickvals[0]);
-  if (!first) return {};
+  if (!first) return { tickvals: [], ticktext: [], stride: 1 };
   const isFull = axis.range.every((end, i) => end === range[i]);
   const [low, high] = [Math.min(...range), Math.max(...range)];
   const showsPositions = first.token !== undefined && tickTexts.get(first.place).startsWith(`${first.position} `);
@@ -82,12 +105,13 @@ export function fitTicks(axis, range, { length, room, horizontal, font, maxLengt
     if (!token) return position;
     return showsPositions ? `${position} ${truncateToLength(token, maxLength)}` : truncateToLength(token, maxLength);
   };
-  let ticks = isFull ? axis.tickvals.map((place) => labelAt(axis, place)).filter(Boolean) : labelsWithin(axis, low, high);
+  let ticks = isFull && (chosen || first.token === undefined) ? axis.tickvals.map((place) => labelAt(axis, place)).filter(Boolean) : labelsWithin(axis, low, high);
   ticks = ticks.map((tick) => ({ ...tick, text: truncateToWidth(textOf(tick), room, font) }));
   const widest = () => Math.max(...ticks.map(({ text }) => textWidth(unescapeHtml(text), font)));
   const needed = horizontal ? SPACING + widest() : LINE_HEIGHT * parseFloat(font);
   ticks = thinOut(ticks, needed, length / (high - low), isFull);
-  return { tickvals: ticks.map(({ place }) => place), ticktext: ticks.map(({ text }) => text) };
+  const stride = first.token === undefined || ticks.length < 2 ? 1 : ticks[1].position - ticks[0].position;
+  return { tickvals: ticks.map(({ place }) => place), ticktext: ticks.map(({ text }) => text), stride };
 }
 
 // A text wrapped to lines of `room` pixels, between its facts, or within a fact that is too long between its words.

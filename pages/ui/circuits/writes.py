@@ -15,6 +15,7 @@ from attention.circuits.score_terms import CAVEAT, GROUP, ScoreTerms, estimate_s
 from attention.explanation import tables
 from attention.formula.names import WEIGHTS, Cell
 from attention.formula.steps import find_step
+from attention.models.library import LIBRARY
 from attention.pictures import heatmap
 from attention.pictures.derived_heatmap import derived_map_json
 from attention.pictures.layout import Spec
@@ -30,13 +31,11 @@ from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.server.traces import make_room_for_trace
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.widgets import Knobs
+from pages.ui.state.session import count_action
+from pages.ui.state.widgets import Knobs, is_locked
 from pages.ui.vision.picture_field import over_picture
 
-NO_MODEL = (
-    "What a head writes needs the model around it. Choose *model* as the source, or *trained*, whose tiny models are trained here in seconds; "
-    "the map shows where the head looks."
-)
+NO_MODEL = "What a head writes needs the model around it; the map shows where the head looks."
 _LISTED = 1000  # terms in the table
 _OPENED = "circuits_opened"
 
@@ -46,6 +45,7 @@ def writes_section(page: Page, knobs: Knobs) -> None:
     if page.trace.model_run is None:
         _weights(page)
         st.info(NO_MODEL)
+        _ways_out()
         return
     try:
         readout = _readout(page, knobs)
@@ -65,6 +65,21 @@ def writes_section(page: Page, knobs: Knobs) -> None:
         if unfolded.open:
             st.code(circuits_program.python(page.trace, page.cell, readout), language="python")
             st.caption("With this package installed, and a name of a model or a folder that your program can read.")
+
+
+def _ways_out() -> None:
+    """Draws buttons that open the page on sources with a model; the text and the other knobs stay."""
+    models = LIBRARY.names()
+    sources = {"model": f"Ask {models[0]} about this text", "trained": "Open a tiny model, trained here in seconds"}
+
+    def open_source(source: str) -> None:
+        knob_state.request_values({"source": source, **({"model": models[0]} if source == "model" else {})})
+        count_action()
+
+    with st.container(horizontal=True):
+        for source, words in sources.items():
+            if source != "model" or models:
+                st.button(words, key=f"circuits_{source}", on_click=open_source, args=(source,), disabled=is_locked())
 
 
 def is_requested(seconds: float, words: str, key: str) -> bool:

@@ -96,8 +96,9 @@ def _table_of_heads(request: Request) -> ExportFile:
 
 def _difference(request: Request) -> ExportFile:
     first = request.source
+    state = second_state.compared_state(request.texts)
     texts = second_state.second_state(
-        second_state.compared_state(request.texts), request.texts.get(second_state.KEY, "")
+        state, request.texts.get(second_state.KEY) or second_state.opening_differences(state)
     )
     other = Request(texts, request.tab)
     source = other.source.with_other_run(first) if isinstance(other.source, Patchable) else other.source

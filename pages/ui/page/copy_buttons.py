@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 from pages.ui.server import assets
-from pages.ui.state import knob_state
 
 _HTML = "<div class='links'><span role='status'></span></div>"
 _STYLE = """
@@ -62,7 +61,6 @@ def copy_buttons(*kinds: str, missing: str = "", key: str, page: str = "", leave
             "page": page,
             "open": leave_open,
             "ask": ask,
-            "mask": knob_state.default_mask(),
         },
         height="content",
     )

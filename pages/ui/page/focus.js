@@ -39,7 +39,7 @@ export function keepFocus(app) {
     if (app.dataset.testScriptState !== "notRunning") return;
     const sameControl = last.key && controlsOf(last.key)[last.index];
     const target = sameControl || last.ancestors.find((element) => element.isConnected) || app.querySelector("h1");
-    if (target && !target.matches(CONTROLS)) target.tabIndex = -1;
+    if (target && !target.matches(CONTROLS)) Object.assign(target, { tabIndex: -1 }).style.outline = "none"; // no control, no frame
     target?.focus({ preventScroll: true });
   };
   const update = () => {

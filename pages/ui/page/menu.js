@@ -1,15 +1,12 @@
 // Completes Streamlit's page links: their full address, the current page, and opening in a new tab.
 
 // The full address of a link: Streamlit writes only "heads", or nothing for the first page. Long values are not in the
-// link's state but in the address bar. `mask` is the mask with which a page about masks opens.
-function fullAddress(link, search, inMenu, mask) {
+// link's state but in the address bar.
+function fullAddress(link, search, inMenu) {
   const [path, linkQuery] = link.getAttribute("href").split("?");
   const page = new URL(path || ".", location.href);
   const state = new URLSearchParams(search);
   if (!inMenu) for (const [key, value] of new URLSearchParams(linkQuery)) state.set(key, value);
-  // A page about masks opens with a mask, as the server does in this tab; an address without one means no mask.
-  const opensMasks = inMenu && page.pathname.endsWith("/masks");
-  if (opensMasks && !state.has("mask") && mask) state.set("mask", mask);
   page.search = state;
   return page.href;
 }
@@ -41,7 +38,7 @@ const resizeObserver = new ResizeObserver(() => {
 
 let currentPage = "";
 
-export function watchMenu(app, page, search, mask) {
+export function watchMenu(app, page, search) {
   const isFirst = !currentPage;
   currentPage = page;
   markCurrent(app, page);
@@ -52,7 +49,7 @@ export function watchMenu(app, page, search, mask) {
   for (const type of ["pointerdown", "focusin"]) {
     app.addEventListener(type, ({ target }) => {
       const link = target.closest("[data-testid=stPageLink-NavLink]");
-      if (link) link.href = fullAddress(link, search(), link.closest(".st-key-menu"), mask());
+      if (link) link.href = fullAddress(link, search(), link.closest(".st-key-menu"));
     }, { capture: true });
   }
   // Streamlit ignores modifier keys and opens the page in this tab; leave these clicks to the browser.

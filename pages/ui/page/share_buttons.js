@@ -5,6 +5,7 @@
 import { runAgain } from "./address.js";
 import { markFirstPicture } from "./first_picture.js";
 import { keepFocus } from "./focus.js";
+import { applyWhileTyping } from "./typing.js";
 import { sharedAddress, sharedQuery } from "./frame.js";
 import { create } from "./elements.js";
 import { watchMenu } from "./menu.js";
@@ -108,8 +109,9 @@ export default function render({ data, parentElement }) {
   const root = parentElement.querySelector(".links");
   if (data.page) {
     const app = root.closest("[data-testid=stApp]");
-    watchMenu(app, data.page, () => new URL(address()).search, () => root.sent.mask);
+    watchMenu(app, data.page, () => new URL(address()).search);
     keepFocus(app);
+    applyWhileTyping(app);
     markFirstPicture(app);
     watchConnection(app);
   }

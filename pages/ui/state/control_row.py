@@ -67,11 +67,12 @@ def control_row(
     over_picture = (OVER, HEAT) if layer is not None and has_patches(layer) else ()
     drawn += [(knob, allowed_range(knob), current_value(knob.key)) for knob in (*over_picture, *more)]
     allowed = [names for names in (open_knobs(), only) if names is not None]
-    return [
+    row = [
         describe_control(knob, within, value, layer)
         for knob, within, value in sorted(drawn, key=lambda entry: entry[0].order)
         if all((knob.applies_with[0] or knob.key) in names for names in allowed)
     ]
+    return with_buttons(row, COLORS.key)
 
 
 def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideNote | None:

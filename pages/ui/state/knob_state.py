@@ -22,15 +22,14 @@ from attention.sources.split_heads import SYMBOLS
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import (
     COLORS,
+    COLUMN,
     COMPARE_KEYS,
     HEAD,
     HEAT,
     INLINE_KEYS,
-    KEY,
     KNOBS,
     LAYER,
     OVER,
-    QUERY,
     STEP,
     VIEW,
     allowed_range,
@@ -40,7 +39,7 @@ from pages.ui.state.knob_table import (
 from pages.ui.state.matrices import LONGEST_IN_LINK, sizes_in_link, too_long
 from pages.ui.state.notices import Notes
 from pages.ui.state.session import ReplacedWidget, Session, count_action, session
-from pages.ui.state.widgets import Knobs, current_knobs, is_locked, standing
+from pages.ui.state.widgets import Knobs, current_knobs, standing
 
 
 def state(whole: bool = False) -> dict[str, str]:
@@ -122,10 +121,6 @@ def carry_over(title: str) -> None:
     st.session_state.update(ours.pending_values)
     ours.pending_values = {}
     _carry_to_source(first=not ours.page)
-    # The Masks page opens with a mask, unless a link or a state file says otherwise.
-    mask_requested = ours.restoring or "mask" in ours.requested or is_locked()
-    if page_changed and title == "Masks" and not mask_requested and standing("mask") in ("", "none") and default_mask():
-        st.session_state["mask"] = default_mask()
     ours.knobs_read.clear()
 
 
@@ -169,11 +164,6 @@ def _carry_to_source(first: bool) -> None:
     st.session_state.update({key: stashed.get(key, knobs_of(chosen)[key].default) for key in keys})
 
 
-def default_mask() -> str:
-    """The mask with which the Masks page opens if none is chosen; empty if the source has its own."""
-    return "causal" if knobs_of(standing("source"))["mask"].default == "none" else ""
-
-
 def remember(title: str) -> None:
     """Stores the knobs for `carry_over`. Call it when all shared knobs have been read."""
     ours = session()
@@ -212,8 +202,8 @@ def chosen_cell(notes: Notes, trace: Trace) -> Cell:
 def requested_cell(notes: Notes) -> Cell:
     """The requested cell, without a check that the trace has it."""
     knobs = Knobs(notes)
-    layer, step, head, row, column = (knobs.value(knob) for knob in (LAYER, STEP, HEAD, QUERY, KEY))
-    return Cell(layer, step, head, row, column)
+    layer, step, head, column = (knobs.value(knob) for knob in (LAYER, STEP, HEAD, COLUMN))
+    return Cell(layer, step, head, *(knobs.value(knob) for knob in view.position_knobs(step, column)))
 
 
 def choose_cell(cell: Cell, layer: Layer | None = None) -> None:
@@ -222,17 +212,28 @@ def choose_cell(cell: Cell, layer: Layer | None = None) -> None:
     With a `layer`, rows and columns beyond the step's matrix become the last ones.
     """
     cell = view.clamp_cell(cell, layer) if layer is not None else cell
-    hold({"layer": cell.layer, "step": cell.step, "head": cell.head, "q": cell.row, "k": cell.column})
+    hold({"layer": cell.layer, "step": cell.step, "head": cell.head, **view.position_values(cell)})
 
 
 def apply_controls(values: dict[str, Any]) -> None:
     """Sets inline knobs from the figure's controls; values out of range are ignored. Only in a callback."""
     knobs = current_knobs()
+    values = _column_of_step(values) | values
     ranges = {key: allowed_range(knobs[key]) for key in values if key in INLINE_KEYS}
     hold({
         key: float(values[key]) if isinstance(allowed, Real) else values[key]
         for key, allowed in ranges.items() if allowed.accepts(values[key])
     })  # fmt: skip
+
+
+def _column_of_step(values: dict[str, Any]) -> dict[str, int]:
+    """The first column of a step of features that the user opens, or where a link from before the knob `column` is, see `view.COLUMN`."""
+    step = values.get("step", current_value("step"))
+    if current_value("column") is not None or not STEP.range.accepts(step) or COLUMN not in view.position_knobs(step):
+        return {}
+    if "step" in values:
+        return {"column": 0}
+    return view.position_values(Cell(0, step, 0, current_value("q"), current_value("k")))
 
 
 def hold(values: dict[str, Any]) -> None:
@@ -289,9 +290,10 @@ def current_cell(trace: Trace) -> Cell:
     names = [step.name for step in layer.steps]
     step = current_value("step") if current_value("step") in names else names[-1]
     rows, columns = layer.shape(step)[-2:]
+    sides = view.position_knobs(step, current_value("column"))
     head, row, column = (
-        max(0, min(current_value(key), size - 1))
-        for key, size in (("head", layer.n_heads), ("q", rows), ("k", columns))
+        max(0, min(current_value(key) or 0, size - 1))
+        for key, size in (("head", layer.n_heads), (sides[0].key, rows), (sides[1].key, columns))
     )
     return Cell(index, step, head, row, column)
 

@@ -15,11 +15,12 @@ from attention.sources.link import page_range
 from attention.sources.second_state import SECOND
 from pages.ui.server.limits import LIMITS
 
-LAYER, HEAD, STEP, QUERY, KEY, VIEW = view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.VIEW
+LAYER, HEAD, STEP, VIEW = view.LAYER, view.HEAD, view.STEP, view.VIEW
+QUERY, KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
 OVER, HEAT = view.OVER, view.HEAT
 COLORS = Knob(
-    "colors", "fixed", Choice(scales.COLORS), "Colours",
-    "Fixed: 0 to 1; over a picture, 0 to the largest patch. Stretched: to the maximum. Log: separates small values.",
+    "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "brightest", "log")), "Colours",
+    "Over a picture, 0 to 1 ends at its maximum.",
     inline=True, order=80,
 )  # fmt: skip
 EDITING = Knob(
@@ -34,7 +35,22 @@ COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
 
 KNOBS = {
     knob.key: knob
-    for knob in (*registry.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, OVER, HEAT, SECOND, EDITING, AUTOSCALE)
+    for knob in (
+        *registry.KNOBS,
+        LAYER,
+        HEAD,
+        STEP,
+        QUERY,
+        KEY,
+        COLUMN,
+        VIEW,
+        COLORS,
+        OVER,
+        HEAT,
+        SECOND,
+        EDITING,
+        AUTOSCALE,
+    )
 }
 """All knobs by key."""
 

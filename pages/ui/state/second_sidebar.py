@@ -124,7 +124,13 @@ def first_state() -> dict[str, str]:
 
 def second_state() -> dict[str, str]:
     """The second state as URL values."""
-    return second.second_state(first_state(), str(knob_state.current_value(second.KEY)))
+    return second.second_state(first_state(), _differences())
+
+
+def _differences() -> str:
+    """The differences of the second state: those of the address; on Compare, where it names none, those with which it opens."""
+    named = str(knob_state.current_value(second.KEY))
+    return named if named or session().page != "Compare" else second.opening_differences(first_state())
 
 
 def control_state(reader: SecondState) -> ControlState:
@@ -162,9 +168,9 @@ def apply_controls(values: dict[str, Any]) -> None:
         apply_to_second(state_values)
         knob_state.apply_controls({key: value for key, value in values.items() if key not in state_values})
         return
-    before = first_state()
+    before, b = first_state(), _differences()
     knob_state.apply_controls(values)
-    knob_state.hold({second.KEY: _differences_after(before, first_state())})
+    knob_state.hold({second.KEY: _differences_after(before, first_state(), b)})
 
 
 def apply_to_second(values: dict[str, Any]) -> None:
@@ -176,19 +182,15 @@ def apply_to_second(values: dict[str, Any]) -> None:
             continue
         text = to_text(float(value) if isinstance(knobs[key].range, Real) and value is not None else value)
         state_b[key] = "" if text == to_text(knobs[key].default) else text
-    knob_state.hold({second.KEY: second.differences(state_a, state_b)})
+    knob_state.hold({second.KEY: second.differences(state_a, state_b) or second.EQUAL})
 
 
 def show_head(layer: int, head: int) -> None:
     """Shows another layer and head of both states. Only in a callback."""
-    before = first_state()
+    before, differences = first_state(), _differences()
     knob_state.apply_controls({"layer": layer, "head": head})
     knob_state.hold(
-        {
-            second.KEY: second.rebase_differences(
-                before, first_state(), str(knob_state.current_value(second.KEY)), both=True
-            )
-        }
+        {second.KEY: second.rebase_differences(before, first_state(), differences, both=True) or second.EQUAL}
     )
     session().first_state = first_state()  # both states have changed already, so `follow_first` has nothing to do
 
@@ -197,15 +199,14 @@ def follow_first() -> None:
     """Updates the second state's differences after the sidebar has changed the first state."""
     ours, current = session(), first_state()
     if ours.first_state is not None and ours.first_state != current:
-        st.session_state[second.KEY] = _differences_after(ours.first_state, current)
+        b = str(knob_state.current_value(second.KEY)) or second.opening_differences(ours.first_state)
+        st.session_state[second.KEY] = _differences_after(ours.first_state, current, b)
     ours.first_state = current
 
 
-def _differences_after(before: dict[str, str], after: dict[str, str]) -> str:
-    """The differences of the second state when the first one changes from `before` to `after`."""
-    return second.rebase_differences(
-        before, after, str(knob_state.current_value(second.KEY)), knob_state.current_value(EDITING.key) == "both"
-    )
+def _differences_after(before: dict[str, str], after: dict[str, str], b: str) -> str:
+    """The differences of the second state, `b`, when the first one changes from `before` to `after`."""
+    return second.rebase_differences(before, after, b, knob_state.current_value(EDITING.key) == "both") or second.EQUAL
 
 
 def sidebar(notes: Callable[[str], None]) -> None:
@@ -233,7 +234,9 @@ def last_change_button() -> None:
         before, after = states
         current = knob_state.state(whole=True)
         display = {key: text for key, text in current.items() if key not in second.compared_state(current)}
-        knob_state.open_page({**display, **before, second.KEY: second.differences(before, after)}, "Compare")
+        knob_state.open_page(
+            {**display, **before, second.KEY: second.differences(before, after) or second.EQUAL}, "Compare"
+        )
 
     st.button(
         "What did my last change do?",

@@ -13,7 +13,7 @@ from attention.base.knobs import Choice, Knob, Range
 from attention.files.matrix import Matrix, Stack
 from attention.files.picture import Picture
 from attention.sources import link
-from attention.sources.layer_knobs import SEQUENCE, single_sequence_notes
+from attention.sources.layer_knobs import SEQUENCE, TEXT, single_sequence_notes
 from attention.sources.reader import Divisors
 from attention.sources.registry import SOURCE
 from attention.vision.examples import PictureNames
@@ -40,6 +40,8 @@ class Sidebar:
         """The value of the knob. Draws its widget if it has one."""
         if not knob.section or self.knobs.locked:
             value = self.knobs.value(knob, within, fixed)
+            if knob == TEXT and not self.knobs.locked and standing(SOURCE.key) != "model" and "\n" in value.strip():
+                st.caption("Each line is a sequence of its own.")
             if knob == SOURCE and value != "matrices":
                 forget_uploads()
             return value
