@@ -209,15 +209,15 @@ def dense_weights(
         return None
     recorded: dict[str, Tensor] = {}
 
+    def changed(change: Callable[[str, Tensor], Tensor], name: str, _: Any, __: Any, made: Tensor) -> Tensor:
+        return change(name, made)
+
     def run(change: Callable[[str, Tensor], Tensor]) -> Tensor:
         """The heads' outputs, side by side [text query_pos d], with changed values."""
         outputs: list[Tensor] = []
         with ExitStack() as hooks:
             for name in names:
-                hook = module.get_submodule(name).register_forward_hook(
-                    lambda _, __, made, name=name: change(name, made)
-                )
-                hooks.callback(hook.remove)
+                hooks.callback(module.get_submodule(name).register_forward_hook(partial(changed, change, name)).remove)
             if w_o is not None:
                 hooks.callback(w_o.register_forward_pre_hook(lambda _, given: outputs.append(given[0])).remove)
             result = module.forward(*args, **kwargs)
@@ -227,6 +227,9 @@ def dense_weights(
     def record(name: str, made: Tensor) -> Tensor:
         recorded[name] = made if made.shape[0] == n_texts else made.transpose(0, 1)
         return made
+
+    def at_keys(keys: Tensor, _: str, made: Tensor) -> Tensor:
+        return keys if made.shape[0] == n_texts else keys.transpose(0, 1)
 
     own = run(record)
     shapes = {made.shape for made in (own, *recorded.values())}
@@ -238,7 +241,7 @@ def dense_weights(
     for first in range(0, n_keys, d_v):
         keys = torch.eye(n_keys, dtype=own.dtype, device=own.device)[:, first : first + d_v]
         keys = torch.nn.functional.pad(keys, (0, d_v - keys.shape[1])).repeat(1, n_heads).expand(n_texts, -1, -1)
-        made = run(lambda _, made, keys=keys: keys if made.shape[0] == n_texts else keys.transpose(0, 1))
+        made = run(partial(at_keys, keys))
         columns.append(made.reshape(n_texts, n_keys, n_heads, d_v))
     weights = torch.cat(columns, -1)[..., :n_keys].transpose(1, 2)
     errors = [

@@ -100,7 +100,8 @@ def _lambdas(call: Call) -> Tensor | None:
     if q1 is None or k1 is None or q2 is None or k2 is None or start is None:
         return None
     q1, k1, q2, k2 = (in_float32(vector) for vector in (q1, k1, q2, k2))
-    return (torch.exp((q1 * k1).sum()) - torch.exp((q2 * k2).sum()) + start).expand(len(call.query)).clone()
+    value: Tensor = torch.exp((q1 * k1).sum()) - torch.exp((q2 * k2).sum()) + start
+    return value.expand(len(call.query)).clone()
 
 
 def _has_model_weights(layer: Layer, call: Call) -> bool:
