@@ -59,6 +59,26 @@ class Generated(str):
     """A token that a model generated; pictures mark it."""
 
 
+class PairToken(str):
+    """A token of one of the two texts that a model reads as a pair.
+
+    Attributes:
+        of: the text that it belongs to, "A" or "B".
+    """
+
+    of: str
+
+    def __new__(cls, token: str, of: str) -> PairToken:
+        """The token of a text."""
+        result = super().__new__(cls, token)
+        result.of = of
+        return result
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # str's own gives its text alone
+        """The arguments with which a copy is made."""
+        return str(self), self.of
+
+
 class ClassName(str):
     """The name of a class that a model predicts for a picture; it keeps its blanks."""
 
@@ -93,7 +113,7 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     """The label of a token in pictures, without invisible characters, and escaped for HTML.
 
     A space is ·, a newline ⏎, a tab ⇥, an empty token ∅; another invisible character is shown as its code point, and a
-    combining mark without a letter on ◌. ▸ precedes a generated token. A patch and a class keep their blanks.
+    combining mark without a letter on ◌. ▸ precedes a generated token, and "A: " or "B: " a token of a pair. A patch and a class keep their blanks.
 
     Args:
         token: the token.
@@ -107,6 +127,8 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
         text = " ".join(f"U+{ord(character):04X}" for character in token)
     if isinstance(token, Generated):
         text = "▸" + text
+    elif isinstance(token, PairToken):
+        text = f"{token.of}: {text}"
     if isinstance(token, Patch) and 0 < longest < len(text):
         text = f"patch{token.picture or ''} {token.row},{token.column}"
     if longest and len(text) > longest:

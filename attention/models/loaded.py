@@ -40,6 +40,7 @@ class Site:
         n_heads: number of query heads.
         width: how many numbers are recorded for each token.
         supports_row_blocks: whether its attention can be computed for some of the queries at a time.
+        is_causal: whether no query sees a later key.
         path: the name of its attention module in the model.
     """
 
@@ -50,6 +51,7 @@ class Site:
     width: int
     supports_row_blocks: bool = False
     path: str = ""
+    is_causal: bool = False
 
 
 class Preparable(Protocol):
@@ -169,6 +171,13 @@ class LoadedModel:
                 return
             with self.attachment.attached():
                 yield
+
+    @cached_property
+    def joins_pairs(self) -> bool:
+        """Whether it reads two texts as a pair: an encoder that tells them apart."""
+        from attention.models.text_inputs import joins_pairs
+
+        return joins_pairs(self)
 
     @property
     def in_memory(self) -> bool:
