@@ -79,6 +79,15 @@ class PairToken(str):
         return str(self), self.of
 
 
+def pair_spans(tokens: Sequence[str]) -> dict[str, slice]:
+    """The positions of each text of a pair, from its first token to its last; empty if the tokens are of no pair."""
+    places: dict[str, list[int]] = {}
+    for position, token in enumerate(tokens):
+        if isinstance(token, PairToken):
+            places.setdefault(token.of, []).append(position)
+    return {of: slice(positions[0], positions[-1] + 1) for of, positions in places.items()}
+
+
 class ClassName(str):
     """The name of a class that a model predicts for a picture; it keeps its blanks."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from attention.base import cache
 from attention.base.errors import TextError
-from attention.base.tokens import Generated, Patch
+from attention.base.tokens import Generated, PairToken, Patch
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step, find_step
 from attention.trace.layer import Layer
@@ -199,6 +199,8 @@ def _join_pieces(pieces: Sequence[str]) -> str:
         return pieces[0]  # with its place
     word = "".join(piece.removeprefix("##") if i else piece for i, piece in enumerate(pieces))
     word = word if len(pieces) == 1 else _BYTES.sub(lambda match: _decode_bytes(match[0]), word)
+    if isinstance(pieces[0], PairToken):
+        return PairToken(word, pieces[0].of)
     return Generated(word) if any(isinstance(piece, Generated) for piece in pieces) else word
 
 

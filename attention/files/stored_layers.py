@@ -10,6 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import AttentionError, FileError, MissingError
+from attention.base.tokens import PairToken
 from attention.files.archives import Archive, Entry, format_shape, quote
 from attention.formula import formula
 from attention.formula.dropout import Dropout
@@ -213,7 +214,9 @@ def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> Fil
 
 
 _MAX_TOKEN_CHARACTERS = 1000  # characters
-_TOKEN_KEYS = (*PATCHES, *PATCHES.values())
+PAIRS = {"tokens": "pair", "key_tokens": "key_pair"}
+"""The name of the texts of a pair, "A" or "B" for each token, beside each list of tokens; "" stands for neither."""
+_TOKEN_KEYS = (*PATCHES, *PATCHES.values(), *PAIRS.values())
 _NAME = re.compile(r"[\w ,.:()-]{1,60}")
 
 
@@ -325,6 +328,21 @@ def layer_tokens(
         # A lone surrogate cannot be sent to a browser.
         labels.append(tuple(text.encode("utf-8", "replace").decode() for text in saved))
     return labels[0], labels[1]
+
+
+def with_pair(name: str, tokens: tuple[str, ...], saved: Any, key: str) -> tuple[str, ...]:
+    """The tokens of an axis, with those of a pair of texts as such.
+
+    Raises:
+        FileError: the saved texts are others than "A" and "B", or not one for each token.
+    """
+    if saved is None:
+        return tokens
+    if not isinstance(saved, list) or len(saved) != len(tokens) or not all(text in ("", "A", "B") for text in saved):
+        raise FileError(
+            f"{key} in {quote(name)} needs A, B or an empty text for each of {len(tokens):,} tokens; got {quote(str(saved))}: save the trace again."
+        )
+    return tuple(PairToken(token, text) if text else token for token, text in zip(tokens, saved, strict=True))
 
 
 def layer_name(exported: bool, position: int, stored: StoredLayer, layer_metadata: Mapping[str, Any]) -> str:

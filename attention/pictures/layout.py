@@ -125,7 +125,8 @@ def panel_label(text: str, panel: Panel, **more: Any) -> dict[str, Any]:
 def _axis_labels(layer: Layer, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:
     """Returns ticks with tokens as texts, and a hover label for every position, with or without a tick."""
     tokens = layer.labels_of(axis)
-    return _ticks(tokens, tuple(sorted(spans)), sum(isinstance(token, Generated) for token in tokens or ()))
+    marks = (getattr(token, "of", "▸" * isinstance(token, Generated)) for token in tokens or ())
+    return _ticks(tokens, tuple(sorted(spans)), tuple(marks))
 
 
 def hover_labels(layer: Layer, axis: str) -> dict[str, str]:
@@ -135,8 +136,10 @@ def hover_labels(layer: Layer, axis: str) -> dict[str, str]:
 
 
 @lru_cache(maxsize=16)
-def _ticks(tokens: tuple[str, ...] | None, spans: tuple[tuple[int, int, int], ...], _: int = 0) -> dict[str, Any]:
-    # The last argument distinguishes equal tokens of which a model generated a different number.
+def _ticks(
+    tokens: tuple[str, ...] | None, spans: tuple[tuple[int, int, int], ...], _: tuple[str, ...]
+) -> dict[str, Any]:
+    # The last argument distinguishes equal tokens that a model generated, or that are of another text of a pair.
     ticks: dict[int, str] = {}
     names: dict[str, str] = {}
     for start, size, block in spans:

@@ -206,7 +206,8 @@ class File:
         }
         places = {key: described.get(key) for key in saved_pictures.PATCHES.values() if file_layout.exported}
         # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
-        lists = *(texts.get(key) for key in saved_pictures.PATCHES), *places.values()
+        pairs = {key: described.get(key) for key in stored_layers.PAIRS.values() if file_layout.exported}
+        lists = *(texts.get(key) for key in saved_pictures.PATCHES), *places.values(), *pairs.values()
         same = *map(id, lists), *map(sizes.get, _SIDES)
         if same not in known_tokens:
             tokens, key_tokens = stored_layers.layer_tokens(self.name, texts, sizes)
@@ -214,6 +215,10 @@ class File:
                 tokens, key_tokens = (
                     saved_pictures.with_places(self.name, axis_tokens, places[key], pictures, key)
                     for axis_tokens, key in zip((tokens, key_tokens), places, strict=True)
+                )
+                tokens, key_tokens = (
+                    stored_layers.with_pair(self.name, axis_tokens, pairs[key], key)
+                    for axis_tokens, key in zip((tokens, key_tokens), pairs, strict=True)
                 )
             known_tokens[same] = tokens, key_tokens
         tokens, key_tokens = known_tokens[same]

@@ -16,7 +16,7 @@ from attention.sources.second_state import SECOND
 from pages.ui.server.limits import LIMITS
 
 LAYER, HEAD, STEP, QUERY, KEY, VIEW = view.LAYER, view.HEAD, view.STEP, view.QUERY, view.KEY, view.VIEW
-OVER, HEAT = view.OVER, view.HEAT
+OVER, HEAT, PAIR = view.OVER, view.HEAT, view.PAIR
 COLORS = Knob(
     "colors", "fixed", Choice(scales.COLORS), "Colours",
     "Fixed: 0 to 1; over a picture, 0 to the largest patch. Stretched: to the maximum. Log: separates small values.",
@@ -34,7 +34,22 @@ COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
 
 KNOBS = {
     knob.key: knob
-    for knob in (*registry.KNOBS, LAYER, HEAD, STEP, QUERY, KEY, VIEW, COLORS, OVER, HEAT, SECOND, EDITING, AUTOSCALE)
+    for knob in (
+        *registry.KNOBS,
+        LAYER,
+        HEAD,
+        STEP,
+        QUERY,
+        KEY,
+        VIEW,
+        COLORS,
+        OVER,
+        HEAT,
+        PAIR,
+        SECOND,
+        EDITING,
+        AUTOSCALE,
+    )
 }
 """All knobs by key."""
 
