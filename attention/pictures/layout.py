@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attention.base.tokens import Generated, label, place_label, shows_several_pictures
+from attention.base.tokens import Generated, PairToken, label, place_label, shows_several_pictures
 from attention.pictures.message_contract import Meta
 from attention.trace.layer import Layer
 
@@ -163,7 +163,12 @@ def _ticks(
 
 def _needs_vertical_labels(layer: Layer) -> bool:
     """Whether the key tokens are too long to stand side by side under a map."""
-    return sum(len(token) + 2 for token in layer.key_tokens) > 36
+    return sum(_width(token) + 2 for token in layer.key_tokens) > 36
+
+
+def _width(token: str) -> int:
+    """About how many characters the label of a token has."""
+    return len(token) + 3 * isinstance(token, PairToken)
 
 
 def _margin(layer: Layer) -> dict[str, int]:
@@ -180,7 +185,7 @@ def _label_pixels(layer: Layer) -> int:
     """Returns the width in pixels of the longest tick label."""
     longest = min(
         MAX_LABEL_LENGTH,
-        max(len(label(max(tokens, key=len), escape=False)) for tokens in (layer.tokens, layer.key_tokens)),
+        max(len(label(max(tokens, key=_width), escape=False)) for tokens in (layer.tokens, layer.key_tokens)),
     )
     longest_side = max(len(layer.tokens), len(layer.key_tokens))
     return round(6 * max(4, longest)) + (6 * (len(str(longest_side - 1)) + 1) if longest_side > MAX_LABELS else 0)

@@ -91,6 +91,14 @@ def _within(figure: Spec, spans: Mapping[str, slice], pair: str) -> Spec:
         layout["yaxis"]["range"] = [row.stop - 0.5, row.start - 0.5]
     if column := spans.get(column_axis):
         layout["xaxis"]["range"] = [column.start - 0.5, column.stop - 0.5]
+    if row and column:
+        of_rows = [
+            each for each in layout.get("annotations", ()) if each.get("yref") != "paper"
+        ]  # the sums beside the rows
+        sums = figure["data"][0]["z"][:, column].sum(axis=1)
+        for text in of_rows:
+            is_heading = text["text"] == "Σ"
+            text |= {"y": row.start - 0.5} if is_heading else {"text": f"{sums[text['y']]:.2f}"}
     layout["uirevision"] += f" {pair}"
     layout["title"]["subtitle"]["text"] += f" · texts {pair.upper().replace('-', ' → ')}"
     return figure
