@@ -155,7 +155,7 @@ def test_other_objects_than_model_and_tokenizer_are_refused(gpt2: Any, tokenizer
         meta = type(gpt2)(gpt2.config)
     for model, sentence in (
         ("gpt2", "reads a loaded transformers model; got 'gpt2': load it with"),
-        (nn.Linear(2, 2), "got a Linear: load it with"),
+        (nn.Linear(2, 2), "got a Linear: save the weights that its attention gives"),
         (None, "got None: load it with"),
         (Prompted(), "got Prompted with a learned prompt, which no token stands for"),
         (meta, "are on the meta device: load them on the CPU or a GPU"),
@@ -163,7 +163,7 @@ def test_other_objects_than_model_and_tokenizer_are_refused(gpt2: Any, tokenizer
         with pytest.raises(ModelError, match=sentence):
             Model.of(model, tokenizer, OWL)
     for wrong in (None, "gpt2", len):
-        with pytest.raises(ModelError, match=r"needs the model's transformers tokenizer.*; got .*: load it with"):
+        with pytest.raises(ModelError, match=r"needs the transformers tokenizer of .*; got .*: load it with"):
             Model.of(gpt2, wrong, OWL)
     larger = byte_level(SENTENCES)
     larger.add_tokens([f"owl{i}" for i in range(200)])

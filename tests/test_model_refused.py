@@ -167,7 +167,7 @@ def test_tokenizer_with_ids_unknown_to_the_model_is_refused(broken: Callable[...
 
 
 def test_model_without_attention_is_refused(tiny: TinyModels) -> None:
-    assert "gives no attention weights: it has none, or does not return them" in refused(str(tiny("Mamba")))
+    assert "gives no attention weights: it has none (its layers: Mamba" in refused(str(tiny("Mamba")))
 
 
 def test_picture_model_in_memory_or_without_processor_is_refused(broken: Callable[..., str]) -> None:
@@ -220,7 +220,7 @@ def test_text_over_the_limit_is_cut_with_a_note(tiny: TinyModels, family: str) -
     assert f"The text has 160 tokens; the first {limit} are read" in trace.notes[0]
     if family == "T5":
         assert len(trace.layers[-1].tokens) == 100
-        assert "The second text has 161 tokens; the first 100 are read, the limit of this server" in trace.notes[1]
+        assert "The second text has 161 tokens; the first 100 are read, the largest number allowed here: shorten" in trace.notes[1]
     else:
         assert "the model's limit" in trace.notes[0]
 

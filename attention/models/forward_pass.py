@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -126,12 +127,29 @@ def run_weights_only(
         model_output = running.run(loaded, model_inputs, output_attentions=True)
     weights_of = running.attention_weights(model_output, model_inputs)
     if not weights_of:
-        raise ModelError(
-            f"{loaded.name} gives no attention weights: it has none, or does not return them. Choose another model."
-        )
+        raise ModelError(f"{loaded.name} gives no attention weights: {_why_no_weights(loaded.model)}.")
     tokens = ReadableTexts(loaded, model_inputs, n_generated)
     layers = [Layer(name, *tokens.of_site(name), recorded={WEIGHTS: weights}) for name, weights in weights_of]
     return RecordedPass(layers, model_output)
+
+
+def _why_no_weights(model: Any) -> str:
+    """Why a model gives no attention weights, and what to do."""
+    own = {"transformers", "torch", type(model).__module__.partition(".")[0]}
+    for path, module in model.named_modules():
+        library, kind = type(module).__module__.partition(".")[0], type(module).__name__
+        if (
+            library not in own and re.search("attn|attention", path) and "Linear" not in kind
+        ):  # quantization replaces these alone
+            return (
+                f"its module {path} is a {kind} of {library}, which replaced the one of transformers: "
+                "load the model anew with from_pretrained(…), and give it before another library changes it"
+            )
+    kinds = [type(module).__name__ for module in model.modules()]
+    if any("attention" in kind.lower() for kind in kinds):
+        return "it has attention, but does not return its weights. Choose a model of another family"
+    mixer = next((kind for kind in kinds if kind.endswith(("Mixer", "Block", "Layer"))), "")
+    return f"it has none{f' (its layers: {mixer})' if mixer else ''}. Choose another model"
 
 
 MAX_SECONDS = 15.0

@@ -165,7 +165,7 @@ class Library:
             folder = check_folder(path, name, self.settings.most_mb)
         except (OSError, RuntimeError) as error:  # too long a name, no permission, or an unknown home directory
             raise ModelError(
-                f"A model is a folder that this server may read; it may not read {name[:80]!r}: check its name."
+                f"A model is a folder that may be read here; {name[:80]!r} may not: check its name."
             ) from error
         with _LOADING:
             self._check_memory(folder, name)

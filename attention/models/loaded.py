@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count, groupby, pairwise
@@ -195,12 +195,14 @@ class LoadedModel:
     @property
     def input_embeddings(self) -> Module | None:
         """The module that turns token ids into vectors, or a picture for a model without text; None if transformers names none."""
-        try:
-            module: Module | None = self.model.get_input_embeddings()
-        except NotImplementedError:  # of two towers, transformers does not choose one
-            text_model = getattr(self.model, "text_model", None)
-            module = None if text_model is None else text_model.get_input_embeddings()
-        return module
+        for model in (
+            self.model,
+            getattr(self.model, "text_model", None),
+        ):  # of two towers, transformers does not choose one
+            with suppress(NotImplementedError):
+                module: Module | None = None if model is None else model.get_input_embeddings()
+                return module
+        return None
 
     @property
     def special_tokens(self) -> tuple[str, ...]:

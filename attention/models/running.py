@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from inspect import signature
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from attention.models.text_inputs import (
     split_at_separators,
 )
 from attention.vision.families import PICTURES
-from attention.vision.modalities import no_text_error
+from attention.vision.modalities import no_family_error, no_text_error
 from attention.vision.packed_sequences import packed
 from attention.vision.picture_inputs import PictureInputs, picture_inputs
 
@@ -151,8 +152,11 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
                 raise ModelError(
                     f"{loaded.name} should read what its own processor makes of a picture, and fails with “{message}”: check its preprocessor_config.json."
                 ) from error
+            if PICTURES in signature(loaded.model.forward).parameters:
+                raise no_family_error(loaded.name, loaded.model) from error
             raise ModelError(
-                f"{loaded.name} should read tokens and nothing else, and fails with “{message}”: choose a model of texts."
+                f"{loaded.name} should read tokens and nothing else, and fails with “{message}”: try it alone, as model(**tokenizer(text, return_tensors='pt')), "
+                "or choose a model of texts."
             ) from error
 
 

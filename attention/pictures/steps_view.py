@@ -96,9 +96,8 @@ def _within(figure: Spec, spans: Mapping[str, slice], pair: str) -> Spec:
             each for each in layout.get("annotations", ()) if each.get("yref") != "paper"
         ]  # the sums beside the rows
         sums = figure["data"][0]["z"][:, column].sum(axis=1)
-        for text in of_rows:
-            is_heading = text["text"] == "Σ"
-            text |= {"y": row.start - 0.5} if is_heading else {"text": f"{sums[text['y']]:.2f}"}
+        for each in of_rows:
+            each.update({"y": row.start - 0.5} if each["text"] == "Σ" else {"text": f"{sums[each['y']]:.2f}"})
     layout["uirevision"] += f" {pair}"
     layout["title"]["subtitle"]["text"] += f" · texts {pair.upper().replace('-', ' → ')}"
     return figure

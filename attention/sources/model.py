@@ -126,7 +126,7 @@ class Model(ModelOptions):
             raise ConfigError(
                 "text2 is the second text beside text=; got it without one: give both as text= and text2=."
             )
-        handle = handle_of(model, tokenizer)
+        handle = handle_of(model, tokenizer, options.get("image") is not None)
         if texts is not None:
             return Models(cls(handle.name, item, handle=handle, **options) for item in model_input.text_list(texts))
         read: dict[str, Any] = {"text": text, "text2": text2}

@@ -135,7 +135,7 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
         )
         warnings.warn(f"{notes[-1][:-1]}{more}.", stacklevel=_outside())
     if model.text2.strip() and not (loaded.is_encoder_decoder or loaded.joins_pairs):
-        notes.append(f"{loaded.name} reads one text: the second text has no effect.")
+        notes.append("This model reads one text: the second text has no effect.")
     return inputs
 
 
@@ -344,7 +344,7 @@ class ModelOptions:
             if not isinstance(value := getattr(self, field), str):
                 raise ConfigError(
                     f"{field} is one text; got a value of type {type(value).__name__}: give several as Model.of(model, tokenizer, texts=[…]), "
-                    "or a Model for each."
+                    "or a pair as text= and text2=."
                 )
         object.__setattr__(self, "image", _read(self.image))
         object.__setattr__(self, "interventions", as_interventions(self.interventions))
