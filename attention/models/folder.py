@@ -51,9 +51,8 @@ def check_folder(path: Path, name: str, most_mb: int) -> Folder:
         ModelError: there is no folder or no config.json, the weights are pickled, or the model brings code or is too large.
     """
     if not path.is_dir():
-        advice = "give the folder that this file is in" if path.is_file() else "check its name"
         raise ModelError(
-            f"A model is a folder with config.json and *.safetensors; there is no folder {name}: {advice}."
+            f"A model is a folder with config.json and *.safetensors; there is no folder {name}: check its name."
         )
     config = _config(path, name)
     weights = [file for file in sorted(path.glob("*.safetensors"))[:_MOST_FILES] if file.is_file()]
