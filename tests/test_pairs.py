@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from conftest import component_message, state_of_address
+from test_pages import drawn, opened
 from tiny_models import SENTENCES, TinyModels, byte_level, fast, word_piece
 from tokenizers import processors
 from torch import nn
@@ -349,3 +351,16 @@ def test_folders_of_other_libraries_are_told_a_way(tmp_path: Path, file: str, se
         Model(str(tmp_path), A).trace()
     with pytest.raises(ModelError, match="is a file: give the folder that it is in"):
         Model(str(tmp_path / file), A).trace()
+
+
+def test_second_text_on_the_page_is_a_pair(folder: Path) -> None:
+    app = opened("app.py", source="model", model=str(folder), text=A, text2=B, pair="b-a")
+    assert not app.exception
+    assert not app.error
+    assert state_of_address(app)["pair"] == "b-a"
+    weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")
+    assert [*weights["layout"]["xaxis"]["labelalias"].values()][1] == "1 A: the"
+    assert "texts B → A" in weights["layout"]["title"]["subtitle"]["text"]
+    assert component_message(app)["controls"]["pair"]["buttons"] == ["both", "a-b", "b-a"]
+    alone = opened("app.py", source="model", model=str(folder), text=A, pair="b-a")
+    assert "pair" not in component_message(alone)["controls"]
