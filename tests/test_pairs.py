@@ -154,6 +154,8 @@ def test_long_texts_are_cut_with_a_warning(bert: tuple[Any, Any]) -> None:
         trace = Model.of(network, tok, f"{A} " * 8, B, max_tokens=12).trace()
     assert len(trace.tokens) == 12
     assert "this server" not in trace.notes[0]
+    with pytest.warns(UserWarning, match="pair of texts has 14 tokens; 2 are read"):
+        assert len(Model.of(network, tok, A, B, max_tokens=2).trace().tokens) == 2
     with pytest.warns(
         UserWarning, match=r"The text has \d+ tokens; the first 5 are read, .*, or give max_tokens=\d+\."
     ):

@@ -81,13 +81,13 @@ def encode_pair(loaded: LoadedModel, a: str, b: str, max_tokens: int) -> tuple[T
     length = int(encoded["input_ids"].shape[1])
     if length > max_tokens:
         encoded = tokenizer(a, b, return_tensors="pt", truncation="longest_first", max_length=max_tokens)
-    ids, types = encoded["input_ids"], encoded.get(TYPES)
+    ids, types = encoded["input_ids"][:, :max_tokens], encoded.get(TYPES)  # a tokenizer keeps its special tokens
     reads_types = types is not None and count_types(loaded.model) > int(types.max())
     if tokenizer.is_fast:
         texts: Sequence[int | None] = encoded.sequence_ids(0)
     else:
         texts = types[0].tolist() if types is not None else []
-    beside = {TYPES: types} if reads_types else {}
+    beside = {TYPES: types[:, :max_tokens]} if reads_types else {}
     return TextInputs({"input_ids": ids}, beside, pair_of(tokenizer, ids[0].tolist(), texts)), length
 
 
@@ -104,7 +104,7 @@ def pair_of(tokenizer: Any, ids: Sequence[int], texts: Sequence[int | None]) -> 
     """
     special, result = set(tokenizer.all_special_ids), [""] * len(ids)
     for number, name in enumerate(("A", "B")):
-        places = [i for i, text in enumerate(texts) if text == number]
+        places = [i for i, text in enumerate(texts[: len(ids)]) if text == number]
         words = [i for i in places if ids[i] not in special]
         for i in places if words else ():
             if words[0] <= i <= words[-1]:
@@ -145,7 +145,10 @@ def joins_pairs(loaded: LoadedModel) -> bool:
     if tokenizer is None or loaded.is_encoder_decoder or loaded.pictures is not None or is_causal:
         return False
     special = set(tokenizer.all_special_ids)
-    one, two = (tokenizer(*texts, verbose=False) for texts in (("a",), ("a", "a")))
+    try:
+        one, two = (tokenizer(*texts, verbose=False) for texts in (("a",), ("a", "a")))
+    except Exception:  # a tokenizer of tables or pages can raise anything here
+        return False
     if count_types(loaded.model) > 1 and len({*two.get(TYPES, ())}) > 1:
         return True
     n_special = [sum(token_id in special for token_id in encoded["input_ids"]) for encoded in (one, two)]
