@@ -141,6 +141,20 @@ def test_types_continue_over_generated_tokens(tiny: TinyModels) -> None:
     assert read["input_ids"][0, n_read:].tolist() == expected.logits[0, n_read - 1 : -1].argmax(-1).tolist()
 
 
+def test_a_mask_with_a_hole_stays_beside_its_own_text(tiny: TinyModels) -> None:
+    bart, tok = transformers.BartForConditionalGeneration.from_pretrained(tiny("BART")), byte_level(SENTENCES)
+    ids = tok(f"{A} asked", return_tensors="pt")["input_ids"]
+    hole = torch.ones_like(ids)
+    hole[0, 1] = 0
+    source = Model.of(bart, tok, inputs={"input_ids": ids, "attention_mask": hole}, generate=5)
+    trace, (_, read) = source.trace(), source.load_inputs()
+    bart.set_attn_implementation("eager")
+    expected = bart(**read.arguments, output_attentions=True)
+    for name, weights in (("encoder", expected.encoder_attentions), ("cross", expected.cross_attentions)):
+        layer = next(layer for layer in trace.layers if layer.name == f"{name} 0")
+        torch.testing.assert_close(layer.weights, weights[0][0], rtol=0, atol=1e-6)
+
+
 def test_models_that_continue_a_text_read_no_pair(tiny: TinyModels) -> None:
     for tok in (byte_level(SENTENCES), word_piece(SENTENCES)):
         trace = Model.of(transformers.GPT2Model.from_pretrained(tiny("GPT-2")), tok, A, B).trace()

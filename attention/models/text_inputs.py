@@ -45,9 +45,12 @@ class TextInputs(dict[str, Tensor]):
         return tuple((name, tuple(tensor[0].tolist())) for name, tensor in (*self.items(), *self.beside.items()))
 
     def with_ids(self, name: str, ids: Tensor) -> Self:
-        """The same input with other ids of one argument, of which all but the last are as before; those after a text continue it."""
-        lengthened = {key: _of_length(key, tensor, ids.shape[-1]) for key, tensor in self.beside.items()}
-        return self._like({**self, name: ids}, lengthened)
+        """The same input with other ids of one argument: its text, cut or continued; so is what stands beside the first text."""
+        is_first = name == next(iter(self))
+        beside = {
+            key: _of_length(key, tensor, ids.shape[-1]) if is_first else tensor for key, tensor in self.beside.items()
+        }
+        return self._like({**self, name: ids}, beside)
 
     def repeated(self, n_rows: int) -> Self:
         """The same input for a batch of equal texts."""
