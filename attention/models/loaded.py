@@ -172,13 +172,6 @@ class LoadedModel:
             with self.attachment.attached():
                 yield
 
-    @cached_property
-    def joins_pairs(self) -> bool:
-        """Whether it reads two texts as a pair: an encoder that tells them apart."""
-        from attention.models.text_inputs import joins_pairs
-
-        return joins_pairs(self)
-
     @property
     def in_memory(self) -> bool:
         """Whether the model belongs to the user, who loaded it and may still use it."""

@@ -21,6 +21,7 @@ from attention.models.text_inputs import (
     count_positions,
     count_types,
     encode_pair,
+    joins_pairs,
     pair_of,
     split_at_separators,
 )
@@ -51,7 +52,7 @@ def tokenize_inputs(
     A truncated text is its name ("text", "second text", `PAIR`) with its full length. In an encoder-decoder model the second text begins
     with the token that starts the decoder; an encoder that tells two texts apart reads both as a pair.
     """
-    if text2.strip() and text.strip() and loaded.joins_pairs:
+    if text2.strip() and text.strip() and joins_pairs(loaded):
         pair, length = encode_pair(loaded, text, text2, max_tokens)
         return pair, [(PAIR, length)] if length > max_tokens else []
     texts = {"input_ids": text} | ({"decoder_input_ids": text2} if loaded.is_encoder_decoder else {})
@@ -99,7 +100,7 @@ def cut_ids(
     first, texts = rows["input_ids"][0].tolist(), list[int]()
     if TYPES in beside:
         texts = beside[TYPES][0].tolist()
-    elif loaded.joins_pairs:
+    elif joins_pairs(loaded):
         texts = split_at_separators(loaded.tokenizer, first)
     pair = pair_of(loaded.tokenizer, first, texts)
     return TextInputs(rows, beside, pair), truncated

@@ -109,6 +109,7 @@ def prepare_texts(
 def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -> TextInputs:
     """The token ids of the texts, cut to the limits of the model and of the operator; Python is warned where a text of a model in memory is cut."""
     from attention.models import running
+    from attention.models.text_inputs import joins_pairs
 
     limit = min(model.max_tokens, loaded.max_length or model.max_tokens)
     if model.images:
@@ -134,7 +135,7 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
             else f", or give max_tokens={max(length for _, length in truncated)}"
         )
         warnings.warn(f"{notes[-1][:-1]}{more}.", stacklevel=_outside())
-    if model.text2.strip() and not (loaded.is_encoder_decoder or loaded.joins_pairs):
+    if model.text2.strip() and not (loaded.is_encoder_decoder or joins_pairs(loaded)):
         notes.append("This model reads one text: the second text has no effect.")
     return inputs
 
