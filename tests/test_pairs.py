@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from attention.base.tokens import PairToken, label
 from attention.export.program import python
 from attention.metrics.find_rule import FindRule, find_heads
 from attention.models import running
+from attention.models.library import LIBRARY
 from attention.pictures.steps_view import lab_maps
 from attention.sources.link import source_of
 from pages.ui.server.limits import LIMITS
@@ -65,6 +67,12 @@ def model(name: str, knobs: dict[str, Any], seed: int = 0) -> Any:
         for parameter in network.parameters():
             parameter.data.add_(torch.randn(parameter.shape) * 0.2)
     return network
+
+
+@pytest.fixture(autouse=True)
+def any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages allow only the models on offer."""
+    monkeypatch.setattr(LIBRARY, "settings", replace(LIBRARY.settings, paths=True))
 
 
 def texts_of(tokens: tuple[str, ...]) -> str:

@@ -23,7 +23,7 @@ from attention.pictures import heatmap
 from attention.pictures.derived_heatmap import derived_map_json
 from attention.pictures.drawing import build_map
 from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
-from attention.pictures.layout import HEIGHT, Panel, Spec
+from attention.pictures.layout import HEIGHT, Panel, Spec, short_axis_name
 from attention.pictures.message_contract import Line, StepTab
 from attention.pictures.view import PAIR, STEP, VIEWS, has_pair, overview_steps
 from attention.trace.layer import Layer
@@ -78,7 +78,8 @@ def lab_maps(
     maps = _maps(trace, cell, view, colors, derived)
     if pair != PAIR.default and has_pair(layer := trace.layer(cell.layer)):
         queries, keys = pair.upper().split("-")
-        spans = {"query": pair_spans(layer.tokens)[queries], "key": pair_spans(layer.key_tokens)[keys]}
+        row_axis, column_axis = map(short_axis_name, MAP_AXES[-2:])
+        spans = {row_axis: pair_spans(layer.tokens)[queries], column_axis: pair_spans(layer.key_tokens)[keys]}
         maps = [_within(figure, spans, pair) for figure in maps]
     return [*maps_over_picture(trace, cell, colors, over, derived), *maps]
 
