@@ -11,7 +11,7 @@ from attention.explanation.derived import NORMS
 from attention.formula.names import WEIGHTS
 from attention.pictures import steps_view
 from attention.pictures.steps_view import derived_view, lab_maps
-from attention.pictures.view import has_patches, overview_steps
+from attention.pictures.view import PAIR, has_patches, overview_steps
 from pages.ui import application
 from pages.ui.page import predictions_panel, show
 from pages.ui.page.start import first_lesson, start
@@ -32,8 +32,8 @@ def pick_cell(step: str, x: int, y: int) -> None:
 def maps() -> None:
     """Draws the maps. A changed control or a click redraws them before the rest of the page runs."""
     current = page.for_fragment()
-    view, colors = map(knob_state.current_value, ("view", "colors"))
-    figures = lab_maps(current.trace, current.cell, view, colors, over_picture())
+    view, colors, pair = map(knob_state.current_value, ("view", "colors", PAIR.key))
+    figures = lab_maps(current.trace, current.cell, view, colors, over_picture(), pair)
     steps = overview_steps(tuple(step.name for step in current.layer.steps))
     around = current.around(steps=True, line=True, overview=steps, follow=True)
     show.figures(figures, "lab_maps", pick_cell, around, knob_state.apply_controls, rest=True, export="maps")

@@ -46,7 +46,6 @@ SCRIPTS = {
 
 CROSSINGS: dict[str, dict[str, int]] = {
     "app.py": {"circuits": 1, "vision": 1},
-    "attention/circuits/batched_heads.py": {"vision": 1},
     "attention/circuits/copying.py": {"training": 1},
     "attention/circuits/path_ends.py": {"training": 1},
     "attention/circuits/path_patching.py": {"training": 1},
@@ -63,7 +62,6 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/metrics/find_targets.py": {"vision": 1},
     "attention/metrics/metric.py": {"circuits": 1, "vision": 1},
     "attention/models/declared_inputs.py": {"vision": 1},
-    "attention/models/forward_pass.py": {"vision": 1},
     "attention/models/generation.py": {"vision": 1},
     "attention/models/in_memory.py": {"vision": 2},
     "attention/models/linearize.py": {"vision": 1},
@@ -73,7 +71,7 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/models/recorder.py": {"vision": 1},
     "attention/models/residual_stream.py": {"vision": 1},
     "attention/models/running.py": {"vision": 5},
-    "attention/models/transformer_parts.py": {"circuits": 1, "vision": 2},
+    "attention/models/transformer_parts.py": {"circuits": 1, "vision": 1},
     "attention/notebook/representations.py": {"comparison": 2},
     "attention/pictures/charts.py": {"circuits": 1},
     "attention/pictures/mosaic.py": {"vision": 1},
@@ -84,7 +82,7 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/sources/file.py": {"vision": 1},
     "attention/sources/link.py": {"vision": 1},
     "attention/sources/model.py": {"vision": 3},
-    "attention/sources/model_input.py": {"vision": 4},
+    "attention/sources/model_input.py": {"vision": 3},
     "attention/sources/reader.py": {"vision": 1},
     "attention/sources/registry.py": {"training": 2, "tutorials": 2},
     "attention/sources/repeated_run.py": {"training": 5, "vision": 1},

@@ -44,7 +44,7 @@ def test_tensors_have_the_trace_of_their_text(gpt2: Any, tokenizer: Any) -> None
         encoded,
         {"input_ids": row},
         {"input_ids": row[0].tolist(), "attention_mask": None},
-        {"input_ids": row.int(), "token_type_ids": torch.zeros_like(row), "position_ids": torch.arange(n_tokens)},
+        {"input_ids": row.int(), "position_ids": torch.arange(n_tokens), "token_type_ids": None},
     ):
         source = Model.of(gpt2, tokenizer, inputs=inputs)
         assert source.text == OWL
@@ -95,7 +95,11 @@ def test_messages_are_read_by_the_template_of_the_tokenizer(gpt2: Any) -> None:
 
 def test_long_ids_are_cut_and_large_traces_refused(gpt2: Any, tokenizer: Any) -> None:
     long = Model.of(gpt2, tokenizer, inputs={"input_ids": [5] * 100})
-    trace = long.trace()
+    with pytest.warns(
+        UserWarning, match=r"the first 64 are read, the model's limit: .* \(max_tokens= can only lower it\)"
+    ) as warned:
+        trace = long.trace()
+    assert [warning.filename for warning in warned] == [__file__]
     assert len(trace.tokens) == 64
     assert trace.notes == (
         "The text has 100 tokens; the first 64 are read, the model's limit: shorten it to see all of it.",
@@ -120,11 +124,12 @@ REFUSED: list[tuple[dict[str, Any], type[AttentionError], str]] = [
     ({"inputs": {"input_ids": ["owl"]}}, ConfigError, "a tensor of whole numbers; got a list"),
     ({"inputs": {"input_ids": [[1, 2], [3, 4]]}}, ConfigError, r"input_ids has 2: give the texts as texts=\[…\]"),
     ({"inputs": {"input_ids": [1, 2], "attention_mask": [0, 0]}}, TextError, "at least one token; got none"),
-    ({"inputs": {"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1]}}, ConfigError, "give the tokens without those in the middle"),
     ({"inputs": {"input_ids": [1, 2, 3], "attention_mask": [1, 1]}}, ConfigError, "got 2 numbers for 3 tokens"),
-    ({"inputs": {"input_ids": [1, 2], "token_type_ids": [0, 1]}}, ConfigError, "got token_type_ids with other numbers: leave it out"),
-    ({"inputs": {"input_ids": [1, 2], "position_ids": [1, 2]}}, ConfigError, "got position_ids with other numbers: leave it out"),
-    ({"inputs": {"input_ids": [1, 2], "pixel_values": [1, 2]}}, ConfigError, "got pixel_values: leave it out"),
+    ({"inputs": {"input_ids": [1, 2], "position_ids": [1, 2, 3]}}, ConfigError, "position_ids has a number for each token; got 3 for 2 tokens"),
+    ({"inputs": {"input_ids": [1, 2], "position_ids": [1, 64]}}, ModelError, "position_ids of .* are from 0 to 63; got 64"),
+    ({"inputs": {"input_ids": [1, 2], "inputs_embeds": [[1.0], [2.0]]}}, ConfigError, "got inputs_embeds: give the input_ids of these vectors"),
+    ({"inputs": {"input_ids": [1], "decoder_input_ids": [[1, 2, 3]], "decoder_attention_mask": [1, 0, 1]}}, ConfigError, "1 hidden tokens in the middle"),
+    ({"text2": CAT, "inputs": {"input_ids": [1, 2]}}, ConfigError, "text2 is the second text beside text="),
 ]  # fmt: skip
 
 
@@ -150,7 +155,7 @@ def test_other_objects_than_model_and_tokenizer_are_refused(gpt2: Any, tokenizer
         meta = type(gpt2)(gpt2.config)
     for model, sentence in (
         ("gpt2", "reads a loaded transformers model; got 'gpt2': load it with"),
-        (nn.Linear(2, 2), "got a Linear: load it with"),
+        (nn.Linear(2, 2), "got a Linear: save the weights that its attention gives"),
         (None, "got None: load it with"),
         (Prompted(), "got Prompted with a learned prompt, which no token stands for"),
         (meta, "are on the meta device: load them on the CPU or a GPU"),
@@ -158,7 +163,7 @@ def test_other_objects_than_model_and_tokenizer_are_refused(gpt2: Any, tokenizer
         with pytest.raises(ModelError, match=sentence):
             Model.of(model, tokenizer, OWL)
     for wrong in (None, "gpt2", len):
-        with pytest.raises(ModelError, match=r"needs the model's transformers tokenizer.*; got .*: load it with"):
+        with pytest.raises(ModelError, match=r"needs the transformers tokenizer of .*; got .*: load it with"):
             Model.of(gpt2, wrong, OWL)
     larger = byte_level(SENTENCES)
     larger.add_tokens([f"owl{i}" for i in range(200)])

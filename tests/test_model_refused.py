@@ -223,7 +223,10 @@ def test_text_over_the_limit_is_cut_with_a_note(tiny: TinyModels, family: str) -
     assert f"The text has 160 tokens; the first {limit} are read" in trace.notes[0]
     if family == "T5":
         assert len(trace.layers[-1].tokens) == 100
-        assert "The second text has 161 tokens; the first 100 are read, the limit of this server" in trace.notes[1]
+        assert (
+            "The second text has 161 tokens; the first 100 are read, the largest number allowed here: shorten"
+            in trace.notes[1]
+        )
     else:
         assert "the model's limit" in trace.notes[0]
 

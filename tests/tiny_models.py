@@ -153,7 +153,7 @@ def word_piece(sentences: tuple[str, ...]) -> Any:
     return fast(tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
 
 
-def fast(tokenizer: Any, **special: str) -> Any:
+def fast(tokenizer: Any, **special: Any) -> Any:
     """A tokenizer of transformers from one of tokenizers."""
     from transformers import PreTrainedTokenizerFast
 

@@ -8,7 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import regex
 from cachetools import LRUCache, cached
@@ -66,7 +66,7 @@ class Piece(str):
     joins: bool
     rule: str
 
-    def __new__(cls, text: str, joins: bool | None = None, rule: str = "") -> Piece:
+    def __new__(cls, text: str, joins: bool | None = None, rule: str = "") -> Self:
         """A token; without `joins`, it joins as `text` does, which may be a piece."""
         token = super().__new__(cls, text)
         token.joins = getattr(text, "joins", False) if joins is None else joins
@@ -80,6 +80,35 @@ class Piece(str):
 
 class Generated(Piece):
     """A token that a model generated; pictures mark it."""
+
+
+class PairToken(Piece):
+    """A token of one of the two texts that a model reads as a pair.
+
+    Attributes:
+        of: the text that it belongs to, "A" or "B".
+    """
+
+    of: str
+
+    def __new__(cls, token: str, of: str) -> Self:
+        """The token of a text."""
+        result = super().__new__(cls, token)
+        result.of = of
+        return result
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # Piece's own gives its text alone
+        """The arguments with which a copy is made."""
+        return Piece(self), self.of
+
+
+def pair_spans(tokens: Sequence[str]) -> dict[str, slice]:
+    """The positions of each text of a pair, from its first token to its last; empty if the tokens are of no pair."""
+    places: dict[str, list[int]] = {}
+    for position, token in enumerate(tokens):
+        if isinstance(token, PairToken):
+            places.setdefault(token.of, []).append(position)
+    return {of: slice(positions[0], positions[-1] + 1) for of, positions in places.items()}
 
 
 class ClassName(str):
@@ -116,7 +145,7 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
     """The label of a token in pictures, without invisible characters, and escaped for HTML.
 
     A space is ·, a newline ⏎, a tab ⇥, an empty token ∅; another invisible character is shown as its code point, and a
-    combining mark without a letter on ◌. ▸ precedes a generated token. A patch and a class keep their blanks.
+    combining mark without a letter on ◌. ▸ precedes a generated token, and "A: " or "B: " a token of a pair. A patch and a class keep their blanks.
 
     Args:
         token: the token.
@@ -130,6 +159,8 @@ def label(token: str, longest: int = 0, escape: bool = True) -> str:
         text = " ".join(f"U+{ord(character):04X}" for character in token)
     if isinstance(token, Generated):
         text = "▸" + text
+    elif isinstance(token, PairToken):
+        text = f"{token.of}: {text}"
     if isinstance(token, Patch) and 0 < longest < len(text):
         text = f"patch{token.picture or ''} {token.row},{token.column}"
     if longest and len(text) > longest:

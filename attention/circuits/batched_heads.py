@@ -24,11 +24,11 @@ from attention.models.attention_call import ModelCall, in_float32
 from attention.models.forward_pass import patched_head_output
 from attention.patching.forward import PatchedForward
 from attention.patching.intervention import Intervention
-from attention.vision.picture_inputs import repeated
 
 if TYPE_CHECKING:
     from attention.models.lm_head import Measurement
     from attention.models.loaded import LoadedModel
+    from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations
 
 
@@ -45,7 +45,7 @@ _ROWS_PER_LAYER = 16  # rows of d_model numbers for each token that a layer keep
 
 def head_runs(
     loaded: LoadedModel,
-    model_inputs: Mapping[str, Tensor],
+    model_inputs: TextInputs,
     groups: Sequence[Heads],
     measurement: Measurement,
     kind: str = "zero",
@@ -91,7 +91,7 @@ def head_runs(
                 row[:, heads] = row[:, heads].mean(0, keepdim=True) if kind == "mean" else 0.0
             return patched, weights
 
-        batch_inputs = repeated(model_inputs, len(batch))
+        batch_inputs = model_inputs.repeated(len(batch))
         with recorder.wrapping_attention(attend), lm_head.logits_at(measurement.logit_positions):
             values = measurement.read(running.run(loaded, batch_inputs))
         before, *after = values.tolist()

@@ -126,9 +126,8 @@ class _TransformerSide:
         )
         self.seconds = transformer_parts.estimate_seconds(loaded, run.inputs)
         self.is_bounded = not loaded.in_memory
-        ids = tuple(tuple(tensor[0].tolist()) for tensor in run.inputs.values())
         unattached = None if other is None else replace(other, handle=None)  # a cache must not hold the model
-        self.key: Hashable = (loaded.uid, ids, self._source.interventions, self._source.frozen, unattached)
+        self.key: Hashable = (loaded.uid, run.inputs.key, self._source.interventions, self._source.frozen, unattached)
 
     def position(self, position: int | None) -> int:
         from attention.models import lm_head

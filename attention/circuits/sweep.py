@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from attention.models.lm_head import Measurement
     from attention.models.loaded import LoadedModel
+    from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations
 
 N_RANDOM_GROUPS = 16
@@ -155,7 +156,7 @@ def estimate(
 def _estimate_heads(
     model: Model,
     loaded: LoadedModel,
-    inputs: dict[str, Tensor],
+    inputs: TextInputs,
     metric: Measurement,
     kind: str,
     other: Mapping[int, Activations],
@@ -255,7 +256,7 @@ def measure(model: Model, target: int, distractor: int | None = None) -> float:
         return float(metric.read(running.run(loaded, inputs))[0])
 
 
-def load(model: Model) -> tuple[LoadedModel, dict[str, Tensor]]:
+def load(model: Model) -> tuple[LoadedModel, TextInputs]:
     """The loaded model and its token ids.
 
     Raises:
@@ -267,7 +268,7 @@ def load(model: Model) -> tuple[LoadedModel, dict[str, Tensor]]:
     return loaded, inputs
 
 
-def other_run(model: Model, loaded: LoadedModel, inputs: dict[str, Tensor], kind: str) -> Mapping[int, Activations]:
+def other_run(model: Model, loaded: LoadedModel, inputs: TextInputs, kind: str) -> Mapping[int, Activations]:
     """The activations of the model's other run, by layer, that a change of this kind needs; empty for an ablation.
 
     Raises:
@@ -288,9 +289,7 @@ def other_run(model: Model, loaded: LoadedModel, inputs: dict[str, Tensor], kind
     return model.other_activations(loaded, inputs, dict.fromkeys(loaded.sites_by_layer, kind == WEIGHTS))
 
 
-def _estimate_runs(
-    model: Model, loaded: LoadedModel, inputs: dict[str, Tensor], n_runs: int, kind: str = "zero"
-) -> float:
+def _estimate_runs(model: Model, loaded: LoadedModel, inputs: TextInputs, n_runs: int, kind: str = "zero") -> float:
     """The estimated seconds of this number of runs.
 
     Raises:
@@ -316,16 +315,15 @@ def _check_kind(kind: str) -> None:
         )
 
 
-def _cache_key(model: Model, loaded: LoadedModel, inputs: dict[str, Tensor]) -> tuple[object, ...]:
+def _cache_key(model: Model, loaded: LoadedModel, inputs: TextInputs) -> tuple[object, ...]:
     """Everything that a sweep depends on: the model, its input, which may have pictures, and its interventions."""
-    ids = tuple(tuple(tensor[0].tolist()) for tensor in inputs.values())
     digests = tuple(picture.digest for picture in model.images)
     other = None if model.other is None else model.other.key
-    return loaded.uid, ids, digests, model.interventions, model.frozen, other, model.align
+    return loaded.uid, inputs.key, digests, model.interventions, model.frozen, other, model.align
 
 
 def _resolve_metric(
-    loaded: LoadedModel, inputs: dict[str, Tensor], position: int | None, target: int | None, distractor: int | None
+    loaded: LoadedModel, inputs: TextInputs, position: int | None, target: int | None, distractor: int | None
 ) -> tuple[Measurement, str]:
     """The metric, and its description."""
     from attention.models import lm_head, running
@@ -355,7 +353,7 @@ def _resolve_metric(
 
 
 def _class_metric(
-    loaded: LoadedModel, inputs: dict[str, Tensor], classes: Sequence[str], target: int | None, distractor: int | None
+    loaded: LoadedModel, inputs: TextInputs, classes: Sequence[str], target: int | None, distractor: int | None
 ) -> tuple[Measurement, str]:
     """The metric of a classifier: a class that is predicted for the whole input."""
     from attention.models import lm_head, running

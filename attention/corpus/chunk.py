@@ -114,7 +114,7 @@ def text_sites(reader: LoadedModel) -> tuple[TextSite, ...]:
     _, followed = run_followed(reader, {"input_ids": torch.tensor([reader.tokenizer("a b c")["input_ids"]])})
     sites = [TextSite(i, each.weights.shape[1], None) for i, each in enumerate(followed) if each.weights is not None]
     if not sites:
-        raise no_weights_error(reader.name, {each.name: each.instead for each in followed})
+        raise no_weights_error(reader, {each.name: each.instead for each in followed})
     return tuple(sites)
 
 
@@ -210,7 +210,7 @@ class _BatchRun:
         for index, site in enumerate(sums.sites):
             weights = followed[site.layer].weights
             if weights is None:
-                raise no_weights_error(loaded.name, {each.name: each.instead for each in followed})
+                raise no_weights_error(loaded, {each.name: each.instead for each in followed})
             self._add(index, weights, self._inferred_visible(weights))
 
     def _measure(self, call: ModelCall) -> tuple[Tensor, Tensor | None]:

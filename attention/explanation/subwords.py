@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attention.base import cache
 from attention.base.errors import TextError
 from attention.base.pieces import join_pieces, pieces_of
-from attention.base.tokens import Generated, Piece
+from attention.base.tokens import Generated, PairToken, Piece
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import Step, find_step
 from attention.trace.layer import Layer
@@ -187,8 +187,10 @@ def merge_tokens(layer: Layer, special: Sequence[str], words: bool, mode: str) -
 
 
 def _join(pieces: Sequence[str]) -> str:
-    """The pieces as one word; generated if one of them is. One alone stays what it is, such as a patch with its place."""
+    """The pieces as one word; generated if one of them is, and of the text of its first. One alone stays what it is, such as a patch with its place."""
     if len(pieces) == 1:
         return pieces[0]
-    kind = Generated if any(isinstance(piece, Generated) for piece in pieces) else Piece
-    return kind(join_pieces(pieces), False, words_rule(pieces))
+    word = Piece(join_pieces(pieces), False, words_rule(pieces))
+    if isinstance(pieces[0], PairToken):
+        return PairToken(word, pieces[0].of)
+    return Generated(word) if any(isinstance(piece, Generated) for piece in pieces) else word

@@ -16,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from attention.base.pieces import ids_of_words
-from attention.files.stored_layers import WORD_IDS
+from attention.files.stored_layers import PAIRS, WORD_IDS
 from attention.formula.formula import to_json
 from attention.formula.steps import DECLARED, find_step, is_step
 from attention.trace.trace import Trace
@@ -148,12 +148,12 @@ def _about(trace: Trace, layers: Collection[int] | None) -> dict[str, Any]:
         mixer = {} if layer.has_attention else {"mixer": layer.mixer}
         layer_entries.append({"number": i, "name": layer.name, "formula": formula, **texts, **mixer})
     pictures = {"pictures": saved_pictures.descriptions(trace)} if trace.pictures else {}
-    of_tokens = {name: value for name, value in of_trace.items() if name not in WORD_IDS}
+    of_tokens = {name: value for name, value in of_trace.items() if name not in (*WORD_IDS, *PAIRS)}
     return {"random": trace.random, "notes": trace.notes, **pictures, **of_tokens, "layers": layer_entries}
 
 
 def _described_tokens(source: Trace | Layer) -> dict[str, Any]:
-    """The tokens of queries and keys, the numbers of their words, and the places of those that are patches."""
+    """The tokens of queries and keys, the numbers of their words, the places of those that are patches, and the texts of those that are of a pair."""
     described: dict[str, Any] = {"tokens": source.tokens, "key_tokens": source.key_tokens}
     for name, key in WORD_IDS.items():
         if word_ids := ids_of_words(described[name]):
@@ -161,4 +161,7 @@ def _described_tokens(source: Trace | Layer) -> dict[str, Any]:
     for name, key in saved_pictures.PATCHES.items():
         if places := saved_pictures.places(described[name]):
             described[key] = places
+    for name, key in PAIRS.items():
+        if any(marks := [getattr(token, "of", "") for token in described[name]]):
+            described[key] = marks
     return described

@@ -112,7 +112,7 @@ class Picture:
 
         if not isinstance(content, Image):
             raise FileError(
-                f"A picture is the path or the bytes of a PNG, JPEG or WebP file, or an image of Pillow; got a {type(content).__name__}: give one of these."
+                f"A picture is the path or the bytes of a PNG, JPEG or WebP file, or an image of Pillow; got a {type(content).__name__}: give one of these, such as PIL.Image.fromarray(array) of [row column 3] from 0 to 255."
             )
         _check_size(*content.size, max_pixels)
         rgb, notes = _converted(content, "image of Pillow")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import AttentionError, AxesError, FileError, MissingError
 from attention.base.pieces import joins_of_ids
-from attention.base.tokens import Patch, Piece
+from attention.base.tokens import PairToken, Patch, Piece
 from attention.files.archives import Archive, Entry, format_shape, quote
 from attention.formula import formula
 from attention.formula.dropout import Dropout
@@ -220,7 +220,9 @@ def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> Axe
 _MAX_TOKEN_CHARACTERS = 1000  # characters
 WORD_IDS = {"tokens": "word_ids", "key_tokens": "key_word_ids"}
 """The name of the words beside each list of tokens: the number of the word of each token, as a tokenizer's `word_ids()`."""
-_TOKEN_KEYS = (*PATCHES, *PATCHES.values(), *WORD_IDS.values())
+PAIRS = {"tokens": "pair", "key_tokens": "key_pair"}
+"""The name of the texts of a pair, "A" or "B" for each token, beside each list of tokens; "" stands for neither."""
+_TOKEN_KEYS = (*PATCHES, *PATCHES.values(), *WORD_IDS.values(), *PAIRS.values())
 _NAME = re.compile(r"[\w ,.:()-]{1,60}")
 
 
@@ -358,6 +360,21 @@ def with_words(name: str, tokens: tuple[str, ...], word_ids: Any, key: str) -> t
         token if isinstance(token, Patch) else Piece(token, joins, "the word_ids of the file")
         for token, joins in joined
     )
+
+
+def with_pair(name: str, tokens: tuple[str, ...], saved: Any, key: str) -> tuple[str, ...]:
+    """The tokens of an axis, with those of a pair of texts as such.
+
+    Raises:
+        FileError: the saved texts are others than "A" and "B", or not one for each token.
+    """
+    if saved is None:
+        return tokens
+    if not isinstance(saved, list) or len(saved) != len(tokens) or not all(text in ("", "A", "B") for text in saved):
+        raise FileError(
+            f"{key} in {quote(name)} needs A, B or an empty text for each of {len(tokens):,} tokens; got {quote(str(saved))}: save the trace again."
+        )
+    return tuple(PairToken(token, text) if text else token for token, text in zip(tokens, saved, strict=True))
 
 
 def layer_name(exported: bool, position: int, stored: StoredLayer, layer_metadata: Mapping[str, Any]) -> str:

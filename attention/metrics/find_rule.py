@@ -3,7 +3,7 @@ r"""Find rules: heads that look "from X to Y", such as `from [he, she] to [anna,
 `FindRule.parse('from "it" to "animal"').metric` is one, and `find_heads` ranks the heads of a text by it. The grammar:
 
     rule   = "from" side "to" target
-    side   = "any" | "punctuation" | "special" | "picture" | "registers" | "words" | patches
+    side   = "any" | "punctuation" | "special" | "picture" | "registers" | "words" | "text A" | "text B" | patches
            | word | "[" item {"," item} "]" | "/" regular expression "/" ["i"]
     target = side | "same word" | "previous sentence" | "same sentence" | "next sentence" | "offset" integer
            | "near patches" | "same row" | "same column"
@@ -60,11 +60,12 @@ _CELLS_PER_SECOND = (
 
 _ONE = {
     "any": "a token", "punctuation": "a punctuation mark", "special": "a special token", "picture": "a patch of the picture",
-    "registers": "a register", "words": "a word",
+    "registers": "a register", "words": "a word", "text A": "a word of the first text", "text B": "a word of the second text",
 }  # fmt: skip
 _OTHERS = {
     "any": "other words", "punctuation": "other punctuation marks", "special": "other special tokens", "picture": "other patches of the picture",
     "registers": "other registers", "words": "other words that are no patches",
+    "text A": "words of the first text", "text B": "words of the second text",
 }  # fmt: skip
 EXAMPLES = (
     "from [he, she, it, they] to /^[A-Z]/",
@@ -75,6 +76,8 @@ EXAMPLES = (
     "from any to special",
 )
 """Rules to begin with."""
+PAIR_EXAMPLES = ("from text A to text B", "from text B to text A")
+"""Rules to begin with where a model reads a pair of texts."""
 PICTURE_EXAMPLES = (
     "from words to picture",
     "from picture to near patches",

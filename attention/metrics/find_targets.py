@@ -46,7 +46,7 @@ class AnyWord:
 
 @dataclass(frozen=True)
 class WordKind:
-    """The words of a kind: punctuation marks, special tokens, patches of a picture, registers, or words, which are none of the last three.
+    """The words of a kind: punctuation marks, special tokens, patches of a picture, registers, words, which are none of the last three, or those of a text of a pair.
 
     Attributes:
         text: its keyword.
@@ -58,6 +58,8 @@ class WordKind:
         """Whether each word matches, [word]."""
         import numpy as np
 
+        if self.text in TEXTS:
+            return np.array([of == TEXTS[self.text] for of in words.texts], bool)
         if self.text in KINDS:
             return np.array([kind == KINDS[self.text] for kind in words.kinds], bool)
         if self.text == SPECIAL:
@@ -236,7 +238,12 @@ def _in_sentence(difference: int) -> Callable[[TextWords], NDArray[np.bool_]]:
 ANY, PUNCTUATION, SPECIAL = "any", "punctuation", "special"
 KINDS = {"picture": patterns.PATCH, "registers": patterns.REGISTER, "words": patterns.WORD}
 """The kind of token of each keyword, where a model reads a picture."""
-SIDES: dict[str, Side] = {ANY: AnyWord(), **{keyword: WordKind(keyword) for keyword in (PUNCTUATION, SPECIAL, *KINDS)}}
+TEXTS = {"text A": "A", "text B": "B"}
+"""The text of each keyword, where a model reads a pair of texts."""
+SIDES: dict[str, Side] = {
+    ANY: AnyWord(),
+    **{keyword: WordKind(keyword) for keyword in (PUNCTUATION, SPECIAL, *KINDS, *TEXTS)},
+}
 """What both sides can be, by its keyword."""
 RELATIONS: dict[str, Relation] = {
     relation.text: relation
@@ -287,6 +294,7 @@ class TextWords:
         is_special: whether each word is a special token, such as [CLS].
         kinds: what each word stands for, one of `patterns`.
         places: the picture, row and column of each word that is a patch, [word 3]; −1 for others.
+        texts: the text of a pair that each word is of, "A" or "B"; empty for others.
     """
 
     names: tuple[str, ...]
@@ -294,6 +302,7 @@ class TextWords:
     is_special: tuple[bool, ...]
     kinds: tuple[str, ...]
     places: NDArray[np.int64]
+    texts: tuple[str, ...]
 
     @classmethod
     def of(cls, tokens: Sequence[str], special: Collection[str] = ()) -> TextWords:
@@ -314,6 +323,7 @@ class TextWords:
             tuple(is_special[start] for start in starts),
             tuple(patterns.kind_of(tokens[start], special) for start in starts),
             patch_places([tokens[start] for start in starts]).numpy(),
+            tuple(getattr(tokens[start], "of", "") for start in starts),
         )
 
     @cached_property

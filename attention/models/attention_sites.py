@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from attention.formula.mask import Mask
 from attention.models import recorder
 from attention.models.attention_call import Call, allow_row_blocks, in_float32
 from attention.models.layer_numbers import Place, Visits, layer_names
@@ -89,6 +90,7 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
             + (d_model or _width(call)) * (1 + (call.memory is not None)),
             row_blocks[id(call.module)] or not call.has_own_weights,
             paths[id(call.module)],
+            _is_causal(call),
         )
         for name, call in zip(names, calls, strict=True)
     )
@@ -98,6 +100,13 @@ def find_sites(loaded: LoadedModel) -> tuple[tuple[Site, ...], dict[str, str]]:
 def _width(call: Call) -> int:
     """The width of the input of a call, for a model whose towers have widths of their own."""
     return 0 if call.input is None else call.input.shape[-1]
+
+
+def _is_causal(call: Call) -> bool:
+    """Whether no query sees a later key."""
+    n_queries, n_keys = call.query.shape[-2], call.key.shape[-2]
+    mask = call.mask.build(n_queries, n_keys) if isinstance(call.mask, Mask) else call.mask
+    return mask is not None and n_keys > 1 and not bool(mask.triu(1).any())
 
 
 def _note_output(outputs: dict[int, Tensor], key: int, _: Any, __: Any, output: Tensor) -> None:

@@ -14,6 +14,7 @@ from attention.base.errors import ModelError
 
 _LARGEST_CONFIG = 2**20  # bytes of config.json
 _LARGEST_TOKENIZER_FILE = 2**26  # bytes; a vocabulary of 256,000 pieces takes half of that
+_OTHER_WEIGHTS = ("gguf", "h5", "msgpack", "onnx")  # of other libraries
 _MOST_FILES = 1000  # of sharded weights
 _BYTES_PER_NUMBER = 4  # weights are loaded in single precision
 _COUNT_KEYS = re.compile(r"layers?$|depth|blocks$|experts|attention_types")  # config keys that count repeated parts
@@ -67,6 +68,10 @@ def check_folder(path: Path, name: str, most_mb: int) -> Folder:
                 f"{name} has its weights as {pickled}, a pickle, which can run any code when it is opened: "
                 "save it as safetensors with model.save_pretrained(folder)."
             )
+        if other := next((file.name for suffix in _OTHER_WEIGHTS for file in path.glob(f"*.{suffix}")), ""):
+            raise ModelError(
+                f"{name} has its weights as {other}, and *.safetensors are read: load it with transformers, and save it with model.save_pretrained(folder)."
+            )
         raise ModelError(f"{name} has a config.json but no *.safetensors: download the weights too.")
     shapes = [shape for file in weights for shape in _shapes(file, name)]
     nbytes = _BYTES_PER_NUMBER * sum(prod(shape) for shape in shapes)
@@ -91,6 +96,10 @@ def too_large(name: str, nbytes: int, most_mb: int) -> ModelError:
 
 def _config(path: Path, name: str) -> dict[str, Any]:
     file = path / "config.json"
+    if not file.is_file() and (path / "adapter_config.json").is_file():
+        raise ModelError(
+            f"{name} is an adapter of a model: load it with peft, and save the whole with model.merge_and_unload().save_pretrained(folder)."
+        )
     if not file.is_file():
         raise ModelError(
             f"A model is a folder with config.json and *.safetensors; {name} has no config.json: check the folder."
@@ -110,7 +119,7 @@ def _config(path: Path, name: str) -> dict[str, Any]:
 
     if model_type not in CONFIG_MAPPING:
         reason = (
-            "brings code of its own, which is never run here"
+            "brings code of its own, which is never run here (load it yourself, and use Model.of in Python)"
             if "auto_map" in config
             else "is not known to transformers"
         )

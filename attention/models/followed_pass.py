@@ -99,14 +99,22 @@ def other_map(shape: Sequence[int], queries: int, keys: int) -> str:
     return f"maps of {shape[-2]} × {shape[-1]} positions instead of {queries} × {keys} tokens"
 
 
-def no_weights_error(name: str, left_out: Mapping[str, str]) -> ModelError:
-    """What to say where no layer of a pass has weights: what each has instead."""
-    why = (
-        f"it has other things in {listed_layers(left_out)}"
-        if left_out
-        else "none of its layers multiplies values by a softmax"
-    )
-    return ModelError(f"{name} gives no attention weights from token to token: {why}. Choose another model.")
+def no_weights_error(loaded: LoadedModel, left_out: Mapping[str, str]) -> ModelError:
+    """What to say where no layer of a pass has weights: what each has instead, or which library has replaced its attention."""
+    why, advice = "none of its layers multiplies values by a softmax", "Choose another model."
+    own = {"transformers", "torch", type(loaded.model).__module__.partition(".")[0]}
+    for path, module in loaded.model.named_modules():
+        library, kind = type(module).__module__.partition(".")[0], type(module).__name__
+        if (
+            library not in own and re.search("attn|attention", path) and "Linear" not in kind
+        ):  # those, quantization replaces
+            why = f"its module {path} is a {kind} of {library}, which replaced the one of transformers"
+            advice = "Load the model anew with from_pretrained(…), and give it before another library changes it."
+            break
+    else:
+        if left_out:
+            why = f"it has other things in {listed_layers(left_out)}"
+    return ModelError(f"{loaded.name} gives no attention weights from token to token: {why}. {advice}")
 
 
 class Follower(TorchFunctionMode):

@@ -5,7 +5,7 @@ Other threads that run the same model get their turn between two tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -16,17 +16,18 @@ from attention.base.errors import ModelError
 from attention.base.progress import current_callback
 from attention.models.loaded import FairLock, LoadedModel
 from attention.models.running import place_ids, silence_warnings
-from attention.vision.picture_inputs import PictureInputs, with_ids
+from attention.models.text_inputs import TextInputs
+from attention.vision.picture_inputs import PictureInputs
 
 
 def generate(
     loaded: LoadedModel,
-    model_inputs: Mapping[str, Tensor],
+    model_inputs: TextInputs,
     max_new_tokens: int,
     temperature: float = 0,
     seed: int = 0,
-    patched: tuple[Hashable, Callable[[dict[str, Tensor]], Tensor]] | None = None,
-) -> dict[str, Tensor]:
+    patched: tuple[Hashable, Callable[[TextInputs], Tensor]] | None = None,
+) -> TextInputs:
     """The input ids followed by up to `max_new_tokens` generated ones; the model may end the text earlier.
 
     Args:
@@ -45,9 +46,17 @@ def generate(
     if not loaded.model.can_generate():
         raise ModelError(f"The decoder of {loaded.name} generates no words: type a second text for it to read.")
     name = [*model_inputs][-1]
-    ids = tuple((key, tuple(tensor[0].tolist())) for key, tensor in model_inputs.items())
     pictures = [seen.digest for seen in model_inputs.pictures.seen] if isinstance(model_inputs, PictureInputs) else []
-    key = ("generated", loaded.uid, ids, *pictures, max_new_tokens, temperature, seed, patched and patched[0])
+    key = (
+        "generated",
+        loaded.uid,
+        model_inputs.key,
+        *pictures,
+        max_new_tokens,
+        temperature,
+        seed,
+        patched and patched[0],
+    )
     sampler = _GumbelSampler(temperature, seed) if temperature else None
 
     def generate() -> Tensor:
@@ -56,27 +65,24 @@ def generate(
         with torch.no_grad(), loaded.session():
             silence_warnings()
             output_ids: Tensor = loaded.model.generate(
-                **placed, attention_mask=torch.ones_like(placed["input_ids"]), max_new_tokens=max_new_tokens,
+                **{"attention_mask": torch.ones_like(placed["input_ids"])} | placed, max_new_tokens=max_new_tokens,
                 do_sample=False, num_beams=1, logits_processor=processors,
             )  # fmt: skip
         return output_ids.cpu()
 
     def generate_patched() -> Tensor:
         assert patched is not None
-        extended, end_ids = (
-            with_ids(model_inputs, name, model_inputs[name]),
-            loaded.model.generation_config.eos_token_id,
-        )
+        extended, end_ids = model_inputs, loaded.model.generation_config.eos_token_id
         for count in range(max_new_tokens):
             _report(count, max_new_tokens)
             logits = patched[1](extended)[None]
             token = (sampler(logits, logits) if sampler else logits).argmax(-1)
-            extended = with_ids(extended, name, torch.cat([extended[name], token[None]], dim=-1))
+            extended = extended.with_ids(name, torch.cat([extended[name], token[None]], dim=-1))
             if int(token) in (end_ids if isinstance(end_ids, list) else [end_ids]):
                 break
         return extended[name]
 
-    return with_ids(model_inputs, name, CACHE.get_or_compute(key, generate_patched if patched else generate))
+    return model_inputs.with_ids(name, CACHE.get_or_compute(key, generate_patched if patched else generate))
 
 
 class _PauseBetweenTokens:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from inspect import signature
+from os import PathLike, fspath
 from threading import Lock
 from typing import Any, Literal
 from weakref import WeakValueDictionary
@@ -22,7 +24,7 @@ from attention.models.attention_sites import find_sites
 from attention.models.followed_pass import count_maps
 from attention.models.loaded import FairLock, LoadedModel
 from attention.models.loading import max_length
-from attention.vision.families import reads_text, vision_config
+from attention.vision import families, modalities
 from attention.vision.reader import PictureReader, check_size
 
 _HANDLES: WeakValueDictionary[tuple[int, int, int], ModelHandle] = WeakValueDictionary()
@@ -109,16 +111,21 @@ class ModelHandle:
         )
 
 
-def handle_of(model: Any, tokenizer: Any) -> ModelHandle:
+def handle_of(model: Any, tokenizer: Any, picture: bool = False) -> ModelHandle:
     """The handle of a model and its tokenizer or processor; the same one while any source holds it.
 
     Raises:
-        ModelError: they are not a model and a tokenizer or processor of transformers.
+        ModelError: they are not a model and a tokenizer or processor of transformers, or the model should read a picture and its family
+            is not read.
     """
     model = _unwrapped(model)
-    reads_pictures = vision_config(model) is not None
+    reads_pictures = families.vision_config(model) is not None
     image_processor = _checked_image_processor(model, tokenizer) if reads_pictures else None
-    text_tokenizer = None if reads_pictures and not reads_text(model) else _checked_tokenizer(tokenizer)
+    if picture and not reads_pictures and families.PICTURES in signature(model.forward).parameters:
+        raise modalities.no_family_error(type(model).__name__, model)
+    if not reads_pictures and (other_input := modalities.no_text_error(type(model).__name__, model)):
+        raise other_input
+    text_tokenizer = None if reads_pictures and not families.reads_text(model) else _checked_tokenizer(tokenizer, model)
     with _GUARD:
         key = id(model), id(text_tokenizer), id(image_processor)  # of living objects, which the handle holds
         handle = _HANDLES.get(key)
@@ -154,19 +161,43 @@ def _unwrapped(model: Any) -> Any:
             break
         model = inner
     if not isinstance(model, PreTrainedModel):
-        raise ModelError(
-            f"Model.of reads a loaded transformers model; got {_kind(outermost)}: "
-            "load it with AutoModelForCausalLM.from_pretrained(…), or give the folder of a model as Model(folder, text)."
-        )
+        raise ModelError(f"Model.of reads a loaded transformers model; got {_kind(outermost)}: {_way_of(outermost)}.")
     if any(parameter.is_meta for parameter in model.parameters()):
         raise ModelError(
             f"Model.of reads a model whose weights are in memory; some of {type(model).__name__} are on the meta device: "
-            "load them on the CPU or a GPU."
+            "load them on the CPU or a GPU, without device_map to disk and without init_empty_weights."
         )
     return model
 
 
-def _checked_tokenizer(tokenizer: Any) -> Any:
+def _way_of(value: Any) -> str:
+    """What to do with something that is no transformers model."""
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    if isinstance(value, PreTrainedTokenizerBase):
+        return "give the model first, then its tokenizer"
+    if isinstance(value, str | PathLike):
+        return f"load it with AutoModel.from_pretrained(…), or write Model({str(fspath(value))[:80]!r}, text) for a folder or a name"
+    if isinstance(value, type):
+        return f"load one with {value.__name__}.from_pretrained(…), or make one with {value.__name__}(config)"
+    if isinstance(value, Module):
+        inner = ((path, module) for path, module in value.named_modules() if isinstance(module, PreTrainedModel))
+        for path, module in inner:
+            return f"give the {type(module).__name__} inside of it, model.get_submodule({path!r})"
+        return _SAVE_WEIGHTS
+    if isinstance(getattr(value, "model", None), Module):
+        return f"give what is inside of it, Model.of(x.model, x.tokenizer, text), where x is the {type(value).__name__}"
+    return f"load it with AutoModel.from_pretrained(…), or, for another library, {_SAVE_WEIGHTS}"
+
+
+_SAVE_WEIGHTS = (
+    "save the weights that its attention gives (nn.MultiheadAttention: with need_weights=True, average_attn_weights=False) as "
+    'np.savez("w.npz", weights=weights[0].detach()), [head query key] of one text, and use File.open("w.npz")'
+)
+"""What to do with attention that cannot be recorded."""
+
+
+def _checked_tokenizer(tokenizer: Any, model: Any) -> Any:
     """The tokenizer, also of a processor that has one.
 
     Raises:
@@ -178,8 +209,8 @@ def _checked_tokenizer(tokenizer: Any) -> Any:
         if isinstance(candidate, PreTrainedTokenizerBase):
             return candidate
     raise ModelError(
-        f"Model.of needs the model's transformers tokenizer, which names the tokens; got {_kind(tokenizer)}: "
-        "load it with AutoTokenizer.from_pretrained(…)."
+        f"Model.of needs the transformers tokenizer of {type(model).__name__}, which names the tokens; got {_kind(tokenizer)}: "
+        f"{'wrap it as PreTrainedTokenizerFast(tokenizer_object=…)' if type(tokenizer).__module__ == 'tokenizers' else 'load it with AutoTokenizer.from_pretrained(…)'}."
     )
 
 
@@ -195,7 +226,7 @@ def _checked_image_processor(model: Any, processor: Any) -> Any:
         if isinstance(candidate, BaseImageProcessor):
             check_size(candidate, type(model).__name__)
             return candidate
-    loader = "AutoProcessor" if reads_text(model) else "AutoImageProcessor"
+    loader = "AutoProcessor" if families.reads_text(model) else "AutoImageProcessor"
     raise ModelError(
         f"Model.of needs the processor of a model that reads pictures, such as {type(model).__name__}; got {_kind(processor)}: "
         f"load it with {loader}.from_pretrained(…)."
@@ -203,7 +234,12 @@ def _checked_image_processor(model: Any, processor: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    return repr(value)[:60] if value is None or isinstance(value, str) else f"a {type(value).__name__}"
+    """A value in words, such as "a BertTokenizer" or "the class BertModel"."""
+    if value is None or isinstance(value, str):
+        return repr(value)[:60]
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"{'an' if type(value).__name__[0] in 'AEIOU' else 'a'} {type(value).__name__}"
 
 
 def _state(model: Any) -> object:

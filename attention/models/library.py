@@ -165,7 +165,7 @@ class Library:
             folder = check_folder(path, name, self.settings.most_mb)
         except (OSError, RuntimeError) as error:  # too long a name, no permission, or an unknown home directory
             raise ModelError(
-                f"A model is a folder that this server may read; it may not read {name[:80]!r}: check its name."
+                f"A model is a folder that may be read here; {name[:80]!r} may not: check its name."
             ) from error
         with _LOADING:
             self._check_memory(folder, name)
@@ -226,6 +226,10 @@ class Library:
         return path if path.is_dir() else None
 
     def _unknown(self, name: str) -> ModelError:
+        if self.settings.paths and Path(name).is_file():
+            return ModelError(
+                f"A model is a folder with config.json and *.safetensors; {name[:80]} is a file: give the folder that it is in."
+            )
         available = ", ".join(self.names()) or "none; “make models” fetches one"
         folder = "a folder of this machine, or " if self.settings.paths else ""
         advice = f"fetch it with `{FETCH_COMMANDS[name]}`" if name in FETCH_COMMANDS else "put it there"

@@ -191,6 +191,8 @@ def no_prediction_reason(loaded: LoadedModel, logit_positions: Sequence[int]) ->
     if not vocabulary_size(loaded):
         if loaded.pictures is not None:
             return f"{loaded.name} predicts no tokens: it computes a vector for every patch of a picture, or one for the picture and one for the text."
+        if "Classification" in type(loaded.model).__name__:
+            return f"{loaded.name} predicts a class of the whole input, and no token."
         return f"{loaded.name} has no language-model head: it computes a vector for every token, and predicts none."
     mask = loaded.tokenizer.mask_token
     if mask is None:
@@ -291,7 +293,7 @@ class Measurement:
             if "last_hidden_state" not in model_output:
                 raise ConfigError(
                     "A change is measured at a logit of a token or at the last vectors, and this model gives neither: "
-                    "choose a model with one tower and without a classifier, such as a ViTModel."
+                    "choose the same model without its classifier, such as AutoModel gives it, with one tower."
                 )
             last = model_output["last_hidden_state"].cpu().double()
             cosine = torch.cosine_similarity(last, last[:1], dim=-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -36,6 +36,7 @@ class Site:
         n_heads: number of query heads.
         width: how many numbers are recorded for each token.
         supports_row_blocks: whether its attention can be computed for some of the queries at a time.
+        is_causal: whether no query sees a later key.
         path: the name of its attention module in the model.
     """
 
@@ -46,6 +47,7 @@ class Site:
     width: int
     supports_row_blocks: bool = False
     path: str = ""
+    is_causal: bool = False
 
 
 class Preparable(Protocol):
@@ -182,12 +184,14 @@ class LoadedModel:
     @property
     def input_embeddings(self) -> Module | None:
         """The module that turns token ids into vectors, or a picture for a model without text; None if transformers names none."""
-        try:
-            module: Module | None = self.model.get_input_embeddings()
-        except NotImplementedError:  # of two towers, transformers does not choose one
-            text_model = getattr(self.model, "text_model", None)
-            module = None if text_model is None else text_model.get_input_embeddings()
-        return module
+        for model in (
+            self.model,
+            getattr(self.model, "text_model", None),
+        ):  # of two towers, transformers does not choose one
+            with suppress(NotImplementedError):
+                module: Module | None = None if model is None else model.get_input_embeddings()
+                return module
+        return None
 
     @property
     def special_tokens(self) -> tuple[str, ...]:

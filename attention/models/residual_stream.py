@@ -169,7 +169,7 @@ def _matrix(loaded: LoadedModel, module: Any) -> Tensor:
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
         raise MissingError(
-            f"W_E and W_U are matrices of numbers; {loaded.name} stores them in another way, such as quantized: load it in float32."
+            f"W_E and W_U are matrices of numbers; {loaded.name} stores them in another way, such as quantized: what needs them is not shown."
         )
     return weight.detach()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from inspect import signature
 from typing import Any
 
 import torch
@@ -12,14 +13,28 @@ from torch import Tensor
 
 from attention.base.errors import AttentionError, ModelError
 from attention.models.loaded import LoadedModel
+from attention.models.text_inputs import (
+    BESIDE,
+    POSITIONS,
+    TYPES,
+    TextInputs,
+    count_positions,
+    count_types,
+    encode_pair,
+    joins_pairs,
+    pair_of,
+    split_at_separators,
+)
 from attention.vision.families import PICTURES
-from attention.vision.modalities import no_text_error
+from attention.vision.modalities import no_family_error, no_text_error
 from attention.vision.packed_sequences import packed
 from attention.vision.picture_inputs import PictureInputs, picture_inputs
 
 PROBE = "a b c d"  # the text that every model is tried with: several words, since a rotation does not change position 0
 _PROBE_TOKENS = 8
 _PROBE_SIDE = 64  # pixels
+PAIR = "pair of texts"
+"""The name of two texts that a model reads together."""
 ATTENTIONS = {
     "layer": "attentions",
     "encoder": "encoder_attentions",
@@ -31,12 +46,15 @@ ATTENTIONS = {
 
 def tokenize_inputs(
     loaded: LoadedModel, text: str, text2: str, max_tokens: int
-) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
-    """The input ids [1 pos] of a forward pass by argument name, at most `max_tokens` of each text; and the truncated texts.
+) -> tuple[TextInputs, list[tuple[str, int]]]:
+    """The input ids [1 pos] of a forward pass by argument name, at most `max_tokens` of each text, or of a pair; and the truncated texts.
 
-    A truncated text is its name ("text", "second text") with its full length. In an encoder-decoder model the second text begins
-    with the token that starts the decoder.
+    A truncated text is its name ("text", "second text", `PAIR`) with its full length. In an encoder-decoder model the second text begins
+    with the token that starts the decoder; an encoder that tells two texts apart reads both as a pair.
     """
+    if text2.strip() and text.strip() and joins_pairs(loaded):
+        pair, length = encode_pair(loaded, text, text2, max_tokens)
+        return pair, [(PAIR, length)] if length > max_tokens else []
     texts = {"input_ids": text} | ({"decoder_input_ids": text2} if loaded.is_encoder_decoder else {})
     model_inputs: dict[str, Tensor] = {}
     truncated: list[tuple[str, int]] = []
@@ -50,10 +68,10 @@ def tokenize_inputs(
             max_length = max_tokens - start.shape[1]
             ids = loaded.tokenizer(content, return_tensors="pt", truncation=True, max_length=max_length)["input_ids"]
         model_inputs[name] = torch.cat([start, ids], dim=1)
-    return model_inputs, truncated
+    return TextInputs(model_inputs, texts=(*texts.values(),)), truncated
 
 
-def probe_inputs(loaded: LoadedModel) -> dict[str, Tensor]:
+def probe_inputs(loaded: LoadedModel) -> TextInputs:
     """The input that every model is tried with: a short text, or a drawn picture, or both."""
     if loaded.pictures is None:
         return tokenize_inputs(loaded, PROBE, PROBE, _PROBE_TOKENS)[0]
@@ -70,14 +88,22 @@ def probe_inputs(loaded: LoadedModel) -> dict[str, Tensor]:
 
 def cut_ids(
     loaded: LoadedModel, input_ids: tuple[tuple[str, tuple[int, ...]], ...], max_tokens: int
-) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
-    """The same as `tokenize_inputs` for token ids by argument name; a decoder without ids gets the token that starts it."""
-    ids = dict(input_ids)
+) -> tuple[TextInputs, list[tuple[str, int]]]:
+    """The same as `tokenize_inputs` for token ids by argument name, and what stands beside them; a decoder without ids gets the token that starts it."""
+    ids = {name: row for name, row in input_ids if name not in BESIDE}
+    beside = {name: torch.tensor([row[:max_tokens]]) for name, row in input_ids if name in BESIDE}
     if loaded.is_encoder_decoder:
         ids.setdefault("decoder_input_ids", (_start_id(loaded.model),))
     whose = dict(zip(ids, ("text", "second text"), strict=False))
     truncated = [(whose[name], len(row)) for name, row in ids.items() if len(row) > max_tokens]
-    return {name: torch.tensor([row[:max_tokens]]) for name, row in ids.items()}, truncated
+    rows = {name: torch.tensor([row[:max_tokens]]) for name, row in ids.items()}
+    first, texts = rows["input_ids"][0].tolist(), list[int]()
+    if TYPES in beside:
+        texts = beside[TYPES][0].tolist()
+    elif joins_pairs(loaded):
+        texts = split_at_separators(loaded.tokenizer, first)
+    pair = pair_of(loaded.tokenizer, first, texts)
+    return TextInputs(rows, beside, pair), truncated
 
 
 def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: bool = False, **kwargs: Any) -> Any:
@@ -113,8 +139,11 @@ def run(loaded: LoadedModel, model_inputs: Mapping[str, Tensor], *, gradients: b
                 raise ModelError(
                     f"{loaded.name} should read what its own processor makes of a picture, and fails with “{message}”: check its preprocessor_config.json."
                 ) from error
+            if PICTURES in signature(loaded.model.forward).parameters:
+                raise no_family_error(loaded.name, loaded.model) from error
             raise ModelError(
-                f"{loaded.name} should read tokens and nothing else, and fails with “{message}”: choose a model of texts."
+                f"{loaded.name} should read tokens and nothing else, and fails with “{message}”: try it alone, as model(**tokenizer(text, return_tensors='pt')), "
+                "or choose a model of texts."
             ) from error
 
 
@@ -133,10 +162,9 @@ def frozen_weights(model: Any) -> Iterator[None]:
 
 def place_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The arguments of the model on its device: the token ids, and pixels in the dtype of the model."""
-    if isinstance(model_inputs, PictureInputs):
-        placed = {name: tensor.to(loaded.device) for name, tensor in model_inputs.arguments.items()}
-        return placed | {PICTURES: placed[PICTURES].to(loaded.model.dtype)}
-    return {name: ids.to(loaded.device) for name, ids in model_inputs.items()}
+    arguments = model_inputs.arguments if isinstance(model_inputs, TextInputs) else model_inputs
+    placed = {name: tensor.to(loaded.device) for name, tensor in arguments.items()}
+    return placed | {PICTURES: placed[PICTURES].to(loaded.model.dtype)} if PICTURES in placed else placed
 
 
 def check_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> None:
@@ -145,6 +173,13 @@ def check_ids(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> None:
     Raises:
         ModelError: it lacks one.
     """
+    sizes = {TYPES: count_types(loaded.model), POSITIONS: count_positions(loaded.model)}
+    for name, numbers in model_inputs.beside.items() if isinstance(model_inputs, TextInputs) else ():
+        if (size := sizes.get(name, 0)) and bool(((numbers < 0) | (numbers >= size)).any()):
+            wrong_number = int(numbers[(numbers < 0) | (numbers >= size)][0])
+            raise ModelError(
+                f"The {name} of {loaded.name} are from 0 to {size - 1:,}; got {wrong_number:,}: give those that the model's own tokenizer makes."
+            )
     table = getattr(loaded.input_embeddings, "weight", None)
     n_rows = len(table) if isinstance(table, Tensor) and table.ndim == 2 and table.is_floating_point() else None
     for name, ids in model_inputs.items():

@@ -21,13 +21,13 @@ from attention.models.forward_pass import patched_head_output
 from attention.models.recorded_layer import output_module
 from attention.trace.parts import Compute, Handlers, Place
 from attention.vision.modalities import check_text_only
-from attention.vision.picture_inputs import repeated
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from attention.models.attention_call import ModelCall
     from attention.models.loaded import LoadedModel
+    from attention.models.text_inputs import TextInputs
     from attention.patching.forward import PatchedForward
 
 
@@ -58,9 +58,7 @@ class TransformerParts:
         batch_size: the number of texts that run at once.
     """
 
-    def __init__(
-        self, loaded: LoadedModel, model_inputs: Mapping[str, Tensor], forward: PatchedForward, position: int
-    ) -> None:
+    def __init__(self, loaded: LoadedModel, model_inputs: TextInputs, forward: PatchedForward, position: int) -> None:
         """Finds the parts of the model.
 
         Args:
@@ -80,7 +78,7 @@ class TransformerParts:
 
     def run(self, n_rows: int, handlers: Handlers) -> Tensor:
         """The logits at the position, [batch token] in float64, of a batch of equal texts."""
-        batch = repeated(self._inputs, n_rows)
+        batch = self._inputs.repeated(n_rows)
         n_calls = 0
 
         def attend(call: ModelCall) -> tuple[Tensor, Tensor | None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attention.base.tokens import Generated, label, place_label, shows_several_pictures
+from attention.base.tokens import Generated, PairToken, label, place_label, shows_several_pictures
 from attention.pictures.message_contract import Meta
 from attention.trace.layer import Layer
 
@@ -125,7 +125,8 @@ def panel_label(text: str, panel: Panel, **more: Any) -> dict[str, Any]:
 def _axis_labels(layer: Layer, axis: str, spans: set[tuple[int, int, int]]) -> dict[str, Any]:
     """Returns ticks with tokens as texts, and a hover label for every position, with or without a tick."""
     tokens = layer.labels_of(axis)
-    return _ticks(tokens, tuple(sorted(spans)), sum(isinstance(token, Generated) for token in tokens or ()))
+    marks = (getattr(token, "of", "▸" * isinstance(token, Generated)) for token in tokens or ())
+    return _ticks(tokens, tuple(sorted(spans)), tuple(marks))
 
 
 def hover_labels(layer: Layer, axis: str) -> dict[str, str]:
@@ -135,8 +136,10 @@ def hover_labels(layer: Layer, axis: str) -> dict[str, str]:
 
 
 @lru_cache(maxsize=16)
-def _ticks(tokens: tuple[str, ...] | None, spans: tuple[tuple[int, int, int], ...], _: int = 0) -> dict[str, Any]:
-    # The last argument distinguishes equal tokens of which a model generated a different number.
+def _ticks(
+    tokens: tuple[str, ...] | None, spans: tuple[tuple[int, int, int], ...], _: tuple[str, ...]
+) -> dict[str, Any]:
+    # The last argument distinguishes equal tokens that a model generated, or that are of another text of a pair.
     ticks: dict[int, str] = {}
     names: dict[str, str] = {}
     for start, size, block in spans:
@@ -160,7 +163,12 @@ def _ticks(tokens: tuple[str, ...] | None, spans: tuple[tuple[int, int, int], ..
 
 def _needs_vertical_labels(layer: Layer) -> bool:
     """Whether the key tokens are too long to stand side by side under a map."""
-    return sum(len(token) + 2 for token in layer.key_tokens) > 36
+    return sum(_width(token) + 2 for token in layer.key_tokens) > 36
+
+
+def _width(token: str) -> int:
+    """About how many characters the label of a token has."""
+    return len(token) + 3 * isinstance(token, PairToken)
 
 
 def _margin(layer: Layer) -> dict[str, int]:
@@ -177,7 +185,7 @@ def _label_pixels(layer: Layer) -> int:
     """Returns the width in pixels of the longest tick label."""
     longest = min(
         MAX_LABEL_LENGTH,
-        max(len(label(max(tokens, key=len), escape=False)) for tokens in (layer.tokens, layer.key_tokens)),
+        max(len(label(max(tokens, key=_width), escape=False)) for tokens in (layer.tokens, layer.key_tokens)),
     )
     longest_side = max(len(layer.tokens), len(layer.key_tokens))
     return round(6 * max(4, longest)) + (6 * (len(str(longest_side - 1)) + 1) if longest_side > MAX_LABELS else 0)

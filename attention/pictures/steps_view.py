@@ -5,12 +5,12 @@ The maps are an overview, the chosen step beside its factors, or the weights bes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from attention.base.errors import AttentionError, SizeError
-from attention.base.tokens import any_patch
+from attention.base.tokens import any_patch, pair_spans
 from attention.circuits import direct_effects
 from attention.explanation import tables
 from attention.explanation.derived import CAUTION, NORMS, DerivedMap, is_available
@@ -23,9 +23,9 @@ from attention.pictures import heatmap, scales
 from attention.pictures.derived_heatmap import derived_map_json
 from attention.pictures.drawing import build_map, hidden_cells
 from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
-from attention.pictures.layout import HEIGHT, Panel, Spec
+from attention.pictures.layout import HEIGHT, Panel, Spec, short_axis_name
 from attention.pictures.message_contract import Line, StepTab
-from attention.pictures.view import STEP, VIEWS, overview_steps, position_values
+from attention.pictures.view import PAIR, STEP, VIEWS, has_pair, overview_steps, position_values
 from attention.trace.layer import Layer
 from attention.trace.stats import finite_range
 from attention.trace.trace import Trace
@@ -60,8 +60,12 @@ class OverPicture:
     opacity: float = OPACITY
 
 
-def lab_maps(trace: Trace, cell: Cell, view: str, colors: str, over: OverPicture = OverPicture()) -> list[Spec]:
+def lab_maps(
+    trace: Trace, cell: Cell, view: str, colors: str, over: OverPicture = OverPicture(), pair: str = PAIR.default
+) -> list[Spec]:
     """The figures that the Lab draws side by side: a picture where the tokens are patches of one, and the maps.
+
+    With a `pair` other than the default, maps of a pair of texts begin with the queries of one text and the keys of the other.
 
     Raises:
         AttentionError: the trace does not have the cell, or the colours do not exist.
@@ -71,7 +75,33 @@ def lab_maps(trace: Trace, cell: Cell, view: str, colors: str, over: OverPicture
     except AttentionError:
         shown = None
     derived = shown.derived if shown else None
-    return [*maps_over_picture(trace, cell, colors, over, derived), *_maps(trace, cell, view, colors, derived)]
+    maps = _maps(trace, cell, view, colors, derived)
+    if pair != PAIR.default and has_pair(layer := trace.layer(cell.layer)):
+        queries, keys = pair.upper().split("-")
+        row_axis, column_axis = map(short_axis_name, MAP_AXES[-2:])
+        spans = {row_axis: pair_spans(layer.tokens)[queries], column_axis: pair_spans(layer.key_tokens)[keys]}
+        maps = [_within(figure, spans, pair) for figure in maps]
+    return [*maps_over_picture(trace, cell, colors, over, derived), *maps]
+
+
+def _within(figure: Spec, spans: Mapping[str, slice], pair: str) -> Spec:
+    """The figure, zoomed to these spans of its queries and keys."""
+    layout = figure["layout"]
+    row_axis, column_axis = layout["meta"]["axes"]
+    if row := spans.get(row_axis):
+        layout["yaxis"]["range"] = [row.stop - 0.5, row.start - 0.5]
+    if column := spans.get(column_axis):
+        layout["xaxis"]["range"] = [column.start - 0.5, column.stop - 0.5]
+    if row and column:
+        of_rows = [
+            each for each in layout.get("annotations", ()) if each.get("yref") != "paper"
+        ]  # the sums beside the rows
+        sums = figure["data"][0]["z"][:, column].sum(axis=1)
+        for each in of_rows:
+            each.update({"y": row.start - 0.5} if each["text"] == "Σ" else {"text": f"{sums[each['y']]:.2f}"})
+    layout["uirevision"] += f" {pair}"
+    layout["title"]["subtitle"]["text"] += f" · texts {pair.upper().replace('-', ' → ')}"
+    return figure
 
 
 def maps_over_picture(

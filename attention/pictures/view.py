@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from attention.base.knobs import AttentionLayers, Choice, Integer, Knob, NameOrText, Range, Real, Switch, to_text
-from attention.base.tokens import any_patch
+from attention.base.tokens import any_patch, pair_spans
 from attention.formula import override
 from attention.formula.mask import Mask
 from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS, Cell
@@ -38,6 +38,10 @@ OVER = Knob(
     inline=True, order=84)  # fmt: skip
 HEAT = Knob(
     "heat", OPACITY, Real(0, 1), "Heat", "How strongly the colours cover the picture. 0: only the picture.", inline=True, order=86)  # fmt: skip
+PAIR = Knob(
+    "pair", "both", Choice(("both", "a-b", "b-a"), ("all", "A → B", "B → A")), "Texts",
+    "A → B: only the queries of the first text and the keys of the second; their numbers stay the same. All: every token.",
+    inline=True, order=82)  # fmt: skip
 TARGET = Knob(
     "target", "", NameOrText(40), "Target", "The token to watch. Empty: the likeliest token of the unchanged model. Type · for a space.")  # fmt: skip
 DISTRACTOR = Knob(
@@ -55,6 +59,11 @@ def overview_steps(steps: tuple[str, ...]) -> tuple[str, ...]:
 def has_patches(layer: Layer) -> bool:
     """Whether tokens of a layer are patches of a picture."""
     return any_patch(layer.tokens) or any_patch(layer.key_tokens)
+
+
+def has_pair(layer: Layer) -> bool:
+    """Whether a layer attends within a pair of texts."""
+    return all(len(pair_spans(tokens)) == 2 for tokens in (layer.tokens, layer.key_tokens))
 
 
 def layer_range(trace: Trace) -> Range:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from attention.files.picture import Picture
     from attention.models.loaded import LoadedModel
+    from attention.models.text_inputs import TextInputs
     from attention.patching.intervention import Intervention
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
@@ -45,7 +46,7 @@ class State(Protocol):
     def other(self) -> State | None:
         """The other run, from which interventions patch."""
 
-    def load_inputs(self) -> tuple[LoadedModel, dict[str, Tensor]]:
+    def load_inputs(self) -> tuple[LoadedModel, TextInputs]:
         """The loaded model, and its token ids or what it reads of a picture."""
 
 
@@ -166,13 +167,13 @@ def _picture_lines(source: State | None, variable: str) -> list[str]:
     ]
 
 
-def _arguments(inputs: Mapping[str, Tensor], variable: str = "image") -> str:
+def _arguments(inputs: TextInputs, variable: str = "image") -> str:
     """The arguments of the model: what the processor makes of its pictures, and token ids."""
     of_processor = getattr(inputs, "pictures", None)
     if of_processor is None:
-        return _ids(inputs)
+        return _ids(inputs.arguments)
     # Beside the ids of a text, a model of pictures may read the types of its tokens.
-    others = {name: tensor for name, tensor in inputs.arguments.items() if name not in of_processor.arguments}  # type: ignore[attr-defined]  # checked above
+    others = {name: tensor for name, tensor in inputs.arguments.items() if name not in of_processor.arguments}
     return ", ".join(filter(None, [f"**{variable}_inputs", _ids(others)]))
 
 
@@ -228,7 +229,7 @@ def _joined_layer_lines(number: int, name: str) -> list[str]:
     ]
 
 
-def _run_lines(patches: PatchedSnippet, source: State, inputs: Mapping[str, Tensor]) -> list[str]:
+def _run_lines(patches: PatchedSnippet, source: State, inputs: TextInputs) -> list[str]:
     """The runs: those of the unchanged model and of the other state if they are needed, and finally this one."""
     lines = []
     if patches.needs_run("unchanged"):

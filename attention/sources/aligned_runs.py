@@ -14,9 +14,8 @@ from attention.patching.forward import Activations, AlignedPositions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from torch import Tensor
-
     from attention.models.loaded import LoadedModel
+    from attention.models.text_inputs import TextInputs
 
 
 def check(lengths: Sequence[int], other_lengths: Sequence[int], with_weights: bool) -> None:
@@ -40,8 +39,8 @@ def check(lengths: Sequence[int], other_lengths: Sequence[int], with_weights: bo
 
 def at_aligned_positions(
     loaded: LoadedModel,
-    inputs: Mapping[str, Tensor],
-    other_inputs: Mapping[str, Tensor],
+    inputs: TextInputs,
+    other_inputs: TextInputs,
     activations: Mapping[int, Activations],
 ) -> Mapping[int, Activations]:
     """The activations of the other run, by layer, with their positions in this run."""
@@ -64,7 +63,7 @@ def aligned_positions(here: tuple[str, ...], there: tuple[str, ...]) -> AlignedP
     return AlignedPositions(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
 
 
-def sentences(loaded: LoadedModel, inputs: Mapping[str, Tensor], other_inputs: Mapping[str, Tensor]) -> tuple[str, ...]:
+def sentences(loaded: LoadedModel, inputs: TextInputs, other_inputs: TextInputs) -> tuple[str, ...]:
     """A sentence for each text that has another number of tokens in the other run: which of its tokens are patched."""
     from attention.models.forward_pass import ReadableTexts
 

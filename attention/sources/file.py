@@ -251,7 +251,13 @@ class File:
         places = {key: described.get(key) for key in saved_pictures.PATCHES.values() if file_layout.exported}
         word_ids = {key: described.get(key) for key in WORD_IDS.values() if file_layout.exported}
         # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
-        lists = *(texts.get(key) for key in saved_pictures.PATCHES), *places.values(), *word_ids.values()
+        pairs = {key: described.get(key) for key in stored_layers.PAIRS.values() if file_layout.exported}
+        lists = (
+            *(texts.get(key) for key in saved_pictures.PATCHES),
+            *places.values(),
+            *word_ids.values(),
+            *pairs.values(),
+        )
         same = *map(id, lists), *map(sizes.get, _SIDES)
         if same not in known_tokens:
             tokens, key_tokens = stored_layers.layer_tokens(self.name, texts, sizes)
@@ -263,6 +269,10 @@ class File:
                 tokens, key_tokens = (
                     stored_layers.with_words(self.name, axis_tokens, word_ids[key], key)
                     for axis_tokens, key in zip((tokens, key_tokens), word_ids, strict=True)
+                )
+                tokens, key_tokens = (
+                    stored_layers.with_pair(self.name, axis_tokens, pairs[key], key)
+                    for axis_tokens, key in zip((tokens, key_tokens), pairs, strict=True)
                 )
             known_tokens[same] = tokens, key_tokens
         tokens, key_tokens = known_tokens[same]

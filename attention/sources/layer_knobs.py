@@ -34,6 +34,7 @@ TEXT = Knob(
 TEXT2 = Knob(
     "text2", "", Text(limit="characters", lines=2), "Second text",
     "Cross-attention: queries come from the first text, keys and values from this one. Empty: the first text attends to itself. "
+    "An encoder such as BERT reads both as a pair, A and B. "
     "For an encoder-decoder model, the input of the decoder; empty: the tokens that the decoder generates.",
     ("typed text", "model"), section="A second text")
 # fmt: on

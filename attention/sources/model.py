@@ -22,9 +22,8 @@ from attention.vision.examples import EXAMPLES, MOST_PICTURES, PREFIX, PictureNa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from torch import Tensor
-
     from attention.models.loaded import LoadedModel
+    from attention.models.text_inputs import TextInputs
     from attention.patching.forward import Activations, PatchedForward
     from attention.program.literals import Snippet
     from attention.sources.model_input import ModelInputs
@@ -69,6 +68,7 @@ class Model(ModelOptions):
         model: Any,
         tokenizer: Any,
         text: str | None = None,
+        text2: str = "",
         *,
         inputs: Mapping[str, Any] | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None,
@@ -85,6 +85,7 @@ class Model(ModelOptions):
         model: Any,
         tokenizer: Any,
         text: str | None = None,
+        text2: str = "",
         *,
         texts: Iterable[str] | None = None,
         inputs: Mapping[str, Any] | None = None,
@@ -100,10 +101,12 @@ class Model(ModelOptions):
             model: of transformers, also inside of torch.compile, an adapter (peft), data parallelism, nnsight or TransformerLens.
             tokenizer: the tokenizer of the model; of a model that reads pictures, its processor.
             text: the input.
+            text2: the second text: of a pair, for an encoder that tells two texts apart, as in `tokenizer(text, text2)`; or of the decoder.
             texts: several inputs, each in a pass of its own; the result is then one `Model` for each.
-            inputs: token ids instead of a text, as `tokenizer(text, return_tensors="pt")` gives them: one row.
+            inputs: token ids instead of a text, as `tokenizer(text, return_tensors="pt")` gives them: one row, with its token_type_ids and
+                position_ids where the model reads them.
             messages: a chat instead of a text, by the tokenizer's own template.
-            options: other fields of `ModelOptions`, such as `image`, `interventions`, `generate` or `text2`.
+            options: other fields of `ModelOptions`, such as `image`, `interventions` or `generate`.
 
         Raises:
             ModelError: this is no transformers model, or no tokenizer or processor of transformers.
@@ -120,10 +123,14 @@ class Model(ModelOptions):
         if text is None and options.get("image") is not None:
             text = ""  # many models read a picture alone
         model_input.check_one_form(text=text, texts=texts, inputs=inputs, messages=messages)
-        handle = handle_of(model, tokenizer)
+        if text is None and text2:
+            raise ConfigError(
+                "text2 is the second text beside text=; got it without one: give both as text= and text2=."
+            )
+        handle = handle_of(model, tokenizer, options.get("image") is not None)
         if texts is not None:
             return Models(cls(handle.name, item, handle=handle, **options) for item in model_input.text_list(texts))
-        read: dict[str, Any] = {"text": text}
+        read: dict[str, Any] = {"text": text, "text2": text2}
         if inputs is not None:
             read = model_input.tensor_options(handle, inputs)
         elif messages is not None:
@@ -163,16 +170,15 @@ class Model(ModelOptions):
         from attention.vision.picture_inputs import PictureInputs
 
         inputs, prefix_len = texts.inputs, texts.prefix_len
-        of_text = () if self.input_ids else (self.text, self.text2)
         positions = lm_head.prediction_positions(loaded, inputs, self.predict, prefix_len if self.generate else 0)
         if loaded.sites:
-            layers, outputs, error = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len, of_text)
+            layers, outputs, error = forward_pass.run_recorded(loaded, inputs, forward, positions, prefix_len)
             if any(layer.formula is None and layer.has(QUERY) for layer in layers):
                 notes.append(
                     "The formula of some layers is unknown: their weights are shown as the model computed them."
                 )
         else:
-            layers, outputs, error = forward_pass.run_weights_only(loaded, inputs, positions, prefix_len, of_text)
+            layers, outputs, error = forward_pass.run_weights_only(loaded, inputs, positions, prefix_len)
         alone = [layer.name for layer in layers if layer.has_attention and not layer.has(QUERY)]
         if alone:
             whose = (
@@ -192,7 +198,7 @@ class Model(ModelOptions):
         return replace(
             self._merged_trace(loaded, layers, notes),
             predictions=lm_head.read_predictions(loaded, inputs, outputs, positions),
-            input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len, of_text).texts[-1],
+            input_tokens=forward_pass.ReadableTexts(loaded, inputs, prefix_len).texts[-1],
             continuation=tuple(map(Generated, readable_tokens(loaded.tokenizer, texts.continuation)))
             if texts.continuation
             else (),
@@ -208,7 +214,7 @@ class Model(ModelOptions):
             pictures=inputs.pictures.seen if isinstance(inputs, PictureInputs) else (),
         )
 
-    def patched_forward(self, loaded: LoadedModel, inputs: dict[str, Tensor]) -> PatchedForward:
+    def patched_forward(self, loaded: LoadedModel, inputs: TextInputs) -> PatchedForward:
         """The patched forward pass, with the activations of the unchanged model and of the other run that it needs.
 
         Raises:
@@ -234,7 +240,7 @@ class Model(ModelOptions):
         )
 
     def other_activations(
-        self, loaded: LoadedModel, inputs: Mapping[str, Tensor], wanted: Mapping[int, bool]
+        self, loaded: LoadedModel, inputs: TextInputs, wanted: Mapping[int, bool]
     ) -> Mapping[int, Activations]:
         """The activations of the other run, by layer of the trace, to patch into a run of these inputs.
 
@@ -271,7 +277,7 @@ class Model(ModelOptions):
             else forward.captured
         )
 
-    def alignment_sentences(self, loaded: LoadedModel, inputs: Mapping[str, Tensor]) -> tuple[str, ...]:
+    def alignment_sentences(self, loaded: LoadedModel, inputs: TextInputs) -> tuple[str, ...]:
         """Which tokens a patch changes, for each text that has another number of tokens in the other run."""
         from attention.sources import aligned_runs
 
@@ -371,7 +377,7 @@ class Model(ModelOptions):
         loaded = self.load()
         return model_input.count_bytes(self, loaded, model_input.tokenize_texts(self, loaded, []))
 
-    def load_inputs(self) -> tuple[LoadedModel, dict[str, Tensor]]:
+    def load_inputs(self) -> tuple[LoadedModel, TextInputs]:
         """The loaded model and its token ids.
 
         Raises:

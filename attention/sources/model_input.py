@@ -6,6 +6,8 @@ the model runs.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from attention.models.forward_pass import PassInterventions
     from attention.models.in_memory import ModelHandle
     from attention.models.loaded import LoadedModel
+    from attention.models.text_inputs import TextInputs
     from attention.patching.forward import PatchedForward
     from attention.vision.picture_inputs import PictureInputs
 
@@ -45,7 +48,7 @@ class ModelInputs:
         continuation: the generated ids that follow, where the model reads only a part of them.
     """
 
-    inputs: dict[str, Tensor]
+    inputs: TextInputs
     prefix_len: int
     continuation: tuple[int, ...]
 
@@ -76,7 +79,7 @@ def prepare_texts(
     model: ModelOptions,
     loaded: LoadedModel,
     notes: list[str],
-    build_forward: Callable[[dict[str, Tensor]], PatchedForward],
+    build_forward: Callable[[TextInputs], PatchedForward],
 ) -> ModelInputs:
     """The texts of a model, with the tokens that it generates.
 
@@ -89,8 +92,6 @@ def prepare_texts(
     Raises:
         ConfigError: as for `count_bytes`.
     """
-    from attention.vision.picture_inputs import with_ids
-
     prompt = tokenize_texts(model, loaded, notes)
     _ = count_bytes(model, loaded, prompt)
     extended = _generate(model, loaded, prompt, notes, build_forward)
@@ -101,13 +102,14 @@ def prepare_texts(
     )
     if total_len == prompt_len:
         return ModelInputs(extended, 0, ())
-    inputs = with_ids(extended, name, extended[name][:, : prompt_len + prefix_len])
+    inputs = extended.with_ids(name, extended[name][:, : prompt_len + prefix_len])
     return ModelInputs(inputs, prefix_len, tuple(extended[name][0, prompt_len + prefix_len :].tolist()))
 
 
-def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -> dict[str, Tensor]:
-    """The token ids of the texts, cut to the limits of the model and of the operator."""
+def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -> TextInputs:
+    """The token ids of the texts, cut to the limits of the model and of the operator; Python is warned where a text of a model in memory is cut."""
     from attention.models import running
+    from attention.models.text_inputs import joins_pairs
 
     limit = min(model.max_tokens, loaded.max_length or model.max_tokens)
     if model.images:
@@ -118,19 +120,39 @@ def tokenize_texts(model: ModelOptions, loaded: LoadedModel, notes: list[str]) -
     else:
         inputs, truncated = running.tokenize_inputs(loaded, model.text, model.text2, limit)
     running.check_ids(loaded, inputs)
-    whose = "the model's limit" if limit == loaded.max_length else "the limit of this server"
-    notes += [
-        f"The {name} has {length:,} tokens; the first {limit:,} are read, {whose}: shorten it to see all of it."
-        for name, length in truncated
-    ]
-    if model.text2.strip() and not loaded.is_encoder_decoder:
+    whose = "the model's limit" if limit == loaded.max_length else "the largest number allowed here"
+    for name, length in truncated:
+        read = (
+            f"{limit:,} are read, without the end of the longer text"
+            if name == running.PAIR
+            else f"the first {limit:,} are read"
+        )
+        notes.append(f"The {name} has {length:,} tokens; {read}, {whose}: shorten it to see all of it.")
+    if truncated and model.handle is not None:
+        more = (
+            " (max_tokens= can only lower it)"
+            if limit == loaded.max_length
+            else f", or give max_tokens={max(length for _, length in truncated)}"
+        )
+        warnings.warn(f"{notes[-1][:-1]}{more}.", stacklevel=_outside())
+    if model.text2.strip() and not (loaded.is_encoder_decoder or joins_pairs(loaded)):
         notes.append("This model reads one text: the second text has no effect.")
     return inputs
 
 
+def _outside() -> int:
+    """The level, for a warning of the caller, of the code that called the library."""
+    frame, level = sys._getframe(1), 1
+    while (
+        frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]
+    ):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def _read_pictures(
     model: ModelOptions, loaded: LoadedModel, limit: int, notes: list[str]
-) -> tuple[dict[str, Tensor], list[tuple[str, int]]]:
+) -> tuple[TextInputs, list[tuple[str, int]]]:
     """The input of a model that reads pictures, and its truncated texts."""
     from attention.vision.picture_inputs import picture_inputs
     from attention.vision.reader import RawPicture
@@ -195,7 +217,7 @@ def _patches_of_passes(model: ModelOptions) -> list[PassInterventions]:
 
 def _decodes_alone(model: ModelOptions, loaded: LoadedModel) -> bool:
     """Whether the decoder reads only what the model generates."""
-    return loaded.is_encoder_decoder and not model.text2.strip() and len(model.input_ids) < 2
+    return loaded.is_encoder_decoder and not model.text2.strip() and "decoder_input_ids" not in dict(model.input_ids)
 
 
 def _count_generated(model: ModelOptions, loaded: LoadedModel, inputs: dict[str, Tensor]) -> int:
@@ -213,10 +235,10 @@ def _count_generated(model: ModelOptions, loaded: LoadedModel, inputs: dict[str,
 def _generate(
     model: ModelOptions,
     loaded: LoadedModel,
-    inputs: dict[str, Tensor],
+    inputs: TextInputs,
     notes: list[str],
-    build_forward: Callable[[dict[str, Tensor]], PatchedForward],
-) -> dict[str, Tensor]:
+    build_forward: Callable[[TextInputs], PatchedForward],
+) -> TextInputs:
     """The ids with the generated ones appended."""
     import torch
 
@@ -235,7 +257,7 @@ def _generate(
     if _decodes_alone(model, loaded):
         notes.append(f"The decoder reads its own generated tokens ({how}): type a second text to replace them.")
 
-    def patched_logits(ids: dict[str, Tensor]) -> Tensor:
+    def patched_logits(ids: TextInputs) -> Tensor:
         last = len(lm_head.predicted_text_ids(ids)) - 1
         logits = lm_head.logits_of(forward_pass.run_patched(loaded, ids, build_forward(ids), (last,)))
         assert logits is not None
@@ -258,8 +280,9 @@ class ModelOptions:
     Attributes:
         name: a folder, a name from the operator's list, or a hub id.
         text: the input.
-        text2: the input of the decoder of an encoder-decoder model; empty: the most likely tokens that the model generates, at most
-            `MAX_NEW_TOKENS`.
+        text2: the second text. An encoder that tells two texts apart reads both as the pair that its tokenizer makes of them, such as
+            [CLS] text [SEP] text2 [SEP]. In an encoder-decoder model it is the input of the decoder; empty: the most likely tokens that
+            the model generates, at most `MAX_NEW_TOKENS`.
         config: overrides of the formula of every layer in the trace; the model itself does not change.
         words: merge the subword tokens of a word: weights are summed over keys, averaged over queries.
         special: how special tokens such as [CLS] are shown, one of `attention.explanation.subwords.SPECIAL_TOKEN_MODES`.
@@ -278,7 +301,7 @@ class ModelOptions:
             keep their values. Weights cannot be patched so.
         device: where torch runs a model of a folder, such as "cuda"; empty: the CPU. A model in memory stays where it is.
         handle: the model in memory that `Model.of` wraps, which has a name only for people; None: `name` is loaded.
-        input_ids: the token ids of each argument of the model, if they are given instead of the texts.
+        input_ids: the token ids of each argument of the model, if they are given instead of the texts, and the numbers beside them, such as token_type_ids.
         note: what happened to the ids before; shown with the trace.
         image: a picture for a model that reads one, also beside a text: the path or the bytes of a PNG, JPEG or WebP file, or an image
             of Pillow; kept as a `Picture`, which is compared by its digest. Several for a language model that reads pictures in its text:
@@ -320,7 +343,7 @@ class ModelOptions:
             if not isinstance(value := getattr(self, field), str):
                 raise ConfigError(
                     f"{field} is one text; got a value of type {type(value).__name__}: give several as Model.of(model, tokenizer, texts=[…]), "
-                    "or a Model for each."
+                    "or a pair as text= and text2=."
                 )
         object.__setattr__(self, "image", _read(self.image))
         object.__setattr__(self, "interventions", as_interventions(self.interventions))
@@ -363,7 +386,12 @@ def _read(image: Any) -> Picture | tuple[Picture, ...] | None:
 
 _FORMS = "text, texts, inputs and messages"
 _MASK_OF = {"input_ids": "attention_mask", "decoder_input_ids": "decoder_attention_mask"}
-_DEFAULTS = ("token_type_ids", "position_ids")  # of tokenizers: read where they say what the model assumes anyway
+_INSTEAD = {
+    "pixel_values": "give the picture as image=, and the text as text=",
+    "inputs_embeds": "give the input_ids of these vectors, which name the tokens",
+    "labels": "leave it out, since no weight depends on it",
+}
+"""What to do with an argument of a model that cannot be read here, by its name."""
 
 
 def check_one_form(**forms: object) -> None:
@@ -417,36 +445,66 @@ def message_options(handle: ModelHandle, messages: Sequence[Mapping[str, Any]]) 
 
 
 def tensor_options(handle: ModelHandle, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The tokens of one row of tensors, as a tokenizer returns them; padding is left out.
+    """The tokens of one row of tensors, as a tokenizer returns them, with token_type_ids and position_ids; padding is left out.
 
     Raises:
         ConfigError: there are several rows, or tensors that cannot be read here.
     """
+    from inspect import signature
+
+    from attention.models.text_inputs import BESIDE, MASK
+
+    if handle.pictures is not None:
+        raise ConfigError(
+            f"inputs has token ids, and {handle.name} reads a picture: {_INSTEAD['pixel_values']} if it reads one."
+        )
     if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
         raise ConfigError(
             "inputs is a dict of tensors with input_ids, as tokenizer(text, return_tensors='pt') gives it; got something else: "
             "give input_ids, and attention_mask if there is padding."
         )
-    tensors = {name: _row(name, value) for name, value in inputs.items() if value is not None}
-    n_left_out, ids = 0, {}
-    for name, mask_name in _MASK_OF.items():
-        if name in tensors:
-            ids[name] = _without_padding(tensors.pop(name), mask_name, tensors.pop(mask_name, None))
-            n_left_out += len(_row(name, inputs[name])) - len(ids[name])
-    for name, row in tensors.items():
-        expected = range(len(row)) if name == "position_ids" else [0] * len(row)
-        if name not in _DEFAULTS or row.tolist() != list(expected):
+    given = {name: value for name, value in inputs.items() if value is not None}
+    arguments = signature(handle.model.forward).parameters
+    known = {*_MASK_OF, *_MASK_OF.values(), *BESIDE}
+    for name in given:
+        if name in arguments and name not in known:
+            advice = _INSTEAD.get(name, "give the weights of your own call as a file, with File.open")
             raise ConfigError(
-                f"inputs may have {', '.join(_MASK_OF)}, their attention masks, token_type_ids of 0 and position_ids from 0; got "
-                f"{name}{' with other numbers' if name in _DEFAULTS else ''}: leave it out."
+                f"inputs may have {', '.join(_MASK_OF)}, their attention masks, token_type_ids and position_ids; got {name}: {advice}."
             )
+    notes = list[str]()
+    if ignored := [name for name in given if name not in known and name not in arguments]:
+        notes.append(
+            f"{handle.name} reads no {' and no '.join(ignored)}, which {'is' if len(ignored) == 1 else 'are'} left out."
+        )
+    rows, n_left_out = dict[str, tuple[int, ...]](), 0
+    for name, mask_name in _MASK_OF.items():
+        if name not in given:
+            continue
+        ids, mask = _row(name, given[name]), _row(mask_name, given[mask_name]) if mask_name in given else None
+        part, hides_more = _shown_part(len(ids), mask_name, mask)
+        rows[name] = tuple(ids[part].tolist())
+        n_left_out += len(ids) - len(rows[name])
+        beside = (
+            {}
+            if name != "input_ids"
+            else {key: _row(key, given[key]) for key in BESIDE if key in given and key in arguments and key != MASK}
+        )
+        beside |= {MASK: mask} if hides_more and mask is not None and mask_name == MASK else {}
+        for key, row in beside.items():
+            if len(row) != len(ids):
+                raise ConfigError(
+                    f"{key} has a number for each token; got {len(row)} for {len(ids)} tokens: give the tensors of one text."
+                )
+            rows[key] = tuple(row[part].tolist())
     tokens = "padding token is" if n_left_out == 1 else "padding tokens are"
-    note = f"{n_left_out} {tokens} left out: attention_mask hides them." if n_left_out else ""
-    return _id_options(handle, ids, note)
+    notes += [f"{n_left_out} {tokens} left out: attention_mask hides them."] if n_left_out else []
+    return _id_options(handle, rows, " ".join(notes))
 
 
 def _id_options(handle: ModelHandle, ids: Mapping[str, tuple[int, ...]], note: str) -> dict[str, Any]:
-    first, *_, last = (*ids.values(), *ids.values())
+    texts = [ids[name] for name in _MASK_OF if name in ids]
+    first, last = texts[0], texts[-1]
     if not first or not last:
         raise TextError(
             "The input needs at least one token; got none: give a text with words, or a mask that shows some."
@@ -455,7 +513,7 @@ def _id_options(handle: ModelHandle, ids: Mapping[str, tuple[int, ...]], note: s
     first_text, last_text = (handle.tokenizer.decode([i for i in row if i >= 0]) for row in (first, last))
     return {
         "text": first_text,
-        "text2": last_text if len(ids) > 1 else "",
+        "text2": last_text if len(texts) > 1 else "",
         "input_ids": tuple(ids.items()),
         "note": note,
     }
@@ -483,14 +541,24 @@ def _row(name: str, value: Any) -> Tensor:
     return tensor.flatten()
 
 
-def _without_padding(ids: Tensor, mask_name: str, mask: Tensor | None) -> tuple[int, ...]:
-    """The ids that the mask shows, which stand side by side."""
+def _shown_part(n_tokens: int, mask_name: str, mask: Tensor | None) -> tuple[slice, bool]:
+    """The part of a text without its padding, and whether the mask hides more than that.
+
+    Raises:
+        ConfigError: the mask is of another text, or hides tokens inside of the text of a decoder.
+    """
     if mask is None:
-        return tuple(ids.tolist())
-    shown = (mask != 0).nonzero()[:, 0].tolist()
-    if len(mask) != len(ids) or shown != list(range(shown[0], shown[-1] + 1) if shown else ()):
+        return slice(0, n_tokens), False
+    if len(mask) != n_tokens:
         raise ConfigError(
-            f"{mask_name} has a 1 for each token and a 0 for padding at one end; got {len(mask)} numbers for {len(ids)} tokens, with "
-            f"{len(mask) - len(shown)} hidden: give the tokens without those in the middle."
+            f"{mask_name} has a 1 for each token and a 0 for padding; got {len(mask)} numbers for {n_tokens} tokens: give both of one text."
         )
-    return tuple(ids[shown].tolist())
+    shown = (mask != 0).nonzero()[:, 0].tolist()
+    part = slice(shown[0], shown[-1] + 1) if shown else slice(0, 0)
+    hides_more = len(shown) < part.stop - part.start
+    if hides_more and mask_name != _MASK_OF["input_ids"]:
+        raise ConfigError(
+            f"{mask_name} may hide padding at one end; got {part.stop - part.start - len(shown)} hidden tokens in the middle: "
+            "give the weights of your own call as a file, with File.open."
+        )
+    return part, hides_more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.models.loaded import LoadedModel
+    from attention.models.text_inputs import TextInputs
     from attention.patching.forward import PatchedForward
     from attention.trace.head_matrices import HeadMatrices
     from attention.trace.linear_run import LinearRun
@@ -40,12 +41,12 @@ class TransformerRun:
     """
 
     _source: Any  # a `Model`, whose module imports this one; without its handle, which would keep the model alive
-    inputs: dict[str, Tensor]
+    inputs: TextInputs
     _in_memory: tuple[weakref.ref[Any], ...] = ()  # the model and its tokenizer or processor
     _uid: int = field(default_factory=lambda: next(_uids))
 
     @classmethod
-    def of(cls, source: Any, inputs: dict[str, Tensor]) -> TransformerRun:
+    def of(cls, source: Any, inputs: TextInputs) -> TransformerRun:
         """The run of a source with these token ids."""
         handle, other = source.handle, source.other
         references = () if handle is None else (weakref.ref(handle.model), weakref.ref(handle.processor))
@@ -164,9 +165,7 @@ class TransformerRun:
 
         return residual_stream.vocabulary_weights(self.loaded)
 
-    def _run_again(
-        self, what: str, run: Callable[[LoadedModel, Mapping[str, Tensor], PatchedForward, int], Result]
-    ) -> Result:
+    def _run_again(self, what: str, run: Callable[[LoadedModel, TextInputs, PatchedForward, int], Result]) -> Result:
         """The cached result of a pass with the interventions of the source."""
 
         def compute() -> Result:

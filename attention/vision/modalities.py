@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import ConfigError, MissingError, ModelError, TextError
-from attention.vision.families import FIRST_TOKENS, IN_TEXT, TWO_TOWERS
+from attention.vision.families import FIRST_TOKENS, IN_TEXT, PICTURES, TWO_TOWERS
 
 if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
 _TEXT = "input_ids"
+_SOUND = "sound"
 _WORDS = {
-    "pixel_values": "pictures",
+    PICTURES: "pictures",
     "flattened_patches": "pictures",
+    "pixel_mask": "pictures",
     "pixel_values_videos": "videos",
-    "input_features": "sound",
-    "input_values": "sound",
-    "audio_mel": "sound",
-    "spectrogram": "sound",
+    "video_values": "videos",
+    "input_features": _SOUND,
+    "input_values": _SOUND,
+    "audio_mel": _SOUND,
+    "audio_codes": _SOUND,
+    "spectrogram": _SOUND,
 }
 """By the main input of a transformers model."""
 
 
 def no_text_error(name: str, model: Any) -> ModelError | None:
     """The error for a model whose main input is no text; None for a model of texts."""
+    arguments = signature(model.forward).parameters
     argument = getattr(model, "main_input_name", _TEXT)
+    if argument == _TEXT and _TEXT not in arguments:  # its family does not say
+        argument = next((each for each in arguments if each in _WORDS), _TEXT)
     if argument == _TEXT or not isinstance(argument, str):
         return None
     what = _WORDS.get(argument, f"{argument} instead of tokens")
     if what == "pictures":
-        families = ", ".join(sorted((*FIRST_TOKENS, *TWO_TOWERS, *IN_TEXT)))
-        return ModelError(
-            f"The Lab reads pictures with models of the families {families}, from a folder with their preprocessor_config.json; "
-            f"{name} is a {model.config.model_type}: choose a model of these, or a language model, such as GPT-2, Llama or BERT."
-        )
+        return no_family_error(name, model)
     return ModelError(
         f"The Lab reads models of texts, and {name} reads {what}: choose a language model, such as GPT-2, Llama or BERT."
+    )
+
+
+def no_family_error(name: str, model: Any) -> ModelError:
+    """The error for a model of pictures whose family is not read, with those that are."""
+    families = ", ".join(sorted((*FIRST_TOKENS, *TWO_TOWERS, *IN_TEXT)))
+    return ModelError(
+        f"The Lab reads pictures with models of the families {families}; "
+        f"{name} is a {model.config.model_type}: choose a model of these, or a language model, such as GPT-2, Llama or BERT."
     )
 
 
@@ -45,9 +58,12 @@ def check_input(loaded: LoadedModel, text: str, has_picture: bool, has_ids: bool
 
     Raises:
         ConfigError: a picture for a model of texts, or no picture for a model that reads one.
+        ModelError: a picture for a model of pictures whose family is not read.
         TextError: no text for a model that reads one.
     """
     reader = loaded.pictures
+    if reader is None and has_picture and PICTURES in signature(loaded.model.forward).parameters:
+        raise no_family_error(loaded.name, loaded.model)
     if reader is None and has_picture:
         raise ConfigError(
             f"{loaded.name} reads no pictures: leave image= out, or choose a model that reads them, such as a ViT or CLIP."

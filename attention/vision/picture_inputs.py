@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attention.base.errors import AttentionError, ConfigError, ModelError, TextError
+from attention.models.text_inputs import TextInputs
 from attention.models.token_pieces import readable_tokens
 from attention.vision.families import PICTURES, TOKEN_TYPES
 
@@ -24,7 +25,7 @@ PICTURES_FIRST = (
 )
 
 
-class PictureInputs(dict[str, Tensor]):
+class PictureInputs(TextInputs):
     """The numbers of the tokens [1 pos] by argument of the model: the positions in its pictures, and the ids of its text if it reads one.
 
     Attributes:
@@ -50,9 +51,8 @@ class PictureInputs(dict[str, Tensor]):
             types = {TOKEN_TYPES: (is_picture & (is_picture.cumsum(-1) <= len(self.pictures.in_text))).long()}
         return {**self, **of_pictures, **types}
 
-    def repeated(self, n_rows: int) -> PictureInputs:
-        """The same for a batch of equal texts and pictures."""
-        return PictureInputs({name: ids.expand(n_rows, -1) for name, ids in self.items()}, self.pictures, self.reader)
+    def _like(self, ids: Mapping[str, Tensor], _: Mapping[str, Tensor]) -> PictureInputs:
+        return PictureInputs(ids, self.pictures, self.reader)
 
     def tokens(self, tokenizer: Any) -> list[tuple[str, ...]]:
         """The tokens of each argument; in a text, the tokens of the pictures stand at their places."""
@@ -65,21 +65,6 @@ class PictureInputs(dict[str, Tensor]):
             # A model may also generate the image token, which is then a word.
             texts.append(tuple(next(of_pictures, name) if is_patch else name for is_patch, name in names))
         return texts
-
-
-def repeated(model_inputs: Mapping[str, Tensor], n_rows: int) -> dict[str, Tensor]:
-    """The inputs of a batch of equal texts."""
-    if isinstance(model_inputs, PictureInputs):
-        return model_inputs.repeated(n_rows)
-    return {name: ids.expand(n_rows, -1) for name, ids in model_inputs.items()}
-
-
-def with_ids(model_inputs: Mapping[str, Tensor], name: str, ids: Tensor) -> dict[str, Tensor]:
-    """The same inputs with other ids of one argument."""
-    changed = {**model_inputs, name: ids}
-    if isinstance(model_inputs, PictureInputs):
-        return PictureInputs(changed, model_inputs.pictures, model_inputs.reader)
-    return changed
 
 
 def picture_inputs(

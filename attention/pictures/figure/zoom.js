@@ -6,10 +6,11 @@ export const AXES = ["xaxis", "yaxis"];
 const META_KEYS = { xaxis: { name: 1, size: "columns" }, yaxis: { name: 0, size: "rows" } }; // of each axis in `meta`
 
 // The key of an axis that maps share.
-function axisKey({ layout: { meta, uirevision } }, axis) {
+function axisKey({ layout }, axis) {
+  const { meta, uirevision } = layout;
   const { name, size } = META_KEYS[axis];
   if (!meta.axes || meta.panels.length !== 1) return `${uirevision} ${axis}`;
-  return `${meta.axes[name]} ${meta.panels[0][size]}`;
+  return `${meta.axes[name]} ${meta.panels[0][size]} ${[...layout[axis].range].sort((a, b) => a - b)}`; // of a pair of texts, one may be shown
 }
 
 // The visible range of an axis: all of it, or the zoomed part.

@@ -28,7 +28,7 @@ from pages.ui.exports.request import ExportFile, Request
 from pages.ui.paper import takeaway
 from pages.ui.server.limits import EXPORT_MB, METRIC_SECONDS_OF_FILE
 from pages.ui.server.traces import traces_of_both
-from pages.ui.state.knob_table import COLORS, HEAT, OVER, VIEW
+from pages.ui.state.knob_table import COLORS, HEAT, OVER, PAIR, VIEW
 
 CSV = "text/csv; charset=utf-8"
 BINARY = "application/octet-stream"
@@ -199,7 +199,7 @@ def _picture_of_step(request: Request) -> ExportFile:
 def _picture_of_lab(request: Request) -> ExportFile:
     trace = request.trace
     over = OverPicture(request.value(OVER), request.value(HEAT))
-    maps = lab_maps(trace, request.cell(trace), request.value(VIEW), request.value(COLORS), over)
+    maps = lab_maps(trace, request.cell(trace), request.value(VIEW), request.value(COLORS), over, request.value(PAIR))
     return _picture(request, maps, request.value(takeaway.FIGURE))
 
 

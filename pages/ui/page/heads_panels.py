@@ -22,6 +22,7 @@ from attention.metrics import aggregates
 from attention.metrics.find_rule import (
     EXAMPLES,
     MAX_RULE,
+    PAIR_EXAMPLES,
     PICTURE_EXAMPLES,
     FindRule,
     FoundHead,
@@ -59,7 +60,7 @@ AGGREGATE = Knob(
     "The Lab never averages heads unless you choose it here. "
     + " ".join(f"{step.name}: {step.formula}." for step in (*(aggregate.step for aggregate in aggregates.AGGREGATES), token_relevance.STEP)),
 )  # fmt: skip
-FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
+FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a pair of texts: text A, text B. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
 _FIND_HELPS = {
     "mean weight": "The weight on the keys of the rule, averaged over its queries.",
     f"by chance: {BY_DISTANCE}": "The same if the head gave each distance the weight that it usually gives it in this text, whatever the words.",
@@ -197,7 +198,9 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
     if not knobs.locked:
         with st.container(horizontal=True, gap="small", key="heads_find_examples"):
             has_patches = any(view.has_patches(layer) for layer in page.trace.layers)
-            for i, example in enumerate((*PICTURE_EXAMPLES, EXAMPLES[-1]) if has_patches else EXAMPLES):
+            of_pair = PAIR_EXAMPLES if view.has_pair(page.layer) else ()
+            of_tokens = (*PICTURE_EXAMPLES, EXAMPLES[-1]) if has_patches else EXAMPLES
+            for i, example in enumerate((*of_pair, *of_tokens)):
                 st.button(plain(example), key=f"heads_find_{i}", type="tertiary", on_click=_suggest, args=(example,))
     if not text:
         return

@@ -17,6 +17,7 @@ from attention.base.knobs import Knob
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import available_views, cell_line, step_strip
+from attention.pictures.view import has_pair
 from attention.sources import Configurable
 from attention.sources.link import source_of
 from pages.ui import address, figure, process
@@ -84,7 +85,9 @@ class Page:
         scope = "this head only" if line and find_step(cell.step).per_head else "each head by itself"
         return Surroundings(
             live=live_inputs(layer, cell.head) if follow else None,
-            controls=control_row.control_row(layer, self.trace.layers, cell, only),
+            controls=control_row.control_row(
+                layer, self.trace.layers, cell, only, pair=bool(overview) and has_pair(layer)
+            ),
             override=control_row.override_line(
                 layer, scope if len(self.trace.layers) > 1 else "", interventions.mark(cell)
             ),

@@ -12,7 +12,7 @@ from attention.formula.config import SOURCES_WITH_FORMULA
 from attention.formula.names import WEIGHTS
 from attention.pictures import view
 from attention.pictures.message_contract import Control, OverrideNote
-from attention.pictures.view import HEAD, HEAT, LAYER, OVER, describe_control, has_patches
+from attention.pictures.view import HEAD, HEAT, LAYER, OVER, PAIR, describe_control, has_patches
 from attention.sources.registry import SOURCE_KINDS
 from pages.ui.state.knob_state import brings_own_formula, current_value, inline_knobs_of_source
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, allowed_range, knobs_above_maps
@@ -40,6 +40,7 @@ def control_row(
     only: Sequence[str] | None = None,
     more: Sequence[Knob] = (),
     of: ControlState | None = None,
+    pair: bool = False,
 ) -> list[Control]:
     """The controls of a page, in order.
 
@@ -50,6 +51,7 @@ def control_row(
         only: the `CONTROL_NAMES` of the controls that the page uses; None for all.
         more: knobs that only this page has.
         of: the state to show, if it is not that of the address.
+        pair: whether the maps are those of a pair of texts, of which the page can show a part.
     """
     of = of or ControlState(standing("source"), current_value)
     drawn = [(knob, allowed_range(knob), of.value(knob.key)) for knob in knobs_above_maps(of.source)]
@@ -65,14 +67,15 @@ def control_row(
     if layer is not None and layer.has(WEIGHTS):
         drawn.append((COLORS, allowed_range(COLORS), current_value(COLORS.key)))
     over_picture = (OVER, HEAT) if layer is not None and has_patches(layer) else ()
-    drawn += [(knob, allowed_range(knob), current_value(knob.key)) for knob in (*over_picture, *more)]
+    of_maps = (*over_picture, *([PAIR] if pair else []), *more)
+    drawn += [(knob, allowed_range(knob), current_value(knob.key)) for knob in of_maps]
     allowed = [names for names in (open_knobs(), only) if names is not None]
     row = [
         describe_control(knob, within, value, layer)
         for knob, within, value in sorted(drawn, key=lambda entry: entry[0].order)
         if all((knob.applies_with[0] or knob.key) in names for names in allowed)
     ]
-    return with_buttons(row, COLORS.key)
+    return with_buttons(with_buttons(row, COLORS.key), PAIR.key)
 
 
 def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideNote | None:

@@ -30,6 +30,7 @@ from pages.ui.state.knob_table import (
     KNOBS,
     LAYER,
     OVER,
+    PAIR,
     STEP,
     VIEW,
     allowed_range,
@@ -190,7 +191,7 @@ def keep_undrawn() -> None:
 
 def read_view(notes: Notes, more: Sequence[Knob] = ()) -> None:
     """Reads the display knobs of a trace and the `more` knobs that only this page has."""
-    for knob in (VIEW, COLORS, OVER, HEAT, *more):
+    for knob in (VIEW, COLORS, OVER, HEAT, PAIR, *more):
         Knobs(notes).value(knob)
 
 

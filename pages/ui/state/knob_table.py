@@ -17,7 +17,7 @@ from pages.ui.server.limits import LIMITS
 
 LAYER, HEAD, STEP, VIEW = view.LAYER, view.HEAD, view.STEP, view.VIEW
 QUERY, KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
-OVER, HEAT = view.OVER, view.HEAT
+OVER, HEAT, PAIR = view.OVER, view.HEAT, view.PAIR
 COLORS = Knob(
     "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "brightest", "log")), "Colours",
     "Over a picture, 0 to 1 ends at its maximum.",
@@ -47,6 +47,7 @@ KNOBS = {
         COLORS,
         OVER,
         HEAT,
+        PAIR,
         SECOND,
         EDITING,
         AUTOSCALE,
