@@ -137,7 +137,7 @@ def handle_of(model: Any, tokenizer: Any, picture: bool = False) -> ModelHandle:
 
 
 def _unwrapped(model: Any) -> Any:
-    """The transformers model inside of torch.compile, adapters (LoRA), data parallelism, and what nnsight and TransformerLens wrap it in.
+    """The transformers model inside of torch.compile, adapters (LoRA), data parallelism, a pipeline, and what nnsight and TransformerLens wrap it in.
 
     Raises:
         ModelError: there is none.
@@ -185,8 +185,6 @@ def _way_of(value: Any) -> str:
         for path, module in inner:
             return f"give the {type(module).__name__} inside of it, model.get_submodule({path!r})"
         return _SAVE_WEIGHTS
-    if isinstance(getattr(value, "model", None), Module):
-        return f"give what is inside of it, Model.of(x.model, x.tokenizer, text), where x is the {type(value).__name__}"
     return f"load it with AutoModel.from_pretrained(…), or, for another library, {_SAVE_WEIGHTS}"
 
 

@@ -98,7 +98,7 @@ class Model(ModelOptions):
         an exception; no other code may run the model during a pass. The model lives as long as the source does.
 
         Args:
-            model: of transformers, also inside of torch.compile, an adapter (peft), data parallelism, nnsight or TransformerLens.
+            model: of transformers, also inside of torch.compile, an adapter (peft), data parallelism, a pipeline, nnsight or TransformerLens.
             tokenizer: the tokenizer of the model; of a model that reads pictures, its processor.
             text: the input.
             text2: the second text: of a pair, for an encoder that tells two texts apart, as in `tokenizer(text, text2)`; or of the decoder.
