@@ -379,8 +379,8 @@ def test_second_text_on_the_page_is_a_pair(folder: Path) -> None:
     assert not app.error
     assert state_of_address(app)["pair"] == "b-a"
     weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")
-    labels = component_message(app)["labels"][weights["layout"]["xaxis"]["labelalias"]]
-    assert labels["1"] == "1 A: the"
+    labels = component_message(app)["names"][weights["layout"]["xaxis"]["labelalias"]]
+    assert "A: the" in labels["words"]
     assert "texts B → A" in weights["layout"]["title"]["subtitle"]["text"]
     assert component_message(app)["controls"]["pair"]["buttons"] == ["both", "a-b", "b-a"]
     alone = opened("app.py", source="model", model=str(folder), text=A, pair="b-a")
