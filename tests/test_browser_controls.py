@@ -204,7 +204,7 @@ def test_weights_follow_temperature_without_messages_and_repaint_plotly_cells(op
             assert paintings[False][1:] == paintings[True][1:]
             assert len(paintings[True][1]) == 36
             [(*_, last), _] = paintings[True][3]
-            largest = float(expected.weights.max())
+            largest = float(expected.weights[0].max())
             assert last == (f"{largest:.3g}" if colors == "stretched" else "1")
 
 

@@ -58,7 +58,8 @@ def comparison_maps(
             None,
             f"B has no {step}, so there is no difference; it has {available}: choose one of these.",
         )
-    span = scales.joined_span([scales.drawn_span(layer, step) for layer in layers])
+    heads = cell.head, other.head
+    span = scales.joined_span([scales.drawn_span(layer, step, head) for layer, head in zip(layers, heads, strict=True)])
     first = _titled(heatmap_json(a, step, cell.layer, cell.head, cell, colors, span), "A", step)
     try:
         difference = compare(a, b, step, HeadIndex(cell.layer, cell.head), other)

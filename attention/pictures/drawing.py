@@ -47,9 +47,10 @@ def build_map(
     """
     finite, drawn_layer = np.isfinite(matrix), trace.layer(layer)
     value_range = drawn_layer.finite_range(step.name) if tensor is None else finite_range(tensor)
-    drawn_range = scales.drawn_span(drawn_layer, step.name) if tensor is None else value_range
-    low, high = scales.scale_range(step, span or drawn_range, colors)
-    largest = max(-value_range[0], value_range[1]) if value_range else 0.0
+    head_drawn = panels[0].head if len(panels) == 1 else None
+    stats = scales.drawn_stats(drawn_layer, step.name, head_drawn) if tensor is None else StepStats(*value_range or ())
+    low, high = scales.scale_range(step, span or stats.drawn_range(drawn_layer.hides_keys), colors)
+    largest = max(-stats.low, stats.high) if stats.low is not None and stats.high is not None else 0.0
     shape = " × ".join(map(str, (drawn_layer.shape(step.name) if tensor is None else tensor.shape)[-2:]))
     where = f"{layer_label(drawn_layer, layer)}{_heads(drawn_layer, step, panels)}"
     panel_layer = drawn_layer.for_head(panels[0].head) if len(panels) == 1 else drawn_layer

@@ -13,10 +13,11 @@ from attention.base.errors import ConfigError
 from attention.formula.steps import Step, find_step
 from attention.pictures.layout import note
 from attention.trace.layer import Layer
+from attention.trace.stats import StepStats
 from attention.trace.trace import Trace
 
 COLORS = ("fixed", "stretched", "log")
-"""The colour ranges of a probability: 0 … 1, 0 … the largest of the layer, or powers of ten up to 1."""
+"""The colour ranges of a probability: 0 … 1, 0 … the largest that is drawn, or powers of ten up to 1."""
 
 LOG_FLOOR = 1e-4
 """The lower end of the logarithmic scale: smaller numbers have the same colour, and 0 has `ZERO_COLOR`."""
@@ -44,9 +45,17 @@ def color_range(trace: Trace, step: str, layer: int = 0, colors: str = "fixed") 
     return scale_range(find_step(step), drawn_span(trace.layer(layer), step), colors)
 
 
-def drawn_span(layer: Layer, step: str) -> tuple[float, float] | None:
-    """Returns the smallest and the largest number of a step that colours tell apart, see `StepStats.drawn_range`; None if there is none."""
-    return layer.stats(step).drawn_range(layer.hides_keys)
+def drawn_stats(layer: Layer, step: str, head: int | None = None) -> StepStats:
+    """Returns the statistics of the map of one head if it is one of weights, since a peaked head would leave another one dark; otherwise of all heads."""
+    declaration = find_step(step)
+    if head is None or declaration.kind != "probability":
+        return layer.stats(step)
+    return StepStats.of(declaration, layer.matrix(step, head))
+
+
+def drawn_span(layer: Layer, step: str, head: int | None = None) -> tuple[float, float] | None:
+    """Returns the smallest and the largest number that colours tell apart, see `drawn_stats` and `StepStats.drawn_range`; None if there is none."""
+    return drawn_stats(layer, step, head).drawn_range(layer.hides_keys)
 
 
 def joined_span(spans: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:

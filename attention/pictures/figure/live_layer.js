@@ -96,15 +96,15 @@ export class LiveLayer {
   canCompute(name) { return this.sent.computable.includes(name); }
 
   // The colour range of a map: as Python sent it, except for outputs at another temperature, and for weights
-  // whose colours are stretched to the largest of all heads.
+  // whose colours are stretched to the largest.
   colors({ live, zmin, zmax, colorbar, meta }) {
     const stretched = meta?.colors === "stretched";
     if (!this.changed || meta?.colors === "cut" || !(stretched || live.endsWith("output"))) return { zmin, zmax, colorbar };
     const magnitude = (flat) => flat.reduce((largest, number) => Math.max(largest, Math.abs(number)), 0);
     if (!stretched) return colorRange(magnitude(this.step(live).flat) || 1, true, { colorbar });
-    const matrices = Object.values(this.heads).map((head) => this.weightsOf(head));
-    const brightest = this.hasMask ? Math.max(...matrices.map((flat) => ofManyKeys(flat, this.currentHead.columns))) : 0;
-    return colorRange(brightest || Math.max(...matrices.map(magnitude)) || 1, false, { colorbar });
+    const flat = this.weightsOf(this.currentHead);
+    const brightest = this.hasMask ? ofManyKeys(flat, this.currentHead.columns) : 0;
+    return colorRange(brightest || magnitude(flat) || 1, false, { colorbar });
   }
 
   columnsOf(name) {
