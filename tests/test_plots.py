@@ -698,4 +698,4 @@ def test_scale_leaves_out_queries_of_few_keys_and_outlier_features():
     outlier = trace_of(tokens, output=output, weights=torch.full((1, 60, 60), 1 / 60))
     figure = heatmap.heatmap(outlier, "output")
     assert 0 < figure.data[0].zmax < ordinary
-    assert colour_notes(figure) == [f"up to {float(output.abs().max()):.3g}, cut at"]
+    assert colour_notes(figure) == [f"cut at {figure.data[0].zmax:.3g}, largest {float(output.abs().max()):.3g}"]

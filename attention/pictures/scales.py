@@ -46,7 +46,7 @@ def color_range(trace: Trace, step: str, layer: int = 0, colors: str = "fixed") 
 
 
 def drawn_stats(layer: Layer, step: str, head: int | None = None) -> StepStats:
-    """Returns the statistics of the map of one head if it is one of weights, since a peaked head would leave another one dark; otherwise of all heads."""
+    """Returns the statistics of a step: of weights those of one head, since another head's peak would leave it dark; otherwise of all heads."""
     declaration = find_step(step)
     if head is None or declaration.kind != "probability":
         return layer.stats(step)
@@ -94,7 +94,7 @@ def scale_note(step: Step, high: float, colors: str, many: bool = False, largest
             "log": "logarithmic",
         }[colors]
     else:
-        colors, text = "fixed", f"up to {largest:.3g}, cut at" if largest > high else ""
+        colors, text = "fixed", f"cut at {high:.3g}, largest {largest:.3g}" if largest > high else ""
     if not text:
         return []
     bar = _bar(many, colors)
@@ -114,7 +114,7 @@ def _bar(many: bool, colors: str = "fixed") -> dict[str, Any]:
     """Returns the colour bar without its ticks; that of the logarithmic scale is longer."""
     return {
         "orientation": "h", "thickness": 8, "len": (0.25 if many else 0.5) * (1.5 if colors == "log" else 1), "x": 1, "xanchor": "right", "xpad": 0,
-        "y": 1, "yanchor": "bottom", "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": 10},
+        "y": 1, "ypad": 18 if many else 4, "outlinewidth": 0, "tickfont": {"size": 10},
     }  # fmt: skip
 
 

@@ -100,11 +100,10 @@ export class LiveLayer {
   colors({ live, zmin, zmax, colorbar, meta }) {
     const stretched = meta?.colors === "stretched";
     if (!this.changed || meta?.colors === "cut" || !(stretched || live.endsWith("output"))) return { zmin, zmax, colorbar };
-    const magnitude = (flat) => flat.reduce((largest, number) => Math.max(largest, Math.abs(number)), 0);
-    if (!stretched) return colorRange(magnitude(this.step(live).flat) || 1, true, { colorbar });
-    const flat = this.weightsOf(this.currentHead);
-    const brightest = this.hasMask ? ofManyKeys(flat, this.currentHead.columns) : 0;
-    return colorRange(brightest || magnitude(flat) || 1, false, { colorbar });
+    const { flat } = this.step(live);
+    const brightest = stretched && this.hasMask ? ofManyKeys(flat, this.currentHead.columns) : 0;
+    const magnitude = () => flat.reduce((largest, number) => Math.max(largest, Math.abs(number)), 0);
+    return colorRange(brightest || magnitude() || 1, !stretched, { colorbar });
   }
 
   columnsOf(name) {
