@@ -146,7 +146,7 @@ def test_cold_page_below_a_prefix_loads_each_file_once(browser: Browser, shell: 
     page.on("console", lambda line: complaints.append(f"{line.text} {line.location}") if line.type == "error" else None)
     page.goto(f"{shell.home}/heads?{LINK}")
     lab = page.frame_locator("iframe")
-    expect(lab.locator(".js-plotly-plot .xtick").first).to_be_visible()
+    expect(lab.locator(".js-plotly-plot .xtick text").first).to_be_visible()
     expect(lab.locator("[data-testid=stApp][data-painted]")).to_have_count(1)
     context.close()
     times = Counter(address for address, _ in shell.requests())

@@ -176,7 +176,7 @@ def test_huge_picture_is_refused_before_it_is_unpacked(monkeypatch: pytest.Monke
     assert len(file.content) < 2**17  # compressed
     monkeypatch.setattr(archives, "_load_npy", lambda *args: pytest.fail("unpacked"))
     with pytest.raises(FileError, match="by their headers"):
-        saved_pictures.read_pictures(file.name, file._archive())
+        saved_pictures.read_pictures(file.name, archives.open_archive(file.name, file.content))
     with pytest.raises(FileError, match="would take"):
         File.of("x.npz", file.content, max_bytes=2**20).trace()
 
