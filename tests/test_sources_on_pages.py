@@ -372,3 +372,9 @@ def test_file_error_is_kept_without_the_file() -> None:
     problem = app.session_state["session"].upload_problems["x"]
     assert "'x' in row 0, column 1" in str(problem)
     assert problem.__traceback__ is None  # a traceback would keep the text and everything derived from it
+
+
+def test_empty_key_of_a_link_does_not_break_a_refusal() -> None:
+    app = opened("app.py", **{"": "x", "source": "matrices", "matrix_kind": "X and weights", "x": "1,2;3"})
+    assert not app.exception
+    assert "rows" in app.error[0].value

@@ -97,7 +97,7 @@ def finish(failed: bool) -> dict[str, str]:
         unread = {
             key: text
             for key, text in ours.address.items()
-            if key not in ours.knobs_read and key not in st.session_state
+            if key not in ours.knobs_read and not (key and key in st.session_state)  # Streamlit refuses an empty key
         }
         ours.requested = {**unread, **ours.requested}
     ours.consumed, ours.restoring = {}, False
