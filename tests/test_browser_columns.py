@@ -34,7 +34,7 @@ def test_map_with_d_model_columns_zooms_clicks_updates_and_redraws(open_page: Op
     page.wait_for_function(f"{range_now}[1] === 83.5")
     wait_until_settled(page)
     act_and_settle(page, lambda: click_cell(page, 2, 3, 83))
-    page.wait_for_function("location.search.includes('step=output') && location.search.includes('k=83')")
+    page.wait_for_function("location.search.includes('step=output') && location.search.includes('column=83')")
     assert "83" in chosen_cell_line(page)
     set_control(page, "d_model", "88")
     np.testing.assert_allclose(painted_numbers(page, 2), layer(d_model=88).output.numpy(), atol=1e-6)

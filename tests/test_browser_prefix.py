@@ -104,7 +104,7 @@ def test_lab_and_heads_update_the_address_of_their_host(open_page: Open, shell: 
     panel = lab.evaluate("document.querySelector('.js-plotly-plot').layout.meta.panels[1]")
     act_and_settle(lab, lambda: click_cell(lab, 0, row=panel["y"] + 2, column=panel["x"] + 1))
     expect(lab.get_by_role("heading", level=1, name="Attention Lab")).to_be_visible()
-    assert chosen_cell_line(lab).startswith("weights · query 2 sat → key 1 cat")
+    assert chosen_cell_line(lab).startswith("weights · query 4 the → key 1 cat")  # the chosen pair
     assert (urlsplit(tab.url).path, state(tab.url)["head"]) == ("/", ["1"])
     no_file_is_missing(shell)
 

@@ -28,7 +28,7 @@ MAX_LABEL_LENGTH = 12  # characters
 HEIGHT = 400  # pixels
 
 PLAIN_AXIS = {
-    "showgrid": False, "zeroline": False, "showline": False, "tickmode": "array", "tickangle": 0,
+    "showgrid": False, "zeroline": False, "showline": False, "ticks": "", "tickmode": "array", "tickangle": 0,
     "ticklabeloverflow": "allow", "hoverformat": "d",
 }  # fmt: skip
 """An axis without lines; titles and ticks are added for each map."""

@@ -166,7 +166,10 @@ def _sent(
     figure: Spec, computable: Sequence[str], windows: Mapping[str, Sequence[int] | None], max_blocks: int
 ) -> dict[str, Any]:
     """Returns a figure as it is sent: a map that the page can compute is marked `live`, and has no numbers if it is large."""
-    data, layout = [dict(trace) for trace in figure["data"]], figure["layout"]
+    data = [dict(trace) for trace in figure["data"]]
+    layout = {
+        name: part for name, part in figure["layout"].items() if name != "template"
+    }  # Plotly.js has none of its own
     if (step := layout["meta"]["step"]) in computable:
         data[0]["live"] = step
         panels = layout["meta"]["panels"]

@@ -122,7 +122,7 @@ def maps_over_picture(
         return []
     reads = over.reads if over.reads in with_patches else with_patches[0]
     query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
-    scale = FITTED if colors == "fixed" else colors
+    scale = FITTED if colors == "stretched" else colors
     place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen, False)
     if derived is None:
         figure = over_picture_json(trace, cell.step, *place)

@@ -75,12 +75,12 @@ def test_painted_rows_and_columns_are_those_of_the_maps(models: TinyPictureModel
     set_control(page, "over", "column")
     assert query(page)["over"] == "column"
     np.testing.assert_array_equal(painted_numbers(page, 0), grid.fill(weights[:, 5]))
-    # A feature has no row over the picture: its column is drawn whichever is chosen.
+    # A feature has no row over the picture: its column is drawn whichever is chosen. A step of features opens at the first one.
     act_and_settle(page, page.locator(".strip button[name=value]").click)
     set_control(page, "over", "row")
-    np.testing.assert_array_equal(painted_numbers(page, 0), grid.fill(layer.matrix("value", 2).numpy()[:, 5]))
+    np.testing.assert_array_equal(painted_numbers(page, 0), grid.fill(layer.matrix("value", 2).numpy()[:, 0]))
     act_and_settle(page, lambda: click_cell(page, 0, *place(grid, 7)))
-    assert (query(page)["q"], query(page)["k"]) == ("7", "5")
+    assert (query(page)["q"], query(page)["k"], query(page)["column"]) == ("3", "7", "0")
     # The page Masks has the same picture.
     page = open_page(link(lab, folder, "masks", layer=1, head=2, **CHOSEN))
     np.testing.assert_array_equal(painted_numbers(page, 0), grid.fill(weights[3]))

@@ -20,7 +20,7 @@ QUERY, KEY, COLUMN = view.QUERY, view.KEY, view.COLUMN
 OVER, HEAT, PAIR = view.OVER, view.HEAT, view.PAIR
 COLORS = Knob(
     "colors", "stretched", Choice(scales.COLORS, ("0 to 1", "brightest", "log")), "Colours",
-    "Over a picture, 0 to 1 ends at its maximum.",
+    "Brightest: the largest number that is drawn.",
     inline=True, order=80,
 )  # fmt: skip
 EDITING = Knob(

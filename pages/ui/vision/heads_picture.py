@@ -50,7 +50,7 @@ def spec(page: Page, colors: str, **more: Any) -> Spec:
     trace, cell = page.trace, page.cell
     reads_query = _reads_query(page)
     query, key = (cell.row, None) if reads_query else (None, cell.column)
-    scale, opacity = FITTED if colors == "fixed" else colors, knob_state.current_value(HEAT.key)
+    scale, opacity = FITTED if colors == "stretched" else colors, knob_state.current_value(HEAT.key)
     return heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, scale, opacity=opacity, **more)
 
 
