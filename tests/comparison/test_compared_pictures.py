@@ -22,7 +22,7 @@ from attention.vision.over_picture import TokenGrid
 IMAGE = Image.fromarray(noise())
 
 
-def drawn(a: Trace, b: Trace, cell: Cell, reads: str = "row", colors: str = "fixed") -> list[Spec]:
+def drawn(a: Trace, b: Trace, cell: Cell, reads: str = "row", colors: str = "stretched") -> list[Spec]:
     other = HeadIndex(cell.layer, cell.head)
     difference = compare(a, b, cell.step, other, other)
     return compared_pictures(a, b, cell, other, difference, colors, OverPicture(reads))

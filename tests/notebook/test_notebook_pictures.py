@@ -74,7 +74,7 @@ def check_drawn(found: dict[str, Any], expected: Spec) -> None:
 
 
 def python_figure(trace: Trace, cell: Cell) -> Spec:
-    (figure,) = maps_over_picture(trace, cell, "fixed")
+    (figure,) = maps_over_picture(trace, cell, "stretched")
     return figure
 
 
