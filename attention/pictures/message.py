@@ -167,9 +167,7 @@ def _sent(
 ) -> dict[str, Any]:
     """Returns a figure as it is sent: a map that the page can compute is marked `live`, and has no numbers if it is large."""
     data = [dict(trace) for trace in figure["data"]]
-    layout = {
-        name: part for name, part in figure["layout"].items() if name != "template"
-    }  # Plotly.js has none of its own
+    layout = {name: part for name, part in figure["layout"].items() if name != "template"}  # the page has none
     if (step := layout["meta"]["step"]) in computable:
         data[0]["live"] = step
         panels = layout["meta"]["panels"]
