@@ -10,7 +10,10 @@ import pytest
 from conftest import painted_numbers, set_control, wait_until_settled
 from playwright.sync_api import Page, expect
 from test_browser import Open
-from test_browser_controls import at_once, click, drag, follow
+from test_browser_controls import at_once, click, drag, follow, temperature
+
+from attention import AttentionConfig, TypedText
+from attention.pictures.heatmap import heatmap_json
 
 pytestmark = pytest.mark.browser
 LONG = " ".join(f"w{i}" for i in range(300))
@@ -77,6 +80,14 @@ def test_ticks_and_hover_follow_the_zoom_of_linked_maps(open_page: Open, server:
     assert axes_of_maps(page) == [scores, weights, output]
     follow(page, "temperature", 150)
     assert axes_of_maps(page) == [scores, weights, output]
+    # The page leaves the same queries out of the scale as Python: those of few keys have weights near 1.
+    drawn = TypedText(LONG, AttentionConfig(mask="causal", temperature=temperature(page))).trace()
+    ends = heatmap_json(drawn, "weights", 0, 2, colors="stretched")["data"][0]
+    assert ends["zmax"] < float(drawn.layers[0].matrix("weights", 2).max())
+    painted = page.evaluate(
+        "(({ zmin, zmax }) => [zmin, zmax])(document.querySelectorAll('.js-plotly-plot')[1].data[0])"
+    )
+    np.testing.assert_allclose(painted, [ends["zmin"], ends["zmax"]], rtol=1e-5)
 
     zoom(page, 0, (105, 160), (112, 166))  # further zoom, in the other map: every token
     scores, weights, output = axes_of_maps(page)

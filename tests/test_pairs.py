@@ -18,7 +18,8 @@ from tokenizers import processors
 from torch import nn
 
 from attention import AttentionError, Cell, File, Model, ModelError
-from attention.base.tokens import PairToken, label
+from attention.base.tokens import PairToken, Piece, label
+from attention.explanation.subwords import TokenGroups
 from attention.export.program import python
 from attention.metrics.find_rule import FindRule, find_heads
 from attention.models import running
@@ -243,13 +244,18 @@ def test_maps_of_the_lab_begin_with_a_part(bert: tuple[Any, Any]) -> None:
         assert sums[row] == f"{float(trace.layers[0].weights[0, row, part].sum()):.2f}"
 
 
+def test_no_word_reaches_from_one_text_into_the_other() -> None:
+    pieces = (PairToken(Piece("ow", False), "A"), PairToken(Piece("l", True), "A"), PairToken(Piece("moon", True), "B"))
+    assert TokenGroups.of(pieces, (False,) * 3, words=True, hide=False).names == ("owl", "moon")
+
+
 def test_copied_tokens_stay_tokens_of_their_text() -> None:
     import copy
     import pickle
 
-    token = PairToken("owl", "B")
+    token = PairToken(Piece("owl", True, "by marks"), "B")
     for twin in (copy.deepcopy(token), pickle.loads(pickle.dumps(token))):
-        assert (twin, twin.of) == ("owl", "B")
+        assert (twin, twin.of, twin.joins, twin.rule) == ("owl", "B", True, "by marks")
 
 
 class Own(nn.Module):

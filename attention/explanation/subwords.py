@@ -57,7 +57,8 @@ class TokenGroups:
             if hide and special[i]:
                 continue
             may_join = words and spans and spans[-1][1] == i and not special[i] and not special[i - 1]
-            if may_join and isinstance(piece, Piece) and piece.joins:
+            is_of_same_text = getattr(piece, "of", "") == getattr(pieces[i - 1], "of", "")  # of a pair
+            if may_join and is_of_same_text and isinstance(piece, Piece) and piece.joins:
                 spans[-1][1] = i + 1
             else:
                 spans.append([i, i + 1])
