@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-EXTENSIONS = (".npz", ".npy", ".safetensors", ".json")
 _MAX_AXES = 6
 MAX_ARRAYS = 2**13  # a model of 200 layers has fewer
 MAX_TEXT_BYTES = 2**20  # bytes of the tokens, and of a header
@@ -88,12 +87,11 @@ def open_archive(name: str, content: bytes) -> Archive:
         FileError: another extension, or a damaged file.
     """
     ending = PurePath(name).suffix.lower()
-    readers = (read_npz, _read_npy, _read_safetensors, _read_json)
     if ending not in EXTENSIONS:
         raise FileError(
             f"A file with attention ends in {', '.join(EXTENSIONS[:-1])} or {EXTENSIONS[-1]}; got {quote(name)}: save it as one of these."
         )
-    return readers[EXTENSIONS.index(ending)](quote(name), content)
+    return _READERS[ending](quote(name), content)
 
 
 def damaged_error(name: str, kind: str, why: str) -> FileError:
@@ -468,3 +466,12 @@ def format_npy(data: bytes, name: str) -> str:
             f"{name} is {shape_text} by the header of its .npy file; got only {n_present} of {prod(shape)} numbers: upload the complete file."
         )
     return repr(np.load(BytesIO(data), allow_pickle=False).astype(np.float64).tolist())
+
+
+_READERS: dict[str, Callable[[str, bytes], Archive]] = {
+    ".npz": read_npz,
+    ".npy": _read_npy,
+    ".safetensors": _read_safetensors,
+    ".json": _read_json,
+}
+EXTENSIONS = tuple(_READERS)
