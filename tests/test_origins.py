@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 from streamlit import config, net_util
 from streamlit.web.server.starlette.starlette_websocket import create_websocket_routes
 
-from pages.ui.server import guard
-from pages.ui.server.guard import AllowedOrigins
+from pages.ui.server import guard, limits
+from pages.ui.server.guard import AllowedHosts, AllowedOrigins
 
 
 class Runtime:
@@ -79,3 +81,44 @@ def test_disabled_origin_rule_accepts_everybody(monkeypatch: pytest.MonkeyPatch)
         assert opens("https://another.example")
     finally:
         config.set_option("server.enableCORS", original)
+
+
+@pytest.mark.parametrize(
+    ("host", "answered"),
+    [
+        ("localhost:8501", True),
+        ("LOCALHOST", True),
+        ("127.0.0.1:40001", True),
+        ("[::1]:8501", True),
+        ("lab.box:8501", True),
+        ("evil.example:8501", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example:8501", False),
+        ("", False),
+        ("[", False),
+    ],
+)
+def test_local_folders_are_opened_by_local_names_only(
+    monkeypatch: pytest.MonkeyPatch, host: str, answered: bool
+) -> None:
+    monkeypatch.setattr(limits, "ALLOW_LOCAL_MODELS", True)
+    monkeypatch.setattr(limits, "ALLOWED_HOSTS", frozenset({"lab.box"}))
+    app = AllowedHosts(
+        Starlette(routes=[Route("/", lambda _: PlainTextResponse("page")), *create_websocket_routes(Runtime(), None)])
+    )
+    client = TestClient(app)
+    got = client.get("/", headers={"Host": host})
+    assert (got.text == "page") is answered
+    assert answered or (got.status_code == 421 and "LAB_ALLOWED_HOSTS" in got.text)
+    if answered:
+        with client.websocket_connect("/_stcore/stream", headers={"Host": host}):
+            pass
+    else:
+        with (
+            pytest.raises(WebSocketDisconnect) as closed,
+            client.websocket_connect("/_stcore/stream", headers={"Host": host}),
+        ):
+            pass
+        assert closed.value.code == 1008
+    monkeypatch.setattr(limits, "ALLOW_LOCAL_MODELS", False)
+    assert client.get("/", headers={"Host": host}).text == "page"

@@ -244,10 +244,8 @@ def token_row_html(tokens: Sequence[str], values: Sequence[float], position: int
         shade = _shade(value / limit)
         outlined = " class='at'" if i == position else ""
         style = f"background: {shade}; color: {_text_color(shade)}"
-        name = label(token)
-        pieces.append(
-            f"<span{outlined} style='{style}' title='{name} ({i}): {escape(format_number(value))}'>{name}</span>"
-        )
+        title = escape(f"{label(token, escape=False)} ({i}): {format_number(value)}")
+        pieces.append(f"<span{outlined} style='{style}' title='{title}'>{label(token)}</span>")
     lowest = [f"<i style='background: {_shade(-1)}'></i> −{format_number(limit)} lowers the logit &nbsp; "] * (
         min(values, default=0) < 0
     )

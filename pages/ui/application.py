@@ -10,12 +10,21 @@ from pages.ui import process
 from pages.ui.exports import route
 from pages.ui.server import assets
 from pages.ui.server.assets import IndexPage
-from pages.ui.server.guard import AllowedOrigins, Backpressure, BinaryOnly, WithHeaders
+from pages.ui.server.guard import AllowedHosts, AllowedOrigins, Backpressure, BinaryOnly, WithHeaders
 from pages.ui.server.uploads import BoundedUploads, UploadUrls
 
 MIDDLEWARE = [
     Middleware(middleware)
-    for middleware in (WithHeaders, IndexPage, AllowedOrigins, Backpressure, BinaryOnly, UploadUrls, BoundedUploads)
+    for middleware in (
+        WithHeaders,
+        AllowedHosts,
+        IndexPage,
+        AllowedOrigins,
+        Backpressure,
+        BinaryOnly,
+        UploadUrls,
+        BoundedUploads,
+    )
 ]
 """The middleware around Streamlit's own server, outermost first."""
 

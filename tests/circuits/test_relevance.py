@@ -319,6 +319,8 @@ def test_token_row_shades_tokens_and_escapes_them() -> None:
     assert "title='·owl (1): 0.5'" in html
     assert "rgb(33, 102, 172)" in html  # the most negative number of the signed scale
     assert "−2 lowers the logit" in html
+    quoted = token_row_html(("' onmouseover='alert(1)",), (1.0,))
+    assert "title='&#x27;·onmouseover=&#x27;alert(1) (0): 1'" in quoted
     assert "lowers" not in token_row_html(("a", "b"), (1.0, 0.0))
     assert token_row_html((), ())
 

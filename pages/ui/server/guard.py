@@ -51,7 +51,7 @@ _UNREADABLE = frozenset(
 _LOGGERS = ("streamlit.web.server.starlette.starlette_websocket", "streamlit.runtime.app_session", __name__)
 INSIDE = ("/_stcore/metrics", "/_stcore/script-health-check")
 """Paths for operators only: metrics of the process, and a health check that runs the page."""
-_LOCAL = ("localhost", "127.0.0.1", "0.0.0.0")
+_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 # The inline scripts of Streamlit's index page are allowed by their digests.
 _INLINE = " ".join(
@@ -310,7 +310,12 @@ def is_allowed(site: str, host: str) -> bool | None:
         return None
     allowed = map(str.strip, st.get_option("server.corsAllowedOrigins"))
     urls = (text if "://" in text else f"//{text}" for text in allowed)
-    return name in {*_LOCAL, st.get_option("browser.serverAddress"), *(urlsplit(url).hostname for url in urls)}
+    return name in {
+        *_LOCAL,
+        "0.0.0.0",
+        st.get_option("browser.serverAddress"),
+        *(urlsplit(url).hostname for url in urls),
+    }
 
 
 class AllowedOrigins:
@@ -339,3 +344,35 @@ class AllowedOrigins:
         if allowed:
             scope = {**scope, "headers": [header for header in scope["headers"] if header[0].lower() != b"origin"]}
         await self.app(scope, receive, send)
+
+
+class AllowedHosts:
+    """Middleware that answers only to names of this machine, where users may open any folder of it.
+
+    A page of another site whose name is made to resolve to 127.0.0.1 (DNS rebinding) has that name in Host. Any port is allowed,
+    since containers and SSH forward to others.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forwards requests to this machine's own names, and everything where only listed models are opened."""
+        if scope["type"] == "lifespan" or not limits.ALLOW_LOCAL_MODELS:
+            await self.app(scope, receive, send)
+            return
+        host = Headers(scope=scope).get("Host", "")
+        try:
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            name = None
+        if name in {*_LOCAL, *limits.ALLOWED_HOSTS}:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _REFUSED})
+        else:
+            sentence = (
+                f"This Lab may open folders of its machine, so it answers to {', '.join(_LOCAL)} and the names in LAB_ALLOWED_HOSTS; "
+                f"got {host[:100]!r}: open it as localhost, or add the name."
+            )
+            await PlainTextResponse(sentence, 421)(scope, receive, send)

@@ -208,6 +208,8 @@ def _origins(name: str) -> str:
 
 
 FRAME_ANCESTORS = _origins("FRAME_ANCESTORS")  # other sites whose pages may show the Lab in a frame
+# Names of this machine beside localhost, which a browser may ask for where any folder may be opened.
+ALLOWED_HOSTS = frozenset(_variable("ALLOWED_HOSTS", "").lower().split())
 
 
 def _folder(name: str, default: Path) -> Path:
