@@ -25,6 +25,7 @@ from benchmarks import (
     hostile_models,
     hostile_pictures,
     hostile_results,
+    in_flight,
     many_trainings,
     maxima,
     rounds,
@@ -47,6 +48,7 @@ ATTACKS: tuple[Attack, ...] = (
     *garbage.ATTACKS,
     *ending.ATTACKS,
     *many_trainings.ATTACKS,
+    *in_flight.ATTACKS,
 )
 
 

@@ -297,6 +297,8 @@ def test_head_request_makes_nothing_and_long_states_may_be_posted(
     assert client.post("/export/weights.csv", data=STATE).content == complete.content
     large = client.post("/export/weights.csv", content=b"x" * (route.LONGEST_QUERY + 1))
     assert (large.status_code, "A state may have" in large.text) == (413, True)
+    junk = client.post("/export/weights.csv", content=b"a=1&" * 200_000)
+    assert (junk.status_code, "parameters; got 200,001" in junk.text) == (413, True)
     monkeypatch.setattr(TypedText, "trace", lambda _: pytest.fail("a HEAD request must not compute a trace"))
     head = client.head("/export/weights.csv", params=STATE | {"seed": "99"})
     assert (head.status_code, head.content, "etag" in head.headers) == (200, b"", True)

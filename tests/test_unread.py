@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosedError
 from benchmarks.session import Session
 from pages.ui.server import guard
 from pages.ui.server.guard import Backpressure
+from pages.ui.server.in_flight import Budget
 
 LARGE = ForwardMsg(script_finished=ForwardMsg.FINISHED_SUCCESSFULLY, hash="x" * 100_000)
 SCOPE = {"type": "websocket", "path": "/_stcore/stream", "headers": [], "query_string": b"", "root_path": ""}
@@ -58,32 +59,31 @@ class Browser:
 class Sockets(SimpleNamespace):
     """Streamlit's endpoint of sockets behind ours: `open` one, and see which sessions were `disconnected`."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         clients: list[SessionClient] = []
         super().__init__(disconnected=[])
         runtime: Any = SimpleNamespace(
             connect_session=lambda client, **_: clients.append(client) or id(client),
             disconnect_session=lambda session, client: self.disconnected.append(client),
         )
-        app = Backpressure(Starlette(routes=create_websocket_routes(runtime, None)))
+        self.budget = Budget(most, most)
+        app = Backpressure(Starlette(routes=create_websocket_routes(runtime, None)), self.budget)
         self.app, self.clients = app, clients
 
     def open(self, may: float) -> Browser:
         return Browser(self.app, self.clients, may)
 
 
-def in_process(use: Callable[[Sockets], Awaitable[None]]) -> None:
+def in_process(use: Callable[[Sockets], Awaitable[None]], most: int = 2**27) -> None:
     async def limited() -> None:
         async with asyncio.timeout(60):
-            await use(sockets := Sockets())
-        assert not sockets.app._sockets
+            await use(sockets := Sockets(most))
+        assert (sockets.budget.total, sockets.budget._parts, sockets.budget._of_address) == (0, {}, {})
 
     finished(limited())
 
 
-def test_slowest_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "UNREAD_MB", 20)
-
+def test_slowest_reader_is_dropped() -> None:
     async def use(sockets: Sockets) -> None:
         browsers = [sockets.open(may) for may in (0, 0, float("inf"))]
         slow, slower, reads = browsers
@@ -105,7 +105,7 @@ def test_slowest_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
         for browser in browsers:
             await browser.leave()
 
-    in_process(use)
+    in_process(use, 20 * 2**20)
 
 
 def test_full_message_queue_is_cleared() -> None:
@@ -115,7 +115,7 @@ def test_full_message_queue_is_cleared() -> None:
         while not browser.codes:
             with suppress(SessionClientDisconnectedError):
                 client.write_forward_msg(ForwardMsg())
-            assert all(len(socket._queue) <= guard._MOST for socket in sockets.app._sockets)
+            assert sockets.budget.total <= guard._MOST * len(LARGE.SerializeToString())
             await asyncio.sleep(0)
         assert browser.codes == [1013]
         await browser.leave()

@@ -21,7 +21,8 @@ from test_harm import finished
 
 from benchmarks.session import Session
 from benchmarks.wire import http, multipart
-from pages.ui.server import uploads
+from pages.ui.server import in_flight, uploads
+from pages.ui.server.in_flight import BoundedBodies
 from pages.ui.server.limits import UPLOADS_AT_ONCE
 from pages.ui.server.uploads import BoundedUploads, UploadUrls
 
@@ -107,7 +108,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
-    app = BoundedUploads(Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None)))
+    app = BoundedBodies(BoundedUploads(Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None))))
 
     def upload(session: str, size: int = LARGE, content: bytes = b"") -> Upload:
         [place] = manager.get_upload_urls(session, ["x.csv"])
@@ -120,6 +121,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upl
 
     finished(limited())
     assert not uploads._arriving
+    assert not in_flight.BUDGET.total
     assert not any(uploads._urls.values())
 
 
@@ -192,7 +194,7 @@ def test_few_uploads_run_at_once_and_small_ones_immediately(monkeypatch: pytest.
 
 
 def test_stalled_upload_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "PATIENCE", 0.05)
+    monkeypatch.setattr(in_flight, "SECONDS", 0.05)
 
     async def use(upload: Callable[..., Upload]) -> None:
         stalling = [upload(f"s{i % 3}") for i in range(2 * UPLOADS_AT_ONCE)]

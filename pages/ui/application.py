@@ -11,6 +11,7 @@ from pages.ui.exports import route
 from pages.ui.server import assets
 from pages.ui.server.assets import IndexPage
 from pages.ui.server.guard import AllowedHosts, AllowedOrigins, Backpressure, BinaryOnly, WithHeaders
+from pages.ui.server.in_flight import BoundedBodies, count_sockets
 from pages.ui.server.uploads import BoundedUploads, UploadUrls
 
 MIDDLEWARE = [
@@ -18,6 +19,7 @@ MIDDLEWARE = [
     for middleware in (
         WithHeaders,
         AllowedHosts,
+        BoundedBodies,
         IndexPage,
         AllowedOrigins,
         Backpressure,
@@ -34,5 +36,6 @@ def parts() -> dict[str, Any]:
 
     Streamlit recognizes an app by the text ``st.App(…)`` in its main file, so each main file calls it itself.
     """
+    count_sockets()
     routes = [*assets.routes(), *route.routes()]
     return {"routes": routes, "middleware": MIDDLEWARE, "lifespan": process.lifespan}

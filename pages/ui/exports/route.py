@@ -40,6 +40,7 @@ from pages.ui.server import scheduler
 from pages.ui.server.limits import DOWNLOADS_MB, EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING, LIMITS
 from pages.ui.server.traces import is_cached
 
+_MOST_PARAMETERS = 1000  # of a state; the knobs of all sources are a third of them
 LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
 PATIENCE = 60.0  # seconds that a browser may be slower than `_PACE`
 _PACE = 2**17  # bytes a second
@@ -133,6 +134,7 @@ class FairQueue:
 
 
 _making, _preparing = FairQueue(1), FairQueue(EXPORTS_PREPARED)
+_reading = asyncio.Semaphore(1)
 
 
 def routes() -> list[Route]:
@@ -177,7 +179,8 @@ class _Exports:
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     headers = Headers(scope=scope)
     query = await _body(receive) if scope["method"] == "POST" else scope["query_string"]
-    wanted = await asyncio.to_thread(find, scope["path_params"]["name"], query)
+    async with _reading:  # one after the other: long states hold the lock of the interpreter
+        wanted = await asyncio.to_thread(find, scope["path_params"]["name"], query)
     known = {**_HEADERS, "Content-Type": wanted.media_type}
     if wanted.tag:
         known |= {"ETag": wanted.tag, "Accept-Ranges": "bytes"}
@@ -328,6 +331,10 @@ def find(name: str, query: bytes) -> _RequestedFile:
     Raises:
         AttentionError: the file or the state does not exist.
     """
+    if (number := query.count(b"&") + 1) > _MOST_PARAMETERS:
+        raise SizeError(
+            f"A state has at most {_MOST_PARAMETERS:,} parameters; got {number:,}: use the address that a page offers."
+        )
     texts = dict(parse_qsl(query.decode("utf-8", "replace"), keep_blank_values=True))
     token = texts.pop("token", "")
     if texts.pop("offer", ""):

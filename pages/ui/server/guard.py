@@ -25,7 +25,7 @@ from streamlit.logger import get_logger
 
 from pages.ui.server import limits
 from pages.ui.server.assets import INDEX
-from pages.ui.server.limits import UNREAD_MB
+from pages.ui.server.in_flight import BUDGET, Budget, Part, address_of
 
 _MOST = 500  # messages of one socket, as many as Streamlit keeps
 _CLOSING = 5.0  # seconds for the last message to a socket that reads nothing
@@ -87,12 +87,11 @@ class Backpressure:
 
     Streamlit queues 500 messages for each socket, about seven runs of a page: up to 10 MB with a table, for every client that opens a
     socket and does not read. It has no setting for that, so this middleware accepts each message at once and queues it
-    itself. When all queues together are too large, it closes the socket with the largest one. A page that was only slow reconnects.
+    itself. When more is unread than the budget of bytes in flight allows, it closes the socket with the largest queue. A page that was only slow reconnects.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-        self._sockets: set[_Socket] = set()
+    def __init__(self, app: ASGIApp, budget: Budget = BUDGET) -> None:
+        self.app, self._budget = app, budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forwards requests; sockets get a limited queue."""
@@ -100,29 +99,21 @@ class Backpressure:
             await self.app(scope, receive, send)
             return
         socket = _Socket(receive, send)
-        self._sockets.add(socket)
-
-        async def send_bounded(message: Message) -> None:
-            await socket.send(message)
-            self._bound()
-
+        socket.unread = Part(address_of(scope), socket.give_up, self._budget)
         try:
-            await self.app(scope, socket.receive, send_bounded)
+            await self.app(scope, socket.receive, socket.send)
         finally:
             await socket.end()
-            self._sockets.discard(socket)
-
-    def _bound(self) -> None:
-        while sum(socket.unread for socket in self._sockets) > UNREAD_MB * 2**20:
-            max(self._sockets, key=lambda socket: socket.unread).give_up()
 
 
 class _Socket:
     """A socket with its own send queue.
 
     Attributes:
-        unread: bytes in the queue, including the message being sent.
+        unread: the bytes in the queue, including the message being sent.
     """
+
+    unread: Part
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
@@ -132,7 +123,6 @@ class _Socket:
         self._receiving: asyncio.Timeout | None = None
         self._closed = False  # accepts no more messages
         self._given_up = False  # closed because the client does not read
-        self.unread = 0
 
     async def send(self, message: Message) -> None:
         """Queues a message. A message that opens or closes the socket is sent at once if the queue is empty.
@@ -147,10 +137,10 @@ class _Socket:
             await self._send(message)
             return
         self._queue.append(message)
-        self.unread += _size(message)
         self._queued.set()
         if self._sender is None:
             self._sender = asyncio.create_task(self._send_queue())
+        self.unread.resize(self.unread.size + _size(message))
         if len(self._queue) > _MOST:
             self.give_up()
 
@@ -159,7 +149,7 @@ class _Socket:
             while self._queue or not self._closed:
                 while self._queue:
                     await self._send(self._queue[0])
-                    self.unread -= _size(self._queue.popleft())
+                    self.unread.resize(self.unread.size - _size(self._queue.popleft()))
                 self._queued.clear()
                 if not self._closed:
                     await self._queued.wait()
@@ -192,7 +182,7 @@ class _Socket:
     def _close(self) -> None:
         self._closed = True
         self._queue.clear()
-        self.unread = 0
+        self.unread.resize(0)
 
     async def end(self) -> None:
         """Sends the queue, or the close code if the socket was given up. Takes at most `_CLOSING` seconds."""

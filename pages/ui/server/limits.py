@@ -294,6 +294,9 @@ EXPORT_MB = 64  # of all steps in one file; beyond that the file has one head
 LARGEST_FILE_MB = 128  # of an export
 DOWNLOADS_MB = 64  # of exports not yet read by their browsers; beyond that the slowest downloads are dropped
 MOST_CELLS = 512 * 512  # of a table on a page
-UNREAD_MB = 96  # of messages that the pages of all sessions have not yet read
+IN_FLIGHT_MB = (
+    128  # of messages and bodies that have not arrived completely, and of messages that pages have not yet read
+)
+IN_FLIGHT_MB_OF_ADDRESS = 96  # the same for one IP address, such as a school's
 METRIC_SECONDS = 2  # of computing the metrics of all heads; longer ones wait for the user's request
 METRIC_SECONDS_OF_FILE = 60  # the same for an export

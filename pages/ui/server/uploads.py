@@ -34,8 +34,7 @@ from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_O
 
 MOST = 16
 """Upload URLs of one session at a time."""
-PATIENCE = 20.0  # seconds in which `_PROGRESS` must arrive
-_PROGRESS = 2**16  # bytes
+_PATIENCE = 20.0  # seconds for the rest of a body that is refused
 SMALL = 2**20  # bytes; smaller uploads do not queue
 LONGEST_WAIT = 60.0  # seconds in the queue
 GONE = "This server no longer has the uploaded file: upload it again."
@@ -190,29 +189,9 @@ async def _turn(session: str) -> AsyncIterator[None]:
 async def _drain(receive: Receive) -> None:
     """Reads the rest of the body: a client that is cut off while sending does not see the error."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(_PATIENCE):
             while (await receive()).get("more_body"):
                 pass
-
-
-def _patient(receive: Receive) -> Receive:
-    """A `receive` function that refuses an upload if its bytes arrive too slowly."""
-    loop = asyncio.get_running_loop()
-    deadline, received = loop.time() + PATIENCE, 0
-
-    async def next_message() -> Message:
-        nonlocal deadline, received
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await receive()
-        except TimeoutError:
-            raise _RefusedError(408, "The upload has stalled and was stopped: upload the file again.") from None
-        received += len(message.get("body", b""))
-        if received >= _PROGRESS:
-            deadline, received = loop.time() + PATIENCE, 0
-        return message
-
-    return next_message
 
 
 def content(file: UploadedFile | DeletedFile) -> bytes:
@@ -275,13 +254,13 @@ class BoundedUploads:
             # Small files arrive at once and do not wait for slow uploads.
             async with _turn(session) if size > SMALL else nullcontext(), _room(session, size):
                 if SMALL < size <= st.get_option("server.maxUploadSize") * 2**20:
-                    await self._take_large(session, file, scope, _patient(receive), send)
+                    await self._take_large(session, file, scope, receive, send)
                 else:
-                    await self.app(scope, _patient(receive), send)
+                    await self.app(scope, receive, send)
         except ClientDisconnect:  # no client to answer
             pass
         except _RefusedError as error:
-            if error.status not in (400, 408):  # the client may still be sending
+            if error.status != 400:  # the client may still be sending
                 await _drain(receive)
             await PlainTextResponse(str(error), error.status, {"Connection": "close"})(scope, receive, send)
 
