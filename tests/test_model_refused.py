@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from tiny_models import MOST, NO_TEXT, SENTENCES, TinyModels, byte_level
 from attention import ConfigError, Model, ModelError, TextError
 from attention.base.knobs import Limits
 from attention.models import library
+from attention.models.declared_inputs import TEXT_ALONE, declared_inputs
 from attention.models.library import LIBRARY, Settings
 from attention.sources.link import source_of
 
@@ -91,8 +93,15 @@ def test_impossible_folder_name_is_refused(name: str) -> None:
     assert refused(name).startswith("A model is a")
 
 
-def test_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_model_is_refused(tmp_path: Path, broken: Callable[..., str]) -> None:
     assert "has no config.json: check the folder" in refused(str(tmp_path))
+    os.mkfifo(tmp_path / "config.json")
+    assert declared_inputs(tmp_path) == TEXT_ALONE  # and nobody waits for the pipe
+    assert "has no config.json: check the folder" in refused(str(tmp_path))
+    pipe = broken(without="tokenizer.json")
+    os.mkfifo(Path(pipe, "tokenizer.json"))
+    assert "tokenizer.json of" in refused(pipe)
+    assert "is a pipe, which may never end: delete it" in refused(pipe)
 
 
 @pytest.mark.parametrize("config", ["", "{", "[]", "{}", '{"model_type": 7}', "[" * 100_000, "\ud800", " " * 2**21])

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -171,7 +170,7 @@ def _run(options: argparse.Namespace, url: str) -> None:
     from attention.corpus.parts_folder import PartsFolder
     from attention.models.library import LIBRARY
 
-    if any(Path(text).resolve() == Path(url).resolve() for text in options.texts):
+    if any(os.path.realpath(text) == os.path.realpath(url) for text in options.texts):  # also of a loop of links
         raise FileError(f"{url} is a folder of texts; a run needs a folder of its own: choose another with -o.")
     hold_local_models()
     texts = TextFiles(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, NamedTuple
 
 from attention.vision.families import FIRST_TOKENS, IN_TEXT, TWO_TOWERS
@@ -48,7 +49,8 @@ def declared_inputs(folder: Path) -> DeclaredInputs:
     file = folder / "config.json"
     try:
         stat = file.stat()
-        return TEXT_ALONE if stat.st_size > _LARGEST_CONFIG else _read(file, stat.st_mtime_ns)
+        is_read = S_ISREG(stat.st_mode) and stat.st_size <= _LARGEST_CONFIG  # a pipe of this name would be waited for
+        return _read(file, stat.st_mtime_ns) if is_read else TEXT_ALONE
     except (OSError, ValueError, RecursionError):
         return TEXT_ALONE
 

@@ -57,6 +57,10 @@ def check_folder(path: Path, name: str, most_mb: int) -> Folder:
     config = _config(path, name)
     weights = [file for file in sorted(path.glob("*.safetensors"))[:_MOST_FILES] if file.is_file()]
     other_files = [file for suffix in ("json", "txt", "model") for file in path.glob(f"*.{suffix}") if file.is_file()]
+    if special := next((file.name for file in path.iterdir() if file.is_fifo() or file.is_socket()), ""):
+        raise ModelError(
+            f"A model is a folder of files; {special} of {name} is a pipe, which may never end: delete it."
+        )
     if large := next((file.name for file in other_files if file.stat().st_size > _LARGEST_TOKENIZER_FILE), ""):
         raise ModelError(
             f"Each file besides the weights may take at most {_LARGEST_TOKENIZER_FILE / 2**20:,.0f} MB; {large} of {name} takes more: download it again."
