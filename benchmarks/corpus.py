@@ -1,4 +1,4 @@
-"""Every head over many texts: one process against 1, 2 and 4 workers of Dask, in seconds, texts a second, and memory of a worker.
+"""Every head over many texts: one process against 1, 2 and 4 workers, in seconds, texts a second, and memory of a worker.
 
 usage: python -m benchmarks.corpus [--texts 500 5000] [--times 3] [--workers 1 2 4] [--quick]
 

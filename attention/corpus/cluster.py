@@ -1,4 +1,4 @@
-"""A run over many texts on several processes or machines, with Dask: a task is a chunk, and its part is all that remains of it."""
+"""A run over many texts on several processes of this machine, or on machines with Dask: a task is a chunk, and its part is all that remains of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import socket
 import sys
 import time
 import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
+from multiprocessing import get_context
+from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +27,8 @@ from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from distributed import Client
 
     from attention.corpus.chunk import Chunk
@@ -36,15 +41,9 @@ WORKER_SECONDS = 300
 VISIBLE_SECONDS = 60
 """How long a new part may take to be seen on another machine: NFS keeps the list of a folder that long."""
 KILLS = 3
-"""A chunk is given up after it has ended this number of workers on this machine; on a scheduler of one's own, four by default."""
+"""A chunk is given up after it has ended this number of workers on this machine; on a scheduler, four by default."""
 
-_CONFIG = {
-    "distributed.scheduler.allowed-failures": KILLS - 1,
-    # After 15 seconds, a local cluster would give up a worker that its nanny is starting again on a busy machine.
-    "distributed.deploy.lost-worker-timeout": "1 hour",
-    "distributed.worker.profile.enabled": False,
-    "distributed.admin.large-graph-warning-threshold": "1 GiB",  # texts are sent with their task
-}
+_CONFIG = {"distributed.admin.large-graph-warning-threshold": "1 GiB"}  # texts are sent with their task
 _SAME_EVERYWHERE = ("python", "dask", "distributed", "msgpack", "cloudpickle", "tornado")
 _COMPUTING = Lock()
 _STOPPED = "The scheduler has stopped: start it again, and run the command again. The parts that are there remain."
@@ -70,7 +69,7 @@ def scan_on_cluster(
         plan: of the run.
         texts: its texts, from the start.
         url: the folder of the run, which every worker must see.
-        workers: the number of processes that are started on this machine, each with one thread.
+        workers: the number of processes that are started on this machine; they listen to nobody else.
         scheduler: instead of these, the address of a Dask scheduler, such as tcp://10.0.0.2:8786, and all its workers.
         shard: (i, n): only the chunks i, i + n, i + 2 n, …
         report: receives the number of texts of each chunk that is done.
@@ -85,12 +84,16 @@ def scan_on_cluster(
     if not (workers or scheduler):
         scan.scan(plan, texts, url, shard, report, device)
         return
+    if workers and scheduler:
+        raise ConfigError("Choose a number of workers of this machine or the address of a scheduler, not both.")
     folder = PartsFolder(url)
     scan.hold_plan(folder, plan)
-    with _connected(workers, scheduler) as client:
-        _Run(client, plan, folder, report, device).compute(
-            chunk for chunk in scan.chunks(plan, texts) if chunk.index % shard[1] == shard[0]
-        )
+    chunks = (chunk for chunk in scan.chunks(plan, texts) if chunk.index % shard[1] == shard[0])
+    if workers:
+        _compute_here(plan, folder, chunks, workers, report, device)
+        return
+    with _connected(scheduler) as client:
+        _Run(client, plan, folder, report, device).compute(chunks)
 
 
 class _Outcome(NamedTuple):
@@ -102,6 +105,121 @@ class _Outcome(NamedTuple):
     sentence: str = ""
 
 
+class _Process:
+    """A process of this machine that computes one chunk at a time. Its pipe is all that leads to it, and it ends when that is closed."""
+
+    def __init__(self) -> None:
+        context = get_context("spawn")
+        self.pipe, other_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other_end,), daemon=True)
+        self._process.start()
+        other_end.close()
+
+    def end(self) -> None:
+        """Ends the process at once."""
+        self.pipe.close()
+        self._process.kill()
+        self._process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    """Computes chunks until the pipe is closed, and sends their outcomes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all; the command ends its processes
+    while True:
+        try:
+            arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send(_compute(*arguments))
+        except Exception as error:  # raised where the command runs
+            pipe.send(error)
+
+
+def _compute_here(
+    plan: RunPlan,
+    folder: PartsFolder,
+    chunks: Iterator[Chunk],
+    workers: int,
+    report: Callable[[int], None],
+    device: str,
+) -> None:
+    """Computes all chunks on processes of this machine, one at a time on each."""
+    arguments, present = _task_arguments(plan, folder, device), folder.present()
+    again: deque[Chunk] = deque()
+    deadly: list[Chunk] = []
+    kills = Counter[int]()  # by chunk
+    busy: dict[Any, tuple[_Process, Chunk]] = {}  # by pipe
+
+    def missing() -> Iterator[Chunk]:
+        for chunk in chunks:
+            if chunk.index in present:
+                report(len(chunk.texts))
+            else:
+                yield chunk
+
+    waiting = missing()
+    idle: list[_Process] = []
+    try:
+        while True:
+            while len(busy) < workers and (chunk := again.popleft() if again else next(waiting, None)):
+                process = idle.pop() if idle else _Process()
+                busy[process.pipe] = process, chunk
+                with suppress(OSError):  # it has ended: the next wait says so
+                    process.pipe.send((*arguments, chunk.index, chunk.first, chunk.texts))
+            if not busy:
+                break
+            for pipe in wait(busy):
+                process, chunk = busy.pop(pipe)
+                try:
+                    outcome = process.pipe.recv()
+                except (EOFError, OSError):  # killed
+                    process.end()
+                    kills[chunk.index] += 1
+                    (deadly if kills[chunk.index] == KILLS else again).append(chunk)
+                    continue
+                idle.append(process)
+                if isinstance(outcome, Exception):
+                    raise outcome
+                _check_outcome(outcome)
+                report(len(chunk.texts))
+    finally:
+        for process in (*idle, *(process for process, _ in busy.values())):
+            process.end()
+    _check_deadly(deadly)
+
+
+def _task_arguments(plan: RunPlan, folder: PartsFolder, device: str) -> tuple[str, str, str, str]:
+    """The arguments of `_compute` that all chunks of a run share."""
+    from attention.models.library import LIBRARY
+
+    return folder.absolute_url, plan.to_json(), str(LIBRARY.settings.folder.resolve()), device
+
+
+def _check_outcome(outcome: _Outcome) -> None:
+    """Raises the error of a worker."""
+    if outcome.error:
+        raise getattr(errors, outcome.error)(f"The worker {outcome.worker}: {outcome.sentence}")
+
+
+def _check_deadly(deadly: Iterable[Chunk]) -> None:
+    """Raises an error that names the chunks that have ended their workers, if there are any.
+
+    Raises:
+        SizeError: there are.
+    """
+    names = [
+        f"{chunk.index} (texts {chunk.first:,} to {chunk.first + len(chunk.texts) - 1:,})"
+        for chunk in sorted(deadly, key=lambda chunk: chunk.index)
+    ]
+    if names:
+        more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        raise SizeError(
+            f"Each of these chunks has ended several workers, one after the other: {', '.join(names[:5])}{more}. The other parts "
+            "are there. Probably the memory is too small: give each worker more, start fewer, or set a smaller --max-tokens."
+        )
+
+
 class _Run:
     """The chunks of a run that Dask has now."""
 
@@ -110,11 +228,8 @@ class _Run:
     ) -> None:
         from distributed import as_completed
 
-        from attention.models.library import LIBRARY
-
         self.client, self.plan, self.folder, self.report = client, plan, folder, report
-        models = str(LIBRARY.settings.folder.resolve())
-        self.arguments = folder.absolute_url, plan.to_json(), models, device
+        self.arguments = _task_arguments(plan, folder, device)
         self.present = folder.present()
         self.completed = as_completed(loop=client.loop)
         self.sent: dict[str, Chunk] = {}  # by key of their future
@@ -145,7 +260,7 @@ class _Run:
                 ) from error
             del future  # the scheduler forgets the chunk
             self._send(chunks)
-        self._check_deadly()
+        _check_deadly(self.deadly)
         self._check_visible(self.done, "")
 
     def _completed(self) -> Iterator[Any]:
@@ -193,14 +308,13 @@ class _Run:
                 continue
             key = f"chunk-{self.name}-{chunk.index}"
             future = self.client.submit(
-                _compute, *self.arguments, chunk.index, chunk.first, chunk.texts, key=key, pure=False
+                _compute_on_dask, *self.arguments, chunk.index, chunk.first, chunk.texts, key=key, pure=False
             )
             self.sent[key] = chunk
             self.completed.add(future)
 
     def _receive(self, chunk: Chunk, outcome: _Outcome) -> None:
-        if outcome.error:
-            raise getattr(errors, outcome.error)(f"The worker {outcome.worker}: {outcome.sentence}")
+        _check_outcome(outcome)
         self.done.append(chunk.index)
         if outcome.host not in self.hosts:  # one list of the folder for each machine, and one at the end
             self._check_visible([chunk.index], outcome.host)
@@ -223,55 +337,24 @@ class _Run:
                 )
             time.sleep(0.2)
 
-    def _check_deadly(self) -> None:
-        if self.deadly:
-            names = [
-                f"{chunk.index} (texts {chunk.first:,} to {chunk.first + len(chunk.texts) - 1:,})"
-                for chunk in sorted(self.deadly, key=lambda chunk: chunk.index)
-            ]
-            more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-            raise SizeError(
-                f"Each of these chunks has ended several workers, one after the other: {', '.join(names[:5])}{more}. The other parts "
-                "are there. Probably the memory is too small: give each worker more, start fewer, or set a smaller --max-tokens."
-            )
-
 
 @contextmanager
-def _connected(workers: int, scheduler: str) -> Iterator[Client]:
-    """A client of new local workers, or of a scheduler.
+def _connected(scheduler: str) -> Iterator[Client]:
+    """A client of a scheduler.
 
     Raises:
         ConfigError: distributed is missing, or the scheduler or its workers are.
     """
     try:
         import dask.config
-        from distributed import Client, LocalCluster
+        from distributed import Client
         from distributed.versions import VersionMismatchWarning
     except ImportError as error:
         raise ConfigError(
-            f"Several workers need Dask, which is not installed here ({error}): install attention-lab[cluster], or use one process."
+            f"A scheduler needs Dask, which is not installed here ({error}): install attention-lab[cluster], or use --workers."
         ) from error
-    if workers and scheduler:
-        raise ConfigError("Choose a number of workers of this machine or the address of a scheduler, not both.")
     with dask.config.set(_CONFIG), warnings.catch_warnings():
         warnings.simplefilter("ignore", VersionMismatchWarning)  # `_check_workers` says it in a sentence
-        if workers:
-            with (
-                # No limit of memory: Dask would pause a worker near it, for good if torch has the memory.
-                LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",  # None is port 8787, on which another run may listen
-                    scheduler_kwargs={"dashboard": False},
-                    memory_limit=0,
-                ) as cluster,
-                Client(cluster, set_as_default=False) as client,
-            ):
-                _leave_interrupts_to_client(client)
-                yield client
-            return
         try:
             client = Client(scheduler, timeout=CONNECTION_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -282,17 +365,6 @@ def _connected(workers: int, scheduler: str) -> Iterator[Client]:
         with client:
             _check_workers(client, scheduler)
             yield client
-
-
-def _leave_interrupts_to_client(client: Client) -> None:
-    """Let Ctrl-C end this process, which ends its workers: a terminal sends it to all, and each would write a traceback."""
-    from distributed import Worker, WorkerPlugin
-
-    class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]  # distributed is skipped
-        def setup(self, worker: Worker) -> None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    client.register_plugin(IgnoreInterrupts())
 
 
 def _check_workers(client: Client, scheduler: str) -> None:
@@ -322,13 +394,18 @@ def _check_workers(client: Client, scheduler: str) -> None:
                 )
 
 
+def _compute_on_dask(*arguments: Any) -> _Outcome:
+    """Computes a chunk on a worker of Dask."""
+    from distributed import get_worker
+
+    return _compute(*arguments)._replace(worker=str(get_worker().address))
+
+
 def _compute(
     url: str, plan_json: str, models: str, device: str, index: int, first: int, texts: tuple[str, ...]
 ) -> _Outcome:
     """Compute a chunk on a worker. Everything is a plain value, so that the scheduler need not import torch."""
-    from distributed import get_worker
-
-    host, worker = socket.gethostname(), str(get_worker().address)
+    host, worker = socket.gethostname(), str(os.getpid())
     try:
         plan = _plan(plan_json)
         _check_packages(plan)

@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="i/n",
         help="compute the i-th of n shares of the parts, from 0, into the same folder: for several terminals or an array of jobs",
     )
-    add("--workers", type=int, default=0, metavar="N", help="compute in N processes of this machine (needs dask)")
+    add("--workers", type=int, default=0, metavar="N", help="compute in N processes of this machine")
     add("--scheduler", default="", metavar="URL", help="compute on the workers of a Dask scheduler, such as tcp://host:8786")  # fmt: skip
     add("--dry-run", action="store_true", help="print the plan, and stop")
     add("--version", action="version", version=__version__)

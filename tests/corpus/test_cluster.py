@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-import dask.config
 import distributed.versions
 import pytest
 from conftest import free_port
@@ -55,9 +54,11 @@ def one_process(model: str, folder: Path, texts: tuple[str, ...]) -> Wanted:
 
 
 @pytest.fixture(autouse=True)
-def plain_main(monkeypatch: pytest.MonkeyPatch) -> None:
+def plain_main(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A new process imports the main module again, which a test of a page in the same process may have replaced with a page."""
-    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    return main
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +67,11 @@ def wanted(tiny: TinyModels, tmp_path_factory: pytest.TempPathFactory) -> Wanted
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
+def journal(tmp_path: Path, plain_main: ModuleType) -> Iterator[Journal]:
     """The journal of local workers; none of them is left at the end."""
     journal = Journal(tmp_path)
-    with dask.config.set({"distributed.worker.preload": [str(journal.script)]}):
-        yield journal
+    plain_main.__file__ = str(journal.script)  # what a new process imports first
+    yield journal
     assert [pid for _, pid in journal.entries() if not ended(pid)] == []
 
 
@@ -237,7 +238,7 @@ def test_missing_scheduler_worker_or_package_is_a_sentence(
     with running_cluster(tmp_path / "other", 1, Journal(tmp_path), scheduler_in=tmp_path) as address:
         refused(r"cannot import the task .*: install attention-lab\[cluster\] on all", scheduler=address)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    refused(r"install attention-lab\[cluster\]", workers=2)
+    refused(r"install attention-lab\[cluster\]", scheduler="tcp://127.0.0.1:8786")
 
 
 def test_no_worker_and_no_scheduler_is_this_process(wanted: Wanted, tmp_path: Path) -> None:
