@@ -106,6 +106,7 @@ def test_documented_limits_are_complete_with_their_defaults() -> None:
         "MODELS": "`models/`",
         "RESULTS": "`results/`",
         "ALLOW_LOCAL_MODELS": "no",
+        "ALLOWED_HOSTS": "",
         "HF_ALLOW": "no",
     }
     defaults = [*numbers, *words.items()]
