@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from attention.base.errors import FileError, MissingError
+from attention.base.errors import FileError
 from attention.files.archives import Archive, Entry, format_shape, quote
 from attention.formula.inline import expression
 from attention.formula.names import KEY, QUERY, WEIGHTS
-from attention.formula.steps import MAP_AXES, declared
+from attention.formula.steps import DECLARED, MAP_AXES, declared
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,10 +85,9 @@ def _is_meant(key: str, entry: Entry, named: _Names, alone: bool) -> bool:
     """Whether these are the axes of an array: of a map, or of rows such as those of Q."""
     if len(entry.shape) != len(named.names):
         return False
-    try:
-        own = declared(key).axes
-    except MissingError:
+    if key not in DECLARED:
         return alone and named.last != _ROWS  # a single array without a known name is read as weights
+    own = DECLARED[key].axes
     if named.last == _ROWS:
         return len(own) == 3 and own != MAP_AXES and own[1] in ("query_pos", "key_pos")
     return own[-2:] == MAP_AXES[-2:]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.base.errors import AttentionError, AxesError, FileError, MissingError
+from attention.base.errors import AttentionError, AxesError, FileError
 from attention.base.pieces import joins_of_ids
 from attention.base.tokens import PairToken, Patch, Piece
 from attention.files.archives import Archive, Entry, format_shape, quote
@@ -17,7 +17,7 @@ from attention.formula import formula
 from attention.formula.dropout import Dropout
 from attention.formula.formula import Formula
 from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
-from attention.formula.steps import HEAD_AXES, Parameter, Step, declared
+from attention.formula.steps import DECLARED, HEAD_AXES, Parameter, Step, declared
 from attention.vision import saved_pictures
 from attention.vision.saved_pictures import PATCHES
 
@@ -114,10 +114,7 @@ def read_layout(name: str, archive: Archive) -> Layout:
 
 
 def _find_declaration(key: str) -> Step | Parameter | None:
-    try:
-        return declared(key)
-    except MissingError:
-        return None
+    return DECLARED.get(key)
 
 
 def _exported_layout(name: str, archive: Archive, matches: Mapping[str, re.Match[str]]) -> Layout:

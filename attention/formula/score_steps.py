@@ -165,7 +165,7 @@ SCORES = RawScores(
     names.SCORES, "S", "S", MAP_AXES, "Q Kᵀ", "signed", equation=r"S = Q K^{\top}", knobs=("score",),
     unknown="The score as provided: there is no query and key.", in_page="head",
     of=(rows_of(names.ROTATED_QUERY, names.QUERY), Factor((names.ROTATED_KEY, names.KEY), row="column")),
-    elsewhere=called(transformers="attn_weights", jax="logits", n1="W", n2="weights", n3="scores", n5="sims"),
+    elsewhere=called(transformers="attn_weights, attention_scores", jax="logits", n1="W", n2="weights", n3="scores", n5="sims"),
 )  # fmt: skip
 
 
@@ -247,7 +247,7 @@ SCALED_SCORES = ScaledScores(
     names.SCALED_SCORES, "S′", "S'", MAP_AXES, "S / (√d_k · temperature)", "signed",
     equation=r"S' = \frac{S}{\sqrt{d_k} \cdot \text{temperature}}", unknown=recorded(names.SCALED_SCORES),
     when="divisor", knobs=("divisor", "temperature"), example=(("divisor", 3.0), ("temperature", 0.5)), of=(cells_of(names.SCORES),), in_page="head",
-    elsewhere=called(transformers="attn_weights", jax="logits", n1="W, W2", n2="weights", n4="scaled_dot_prod", n5="scaled_sims"),
+    elsewhere=called(transformers="attn_weights, attention_scores", jax="logits", n1="W, W2", n2="weights", n4="scaled_dot_prod", n5="scaled_sims"),
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ and in bertviz.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from attention.base.errors import MissingError
@@ -36,6 +37,7 @@ __all__ = [
     "DECLARED",
     "HEAD_AXES",
     "MAP_AXES",
+    "NAMES_ELSEWHERE",
     "PARAMETERS",
     "STEPS",
     "Axis",
@@ -47,6 +49,8 @@ __all__ = [
     "field_values",
     "find_step",
     "is_step",
+    "meant_by",
+    "our_name",
 ]  # fmt: skip
 
 STEPS: tuple[Step, ...] = (
@@ -62,15 +66,51 @@ DECLARED: dict[str, Step | Parameter] = _STEPS | {parameter.name: parameter for 
 """Steps and parameters by name."""
 
 
+_HOOK = "hook_"  # of TransformerLens, whose users leave it out: "pattern"
+NAMES_ELSEWHERE: dict[str, list[str]] = {}
+for _entry in DECLARED.values():
+    for _library, _names in (("", _entry.symbol), *_entry.elsewhere):
+        # The five notebooks call several things A or W.
+        for _name in () if _library.startswith("notebook") else _names.split(", "):
+            for _typed in {_name, _name.removeprefix(_HOOK)} - DECLARED.keys():
+                NAMES_ELSEWHERE.setdefault(_typed, []).append(_entry.name)
+"""Our names of the steps and parameters that a library calls so, or whose symbol it is, by that name."""
+
+
+def meant_by(name: str) -> tuple[str, ...]:
+    """Our names of the steps and parameters that a name may mean: ours, one of TransformerLens, transformers or torch, or a symbol.
+
+    A name that a library reuses from the scores to the weights, such as "attn_weights", is that of the weights, as which it is returned.
+    """
+    meant = tuple(dict.fromkeys(NAMES_ELSEWHERE.get(name, (name,) * (name in DECLARED))))
+    return (WEIGHTS.name,) if WEIGHTS.name in meant else meant
+
+
+def our_name(name: str) -> str:
+    """Our name of the one step or parameter that a name means, as in `meant_by`: "pattern" is "weights".
+
+    Raises:
+        MissingError: it means none, or several.
+    """
+    meant = (name,) if name in DECLARED else meant_by(name)
+    if len(meant) == 1:
+        return meant[0]
+    names = f"a step is one of {', '.join(_STEPS)}; got {name!r}"
+    if meant:
+        raise MissingError(f"{names}, which may be {' or '.join(meant)}: choose one of them.")
+    near = get_close_matches(str(name), [*DECLARED, *NAMES_ELSEWHERE], 1, 0.75)
+    raise MissingError(f"{names}: {f'did you mean {near[0]!r}?' if near else 'choose one of them.'}")
+
+
 def find_step(name: str) -> Step:
-    """The step with this name.
+    """The step with this name, which may be that of another library, as for `our_name`.
 
     Raises:
         MissingError: there is no such step.
     """
-    if name in _STEPS:
-        return _STEPS[name]
-    raise MissingError(f"a step is one of {', '.join(_STEPS)}; got {name!r}: choose one of them.")
+    if (found := our_name(name)) in _STEPS:
+        return _STEPS[found]
+    raise MissingError(f"a step is one of {', '.join(_STEPS)}; got the parameter {name!r}: choose one of them.")
 
 
 def is_step(name: str) -> bool:
@@ -79,12 +119,12 @@ def is_step(name: str) -> bool:
 
 
 def declared(name: str) -> Step | Parameter:
-    """The step or parameter with this name.
+    """The step or parameter with this name, which may be that of another library, as for `our_name`.
 
     Raises:
         MissingError: there is no such step or parameter.
     """
-    return DECLARED.get(name) or find_step(name)
+    return DECLARED[our_name(name)]
 
 
 def field_values(formula: Formula, step: Step) -> tuple[object, ...]:

@@ -154,7 +154,7 @@ WEIGHTS = NormalizedWeights(
     equation=r"A_{ij} = \frac{e^{M_{ij}}}{\sum_{l} e^{M_{il}}}", unknown=recorded(names.WEIGHTS),
     when="normalizer", knobs=("normalizer",), of=(cells_of(names.MASKED_SCORES),), masked=True, in_page="head",
     elsewhere=called(
-        lens="hook_pattern", transformers="attn_weights", jax="probs", torch="attn_output_weights", bertviz="attention",
+        lens="hook_pattern", transformers="attn_weights, attentions, attention_probs, attn_probs", jax="probs", timm="attn", torch="attn_output_weights", bertviz="attention",
         n1="W, W2", n2="weights", n3="weights", n4="attn_probs", n5="attention_percents"),
 )  # fmt: skip
 

@@ -28,12 +28,14 @@ from attention.formula.steps import (
     DECLARED,
     HEAD_AXES,
     MAP_AXES,
+    NAMES_ELSEWHERE,
     STEPS,
     Factor,
     Step,
-    declared,
     field_values,
     find_step,
+    meant_by,
+    our_name,
 )
 from attention.trace.stats import LayerStats, StepStats
 
@@ -128,7 +130,8 @@ class Layer(Attributes, Displayed):
 
     ``layer.weights`` is the tensor of a step or parameter for all heads, or None if the layer does not have it.
     ``layer["weights"]`` is the same, but raises MissingError. ``layer.matrix("weights", head)`` is the matrix of one head,
-    computed on first access and cached. Iterating yields (step, tensor) for the available steps, in the order of the formula.
+    computed on first access and cached. Other libraries' names are understood, as in ``layer.pattern``. Iterating yields (step, tensor)
+    for the available steps, in the order of the formula.
 
     Attributes:
         name: the layer's name in a model with several kinds of layers, such as "decoder 2".
@@ -161,18 +164,20 @@ class Layer(Attributes, Displayed):
 
     def __post_init__(self) -> None:
         if not isinstance(self.recorded, Recorded):
-            present = {name: self.recorded[name] for name in DECLARED if self.recorded.get(name) is not None}
-            object.__setattr__(self, "recorded", Recorded(present))
+            object.__setattr__(self, "recorded", Recorded(_by_our_names(self.recorded)))
         if not self.key_tokens:
             object.__setattr__(self, "key_tokens", self.tokens)
         _ = self.sizes  # raises ShapeError before torch raises something less readable
 
     if not TYPE_CHECKING:  # a type checker then reports a misspelled attribute
 
-        def __getattr__(self, name: str) -> None:
+        def __getattr__(self, name: str) -> Tensor | None:
+            meant = () if name.startswith("_") or hasattr(type(self), name) else meant_by(name)
+            if len(meant) == 1:
+                return getattr(self, meant[0])
             public = [attribute for attribute in dir(type(self)) if not attribute.startswith("_")]
-            matches = get_close_matches(name, public, 1)
-            hint = f": did you mean {matches[0]!r}?" if matches else "."
+            matches = meant or get_close_matches(name, [*public, *NAMES_ELSEWHERE], 1)
+            hint = f": did you mean {' or '.join(map(repr, matches))}?" if matches else "."
             raise AttributeError(f"a layer has steps and parameters such as weights and w_q; it has no {name!r}{hint}")
 
     def __repr__(self) -> str:
@@ -195,8 +200,7 @@ class Layer(Attributes, Displayed):
         Raises:
             MissingError: there is no such step, or this source could not record it.
         """
-        self._check(name)
-        return self._tensor(name)
+        return self._tensor(self._check(name))
 
     # -- available steps ----------------------------------------------------------------------
 
@@ -211,8 +215,12 @@ class Layer(Attributes, Displayed):
         return self.mixer == ATTENTION
 
     def has(self, name: str) -> bool:
-        """Whether the layer has a step or parameter; computes nothing."""
-        formula = self.formula
+        """Whether the layer has a step or parameter; computes nothing.
+
+        Raises:
+            MissingError: there is no such step or parameter.
+        """
+        name, formula = our_name(name), self.formula
         if name in self.available:
             return True
         if formula is None:
@@ -230,7 +238,7 @@ class Layer(Attributes, Displayed):
 
     def with_tensors(self, **tensors: Tensor | None) -> Layer:
         """The layer with more recorded tensors; None removes a tensor."""
-        recorded = {**self.recorded, **tensors}
+        recorded = {**self.recorded, **{our_name(name): tensor for name, tensor in tensors.items()}}
         return replace(self, recorded={name: tensor for name, tensor in recorded.items() if tensor is not None})
 
     def with_formula(self, formula: Formula) -> Layer:
@@ -309,7 +317,7 @@ class Layer(Attributes, Displayed):
         Raises:
             MissingError: as for ``layer[name]``.
         """
-        self._check(name)
+        name = self._check(name)
         if name in self.available:
             return tuple(self.available[name].shape)
         return tuple(self.sizes[axis] for axis in _axes_of(name))
@@ -363,7 +371,7 @@ class Layer(Attributes, Displayed):
         """
         if self.parent is not None and name not in _FORMULA_TENSORS:
             return self.parent.matrix(name, head)
-        self._check(name)
+        name = self._check(name)
         axes = DECLARED[name].axes
         if axes[0] not in HEAD_AXES:
             return self._tensor(name)
@@ -380,9 +388,7 @@ class Layer(Attributes, Displayed):
         """
         from attention.trace import compute
 
-        for name in names:
-            self._check(name)
-        return compute.compute_blocks(self, names, heads, rows)
+        return compute.compute_blocks(self, tuple(map(self._check, names)), heads, rows)
 
     def stats(self, name: str) -> StepStats:
         """Statistics of a step over all heads: its range, and the row sums of a probability.
@@ -390,7 +396,7 @@ class Layer(Attributes, Displayed):
         Raises:
             MissingError: as for ``layer[name]``.
         """
-        self._check(name)
+        name = self._check(name)
         step = find_step(name)
         if self.materialize_all_heads or name in self.available or step.axes != MAP_AXES:
             return self._cached(("facts", name), step, lambda: StepStats.of(step, self._tensor(name)))
@@ -428,8 +434,10 @@ class Layer(Attributes, Displayed):
         """Whether the mask hides any key."""
         return self.has("mask") and not bool(self["mask"].all())
 
-    def _check(self, name: str) -> None:
-        if not self.has(declared(name).name):
+    def _check(self, name: str) -> str:
+        """Our name of a step or parameter that the layer has, from any of its names."""
+        name = our_name(name)
+        if not self.has(name):
             if not self.has_attention:
                 raise MissingError(
                     f"{self.name} of the model has no attention from token to token ({self.mixer}), so it has no {name}: choose one of trace.attention_layers."
@@ -437,6 +445,7 @@ class Layer(Attributes, Displayed):
             raise MissingError(
                 f"this source has no {name}; it has {', '.join(step.name for step in self.steps)}: choose one of these."
             )
+        return name
 
     def _tensor(self, name: str) -> Tensor:
         """The tensor of an available step or parameter, for all heads."""
@@ -523,6 +532,22 @@ def _axes_of(name: str) -> tuple[str, ...]:
     """The axes of a step or parameter for comparing sizes: d_out is the d_model of the output."""
     axes = DECLARED[name].axes
     return tuple("d_out" if axis == "d_model" else axis for axis in axes) if name in _OUT else axes
+
+
+def _by_our_names(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    """The tensors that are not None, by our names, in the order of the formula.
+
+    Raises:
+        MissingError: a name is of no step or parameter.
+        ShapeError: two names are of the same step.
+    """
+    named: dict[str, Tensor] = {}
+    for typed, tensor in tensors.items():
+        name = our_name(typed)
+        if tensor is not None and name in named:
+            raise ShapeError(f"a layer has one {name}; got it twice, also as {typed}: give one of them.")
+        named |= {} if tensor is None else {name: tensor}
+    return {name: named[name] for name in DECLARED if name in named}
 
 
 def _sizes_of(recorded: Mapping[str, Tensor], tokens: tuple[str, ...], key_tokens: tuple[str, ...]) -> dict[str, int]:

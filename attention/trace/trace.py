@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import operator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
-from attention.base.errors import FileError, MissingError, check_index
+from attention.base.errors import FileError, MissingError, ShapeError, check_index
 from attention.base.printed import Displayed, plural
 from attention.base.tokens import Generated
 from attention.formula.names import WEIGHTS
@@ -41,6 +42,8 @@ _SHOWN_LAYERS_OF_HEADS = 12
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace(ModelTensors, Displayed):
     """All tensors of one forward pass, from tokens to output: one sequence, no batch axis.
+
+    It is a sequence of its layers: ``trace[0]``, ``for layer in trace``; ``trace["weights", 0]`` is a step of one, and ``trace["weights"]`` of all.
 
     `residual`, `logits`, `w_e`, `w_u` and `final_norm` read the model behind it when they are first read.
 
@@ -98,6 +101,52 @@ class Trace(ModelTensors, Displayed):
         heading = f"Trace({plural(len(self.tokens), 'token')}: {text!r}; {plural(len(self.layers), 'layer')}"
         heading += "" if self.max_weight_error is None else f"; max_weight_error {self.max_weight_error:.1e}"
         return "\n  ".join([f"{heading}:" if layers else heading, *layers]) + ")"
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers)
+
+    @overload
+    def __getitem__(self, place: int) -> Layer: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Layer, ...]: ...
+
+    @overload
+    def __getitem__(self, place: str | tuple[str, int]) -> Tensor: ...
+
+    def __getitem__(self, place: int | slice | str | tuple[str, int]) -> Layer | tuple[Layer, ...] | Tensor:
+        """A layer, `trace[0]`; a step of a layer, `trace["weights", 0]` or `trace["pattern", 0]`; a step of all layers, [layer …].
+
+        Raises:
+            MissingError: there is no such layer, or no such step in one of these layers.
+            ShapeError: the layers have this step in different shapes.
+        """
+        if isinstance(place, slice):
+            return self.layers[place]
+        if isinstance(place, str):
+            return self._of_all_layers(place)
+        name, index = place if isinstance(place, tuple) and len(place) == 2 else ("", place)
+        if isinstance(name, bool | int) or not hasattr(index, "__index__"):
+            raise MissingError(
+                f'a trace has layers, trace[0], and steps of them, trace["weights", 0]; got {place!r}: write one of these.'
+            )
+        number = operator.index(index)
+        layer = self.layer(number + len(self.layers) if -len(self.layers) <= number < 0 else number)
+        return layer[name] if name else layer
+
+    def _of_all_layers(self, name: str) -> Tensor:
+        import torch
+
+        tensors = [layer[name] for layer in self.layers]
+        shapes = list(dict.fromkeys(tuple(tensor.shape) for tensor in tensors))
+        if len(shapes) > 1:
+            raise ShapeError(
+                f"{name} of all layers needs one shape; got {' and '.join(map(str, map(list, shapes[:3])))}: read one layer, trace[{name!r}, 0]."
+            )
+        return torch.stack(tensors)
 
     @property
     def attention_layers(self) -> tuple[int, ...]:
