@@ -108,8 +108,8 @@ def find_step(name: str) -> Step:
     Raises:
         MissingError: there is no such step.
     """
-    if (found := our_name(name)) in _STEPS:
-        return _STEPS[found]
+    if is_step(our_name(name)):
+        return _STEPS[our_name(name)]
     raise MissingError(f"a step is one of {', '.join(_STEPS)}; got the parameter {name!r}: choose one of them.")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import MatrixError, ShapeError
 from attention.base.knobs import Choice, Integer, Knob, Real, Text
 from attention.files.given_mask import MEANINGS
 from attention.files.matrix import as_stack
+from attention.files.user_tensors import table_labels, token_texts
 from attention.formula.config import AttentionConfig, HeadSizes
 from attention.formula.dropout import Dropout, ProvidedDropout
 from attention.formula.formula import Formula
@@ -29,24 +30,28 @@ if TYPE_CHECKING:
 
 _FROM_PROJECTIONS, _FROM_QKV, _FROM_SCORES = ("x", "w_q", "w_k", "w_v"), (QUERY, KEY, VALUE), (SCORES, VALUE)
 _REQUIRES = {"b_q": "w_q", "b_k": "w_k", "b_v": "w_v", "b_o": "w_o", MEMORY: "x"}  # a field that needs another one
+_FIELDS = {name: "mask" if name == ATTN_MASK else name for name in SYMBOLS}
+_ROWS_OF_QUERIES, _ROWS_OF_KEYS = ("x", QUERY, SCORES), (MEMORY, KEY, SCORES)  # whose labels are tokens
 _MAX_DRAWABLE = 3.4028234663852886e38  # plots use single precision; a mask may hold its smallest number
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """Attention from the user's matrices.
+    """Attention from the user's matrices: tuples, nested lists, tensors, arrays of NumPy and of other libraries, or tables of pandas.
 
     The matrices are X, W_Q, W_K and W_V; or X alone, which serves as Q, K and V; or Q, K and V; or scores and V; each with or without
     W_O. An empty tuple means that the matrix is absent. The columns of each matrix, and the rows of W_O, are split into heads as in
-    `nn.MultiheadAttention`; or a matrix is a stack [head …], with fewer heads for keys and values if they are shared.
+    `nn.MultiheadAttention`; or a matrix is a stack [head …], with fewer heads for keys and values if they are shared. An axis of length 1 before
+    these is the batch. All are kept as tuples, so that the source is frozen and a cache key; the labels of a table are tokens.
 
     Attributes:
         x: the input [query_pos d_model].
-        w_q: its projection to queries [d_model d_k]; likewise `w_k`, and `w_v` [d_model d_v].
+        w_q: its projection to queries [d_model d_k]; likewise `w_k`, and `w_v` [d_model d_v]. The `weight` of an `nn.Linear` is [d_k d_model], the
+            transpose, which nothing shows where it is square: give `linear.weight.T`, or the `nn.Linear` itself, whose bias is then `b_q`.
         w_o: the output projection [d_v d_model], or of any other width; without it the trace has no `output`.
         query: the queries [query_pos d_k], instead of `x` and its projections.
         key: the keys [key_pos d_k], and `value` [key_pos d_v]; their number may differ from that of the queries.
-        tokens: a label for each query; by default x0, x1, …
+        tokens: a label for each query, as texts, ids or one text with blanks; by default x0, x1, …
         key_tokens: a label for each key; by default those of the queries, or k0, k1, … if the numbers differ.
         config: the knobs after the scores, except random dropout; the others have no effect.
         max_bytes: memory of all steps; more is refused before anything is computed.
@@ -71,8 +76,8 @@ class Matrices:
     query: MatrixInput = ()
     key: MatrixInput = ()
     value: MatrixInput = ()
-    tokens: tuple[str, ...] = ()
-    key_tokens: tuple[str, ...] = ()
+    tokens: Any = ()
+    key_tokens: Any = ()
     config: AttentionConfig = field(default_factory=AttentionConfig)
     max_bytes: int = 2**33
     n_heads: int = 1
@@ -88,6 +93,15 @@ class Matrices:
     dropout_mask: MatrixInput = ()
     mask: MatrixInput = ()
     mask_means: str = MEANINGS[0]
+
+    def __post_init__(self) -> None:
+        inputs = {name: getattr(self, name) for name in _FIELDS.values()}
+        read = split_heads.as_matrices(inputs)
+        for name, of in (("tokens", _ROWS_OF_QUERIES), ("key_tokens", _ROWS_OF_KEYS)):
+            labels = (table_labels(inputs[each])[each == SCORES and name == "key_tokens"] for each in of)
+            read[name] = token_texts(getattr(self, name)) or next(filter(None, labels), ())
+        for name, value in read.items():
+            object.__setattr__(self, name, value)
 
     @property
     def base(self) -> Matrices:
@@ -159,8 +173,7 @@ class Matrices:
         return random_weights.matrices(trace.layers[0], tuple(fields))
 
     def _provided(self) -> dict[str, MatrixInput]:
-        fields = {name: "mask" if name == ATTN_MASK else name for name in SYMBOLS}
-        return {name: getattr(self, field) for name, field in fields.items() if getattr(self, field)}
+        return {name: matrix for name, field in _FIELDS.items() if (matrix := getattr(self, field))}
 
     def _shapes(self) -> dict[str, Shape]:
         return {name: Shape.of(matrix) for name, matrix in self._provided().items()}

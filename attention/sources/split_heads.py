@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from attention.base.errors import MatrixError, ShapeError
 from attention.files.given_mask import GivenMask, MaskSizes
-from attention.files.matrix import MAX_NUMBERS, Matrix, Stack, too_large_error, validate_matrix
+from attention.files.matrix import MAX_NUMBERS, Matrix, too_large_error, validate_matrix
+from attention.files.user_tensors import as_tuples
 from attention.formula.names import KEY, MEMORY, QUERY, SCORES, VALUE
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-MatrixInput = Matrix | tuple[float, ...] | Stack
-"""A matrix, one flat row, or a stack [head …] of matrices."""
+MatrixInput: TypeAlias = Any
+"""A matrix, one flat row, or a stack [head …] of matrices: as tuples, or as `user_tensors.as_tensor` reads it; of W_Q and its like, an `nn.Linear`."""
 
 ATTN_MASK = "attn_mask"
 """The matrix of `Matrices.mask`; "mask" is the knob."""
@@ -80,6 +81,64 @@ class Shape(NamedTuple):
 
     def __str__(self) -> str:
         return f"{f'{self.stack} × ' if self.stack else ''}{self.rows} × {self.columns}"
+
+
+def as_matrices(inputs: Mapping[str, MatrixInput]) -> dict[str, tuple[Any, ...]]:
+    """The matrices as tuples, by the names of the fields of `Matrices`; of a batch of one, that one.
+
+    Raises:
+        MatrixError: an input has no numbers, too many, or too many axes.
+    """
+    inputs = dict(inputs)
+    for letter in "qkvo":
+        weight, bias = _of_linear(inputs[f"w_{letter}"], f"W_{letter.upper()}")
+        inputs[f"w_{letter}"] = weight
+        if bias is not None and inputs[f"b_{letter}"] in ((), None):
+            inputs[f"b_{letter}"] = bias
+    matrices = {name: as_tuples(value, SYMBOLS.get(name, name)) for name, value in inputs.items()}
+    depths = {name: _depth(matrix) for name, matrix in matrices.items()}
+    for name, matrix in matrices.items():
+        if depths[name] == 4 and len(matrix) == 1:
+            matrices[name], depths[name] = matrix[0], 3
+    # Heads, if some matrix has several: then a stack of one is a head that all share.
+    stacked = any(len(matrices[name]) > 1 for name in matrices if depths[name] == 3)
+    for name, matrix in matrices.items():
+        symbol = SYMBOLS.get(name, name)
+        if not isinstance(matrix, tuple):
+            raise MatrixError(f"{symbol} has rows of numbers; got one number: give a matrix, such as [[1.0]].")
+        if depths[name] > 3:
+            sizes = " × ".join(map(str, _sizes(matrix)))
+            raise MatrixError(
+                f"{symbol} is one sequence, [row column] or [head row column]; got {sizes}, of which the first axis would be a batch: choose one, such as {name}[0]."
+            )
+        if matrix is not inputs[name] and depths[name] == 3 and len(matrix) == 1:
+            matrices[name] = matrix[0] if name in _SHARED_BY_HEADS or not stacked else matrix
+    return matrices
+
+
+def _of_linear(value: Any, symbol: str) -> tuple[Any, Any]:
+    """The matrix and the row of an `nn.Linear`, or of the layer that GPT-2 has instead; of everything else, itself and None.
+
+    Raises:
+        MatrixError: a layer whose weight is packed, as by quantization.
+    """
+    weight = getattr(value, "weight", None)
+    if weight is None or not hasattr(weight, "ndim"):
+        return value, None
+    sizes = getattr(value, "out_features", None), getattr(value, "in_features", None)
+    if None not in sizes and tuple(weight.shape) != sizes:
+        raise MatrixError(
+            f"{symbol} is a plain nn.Linear, whose weight is {sizes[0]} × {sizes[1]}; got a {type(value).__name__} with {list(weight.shape)}: give its matrix."
+        )
+    return weight if None in sizes else weight.T, getattr(value, "bias", None)
+
+
+def _sizes(matrix: Any) -> tuple[int, ...]:
+    return (len(matrix), *_sizes(matrix[0])) if isinstance(matrix, tuple) and matrix else ()
+
+
+def _depth(matrix: Any) -> int:
+    return len(_sizes(matrix))
 
 
 def count_heads(shapes: Mapping[str, Shape], n_heads: int) -> int:

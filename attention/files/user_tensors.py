@@ -1,0 +1,171 @@
+"""Tensors, arrays, tables and nested lists in a user's memory, as our tensors or as the tuples of a frozen source; and their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from attention.base.errors import MatrixError, ShapeError, TextError
+from attention.files.archives import format_shape
+from attention.files.matrix import MAX_NUMBERS, too_large_error
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def as_tensor(value: Any, name: str) -> Tensor:
+    """A copy of the numbers on the CPU, without a gradient: integers and doubles as float64, other numbers as float32, truth values as such.
+
+    Args:
+        value: a tensor on any device and in any dtype, an array of any library, a table of pandas, or nested lists of these or of numbers.
+        name: of it, for errors.
+
+    Raises:
+        MatrixError: it is none of these, or has no real numbers.
+    """
+    import torch
+
+    try:
+        tensor = _dense(value, name)
+        dtype = torch.float32 if tensor.is_floating_point() and tensor.dtype != torch.float64 else torch.float64
+        # A copy, since a user's program goes on to change its tensors.
+        return tensor.detach().to("cpu", torch.bool if tensor.dtype == torch.bool else dtype, copy=True)
+    except MatrixError:
+        raise
+    except Exception as error:  # whatever another library raises for its arrays
+        reason = str(error).partition("\n")[0][:200]
+        raise MatrixError(
+            f"{name} needs numbers, as a tensor, an array or nested lists of equal length; got {_kind(value)} ({reason}): give it as a NumPy array."
+        ) from None
+
+
+def _dense(value: Any, name: str) -> Tensor:
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if value.is_complex():
+            raise _no_numbers(name, "complex numbers", "give the real part, or the magnitude")
+        return value if value.layout == torch.strided and not value.is_quantized else _unpacked(value)
+    if isinstance(value, list | tuple) and _has_arrays(value):
+        return torch.stack([as_tensor(each, name) for each in value])
+    array = np.asarray(value)
+    if array.dtype.kind == "V":  # bfloat16 of JAX
+        array = array.astype(np.float32)
+    if array.dtype.kind not in "biuf":
+        what = "complex numbers" if array.dtype.kind == "c" else _kind(value)
+        raise _no_numbers(name, what, "give real numbers, in rows of equal length")
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=True))
+
+
+def _unpacked(tensor: Tensor) -> Tensor:
+    return tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
+
+
+def _has_arrays(value: Any) -> bool:
+    """Whether the innermost first item of lists is no number but an array, or a tensor of one number."""
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    return hasattr(value, "detach") or (hasattr(value, "__array__") and getattr(value, "shape", ()) != ())
+
+
+def _no_numbers(name: str, what: str, advice: str) -> MatrixError:
+    return MatrixError(f"{name} needs real numbers; got {what}: {advice}.")
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def as_tuples(value: Any, name: str) -> tuple[Any, ...]:
+    """The numbers as nested tuples, which are hashable; tuples and typed numbers stay as they are, and None is an empty tuple.
+
+    Args:
+        value: as for `as_tensor`.
+        name: of it, for errors.
+
+    Raises:
+        MatrixError: as for `as_tensor`; or too many numbers.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, tuple) and _is_plain(value):
+        return value
+    if isinstance(value, list | tuple):
+        # Rows of unequal length are nobody's array: `validate_matrix` says which they are.
+        return tuple(each if isinstance(each, int | float) else as_tuples(each, name) for each in value)
+    tensor = as_tensor(value, name)
+    if not tensor.numel():
+        raise MatrixError(
+            f"{name} needs a number in each axis; got {list(tensor.shape)}: leave it out, or give numbers."
+        )
+    if tensor.numel() > MAX_NUMBERS:
+        raise too_large_error(name, format_shape(tuple(tensor.shape)))
+    numbers: Any = tensor.tolist()
+    return as_tuples(numbers, name) if tensor.ndim else numbers
+
+
+def _is_plain(value: tuple[Any, ...]) -> bool:
+    """Whether these are nested tuples of Python's numbers."""
+    types = {*map(type, value)}
+    return types <= {int, float, bool} or (types == {tuple} and all(map(_is_plain, value)))
+
+
+def table_labels(value: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The labels of the rows and of the columns of a table of pandas; empty where they are numbers, and for everything else."""
+    axes = (getattr(value, axis, ()) for axis in ("index", "columns"))
+    rows, columns = (list(axis) if isinstance(axis, Iterable) and hasattr(axis, "dtype") else [] for axis in axes)
+    rows, columns = (labels if any(isinstance(each, str) for each in labels) else [] for labels in (rows, columns))
+    return tuple(map(str, rows)), tuple(map(str, columns))
+
+
+def token_row(tokens: Any, batch: int = 0) -> list[Any]:
+    """The tokens of one element of a batch, as texts or as ids.
+
+    Args:
+        tokens: a text, which is split at its blanks; texts or ids as a list, tensor or array, of one element or of a batch; or what a tokenizer of
+            transformers returns.
+        batch: the element.
+
+    Raises:
+        TextError: it is none of these.
+        ShapeError: the batch has no such element.
+    """
+    if isinstance(tokens, str):
+        return tokens.split()
+    if isinstance(tokens, Mapping):
+        tokens = tokens.get("input_ids")
+    if callable(getattr(tokens, "tolist", None)):
+        tokens = tokens.tolist()
+    if not isinstance(tokens, Iterable):
+        raise TextError(
+            f"tokens are texts or ids, one for each position; got {_kind(tokens)}: give a list, or what the tokenizer returned."
+        )
+    row = list(tokens)
+    if row and all(isinstance(each, list | tuple) or getattr(each, "ndim", 0) == 1 for each in row):
+        if not 0 <= batch < len(row):
+            raise ShapeError(
+                f"tokens are of {len(row)} sequences; got batch={batch}: choose one from 0 to {len(row) - 1}."
+            )
+        row = list(row[batch])
+    return [each.item() if hasattr(each, "item") else each for each in row]
+
+
+def token_texts(tokens: Any) -> tuple[str, ...]:
+    """The tokens of one sequence, as for `token_row`; an id is shown as its number.
+
+    Raises:
+        TextError: as for `token_row`; or a token is neither a text nor a number.
+    """
+    return tuple(map(_text, token_row(tokens) if tokens is not None else ()))
+
+
+def _text(token: Any) -> str:
+    if isinstance(token, bytes):
+        token = token.decode("utf-8", "replace")
+    text = str(token) if isinstance(token, int | float) else token
+    if not isinstance(text, str):
+        raise TextError(f"a token is a text, or an id; got {_kind(text)}: give a list of texts.")
+    # A lone surrogate cannot be sent to a browser; a token that knows its word or its place stays as it is.
+    return text.encode("utf-8", "replace").decode() if type(text) is str else text
