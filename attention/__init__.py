@@ -34,13 +34,13 @@ from attention.formula.names import Cell
 from attention.formula.override import Override
 from attention.formula.steps import AXES, PARAMETERS, STEPS, Axis, Parameter, Step, find_step
 from attention.patching.intervention import Intervention
-from attention.sources import Source
+from attention.sources import Source, user_trace
 from attention.sources.file import File
 from attention.sources.matrices import Matrices
 from attention.sources.model import Model
 from attention.sources.typed_text import TypedText
 from attention.trace.layer import Layer
-from attention.trace.trace import FILE_WRITERS, Prediction, Trace
+from attention.trace.trace import FILE_WRITERS, Prediction, Trace, register_tensor_reader
 
 if TYPE_CHECKING:
     from attention.comparison.comparison import HeadIndex, compare
@@ -116,3 +116,4 @@ def _html(displayed: object) -> str | None:
 
 
 printed.register_html(_html)
+register_tensor_reader(user_trace.trace_of)

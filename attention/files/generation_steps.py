@@ -52,7 +52,14 @@ def join_steps(steps: Sequence[Tensor], keys_grow: bool = True) -> Tensor:
             raise ShapeError(
                 f"step {len(placed)} of a generation has {n_keys:,} tokens so far; got weights of {width:,} keys: give all steps, in their order."
             )
-        placed.append((max(0, n_keys - width), step[..., :n_keys]))
+        part = step[..., :n_keys] if width >= n_keys else _without_later_keys(step)
+        placed.append((n_keys - part.shape[-1], part))
     return torch.cat(
         [torch.nn.functional.pad(part, (left, n_keys - left - part.shape[-1])) for left, part in placed], dim=-2
     )
+
+
+def _without_later_keys(step: Tensor) -> Tensor:
+    """The weights of a window without the keys of tokens that were guessed after the last query, which no head sees."""
+    seen = step[..., -1, :].any(0).nonzero()
+    return step[..., : int(seen[-1]) + 1] if len(seen) else step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -110,6 +111,14 @@ class GivenMask:
                 self.cells[index], f"{{0}}{of_batch if 'batch' in self.axes else of_layer}"
             )
         return self._layers[index]
+
+    def put_into(self, recorded: Mapping[str, Tensor], layer: int) -> dict[str, Tensor]:
+        """The tensors of a layer with the mask as it is read: its cells, or a bias beside the one that is there."""
+        visible, bias, _ = self.of_layer(layer)
+        if visible is not None:
+            return {**recorded, "mask": visible & recorded["mask"] if "mask" in recorded else visible}
+        assert bias is not None
+        return {**recorded, "bias": bias + recorded["bias"] if "bias" in recorded else bias}
 
     def as_bias(self, bias: Tensor | None = None) -> Tensor:
         """The mask of the first layer as a bias [head query_pos key_pos], −∞ where it hides, beside another one."""

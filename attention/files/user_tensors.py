@@ -135,7 +135,8 @@ def token_row(tokens: Any, batch: int = 0) -> list[Any]:
     if isinstance(tokens, str):
         return tokens.split()
     if isinstance(tokens, Mapping):
-        tokens = tokens.get("input_ids")
+        texts = [encoding.tokens for encoding in getattr(tokens, "encodings", None) or ()]  # of a fast tokenizer
+        tokens = texts or tokens.get("input_ids")
     if callable(getattr(tokens, "tolist", None)):
         tokens = tokens.tolist()
     if not isinstance(tokens, Iterable):
@@ -169,3 +170,16 @@ def _text(token: Any) -> str:
         raise TextError(f"a token is a text, or an id; got {_kind(text)}: give a list of texts.")
     # A lone surrogate cannot be sent to a browser; a token that knows its word or its place stays as it is.
     return text.encode("utf-8", "replace").decode() if type(text) is str else text
+
+
+def is_low_precision(value: Any) -> bool:
+    """Whether the numbers have 16 bits or fewer, by the type that they or the first of several have."""
+    while isinstance(value, list | tuple) and value:
+        value = next((each for each in value if each is not None), 0)
+    return str(getattr(value, "dtype", "")).rpartition(".")[-1].startswith(("float16", "bfloat16", "float8"))
+
+
+def is_list_of_arrays(value: Any) -> bool:
+    """Whether this is a list of tensors or arrays, and not of numbers; some may be None."""
+    present = [each for each in value if each is not None] if isinstance(value, list | tuple) else []
+    return bool(present) and all(len(getattr(each, "shape", ())) > 1 for each in present)

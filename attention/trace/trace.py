@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from attention.base.errors import FileError, MissingError, ShapeError, check_index
 from attention.base.printed import Displayed, plural
 from attention.base.tokens import Generated
-from attention.formula.names import WEIGHTS
+from attention.formula.names import KEY, QUERY, SCORES, VALUE, WEIGHTS
 from attention.formula.steps import find_step
 from attention.trace.layer import Layer
 from attention.trace.model_run import ModelTensors
@@ -34,9 +34,36 @@ FILE_WRITERS: dict[str, Callable[[Trace, int | None, Collection[int] | None], by
 `Trace.save` uses them. `attention` registers them, because they belong to a layer above this one.
 """
 
+_tensor_readers: list[Callable[[TensorInputs], Trace]] = []
+
+
+def register_tensor_reader(read: Callable[[TensorInputs], Trace]) -> None:
+    """Makes `read` give the trace of `Trace.of`; it belongs to a layer above this one."""
+    _tensor_readers[:] = [read]
+
+
 _SHOWN_TEXT = 80  # characters of the text in a repr
 _SHOWN_LAYERS = 6
 _SHOWN_LAYERS_OF_HEADS = 12
+
+
+@dataclass(frozen=True)
+class TensorInputs:
+    """The arguments of `Trace.of`, where they are explained; `tensors` are those with the name of a step or parameter."""
+
+    output: Any
+    tokens: Any
+    tensors: Mapping[str, Any]
+    key_tokens: Any
+    mask: Any
+    mask_means: str
+    divisor: Any
+    scaling: Any
+    grid: Any
+    picture: Any
+    batch: int | None
+    tokenizer: Any
+    max_bytes: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,6 +121,81 @@ class Trace(ModelTensors, Displayed):
             for layer in self.layers
         )
         object.__setattr__(self, "layers", layers)
+
+    @classmethod
+    def of(
+        cls,
+        output: Any = None,
+        tokens: Any = None,
+        *,
+        key_tokens: Any = None,
+        weights: Any = None,
+        scores: Any = None,
+        query: Any = None,
+        key: Any = None,
+        value: Any = None,
+        mask: Any = None,
+        mask_means: str = "numbers",
+        bias: Any = None,
+        divisor: float | Sequence[float] | None = None,
+        scaling: float | Sequence[float] | None = None,
+        grid: tuple[int, int] | None = None,
+        picture: Any = None,
+        batch: int | None = None,
+        tokenizer: Any = None,
+        max_bytes: int = 2**33,
+        **others: Any,
+    ) -> Trace:
+        """The trace of tensors in memory: of weights, of queries and keys, of scores, or of what a model of transformers returned.
+
+        Tensors, arrays, tables of pandas and nested lists are copied. They have the axes of their steps, such as weights [head query_pos key_pos],
+        or less the head; before these may be an axis of layers, of a batch, or first of layers and then of a batch, and a list has one tensor for
+        each layer. A first axis of length 1 is a batch. Recorded numbers are shown as they are; the formula computes the steps that are missing,
+        if it reproduces those that are there. The notes say how the axes and the mask were read.
+
+        Args:
+            output: what a model returned with output_attentions=True, what `generate` returned with return_dict_in_generate=True and
+                output_attentions=True, a part of these such as `output.attentions`, or the weights of one layer. The steps of a generation are joined
+                into one map. An encoder-decoder model has the layers of the encoder, of the decoder, then of cross-attention.
+            tokens: one for each query: texts or ids, what the tokenizer returned, whose padding is left out, or one text with blanks.
+            key_tokens: one for each key, if these are of another text, such as that of the encoder; by default `tokens`.
+            weights: the weights; likewise `scores` before scaling and masking, `query`, `key` and `value` [head pos width].
+            mask: which keys are seen, as for `Matrices`, with `mask_means`.
+            bias: added to the scaled scores.
+            divisor: divides the scores instead of √d_k; a number, or one for each layer. `scaling` is its inverse.
+            grid: the numbers of rows and columns of patches, which are the tokens after [CLS] and the like.
+            picture: the picture under the patches: a file, an image of Pillow, or an array [row column 3] from 0 to 255.
+            batch: the sequence of a batch; by default the first one, with a note if there are more. If it is given, the axis before those of a step is
+                the batch, and not that of layers.
+            tokenizer: turns ids and a text into tokens.
+            max_bytes: the bytes that the maps of a layer may take; if all heads take more, one head at a time is computed.
+            others: any other step or parameter by its name, also by that of another library, such as `pattern` or `hook_q`.
+
+        Raises:
+            MatrixError: there is nothing to show, or numbers that cannot be drawn.
+            ModelError: the output has no weights.
+            ShapeError: tensors, or their tokens, do not fit together.
+            MissingError: there is no such step.
+            TextError: tokens that are none.
+        """
+        tensors = {WEIGHTS: weights, SCORES: scores, QUERY: query, KEY: key, VALUE: value, "bias": bias, **others}
+        return _tensor_readers[0](
+            TensorInputs(
+                output,
+                tokens,
+                tensors,
+                key_tokens,
+                mask,
+                mask_means,
+                divisor,
+                scaling,
+                grid,
+                picture,
+                batch,
+                tokenizer,
+                max_bytes,
+            )
+        )
 
     def __repr__(self) -> str:
         text = shorten(" ".join(self.tokens), _SHOWN_TEXT, placeholder=" …")

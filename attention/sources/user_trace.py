@@ -1,0 +1,466 @@
+"""The trace of tensors in a user's memory, by the rules for files: recorded numbers are shown, and a formula that reproduces them computes the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from attention.base.errors import FileError, MatrixError, ShapeError
+from attention.base.printed import plural
+from attention.base.tokens import Generated
+from attention.files.given_mask import GivenMask, MaskSizes
+from attention.files.patch_grid import patch_tokens, seen_grid
+from attention.files.user_tensors import (
+    as_tensor,
+    is_list_of_arrays,
+    is_low_precision,
+    table_labels,
+    token_row,
+    token_texts,
+)
+from attention.formula.formula import Formula
+from attention.formula.names import HEAD_AXES, KEY, MAP_AXES, QUERY, SCORES, WEIGHTS
+from attention.formula.steps import DECLARED, our_name
+from attention.sources.model_output import CROSS, ENCODER, OutputAttentions, is_output, read_output
+from attention.trace.layer import Layer
+from attention.trace.trace import SeenPicture, TensorInputs, Trace
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_OF_ALL_LAYERS = ("bias", "bias_table")  # one may be that of all layers
+_ROWS_FIRST = (
+    "hook_q",
+    "hook_k",
+    "hook_v",
+    "hook_z",
+    "hook_rot_q",
+    "hook_rot_k",
+)  # [pos head width] in TransformerLens
+_WORDS = {"query_pos": QUERY, "key_pos": KEY, "kv_head": "head"}
+_NO_WEIGHTS = "none returned"  # what a layer of an output has instead of weights
+_SIDES = ("query_pos", "key_pos")
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """The tokens of one side of the maps.
+
+    Attributes:
+        texts: of all positions; empty if they are not known.
+        kept: the positions that are no padding; empty if all are.
+    """
+
+    texts: tuple[str, ...] = ()
+    kept: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, tokens: Any, batch: int, tokenizer: Any) -> _Labels:
+        """The tokens as `Trace.of` takes them, of one sequence of a batch."""
+        if tokens is None:
+            return cls()
+        is_real = token_row(tokens["attention_mask"], batch) if _has(tokens, "attention_mask") else []
+        if tokenizer is not None and isinstance(tokens, str | Mapping):
+            tokens = (tokenizer(tokens) if isinstance(tokens, str) else tokens)["input_ids"]
+        row = token_row(tokens, batch)
+        kept = tuple(position for position, number in enumerate(is_real) if number)
+        return cls(_readable(row, tokenizer), kept if len(kept) < len(is_real) == len(row) else ())
+
+
+def _has(tokens: Any, name: str) -> bool:
+    return isinstance(tokens, Mapping) and name in tokens
+
+
+def _readable(row: Sequence[Any], tokenizer: Any) -> tuple[str, ...]:
+    """The tokens of ids as their tokenizer writes them; texts as they are."""
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+    if tokenizer is None or not all(isinstance(each, int) for each in row):
+        return token_texts(row)
+    if not hasattr(tokenizer, "convert_ids_to_tokens"):  # of the packages tokenizers and tiktoken
+        return tuple(tokenizer.decode([each]) for each in row)
+    from attention.models.token_pieces import readable_tokens
+
+    return readable_tokens(tokenizer, row)
+
+
+@dataclass
+class _Parts:
+    """The tensors of all layers, as they were read.
+
+    Attributes:
+        kinds: the part of the model to which each layer belongs; empty where it has one part.
+        recorded: the tensors of each layer by step; empty for a layer that has none.
+        axes: how the axes of each tensor were read, in words.
+        n_batch: the number of sequences that there are.
+        low_precision: whether the numbers had 16 bits or fewer.
+        has_layer_axis: whether there is more than one layer.
+    """
+
+    kinds: list[str]
+    recorded: list[dict[str, Tensor]]
+    axes: list[str] = field(default_factory=list)
+    n_batch: int = 1
+    low_precision: bool = False
+
+    @classmethod
+    def of_output(cls, read: OutputAttentions) -> _Parts:
+        """The weights of an output."""
+        pairs = [(block.kind, weights) for block in read.blocks for weights in block.layers]
+        recorded = [{} if weights is None else {WEIGHTS: weights} for _, weights in pairs]
+        return cls([kind for kind, _ in pairs], recorded, [], read.n_batch, True)
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, Any], batch: int | None) -> _Parts:
+        """Tensors by the names of their steps, each of one layer or of all.
+
+        Raises:
+            MatrixError: a tensor has no numbers.
+            ShapeError: a tensor has other axes, or two have different numbers of layers.
+        """
+        parts = cls([], [])
+        columns: dict[str, list[Tensor | None]] = {}
+        for typed, value in tensors.items():
+            name = our_name(typed)
+            if name in columns:
+                raise ShapeError(f"a layer has one {name}; got it twice, also as {typed}: give one of them.")
+            columns[name] = parts._layers_of(typed, name, value, batch)
+        counts = {name: len(column) for name, column in columns.items()}
+        n_layers = max(counts.values())
+        for name, column in columns.items():
+            if counts[name] == 1 and name in _OF_ALL_LAYERS:
+                columns[name] = column * n_layers
+            elif counts[name] != n_layers:
+                listed = ", ".join(f"{each} {count}" for each, count in counts.items())
+                raise ShapeError(f"each tensor is of the same number of layers; got {listed}: give all layers of each.")
+        rows = ({name: column[i] for name, column in columns.items()} for i in range(n_layers))
+        parts.recorded = [{name: tensor for name, tensor in row.items() if tensor is not None} for row in rows]
+        parts.kinds = [""] * n_layers
+        return parts
+
+    def _layers_of(self, typed: str, name: str, value: Any, batch: int | None) -> list[Tensor | None]:
+        """A tensor of each layer, in the order of our axes."""
+        self.low_precision |= is_low_precision(value)
+        if is_list_of_arrays(value):
+            return [
+                None if each is None else self._one_of(typed, name, as_tensor(each, typed), batch, i)
+                for i, each in enumerate(value)
+            ]
+        tensor = self._in_order(typed, as_tensor(value, typed))
+        axes: tuple[str, ...] = DECLARED[name].axes
+        n_more = tensor.ndim - len(axes)
+        if n_more == 1 and batch is None and len(tensor) > 1:
+            self._say(name, ("layer", *axes), tensor)
+            return list(tensor)
+        if n_more == 2:
+            self._say(name, ("layer", "batch", *axes), tensor)
+            return [self._of_batch(each, typed, batch) for each in tensor]
+        return [self._one_of(typed, name, tensor, batch, 0, ordered=True)]
+
+    def _one_of(
+        self, typed: str, name: str, tensor: Tensor, batch: int | None, index: int, ordered: bool = False
+    ) -> Tensor:
+        """The tensor of one layer, of the sequence that is shown."""
+        axes: tuple[str, ...] = DECLARED[name].axes
+        tensor = tensor if ordered else self._in_order(typed, tensor)
+        n_more = tensor.ndim - len(axes)
+        lacks_head = n_more == -1 and axes[0] in HEAD_AXES
+        if not (lacks_head or n_more in (0, 1)):
+            raise ShapeError(
+                f"{typed} has the axes [{' '.join(axes)}], with axes of layers and of a batch before them if there are several; got {list(tensor.shape)}: bring it into this order."
+            )
+        if not index:
+            self._say(name, ("batch", *axes) if n_more == 1 else axes[lacks_head:], tensor)
+        return self._of_batch(tensor, typed, batch) if n_more == 1 else tensor[None] if lacks_head else tensor
+
+    @staticmethod
+    def _in_order(typed: str, tensor: Tensor) -> Tensor:
+        return tensor.transpose(-3, -2) if typed in _ROWS_FIRST and tensor.ndim > 2 else tensor
+
+    def _of_batch(self, tensor: Tensor, typed: str, batch: int | None) -> Tensor:
+        if not 0 <= (batch or 0) < len(tensor):
+            raise ShapeError(
+                f"{typed} is of {plural(len(tensor), 'sequence')}, counted from 0; got batch={batch}: choose one of them."
+            )
+        self.n_batch = max(self.n_batch, len(tensor))
+        return tensor[batch or 0]
+
+    def _say(self, name: str, axes: tuple[str, ...], tensor: Tensor) -> None:
+        words = " ".join(_WORDS.get(axis, axis) for axis in axes)
+        self.axes.append(f"{name} [{words}] = {' × '.join(map(str, tensor.shape))}")
+
+
+class _Tokens:
+    """The tokens of each layer.
+
+    Attributes:
+        queries: of the text that attends.
+        keys: of the text that is attended to, if it is another one.
+        seen: the picture whose patches are tokens; None: there is no grid.
+        used: which of these fitted a layer.
+        unmatched: the indices of layers whose positions are numbered, although tokens were given.
+        n_padding: the number of positions that were left out as padding.
+    """
+
+    def __init__(self, queries: _Labels, keys: _Labels, seen: SeenPicture | None) -> None:
+        self.queries, self.keys, self.seen = queries, keys, seen
+        self.used: set[str] = set()
+        self.unmatched: list[int] = []
+        self.n_padding = 0
+
+    def apply(
+        self, index: int, kind: str, recorded: dict[str, Tensor]
+    ) -> tuple[dict[str, Tensor], tuple[str, ...], tuple[str, ...]]:
+        """The tensors of a layer without padding, and the tokens of its queries and keys."""
+        sizes = Layer(recorded=recorded).sizes
+        n_keys = sizes.get("key_pos", sizes.get("query_pos", 1))
+        n_queries = sizes.get("query_pos", n_keys)
+        other = ("keys", "queries") if self.keys.texts else ("queries",)
+        of_queries, of_keys = {ENCODER: (other, other), CROSS: (("queries",), other), "": (("queries",), other)}.get(
+            kind, (("queries",), ("queries",))
+        )
+        queries, keys = self._fitting(of_queries, n_queries), self._fitting(of_keys, n_keys)
+        if queries is None and keys is not None and kind != CROSS and n_queries <= n_keys:
+            queries = _Labels(
+                keys.texts[n_keys - n_queries :]
+            )  # the last tokens of a text whose first ones are in a cache
+        keys = queries if keys is None and n_queries == n_keys else keys
+        if (queries is None or keys is None) and (self.queries.texts or self.keys.texts or self.seen):
+            self.unmatched.append(index)
+        if self.seen is not None:
+            self.used |= {"grid"} if any(patch_tokens(self.seen, size) for size in (n_queries, n_keys)) else set()
+        queries = queries or _Labels(tuple(f"x{i}" for i in range(n_queries)))
+        keys = keys or (queries if n_queries == n_keys else _Labels(tuple(f"k{i}" for i in range(n_keys))))
+        for labels, axis in zip((queries, keys), _SIDES, strict=True):
+            if labels.kept:
+                self.n_padding = max(self.n_padding, len(labels.texts) - len(labels.kept))
+                recorded = {name: _selected(name, tensor, axis, labels.kept) for name, tensor in recorded.items()}
+        return recorded, _without_padding(queries), _without_padding(keys)
+
+    def check(self, layers: Sequence[Layer]) -> None:
+        """Checks that what a user gave fits some layer.
+
+        Raises:
+            ShapeError: it does not.
+        """
+        sides = {(len(layer.tokens), len(layer.key_tokens)) for layer in layers if layer.has_attention}
+        listed = " and ".join(f"{queries} queries and {keys} keys" for queries, keys in sorted(sides)[:3])
+        for name, labels in (("queries", self.queries), ("keys", self.keys)):
+            if labels.texts and name not in self.used:
+                argument = "tokens" if name == "queries" else "key_tokens"
+                raise ShapeError(
+                    f"{argument} are {len(labels.texts)}, and the layers have {listed}: give one token for each of the {name}."
+                )
+        if self.seen is not None and "grid" not in self.used:
+            raise ShapeError(
+                f"grid has {self.seen.rows} × {self.seen.columns} patches, and the layers have {listed}: give the grid of these, without [CLS] and the like."
+            )
+
+    @property
+    def notes(self) -> list[str]:
+        """What was decided about tokens, in sentences."""
+        numbered = ", ".join(map(str, self.unmatched[:8])) + ", …" * (len(self.unmatched) > 8)
+        return [
+            f"In layers {numbered} there is another number of positions than of tokens: they are numbered."
+            if numbered
+            else "",
+            f"Padding is left out: {plural(self.n_padding, 'position')}." if self.n_padding else "",
+        ]
+
+    def _fitting(self, names: Sequence[str], size: int) -> _Labels | None:
+        """The first tokens of this length, or the patches of the grid."""
+        for name in names:
+            labels: _Labels = getattr(self, name)
+            if len(labels.texts) == size:
+                self.used.add(name)
+                return labels
+        patches = patch_tokens(self.seen, size) if self.seen is not None else None
+        return None if patches is None else _Labels(patches)
+
+
+def _without_padding(labels: _Labels) -> tuple[str, ...]:
+    return tuple(labels.texts[i] for i in labels.kept) if labels.kept else labels.texts
+
+
+def _selected(name: str, tensor: Tensor, axis: str, kept: Sequence[int]) -> Tensor:
+    """The tensor at some positions of an axis."""
+    axes = DECLARED[name].axes
+    return tensor[(slice(None),) * axes.index(axis) + (list(kept),)] if axis in axes else tensor
+
+
+def trace_of(inputs: TensorInputs) -> Trace:
+    """The trace of tensors, or of the output of a model: see `Trace.of`.
+
+    Raises:
+        AttentionError: as for `Trace.of`.
+    """
+    from attention.files.read_layers import row_sum_note
+
+    tensors, output = {name: value for name, value in inputs.tensors.items() if value is not None}, inputs.output
+    if output is not None and not is_output(output):
+        tensors, output = {WEIGHTS: output} | tensors, None
+    if (output is None) == (not tensors):
+        got = f"an output beside {', '.join(tensors)}" if tensors else "neither"
+        raise MatrixError(
+            f"a trace is of weights, of query and key, of scores, or of what a model returned; got {got}: give one of them."
+        )
+    batch, seen = inputs.batch or 0, None if inputs.grid is None else seen_grid(inputs.grid, inputs.picture)
+    queries, keys = (_Labels.of(tokens, batch, inputs.tokenizer) for tokens in (inputs.tokens, inputs.key_tokens))
+    continuation: tuple[str, ...] = ()
+    if output is not None:
+        read = read_output(output, batch)
+        parts = _Parts.of_output(read)
+        if not keys.texts and _is_of_encoder(queries, parts):
+            queries, keys = keys, queries
+        queries, continuation = _written(queries, read, parts, inputs.tokenizer)
+    else:
+        parts = _Parts.of_tensors(tensors, inputs.batch)
+        rows, columns = next((labels for value in tensors.values() if any(labels := table_labels(value))), ((), ()))
+        queries, keys = _Labels(queries.texts or rows, queries.kept), _Labels(keys.texts or columns, keys.kept)
+    mask = _mask(inputs, parts)
+    tokens, problems = _Tokens(queries, keys, seen), dict[str, list[int]]()
+    layers = []
+    for index, (kind, recorded) in enumerate(zip(parts.kinds, parts.recorded, strict=True)):
+        number = parts.kinds[:index].count(kind)
+        name = f"{kind or 'layer'} {number}" if len({*parts.kinds}) > 1 else ""
+        if not recorded:
+            layers.append(Layer(name or f"layer {number}", mixer=_NO_WEIGHTS))
+            continue
+        layer, note = _layer(
+            index, name, recorded if mask is None else mask.put_into(recorded, index), kind, tokens, inputs
+        )
+        layers.append(layer)
+        if note:
+            problems.setdefault(note, []).append(index)
+    tokens.check(layers)
+    first = next(layer for layer in layers if layer.has_attention)
+    odd = [
+        (layer[WEIGHTS], parts.low_precision) for layer in layers if WEIGHTS in layer.recorded and layer.formula is None
+    ]
+    notes = [
+        *(
+            f"In layer{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:8]))}: {note}"
+            if len(layers) > 1
+            else note
+            for note, numbers in problems.items()
+        ),
+        f"The axes were read as {', '.join(parts.axes)}; if they are others, bring them into this order."
+        if parts.axes
+        else "",
+        f"Sequence {batch} of {parts.n_batch} is shown: batch= chooses another."
+        if parts.n_batch > 1 and inputs.batch is None
+        else "",
+        *tokens.notes,
+        "" if mask is None else mask.note,
+        row_sum_note(odd) if odd else "",
+    ]
+    pictures = (seen,) if seen is not None else ()
+    return Trace(
+        first.tokens, tuple(layers), first.key_tokens, notes=tuple(filter(None, notes)), continuation=continuation, pictures=pictures,
+        input_tokens=queries.texts if continuation else (),
+    )  # fmt: skip
+
+
+def _is_of_encoder(labels: _Labels, parts: _Parts) -> bool:
+    """Whether tokens are those of the text that the encoder read, by their number: they fit its keys, and no query of the decoder."""
+    pairs = [
+        (kind, recorded[WEIGHTS].shape) for kind, recorded in zip(parts.kinds, parts.recorded, strict=True) if recorded
+    ]
+    source = {shape[-1] for kind, shape in pairs if kind in (ENCODER, CROSS)}
+    written = {shape[-2] for kind, shape in pairs if kind != ENCODER}
+    return len(labels.texts) in source - written
+
+
+def _written(labels: _Labels, read: OutputAttentions, parts: _Parts, tokenizer: Any) -> tuple[_Labels, tuple[str, ...]]:
+    """The tokens that a model read while it wrote, those that it wrote marked as such; and the last one, which it did not read."""
+    if not read.n_prompt:
+        return labels, ()
+    n_keys = max(
+        recorded[WEIGHTS].shape[-1]
+        for kind, recorded in zip(parts.kinds, parts.recorded, strict=True)
+        if recorded and kind not in (ENCODER, CROSS)
+    )
+    texts, written = labels.texts, _readable(read.ids, tokenizer)
+    if not texts or len(texts) == read.n_prompt < n_keys:
+        rest = written or tuple(f"x{i}" for i in range(n_keys))
+        texts = (*(texts or rest[: read.n_prompt]), *rest[read.n_prompt :])
+    marked = (*texts[: read.n_prompt], *map(Generated, texts[read.n_prompt :]))
+    return _Labels(marked[:n_keys], labels.kept), marked[n_keys:]
+
+
+def _mask(inputs: TensorInputs, parts: _Parts) -> GivenMask | None:
+    """The mask of all layers, of the sequence that is shown."""
+    if inputs.mask is None:
+        return None
+    mask, first = as_tensor(inputs.mask, "mask"), next(filter(None, parts.recorded), {})
+    sizes = Layer(recorded=first).sizes
+    n_heads, n_queries, n_keys = (
+        sizes.get("head", sizes.get("kv_head", 1)),
+        sizes.get("query_pos", 1),
+        sizes.get("key_pos", 1),
+    )
+    of_batch = (
+        mask.ndim == 4
+        or (mask.ndim == 2 and mask.shape != (n_queries, n_keys))
+        or (mask.ndim == 3 and len(mask) != n_heads)
+    )
+    if of_batch and len(mask) == parts.n_batch:
+        mask = mask[inputs.batch or 0]
+    n_layers = len(parts.recorded) if len(parts.recorded) > 1 else None
+    return GivenMask.of(mask, MaskSizes(n_layers, n_heads, n_queries, n_keys), inputs.mask_means)
+
+
+def _layer(
+    index: int, name: str, recorded: dict[str, Tensor], kind: str, tokens: _Tokens, inputs: TensorInputs
+) -> tuple[Layer, str]:
+    """A layer, and a note on it; the note is empty if there is no problem."""
+    from attention.files.read_layers import build_layer, check_numbers
+
+    sizes = Layer(recorded={key: tensor for key, tensor in recorded.items() if key not in _OF_ALL_LAYERS}).sizes
+    if "bias" in recorded and len(recorded["bias"]) == 1:
+        recorded = recorded | {"bias": recorded["bias"].expand(sizes.get("head", 1), -1, -1)}
+    recorded, queries, keys = tokens.apply(index, kind, recorded)
+    where = f" of layer {index}" if index or name else ""
+    try:
+        for key, tensor in recorded.items():
+            check_numbers(key, where, tensor, queries, keys)
+        layer, note = build_layer(
+            recorded,
+            _formula(recorded, index, inputs),
+            inputs.max_bytes,
+            False,
+            name=name,
+            tokens=queries,
+            key_tokens=keys,
+        )
+    except FileError as error:
+        raise MatrixError(str(error)) from None
+    if not any(step.axes == MAP_AXES for step in layer.steps):
+        raise MatrixError(
+            f"a trace needs weights, or query and key, or scores; got {', '.join(recorded)}{where}: {note or 'add key beside query, or weights.'}"
+        )
+    return layer, note
+
+
+def _formula(recorded: Mapping[str, Tensor], index: int, inputs: TensorInputs) -> Formula | None:
+    """The formula that may have computed a layer."""
+    if not ({QUERY, KEY} <= recorded.keys() or SCORES in recorded):
+        return None
+    divisor, scaling = (_number(name, getattr(inputs, name), index) for name in ("divisor", "scaling"))
+    divisor = divisor or (1 / scaling if scaling else None)
+    default = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
+    return Formula(divisor=divisor or default, bias="given" if "bias" in recorded else "", own_divisor=divisor)
+
+
+def _number(name: str, value: Any, index: int) -> float | None:
+    """A number of all layers, or that of one of them."""
+    numbers = as_tensor(value, name).flatten().tolist() if value is not None else [None]
+    if len(numbers) > 1 and index >= len(numbers):
+        raise ShapeError(
+            f"{name} is one number, or one for each layer; got {len(numbers)} for more layers: give one for each."
+        )
+    number = numbers[index if len(numbers) > 1 else 0]
+    if number is not None and not 0 < number < math.inf:
+        raise MatrixError(f"{name} is a number above 0; got {number}: give one, or leave it out for √d_k.")
+    return number
