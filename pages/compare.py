@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from attention import AttentionError, Cell, Explanation, Layer, Source, Trace, explain, find_step
+from attention import AttentionError, Cell, Explanation, Source, Trace, explain, find_step
 from attention.base.printed import format_number
 from attention.comparison import figures
 from attention.comparison.comparison import Difference, HeadIndex, compare
 from attention.comparison.figures import compared_pictures
 from attention.comparison.summary import alignment_notes, color_limit, describe_change, explain_difference
-from attention.explanation import tables
 from attention.export import program
 from attention.patching.intervention import describe_head
 from attention.pictures.layout import Spec
@@ -216,15 +215,15 @@ def arithmetic(two: Both) -> None:
             st.caption("No cell of B corresponds to this one.")
 
 
-def difference_getter(source: Source, cell: Cell, at: HeadIndex) -> Callable[[], tuple[Difference, Layer, Layer]]:
+def difference_getter(source: Source, cell: Cell, at: HeadIndex) -> Callable[[], Difference]:
     """A function that returns B − A and the two layers.
 
     Streamlit keeps callbacks as long as the session, so they must not reference a trace.
     """
 
-    def look_up() -> tuple[Difference, Layer, Layer]:
+    def look_up() -> Difference:
         a, b = traces_of_both(page.source, source)
-        return compare(a, b, cell.step, HeadIndex(cell.layer, cell.head), at), a.layers[cell.layer], b.layers[at.layer]
+        return compare(a, b, cell.step, HeadIndex(cell.layer, cell.head), at)
 
     return look_up
 
@@ -242,7 +241,7 @@ def below_maps() -> None:
         st.markdown(f"## All numbers of `{two.cell.step}`, B − A")
         look_up = difference_getter(two.source, two.cell, two.place_b)
         show.table(
-            lambda: tables.difference_frame(*look_up()),
+            lambda: look_up().frame(),
             two.difference.matrix.numel(),
             f"{two.cell.step}-B-minus-A.csv",
         )

@@ -52,7 +52,6 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/circuits/relevance_pass.py": {"vision": 1},
     "attention/comparison/figures.py": {"vision": 1},
     "attention/demo/__init__.py": {"training": 1},
-    "attention/explanation/tables.py": {"comparison": 2},
     "attention/export/packing.py": {"vision": 1},
     "attention/files/array_writer.py": {"vision": 1},
     "attention/files/stored_layers.py": {"vision": 2},

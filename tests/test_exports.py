@@ -105,7 +105,7 @@ def expected(trace: Trace) -> dict[str, Any]:
     visible = "".join(f"{i} {token}," for i, token in enumerate(TEXT.split()))
     files: dict[str, Any] = {
         "weights-heads.csv": tables.long_frame(trace, ["weights"], 0, range(2)).to_csv(index=False),
-        "weights-B-minus-A.csv": "".join(tables.difference_csv(comparison, trace.layers[0], second.layers[0])),
+        "weights-B-minus-A.csv": "".join(tables.csv_chunks(comparison.frame())),
         "heads-metrics.csv": frame(trace, table, table.heads, counts=True).to_csv(index=False),
         **{
             f"{derived.name}.csv": "".join(tables.derived_csv(trace, derived, 0, 1))

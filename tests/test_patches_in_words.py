@@ -72,7 +72,7 @@ def test_pictures_are_told_apart_and_texts_unchanged() -> None:
 
 def test_table_of_a_difference_has_the_places(picture_models: TinyPictureModels) -> None:
     a, b = (Model(picture_models("ViT"), image=Image.fromarray(noise(seed=seed))).trace() for seed in range(2))
-    table = tables.difference_frame(compare(a, b, "weights", HeadIndex(1, 2)), a.layers[1], b.layers[1])
+    table = compare(a, b, "weights", HeadIndex(1, 2)).frame()
     check_places(table, "", list(a.tokens))
     assert table.shape == (7, 3 + 7)
 

@@ -127,6 +127,10 @@ class QKSpectrum:
         """Σλ / Σ|λ| of the eigenvalues, from −1 to 1: 1 if every direction attends to itself at this offset."""
         return float(score_of(self.eigenvalues))
 
+    def frame(self) -> pd.DataFrame:
+        """The singular values and the matching score in a row."""
+        return qk_frame([self])
+
 
 def ov_spectrum(source: ModelSource, layer: int, head: int) -> OVSpectrum:
     """Eigenvalues and singular values of a head's OV circuit, and its copying score.

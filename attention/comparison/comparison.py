@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from attention.base.errors import MissingError, ShapeError
 from attention.base.printed import Displayed
-from attention.explanation.alignment import Alignment, align
+from attention.explanation import tables
+from attention.explanation.alignment import Alignment, align, position_labels
 from attention.formula.names import WEIGHTS
 from attention.formula.steps import MAP_AXES, Step, find_step
 from attention.trace.layer import Layer
@@ -25,6 +26,7 @@ from attention.trace.stats import finite_range
 from attention.trace.trace import Trace
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import Tensor
 
 Side = Literal["a", "b"]
@@ -81,14 +83,12 @@ class Difference(Displayed):
     a: Tensor
     b: Tensor
     hidden: Tensor | None
-    traces: _ComparedTraces | None = None
+    traces: _ComparedTraces
 
     def __repr__(self) -> str:
         rows, columns = self.matrix.shape
-        place = ""
-        if self.traces is not None:
-            at, other = self.traces.at, self.traces.other
-            place = f" of L{at.layer} H{at.head}" + (f" and L{other.layer} H{other.head}" if other != at else "")
+        at, other = self.traces.at, self.traces.other
+        place = f" of L{at.layer} H{at.head}" + (f" and L{other.layer} H{other.head}" if other != at else "")
         changes = [f"[{change.row}, {change.column}] {change.value:+.4g}" for change in self.largest_changes()]
         words = self.identity_words or f"largest changes {', '.join(changes)}"
         return f"Difference({self.step.name}, B − A{place}; {rows} × {columns}; {words})"
@@ -98,6 +98,27 @@ class Difference(Displayed):
         """B − A [row column]; nan where it is undefined."""
         difference = self.b - self.a
         return difference if self.hidden is None else difference.masked_fill_(self.hidden, float("nan"))
+
+    def frame(self) -> pd.DataFrame:
+        """B − A as a table with the rows of its map, and the places of patches as in `tables.frame`; empty where a row or column has no partner, or is hidden."""
+        import pandas as pd
+
+        a, b = self.traces.a[self.traces.at.layer], self.traces.b[self.traces.other.layer]
+        names = []
+        for axis, alignment in zip(self.step.axes[-2:], (self.rows, self.columns), strict=True):
+            sides = a.labels_of(axis) or (), b.labels_of(axis) or ()
+            names.append(
+                position_labels(alignment, *sides, escape=False)
+                if all(sides)
+                else [*map(str, range(len(alignment.groups)))]
+            )
+        index, columns = (pd.Index(labels, name=axis) for labels, axis in zip(names, self.step.axes[-2:], strict=True))
+        tokens_a, tokens_b = (layer.labels_of(self.step.row_axis) or () for layer in (a, b))
+        tokens = [
+            (tokens_a[group.a[0]] if group.a[0] < group.a[1] else tokens_b[group.b[0]]) if tokens_a and tokens_b else ""
+            for group in self.rows.groups
+        ]
+        return tables.with_places(pd.DataFrame(self.matrix.numpy(), index=index, columns=columns), tokens)
 
     @cached_property
     def largest(self) -> float:

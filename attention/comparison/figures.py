@@ -13,10 +13,9 @@ import numpy as np
 
 from attention.base.errors import AttentionError
 from attention.base.printed import format_number
-from attention.comparison import summary
 from attention.comparison.comparison import Difference, HeadIndex, compare
 from attention.comparison.summary import color_limit
-from attention.explanation.alignment import consecutive_ranges
+from attention.explanation.alignment import consecutive_ranges, position_labels, position_names
 from attention.formula.names import QUERY, Cell
 from attention.formula.steps import Step
 from attention.pictures import scales
@@ -247,9 +246,9 @@ class _AxisLabels:
             a_labels, b_labels = a.labels_of(axis), b.labels_of(axis)
             if a_labels is None or b_labels is None:
                 continue
-            tokens[axis] = summary.position_names(alignment, a_labels, b_labels)
+            tokens[axis] = position_names(alignment, a_labels, b_labels)
             if not alignment.is_identity:
-                texts = summary.position_labels(alignment, a_labels, b_labels)
+                texts = position_labels(alignment, a_labels, b_labels)
                 self._texts[f"{side}axis"] = {str(i): text for i, text in enumerate(texts)}
         queries, keys = (tokens.get(axis, ()) for axis in ("query_pos", "key_pos"))
         self.layer = Layer(tokens=queries or keys, key_tokens=keys or queries)

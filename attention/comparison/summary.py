@@ -21,7 +21,7 @@ from attention.comparison.comparison import (
     largest_absolute,
     pool_aligned,
 )
-from attention.explanation.alignment import Alignment, Group
+from attention.explanation.alignment import Alignment, Group, position_names
 from attention.explanation.explanation import Explanation, Term, tolerance_of
 from attention.formula.names import Cell
 from attention.formula.steps import Step, find_step
@@ -99,25 +99,6 @@ def _sizes(group: Group) -> list[str]:
     return [f"{stop - first} in {name}" for name, (first, stop) in zip("AB", group, strict=True) if stop - first > 1]
 
 
-def position_labels(
-    alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...], escape: bool = True
-) -> tuple[str, ...]:
-    """Each position of an axis with its index and name: "3 cat"; where A and B differ, with both indices: "3 cat · A 3 B 4"."""
-    named = zip(alignment.groups, position_names(alignment, a, b), strict=True)
-    return tuple(
-        f"{i} {label(token, 40, escape)}{'' if alignment.is_identity else f' · {_at(group)}'}"
-        for i, (group, token) in enumerate(named)
-    )
-
-
-def _at(group: Group) -> str:
-    """The positions of a group: "A 3 B 4", "A 3–4 B 2", "A 3"."""
-    sides = ((name, first, stop) for name, (first, stop) in zip("AB", group, strict=True) if first < stop)
-    return " ".join(
-        f"{name} {first}" if stop - first == 1 else f"{name} {first}–{stop - 1}" for name, first, stop in sides
-    )
-
-
 def alignment_notes(difference: Difference, a: Layer, b: Layer) -> list[str]:
     """Sentences on how the two axes were aligned, and which tokens have no partner."""
     sentences = []
@@ -139,21 +120,6 @@ def alignment_notes(difference: Difference, a: Layer, b: Layer) -> list[str]:
     return [f"Rows and columns{sentences[0].removeprefix('Rows')}"] if same else sentences
 
 
-def position_names(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
-    """The name of each position of an axis: its token in A, or that in B if A has none, or if A splits it into subwords."""
-    return tuple(
-        _joined(a[slice(*group.a)])
-        if group.a[1] - group.a[0] == 1 or group.b[0] == group.b[1]
-        else _joined(b[slice(*group.b)])
-        for group in alignment.groups
-    )
-
-
-def _joined(tokens: tuple[str, ...]) -> str:
-    """The tokens as one; one alone stays what it is, such as a patch, whose label has its place."""
-    return tokens[0] if len(tokens) == 1 else "".join(tokens)
-
-
 def _named(a: Layer, b: Layer, axis: str, alignment: Alignment, index: int) -> str:
     tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
     if tokens_a is None or tokens_b is None:
@@ -164,7 +130,7 @@ def _named(a: Layer, b: Layer, axis: str, alignment: Alignment, index: int) -> s
     return (
         code
         if all_names.count(all_names[index]) == 1
-        else f"{code} ({alignment.groups[index].a[0] if alignment.is_identity else _at(alignment.groups[index])})"
+        else f"{code} ({alignment.groups[index].a[0] if alignment.is_identity else alignment.groups[index].place})"
     )
 
 

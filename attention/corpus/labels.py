@@ -368,7 +368,7 @@ class HeadChanges:
         """The indices of the heads, the largest change first; those without one are last."""
         return _order(self.change)
 
-    def frame(self, names: tuple[str, str]) -> pd.DataFrame:
+    def frame(self, names: tuple[str, str] = ("first", "second")) -> pd.DataFrame:
         """The heads in the order of their change as a table.
 
         Args:
@@ -405,6 +405,13 @@ class ResultDifference:
     def is_empty(self) -> bool:
         """Whether no mean differs."""
         return not any(np.nan_to_num(changes.change).any() for changes in self.changes.values())
+
+    def frame(self, names: tuple[str, str] = ("first", "second")) -> pd.DataFrame:
+        """A row for each metric and head, in the order of its change: metric, and the columns of `HeadChanges.frame`."""
+        import pandas as pd
+
+        tables = {metric: changes.frame(names) for metric, changes in self.changes.items()}
+        return pd.concat(tables, names=["metric"]).reset_index("metric").reset_index(drop=True)
 
 
 def difference(first: HeadsResult, second: HeadsResult) -> ResultDifference:

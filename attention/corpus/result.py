@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from attention.corpus.parquet import (
 from attention.corpus.run_plan import METADATA, read_info
 from attention.corpus.scan import TABLE
 from attention.files.archives import quote
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_BYTES = 2**28
 _MAX_TEXT_BYTES = 2**25  # of the examples of a row
@@ -197,6 +200,14 @@ class HeadsResult:
             raise MissingError(f"a number of a head is one of {', '.join(NUMBERS)}; got {name!r}: choose one of them.")
         column: NDArray[np.float64] = self._numbers[name][:, self._index(metric)]
         return column
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each head and metric: layer, head, metric, and `NUMBERS`."""
+        import pandas as pd
+
+        places = [(layer, head, metric) for layer, head in self.heads for metric in self.metrics]
+        numbers = {name: self._numbers[name].ravel() for name in NUMBERS}
+        return pd.DataFrame(places, columns=["layer", "head", "metric"]).assign(**numbers)
 
     def histogram(self, metric: str) -> NDArray[np.int64]:
         """The number of texts in each bin of a metric, [head bin]."""

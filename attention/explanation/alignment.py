@@ -11,6 +11,8 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
+from attention.base.tokens import label
+
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|<[/|]?[a-z_|▁]+[|]?>|<\|.*\|>", re.DOTALL)
 _MARKS = re.compile(r"^##|[·⏎⇥\s]")
 _LONG = 400  # tokens; beyond that difflib skips frequent words, as it would take quadratic time otherwise
@@ -31,6 +33,14 @@ class Group(NamedTuple):
     def is_one_to_one(self) -> bool:
         """Whether it is one token on each side."""
         return self.a[1] - self.a[0] == 1 == self.b[1] - self.b[0]
+
+    @property
+    def place(self) -> str:
+        """Its positions: "A 3 B 4", "A 3–4 B 2", "A 3"."""
+        sides = ((name, first, stop) for name, (first, stop) in zip("AB", self, strict=True) if first < stop)
+        return " ".join(
+            f"{name} {first}" if stop - first == 1 else f"{name} {first}–{stop - 1}" for name, first, stop in sides
+        )
 
 
 @dataclass(frozen=True)
@@ -165,3 +175,29 @@ def consecutive_ranges(places: Sequence[int]) -> list[tuple[int, int]]:
     """Consecutive positions as ranges [start, stop)."""
     runs = groupby(enumerate(places), key=lambda pair: pair[1] - pair[0])
     return [(run[0][1], run[-1][1] + 1) for run in (list(group) for _, group in runs)]
+
+
+def position_names(alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
+    """The name of each position of an axis: its token in A, or that in B if A has none, or if A splits it into subwords."""
+    return tuple(
+        _joined(a[slice(*group.a)])
+        if group.a[1] - group.a[0] == 1 or group.b[0] == group.b[1]
+        else _joined(b[slice(*group.b)])
+        for group in alignment.groups
+    )
+
+
+def position_labels(
+    alignment: Alignment, a: tuple[str, ...], b: tuple[str, ...], escape: bool = True
+) -> tuple[str, ...]:
+    """Each position of an axis with its index and name: "3 cat"; where A and B differ, with both indices: "3 cat · A 3 B 4"."""
+    named = zip(alignment.groups, position_names(alignment, a, b), strict=True)
+    return tuple(
+        f"{i} {label(token, 40, escape)}{'' if alignment.is_identity else f' · {group.place}'}"
+        for i, (group, token) in enumerate(named)
+    )
+
+
+def _joined(tokens: tuple[str, ...]) -> str:
+    """The tokens as one; one alone stays what it is, such as a patch, whose label has its place."""
+    return tokens[0] if len(tokens) == 1 else "".join(tokens)

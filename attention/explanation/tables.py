@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attention.base.tokens import Patch, any_patch, label
-from attention.comparison import summary
-from attention.comparison.comparison import Difference
-from attention.explanation.alignment import Alignment
 from attention.explanation.derived import DerivedMap
 from attention.formula.names import Cell
 from attention.formula.steps import Step, find_step
@@ -41,7 +38,7 @@ def frame(trace: Trace, step: str, layer: int = 0, head: int = 0) -> pd.DataFram
 
 def csv(trace: Trace, step: str, layer: int = 0, head: int = 0) -> Iterator[str]:
     """The same table as CSV with full float precision, in chunks of rows."""
-    return _csv_chunks(frame(trace, step, layer, head))
+    return csv_chunks(frame(trace, step, layer, head))
 
 
 def derived_frame(trace: Trace, reading: DerivedMap, layer: int = 0, head: int = 0) -> pd.DataFrame:
@@ -51,34 +48,7 @@ def derived_frame(trace: Trace, reading: DerivedMap, layer: int = 0, head: int =
 
 def derived_csv(trace: Trace, reading: DerivedMap, layer: int = 0, head: int = 0) -> Iterator[str]:
     """The same table as CSV."""
-    return _csv_chunks(derived_frame(trace, reading, layer, head))
-
-
-def difference_frame(compared: Difference, a: Layer, b: Layer) -> pd.DataFrame:
-    """B − A as a table with the rows of its map, and the places of patches as in `frame`; empty where a row or column has no partner, or is hidden."""
-    import pandas as pd
-
-    axes = zip(compared.step.axes[-2:], (compared.rows, compared.columns), strict=True)
-    rows, columns = (_places(axis, alignment, a, b) for axis, alignment in axes)
-    table = pd.DataFrame(compared.matrix.numpy(), index=pd.Index(rows, name=compared.step.row_axis), columns=columns)
-    tokens_a, tokens_b = (layer.labels_of(compared.step.row_axis) or () for layer in (a, b))
-    tokens = [
-        (tokens_a[group.a[0]] if group.a[0] < group.a[1] else tokens_b[group.b[0]]) if tokens_a and tokens_b else ""
-        for group in compared.rows.groups
-    ]
-    return _with_places(table, tokens)
-
-
-def difference_csv(compared: Difference, a: Layer, b: Layer) -> Iterator[str]:
-    """The same table as CSV."""
-    return _csv_chunks(difference_frame(compared, a, b))
-
-
-def _places(axis: str, alignment: Alignment, a: Layer, b: Layer) -> list[str]:
-    tokens_a, tokens_b = a.labels_of(axis), b.labels_of(axis)
-    if tokens_a is None or tokens_b is None:
-        return [str(i) for i in range(len(alignment.groups))]
-    return list(summary.position_labels(alignment, tokens_a, tokens_b, escape=False))
+    return csv_chunks(derived_frame(trace, reading, layer, head))
 
 
 def _labelled(layer: Layer, step: Step, matrix: Tensor) -> pd.DataFrame:
@@ -91,17 +61,18 @@ def _labelled(layer: Layer, step: Step, matrix: Tensor) -> pd.DataFrame:
     )
     if step.kind == "probability":
         table["Σ row"] = matrix.sum(dim=-1).numpy()
-    return _with_places(table, layer.labels_of(step.row_axis) or ())
+    return with_places(table, layer.labels_of(step.row_axis) or ())
 
 
-def _with_places(table: pd.DataFrame, tokens: Sequence[str]) -> pd.DataFrame:
+def with_places(table: pd.DataFrame, tokens: Sequence[str]) -> pd.DataFrame:
     """The table, with the places of the tokens of its rows before the numbers if some are patches."""
     for at, (name, numbers) in enumerate(_patch_places(tokens).items()):
         table.insert(at, name, numbers)
     return table
 
 
-def _csv_chunks(table: pd.DataFrame) -> Iterator[str]:
+def csv_chunks(table: pd.DataFrame) -> Iterator[str]:
+    """A table as CSV with full float precision, in chunks of rows."""
     rows = max(1, _CHUNK // max(1, table.shape[1]))
     for start in range(0, len(table), rows):
         yield table[start : start + rows].to_csv(header=start == 0)

@@ -67,6 +67,13 @@ class MetricsTable(Displayed):
         index = NAMES.index(find(name).name)
         return np.array([self.values[layer, head, index] for layer, head in self.heads])
 
+    def frame(self) -> pd.DataFrame:
+        """A row for each head: layer, head, and every metric."""
+        import pandas as pd
+
+        columns = {"layer": [layer for layer, _ in self.heads], "head": [head for _, head in self.heads]}
+        return pd.DataFrame(columns | {name: self.column(name) for name in NAMES})
+
     def sorted_by(self, name: str) -> tuple[tuple[int, int], ...]:
         """All heads by decreasing value; heads with an undefined value come last."""
         import numpy as np

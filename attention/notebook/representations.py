@@ -79,10 +79,8 @@ def metrics_html(table: MetricsTable) -> str:
     return (_figures_html(charts, repr(table)) if charts else "") + _metrics_table(table, defined)
 
 
-def difference_html(difference: Difference) -> str | None:
+def difference_html(difference: Difference) -> str:
     """A, B and B − A side by side."""
-    if difference.traces is None:
-        return None
     a, b, at, other = difference.traces
     changes = difference.largest_changes(1)
     group = changes[0] if changes else None

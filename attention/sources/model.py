@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from attention.base.errors import ConfigError, TextError
 from attention.base.knobs import Choice, Integer, Knob, NameOrText, PositionList, Real, Switch
@@ -11,7 +13,7 @@ from attention.base.tokens import Generated
 from attention.explanation.subwords import SPECIAL_TOKEN_MODES, merge_tokens, words_rule
 from attention.formula.names import QUERY
 from attention.formula.override import Override
-from attention.patching.intervention import parse_codes
+from attention.patching.intervention import Intervention, parse_codes
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, TEXT, TEXT2, read_override
 from attention.sources.model_input import ModelOptions
 from attention.sources.reader import ParameterReader, SourceKind
@@ -27,6 +29,39 @@ if TYPE_CHECKING:
     from attention.patching.forward import Activations, PatchedForward
     from attention.program.literals import Snippet
     from attention.sources.model_input import ModelInputs
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Options(TypedDict, total=False):
+    """The options of `Model.of`, which are fields of `ModelOptions` and explained there."""
+
+    image: Any
+    config: Override
+    words: bool
+    special: str
+    max_tokens: int
+    max_bytes: int
+    generate: int
+    generate_temperature: float
+    generate_seed: int
+    prefix_len: int | None
+    predict: tuple[int, ...]
+    interventions: tuple[Intervention, ...]
+    frozen: bool
+    other: Model | None
+    align: bool
+
+
+def _with_options(function: F) -> F:
+    """The function with the options by name, with types and defaults, in the signature that Python and notebooks show."""
+    shown, defaults = signature(function), {field.name: field.default for field in fields(ModelOptions)}
+    named = [each for each in shown.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+    for name, kind in _Options.__annotations__.items():
+        named.append(Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind.__forward_arg__))
+    function.__signature__ = shown.replace(parameters=named)  # type: ignore[attr-defined]  # functions have it
+    return function
 
 
 class Models(tuple["Model", ...]):
@@ -72,14 +107,15 @@ class Model(ModelOptions):
         *,
         inputs: Mapping[str, Any] | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,
+        **options: Unpack[_Options],
     ) -> Model: ...
 
     @overload
     @classmethod
-    def of(cls, model: Any, tokenizer: Any, *, texts: Iterable[str], **options: Any) -> Models: ...
+    def of(cls, model: Any, tokenizer: Any, *, texts: Iterable[str], **options: Unpack[_Options]) -> Models: ...
 
     @classmethod
+    @_with_options
     def of(
         cls,
         model: Any,
@@ -90,7 +126,7 @@ class Model(ModelOptions):
         texts: Iterable[str] | None = None,
         inputs: Mapping[str, Any] | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,
+        **options: Unpack[_Options],
     ) -> Model | Models:
         """A text for a transformers model in memory, on any device and in any dtype; the model is read, and never changed.
 
@@ -106,7 +142,8 @@ class Model(ModelOptions):
             inputs: token ids instead of a text, as `tokenizer(text, return_tensors="pt")` gives them: one row, with its token_type_ids and
                 position_ids where the model reads them.
             messages: a chat instead of a text, by the tokenizer's own template.
-            options: other fields of `ModelOptions`, such as `image`, `interventions` or `generate`.
+            options: `image`; `interventions`, with `frozen`, `other` and `align`; `generate`, with `generate_temperature`, `generate_seed` and
+                `prefix_len`; `predict`; `words`, `special` and `config`; `max_tokens` and `max_bytes`: the fields of `ModelOptions`.
 
         Raises:
             ModelError: this is no transformers model, or no tokenizer or processor of transformers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,8 @@ from attention.files.user_tensors import (
     token_texts,
 )
 from attention.formula.formula import Formula
-from attention.formula.names import HEAD_AXES, KEY, MAP_AXES, QUERY, SCORES, WEIGHTS
-from attention.formula.steps import DECLARED, our_name
+from attention.formula.names import HEAD_AXES, KEY, MAP_AXES, MASKED_SCORES, QUERY, SCORES, WEIGHTS
+from attention.formula.steps import DECLARED, meant_by, our_name
 from attention.sources.model_output import CROSS, ENCODER, OutputAttentions, is_output, read_output
 from attention.trace.layer import Layer
 from attention.trace.trace import SeenPicture, TensorInputs, Trace
@@ -40,6 +41,7 @@ _ROWS_FIRST = (
     "hook_rot_k",
 )  # [pos head width] in TransformerLens
 _WORDS = {"query_pos": QUERY, "key_pos": KEY, "kv_head": "head"}
+_CACHED = re.compile(r"blocks\.(\d{1,4})\.(?:attn\.)?(hook_\w{1,30})", re.ASCII)  # in TransformerLens
 _NO_WEIGHTS = "none returned"  # what a layer of an output has instead of weights
 _SIDES = ("query_pos", "key_pos")
 
@@ -298,7 +300,9 @@ def trace_of(inputs: TensorInputs) -> Trace:
     from attention.files.read_layers import row_sum_note
 
     tensors, output = {name: value for name, value in inputs.tensors.items() if value is not None}, inputs.output
-    if output is not None and not is_output(output):
+    if cached := _of_cache(output):
+        tensors, output = cached | tensors, None
+    elif output is not None and not is_output(output):
         tensors, output = {WEIGHTS: output} | tensors, None
     if (output is None) == (not tensors):
         got = f"an output beside {', '.join(tensors)}" if tensors else "neither"
@@ -362,6 +366,16 @@ def trace_of(inputs: TensorInputs) -> Trace:
     )  # fmt: skip
 
 
+def _of_cache(value: Any) -> dict[str, list[Any]]:
+    """The tensors of each layer in a cache of TransformerLens, by their names there; empty for everything else."""
+    cached: dict[str, dict[int, Any]] = {}
+    for name, tensor in value.items() if callable(getattr(value, "items", None)) else ():
+        if (match := _CACHED.fullmatch(str(name))) and len(meant_by(match[2])) == 1:
+            cached.setdefault(match[2], {})[int(match[1])] = tensor
+    n_layers = 1 + max((number for by_layer in cached.values() for number in by_layer), default=-1)
+    return {name: [by_layer.get(number) for number in range(n_layers)] for name, by_layer in cached.items()}
+
+
 def _is_of_encoder(labels: _Labels, parts: _Parts) -> bool:
     """Whether tokens are those of the text that the encoder read, by their number: they fit its keys, and no query of the decoder."""
     pairs = [
@@ -386,7 +400,8 @@ def _written(labels: _Labels, read: OutputAttentions, parts: _Parts, tokenizer: 
         rest = written or tuple(f"x{i}" for i in range(n_keys))
         texts = (*(texts or rest[: read.n_prompt]), *rest[read.n_prompt :])
     marked = (*texts[: read.n_prompt], *map(Generated, texts[read.n_prompt :]))
-    return _Labels(marked[:n_keys], labels.kept), marked[n_keys:]
+    kept = (*labels.kept, *range(read.n_prompt, n_keys)) if labels.kept else ()
+    return _Labels(marked[:n_keys], kept), marked[n_keys:]
 
 
 def _mask(inputs: TensorInputs, parts: _Parts) -> GivenMask | None:
@@ -420,6 +435,9 @@ def _layer(
     sizes = Layer(recorded={key: tensor for key, tensor in recorded.items() if key not in _OF_ALL_LAYERS}).sizes
     if "bias" in recorded and len(recorded["bias"]) == 1:
         recorded = recorded | {"bias": recorded["bias"].expand(sizes.get("head", 1), -1, -1)}
+    hidden = recorded[MASKED_SCORES] == -math.inf if MASKED_SCORES in recorded and "mask" not in recorded else None
+    if hidden is not None and bool((hidden == hidden[:1]).all()):
+        recorded = recorded | {"mask": ~hidden[0]}
     recorded, queries, keys = tokens.apply(index, kind, recorded)
     where = f" of layer {index}" if index or name else ""
     try:

@@ -19,6 +19,7 @@ from attention.trace.layer import Layer
 from attention.trace.model_run import ModelTensors
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy import uint8
     from numpy.typing import NDArray
     from torch import Tensor
@@ -420,6 +421,16 @@ class Prediction:
     def probabilities(self) -> tuple[float, ...]:
         """Probabilities of the likeliest tokens: the softmax is over the whole vocabulary."""
         return tuple(self.all_log_probabilities[list(self.ids)].exp().tolist())
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each of the likeliest tokens: token, id, probability, log_probability, logit; by rank, from 1."""
+        import pandas as pd
+
+        columns = {
+            "token": self.tokens, "id": self.ids, "probability": self.probabilities,
+            "log_probability": self.log_probabilities, "logit": self.logits,
+        }  # fmt: skip
+        return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self.ids) + 1, name="rank"))
 
     @property
     def nbytes(self) -> int:

@@ -172,10 +172,7 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     assert explanation.value == float(comparison.matrix[row, column])
     assert math.isclose(explanation.result, explanation.value, abs_tol=1e-7)
     assert summary.explain_difference(comparison, Cell(0, "weights", 1, A.tokens.index("cat"), 0)) is None
-    frame = tables.difference_frame(comparison, A.layers[0], OTHER.layers[0])
+    frame = comparison.frame()
     assert frame.to_numpy()[row, column] == explanation.value
-    assert (
-        len("".join(tables.difference_csv(comparison, A.layers[0], OTHER.layers[0])).splitlines())
-        == len(comparison.rows.groups) + 1
-    )
+    assert len("".join(tables.csv_chunks(frame)).splitlines()) == len(comparison.rows.groups) + 1
     assert paper.picture([to_plotly(heatmap) for heatmap in maps], "svg", 20, True).count(b"cells-") > 3

@@ -13,7 +13,7 @@ from attention import Cell, Model, Override
 from attention.base.tokens import Patch, label
 from attention.comparison.comparison import HeadIndex, compare
 from attention.comparison.figures import cell_of_click, compared_pictures
-from attention.comparison.summary import position_names
+from attention.explanation.alignment import position_names
 from attention.pictures.layout import Spec
 from attention.pictures.steps_view import OverPicture
 from attention.trace.trace import Trace

@@ -107,7 +107,7 @@ def _difference(request: Request) -> ExportFile:
     layer = other.value(LAYER, layer_range(b))
     at = HeadIndex(layer, other.value(HEAD, Integer(0, b.layers[layer].n_heads - 1)))
     difference = compare(a, b, cell.step, HeadIndex(cell.layer, cell.head), at)
-    pieces = tables.difference_csv(difference, a.layers[cell.layer], b.layers[layer])
+    pieces = tables.csv_chunks(difference.frame())
     return ExportFile(f"{cell.step}-B-minus-A.csv", pieces, _csv_bytes(difference.matrix.numel()))
 
 
