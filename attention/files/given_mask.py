@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 MEANINGS = ("numbers", "keep", "hide", "add")
 """What 1 means in a mask: what its numbers say; a key that is kept; a key that is hidden; nothing, since the numbers are added to the scores."""
-_FAR = 5000  # a number so far below the largest of its row leaves a weight of exactly 0, also in double precision
+FAR = 5000
+"""A number so far below the largest of its row leaves a weight of exactly 0, also in double precision."""
 _AXES = ("layer", "head", QUERY, KEY)
 # By the number of axes: which of `_AXES` these may be, the first that fits.
 _READINGS = {1: ((3,),), 2: ((2, 3), (0, 3)), 3: ((0, 2, 3), (1, 2, 3)), 4: ((0, 1, 2, 3),)}
@@ -134,12 +135,12 @@ class GivenMask:
         import torch
 
         if self.meaning == "add":
-            far = cells < cells.amax(-1, keepdim=True) - _FAR
+            far = cells < cells.amax(-1, keepdim=True) - FAR
             hidden = far | (cells == -math.inf)
             bias, is_zero = cells.masked_fill(hidden, -math.inf), not cells.masked_fill(hidden, 0).any()
             python = given = f"{given}.double()"
             if bool((far & (cells > -math.inf)).any()):
-                python = f"{given}.masked_fill({given} < {given}.amax(-1, keepdim=True) - {_FAR}, -math.inf)"
+                python = f"{given}.masked_fill({given} < {given}.amax(-1, keepdim=True) - {FAR}, -math.inf)"
         else:
             hidden = (cells == 0) == (self.meaning == "keep")
             bias, is_zero = torch.zeros(cells.shape, dtype=torch.float64).masked_fill(hidden, -math.inf), True
@@ -157,9 +158,9 @@ def _added_note(cells: Tensor) -> str:
     if not bool(cells.any()):
         return "mask is 0 everywhere: added to the scores, it hides nothing."
     largest = cells.amax(-1)
-    if bool(((largest < -_FAR) & largest.isfinite()).any()):
+    if bool(((largest < -FAR) & largest.isfinite()).any()):
         return "The numbers of mask are added to the scores; a row in which every number is far below 0 hides nothing, since all are shifted."
-    if bool(((cells == 0) | (cells < -_FAR)).all()):
+    if bool(((cells == 0) | (cells < -FAR)).all()):
         return "The numbers of mask are added to the scores: 0 keeps a key, and the others hide it."
     return "The numbers of mask are added to the scores, as a bias; −∞, and what is far below the rest of its row, hides a key."
 

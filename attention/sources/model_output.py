@@ -60,7 +60,7 @@ def read_output(output: Any, batch: int) -> OutputAttentions:
     """The attention in an output, of one sequence of its batch.
 
     Args:
-        output: a `ModelOutput`, what `generate` returned, the tuple of a model with return_dict=False, or the attentions themselves.
+        output: what a model or its `generate` returned, the tuple of a model with return_dict=False, or the attentions themselves.
         batch: the sequence.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attention.base.errors import FileError, MatrixError, ShapeError
 from attention.base.printed import plural
 from attention.base.tokens import Generated
-from attention.files.given_mask import GivenMask, MaskSizes
+from attention.files.given_mask import FAR, GivenMask, MaskSizes
 from attention.files.patch_grid import patch_tokens, seen_grid
 from attention.files.user_tensors import (
     as_tensor,
@@ -97,7 +97,6 @@ class _Parts:
         axes: how the axes of each tensor were read, in words.
         n_batch: the number of sequences that there are.
         low_precision: whether the numbers had 16 bits or fewer.
-        has_layer_axis: whether there is more than one layer.
     """
 
     kinds: list[str]
@@ -142,39 +141,34 @@ class _Parts:
         return parts
 
     def _layers_of(self, typed: str, name: str, value: Any, batch: int | None) -> list[Tensor | None]:
-        """A tensor of each layer, in the order of our axes."""
+        """A tensor of each layer, of the sequence that is shown, in the order of our axes."""
         self.low_precision |= is_low_precision(value)
-        if is_list_of_arrays(value):
-            return [
-                None if each is None else self._one_of(typed, name, as_tensor(each, typed), batch, i)
-                for i, each in enumerate(value)
-            ]
-        tensor = self._in_order(typed, as_tensor(value, typed))
-        axes: tuple[str, ...] = DECLARED[name].axes
-        n_more = tensor.ndim - len(axes)
-        if n_more == 1 and batch is None and len(tensor) > 1:
-            self._say(name, ("layer", *axes), tensor)
-            return list(tensor)
-        if n_more == 2:
-            self._say(name, ("layer", "batch", *axes), tensor)
-            return [self._of_batch(each, typed, batch) for each in tensor]
-        return [self._one_of(typed, name, tensor, batch, 0, ordered=True)]
-
-    def _one_of(
-        self, typed: str, name: str, tensor: Tensor, batch: int | None, index: int, ordered: bool = False
-    ) -> Tensor:
-        """The tensor of one layer, of the sequence that is shown."""
-        axes: tuple[str, ...] = DECLARED[name].axes
-        tensor = tensor if ordered else self._in_order(typed, tensor)
-        n_more = tensor.ndim - len(axes)
+        is_list, axes = is_list_of_arrays(value), DECLARED[name].axes
+        tensors = [
+            None if each is None else self._in_order(typed, as_tensor(each, typed))
+            for each in (value if is_list else [value])
+        ]
+        first = next(tensor for tensor in tensors if tensor is not None)
+        n_more = first.ndim - len(axes)
+        before = {0: (), 1: ("batch",), 2: ("layer", "batch")}.get(n_more)
+        if n_more == 1 and not is_list and batch is None and len(first) > 1:
+            before = ("layer",)
         lacks_head = n_more == -1 and axes[0] in HEAD_AXES
-        if not (lacks_head or n_more in (0, 1)):
+        if not lacks_head and (before is None or (is_list and n_more == 2)):
             raise ShapeError(
-                f"{typed} has the axes [{' '.join(axes)}], with axes of layers and of a batch before them if there are several; got {list(tensor.shape)}: bring it into this order."
+                f"{typed} has the axes [{' '.join(axes)}], with axes of layers and of a batch before them if there are several; got {list(first.shape)}: bring it into this order."
             )
-        if not index:
-            self._say(name, ("batch", *axes) if n_more == 1 else axes[lacks_head:], tensor)
-        return self._of_batch(tensor, typed, batch) if n_more == 1 else tensor[None] if lacks_head else tensor
+        before = before or ()
+        words = " ".join(_WORDS.get(axis, axis) for axis in (*before, *axes[lacks_head:]))
+        self.axes.append(f"{name} [{words}] = {' × '.join(map(str, first.shape))}")
+        of_layers = list(first) if "layer" in before else tensors
+        return [None if tensor is None else self._of_one(tensor, typed, len(axes), batch) for tensor in of_layers]
+
+    def _of_one(self, tensor: Tensor, typed: str, n_axes: int, batch: int | None) -> Tensor:
+        """The tensor of one layer with all its axes, and no other."""
+        if tensor.ndim < n_axes:
+            return tensor[None]
+        return tensor if tensor.ndim == n_axes else self._of_batch(tensor, typed, batch)
 
     @staticmethod
     def _in_order(typed: str, tensor: Tensor) -> Tensor:
@@ -186,11 +180,7 @@ class _Parts:
                 f"{typed} is of {plural(len(tensor), 'sequence')}, counted from 0; got batch={batch}: choose one of them."
             )
         self.n_batch = max(self.n_batch, len(tensor))
-        return tensor[batch or 0]
-
-    def _say(self, name: str, axes: tuple[str, ...], tensor: Tensor) -> None:
-        words = " ".join(_WORDS.get(axis, axis) for axis in axes)
-        self.axes.append(f"{name} [{words}] = {' × '.join(map(str, tensor.shape))}")
+        return tensor[batch or 0].clone()  # a view would keep the whole batch in memory
 
 
 class _Tokens:
@@ -267,7 +257,7 @@ class _Tokens:
             f"In layers {numbered} there is another number of positions than of tokens: they are numbered."
             if numbered
             else "",
-            f"Padding is left out: {plural(self.n_padding, 'position')}." if self.n_padding else "",
+            f"Padding is left out: {plural(self.n_padding, 'token')}." if self.n_padding else "",
         ]
 
     def _fitting(self, names: Sequence[str], size: int) -> _Labels | None:
@@ -435,9 +425,13 @@ def _layer(
     sizes = Layer(recorded={key: tensor for key, tensor in recorded.items() if key not in _OF_ALL_LAYERS}).sizes
     if "bias" in recorded and len(recorded["bias"]) == 1:
         recorded = recorded | {"bias": recorded["bias"].expand(sizes.get("head", 1), -1, -1)}
-    hidden = recorded[MASKED_SCORES] == -math.inf if MASKED_SCORES in recorded and "mask" not in recorded else None
-    if hidden is not None and bool((hidden == hidden[:1]).all()):
-        recorded = recorded | {"mask": ~hidden[0]}
+    if MASKED_SCORES in recorded and "mask" not in recorded:
+        masked = recorded[MASKED_SCORES]
+        hidden = (
+            masked < masked.amax(-1, keepdim=True) - FAR
+        )  # some libraries hide a key by the smallest number instead of −∞
+        recorded = recorded | {MASKED_SCORES: masked.masked_fill(hidden, -math.inf)}
+        recorded |= {"mask": ~hidden[0]} if bool((hidden == hidden[:1]).all()) else {}
     recorded, queries, keys = tokens.apply(index, kind, recorded)
     where = f" of layer {index}" if index or name else ""
     try:

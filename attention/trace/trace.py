@@ -155,9 +155,9 @@ class Trace(ModelTensors, Displayed):
         if it reproduces those that are there. The notes say how the axes and the mask were read.
 
         Args:
-            output: what a model returned with output_attentions=True, what `generate` returned with return_dict_in_generate=True and
-                output_attentions=True, a part of these such as `output.attentions`, or the weights of one layer. The steps of a generation are joined
-                into one map. An encoder-decoder model has the layers of the encoder, of the decoder, then of cross-attention.
+            output: what a model returned with output_attentions=True, or `generate` with return_dict_in_generate=True as well; the attentions of
+                either; a cache of TransformerLens; or the weights of one layer. The steps of a generation are joined into one map. An
+                encoder-decoder model has the layers of the encoder, of the decoder, then of cross-attention.
             tokens: one for each query: texts or ids, what the tokenizer returned, whose padding is left out, or one text with blanks.
             key_tokens: one for each key, if these are of another text, such as that of the encoder; by default `tokens`.
             weights: the weights; likewise `scores` before scaling and masking, `query`, `key` and `value` [head pos width].
@@ -170,7 +170,8 @@ class Trace(ModelTensors, Displayed):
                 the batch, and not that of layers.
             tokenizer: turns ids and a text into tokens.
             max_bytes: the bytes that the maps of a layer may take; if all heads take more, one head at a time is computed.
-            others: any other step or parameter by its name, also by that of another library, such as `pattern` or `hook_q`.
+            others: any other step or parameter by its name, also by that of another library, such as `pattern`; hook_q, hook_k, hook_v and hook_z
+                have the axes of TransformerLens, [pos head width].
 
         Raises:
             MatrixError: there is nothing to show, or numbers that cannot be drawn.
