@@ -52,11 +52,11 @@ class _Labels:
 
     Attributes:
         texts: of all positions; empty if they are not known.
-        kept: the positions that are no padding; empty if all are.
+        real: the positions that are no padding; empty if all are.
     """
 
     texts: tuple[str, ...] = ()
-    kept: tuple[int, ...] = ()
+    real: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, tokens: Any, batch: int, tokenizer: Any) -> _Labels:
@@ -67,8 +67,8 @@ class _Labels:
         if tokenizer is not None and isinstance(tokens, str | Mapping):
             tokens = (tokenizer(tokens) if isinstance(tokens, str) else tokens)["input_ids"]
         row = token_row(tokens, batch)
-        kept = tuple(position for position, number in enumerate(is_real) if number)
-        return cls(_readable(row, tokenizer), kept if len(kept) < len(is_real) == len(row) else ())
+        real = tuple(position for position, number in enumerate(is_real) if number)
+        return cls(_readable(row, tokenizer), real if len(real) < len(is_real) == len(row) else ())
 
 
 def _has(tokens: Any, name: str) -> bool:
@@ -225,9 +225,9 @@ class _Tokens:
         queries = queries or _Labels(tuple(f"x{i}" for i in range(n_queries)))
         keys = keys or (queries if n_queries == n_keys else _Labels(tuple(f"k{i}" for i in range(n_keys))))
         for labels, axis in zip((queries, keys), _SIDES, strict=True):
-            if labels.kept:
-                self.n_padding = max(self.n_padding, len(labels.texts) - len(labels.kept))
-                recorded = {name: _selected(name, tensor, axis, labels.kept) for name, tensor in recorded.items()}
+            if labels.real:
+                self.n_padding = max(self.n_padding, len(labels.texts) - len(labels.real))
+                recorded = {name: _selected(name, tensor, axis, labels.real) for name, tensor in recorded.items()}
         return recorded, _without_padding(queries), _without_padding(keys)
 
     def check(self, layers: Sequence[Layer]) -> None:
@@ -272,13 +272,13 @@ class _Tokens:
 
 
 def _without_padding(labels: _Labels) -> tuple[str, ...]:
-    return tuple(labels.texts[i] for i in labels.kept) if labels.kept else labels.texts
+    return tuple(labels.texts[i] for i in labels.real) if labels.real else labels.texts
 
 
-def _selected(name: str, tensor: Tensor, axis: str, kept: Sequence[int]) -> Tensor:
+def _selected(name: str, tensor: Tensor, axis: str, real: Sequence[int]) -> Tensor:
     """The tensor at some positions of an axis."""
     axes = DECLARED[name].axes
-    return tensor[(slice(None),) * axes.index(axis) + (list(kept),)] if axis in axes else tensor
+    return tensor[(slice(None),) * axes.index(axis) + (list(real),)] if axis in axes else tensor
 
 
 def trace_of(inputs: TensorInputs) -> Trace:
@@ -311,7 +311,7 @@ def trace_of(inputs: TensorInputs) -> Trace:
     else:
         parts = _Parts.of_tensors(tensors, inputs.batch)
         rows, columns = next((labels for value in tensors.values() if any(labels := table_labels(value))), ((), ()))
-        queries, keys = _Labels(queries.texts or rows, queries.kept), _Labels(keys.texts or columns, keys.kept)
+        queries, keys = _Labels(queries.texts or rows, queries.real), _Labels(keys.texts or columns, keys.real)
     mask = _mask(inputs, parts)
     tokens, problems = _Tokens(queries, keys, seen), dict[str, list[int]]()
     layers = []
@@ -390,8 +390,8 @@ def _written(labels: _Labels, read: OutputAttentions, parts: _Parts, tokenizer: 
         rest = written or tuple(f"x{i}" for i in range(n_keys))
         texts = (*(texts or rest[: read.n_prompt]), *rest[read.n_prompt :])
     marked = (*texts[: read.n_prompt], *map(Generated, texts[read.n_prompt :]))
-    kept = (*labels.kept, *range(read.n_prompt, n_keys)) if labels.kept else ()
-    return _Labels(marked[:n_keys], kept), marked[n_keys:]
+    real = (*labels.real, *range(read.n_prompt, n_keys)) if labels.real else ()
+    return _Labels(marked[:n_keys], real), marked[n_keys:]
 
 
 def _mask(inputs: TensorInputs, parts: _Parts) -> GivenMask | None:
