@@ -44,6 +44,7 @@ from attention.trace.trace import FILE_WRITERS, Prediction, Trace, register_tens
 
 if TYPE_CHECKING:
     from attention.comparison.comparison import HeadIndex, compare
+    from attention.recording.record import record
     from attention.training.trained import Trained
     from attention.tutorials.notebook import NOTEBOOKS, Notebook
 
@@ -89,10 +90,12 @@ __all__ = [
     "explain",
     "find_step",
     "metrics",
+    "record",
 ]
 
 
-_OF_FEATURES = {
+_IMPORTED_AT_FIRST_USE = {
+    "record": "recording.record",
     "HeadIndex": "comparison.comparison",
     "compare": "comparison.comparison",
     "Trained": "training.trained",
@@ -102,10 +105,10 @@ _OF_FEATURES = {
 
 
 def __getattr__(name: str) -> object:
-    """A name of a feature, imported at first use: a user need not know where a feature lives, and the trunk works without it."""
-    if name not in _OF_FEATURES:
+    """A name of a feature, or one that needs torch, imported at first use: a user need not know where it lives."""
+    if name not in _IMPORTED_AT_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"attention.{_OF_FEATURES[name]}"), name)
+    return getattr(import_module(f"attention.{_IMPORTED_AT_FIRST_USE[name]}"), name)
 
 
 def _html(displayed: object) -> str | None:

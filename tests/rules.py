@@ -22,6 +22,7 @@ FLOORS = (
     {"trace"},  # what a source returns
     {"patching"},  # heads changed inside a model
     {"explanation", "files"},  # what one reads off a cell; what users bring
+    {"recording"},  # the attention of any code
     {"models", "metrics"},  # transformers; numbers of heads
     {"program"},  # the Python of copied programs
     {"sources"},  # where a trace comes from
@@ -122,6 +123,8 @@ OTHER_WORDS = {
     "attention/lessons/templates.py": {"key"},
     "attention/lessons/lesson.py": {"key"},
     "attention/lessons/scaling.py": {"key", "query"},  # titles of axes
+    "attention/recording/axes.py": {"scores", "weights"},  # words of a sentence
+    "attention/recording/follower.py": {"input", "value"},  # arguments of torch
     "attention/models/recorded_layer.py": {"key", "output", "query", "value"},  # attributes in transformers
     "attention/explanation/predictions.py": {"position"},  # a column
     "attention/circuits/token_relevance.py": {"position"},  # a column

@@ -13,6 +13,7 @@ from test_model import CAT, OWL, RECORDED, TWO_TEXTS
 from tiny_models import TinyModels
 
 from attention import ConfigError, Intervention, Model
+from attention.formula.mask import detect_mask
 from attention.models import attention_call, attention_sites
 from attention.models.library import LIBRARY, Settings
 
@@ -104,7 +105,7 @@ def test_memory_estimate_by_rows_bounds_the_recorded_bytes(tiny: TinyModels, mon
 )
 def test_mask_rule_is_recognized(visible: list[list[int]]) -> None:
     cells = torch.tensor(visible, dtype=torch.bool)
-    rule = attention_call.detect_mask(cells)
+    rule = detect_mask(cells)
     if isinstance(rule, torch.Tensor):
         assert not cells.any()
     else:

@@ -215,7 +215,7 @@ def _drop_unrelated_projections(recorded: dict[str, Tensor]) -> dict[str, Tensor
         if w not in remaining:
             continue
         x = remaining.get(INPUT if name == QUERY or MEMORY not in remaining else MEMORY)
-        if not _is_projection(x, remaining[w], remaining.get(b), remaining.get(name)):
+        if not is_projection(x, remaining[w], remaining.get(b), remaining.get(name)):
             remaining = {key: tensor for key, tensor in remaining.items() if key not in (w, b)}
     return remaining
 
@@ -231,12 +231,14 @@ def _input_provenance(recorded: dict[str, Tensor]) -> dict[str, str]:
     return {INPUT: "The input in the file, which is not the sum of the embedding and position in the file."}
 
 
-def _is_projection(x: Tensor | None, w: Tensor, b: Tensor | None, recorded: Tensor | None) -> bool:
-    """Whether X W + b reproduces the recorded tensor."""
+def is_projection(
+    x: Tensor | None, w: Tensor, b: Tensor | None, recorded: Tensor | None, tolerance: float = 1e-3
+) -> bool:
+    """Whether X W + b is a recorded tensor, up to a tolerance relative to its largest number."""
     if x is None or recorded is None or x.shape[-1] != w.shape[-2]:
         return False
     computed = project(x, w.to(x), None if b is None else b.to(x)).double()
     recorded = recorded.double()
     return computed.shape == recorded.shape and torch.allclose(
-        computed, recorded, rtol=0, atol=1e-3 * float(recorded.abs().max())
+        computed, recorded, rtol=0, atol=tolerance * float(recorded.abs().max())
     )

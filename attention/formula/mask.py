@@ -146,3 +146,26 @@ class Mask:
         size = int(getattr(self, rule.size))
         right = getattr(self, rule.right) if rule.right else None
         return {"size": size} | ({"right": size if right is None else right} if rule.right else {})
+
+
+def detect_mask(visible: Visible) -> Mask | Visible:
+    """The mask rule that gives these visible cells [query_pos key_pos], or the cells if no rule does.
+
+    More keys than queries may be those of a cache, before the first query.
+    """
+    import torch
+
+    farthest, n_queries, n_keys = 0, *visible.shape
+    queries = visible.any(dim=1).nonzero()[:, 0]  # queries with at least one visible key
+    if len(queries):
+        rows = visible[queries].byte()  # as distances, every cell would take 8 bytes
+        first, last = rows.argmax(dim=1), rows.shape[1] - 1 - rows.flip(1).argmax(dim=1)
+        farthest = int(torch.maximum((queries - first).abs(), (queries - last).abs()).max())
+    rules = [
+        Mask(kind, window=farthest if "window" in kind else 0) for kind in ("none", "causal", "causal window", "window")
+    ]
+    rules += [Mask("causal", query_offset=n_keys - n_queries)] * (n_keys > n_queries)
+    for mask in rules:
+        if torch.equal(mask.build(n_queries, n_keys), visible):
+            return mask
+    return visible.clone()

@@ -261,7 +261,7 @@ class Projection(Product):
         if not source or not isinstance(declared := work.find_declared(source), Step):
             return work.as_recorded()
         x = work.layer[source]
-        if column >= x.shape[1] or float(x[row, column]) != work.value:
+        if row >= x.shape[0] or column >= x.shape[1] or float(x[row, column]) != work.value:
             return work.as_recorded(f"The {self.name} as the source recorded it; its projection is not known.")
         words = f"No projection: {self.symbol} is {declared.symbol} itself."
         return work.from_copy(source, row, column, words, f"{declared.symbol} itself, no projection")

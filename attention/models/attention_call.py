@@ -17,7 +17,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from attention.formula.mask import Mask
+from attention.formula.mask import Mask, detect_mask
 from attention.formula.scores import BLOCK_ROWS
 from attention.patching.forward import AttentionCall
 
@@ -366,21 +366,6 @@ class MaskCache:
                 self._split[id(additive_mask)] = additive_mask, mask, bias
         _, mask_or_cells, bias = self._split[id(additive_mask)]
         return mask_or_cells, bias
-
-
-def detect_mask(visible: Tensor) -> Mask | Tensor:
-    """The mask rule that gives these visible cells [query_pos key_pos], or the cells if no rule does."""
-    farthest = 0
-    queries = visible.any(dim=1).nonzero()[:, 0]  # queries with at least one visible key
-    if len(queries):
-        rows = visible[queries].byte()  # as distances, every cell would take 8 bytes
-        first, last = rows.argmax(dim=1), rows.shape[1] - 1 - rows.flip(1).argmax(dim=1)
-        farthest = int(torch.maximum((queries - first).abs(), (queries - last).abs()).max())
-    for kind in ("none", "causal", "causal window", "window"):
-        mask = Mask(kind, window=farthest if "window" in kind else 0)
-        if torch.equal(mask.build(*visible.shape), visible):
-            return mask
-    return visible.clone()
 
 
 def in_float32(tensor: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The attention weights of a family that does not call the recorder: the tensors of a pass are followed from softmax to product.
 
 The attentions that a model returns may be scores, windows or maps of fewer tokens; what a softmax gave and a product with values
-used is what the model computed, whatever its family. torch shows every call to a mode (`TorchFunctionMode`).
+used is what the model computed, whatever its family.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakIdKeyDictionary
 
 from attention.base.errors import ModelError
 from attention.models import running
@@ -24,13 +22,11 @@ from attention.models.attention_call import in_float32
 from attention.models.layer_numbers import Place, Visits, layer_names, listed_layers
 from attention.models.loaded import LoadedModel, in_order, inputs_of_site
 from attention.models.recorded_layer import output_module
+from attention.recording.follower import Follower
+from attention.recording.places import Modules
+from attention.recording.products import Multiplication
+from attention.recording.trails import Trail
 
-_PRODUCTS = ("matmul", "__matmul__", "bmm", "baddbmm")
-# What a model does to its weights before their product with the values, and they are weights still.
-_KEEPS_WEIGHTS = re.compile(
-    "dropout|mul_?|masked_fill_?|where|nan_to_num|clone|contiguous|to|type|type_as|float|half|bfloat16|view|view_as|reshape|flatten|unflatten|"
-    "squeeze|unsqueeze|expand|transpose|swapaxes|permute|movedim|chunk|split|__getitem__|pad"
-)
 _TOLERANCE = 1e-3  # of the sum of a row
 _VALUES = re.compile("v|value|value_global|v_proj")
 _VALUE_TOLERANCE = 1e-4
@@ -83,9 +79,9 @@ def has_followed_layers(loaded: LoadedModel) -> bool:
 
 
 @contextmanager
-def following(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> Iterator[Follower]:
+def following(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> Iterator[LayerFollower]:
     """A context in which the pass of a model with these ids, in this thread, is followed."""
-    follower = Follower(loaded, model_inputs)
+    follower = LayerFollower(loaded, model_inputs)
     with follower.visits.of(loaded.model), ExitStack() as hooks:
         for path, module in loaded.model.named_modules():
             hook = module.register_forward_hook(partial(follower.leave, path), with_kwargs=True, prepend=True)
@@ -117,7 +113,7 @@ def no_weights_error(loaded: LoadedModel, left_out: Mapping[str, str]) -> ModelE
     return ModelError(f"{loaded.name} gives no attention weights from token to token: {why}. {advice}")
 
 
-class Follower(TorchFunctionMode):
+class LayerFollower(Follower):
     """Notes what a model multiplies by its values.
 
     Attributes:
@@ -125,12 +121,11 @@ class Follower(TorchFunctionMode):
     """
 
     def __init__(self, loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> None:
-        super().__init__()
+        super().__init__(Modules(None))
         self.visits = Visits()
         self._loaded = loaded
         self._lengths = [ids.shape[-1] for ids in model_inputs.values()]
         self._n_texts = len(next(iter(model_inputs.values())))
-        self._weights = WeakIdKeyDictionary()  # the tensors that are weights
         self._products: list[tuple[Place, Tensor]] = []  # the left factors […, query_pos, key_pos]
 
     def layers(self) -> list[FollowedLayer]:
@@ -173,32 +168,16 @@ class Follower(TorchFunctionMode):
             if weights is not None:
                 self._products.append((place, weights))
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        name, named = getattr(func, "__name__", ""), kwargs or {}
-        if name in _PRODUCTS:
-            self._note(named.get("batch1", args[1] if len(args) > 1 else None) if name == "baddbmm" else args[0])
-        elif name == "einsum" and isinstance(args[0], str):
-            factors = args[1] if isinstance(args[1], tuple | list) else args[1:]
-            self._note(factors[0], args[0] if len(factors) == 2 else "")
-        result = func(*args, **named)
-        if name == "softmax" or (_KEEPS_WEIGHTS.fullmatch(name) and any(map(self._is_weights, args))):
-            for tensor in result if isinstance(result, tuple | list) else (result,):
-                self._weights[tensor] = None
-        return result
-
-    def _note(self, factor: Any, equation: str = "") -> None:
-        if self._is_weights(factor) and factor.ndim > 2 and self.visits.running:
-            place = self.visits.place(self.visits.running[-1])
-            self._products.append((place, _as_left_factor(factor.detach(), equation)))
-
-    def _is_weights(self, value: Any) -> bool:
-        return isinstance(value, Tensor) and value in self._weights
+    def attend(self, trail: Trail, product: Multiplication, side: int, result: Tensor) -> Trail | None:
+        """Notes weights that are the left factor of a product."""
+        factor, spec = product.left, product.spec
+        if side == 0 and factor.ndim > 2 and self.visits.running:
+            own = spec.only(0)
+            order = [*spec.shared, *own, *spec.summed]
+            if len(own) == len(spec.summed) == 1 and len(order) == factor.ndim:
+                factor = factor.permute([spec.left.index(letter) for letter in order])
+            self._products.append((self.visits.place(self.visits.running[-1]), factor.detach()))
+        return None
 
 
 def dense_weights(
@@ -261,19 +240,6 @@ def dense_weights(
     if bool((error > tolerance * own.abs().max().clamp_min(1)).any()):
         return None
     return weights[..., :n_tokens, :n_tokens]
-
-
-def _as_left_factor(weights: Tensor, equation: str) -> Tensor:
-    """The first factor of an einsum as the left factor of a matrix product, […, query_pos, key_pos]; itself without an equation."""
-    axes, of_values, of_result = ["", "", "", *re.split(",|->", equation.replace(" ", "").replace("...", ""))][-3:]
-    summed = [axis for axis in axes if axis in of_values and axis not in of_result]
-    queries = [axis for axis in axes if axis in of_result and axis not in of_values]
-    if len(summed) != 1 or len(queries) != 1:
-        return weights
-    shared = [axis for axis in axes if axis not in (*summed, *queries)]
-    return weights.permute(
-        *range(weights.ndim - len(axes)), *(axes.index(axis) - len(axes) for axis in (*shared, *queries, *summed))
-    )
 
 
 def _are_shares(weights: Tensor) -> bool:

@@ -66,7 +66,7 @@ def test_notebook_of_the_documents_runs(tiny: TinyModels, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     notebook = nbformat.read(DOCUMENT, 4)
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    assert len(cells) == 12
+    assert len(cells) == 13
     namespace: dict[str, Any] = {}
     results = [run(cell, namespace) for cell in cells]
     shown = [result for result in results if hasattr(result, "_repr_html_")]
