@@ -163,7 +163,8 @@ def tensors(header: bytes, body: bytes = b"", length: int | None = None) -> byte
 
 _NAMES = st.sampled_from(
     ("weights", "query", "key", "value", "scores", "mask", "bias", "tokens", "key_tokens", "divisor", "scaling", "about", "L0.weights", "L0.query", "L0.key",
-     "L0.H1.weights", "L9999.scores", "L0.w_q", "L0.bias_table", "../../pwned", "arr_0", "", "__class__", "x" * 300, MARKUP)
+     "arr_1", "layer_0", "layer_1", "attentions", "attentions.0.1", "layer0_head1", "step_1", "sentence_1_layer_2", "encoder_attentions", "Q", "blocks.0.hook_q", "attn_mask",
+     "key_padding_mask", "attention_mask", "input_ids", "attention_scores", "tokens_1", "1." * 99, "L0.H1.weights", "L9999.scores", "L0.w_q", "L0.bias_table", "../../pwned", "arr_0", "", "__class__", "x" * 300, MARKUP)
 )  # fmt: skip
 _GOOD = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2, 2), }\n", struct.pack("<4d", 0.5, 0.5, 1, 0))
 _SAID = (
@@ -197,7 +198,7 @@ _json = st.dictionaries(
     _NAMES,
     st.recursive(
         st.one_of(st.floats(), st.integers(), st.booleans(), st.none(), st.just(MARKUP)),
-        lambda inner: st.lists(inner, max_size=3),
+        lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_NAMES, inner, max_size=3)),
         max_leaves=12,
     ),
     max_size=5,

@@ -134,7 +134,6 @@ WRONG = {
     "no key": ("layer head query", "axes needs the names"),
     "one key": ("layer head query key=1", "axes needs the names"),
     "another number": ("head query key", "names 3 axes; “w.npz” has “attentions” 3 × 2 × 4 × 4"),
-    "two sentences": ("batch head query key", "has 3 sentences on its axis batch: choose one, such as batch=0"),
     "a sentence too far": ("batch=3 head query key", "has 3 on its axis batch, counted from 0; got batch=3"),
     "an even window": ("layer head query window", "has 4 columns on its axis window"),
     "rows": ("layer head pos width", "names 4 axes"),
@@ -151,4 +150,8 @@ def test_wrong_names_get_one_sentence(axes: str, sentence: str) -> None:
 
 def test_other_axes_ask_for_their_names() -> None:
     with pytest.raises(AxesError, match=r"name them in Axes \(axes= in Python\), such as “layer batch head query key”"):
-        opened(attentions=WEIGHTS[:, None]).trace()
+        opened(layer_0=drawn(2, 2, 2, 4, 4), layer_1=drawn(2, 2, 2, 4, 4)).trace()
+    with pytest.raises(
+        AxesError, match="got 2 × 2 × 2 × 2 × 4 × 4: save the parts of the others as arrays of their own"
+    ):
+        opened(attentions=drawn(2, 2, 2, 2, 4, 4)).trace()

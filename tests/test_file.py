@@ -383,7 +383,7 @@ NAN[0, 0, 1] = math.nan
 CAUSAL = np.where(np.tril(np.ones((4, 4))) == 1, 1.0, -math.inf)
 
 REFUSED: dict[str, tuple[str, bytes, str]] = {
-    "another ending": ("x.pt", b"x", "A file with attention ends in .npz, .npy, .safetensors or .json; got “x.pt”"),
+    "another ending": ("x.xyz", b"x", "A file with attention ends in .npz, .npy, .safetensors, .json or .jsonl; got “x.xyz”: save it as one of these"),
     "no name": ("", b"x", "got “”"),
     "a hidden name": ("a\u202e\n" + "b" * 99 + ".pkl", b"x", "got “a��bbb"),
     "no bytes": ("x.npz", b"", "“x.npz” has no content, only its digest"),
@@ -420,8 +420,8 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "words for numbers": ("x.json", b'{"weights": [[1, "a"]]}', "needs only numbers"),
     "numbers beyond all": ("x.json", b'{"weights": [[1, 1' + b"0" * 400 + b"]]}", "needs only numbers"),
     "nothing of attention": ("x.json", b'{"loss": [1, 2], "steps": [3]}', "it has “loss”, “steps”: save one of these under this name."),
-    "one axis": ("x.json", b"[1, 2]", "“x.json” needs the axes [head query_pos key_pos], optionally with an axis of layers first; got 2"),
-    "a batch": ("x.npy", saved(WEIGHTS[:, None]), "got 2 × 1 × 3 × 4 × 6: name them in Axes (axes= in Python), such as “layer batch head query key”"),
+    "one axis": ("x.json", b"[1, 2]", "“x.json” needs the axes [head query_pos key_pos], optionally with axes of layers and of sentences first; got 2"),
+    "two axes too many": ("x.npy", saved(WEIGHTS[:, None].repeat(2, 1)[None].repeat(2, 0)), "got 2 × 2 × 2 × 3 × 4 × 6: save the parts of the others as arrays of their own"),
     "layers that differ": ("x.npz", npz(**{**QKV, "value": QKV["value"][:1]}), "needs the same number of layers in each array; got query 2, key 2, value 1"),
     "layers in some": ("x.npz", npz(**{**QKV, "value": QKV["value"][0]}), "got query 2, key 2, value none"),
     "too many tokens": ("x.npy", saved(np.ones((5000, 2))), "weights in “x.npy” has 5,000 positions and 1 heads; at most 4,096 and 1,024 are shown"),

@@ -18,6 +18,7 @@ from attention.sources import link
 from pages.ui.page import share
 from pages.ui.server import uploads
 from pages.ui.server.limits import LIMITS
+from pages.ui.state.notices import plain
 
 FILES = {
     "weights of other queries than keys": ("w.npz", npz(weights=WEIGHTS)),
@@ -68,11 +69,11 @@ def test_formula_of_a_file_can_be_overridden() -> None:
 
 def test_axes_and_meaning_of_a_mask_are_chosen() -> None:
     app = uploaded(opened("app.py", source="file"), "five.npz", npz(attentions=WEIGHTS[:, None]))
-    assert "name them in Axes" in app.error[0].value
+    assert not app.error
     app.text_input(key="axes").set_value("layer batch head query key").run()
     assert not app.error
     assert state_of_address(app)["axes"] == "layer batch head query key"
-    assert "[layer head query key] = 2 × 3 × 4 × 6".replace("[", "\\[").replace("]", "\\]") in said(app)
+    assert "[layer batch head query key] = 2 × 1 × 3 × 4 × 6".replace("[", "\\[").replace("]", "\\]") in said(app)
     app = uploaded(
         opened("app.py", source="file", mask_means="hide"), "m.npz", npz(**QKV, mask=np.triu(np.ones((4, 4)), 1))
     )
@@ -136,3 +137,20 @@ def test_open_file_counts_as_an_upload_of_its_session(monkeypatch: pytest.Monkey
     assert uploads.session_file_sizes() == {"a": 3}
     del file
     assert not uploads.session_file_sizes()
+
+
+def test_sequence_of_a_file_is_chosen_and_its_plan_shown() -> None:
+    batch = np.stack([WEIGHTS, WEIGHTS[:, ::-1]], 1)
+    content = npz(attentions=batch, tokens=np.array([list("abcd"), list("efgh")]))
+    app = uploaded(opened("app.py", source="file"), "b.npz", content)
+    assert list(app.selectbox(key="sequence").options) == ["0: a b c d", "1: e f g h"]
+    np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[0, 0])
+    app.selectbox(key="sequence").set_value(1).run()
+    assert not app.exception
+    assert not app.error
+    np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[0, 2])
+    assert state_of_address(app)["sequence"] == "1"
+    plan = "“attentions”: weights [layer batch head query key] = 2 × 2 × 3 × 4 × 6"
+    assert any(caption.value.startswith(plain(plan)) for caption in app.caption)
+    set_knobs(app, sequence=0)
+    assert "sequence" not in state_of_address(app)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
+from itertools import pairwise
 from math import prod
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,21 +49,17 @@ HALF, FLOAT, DOUBLE, BOOL = Kind("float32", 4, True), Kind("float32", 4), Kind("
 
 
 class Entry(NamedTuple):
-    """One array of a file: its shape, the kind of its numbers, and a function that loads it.
-
-    Where the user named the axes, `loaded` is the shape while it is loaded, and `python` brings the stored array {} into this shape.
-    """
+    """One array of a file: its shape, the kind of its numbers, a function that loads it, and in a .json file the Python that finds it in `file`."""
 
     shape: tuple[int, ...]
     kind: Kind
     load: Callable[[], Tensor]
-    loaded: tuple[int, ...] = ()
-    python: str = "{}"
+    python: str = ""
 
     @property
     def nbytes(self) -> int:
         """The bytes of the array in memory, without loading it."""
-        return prod(max(self.shape, self.loaded, key=prod)) * self.kind.itemsize
+        return prod(self.shape) * self.kind.itemsize
 
 
 @dataclass(frozen=True)
@@ -73,11 +70,15 @@ class Archive:
         arrays: its arrays of numbers, by name.
         metadata: everything else, by name: lists of texts, numbers, and the description of the layers in an export.
         refused: the reason why an entry cannot be read, by name.
+        is_lines: whether a .json file has one value in each line.
+        has_records: whether a .json file is a list of objects that are no layers, so that each is a sentence.
     """
 
     arrays: Mapping[str, Entry]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    is_lines: bool = False
+    has_records: bool = False
 
 
 def open_archive(name: str, content: bytes) -> Archive:
@@ -123,6 +124,7 @@ def _natural_numbers(numbers: Any) -> tuple[int, ...] | None:
 
 MAX_JSON_NUMBERS = 2**21  # a Python list takes ten times the bytes of the file
 _MAX_JSON_LISTS = 2**18
+_LONGEST_PATH = 300  # characters; each array has one of its own
 
 
 def _read_json(name: str, content: bytes) -> Archive:
@@ -138,23 +140,108 @@ def _read_json(name: str, content: bytes) -> Archive:
             "save it as .npz or .safetensors."
         )
     try:
-        document = json.loads(content.decode("utf-8-sig"))
+        document, is_lines = _parse_documents(content.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise damaged_error(name, "JSON file", "it cannot be parsed") from None
-    arrays: dict[str, Entry] = {}
-    metadata: dict[str, Any] = {}
-    refused: dict[str, str] = {}
-    for key, value in (document if isinstance(document, dict) else {"": document}).items():
-        label = f"{quote(key)} in {name}" if key else name
+    contents = _Contents(name)
+    try:
+        contents.add("", "file", document)
+    except RecursionError:
+        raise damaged_error(name, "JSON file", "its lists are too deep") from None
+    items = document if isinstance(document, list) else []
+    has_records = bool(items) and all(isinstance(item, dict) and "layer" not in item for item in items)
+    return Archive(contents.arrays, contents.metadata, contents.refused, is_lines, has_records)
+
+
+def _parse_documents(text: str) -> tuple[Any, bool]:
+    """The value of a JSON text, or the list of those of its lines, and whether it is that."""
+    try:
+        return json.loads(text), False
+    except ValueError:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) < 2:
+            raise
+        return [json.loads(line) for line in lines], True
+
+
+@dataclass
+class _Contents:
+    """What is in a JSON document: the arrays by their paths, such as "layers.3.attn", and everything else."""
+
+    name: str
+    arrays: dict[str, Entry] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def add(self, path: str, python: str, value: Any) -> None:
+        """Adds a value and all that is in it.
+
+        Raises:
+            FileError: the document has too many arrays.
+        """
+        if len(self.arrays) > MAX_ARRAYS:
+            raise FileError(
+                f"{self.name} has more than {MAX_ARRAYS:,} arrays, which is the limit: save only those of attention."
+            )
+        if len(path) > _LONGEST_PATH:
+            self.refused[path[:_LONGEST_PATH]] = (
+                f"An array in {self.name} has a name of more than {_LONGEST_PATH} characters: shorten it."
+            )
+            return
         shape, first = _shape(value)
-        if not isinstance(value, list) or isinstance(first, str):
-            metadata[key] = value
-        elif 0 in shape or len(shape) > _MAX_AXES or not isinstance(first, int | float):
-            refused[key] = _shape_problem(label, shape, "save numbers")
+        if isinstance(value, dict):
+            for key, item in value.items():
+                self.add(f"{path}.{key}" if path else key, f"{python}[{key!r}]", item)
+            self.metadata[path] = value
+        elif not isinstance(value, list) or isinstance(first, str):
+            self.metadata[path] = value
+        elif _grows(value):
+            rows = [[*row, *[0] * (len(value[-1]) - len(row))] for row in value]
+            self._array(path, f"[row + [0] * ({len(rows[0])} - len(row)) for row in {python}]", rows)
+        elif isinstance(first, dict) or (len(shape) > 2 and not _is_even(value, shape)):
+            self.metadata[path] = value
+            for index, item in enumerate(() if _are_tokens(value) else value):
+                self.add(f"{path}.{index}" if path else str(index), f"{python}[{index}]", item)
+        else:
+            self._array(path, python, value)
+
+    def _array(self, path: str, python: str, value: Any) -> None:
+        label, (shape, first) = f"{quote(path)} in {self.name}" if path else self.name, _shape(value)
+        if first is not None and not isinstance(first, int | float):
+            self.refused[path] = str(_not_numbers_error(label, shape))
+        elif 0 in shape or len(shape) > _MAX_AXES:
+            self.refused[path] = _shape_problem(label, shape, "save numbers")
         else:
             kind = BOOL if isinstance(first, bool) else DOUBLE
-            arrays[key] = Entry(shape, kind, partial(_load_json, label, value, kind.dtype, shape))
-    return Archive(arrays, metadata, refused)
+            self.arrays[path] = Entry(shape, kind, partial(_load_json, label, value, kind.dtype, shape), python)
+
+
+def _grows(value: Any) -> bool:
+    """Whether these are rows of numbers, each one number longer than the one before it, as those of a causal map without its zeros."""
+    if not all(isinstance(row, list) and row and not isinstance(row[0], list | dict | str) for row in value):
+        return False
+    return len(value) > 1 and all(len(after) == len(before) + 1 for before, after in pairwise(value))
+
+
+TEXT_KEYS = ("text", "token", "word", "str", "piece", "form", "surface")
+"""What the text of a token is called where tokens are records, such as {"token": "the", "id": 5}."""
+
+
+def _are_tokens(value: list[Any]) -> bool:
+    """Whether these are records of tokens: each has a text, and none an array with rows."""
+    return all(
+        isinstance(item, dict)
+        and any(isinstance(item.get(key), str) for key in TEXT_KEYS)
+        and not any(isinstance(inner, list) and inner and isinstance(inner[0], list) for inner in item.values())
+        for item in value
+    )
+
+
+def _is_even(value: Any, shape: tuple[int, ...]) -> bool:
+    """Whether the lists of each level have equal lengths; numbers are not looked at."""
+    if not isinstance(value, list) or len(value) != shape[0]:
+        return False
+    return len(shape) == 1 or all(_is_even(item, shape[1:]) for item in value)
 
 
 def _shape(value: Any) -> tuple[tuple[int, ...], Any]:
@@ -172,11 +259,15 @@ def _load_json(label: str, value: Any, dtype: str, shape: tuple[int, ...]) -> Te
     try:
         tensor = torch.tensor(value, dtype=torch.float64)
     except (ValueError, TypeError, RuntimeError, OverflowError):
-        raise FileError(
-            f"{label} needs only numbers, in lists of equal length on each level; got something else below {format_shape(shape)}: "
-            "write a number, true or false in each place."
-        ) from None
+        raise _not_numbers_error(label, shape) from None
     return tensor.to(getattr(torch, dtype))
+
+
+def _not_numbers_error(label: str, shape: tuple[int, ...]) -> FileError:
+    return FileError(
+        f"{label} needs only numbers, in lists of equal length on each level; got something else below {format_shape(shape)}: "
+        "write a number, true or false in each place."
+    )
 
 
 def _parse_about(text: object) -> dict[str, Any]:
@@ -376,12 +467,17 @@ def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
                 damaged_error(label, ".npy array as numpy.save writes it", "its header has no valid shape")
             )
             continue
-        if header.dtype.kind in "US" and len(shape) <= 1 and prod(shape) * header.dtype.itemsize <= MAX_TEXT_BYTES:
+        if header.dtype.kind in "US" and len(shape) <= 2 and prod(shape) * header.dtype.itemsize <= MAX_TEXT_BYTES:
             metadata[key] = _load_texts(label, header, read)
         elif kind is None:
             refused[key] = (
                 f"{label} needs numbers of at most 64 bits; got an array of {quote(str(header.dtype))}: "
-                "save it again with .astype(float), or a list of texts with numpy.array(tokens, dtype=str)."
+                + (
+                    "save its parts with numpy.savez(file, *parts), or **parts of a dictionary"
+                    if header.dtype.hasobject
+                    else "save it again with .astype(float)"
+                )
+                + ", or a list of texts with numpy.array(tokens, dtype=str)."
             )
         elif len(shape) > _MAX_AXES or not prod(shape):
             refused[key] = _shape_problem(label, shape)
@@ -410,15 +506,14 @@ def _load_npy(label: str, header: _Header, kind: Kind, read: _ReadPrefix) -> Ten
 
 
 def _load_texts(label: str, header: _Header, read: _ReadPrefix) -> Any:
-    """A list of texts, or a text."""
-    texts = _load_array(label, header, read).tolist()
-    if header.dtype.kind == "S":
-        texts = (
-            texts.decode(errors="replace")
-            if isinstance(texts, bytes)
-            else [text.decode(errors="replace") for text in texts]
-        )
-    return texts
+    """A text, a list of texts, or a list of such lists."""
+    return _decoded(_load_array(label, header, read).tolist())
+
+
+def _decoded(texts: Any) -> Any:
+    if isinstance(texts, list):
+        return [_decoded(text) for text in texts]
+    return texts.decode(errors="replace") if isinstance(texts, bytes) else texts
 
 
 def _load_array(label: str, header: _Header, read: _ReadPrefix) -> Any:
@@ -473,5 +568,6 @@ _READERS: dict[str, Callable[[str, bytes], Archive]] = {
     ".npy": _read_npy,
     ".safetensors": _read_safetensors,
     ".json": _read_json,
+    ".jsonl": _read_json,
 }
 EXTENSIONS = tuple(_READERS)

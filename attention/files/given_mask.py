@@ -63,8 +63,11 @@ class GivenMask:
     _layers: dict[int, _LayerMask] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, mask: Tensor, sizes: MaskSizes, meaning: str = "numbers") -> GivenMask:
-        """The mask with these axes and this meaning, one of `MEANINGS`.
+    def of(cls, mask: Tensor, sizes: MaskSizes, meaning: str = "numbers", name: str = "mask") -> GivenMask:
+        """The mask with these axes and this meaning, one of `MEANINGS`; a name of torch decides what "numbers" leaves open.
+
+        In a key_padding_mask, as in any mask of `nn.MultiheadAttention`, 1 hides a key; in an attn_mask too, where keeping the keys with 1
+        would let a query see none, and hiding them would not.
 
         Raises:
             ConfigError: another meaning.
@@ -84,13 +87,15 @@ class GivenMask:
         cells, axes = _arranged(mask, sizes)
         is_truth = str(mask.dtype) == "torch.bool"
         is_binary = is_truth or bool(((mask == 0) | (mask == 1)).all() and (mask == 1).any())
-        found = meaning if meaning != "numbers" else "keep" if is_binary else "add"
+        by_name = _hides_by_name(name, cells) and meaning == "numbers"
+        found = meaning if meaning != "numbers" else "add" if not is_binary else "hide" if by_name else "keep"
         if found == "add":
             return cls(cells.double(), sizes, axes, found, _added_note(cells))
         keeps = found == "keep"
         unseen = int((((cells != 0) == keeps).sum(-1) == 0).sum())
         one = "True" if is_truth else "1"
-        note = f"In mask, {one} {'keeps' if keeps else 'hides'} a key"
+        label = name if by_name else "mask"
+        note = f"In {label}, {one} {'keeps' if keeps else 'hides'} a key{', as in nn.MultiheadAttention' * by_name}"
         if unseen:
             rows = "1 query sees no key" if unseen == 1 else f"{unseen:,} queries see no key"
             other, means = ("hide", "nn.MultiheadAttention") if keeps else ("keep", "scaled_dot_product_attention")
@@ -148,6 +153,14 @@ class GivenMask:
         if is_zero and bool((hidden == hidden[:1]).all()):
             return _LayerMask(~hidden[0].expand(self.sizes.queries, -1), None, python)
         return _LayerMask(None, bias.expand(self.sizes.heads, self.sizes.queries, -1), python)
+
+
+def _hides_by_name(name: str, cells: Tensor) -> bool:
+    """Whether 1 hides a key in a mask of truth values, or of 0 and 1, by its name in torch."""
+    if name.endswith("key_padding_mask"):
+        return True
+    sees = cells != 0
+    return name.endswith("attn_mask") and not bool(sees.any(-1).all()) and bool((~sees).any(-1).all())
 
 
 def _otherwise(label: str, meaning: str) -> str:

@@ -1,4 +1,4 @@
-"""The layers in a file: where their steps are stored, found before an array is loaded; their tokens and formulas."""
+"""The layers of an export: their plan, tokens, formulas and names; and the formulas of other files."""
 
 from __future__ import annotations
 
@@ -7,117 +7,39 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import AttentionError, AxesError, FileError
+from attention.base.errors import AttentionError, FileError
 from attention.base.pieces import joins_of_ids
 from attention.base.tokens import PairToken, Patch, Piece
-from attention.files.archives import Archive, Entry, format_shape, quote
+from attention.files.archives import Archive, format_shape, quote
+from attention.files.axes import View, in_words
+from attention.files.plan import MAX_LAYERS, METADATA, Place, Plan, PlannedArray, StoredLayer, axes_error, unused_rows
+from attention.files.stored_tokens import are_tokens, clean, length_error
 from attention.formula import formula
 from attention.formula.dropout import Dropout
 from attention.formula.formula import Formula
-from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
-from attention.formula.steps import DECLARED, HEAD_AXES, Parameter, Step, declared
+from attention.formula.names import KEY, QUERY, SCORES
+from attention.formula.steps import declared
 from attention.vision import saved_pictures
 from attention.vision.saved_pictures import PATCHES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
-MAX_LAYERS = 1024
-_EXPORTED_KEY = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
+EXPORTED_KEY = re.compile(r"L(\d{1,4})\.(?:H(\d{1,4})\.)?(\w{1,40})", re.ASCII)
+"""The name of an array in an export."""
 _MAX_NUMBER = 10**4  # of a layer, by the pattern above
 _MIXER = re.compile(r"[a-z0-9 ]{1,30}")
-_SHARED_BY_LAYERS = ("bias", "bias_table")  # all layers may share these
-_SLICED_BY_HEAD = (
-    "w_q",
-    "w_k",
-    "w_v",
-    "b_q",
-    "b_k",
-    "b_v",
-    "w_s",
-    "bias",
-    "dropout_mask",
-)  # one head has a slice of these
-_SETTINGS = (*Formula().settings, "scaling", "name")
-_METADATA = ("tokens", "key_tokens", *_SETTINGS, "layers", "random", "notes")
-_REQUIRED = (WEIGHTS, SCORES, MASKED_SCORES, QUERY)  # a layer has at least one of these
+_SLICED_BY_HEAD = ("w_q", "w_k", "w_v", "b_q", "b_k", "b_v", "w_s", "bias", "dropout_mask")  # one head has a slice of these  # fmt: skip
 
 
-class Place(NamedTuple):
-    """Where a tensor of one layer is stored.
-
-    Attributes:
-        entry: the name in the file.
-        layer: the index along the first axis, if that is the axis of layers.
-        lacks_head_axis: whether the array is one head without a head axis.
-        head: the index of the head, if the file has one head but the array has all.
-    """
-
-    entry: str
-    layer: int | None = None
-    lacks_head_axis: bool = False
-    head: int | None = None
-
-    def select(self, array: Tensor) -> Tensor:
-        """The tensor of the layer."""
-        tensor = array if self.layer is None else array[self.layer].clone()  # a view would keep all layers in memory
-        if self.head is not None:
-            tensor = tensor[self.head : self.head + 1]
-        return tensor[None] if self.lacks_head_axis else tensor
-
-
-class StoredLayer(NamedTuple):
-    """One layer of a file: its number, its only head (None: all heads), and the places of its steps and parameters.
-
-    In an export of a hybrid model, `mixer` is what a layer without attention has instead; otherwise it is empty.
-    """
-
-    number: int
-    head: int | None
-    places: Mapping[str, Place]
-    mixer: str = ""
-
-
-class Layout(NamedTuple):
-    """The layers of a file, whether it is an export of the Lab, and the names of unused arrays."""
-
-    layers: tuple[StoredLayer, ...]
-    exported: bool
-    unused: tuple[str, ...]
-
-
-def read_layout(name: str, archive: Archive) -> Layout:
-    """The layers of a file.
+def export_plan(name: str, archive: Archive, matches: Mapping[str, re.Match[str]]) -> Plan:
+    """How an export of the Lab is read, by the matches of `EXPORTED_KEY`.
 
     Raises:
-        FileError: it has none, or two of its arrays do not fit together.
+        AxesError: an array has other axes than its step.
     """
-    exported = {
-        key: match for key in archive.arrays if (match := _EXPORTED_KEY.fullmatch(key)) and _find_declaration(match[3])
-    }
-    file_layout = _exported_layout(name, archive, exported) if exported else _plain_layout(name, archive)
-    if len(file_layout.layers) > MAX_LAYERS:
-        raise FileError(
-            f"{quote(name)} has {len(file_layout.layers):,} layers; at most {MAX_LAYERS:,} are shown: save some of them."
-        )
-    if not all(layer.mixer or any(step in layer.places for step in _REQUIRED) for layer in file_layout.layers):
-        if archive.refused and not archive.arrays:
-            raise FileError(next(iter(archive.refused.values())))
-        present = ", ".join(map(quote, [*archive.arrays, *archive.refused][:6])) or "no array"
-        raise FileError(
-            f"{quote(name)} needs weights, or query, key and value, or scores; it has {present}: save one of these under this name."
-        )
-    return file_layout
-
-
-def _find_declaration(key: str) -> Step | Parameter | None:
-    return DECLARED.get(key)
-
-
-def _exported_layout(name: str, archive: Archive, matches: Mapping[str, re.Match[str]]) -> Layout:
     layers: dict[int, dict[str, Place]] = {}
     heads = {int(match[1]): int(match[2]) for match in matches.values() if match[2]}
     for key, match in matches.items():
@@ -127,11 +49,17 @@ def _exported_layout(name: str, archive: Archive, matches: Mapping[str, re.Match
         n_axes = len(axes) - bool(match[2])
         entry = archive.arrays[key]
         if len(entry.shape) != n_axes:
-            raise _axes_error(name, key, entry, axes[-n_axes:])
+            raise axes_error(name, key, entry.shape, axes[-n_axes:])
+        whole, order = (None,) * n_axes, tuple(range(n_axes))
+
+        def place(view: View, key: str = key) -> Place:
+            entry = archive.arrays[key]
+            return Place(((key, view),), view.shape(entry.shape), low_precision=entry.kind.low_precision)
+
         if single_head is None or not has_heads:
-            layers.setdefault(number, {})[step] = Place(key)
+            layers.setdefault(number, {})[step] = place(View(whole, order))
         elif match[2] and int(match[2]) == single_head:
-            layers.setdefault(number, {})[step] = Place(key, lacks_head_axis=True)
+            layers.setdefault(number, {})[step] = place(View(whole, order, adds_head=True))
         elif step in _SLICED_BY_HEAD:
             # The array has all heads: slice the one of this file. Query heads may share a key head.
             all_heads = [
@@ -139,15 +67,18 @@ def _exported_layout(name: str, archive: Archive, matches: Mapping[str, re.Match
             ]
             n_heads = archive.arrays[all_heads[0]].shape[0] if all_heads else 0
             if single_head < n_heads:
-                layers.setdefault(number, {})[step] = Place(key, head=single_head * entry.shape[0] // n_heads)
+                head = single_head * entry.shape[0] // n_heads
+                layers.setdefault(number, {})[step] = place(View((slice(head, head + 1), *whole[1:]), order))
     stored = [StoredLayer(number, heads.get(number), places) for number, places in layers.items()]
     stored += [
         StoredLayer(number, None, {}, mixer) for number, mixer in _mixers(archive).items() if number not in layers
     ]
     read = matches.keys() | saved_pictures.entries(archive).keys()
     names = (key for key in (*archive.arrays, *archive.refused) if key not in read)
-    unused = [key for key in names if key.rpartition(".")[2] not in _METADATA]  # "L0.divisor" is a setting
-    return Layout(tuple(sorted(stored, key=lambda layer: layer.number)), True, tuple(unused))
+    unused = [key for key in names if key.rpartition(".")[2] not in METADATA]  # "L0.divisor" is a setting
+    rows = [PlannedArray((key,), format_shape(archive.arrays[key].shape), match[3], in_words(declared(match[3]).axes)) for key, match in matches.items()]  # fmt: skip
+    rows += unused_rows(archive, unused, {})
+    return Plan(name, tuple(sorted(stored, key=lambda layer: layer.number)), True, rows=tuple(rows))
 
 
 def _mixers(archive: Archive) -> dict[int, str]:
@@ -162,59 +93,6 @@ def _mixers(archive: Archive) -> dict[int, str]:
     }
 
 
-def _plain_layout(name: str, archive: Archive) -> Layout:
-    arrays = dict(archive.arrays)
-    # numpy.save writes no name, and numpy.savez names a single array arr_0.
-    if len(arrays) == 1 and not _find_declaration(next(iter(arrays))):
-        return Layout(_stacked_layers(name, {WEIGHTS: next(iter(arrays.items()))}), False, ())
-    known = {key: (key, entry) for key, entry in arrays.items() if _find_declaration(key)}
-    for key in known.keys() | {key for key in archive.refused if _find_declaration(key) or key in _METADATA}:
-        if key in archive.refused:
-            raise FileError(archive.refused[key])
-    unused = [key for key in (*arrays, *archive.refused) if key not in known and key not in _METADATA]
-    return Layout(_stacked_layers(name, known), False, tuple(unused))
-
-
-def _stacked_layers(name: str, known: Mapping[str, tuple[str, Entry]]) -> tuple[StoredLayer, ...]:
-    """The layers of arrays with an axis of layers, or the single layer of arrays without one."""
-    counts: dict[str, int | None] = {}
-    lacks_head: dict[str, bool] = {}
-    for step, (key, entry) in known.items():
-        if step == "mask":  # its axes depend on those of the others, see `given_mask`
-            lacks_head[step] = False
-            continue
-        axes = declared(step).axes
-        n_extra_axes = len(entry.shape) - len(axes)
-        one_head = n_extra_axes == -1 and axes[0] in HEAD_AXES
-        if not (one_head or n_extra_axes in (0, 1)):
-            raise _axes_error(name, key, entry, axes)
-        counts[step], lacks_head[step] = (entry.shape[0] if n_extra_axes == 1 else None), one_head
-    sizes = {step: count for step, count in counts.items() if count is not None}
-    single = [step for step in counts if step not in sizes and step not in _SHARED_BY_LAYERS]
-    if len(set(sizes.values())) > 1 or (sizes and single):
-        counts_text = ", ".join(f"{step} {counts[step] or 'none'}" for step in (*sizes, *single))
-        raise FileError(
-            f"{quote(name)} needs the same number of layers in each array; got {counts_text}: save all layers of each."
-        )
-    n_layers = next(iter(sizes.values()), None)
-
-    def places(number: int) -> dict[str, Place]:
-        return {
-            step: Place(key, number if step in sizes else None, lacks_head[step]) for step, (key, _) in known.items()
-        }
-
-    return tuple(StoredLayer(number, None, places(number)) for number in range(min(n_layers or 1, MAX_LAYERS + 1)))
-
-
-def _axes_error(name: str, key: str, entry: Entry, axes: tuple[str, ...]) -> AxesError:
-    label = f"{quote(key)} in {quote(name)}" if key else quote(name)
-    return AxesError(
-        f"{label} needs the axes [{' '.join(axes)}], optionally with an axis of layers first; got {format_shape(entry.shape) or 'a number'}: "
-        "name them in Axes (axes= in Python), such as “layer batch head query key”."
-    )
-
-
-_MAX_TOKEN_CHARACTERS = 1000  # characters
 WORD_IDS = {"tokens": "word_ids", "key_tokens": "key_word_ids"}
 """The name of the words beside each list of tokens: the number of the word of each token, as a tokenizer's `word_ids()`."""
 PAIRS = {"tokens": "pair", "key_tokens": "key_pair"}
@@ -242,6 +120,7 @@ def layer_formula(
     archive: Archive,
     exported: bool,
     stored: StoredLayer,
+    position: int,
     layer_metadata: Mapping[str, Any],
     recorded: Mapping[str, Tensor],
 ) -> tuple[Formula | None, str]:
@@ -251,6 +130,7 @@ def layer_formula(
         archive: the contents of the file.
         exported: whether the file is an export of the Lab.
         stored: the layer.
+        position: its index.
         layer_metadata: the metadata of the layer in an export, with its formula; other files have scores, or queries and keys, and numbers
             such as a divisor.
         recorded: the tensors of the layer.
@@ -270,7 +150,8 @@ def layer_formula(
         return None, ""
     prefix = f"L{stored.number}." if exported else ""
     divisor, scaling, temperature = (
-        _number(archive, f"{prefix}{key}", stored.number) for key in ("divisor", "scaling", "temperature")
+        _number(archive, f"{prefix}{key}", stored.number if exported else position)
+        for key in ("divisor", "scaling", "temperature")
     )
     divisor = divisor or (1 / scaling if scaling else None)
     default_divisor = math.sqrt(recorded[QUERY].shape[-1]) if QUERY in recorded else None
@@ -319,17 +200,9 @@ def layer_tokens(
         if saved is None:
             labels.append(tuple(f"{letter}{position}" for position in range(size)))
             continue
-        is_valid = isinstance(saved, list) and all(
-            isinstance(text, str) and len(text) <= _MAX_TOKEN_CHARACTERS for text in saved
-        )
-        if not is_valid or len(saved) != size:
-            got = f"{len(saved):,} texts" if is_valid else f"{quote(str(saved))}"
-            raise FileError(
-                f"{key} in {quote(name)} needs a list of {size:,} texts of at most {_MAX_TOKEN_CHARACTERS:,} characters, one for each {axis.removesuffix('_pos')}; "
-                f"got {got}: save a list of this length, or none."
-            )
-        # A lone surrogate cannot be sent to a browser.
-        labels.append(tuple(text.encode("utf-8", "replace").decode() for text in saved))
+        if not are_tokens(saved) or len(saved) != size:
+            raise length_error(name, key, size, saved)
+        labels.append(clean(saved))
     return labels[0], labels[1]
 
 
@@ -376,8 +249,10 @@ def with_pair(name: str, tokens: tuple[str, ...], saved: Any, key: str) -> tuple
 
 def layer_name(exported: bool, position: int, stored: StoredLayer, layer_metadata: Mapping[str, Any]) -> str:
     """The name of a layer: the name in its export if it has no markup; otherwise its number if it is not the layer at `position` of the file."""
+    if not exported:
+        return stored.name
     saved_name = layer_metadata.get("name")
     name = saved_name if isinstance(saved_name, str) and _NAME.fullmatch(saved_name) else ""
-    if exported and not name and (stored.number != position or stored.head is not None):
+    if not name and (stored.number != position or stored.head is not None):
         name = f"layer {stored.number}"
     return name if stored.head is None else f"{name}, head {stored.head}"

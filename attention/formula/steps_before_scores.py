@@ -42,7 +42,7 @@ def _parameter(name: str, symbol: str, axes: str, meaning: str, **elsewhere: str
 PARAMETERS: tuple[Parameter, ...] = (
     _parameter("mask",
         "mask", "query_pos key_pos", "which keys a query may attend to: True = may",
-        lens="mask", transformers="attention_mask", torch="attn_mask", n2="tril", n4="mask"),
+        lens="mask", transformers="attention_mask", torch="attn_mask, key_padding_mask", n2="tril", n4="mask"),
     _parameter("w_q",
         "W_Q", "head d_model d_k", "turns a token's row into its query",
         lens="W_Q", transformers="q_proj.weight", torch="in_proj_weight", n1="W_Q, MW_Q", n2="query", n3="W_Q", n4="Wq", n5="W_q"),

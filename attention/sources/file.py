@@ -9,12 +9,16 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attention.base.cache import CACHE
 from attention.base.errors import FileError
 from attention.files import stored_layers
 from attention.files.archives import Archive, open_archive, quote
-from attention.files.axes import axes_note, looks_otherwise, with_axes
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
-from attention.files.stored_layers import WORD_IDS, Layout, StoredLayer, read_layout
+from attention.files.plan import Place, Plan
+from attention.files.read_plan import read_plan
+from attention.files.stored_layers import WORD_IDS
+from attention.files.stored_tokens import AxisTokens
+from attention.files.weight_notes import looks_otherwise
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
 from attention.formula.steps import MAP_AXES, declared
@@ -31,8 +35,6 @@ if TYPE_CHECKING:
 MAX_HEADS = 1024
 _MAX_NOTES = 20  # of an export
 _SIDES = ("query_pos", "key_pos")
-AxisTokens = tuple[tuple[str, ...], tuple[str, ...]]
-"""The tokens of the queries, and those of the keys."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,9 @@ class File:
         content: the bytes; without them there is no trace.
         config: overrides of the formula of the layers.
         axes: the names of the axes in their order, if they are others, such as "layer batch head query key" or "head query key"; batch=1 takes
-            one sentence, and "pos head width" is for query, key and value (`attention.files.axes.with_axes`).
+            one sentence, and "pos head width" is for query, key and value (`attention.files.axes.parse_axes`).
         mask_means: what 1 means in the mask, one of `attention.files.given_mask.MEANINGS`: "numbers" (what they say), "keep", "hide", or "add".
+        sequence: which one is shown, where the file has several, counted from 0.
     """
 
     name: str
@@ -63,6 +66,7 @@ class File:
     config: Override = field(default_factory=Override)
     axes: str = ""
     mask_means: str = MEANINGS[0]
+    sequence: int = 0
 
     @classmethod
     def open(
@@ -72,6 +76,7 @@ class File:
         max_tokens: int = 4096,
         axes: str = "",
         mask_means: str = MEANINGS[0],
+        sequence: int = 0,
     ) -> File:
         """The file at a path.
 
@@ -85,7 +90,7 @@ class File:
                     f"{quote(file_path.name)} has {file_path.stat().st_size:,} bytes; at most {max_bytes:,} are read: save a part of it."
                 )
             file = cls.of(file_path.name, file_path.read_bytes(), max_bytes, max_tokens)
-            return replace(file, axes=axes, mask_means=mask_means)
+            return replace(file, axes=axes, mask_means=mask_means, sequence=sequence)
         except OSError as error:
             raise FileError(
                 f"{quote(file_path.name)} cannot be opened ({error.strerror}): give the path of a file."
@@ -107,7 +112,25 @@ class File:
         Raises:
             FileError: as for `trace`, for problems with names and sizes.
         """
-        return len(self.content) + self._array_bytes(*self._layout())
+        archive, plan = self._read()
+        return len(self.content) + self._array_bytes(archive, plan)
+
+    def plan(self) -> Plan:
+        """How the file is read: what each array is, its axes, what is not used; `print(file.plan().text())` shows it.
+
+        Raises:
+            FileError: as for `trace`, for problems with names and sizes.
+        """
+        return self._plan(None)
+
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        """A label for each sequence that the file has; empty where it has one.
+
+        Raises:
+            FileError: as for `plan`.
+        """
+        return replace(self, sequence=0).plan().sequences
 
     def trace(self) -> Trace:
         """Every layer of the file. Integers and doubles are read as float64, all other numbers as float32, without loss.
@@ -119,109 +142,119 @@ class File:
             FileError: the file has no attention, exceeds a limit, or holds numbers that cannot be drawn.
             ShapeError: its arrays and tokens do not fit together.
         """
-        archive, file_layout = self._layout()
-        self._array_bytes(archive, file_layout)
-        used_entries = {place.entry for stored in file_layout.layers for place in stored.places.values()}
-        tensors = {key: archive.arrays[key].load() for key in used_entries}
-        layer_metadata = (
-            stored_layers.metadata_by_number(archive.metadata.get("layers")) if file_layout.exported else {}
-        )
-        pictures = saved_pictures.read_pictures(self.name, archive) if file_layout.exported else ()
-        layers, notes = [], list(_file_notes(self.name, archive, file_layout))
+        from attention.files.read_layers import row_sum_note
+
+        archive, plan = self._read()
+        self._array_bytes(archive, plan)
+        entries = {entry for stored in plan.layers for place in stored.places.values() for entry, _ in place.parts}
+        tensors = {key: archive.arrays[key].load() for key in entries}
+        layer_metadata = stored_layers.metadata_by_number(archive.metadata.get("layers")) if plan.exported else {}
+        pictures = saved_pictures.read_pictures(self.name, archive) if plan.exported else ()
+        layers = list[Layer]()
         problems: dict[str, list[int]] = {}
         known_tokens: dict[tuple[object, ...], AxisTokens] = {}
-        mask = self._mask(archive, file_layout)
-        for stored in file_layout.layers:
+        masks = self._masks(archive, plan)
+        for position, stored in enumerate(plan.layers):
             if stored.mixer:
                 layers.append(Layer(f"layer {stored.number}", mixer=stored.mixer))
                 continue
             own_metadata = layer_metadata.get(stored.number, {})
-            recorded = {step: place.select(tensors[place.entry]) for step, place in stored.places.items()}
-            if mask is not None:
-                recorded = _with_mask(recorded, mask, stored.number)
-            layer, note = self._layer(archive, file_layout, stored, own_metadata, recorded, pictures, known_tokens)
+            recorded = {step: place.select(tensors) for step, place in stored.places.items()}
+            for mask in masks:
+                recorded = mask.put_into(recorded, position)
+            layer, note = self._layer(archive, plan, position, own_metadata, recorded, pictures, known_tokens)
             layers.append(layer)
             if note:
                 problems.setdefault(note, []).append(stored.number)
+        notes = [*_saved_notes(archive, plan), plan.unused_note]
         notes += [
             f"In layer{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:8]))}{', …' * (len(numbers) > 8)}: {note}"
             if len(layers) > 1
             else note
             for note, numbers in problems.items()
         ]
-        if not file_layout.exported:
-            notes.append(axes_note(archive, file_layout, mask, self.axes))
-            notes += [mask.note] if mask is not None and mask.note else []
-            notes += looks_otherwise(archive, file_layout, layers)
-        notes += _row_sum_notes(file_layout, layers, archive)
-        random = archive.metadata.get("random") is True and file_layout.exported
+        notes += [*plan.notes, plan.axes_note([mask.axes for mask in masks]), *(mask.note for mask in masks)]
+        notes += [] if plan.exported else looks_otherwise(plan, layers)
+        pairs = zip(plan.layers, layers, strict=True)
+        recorded_weights = ((stored, layer) for stored, layer in pairs if WEIGHTS in layer.recorded and layer.formula is None)  # fmt: skip
+        notes.append(row_sum_note((layer[WEIGHTS], stored.places[WEIGHTS].low_precision) for stored, layer in recorded_weights))  # fmt: skip
+        random = archive.metadata.get("random") is True and plan.exported
         first = next(layer for layer in layers if layer.has_attention)
-        trace = Trace(first.tokens, tuple(layers), first.key_tokens, random, tuple(notes), pictures=pictures)
+        trace = Trace(
+            first.tokens, tuple(layers), first.key_tokens, random, tuple(filter(None, notes)), pictures=pictures
+        )
         return trace.with_config(self.config)
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes a layer of the trace: it loads the file."""
         from attention.program import saved_file
 
-        archive, file_layout = self._layout()
-        stored, mask = file_layout.layers[layer], self._mask(archive, file_layout)
-        mask_python = "" if mask is None else mask.of_layer(stored.number).python
-        return saved_file.file(self.name, archive, stored, trace.layers[layer], mask_python)
+        archive, plan = self._read()
+        masks = zip(plan.masks, self._masks(archive, plan), strict=True)
+        pythons = [(place, mask.of_layer(layer).python) for place, mask in masks]
+        return saved_file.file(self.name, archive, plan.layers[layer], trace.layers[layer], pythons)
 
-    def _layout(self) -> tuple[Archive, Layout]:
-        """The contents of the file in our order of axes, and its layers."""
+    def _read(self) -> tuple[Archive, Plan]:
+        """The contents of the file, and how it is read."""
+        archive = self._archive()
+        return archive, self._plan(archive)
+
+    def _archive(self) -> Archive:
         if not self.content:
             raise FileError(
                 f"{quote(self.name)} has no content, only its digest {self.digest[:8]}…: open it with File.open(path)."
             )
-        archive = open_archive(self.name, self.content)
-        if self.axes:
-            archive = with_axes(archive, self.axes, self.name)
-        return archive, read_layout(self.name, archive)
+        return open_archive(self.name, self.content)
 
-    def _mask(self, archive: Archive, file_layout: Layout) -> GivenMask | None:
-        """The mask of a file that is no export of the Lab, for all its layers; None if it has none."""
-        places = file_layout.layers[0].places
-        if file_layout.exported or "mask" not in places:
-            return None
-        lengths = dict[str, int]()
-        for step, place in places.items():
-            shape = archive.arrays[place.entry].shape[place.layer is not None :]
-            lengths |= dict(zip(reversed(declared(step).axes), reversed(shape), strict=False)) if step != "mask" else {}
-        n_layers = len(file_layout.layers) if any(place.layer is not None for place in places.values()) else None
+    def _plan(self, archive: Archive | None) -> Plan:
+        """How the file is read, cached, since every run of a page asks for its sequences."""
+
+        def read() -> Plan:
+            return read_plan(self.name, archive or self._archive(), self.axes, self.sequence, self.max_bytes)
+
+        key = "plan", self.name, self.digest, self.axes, self.sequence
+        return CACHE.get_or_compute(key, read) if self.digest else read()
+
+    def _masks(self, archive: Archive, plan: Plan) -> list[GivenMask]:
+        """The masks of a file that is no export of the Lab, for all its layers."""
+        if not plan.masks:
+            return []
+        lengths = _lengths(plan.layers[0].places)
+        n_layers = len(plan.layers) if plan.has_layer_axis else None
         n_heads = lengths.get("head", lengths.get("kv_head", 1))
         sizes = MaskSizes(n_layers, n_heads, lengths.get("query_pos", 1), lengths.get("key_pos", 1))
-        return GivenMask.of(archive.arrays[places["mask"].entry].load(), sizes, self.mask_means)
+        return [
+            GivenMask.of(
+                place.select({place.entry: archive.arrays[place.entry].load()}), sizes, self.mask_means, place.entry
+            )
+            for place in plan.masks
+        ]
 
-    def _array_bytes(self, archive: Archive, file_layout: Layout) -> int:
+    def _array_bytes(self, archive: Archive, plan: Plan) -> int:
         """The bytes of the arrays that are used.
 
         Raises:
             FileError: the bytes, or the length of an axis, exceed a limit.
         """
-        places = {step: place for stored in file_layout.layers for step, place in stored.places.items()}
-        entries = {place.entry: place for stored in file_layout.layers for place in stored.places.values()}
-        # An array of all layers is loaded completely and then copied layer by layer.
-        total_bytes = sum(
-            archive.arrays[key].nbytes * (1 + (place.layer is not None)) for key, place in entries.items()
-        )
-        if not file_layout.exported and (mask := places.get("mask")):  # read as doubles, for all layers
-            total_bytes += 16 * prod(archive.arrays[mask.entry].shape)
-        total_bytes += sum(saved_pictures.entries(archive).values()) if file_layout.exported else 0
+        places = [(step, place) for stored in plan.layers for step, place in stored.places.items()]
+        # A part of an array is copied from it.
+        copied = {entry: place.is_copied for _, place in places for entry, _ in place.parts}
+        total_bytes = sum(archive.arrays[key].nbytes * (1 + is_copied) for key, is_copied in copied.items())
+        total_bytes += sum(prod(place.shape) * 8 for _, place in places if place.is_padded)
+        # Masks are read as doubles, for all layers.
+        total_bytes += sum(16 * prod(archive.arrays[place.entry].shape) for place in plan.masks)
+        total_bytes += sum(saved_pictures.entries(archive).values()) if plan.exported else 0
         if total_bytes > self.max_bytes:
             raise FileError(
                 f"{quote(self.name)} would take {total_bytes / 2**20:,.0f} MB in memory; at most {self.max_bytes / 2**20:,.0f} MB are read: "
                 "save fewer layers, heads or tokens."
             )
-        for key, step in {
-            place.entry: step for stored in file_layout.layers for step, place in stored.places.items()
-        }.items():
-            axes, shape = declared(step).axes, archive.arrays[key].shape
-            axis_sizes = dict(zip(reversed(axes), reversed(shape), strict=False))
-            longest = max((axis_sizes.get(axis, 0) for axis in _SIDES), default=0)
-            if longest > self.max_tokens or axis_sizes.get("head", 0) > MAX_HEADS:
+        for step, shape in {(step, place.shape) for step, place in places}:
+            sizes = dict(zip(declared(step).axes, shape, strict=True))
+            longest = max((sizes.get(axis, 0) for axis in _SIDES), default=0)
+            if longest > self.max_tokens or sizes.get("head", 0) > MAX_HEADS:
                 raise FileError(
-                    f"{step} in {quote(self.name)} has {longest:,} positions and {axis_sizes.get('head', 1):,} heads; at most {self.max_tokens:,} and "
+                    f"{step} in {quote(self.name)} has {longest:,} positions and {sizes.get('head', 1):,} heads; at most {self.max_tokens:,} and "
                     f"{MAX_HEADS:,} are shown: save a part of it."
                 )
         return total_bytes
@@ -229,8 +262,8 @@ class File:
     def _layer(
         self,
         archive: Archive,
-        file_layout: Layout,
-        stored: StoredLayer,
+        plan: Plan,
+        position: int,
         own_metadata: Mapping[str, Any],
         recorded: dict[str, Tensor],
         pictures: Sequence[SeenPicture],
@@ -239,19 +272,44 @@ class File:
         """One layer, and a note on it; the note is empty if there is no problem. Adds its tokens to those known."""
         from attention.files.read_layers import build_layer, check_numbers
 
+        stored = plan.layers[position]
         for step, tensor in recorded.items():
             is_mask = step == "mask"
             recorded[step] = tensor != 0 if is_mask else tensor.double() if tensor.dtype.itemsize == 1 else tensor
+        tokens, key_tokens = stored.axis_tokens or self._exported_tokens(
+            archive, recorded, own_metadata, pictures, known_tokens
+        )
+        name = stored_layers.layer_name(plan.exported, position, stored, own_metadata)
+        where = f" of layer {stored.number}" if len(plan.layers) > 1 else ""
+        for step, tensor in recorded.items():
+            check_numbers(step, where, tensor, tokens, key_tokens)
+        formula, problem = stored_layers.layer_formula(archive, plan.exported, stored, position, own_metadata, recorded)
+        named = {"name": name, "tokens": tokens, "key_tokens": key_tokens}
+        layer, note = build_layer(recorded, formula, self.max_bytes, bool(own_metadata.get("formula")), **named)
+        if not any(step.axes == MAP_AXES for step in layer.steps):
+            why = problem or note or "save key beside query, or weights"
+            raise FileError(f"{quote(self.name)} has no weights and no scores{where}: {why}")
+        return layer, problem or note
+
+    def _exported_tokens(
+        self,
+        archive: Archive,
+        recorded: Mapping[str, Tensor],
+        own_metadata: Mapping[str, Any],
+        pictures: Sequence[SeenPicture],
+        known_tokens: dict[tuple[object, ...], AxisTokens],
+    ) -> AxisTokens:
+        """The tokens of a layer of an export, as patches, pieces of words, or those of a pair where it says so. Adds them to those known."""
         sizes = Layer(recorded=recorded).sizes
         described = own_metadata if "tokens" in own_metadata else archive.metadata
         texts = {
             **archive.metadata,
             **{key: own_metadata[key] for key in saved_pictures.PATCHES if key in own_metadata},
         }
-        places = {key: described.get(key) for key in saved_pictures.PATCHES.values() if file_layout.exported}
-        word_ids = {key: described.get(key) for key in WORD_IDS.values() if file_layout.exported}
+        places = {key: described.get(key) for key in saved_pictures.PATCHES.values()}
+        word_ids = {key: described.get(key) for key in WORD_IDS.values()}
         # Layers share the tokens that they have from the same lists: a thousand copies of thousands of patches would take gigabytes.
-        pairs = {key: described.get(key) for key in stored_layers.PAIRS.values() if file_layout.exported}
+        pairs = {key: described.get(key) for key in stored_layers.PAIRS.values()}
         lists = (
             *(texts.get(key) for key in saved_pictures.PATCHES),
             *places.values(),
@@ -261,73 +319,31 @@ class File:
         same = *map(id, lists), *map(sizes.get, _SIDES)
         if same not in known_tokens:
             tokens, key_tokens = stored_layers.layer_tokens(self.name, texts, sizes)
-            if file_layout.exported:
-                tokens, key_tokens = (
-                    saved_pictures.with_places(self.name, axis_tokens, places[key], pictures, key)
-                    for axis_tokens, key in zip((tokens, key_tokens), places, strict=True)
-                )
-                tokens, key_tokens = (
-                    stored_layers.with_words(self.name, axis_tokens, word_ids[key], key)
-                    for axis_tokens, key in zip((tokens, key_tokens), word_ids, strict=True)
-                )
-                tokens, key_tokens = (
-                    stored_layers.with_pair(self.name, axis_tokens, pairs[key], key)
-                    for axis_tokens, key in zip((tokens, key_tokens), pairs, strict=True)
-                )
+            tokens, key_tokens = (
+                saved_pictures.with_places(self.name, axis_tokens, places[key], pictures, key)
+                for axis_tokens, key in zip((tokens, key_tokens), places, strict=True)
+            )
+            tokens, key_tokens = (
+                stored_layers.with_words(self.name, axis_tokens, word_ids[key], key)
+                for axis_tokens, key in zip((tokens, key_tokens), word_ids, strict=True)
+            )
+            tokens, key_tokens = (
+                stored_layers.with_pair(self.name, axis_tokens, pairs[key], key)
+                for axis_tokens, key in zip((tokens, key_tokens), pairs, strict=True)
+            )
             known_tokens[same] = tokens, key_tokens
-        tokens, key_tokens = known_tokens[same]
-        name = stored_layers.layer_name(file_layout.exported, file_layout.layers.index(stored), stored, own_metadata)
-        where = f" of layer {stored.number}" if len(file_layout.layers) > 1 else ""
-        for step, tensor in recorded.items():
-            check_numbers(step, where, tensor, tokens, key_tokens)
-        formula, problem = stored_layers.layer_formula(archive, file_layout.exported, stored, own_metadata, recorded)
-        named = {"name": name, "tokens": tokens, "key_tokens": key_tokens}
-        layer, note = build_layer(recorded, formula, self.max_bytes, bool(own_metadata.get("formula")), **named)
-        if not any(step.axes == MAP_AXES for step in layer.steps):
-            why = problem or note or "save key beside query, or weights"
-            raise FileError(f"{quote(self.name)} has no weights and no scores{where}: {why}")
-        return layer, problem or note
+        return known_tokens[same]
 
 
-def _with_mask(recorded: dict[str, Tensor], mask: GivenMask, layer: int) -> dict[str, Tensor]:
-    """The tensors of a layer with the mask as it is read: its cells, or a bias beside the one of the file."""
-    visible, bias, _ = mask.of_layer(layer)
-    others = {step: tensor for step, tensor in recorded.items() if step != "mask"}
-    if visible is not None:
-        return others | {"mask": visible}
-    assert bias is not None
-    return others | {"bias": bias + others["bias"] if "bias" in others else bias}
+def _saved_notes(archive: Archive, plan: Plan) -> list[str]:
+    """The notes in an export."""
+    saved = archive.metadata.get("notes") if plan.exported else None
+    return [note[:1000] for note in saved[:_MAX_NOTES] if isinstance(note, str)] if isinstance(saved, list) else []
 
 
-def _file_notes(name: str, archive: Archive, file_layout: Layout) -> list[str]:
-    """The notes on the file as a whole."""
-    saved_notes = archive.metadata.get("notes") if file_layout.exported else None
-    notes = (
-        [note[:1000] for note in saved_notes[:_MAX_NOTES] if isinstance(note, str)]
-        if isinstance(saved_notes, list)
-        else []
-    )
-    if file_layout.unused:
-        listed = ", ".join(map(quote, file_layout.unused[:6])) + (", …" if len(file_layout.unused) > 6 else "")
-        notes.append(f"These arrays of {quote(name)} are not used: {listed}.")
-    places = file_layout.layers[0].places
-    if not file_layout.exported and places.keys() == {WEIGHTS} and places[WEIGHTS].entry != WEIGHTS:
-        notes.append(f"The one array of {quote(name)} is read as weights.")
-    return notes
-
-
-def _row_sum_notes(file_layout: Layout, layers: list[Layer], archive: Archive) -> list[str]:
-    """A note if rows of recorded weights do not sum to 1."""
-    odd_sums: list[float] = []
-    for stored, layer in zip(file_layout.layers, layers, strict=True):
-        if WEIGHTS not in layer.recorded or layer.formula is not None:
-            continue
-        low_precision = archive.arrays[stored.places[WEIGHTS].entry].kind.low_precision
-        sums = layer[WEIGHTS].sum(dim=-1).flatten()
-        odd_sums += sums[(sums - 1).abs() > (0.01 if low_precision else 1e-3)].tolist()
-    if not odd_sums:
-        return []
-    rows = f"{len(odd_sums):,} rows of weights sum" if len(odd_sums) > 1 else "1 row of weights sums"
-    return [
-        f"{rows} to a value other than 1, from {min(odd_sums):.3g} to {max(odd_sums):.3g}: they are shown unchanged, not renormalised."
-    ]
+def _lengths(places: Mapping[str, Place]) -> dict[str, int]:
+    """The length of each axis of a layer."""
+    lengths = dict[str, int]()
+    for step, place in places.items():
+        lengths |= dict(zip(declared(step).axes, place.shape, strict=True))
+    return lengths

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
-from attention.base.errors import AwaitedError
+from attention.base.errors import AttentionError, AwaitedError
 from attention.base.knobs import Knob, Text
 from attention.files.archives import EXTENSIONS, quote
 from attention.files.axes import MAX_CHARACTERS
@@ -29,7 +30,11 @@ def read(reader: ParameterReader) -> File:
         AwaitedError: the file has not been uploaded.
     """
     axes, mask_means = reader.knob(AXES), reader.knob(MASK_MEANS)
-    return replace(reader.file(FILE), axes=axes, mask_means=mask_means, config=read_override(reader, NAME))
+    file = replace(reader.file(FILE), axes=axes, mask_means=mask_means)
+    names: tuple[str, ...] = ()
+    with suppress(AttentionError):  # the trace says what is wrong
+        names = file.sequences
+    return replace(file, sequence=reader.sequence(names), config=read_override(reader, NAME))
 
 
 KIND = SourceKind(NAME, read)

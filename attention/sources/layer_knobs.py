@@ -26,7 +26,8 @@ PREFIX_LEN = Knob(
     "prefix_len", None, Integer(0, optional=True), help="How many of the generated tokens the model reads, or which of its predictions is shown.",
     sources=("model", "trained"), inline=True)
 SEQUENCE = Knob(
-    "sequence", 0, Integer(0), "Sequence", "Each line, or each row of a batch, is one sequence.", ("typed text", "notebook"))
+    "sequence", 0, Integer(0), "Sequence", "Each line, each row of a batch, or each sentence of a file is one sequence.",
+    ("typed text", "notebook", "file"))
 TEXT = Knob(
     "text", "the owl asked the moon and the moon blinked", Text(limit="characters", lines=3), "Text",
     "Each word and each punctuation mark becomes a token, and each line is a separate sequence; a model uses its own tokenizer. "

@@ -125,4 +125,6 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
     chosen = link.read_source(sidebar)
     if isinstance(chosen, Notebook) and not sidebar.knobs.locked:
         continue_notebook.copy_button(chosen)
+    if isinstance(chosen, File) and not sidebar.knobs.locked:
+        uploaded_file.show_plan(chosen)
     return chosen

@@ -20,6 +20,7 @@ from pages.ui.state.widgets import Knobs
 
 _KEY = "file_upload"
 _LONGEST_NAME = 200  # characters in the address
+_PLAN_LINES = 30
 
 
 def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
@@ -42,7 +43,7 @@ def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
                 key=_KEY,
                 type=[ending.removeprefix(".") for ending in EXTENSIONS],
                 on_change=_uploaded,
-                help="Arrays named weights [head query key] or [layer head query key]; or query, key and value; or scores; or a file exported from Attention Lab.",
+                help="Weights under any of their usual names, of one layer or all, of one sentence or several; or query, key and value; or scores; or a file exported from Attention Lab.",
             )
             if problem := session().file_problem:
                 st.error(plain(problem))
@@ -54,6 +55,14 @@ def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
             plain(f"{quote(uploaded.name)} ({size}) stays in this browser tab. The link has only its name and digest.")
         )
     return uploaded
+
+
+def show_plan(file: File) -> None:
+    """Draws what each array of the file is, in an expander; nothing if that is unknown, which the page then says."""
+    with suppress(AttentionError):
+        lines = file.plan().text().split("\n")
+        with st.expander("How the file is read"):
+            st.caption(plain("\n\n".join(lines[:_PLAN_LINES] + ["…"] * (len(lines) > _PLAN_LINES))))
 
 
 def find_uploaded(asked: str) -> File | None:

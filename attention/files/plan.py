@@ -1,0 +1,208 @@
+"""The plan of a file: where each tensor of a layer is stored, what each array is and how its axes are read, what is not used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from attention.base.errors import AxesError
+from attention.files.archives import Archive, format_shape, quote
+from attention.files.axes import View
+from attention.files.generation_steps import join_steps
+from attention.files.stored_names import HEAD
+from attention.files.stored_tokens import AxisTokens
+from attention.formula.formula import Formula
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_LAYERS = 1024
+LISTED = 6  # arrays in a sentence
+METADATA = ("tokens", "key_tokens", *Formula().settings, "scaling", "name", "layers", "random", "notes")
+"""Names of what is no array of a step, in an export and in other files."""
+
+
+class Place(NamedTuple):
+    """Where a tensor of one layer is stored: its parts, each an array and how it is read.
+
+    Attributes:
+        parts: one, or one for each head or step of generation.
+        shape: of the tensor, in the order of its axes.
+        joined: "head" where the parts are heads, "step" where each has the queries of one step of generation; otherwise empty.
+        low_precision: whether the stored numbers have 16 bits or fewer.
+    """
+
+    parts: tuple[tuple[str, View], ...]
+    shape: tuple[int, ...]
+    joined: str = ""
+    low_precision: bool = False
+
+    @property
+    def entry(self) -> str:
+        """The name of the first array."""
+        return self.parts[0][0]
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the tensor is larger than its parts."""
+        return len(self.parts) > 1
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the tensor is a part of an array, or made of several."""
+        return len(self.parts) > 1 or any(index is not None for index in self.parts[0][1].taken)
+
+    def select(self, arrays: Mapping[str, Tensor]) -> Tensor:
+        """The tensor of the layer."""
+        import torch
+
+        tensors = [view.apply(arrays[entry]) for entry, view in self.parts]
+        if len(tensors) == 1:
+            return tensors[0]
+        if self.joined == HEAD:
+            return torch.cat(tensors)
+        # Keys of another text, which are all there from the first step, do not grow.
+        return join_steps(tensors, {tensor.shape[-1] for tensor in tensors} != {self.shape[-1]})
+
+    def python(self, arrays: Mapping[str, str]) -> str:
+        """The same as Python, of expressions of the arrays."""
+        parts = [view.python(arrays[entry]) for entry, view in self.parts]
+        if len(parts) == 1:
+            return parts[0]
+        if self.joined == HEAD:
+            return f"torch.cat([{', '.join(parts)}])"
+        n = self.shape[-1]
+        return f"torch.cat([torch.nn.functional.pad(step, (0, {n} - step.shape[-1])) for step in ({', '.join(parts)})], dim=-2)"
+
+
+class StoredLayer(NamedTuple):
+    """One layer of a file.
+
+    Attributes:
+        number: by its name in the file, otherwise its index.
+        head: its only head; None: all heads.
+        places: of its steps and parameters.
+        mixer: in an export of a hybrid model, what a layer without attention has instead; otherwise empty.
+        name: empty where the index says everything.
+        axis_tokens: the tokens of its queries and keys; None in an export, which describes them layer by layer.
+    """
+
+    number: int
+    head: int | None
+    places: Mapping[str, Place]
+    mixer: str = ""
+    name: str = ""
+    axis_tokens: AxisTokens | None = None
+
+
+class PlannedArray(NamedTuple):
+    """One array of a file, or several that are numbered: its names, its size, the step that it is, its axes in words; or why it is not used; and its block, where there are several."""
+
+    names: tuple[str, ...]
+    size: str
+    step: str = ""
+    axes: tuple[str, ...] = ()
+    unused: str = ""
+    block: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name, or the first and the last."""
+        first, last = quote(self.names[0]), quote(self.names[-1])
+        return first if len(self.names) == 1 else f"{first} … {last} ({len(self.names):,} arrays)"
+
+    @property
+    def reading(self) -> str:
+        """Its axes and shape, such as "weights [head query key] = 2 × 4 × 4"."""
+        return f"{self.block} {self.step}{' [' * bool(self.axes)}{' '.join(self.axes)}{']' * bool(self.axes)} = {self.size}".lstrip()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a file is read.
+
+    Attributes:
+        name: of the file.
+        layers: of the shown sequence.
+        exported: whether the file is an export of the Lab.
+        masks: where the masks are stored that others made.
+        rows: its arrays.
+        sequences: a label for each sequence that can be chosen; empty where there is one.
+        sequence: the shown one.
+        notes: sentences on what was decided beyond the axes.
+        named: the axes as the user named them.
+        has_key_tokens: whether the file has the tokens of the keys.
+        has_layer_axis: whether its arrays have an axis of layers, or are numbered by layer.
+    """
+
+    name: str
+    layers: tuple[StoredLayer, ...]
+    exported: bool
+    masks: tuple[Place, ...] = ()
+    rows: tuple[PlannedArray, ...] = ()
+    sequences: tuple[str, ...] = ()
+    sequence: int = 0
+    notes: tuple[str, ...] = ()
+    named: str = ""
+    has_key_tokens: bool = False
+    has_layer_axis: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes that it takes in memory."""
+        parts = sum(len(place.parts) for layer in self.layers for place in layer.places.values())
+        return 800 * (parts + sum(len(row.names) for row in self.rows)) + 200 * len(self.sequences)
+
+    def text(self) -> str:
+        """The plan as lines: each array with what it is, then the notes."""
+        lines = [f"{row.label}: {row.reading}" if row.step else f"{row.label}: {f'{row.size}, ' if row.size else ''}{row.unused}" for row in self.rows]  # fmt: skip
+        return "\n".join([*lines, *self.notes])
+
+    @property
+    def unused_note(self) -> str:
+        """A sentence that names the arrays that are not used."""
+        unused = [row.label for row in self.rows if not row.step]
+        listed = ", ".join(unused[:LISTED]) + (", …" if len(unused) > LISTED else "")
+        return f"These arrays of {quote(self.name)} are not used: {listed}." if unused else ""
+
+    def axes_note(self, mask_axes: Sequence[str]) -> str:
+        """A sentence that says how the axes were read, and how to read them otherwise; `mask_axes` are those of each mask."""
+        of_masks = iter(mask_axes)
+        rows = [
+            row._replace(axes=(*row.axes, *next(of_masks).split())) if row.step == "mask" and not self.exported else row
+            for row in self.rows
+        ]
+        read = [row.reading for row in rows if row.step and ("×" in row.size or row.step == "mask")]
+        if not read or self.exported:
+            return ""
+        listed = ", ".join(read[:LISTED]) + (", …" if len(read) > LISTED else "")
+        otherwise = (
+            f"by axes “{self.named}”"
+            if self.named
+            else "if they are others, name them in Axes (axes= in Python), such as “layer batch head query key”"
+        )
+        return f"The axes were read as {listed}; {otherwise}."
+
+
+def unused_rows(archive: Archive, names: Sequence[str], reasons: Mapping[str, str]) -> list[PlannedArray]:
+    """The rows of arrays that are not used, with the reasons that are known."""
+    return [
+        PlannedArray(
+            (key,), format_shape(archive.arrays[key].shape), unused=reasons.get(key, "not used: its name is of no step")
+        )
+        if key in archive.arrays
+        else PlannedArray((key,), "", unused=f"not used: {archive.refused[key]}")
+        for key in names
+    ]
+
+
+def axes_error(name: str, key: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> AxesError:
+    """The error for an array whose axes have to be named, or are too many."""
+    label = f"{quote(key)} in {quote(name)}" if key else quote(name)
+    advice = "name them in Axes (axes= in Python), such as “layer batch head query key”"
+    if len(shape) > len(axes) + 2:
+        advice = "save the parts of the others as arrays of their own, numbered as part_0, part_1"
+    return AxesError(
+        f"{label} needs the axes [{' '.join(axes)}], optionally with axes of layers and of sentences first; got {format_shape(shape) or 'a number'}: {advice}."
+    )

@@ -1,0 +1,628 @@
+"""How a file is read: what each array is, and its axes, decided from names and shapes before an array is loaded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from attention.base.errors import AxesError, FileError
+from attention.base.printed import plural
+from attention.files.archives import Archive, format_shape, quote
+from attention.files.axes import View, in_words, parse_axes
+from attention.files.plan import (
+    LISTED,
+    MAX_LAYERS,
+    METADATA,
+    Place,
+    Plan,
+    PlannedArray,
+    StoredLayer,
+    axes_error,
+    unused_rows,
+)  # fmt: skip
+from attention.files.stored_layers import EXPORTED_KEY, export_plan
+from attention.files.stored_names import BATCH, GENERATED, HEAD, LAYER, REQUIRED, UNKNOWN, StoredName, read_name
+from attention.files.stored_tokens import AxisTokens, Lists, Sentence
+from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
+from attention.formula.steps import DECLARED, MAP_AXES, declared
+
+MAX_SEQUENCES = 1024
+_SHARED_BY_LAYERS = ("bias", "bias_table")  # all layers may share these
+_BLOCKS = ("encoder", "decoder", "cross")  # the order of their layers
+_SETTINGS = {*METADATA} - {"layers"}  # an array of this name is no description
+_SUM_TOLERANCE = 0.01  # of a row of weights in half precision
+
+
+def read_plan(name: str, archive: Archive, axes: str = "", sequence: int = 0, max_bytes: int = 2**33) -> Plan:
+    """How a file is read.
+
+    Args:
+        name: of the file.
+        archive: its contents; nothing is loaded but token ids, and an array that its name calls scores and may be weights.
+        axes: the names of the axes by the user, empty for those that are likely.
+        sequence: the index of the sequence, where there are several.
+        max_bytes: of an array that is loaded.
+
+    Raises:
+        FileError: it has no attention, two of its arrays do not fit together, or there is no such sequence.
+        AxesError: its axes have to be named.
+    """
+    exported = {key: match for key in archive.arrays if (match := EXPORTED_KEY.fullmatch(key)) and match[3] in DECLARED}
+    plan = export_plan(name, archive, exported) if exported else _Reading(name, archive, axes, max_bytes).plan(sequence)
+    if len(plan.layers) > MAX_LAYERS:
+        raise FileError(
+            f"{quote(name)} has {len(plan.layers):,} layers; at most {MAX_LAYERS:,} are shown: save some of them."
+        )
+    if not all(layer.mixer or any(step in layer.places for step in REQUIRED) for layer in plan.layers):
+        raise _nothing_error(name, archive)
+    return plan
+
+
+def _nothing_error(name: str, archive: Archive) -> FileError:
+    why = [reason for key, reason in archive.refused.items() if read_name(key).step or not archive.arrays]
+    if why:
+        return FileError(why[0])
+    shapes = {key: format_shape(entry.shape) for key, entry in archive.arrays.items() if len(entry.shape) > 1}
+    names = [f"{quote(key)} {shapes.get(key, '')}".strip() for key in [*archive.arrays, *archive.refused][:LISTED]]
+    present = ", ".join(names) or "no array"
+    return FileError(
+        f"{quote(name)} needs weights, or query, key and value, or scores; it has {present}: save one of these under this name."
+    )
+
+
+class _Group(NamedTuple):
+    """The arrays of one step that differ in their numbers.
+
+    Attributes:
+        step: their step.
+        outer: what each number counts.
+        keys: the names of the arrays by their numbers.
+        inner: the axes of each array in words.
+        taken: the index on an axis that the user chose, and 0 on axes of length 1 that count nothing.
+    """
+
+    step: str
+    outer: tuple[str, ...]
+    keys: Mapping[tuple[int, ...], str]
+    inner: tuple[str, ...]
+    taken: Mapping[str, int]
+
+    def numbers(self, axis: str) -> list[int]:
+        """The numbers along one of the outer axes."""
+        column = self.outer.index(axis)
+        return sorted({numbers[column] for numbers in self.keys})
+
+
+class _Batch(NamedTuple):
+    """The sentences of a group: the numbers of their arrays, the first array of each number, and how many sentences it has."""
+
+    numbers: Sequence[int]
+    keys: Sequence[str]
+    counts: Sequence[int]
+
+    @property
+    def n_sequences(self) -> int:
+        """The number of all."""
+        return sum(self.counts)
+
+    def at(self, index: int) -> tuple[int, int]:
+        """Which array a sentence is in, counted from 0, and its index there."""
+        for position, count in enumerate(self.counts):
+            if index < count:
+                return position, index
+            index -= count
+        raise AssertionError
+
+
+class _Block(NamedTuple):
+    """The groups of one part of a model, by step, with their layers and sentences (None where they have no such axis), and whether it is cross-attention."""
+
+    groups: Mapping[str, _Group]
+    layers: Mapping[str, Sequence[int] | None]
+    batch: Mapping[str, _Batch]
+    is_cross: bool
+
+    @property
+    def n_sequences(self) -> int:
+        """The number of sentences."""
+        return max((batch.n_sequences for batch in self.batch.values()), default=1)
+
+
+class _Reading:
+    """A file that is no export of the Lab, while it is planned."""
+
+    def __init__(self, name: str, archive: Archive, axes: str, max_bytes: int) -> None:
+        self.name, self.archive, self.axes = name, archive, axes
+        self.named = parse_axes(axes)
+        self.matched = set[str]()
+        self.lists = Lists.of(archive)
+        self.notes: list[str] = []
+        self.reasons = dict[str, str]()
+        self.max_bytes = max_bytes
+        self.are_weights: bool | None = None  # what scores by an ambiguous name are
+
+    def plan(self, sequence: int) -> Plan:
+        """The plan of one sequence.
+
+        Raises:
+            FileError: as for `read_plan`.
+        """
+        archive, variants = self.archive, self._variants()
+        blocks = self._readable(variants)
+        if missed := [named for named in self.named if named.text not in self.matched]:
+            listed = ", ".join(f"{quote(key)} {format_shape(entry.shape)}" for key, entry in [*self.archive.arrays.items()][:LISTED])  # fmt: skip
+            raise FileError(
+                f"axes “{missed[0].text}” names {len(missed[0].names)} axes; {quote(self.name)} has {listed or 'no array'}: name every axis of one of these, in its order."
+            )
+        counts = {stem: max(block.n_sequences for block in each.values()) for stem, each in blocks.items()}
+        n_sequences = sum(counts.values())
+        if not counts:
+            raise _nothing_error(self.name, self.archive)
+        if not 0 <= sequence < n_sequences:
+            raise FileError(
+                f"{quote(self.name)} has {plural(n_sequences, 'sequence')}, counted from 0; got {sequence}: choose one of them."
+            )
+        stem, index = _chosen(counts, sequence)
+        stems = frozenset(word for words in counts for word in words)
+        sentence = _sentence(blocks[stem], stems, stem, index, counts[stem])
+        layers = self._layers(blocks[stem], index, sentence)
+        masks = self._masks(variants[stem], sentence)
+        rows = [*self._rows(blocks[stem]), *(PlannedArray((each.entry,), format_shape(archive.arrays[each.entry].shape), "mask", (BATCH,) * each.is_copied) for each in masks)]  # fmt: skip
+        labels = self._labels(blocks, counts) if n_sequences > 1 else ()
+        read = {key for each in blocks.values() for block in each.values() for group in block.groups.values() for key in group.keys.values()}  # fmt: skip
+        read |= {each.entry for each in masks} | self.lists.used
+        left = [key for key in (*archive.arrays, *archive.refused) if key not in read and key not in _SETTINGS]
+        if labels:
+            self.notes.append(
+                f"{quote(self.name)} has {n_sequences:,} sequences; this is {sequence}{f' ({labels[sequence]})' if sequence < len(labels) and labels[sequence] else ''}: choose another in Sequence (sequence= in Python)."
+            )
+        return Plan(
+            self.name,
+            tuple(layers),
+            False,
+            tuple(masks),
+            (*rows, *unused_rows(self.archive, left, self.reasons)),
+            labels,
+            sequence,
+            tuple(dict.fromkeys([*self.notes, *self.lists.notes])),
+            self.axes,
+            self.lists.has_key_tokens,
+            any(each is not None for block in blocks[stem].values() for each in block.layers.values()),
+        )
+
+    def _readable(
+        self, variants: Mapping[tuple[str, ...], Mapping[tuple[str, str], Mapping[str, StoredName]]]
+    ) -> dict[tuple[str, ...], dict[str, _Block]]:
+        """The blocks of each sequence whose axes can be read.
+
+        Raises:
+            AxesError: none can.
+        """
+        blocks, problems = dict[tuple[str, ...], dict[str, _Block]](), list[AxesError]()
+        for stem, steps in variants.items():
+            try:
+                blocks[stem] = self._blocks(steps)
+            except AxesError as error:
+                problems.append(error)
+                self.reasons |= {key: f"not used: {error}" for keys in steps.values() for key in keys}
+        if problems and not blocks:
+            raise problems[0]
+        return blocks
+
+    def _labels(
+        self, blocks: Mapping[tuple[str, ...], Mapping[str, _Block]], counts: Mapping[tuple[str, ...], int]
+    ) -> tuple[str, ...]:
+        """What each sequence is called: the words of its name, and its first tokens."""
+        labels, stems = list[str](), frozenset(word for words in counts for word in words)
+        for stem, count in counts.items():
+            for index in range(min(count, MAX_SEQUENCES - len(labels))):
+                names = [" ".join(stem)] if len(counts) > 1 else []
+                sentence = _sentence(blocks[stem], stems, stem, index, count)
+                names += filter(None, (self.lists.names.get(sentence.number), self.lists.label(sentence)))
+                labels.append(": ".join(names) or sentence.key)
+        return tuple(labels)
+
+    def _variants(self) -> dict[tuple[str, ...], dict[tuple[str, str], dict[str, StoredName]]]:
+        """The names of the arrays that are read, by the words that tell sequences apart, then by block and step."""
+        arrays = self.archive.arrays
+        names = {key: self._name(key) for key in arrays}
+        for key, why in self.archive.refused.items():
+            if key in DECLARED or key in METADATA:
+                raise FileError(why)
+        # numpy.save writes no name, and numpy.savez names a single array arr_0.
+        rest = [key for key in arrays if not names[key].step and key not in _SETTINGS and key not in self.lists.ids]
+        if not any(each.step in REQUIRED for each in names.values()):
+            maps = rest if len(rest) == 1 and len(arrays) == 1 else [key for key in rest if self._is_map(key)]
+            names |= {key: names[key]._replace(step=WEIGHTS) for key in maps}
+            if maps:
+                self.notes.append(
+                    f"The one array of {quote(self.name)} is read as weights." if len(maps) == 1 else f"The {len(maps):,} arrays of {quote(self.name)} that are maps are read as weights."
+                )  # fmt: skip
+        variants: dict[tuple[str, ...], dict[tuple[str, str], dict[str, StoredName]]] = {}
+        for key, each in names.items():
+            if each.step:
+                variants.setdefault(each.stem, {}).setdefault((each.block, each.step), {})[key] = each
+        complete = {stem: steps for stem, steps in variants.items() if _has_maps({step for _, step in steps})} or {stem: steps for stem, steps in variants.items() if any(step in REQUIRED for _, step in steps)}  # fmt: skip
+        shared = {} if len(complete) != 1 else {place: keys for stem, steps in variants.items() if stem not in complete for place, keys in steps.items() if place[1] in ("mask", *_SHARED_BY_LAYERS)}  # fmt: skip
+        return {stem: {**shared, **steps} for stem, steps in complete.items()}
+
+    def _name(self, key: str) -> StoredName:
+        """What the name of an array says; "attention_scores" are weights where every row sums to 1, as Keras returns them."""
+        name, entry = read_name(key), self.archive.arrays[key]
+        is_doubtful = name.step in (SCORES, MASKED_SCORES) and key != name.step and len(entry.shape) > 1
+        if not is_doubtful or entry.nbytes > self.max_bytes:
+            return name
+        if self.are_weights is None:  # one array decides for all: loading each could take hours
+            array = entry.load()
+            self.are_weights = bool((array >= 0).all() and ((array.sum(-1) - 1).abs() <= _SUM_TOLERANCE).all())
+            if self.are_weights:
+                self.notes.append(f"The rows of {quote(key)} sum to 1: they are read as weights, not as scores.")
+        return name._replace(step=WEIGHTS) if self.are_weights else name
+
+    def _is_map(self, key: str) -> bool:
+        """Whether the shape may be that of a map: square, or with at least three axes and a name that is only a number."""
+        shape, name = self.archive.arrays[key].shape, read_name(key)
+        return (
+            len(shape) > 1
+            and not name.is_other
+            and (shape[-1] == shape[-2] or (len(shape) > 2 and not name.stem and bool(name.numbers)))
+        )
+
+    def _blocks(self, steps: Mapping[tuple[str, str], Mapping[str, StoredName]]) -> dict[str, _Block]:
+        parts = dict.fromkeys(block for block, step in steps if step in REQUIRED)
+        order = sorted(parts, key=lambda block: _BLOCKS.index(block) if block in _BLOCKS else -1)
+        return {
+            block: self._block(
+                {step: keys for (part, step), keys in steps.items() if part in (block, "")}, block == "cross"
+            )
+            for block in order
+        }
+
+    def _block(self, steps: Mapping[str, Mapping[str, StoredName]], is_cross: bool) -> _Block:
+        sizes = dict[str, int]()
+        groups = dict[str, _Group]()
+        for step, keys in sorted(steps.items(), key=lambda item: declared(item[0]).axes != MAP_AXES):
+            if step == "mask":  # its axes depend on those of the others, see `given_mask`
+                continue
+            groups[step] = group = self._group(step, keys, sizes, is_cross)
+            if declared(step).axes == MAP_AXES:
+                shape = self.archive.arrays[next(iter(group.keys.values()))].shape
+                sizes |= dict(zip(group.inner, shape, strict=True))
+        layers = {step: self._layers_of(group) for step, group in groups.items()}
+        batch = {step: self._batch_of(group) for step, group in groups.items()}
+        self._check_counts("layers", {step: None if each is None else len(each) for step, each in layers.items()})
+        counts = {step: each.n_sequences for step, each in batch.items()}
+        if any(count > 1 for count in counts.values()):
+            self._check_counts("sentences", {step: count if count > 1 else None for step, count in counts.items()})
+        return _Block(groups, layers, batch, is_cross)
+
+    def _layers_of(self, group: _Group) -> Sequence[int] | None:
+        """The numbers of the layers of a group, or of the longest of its arrays; None if it has no such axis."""
+        if LAYER in group.outer:
+            return group.numbers(LAYER)
+        return range(max(self._lengths(group, LAYER))) if LAYER in group.inner and LAYER not in group.taken else None
+
+    def _batch_of(self, group: _Group) -> _Batch:
+        first = {numbers[group.outer.index(BATCH)] if BATCH in group.outer else 0: key for numbers, key in reversed([*group.keys.items()])}  # fmt: skip
+        numbers = sorted(first)
+        keys = [first[number] for number in numbers]
+        has_axis = BATCH in group.inner and BATCH not in group.taken
+        return _Batch(numbers, keys, self._lengths(group, BATCH, keys) if has_axis else [1] * len(keys))
+
+    def _lengths(self, group: _Group, axis: str, keys: Sequence[str] = ()) -> list[int]:
+        """The lengths of an axis of some arrays, or of all of a group."""
+        column = group.inner.index(axis)
+        return [self.archive.arrays[key].shape[column] for key in keys or group.keys.values()]
+
+    def _check_counts(self, what: str, counts: Mapping[str, int | None]) -> None:
+        sizes = {step: count for step, count in counts.items() if count is not None}
+        single = [step for step in counts if step not in sizes and step not in _SHARED_BY_LAYERS]
+        if len(set(sizes.values())) > 1 or (sizes and single):
+            listed = ", ".join(f"{step} {counts[step] or 'none'}" for step in (*sizes, *single))
+            raise FileError(
+                f"{quote(self.name)} needs the same number of {what} in each array; got {listed}: save all {what} of each."
+            )
+
+    def _group(self, step: str, names: Mapping[str, StoredName], sizes: Mapping[str, int], is_cross: bool) -> _Group:
+        """The arrays of one step, with their axes.
+
+        Raises:
+            AxesError: the axes have to be named.
+        """
+        patterns: dict[tuple[str, ...], dict[tuple[int, ...], str]] = {}
+        for key, each in names.items():
+            self.reasons[key] = "not used: it is numbered in another way than the others"
+            pattern = tuple(counted for counted, _ in each.numbers)
+            patterns.setdefault(pattern, {}).setdefault(tuple(number for _, number in each.numbers), key)
+        pattern, keys = max(patterns.items(), key=lambda item: len(item[1]))
+        columns = [
+            i for i, counted in enumerate(pattern) if counted == LAYER or len({numbers[i] for numbers in keys}) > 1
+        ]
+        keys = {tuple(numbers[i] for i in columns): key for numbers, key in sorted(keys.items())}
+        outer = [pattern[i] for i in columns]
+        if self.archive.has_records and columns[:1] == [0]:
+            outer[0] = outer[0] or BATCH
+        shapes = {numbers: self.archive.arrays[key].shape for numbers, key in keys.items()}
+        ours = in_words(declared(step).axes)
+        shape = next(iter(shapes.values()))
+        if any(len(other) != len(shape) for other in shapes.values()):
+            raise axes_error(self.name, keys[next(iter(keys))], shape, declared(step).axes)
+        for named in self.named:
+            whole = named.of(ours, len(outer) + len(shape))
+            inner = whole[len(outer) :] if whole else named.of(ours, len(shape))
+            if inner is None or (whole and not {*whole[: len(outer)]} <= {LAYER, BATCH, HEAD}):
+                continue
+            self.matched.add(named.text)
+            outer = [*whole[: len(outer)]] if whole else self._counted(outer, shapes, len(ours), is_cross)
+            return _with_numbers_taken(_Group(step, tuple(outer), keys, inner, {**named.taken}), self.name)
+        rows_first = any(each.rows_first for each in names.values())
+        outer = self._counted(outer, shapes, len(ours), is_cross)
+        inner = self._inner(step, keys[next(iter(keys))], shape, outer, rows_first, sizes)
+        if len({*outer}) < len(outer):
+            raise axes_error(self.name, keys[next(iter(keys))], shape, declared(step).axes)
+        return _Group(step, tuple(outer), keys, inner, {axis: 0 for axis in inner if axis.startswith("single")})
+
+    def _counted(
+        self, outer: list[str], shapes: Mapping[tuple[int, ...], tuple[int, ...]], n_own: int, is_cross: bool
+    ) -> list[str]:
+        """What each number of the names counts, by the lengths of the arrays where the names do not say it."""
+        counted_axes = list(outer)
+        lacks_head = len(next(iter(shapes.values()))) < n_own
+        for column, counted in enumerate(outer):
+            if counted in (UNKNOWN, GENERATED) and GENERATED not in counted_axes[:column]:
+                if _is_generation(
+                    shapes, column, is_cross and (counted == GENERATED or outer[column + 1 :] == [UNKNOWN])
+                ):
+                    counted_axes[column] = GENERATED
+                elif counted == GENERATED:
+                    counted_axes[column] = BATCH
+            numbers = {each[column] for each in shapes}
+            is_batch = _differs(shapes, column) or (len(numbers) > 1 and numbers == self.lists.numbers)
+            if counted_axes[column] == UNKNOWN and BATCH not in counted_axes and is_batch:
+                counted_axes[column] = BATCH
+        for column, counted in enumerate(counted_axes):
+            if counted == UNKNOWN:
+                free = [axis for axis in (LAYER, *[HEAD] * lacks_head, BATCH) if axis not in counted_axes]
+                counted_axes[column] = free[0] if free else BATCH
+        return counted_axes
+
+    def _inner(
+        self,
+        step: str,
+        key: str,
+        shape: tuple[int, ...],
+        outer: Sequence[str],
+        rows_first: bool,
+        sizes: Mapping[str, int],
+    ) -> tuple[str, ...]:
+        """The likely axes of an array in words."""
+        ours = in_words(declared(step).axes)
+        has_head = ours[0] == "head"
+        n_batch = self.lists.n_sentences
+        extra = len(shape) - len(ours)
+        lacks_head = has_head and (HEAD in outer or extra == -1)
+        # Three axes are heads, unless the file has so many sentences.
+        is_of_tokens = {*ours[1:]} & {QUERY, KEY} and BATCH not in outer
+        if has_head and extra == 0 and is_of_tokens and shape[0] == n_batch > 1 and shape[1] != n_batch:
+            lacks_head = True
+        ours, extra = (ours[1:], extra + 1) if lacks_head else (ours, extra)
+        if len(ours) == 3 and has_head and (rows_first or _has_rows_first(ours, shape[-3:], sizes)):
+            ours = (ours[1], ours[0], ours[2])
+        if extra < 0:
+            raise axes_error(self.name, key, shape, declared(step).axes)
+        # Arrays of batches are numbered, and have an axis of sentences.
+        free = [axis for axis in (LAYER, BATCH) if axis not in outer or (axis == BATCH and LAYER not in outer)]
+        if extra == len(free) + 1 and ours[-2:] == (QUERY, KEY) and shape[-2] == 1:
+            # The first axis is that of the steps of a generation, each of which has one query.
+            names = _leading(shape[1:extra], free, 0 if BATCH in outer else n_batch)
+            if names is not None and 1 not in shape[:1]:
+                return (QUERY, *names, *ours[:-2], f"single{len(shape) - 2}", KEY)
+        names = _leading(shape[:extra], free, 0 if BATCH in outer else n_batch)
+        if names is None:
+            raise axes_error(self.name, key, shape, declared(step).axes)
+        return (*names, *ours)
+
+    def _layers(self, blocks: Mapping[str, _Block], index: int, sentence: Sentence) -> list[StoredLayer]:
+        layers = list[StoredLayer]()
+        for title, block in blocks.items():
+            if block.n_sequences not in (1, sentence.n_sequences):
+                raise FileError(
+                    f"{quote(self.name)} needs the same number of sentences in each array; got {block.n_sequences:,} and {sentence.n_sequences:,}: save all sentences of each."
+                )
+            at = index if block.n_sequences > 1 else 0
+            n_layers = min((self._n_layers(block, step, at) for step, each in block.layers.items() if each is not None), default=1)  # fmt: skip
+            members = {step: _by_layer(group) for step, group in block.groups.items()}
+            for position in range(min(n_layers, MAX_LAYERS + 1)):
+                places = {
+                    step: self._place(group, members[step], block, position, at) for step, group in block.groups.items()
+                }
+                numbers = next((each for each in block.layers.values() if each is not None), range(1))
+                number = numbers[position]
+                name = f"{title or LAYER} {number}" if len(blocks) > 1 or number != position else ""
+                tokens = self._tokens(title, places, sentence)
+                layers.append(StoredLayer(number, None, places, name=name, axis_tokens=tokens))
+        return layers
+
+    def _n_layers(self, block: _Block, step: str, index: int) -> int:
+        """The number of layers that a step has in a sentence."""
+        group, batch, layers = block.groups[step], block.batch[step], block.layers[step]
+        assert layers is not None
+        if LAYER in group.outer:
+            return len(layers)
+        return self._lengths(group, LAYER, [batch.keys[batch.at(index if batch.n_sequences > 1 else 0)[0]]])[0]
+
+    def _place(
+        self, group: _Group, members: Mapping[tuple[int, int], Sequence[str]], block: _Block, position: int, index: int
+    ) -> Place:
+        step, taken, numbers = group.step, dict(group.taken), block.layers[group.step]
+        batch = block.batch[step]
+        at, within = batch.at(index if batch.n_sequences > 1 else 0)
+        taken |= {
+            axis: at for axis, at in ((LAYER, position), (BATCH, within)) if axis in group.inner and axis not in taken
+        }
+        number = numbers[position] if numbers is not None and LAYER in group.outer else 0
+        keys = members.get((number, batch.numbers[at]))
+        if keys is None:
+            raise FileError(
+                f"{quote(self.name)} has no array of {step} for layer {number} of sentence {batch.numbers[at]}: save all layers of each sentence."
+            )
+        ours, arrays = in_words(declared(step).axes), self.archive.arrays
+        parts = tuple((key, View.of(group.inner, arrays[key].shape, taken, ours, quote(key) if key else quote(self.name))) for key in keys)  # fmt: skip
+        shapes = [view.shape(arrays[key].shape) for key, view in parts]
+        shape, joined = shapes[0], next((axis for axis in (HEAD, GENERATED) if axis in group.outer), "")
+        if joined == HEAD:
+            shape = (len(parts), *shape[1:])
+        elif joined:
+            n_rows, n_keys = sum(each[-2] for each in shapes), max(each[-1] for each in shapes)
+            is_static = (
+                not block.is_cross and shapes[0][-2] > 1 and shapes[0][-1] == n_keys
+            )  # a cache of fixed length, whose end is empty
+            shape = (*shape[:-2], n_rows, min(n_keys, n_rows) if is_static else n_keys)
+        return Place(parts, shape, joined, any(arrays[key].kind.low_precision for key in keys))
+
+    def _tokens(self, block: str, places: Mapping[str, Place], sentence: Sentence) -> AxisTokens:
+        sizes = dict[str, int]()
+        for step, place in places.items():
+            sizes |= dict(zip(declared(step).axes, place.shape, strict=False))
+        n_keys = sizes.get("key_pos", 1)
+        return self.lists.tokens(self.name, block, sentence, sizes.get("query_pos", n_keys), n_keys)
+
+    def _rows(self, blocks: Mapping[str, _Block]) -> list[PlannedArray]:
+        rows = list[PlannedArray]()
+        for title, block in blocks.items():
+            for group in block.groups.values():
+                keys = tuple(group.keys.values())
+                counts = [str(len(group.numbers(axis))) for axis in group.outer]
+                lengths = [{*sizes} for sizes in zip(*(self.archive.arrays[key].shape for key in keys), strict=True)]
+                sizes = [
+                    f"{min(each):,}" if len(each) == 1 else f"({min(each):,} to {max(each):,})" for each in lengths
+                ]
+                axes = tuple("1" if axis.startswith("single") else axis for axis in (*group.outer, *group.inner))
+                rows.append(PlannedArray(keys, " × ".join([*counts, *sizes]), group.step, axes, block=title if len(blocks) > 1 else ""))  # fmt: skip
+        return rows
+
+    def _masks(self, steps: Mapping[tuple[str, str], Mapping[str, StoredName]], sentence: Sentence) -> list[Place]:
+        """The masks of a file: that of the scores, and that of padding; of a batch, those of its sentence."""
+        several = sentence.n_sequences
+        every = {key: {*dict(name.numbers).values()} for (_, step), keys in steps.items() if step == "mask" for key, name in keys.items()}  # fmt: skip
+        names = [key for key, numbers in every.items() if not numbers or len(every) == 1 or (several > 1 and sentence.number in numbers)]  # fmt: skip
+        places = list[Place]()
+        for key in sorted(names, key=lambda key: "padding" in key)[:2]:
+            shape = self.archive.arrays[key].shape
+            of_batch = len(shape) > 1 and shape[0] == several > 1 and (len(shape) != 2 or "attention" in key or "padding" in key)  # fmt: skip
+            view = View(
+                (sentence.place if of_batch else None, *(None,) * (len(shape) - 1)), tuple(range(len(shape) - of_batch))
+            )
+            places.append(Place(((key, view),), view.shape(shape)))
+        return places
+
+
+def _has_maps(steps: set[str]) -> bool:
+    """Whether some steps are maps, or give one."""
+    return bool({WEIGHTS, SCORES, MASKED_SCORES} & steps) or {QUERY, KEY} <= steps
+
+
+def _chosen(counts: Mapping[tuple[str, ...], int], sequence: int) -> tuple[tuple[str, ...], int]:
+    """The words of the names of a sequence, and its index among those with these words."""
+    for stem, count in counts.items():
+        if sequence < count:
+            return stem, sequence
+        sequence -= count
+    raise AssertionError
+
+
+def _sentence(
+    blocks: Mapping[str, _Block], stems: frozenset[str], stem: tuple[str, ...], index: int, count: int
+) -> Sentence:
+    """What tells a sequence apart from the others; `stems` are the words of all, `count` is the number of those with this stem."""
+    number, at, key = index, index, ""
+    for block in blocks.values():
+        for batch in block.batch.values():
+            if len(batch.keys) > 1:
+                array, within = batch.at(index)
+                number = batch.numbers[array]
+                key = batch.keys[array] + f"[{within}]" * (batch.counts[array] > 1)
+                at = within if batch.counts[array] > 1 else index
+    return Sentence(frozenset(stem), stems, number, at, count, key)
+
+
+def _leading(sizes: tuple[int, ...], free: Sequence[str], n_batch: int) -> tuple[str, ...] | None:
+    """The names of the axes before those of a step: of layers, of sentences, or of length 1; None if there are too many.
+
+    Args:
+        sizes: their lengths.
+        free: "layer" and "batch", without those that the names of the arrays count.
+        n_batch: the number of sentences that have tokens or ids; 0 if unknown.
+    """
+    singles = [axis for axis, size in enumerate(sizes) if size == 1][: max(0, len(sizes) - len(free))]
+    rest = [size for axis, size in enumerate(sizes) if axis not in singles]
+    if len(rest) > len(free) or (singles and len(rest) == 2 and min(rest) > 1):
+        return None
+    names = list(free[: len(rest)])
+    if len(free) == 2 and rest:
+        is_batch = rest[0] == n_batch > 1
+        if len(rest) == 1 and is_batch:
+            names = [BATCH]
+        elif len(rest) == 2 and rest[1] > 1 and (rest[0] == 1 or (is_batch and rest[1] != n_batch)):
+            names = [BATCH, LAYER]
+    return tuple(f"single{axis}" if axis in singles else names.pop(0) for axis in range(len(sizes)))
+
+
+def _with_numbers_taken(group: _Group, name: str) -> _Group:
+    """The group with the arrays of the number that the user chose, such as batch=1 where the arrays are sentences.
+
+    Raises:
+        FileError: there is no such number.
+    """
+    keys = dict(group.keys)
+    for axis, index in group.taken.items():
+        if axis in group.outer:
+            numbers, column = group.numbers(axis), group.outer.index(axis)
+            if index >= len(numbers):
+                raise FileError(
+                    f"{quote(name)} has {len(numbers):,} arrays on its axis {axis}, counted from 0; got {axis}={index}: choose one of them."
+                )
+            keys = {each: key for each, key in keys.items() if each[column] == numbers[index]}
+    return group._replace(keys=keys)
+
+
+def _by_layer(group: _Group) -> dict[tuple[int, int], list[str]]:
+    """The names of the arrays of each layer and sentence, in the order of their other number."""
+    by_layer: dict[tuple[int, int], list[str]] = {}
+    for numbers, key in group.keys.items():
+        place = dict(zip(group.outer, numbers, strict=True))
+        by_layer.setdefault((place.get(LAYER, 0), place.get(BATCH, 0)), []).append(key)
+    return by_layer
+
+
+def _runs(shapes: Mapping[tuple[int, ...], tuple[int, ...]], column: int) -> list[list[tuple[int, ...]]]:
+    """The shapes along one number, for each combination of the others."""
+    runs: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    for numbers in sorted(shapes):
+        runs.setdefault((*numbers[:column], *numbers[column + 1 :]), []).append(shapes[numbers])
+    return list(runs.values())
+
+
+def _differs(shapes: Mapping[tuple[int, ...], tuple[int, ...]], column: int) -> bool:
+    """Whether the lengths of the last two axes differ along a number, as those of sentences do."""
+    return any(len({shape[-2:] for shape in run}) > 1 for run in _runs(shapes, column))
+
+
+def _is_generation(shapes: Mapping[tuple[int, ...], tuple[int, ...]], column: int, may_be_cross: bool) -> bool:
+    """Whether each array after the first has one query, and a key more than the one before it, or those of a cache of fixed length, or of another text."""
+    return all(
+        len(run) > 1
+        and all(len(shape) > 1 and shape[-2] == 1 for shape in run[1:])
+        and (
+            all(after[-1] == before[-1] + 1 for before, after in itertools.pairwise(run))
+            or ((may_be_cross or run[0][-2] > 1) and len({shape[-1] for shape in run}) == 1)
+        )
+        for run in _runs(shapes, column)
+    )
+
+
+def _has_rows_first(ours: tuple[str, ...], shape: tuple[int, ...], sizes: Mapping[str, int]) -> bool:
+    """Whether rows such as those of Q are stored as [pos head width], by the lengths that the maps of the file have."""
+    n_heads, n_rows = sizes.get("head"), sizes.get(ours[1])
+    return ours[-1] != KEY and n_heads != n_rows and shape[:2] == (n_rows, n_heads)
