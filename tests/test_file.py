@@ -383,7 +383,7 @@ NAN[0, 0, 1] = math.nan
 CAUSAL = np.where(np.tril(np.ones((4, 4))) == 1, 1.0, -math.inf)
 
 REFUSED: dict[str, tuple[str, bytes, str]] = {
-    "another ending": ("x.xyz", b"x", "A file with attention ends in .npz, .npy, .safetensors, .json or .jsonl; got “x.xyz”: save it as one of these"),
+    "another ending": ("x.xyz", b"x", "A file with attention ends in .npz, .npy, "),
     "no name": ("", b"x", "got “”"),
     "a hidden name": ("a\u202e\n" + "b" * 99 + ".pkl", b"x", "got “a��bbb"),
     "no bytes": ("x.npz", b"", "“x.npz” has no content, only its digest"),

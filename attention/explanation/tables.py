@@ -89,8 +89,8 @@ def long_frame(
     """Steps as one long table with a row for each cell of a matrix: head, row, column, and the cell's value in each step.
 
     All steps have the same axes; steps that heads share appear once, without a head column. An axis with patches is followed by their
-    places, such as key_picture, key_row and key_column, which are empty for other tokens. Returns the rows from `start` up to, not
-    including, `stop`.
+    places, such as key_picture, key_row and key_column, which are empty for other tokens. The tokens of the step query are called
+    query_pos, and those of key key_pos. Returns the rows from `start` up to, not including, `stop`.
 
     Raises:
         MissingError: the trace has no such layer, step or head.
@@ -111,6 +111,7 @@ def long_frame(
         (first_step.column_axis, columns, cell % columns),
     ):
         noun = axis.removesuffix("_pos")
+        noun = axis if noun in steps else noun
         table[noun] = np.array(_names(source, axis, length), dtype=object)[index]
         for name, numbers in _patch_places(source.labels_of(axis) or ()).items():
             table[f"{noun}_{name}"] = numbers.take(index)

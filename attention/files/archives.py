@@ -70,6 +70,8 @@ class Archive:
         arrays: its arrays of numbers, by name.
         metadata: everything else, by name: lists of texts, numbers, and the description of the layers in an export.
         refused: the reason why an entry cannot be read, by name.
+        notes: sentences on how a text was read.
+        is_table: whether it is the text of a table, whose one array may be weights or scores.
         is_lines: whether a .json file has one value in each line.
         has_records: whether a .json file is a list of objects that are no layers, so that each is a sentence.
     """
@@ -79,6 +81,8 @@ class Archive:
     refused: Mapping[str, str] = field(default_factory=dict)
     is_lines: bool = False
     has_records: bool = False
+    notes: tuple[str, ...] = ()
+    is_table: bool = False
 
 
 def open_archive(name: str, content: bytes) -> Archive:
@@ -123,7 +127,7 @@ def _natural_numbers(numbers: Any) -> tuple[int, ...] | None:
 
 
 MAX_JSON_NUMBERS = 2**21  # a Python list takes ten times the bytes of the file
-_MAX_JSON_LISTS = 2**18
+MAX_JSON_LISTS = 2**18
 _LONGEST_PATH = 300  # characters; each array has one of its own
 
 
@@ -134,9 +138,9 @@ def _read_json(name: str, content: bytes) -> Archive:
         FileError: the file is not valid JSON, or has too many numbers or lists.
     """
     numbers, lists = content.count(b",") + 1, content.count(b"[") + content.count(b"{")
-    if numbers > MAX_JSON_NUMBERS or lists > _MAX_JSON_LISTS:
+    if numbers > MAX_JSON_NUMBERS or lists > MAX_JSON_LISTS:
         raise FileError(
-            f"{name} has {numbers:,} numbers and texts in {lists:,} lists; a .json file may have {MAX_JSON_NUMBERS:,} in {_MAX_JSON_LISTS:,} lists: "
+            f"{name} has {numbers:,} numbers and texts in {lists:,} lists; a .json file may have {MAX_JSON_NUMBERS:,} in {MAX_JSON_LISTS:,} lists: "
             "save it as .npz or .safetensors."
         )
     try:

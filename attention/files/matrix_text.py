@@ -23,9 +23,9 @@ from cachetools import LRUCache
 
 from attention.base.errors import MatrixError
 from attention.files.archives import format_npy
+from attention.files.cells import MAX_PIECES, cell_error, parse_numbers, split, strip_rows
 from attention.files.matrix import (
     MAX_NUMBERS,
-    MAX_PIECES,
     MAX_SIDE,
     Matrix,
     ParsedText,
@@ -34,13 +34,9 @@ from attention.files.matrix import (
     allows_stack,
     as_stack,
     batch_reading,
-    cell_error,
     combine,
-    detect_separator,
     excerpt,
-    parse_numbers,
     rounding_note,
-    strip_rows,
     too_large_error,
     validate_matrix,
 )
@@ -60,6 +56,9 @@ MAX_CHARACTERS = 32 * MAX_NUMBERS  # numpy.savetxt writes 25 characters per numb
 _SIGNS = str.maketrans({"−": "-", "–": "-", "﹣": "-", "－": "-", "∞": "inf", "│": "|", "┃": "|", "║": "|"})
 # 1.0e-03 * above the numbers, in MATLAB and torch output.
 _SCALE = re.compile(r"(?<![\w.])1\.?0*e([+-]\d+)\s*\*\s*(?=[\[\n\r])")
+# A table with an empty corner, or one that the Lab wrote: its other labels may be anything.
+_TABLE = re.compile(r'(?:""|Unnamed: 0|index|query_pos|key_pos)?[,;\t](?=[^\n]{0,500}[^\W\d])')
+_SPECIAL_TOKEN = re.compile(r"(?<!\w)\[[^\W\d]\w{0,30}\](?!\w)")  # [CLS]
 _TUPLE = re.compile(r"\s{0,500}[({]\s*[({\d.+-][^=]*$")  # ((1, 0), (0, 1)), or {{1, 0}, {0, 1}} in Mathematica
 _HEADS = re.compile(r"\s{0,99}\d{1,9} heads?:")  # the prefix of a stack in `format_matrix`
 _TRUTH = re.compile(r"(?<![\w.])(?:(true)|false)(?![\w.])", re.IGNORECASE)  # a mask of truth values
@@ -137,11 +136,14 @@ def _parse_text(text: str, name: str) -> ParsedText:
         )
     if "\\begin{" in text:
         reading = parse_latex(text, name)
+    elif _TABLE.match(text):
+        reading = parse_table(_lines(text, name), name)
     else:
         text = strip_wrappers(_apply_scale(text, name))
         if "[" not in text and _TUPLE.match(text):
             text = text.translate({ord("("): "[", ord(")"): "]", ord("{"): "[", ord("}"): "]"})
-        reading = _parse_brackets(text.strip(), name) if "[" in text else _parse_lines(text, name)
+        has_brackets = "[" in text and "[" in _SPECIAL_TOKEN.sub("", text)
+        reading = _parse_brackets(text.strip(), name) if has_brackets else _parse_lines(text, name)
     note = rounding_note(next(iter(reading.choices.values())))
     return reading.with_notes(note) if note else reading
 
@@ -182,8 +184,6 @@ def file_text(data: bytes, file_name: str, name: str = "matrix") -> str:
     return text
 
 
-Nested = str | list["Nested"]  # a row is a text, higher levels are lists
-
 _MAX_DEPTH = 6  # axes
 _MAX_ROWS = 16 * MAX_SIDE  # in all matrices of a text
 _WORDS = re.compile(r"(?:\s*(?:'[^'\n]*'|\"[^\"\n]*\")\s*(?:,|$))+\s*")  # a list of tokens
@@ -192,11 +192,15 @@ _BRACKET = re.compile(r"[\[\]]")
 
 
 class _BracketList(NamedTuple):
-    """A top-level list of the text, or its end (`nested` is None), with the text before it and the number of rows before it."""
+    """The rows of a top-level list of the text, with the text before it and the number of rows before it; the end of the text has no rows.
+
+    Its shape is that of its rows: () for a single one.
+    """
 
     before: str
-    nested: Nested | None
     row: int
+    rows: list[str]
+    shape: tuple[int, ...] = ()
 
 
 def _parse_brackets(text: str, name: str) -> ParsedText:
@@ -205,52 +209,50 @@ def _parse_brackets(text: str, name: str) -> ParsedText:
     Raises:
         MatrixError: unbalanced or too many brackets, anything but numbers within them, or anything but names around them.
     """
-    matrices: list[tuple[str, list[Nested]]] = []
+    matrices: list[tuple[str, list[str], tuple[int, ...]]] = []
     ignored: list[str] = []
     is_separate_rows = False  # whether the last matrix consists of separate rows in brackets
-    for bracket_list in _iter_lists(text, name):
-        text_before, where = bracket_list.before, f"after row {bracket_list.row - 1}" if matrices else "before row 0"
+    for found in _iter_lists(text, name):
+        text_before, where = found.before, f"after row {found.row - 1}" if matrices else "before row 0"
         if matrices:
-            if not text_before and bracket_list.nested is not None:
+            if not text_before and found.rows:
                 raise _surroundings_error(name, "[", where)  # an index after a matrix
             same_line, newline, next_lines = strip_suffix(text_before).partition("\n")
-            if same_line.strip(" \t\r,;)") and (newline or bracket_list.nested is None):
-                raise _surroundings_error(name, bracket_list.before, where)
+            if same_line.strip(" \t\r,;)") and (newline or not found.rows):
+                raise _surroundings_error(name, found.before, where)
             text_before = next_lines if newline else same_line
-        prefix = parse_prefix(text_before + "\n" if bracket_list.nested is None else text_before)
+        prefix = parse_prefix(text_before if found.rows else text_before + "\n")
         if prefix is None:
             raise _surroundings_error(name, text_before, where)
         ignored += prefix.ignored_lines
-        if bracket_list.nested is None:
+        if not found.rows:
             break
-        if isinstance(bracket_list.nested, str) and _WORDS.fullmatch(bracket_list.nested[:_MAX_WORDS]):
-            ignored.append(f"{prefix.label} = [{bracket_list.nested.strip()}]")
+        is_row = found.shape == ()
+        if is_row and _WORDS.fullmatch(found.rows[0][:_MAX_WORDS]):
+            ignored.append(f"{prefix.label} = [{found.rows[0].strip()}]")
             continue
-        if isinstance(bracket_list.nested, list):
-            matrices.append((prefix.label, bracket_list.nested))
-        elif is_separate_rows and not prefix.label:
-            matrices[-1][1].append(bracket_list.nested)
+        if is_row and is_separate_rows and not prefix.label:
+            matrices[-1][1].extend(found.rows)
         else:
-            matrices.append((prefix.label, [bracket_list.nested]))
-        is_separate_rows = isinstance(bracket_list.nested, str)
-        if len(matrices) > MAX_SIDE or (is_separate_rows and len(matrices[-1][1]) > MAX_SIDE):
-            raise too_large_error(name, f"more than {MAX_SIDE:,} {'rows' if is_separate_rows else 'matrices'}")
+            matrices.append((prefix.label, found.rows, found.shape))
+        is_separate_rows = is_row
+        if len(matrices) > MAX_SIDE or (is_row and len(matrices[-1][1]) > MAX_SIDE):
+            raise too_large_error(name, f"more than {MAX_SIDE:,} {'rows' if is_row else 'matrices'}")
     if not matrices:
         raise MatrixError(f"{name} needs at least one number; got only words in brackets: paste rows of numbers.")
-    reading = combine([_read(nested, name, label) for label, nested in matrices], name)
+    readings = [_read(rows, shape or (len(rows),), name, label) for label, rows, shape in matrices]
+    reading = combine(readings, name)
     if not ignored:
         return reading
     more_lines = f" and {len(ignored) - 1} more line{'s' * (len(ignored) > 2)}" if len(ignored) > 1 else ""
     return reading.with_notes(f"The text around the numbers was ignored: {excerpt(ignored[0], 40)}{more_lines}.")
 
 
-def _read(nested: Nested, name: str, label: str) -> ParsedText:
-    """The numbers of a list, at least two levels deep, as a matrix or a batch."""
-    shape = _shape(nested, name)
+def _read(rows: list[str], shape: tuple[int, ...], name: str, label: str) -> ParsedText:
+    """The numbers of rows as a matrix or a batch."""
     # At most the pieces that show that a row is too long: a number may be followed by a separate comma.
-    rows = [" ".join(row.split(None, 4 * MAX_PIECES)) for row in strip_rows(list(_iter_rows(nested)))]
-    separator, comma = detect_separator(rows)
-    rows_of_numbers = parse_numbers(rows, name, separator, comma and separator is not None)
+    rows = [" ".join(row.split(None, 4 * MAX_PIECES)) for row in strip_rows(rows)]
+    rows_of_numbers = _parse_rows(rows, name)
     if len({len(row) for row in rows_of_numbers}) == 1 or len(shape) == 1:
         return batch_reading(rows_of_numbers, (*shape, len(rows_of_numbers[0])), name, label)
     odd_row = next(i for i, row in enumerate(rows_of_numbers) if len(row) != len(rows_of_numbers[0]))
@@ -260,64 +262,58 @@ def _read(nested: Nested, name: str, label: str) -> ParsedText:
     )
 
 
-def _shape(nested: Nested, name: str) -> tuple[int, ...]:
-    if isinstance(nested, str):
-        return ()
-    shapes = [_shape(child, name) for child in nested]
-    for i, shape in enumerate(shapes):
-        if shape != shapes[0]:
-            sizes = (" × ".join(map(str, size)) or "a row" for size in (shape, shapes[0]))
-            raise MatrixError(
-                f"{name} needs lists of equal size within a list; list {i} is {next(sizes)}, list 0 is {next(sizes)}: paste one of these matrices."
-            )
-    return (len(nested), *shapes[0])
-
-
-def _iter_rows(nested: Nested) -> Iterator[str]:
-    if isinstance(nested, str):
-        yield nested
-    else:
-        for child in nested:
-            yield from _iter_rows(child)
+def _parse_rows(rows: list[str], name: str) -> list[tuple[float, ...]]:
+    """The numbers of rows, which may have decimal commas."""
+    cells = list(split(rows, rows, name)[0])
+    return parse_numbers(cells, name, any("," in cell for row in cells for cell in row))
 
 
 def _iter_lists(text: str, name: str) -> Iterator[_BracketList]:
-    """The top-level lists of a text in order, and finally an empty one with the text after them."""
-    open_lists: list[list[Nested]] = []
+    """The top-level lists of a text in order, and finally one without rows with the text after them."""
+    counts: list[int] = []  # the elements so far of each open list
+    sizes: dict[int, int] = {}  # the elements of a closed list at each depth; 0 for a row
+    rows: list[str] = []
     position = row = first_row = 0
     text_before = ""
     in_row = False
     for bracket in _BRACKET.finditer(text):
         between, position = text[position : bracket.start()], bracket.end()
         opens = bracket[0] == "["
-        if open_lists and (opens or not in_row):
+        if counts and (opens or not in_row):
             _check_between(between, row, name, in_row)
         if opens:
-            if not open_lists:
-                text_before, first_row = between, row
-            open_lists.append([])
-            if len(open_lists) > _MAX_DEPTH:
+            if not counts:
+                text_before, first_row, rows, sizes = between, row, [], {}
+            counts.append(0)
+            if len(counts) > _MAX_DEPTH:
                 raise MatrixError(
                     f"{name} needs two axes, rows and columns, optionally in a batch; got more than {_MAX_DEPTH} levels of brackets in row {row}, column 0: paste one matrix."
                 )
-        elif not open_lists:
+        elif not counts:
             raise _unbalanced_error(name, "many", row)
         else:
-            node: Nested = open_lists.pop()
+            size, depth = counts.pop(), len(counts)
             if in_row:
-                several_rows = not open_lists and ";" in between
-                node = list(between.rstrip().removesuffix(";").split(";", MAX_PIECES)) if several_rows else between
-                row += len(node) if several_rows else 1
-                if row > _MAX_ROWS or (several_rows and len(node) > MAX_SIDE):
+                several = depth == 0 and ";" in between  # as in MATLAB
+                new = between.rstrip().removesuffix(";").split(";", MAX_PIECES) if several else [between]
+                rows += new
+                row += len(new)
+                size = len(new) if several else 0
+                if row > _MAX_ROWS or size > MAX_SIDE:
                     raise too_large_error(name, f"more than {_MAX_ROWS if row > _MAX_ROWS else MAX_SIDE:,} rows")
-            if open_lists:
-                open_lists[-1].append(node)
+            if sizes.setdefault(depth, size) != size:
+                got, first = (length or "a row" for length in (size, sizes[depth]))
+                raise MatrixError(
+                    f"{name} needs lists of equal size within a list; list {counts[-1]} is {got}, list 0 is {first}: paste one of these matrices."
+                )
+            if counts:
+                counts[-1] += 1
             else:
-                yield _BracketList(text_before, node, first_row)
+                yield _BracketList(text_before, first_row, rows, tuple(sizes[i] for i in sorted(sizes) if sizes[i]))
         in_row = opens
-    if open_lists:
+    if counts:
         raise _unbalanced_error(name, "few", row)
-    yield _BracketList(text[position:], None, row)
+    yield _BracketList(text[position:], row, [])
 
 
 def _check_between(between: str, row: int, name: str, inside: bool) -> None:
@@ -370,11 +366,7 @@ def _parse_lines(text: str, name: str) -> ParsedText:
     """
     if re.search(r"\\[ \t]*[\r\n]", text):  # pandas splits a wide table into parts separated by blank lines
         text = re.sub(r"\n[ \t]*\r?\n", "\n\\\\\n", text)
-    lines = [
-        line[0] for line in islice((line for line in _LINE.finditer(text) if not line[0].isspace()), _MOST_LINES + 1)
-    ]
-    if len(lines) > _MOST_LINES:
-        raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
+    lines = _lines(text, name)
     if not lines:
         raise MatrixError(
             f"{name} needs at least one number; got {'only blanks' if text else 'nothing'}: paste rows of numbers, such as 1, 0; 0, 1."
@@ -385,6 +377,15 @@ def _parse_lines(text: str, name: str) -> ParsedText:
             f"{name} needs at least one number; got only words, such as {excerpt(lines[0].strip())}: paste rows of numbers, such as 1, 0; 0, 1."
         )
     return combine(readings, name)
+
+
+def _lines(text: str, name: str) -> list[str]:
+    """The lines that are not blank."""
+    filled = (line[0] for line in _LINE.finditer(text) if not line[0].isspace())
+    lines = list(islice(filled, _MOST_LINES + 1))
+    if len(lines) > _MOST_LINES:
+        raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
+    return lines
 
 
 def _iter_blocks(lines: list[str]) -> Iterator[_Block]:
@@ -446,8 +447,7 @@ def _parse_single_line(rows: list[str], name: str, label: str) -> ParsedText:
     if len(rows) > MAX_SIDE:
         raise too_large_error(name, f"more than {MAX_SIDE:,} rows")
     rows = strip_rows(rows)
-    separator, comma = detect_separator(rows)
-    rows_of_numbers = parse_numbers(rows, name, separator, comma)
+    rows_of_numbers = _parse_rows(rows, name)
     matrix = validate_matrix(rows_of_numbers, name)
     shape = len(matrix), len(matrix[0])
     if (column := decimal_column(rows)) is not None:

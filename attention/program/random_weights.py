@@ -59,6 +59,16 @@ def typed_text(config: AttentionConfig, trace: Trace) -> Snippet:
 
 def matrices(layer: Layer, fields: tuple[str, ...]) -> Snippet:
     """The beginning for the user's matrices: the numbers or, if there are many, the exported file."""
+    snippet = recorded(layer, fields, "someone's own matrices")
+    if fields[0] == "x" and "w_q" not in fields and MEMORY in fields:
+        more: tuple[str, ...] = ("query = x[None]  # [head query_pos d_k]: no projections", "key = value = x2[None]")
+    else:
+        more = ("query = key = value = x[None]",) * (fields[0] == "x" and "w_q" not in fields)
+    return snippet._replace(lines=(*snippet.lines, *more))
+
+
+def recorded(layer: Layer, fields: tuple[str, ...], about: str) -> Snippet:
+    """The beginning for matrices of a layer: the numbers or, if there are many, the exported file."""
     steps = {name: INPUT if name == "x" else name for name in fields}
     is_large = sum(layer[step].numel() for step in steps.values()) > MAX_INLINE_NUMBERS
     lines = ['exported = np.load("attention.npz")  # all steps, exported with this program'] * is_large
@@ -69,11 +79,7 @@ def matrices(layer: Layer, fields: tuple[str, ...]) -> Snippet:
         else:
             rows, split = _joined_heads(name, layer[step])
             lines += literals.assign_matrix(variable, rows.tolist(), split + comment)
-    if fields[0] == "x" and "w_q" not in fields and MEMORY in fields:
-        lines += ["query = x[None]  # [head query_pos d_k]: no projections", "key = value = x2[None]"]
-    elif fields[0] == "x" and "w_q" not in fields:
-        lines += ["query = key = value = x[None]"]
-    return Snippet("someone's own matrices", tuple(lines))
+    return Snippet(about, tuple(lines))
 
 
 def _joined_heads(name: str, tensor: Tensor) -> tuple[Tensor, str]:

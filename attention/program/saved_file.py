@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attention.files.archives import Archive
 from attention.formula.names import INPUT, MEMORY
 from attention.formula.steps import declared
-from attention.program import literals
+from attention.program import literals, random_weights
 from attention.program.literals import Snippet
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def file(
     name: str, archive: Archive, stored: StoredLayer, layer: Layer, masks: Sequence[tuple[Place, str]] = ()
 ) -> Snippet:
     """The beginning for one layer of a file; each mask comes with what computes its cells, or the bias that it is, from the stored array {0}."""
+    if archive.is_table:  # a text, which no library reads as we do
+        return random_weights.recorded(layer, tuple(stored.places), f"the file {literals.text(PurePath(name).name)}")
     ending = PurePath(name).suffix.lower()
     lines = [
         _OPEN[".jsonl" if archive.is_lines else ending].format(name=literals.text(name))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from attention.base.cache import CACHE
 from attention.base.errors import FileError
-from attention.files import stored_layers
-from attention.files.archives import Archive, open_archive, quote
+from attention.files import labelled, stored_layers
+from attention.files.archives import Archive, quote
 from attention.files.given_mask import MEANINGS, GivenMask, MaskSizes
+from attention.files.opening import open_file
 from attention.files.plan import Place, Plan
 from attention.files.read_plan import read_plan
 from attention.files.stored_layers import WORD_IDS
@@ -54,6 +55,8 @@ class File:
         config: overrides of the formula of the layers.
         axes: the names of the axes in their order, if they are others, such as "layer batch head query key" or "head query key"; batch=1 takes
             one sentence, and "pos head width" is for query, key and value (`attention.files.axes.parse_axes`).
+        table_means: what the numbers of a table (.csv, .tsv, .txt) are, one of `attention.files.labelled.MEANINGS`: "numbers" (what they say),
+            "weights" or "scores".
         mask_means: what 1 means in the mask, one of `attention.files.given_mask.MEANINGS`: "numbers" (what they say), "keep", "hide", or "add".
         sequence: which one is shown, where the file has several, counted from 0.
     """
@@ -67,6 +70,7 @@ class File:
     axes: str = ""
     mask_means: str = MEANINGS[0]
     sequence: int = 0
+    table_means: str = labelled.MEANINGS[0]
 
     @classmethod
     def open(
@@ -77,6 +81,7 @@ class File:
         axes: str = "",
         mask_means: str = MEANINGS[0],
         sequence: int = 0,
+        table_means: str = labelled.MEANINGS[0],
     ) -> File:
         """The file at a path.
 
@@ -90,7 +95,7 @@ class File:
                     f"{quote(file_path.name)} has {file_path.stat().st_size:,} bytes; at most {max_bytes:,} are read: save a part of it."
                 )
             file = cls.of(file_path.name, file_path.read_bytes(), max_bytes, max_tokens)
-            return replace(file, axes=axes, mask_means=mask_means, sequence=sequence)
+            return replace(file, axes=axes, mask_means=mask_means, sequence=sequence, table_means=table_means)
         except OSError as error:
             raise FileError(
                 f"{quote(file_path.name)} cannot be opened ({error.strerror}): give the path of a file."
@@ -166,7 +171,7 @@ class File:
             layers.append(layer)
             if note:
                 problems.setdefault(note, []).append(stored.number)
-        notes = [*_saved_notes(archive, plan), plan.unused_note]
+        notes = [*_saved_notes(archive, plan), *archive.notes, plan.unused_note]
         notes += [
             f"In layer{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:8]))}{', …' * (len(numbers) > 8)}: {note}"
             if len(layers) > 1
@@ -204,7 +209,7 @@ class File:
             raise FileError(
                 f"{quote(self.name)} has no content, only its digest {self.digest[:8]}…: open it with File.open(path)."
             )
-        return open_archive(self.name, self.content)
+        return labelled.as_meant(open_file(self.name, self.content), self.table_means, self.axes)
 
     def _plan(self, archive: Archive | None) -> Plan:
         """How the file is read, cached, since every run of a page asks for its sequences."""
@@ -212,7 +217,7 @@ class File:
         def read() -> Plan:
             return read_plan(self.name, archive or self._archive(), self.axes, self.sequence, self.max_bytes)
 
-        key = "plan", self.name, self.digest, self.axes, self.sequence
+        key = "plan", self.name, self.digest, self.axes, self.sequence, self.table_means
         return CACHE.get_or_compute(key, read) if self.digest else read()
 
     def _masks(self, archive: Archive, plan: Plan) -> list[GivenMask]:

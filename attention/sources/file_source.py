@@ -6,9 +6,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from attention.base.errors import AttentionError, AwaitedError
-from attention.base.knobs import Knob, Text
-from attention.files.archives import EXTENSIONS, quote
+from attention.base.knobs import Choice, Knob, Text
+from attention.files import labelled
+from attention.files.archives import quote
 from attention.files.axes import MAX_CHARACTERS
+from attention.files.opening import EXTENSIONS
 from attention.sources.file import File
 from attention.sources.layer_knobs import read_override
 from attention.sources.matrices import MASK_MEANS
@@ -20,6 +22,10 @@ AXES = Knob(
     "Only if they were read wrongly: the names of the axes in their order, such as head key query. A batch is left out by its name (layer batch head query key), "
     "and one of its sentences is taken with batch=1. Axes of query, key and value follow after a comma: batch pos head width.",
     (NAME,), section="More knobs", order=10, placeholder="layer head query key")  # fmt: skip
+TABLE_MEANS = Knob(
+    "table_means", labelled.MEANINGS[0], Choice(labelled.MEANINGS, ("what its numbers say", *labelled.MEANINGS[1:])), "The table means",
+    "Of a text file (.csv, .tsv, .txt): a table without negative numbers, whose rows sum to 1, has weights; another one has scores, of which the softmax makes weights.",
+    (NAME,), section="More knobs", order=50)  # fmt: skip
 FILE = Knob("file", "", Text(300), help="The displayed file, as name:digest.", sources=(NAME,), inline=True)
 
 
@@ -29,8 +35,8 @@ def read(reader: ParameterReader) -> File:
     Raises:
         AwaitedError: the file has not been uploaded.
     """
-    axes, mask_means = reader.knob(AXES), reader.knob(MASK_MEANS)
-    file = replace(reader.file(FILE), axes=axes, mask_means=mask_means)
+    axes, mask_means, table_means = map(reader.knob, (AXES, MASK_MEANS, TABLE_MEANS))
+    file = replace(reader.file(FILE), axes=axes, mask_means=mask_means, table_means=table_means)
     names: tuple[str, ...] = ()
     with suppress(AttentionError):  # the trace says what is wrong
         names = file.sequences

@@ -8,7 +8,7 @@ from __future__ import annotations
 from attention.base.knobs import Choice, Knob
 from attention.formula import config
 from attention.sources import file_source, matrices, model, typed_text
-from attention.sources.file_source import AXES, FILE
+from attention.sources.file_source import AXES, FILE, TABLE_MEANS
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, SEQUENCE, TEXT, TEXT2
 from attention.sources.matrices import DIVISOR, LABELS, MASK_MEANS, MATRICES, MATRIX_HEADS, MATRIX_KIND, VALID_KEYS
 from attention.sources.model import GENERATE, GENERATE_SEED, GENERATE_TEMPERATURE, IMAGE, MODEL, PREDICT, SPECIAL, WORDS
@@ -41,7 +41,7 @@ SOURCE = Knob("source", "typed text", Choice(SOURCES), "Source", "Where the numb
 KNOBS = (
     SOURCE, MODEL, WORDS, SPECIAL, INTERVENTIONS, FROZEN, OTHER, NOTEBOOK, SEQUENCE, TEXT, TEXT2, GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED, PREFIX_LEN,
     PREDICT, LOWERCASE, PAD, *config.KNOBS, MATRIX_KIND, *MATRICES[:-1], LABELS, MATRIX_HEADS, DIVISOR, VALID_KEYS, FILE, TASK, TASK_INPUT, AT_STEP, CONTROL,
-    TRAINING_STEPS, *SLIDERS.values(), IMAGE, MATRICES[-1], MASK_MEANS, AXES,
+    TRAINING_STEPS, *SLIDERS.values(), IMAGE, MATRICES[-1], MASK_MEANS, AXES, TABLE_MEANS,
 )
 # fmt: on
 """Every knob that selects or changes the source. The order is that of the keys in a link, so new knobs go to the end."""

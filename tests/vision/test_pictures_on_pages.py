@@ -132,7 +132,7 @@ def test_unknown_picture_in_a_link_is_replaced_and_said(models: NamedModels) -> 
 
 
 def test_newer_knobs_follow_that_of_the_picture_in_links() -> None:
-    assert [knob.key for knob in KNOBS[-4:]] == ["image", "attn_mask", "mask_means", "axes"]
+    assert [knob.key for knob in KNOBS[-5:]] == ["image", "attn_mask", "mask_means", "axes", "table_means"]
 
 
 def test_uploaded_picture_is_shown_with_its_name_and_digest(models: NamedModels) -> None:

@@ -9,7 +9,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attention import AttentionError, File
 from attention.base.errors import AxesError
-from attention.files.archives import EXTENSIONS, quote
+from attention.files.archives import quote
+from attention.files.opening import EXTENSIONS
 from attention.sources.file_source import FILE, missing_file_error
 from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import LIMITS
@@ -43,7 +44,7 @@ def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
                 key=_KEY,
                 type=[ending.removeprefix(".") for ending in EXTENSIONS],
                 on_change=_uploaded,
-                help="Weights under any of their usual names, of one layer or all, of one sentence or several; or query, key and value; or scores; or a file exported from Attention Lab.",
+                help="Weights under any of their usual names, of one layer or all, of one sentence or several; or query, key and value; or scores; a table with or without labels (.csv, .tsv, .txt); an alignment of words; or a file exported from Attention Lab.",
             )
             if problem := session().file_problem:
                 st.error(plain(problem))

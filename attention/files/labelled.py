@@ -1,0 +1,403 @@
+"""Tables of numbers with labels: CSV, TSV and aligned columns of pandas, R, spreadsheets and the Lab, and pandas' JSON.
+
+A map of weights or of scores, whose labels are its tokens. The text is converted row by row, so that it takes eight bytes a number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from io import StringIO
+from itertools import chain, islice
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attention.base.errors import ConfigError, FileError, MatrixError
+from attention.files.alignments import Alignment, read_alignments
+from attention.files.archives import DOUBLE, MAX_JSON_LISTS, MAX_JSON_NUMBERS, Archive, Entry, format_shape
+from attention.files.cells import AXES, Labels, as_tokens, counts_from_zero, find_labels, is_number, parse_number, split
+from attention.files.matrix import as_stack
+from attention.formula.names import KEY, MASKED_SCORES, QUERY, SCORES, WEIGHTS
+from attention.formula.steps import MAP_AXES, find_step, is_step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MEANINGS = ("numbers", WEIGHTS, SCORES)
+"""What the numbers of a table are: what they say (weights, if no number is negative and the rows sum to 1), weights, or scores."""
+MAX_NUMBERS = 2**22  # 2,048 × 2,048; a text of so many takes a second
+_MAX_CELLS = 2**14  # in a line, and lines
+_SAMPLE = 64  # rows that decide what is a heading
+_LABELLED_JSON = re.compile(
+    rb'(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*"(?:columns|index|data|schema)"|\{\s*"[^"]*"\s*:\s*\{)'
+)
+_LOOKED_AT = 2000  # bytes
+_STEP = re.compile(r"[a-z]+(?:_[a-z]+)*")
+_TRUTH = {"True": 1.0, "False": 0.0}
+_PLACES = ("picture", "row", "column")  # of a patch, in a long table
+_NO_MAPS = {
+    "-B-minus-A": "is the difference of two states: open the state of each, or a table of each, and compare them on the page Compare",
+    "logit-effect": "is what each cell adds to a logit, which is neither weights nor scores: open weights.csv, or attention.npz, which has every step",
+}
+"""Maps of the Lab that are no attention, by a part of their names, and what to open instead."""
+_FEATURE_AXES = ("d_model", "d_k", "d_v")  # of a long table
+_FEATURES = "{} has the features of each token, not its attention to others: open weights.csv or scores.csv, or attention.npz, which has every step."
+
+
+class _Table(NamedTuple):
+    """The maps of a table by step ("": its numbers decide), each [head query key] or [query key], and the labels of its rows and columns."""
+
+    maps: dict[str, tuple[array[float], tuple[int, ...]]]
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    notes: tuple[str, ...] = ()
+    has_sums: bool = False
+
+
+def read_table(name: str, file_name: str, content: bytes) -> Archive:
+    """The map of a table, or of each sentence of alignments; of prints of NumPy, torch and others as in a pasted matrix.
+
+    Args:
+        name: of the file in quotation marks, for sentences.
+        file_name: of the file; one that begins with the name of a step, such as "scores-L0-H1.csv", says what the numbers are.
+        content: the bytes of the file, in UTF-8, UTF-16 or the code page of Excel.
+
+    Raises:
+        FileError: it is no table of numbers, has too many of them, or is a table of the Lab that has no attention.
+    """
+    text = _decode(content)
+    if found := read_alignments(text, name, MAX_NUMBERS):
+        return _of_alignments(found)
+    if reason := next((reason for part, reason in _NO_MAPS.items() if part in file_name), ""):
+        raise FileError(f"{name} {reason}.")
+    try:
+        return _archive(_read(text, name), _step_of(file_name))
+    except MatrixError as error:
+        raise FileError(str(error)) from None
+
+
+def _decode(content: bytes) -> str:
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16", errors="replace")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("cp1252", errors="replace")
+
+
+def _step_of(file_name: str) -> str:
+    """The step with whose name the file's begins; empty without one."""
+    match = _STEP.match(PurePath(file_name).stem)
+    return match[0] if match and is_step(match[0]) else ""
+
+
+def _read(text: str, name: str) -> _Table:
+    """The maps of a text: a table, whose rows are read one by one, or a print, which is read like a pasted matrix."""
+    lines = (line for line in StringIO(text, newline="") if not line.isspace())
+    sample = list(islice(lines, _SAMPLE))
+    if sample and (sample[0].startswith("sep=") or _is_comment(sample)):
+        sample.pop(0)
+    rows, mark = split(chain(sample, lines), sample, name, _MAX_CELLS)
+    head = list(islice(rows, _SAMPLE))
+    labels = find_labels(head)
+    # A print may have a name or a scale above it; a table with quotation marks is none.
+    is_print = mark is None and not all(is_number(cell) for row in head for cell in row) and '"' not in sample[0]
+    if not is_print:
+        try:
+            if labels.has_heading and any(column in _FEATURE_AXES for column in head[0]):
+                raise FileError(_FEATURES.format(name))
+            if labels.has_heading and {QUERY, KEY} <= set(head[0]):
+                return _read_long(head[0], chain(head[1:], rows), name)
+            return _read_wide(chain(head, rows), labels, name)
+        except MatrixError as error:
+            if labels.has_heading and labels.has_names:
+                raise
+            problem = error
+    try:
+        return _read_print(text, name)
+    except MatrixError:
+        if is_print or "[" in text or "\\begin" in text:
+            raise
+        raise problem from None
+
+
+def _is_comment(sample: Sequence[str]) -> bool:
+    """Whether the first line is a comment above numbers, as `numpy.savetxt` writes it."""
+    return (
+        sample[0].startswith("# ") and len(sample) > 1 and all(map(is_number, re.split(r"[\s,;]+", sample[1].strip())))
+    )
+
+
+def _read_wide(rows: Iterator[list[str]], labels: Labels, name: str) -> _Table:
+    """A table with a row for each query: of bare numbers, or with labels."""
+    if labels.corner in AXES and counts_from_zero(labels.columns):
+        raise FileError(_FEATURES.format(name))
+    names, numbers, height = list[str](), array("d"), 0
+    width, comma = len(labels.columns), False
+    for cells in islice(rows, int(labels.has_heading), None):
+        names += cells[: int(labels.has_names)]
+        values = cells[labels.numbers]
+        comma = comma or any("," in cell for cell in values)
+        width = width or len(values)
+        if max(len(cells), height) > _MAX_CELLS or len(numbers) > MAX_NUMBERS:
+            raise FileError(
+                f"{name} may have {MAX_NUMBERS:,} numbers as text, and {_MAX_CELLS:,} rows or columns; got more: save it as .npz or .safetensors."
+            )
+        if len(values) != width:
+            raise MatrixError(
+                f"{name} needs rows of equal length; row {height} has {len(values):,} numbers, the first has {width:,}: "
+                "save the complete table, with quotation marks around labels."
+            )
+        numbers.extend(_numbers(values, comma, name, height))
+        height += 1
+    if not numbers:
+        raise MatrixError(
+            f"{name} needs at least one number; got {'only labels' if labels.has_heading else 'none'}: save a table of numbers."
+        )
+    if not labels.has_heading and height == width + 1 and numbers[:width].tolist() == list(range(width)):
+        numbers, height = numbers[width:], height - 1  # pandas' numbers of the columns
+    return _Table({"": (numbers, (height, width))}, names, labels.columns, has_sums=labels.has_sums)
+
+
+def _numbers(cells: Sequence[str], comma: bool, name: str, row: int) -> Iterable[float]:
+    """The numbers of a row."""
+    joined = "".join(cells)
+    if not comma and joined.isascii() and "_" not in joined:  # float reads underscores and other digits
+        try:
+            return list(map(float, cells))
+        except ValueError:
+            pass
+    return [
+        _TRUTH[cell] if cell in _TRUTH else parse_number(cell.replace("−", "-"), comma, name, row, column)
+        for column, cell in enumerate(cells)
+    ]
+
+
+def _read_long(columns: Sequence[str], rows: Iterable[list[str]], name: str) -> _Table:
+    """A table with a row for each cell: query, key and one or several values, with or without head, in any order."""
+    steps = [column for column in columns if is_step(column) and column not in (QUERY, KEY)]
+    others = {"head", QUERY, KEY, *(f"{axis}_{place}" for axis in (QUERY, KEY) for place in _PLACES)}
+    values = steps or [column for column in columns if column not in others][-1:]
+    axes = [columns.index(axis) for axis in ("head", QUERY, KEY) if axis in columns]
+    places = [columns.index(value) for value in values]
+    if not values:
+        raise MatrixError(
+            f"{name} has the columns {', '.join(columns)[:60]}, and none with numbers: add one, such as weights."
+        )
+    labels: list[dict[str, int]] = [{} for _ in axes]
+    cells, numbers = array("l"), [array("d") for _ in values]
+    for number, row in enumerate(rows):
+        if len(row) != len(columns):
+            raise MatrixError(
+                f"{name} needs {len(columns)} cells in each row; row {number} has {len(row)}: save the complete table."
+            )
+        for known, place in zip(labels, axes, strict=True):
+            cells.append(known.setdefault(row[place], len(known)))
+        for value, place in zip(numbers, places, strict=True):
+            value.extend(_numbers((row[place],), "," in row[place], name, number))
+        if number >= MAX_NUMBERS:
+            raise FileError(f"{name} may have {MAX_NUMBERS:,} rows; got more: save it as .npz or .safetensors.")
+    shape = tuple(map(len, labels))
+    for axis, known in enumerate(
+        labels
+    ):  # rows that a spreadsheet sorted: tables of the Lab begin labels with positions
+        positions = [label.partition(" ")[0] for label in known]
+        if set(positions) == set(map(str, range(len(known)))):
+            cells[axis :: len(axes)] = array("l", [int(positions[at]) for at in cells[axis :: len(axes)]])
+            labels[axis] = dict.fromkeys(sorted(known, key=lambda label: int(label.partition(" ")[0])), 0)
+    return _Table(
+        {
+            step if step in steps else "": (_placed(cells, value, shape, name), shape)
+            for step, value in zip(values, numbers, strict=True)
+        },
+        list(labels[-2]),
+        list(labels[-1]),
+    )
+
+
+def _placed(cells: array[int], values: array[float], shape: tuple[int, ...], name: str) -> array[float]:
+    """The values of a long table at their places."""
+    size = math.prod(shape)
+    if size != len(values):
+        raise MatrixError(
+            f"{name} has {len(values):,} rows for {format_shape(shape)} labels: save a row for each pair of a query and a key, with labels that differ, such as “3 the”."
+        )
+    import numpy as np
+
+    placed = np.full(shape, math.nan)
+    placed[tuple(np.array(cells).reshape(-1, len(shape)).T)] = values
+    if np.isnan(placed).any():
+        raise MatrixError(
+            f"{name} has two rows for one pair of a query and a key: give each token a label of its own, such as “3 the”."
+        )
+    return array("d", placed.tobytes())
+
+
+def _read_print(text: str, name: str) -> _Table:
+    """What NumPy, torch, pandas and others print, as in a pasted matrix; several heads are a stack."""
+    from attention.files.matrix_text import parse_text
+
+    reading = parse_text(text, name)
+    choice = next(iter(reading.choices.values()))
+    if reading.question and reading.shape[:-2] != () and math.prod(reading.shape[:-3]) == 1:
+        choice = tuple(as_stack(matrix)[0] for matrix in reading.choices.values())
+    elif reading.question:
+        square = [matrix for matrix in reading.choices.values() if len(matrix) == len(matrix[0])]
+        choice = square[0] if len(square) == 1 else reading.choose(None, name)
+    stack = as_stack(choice)
+    shape = (len(stack),) * (len(stack) > 1) + (len(stack[0]), len(stack[0][0]))
+    numbers = array("d", (number for matrix in stack for row in matrix for number in row))
+    return _Table({"": (numbers, shape)}, reading.names, reading.columns, reading.notes)
+
+
+def read_json(content: bytes) -> Archive | None:
+    """The map of a table that pandas' `to_json` wrote, in any of its forms with labels, or of a list of records; None for any other file."""
+    if (
+        not _LABELLED_JSON.match(content[:_LOOKED_AT])
+        or content.count(b",") > MAX_JSON_NUMBERS
+        or content.count(b"{") > MAX_JSON_LISTS
+    ):
+        return None
+    try:
+        document, key = _without_schema(json.loads(content.decode("utf-8-sig")))
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(document, dict) and {"columns", "index", "data"} <= document.keys():
+        columns, rows, cells = document["columns"], document["index"], document["data"]
+    elif isinstance(document, list) and document and all(isinstance(row, dict) for row in document):
+        rows = [row[key] for row in document if key in row]
+        columns = [column for column in document[0] if not rows or column != key]
+        cells = [[row.get(column) for column in columns] for row in document]
+    elif isinstance(document, dict) and document and all(isinstance(column, dict) for column in document.values()):
+        columns, rows = list(document), list(next(iter(document.values())))  # {column: {row: number}}
+        cells = [[column.get(row) for column in document.values()] for row in rows]
+        by_index = [list(column.values()) for column in document.values()]
+        if not _are_weights(cells) and _are_weights(by_index):  # orient="index"
+            columns, rows, cells = rows, columns, by_index
+    else:
+        return None
+    is_table = all(isinstance(axis, list) and axis for axis in (columns, cells)) and all(
+        isinstance(row, list) and len(row) == len(columns) and all(type(cell) in (int, float) for cell in row)
+        for row in cells
+    )
+    if not is_table:
+        return None
+    labels = [tuple(map(str, axis)) if isinstance(axis, list) else () for axis in (rows, columns)]
+    numbers = array("d", chain.from_iterable(cells))
+    return _archive(_Table({"": (numbers, (len(cells), len(columns)))}, labels[0], labels[1]), "")
+
+
+def _without_schema(document: Any) -> tuple[Any, str]:
+    """The rows of orient="table", and the key of the names of the rows; another document unchanged."""
+    if not (isinstance(document, dict) and isinstance(document.get("schema"), dict) and "data" in document):
+        return document, "index"
+    match document["schema"].get("primaryKey"):
+        case [str(key)]:
+            return document["data"], key
+    return document["data"], "index"
+
+
+def _are_weights(rows: Sequence[Sequence[Any]]) -> bool:
+    try:
+        return all(min(row) >= 0 and abs(sum(row) - 1) < 1e-3 for row in rows)
+    except (TypeError, ValueError):
+        return False
+
+
+def _archive(table: _Table, named: str) -> Archive:
+    """The maps as arrays, with the labels as tokens; `named` is the step in the name of the file."""
+    arrays, notes = dict[str, Entry](), list(table.notes)
+    for step, (numbers, shape) in table.maps.items():
+        meaning, why = step or named, "its name says so"
+        if not meaning:
+            meaning, why = (WEIGHTS, "it has the sums of its rows") if table.has_sums else _meaning(numbers, shape[-1])
+        elif (
+            is_step(meaning) and find_step(meaning).axes == MAP_AXES and meaning not in (WEIGHTS, SCORES, MASKED_SCORES)
+        ):
+            meaning = WEIGHTS if find_step(meaning).kind == "probability" else SCORES
+        if len(table.maps) == 1:
+            softmax = ", of which the softmax makes weights" * (meaning == SCORES)
+            notes.append(
+                f"The table is read as {meaning.replace('_', ' ')}{softmax}, since {why}; if that is wrong, choose “The table means” (in Python table_means)."
+            )
+        arrays[meaning] = Entry(shape, DOUBLE, partial(_load, numbers, shape))
+    *_, height, width = next(iter(table.maps.values()))[1]
+    rows, columns = map(as_tokens, (table.rows, table.columns))
+    numbered = tuple(f"x{i}" for i in range(height)) if columns else ()  # a heading names the columns alone
+    texts = {"tokens": rows or (columns if height == width else numbered), "key_tokens": columns}
+    metadata = {key: list(labels) for key, labels in texts.items() if labels}
+    return Archive(arrays, metadata, notes=tuple(notes), is_table=True)
+
+
+def _of_alignments(sentences: Sequence[Alignment]) -> Archive:
+    """Each sentence as an array of its own, of which the user chooses one."""
+    arrays, texts = dict[str, Entry](), {"tokens": list[list[str]](), "key_tokens": list[list[str]]()}
+    for number, sentence in enumerate(sentences):
+        shape = len(sentence.rows), len(sentence.rows[0])
+        numbers = array("d", chain.from_iterable(sentence.rows))
+        name = WEIGHTS if len(sentences) == 1 else f"sentence_{number}.{WEIGHTS}"
+        arrays[name] = Entry(shape, DOUBLE, partial(_load, numbers, shape))
+        for words, letter, size, each in zip(
+            (sentence.target, sentence.source), "xk", shape, texts.values(), strict=True
+        ):
+            each.append(words or [f"{letter}{i}" for i in range(size)])
+    cells = "their weights" if sentences[0].is_soft else "1 for a link and 0 for none"
+    note = f"The text is read as an alignment: rows are the words of the target, columns those of the source, cells {cells}."
+    metadata = {key: each if len(each) > 1 else each[0] for key, each in texts.items()}
+    return Archive(arrays, metadata, notes=(note,), is_table=True)
+
+
+def _load(numbers: array[float], shape: tuple[int, ...]) -> Tensor:
+    import torch
+
+    return torch.frombuffer(bytearray(numbers), dtype=torch.float64).reshape(shape)
+
+
+def _meaning(numbers: array[float], width: int) -> tuple[str, str]:
+    """The step of a map whose numbers decide, and why."""
+    import numpy as np
+
+    rows = np.frombuffer(numbers).reshape(-1, width)
+    if bool((rows == -math.inf).any()):
+        return MASKED_SCORES, "it has −∞, which hides a key"
+    if rows.min() < 0:
+        return SCORES, "it has negative numbers"
+    # Weights that were rounded to some decimals sum to 1 within half a unit of the last one for each.
+    decimals = next((digits for digits in range(1, 6) if np.array_equal(rows.round(digits), rows)), 6)
+    tolerance = max(1e-3, 0.5 * 10.0**-decimals * width) if decimals > 1 else 1e-3
+    sums = rows.sum(1)
+    if bool((np.abs(sums[sums != 0] - 1) <= tolerance).all()) and sums.any():
+        return WEIGHTS, "its rows sum to 1"
+    if bool((np.abs(rows.sum(0) - 1) <= 1e-3).all()):
+        return WEIGHTS, "its columns sum to 1"
+    return SCORES, f"its rows sum to other values than 1, such as {sums[0]:.4g}"
+
+
+def as_meant(archive: Archive, means: str, axes: str) -> Archive:
+    """The archive of a table, with its only map as weights or as scores, and its labels at the axes that the user names.
+
+    Args:
+        archive: of any file; others are returned as they are.
+        means: one of `MEANINGS`.
+        axes: the names of the axes, or empty.
+
+    Raises:
+        ConfigError: another meaning.
+    """
+    if means not in MEANINGS:
+        raise ConfigError(f"table_means is one of {', '.join(MEANINGS)}; got {str(means)[:20]!r}: choose one of them.")
+    arrays, metadata = dict(archive.arrays), dict(archive.metadata)
+    if not archive.is_table:
+        return archive
+    if means != MEANINGS[0] and len(arrays) == 1:
+        archive = replace(archive, notes=tuple(note for note in archive.notes if "table_means" not in note))
+        arrays = {means: next(iter(arrays.values()))}
+    if axes.split()[-2:] == [KEY, QUERY]:
+        swapped = {"tokens": metadata.get("key_tokens"), "key_tokens": metadata.get("tokens")}
+        metadata = {key: value for key, value in (metadata | swapped).items() if value}
+    return replace(archive, arrays=arrays, metadata=metadata)
