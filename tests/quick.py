@@ -18,6 +18,7 @@ COSTLY = (
     "playwright",  # a browser
     "starlette.testclient",  # a server
     "subprocess",
+    "attention.files.child",
     "transformers",
     "tiny_models",
     "attention.models",

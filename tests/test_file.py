@@ -383,6 +383,8 @@ NAN[0, 0, 1] = math.nan
 CAUSAL = np.where(np.tril(np.ones((4, 4))) == 1, 1.0, -math.inf)
 
 REFUSED: dict[str, tuple[str, bytes, str]] = {
+    "texts that unpack to gigabytes": ("x.npz", zipped({f"{i}.npy": header("|S1048576", "(1,)", b"a" * 2**20) for i in range(5)}), "has more than 4,194,304 bytes of texts, the limit"),
+    "texts of no byte": ("x.npy", header("|S0", "(5,)"), "needs numbers of at most 64 bits; got an array of"),
     "another ending": ("x.xyz", b"x", "A file with attention ends in .npz, .npy, "),
     "no name": ("", b"x", "got “”"),
     "a hidden name": ("a\u202e\n" + "b" * 99 + ".pkl", b"x", "got “a��bbb"),
@@ -413,6 +415,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "a negative size": ("x.safetensors", tensors({"weights": {**ONE, "shape": [-1, -1, 1]}}, b"1234"), "its header has no valid shape"),
     "a kind of its own": ("x.safetensors", tensors({"weights": {**ONE, "dtype": "F7"}}, b"1234"), "needs numbers of a type such as F32 or BF16; got “F7”"),
     "no JSON": ("x.json", b"{'weights': 1}", "“x.json” is not a valid JSON file"),
+    "many names": ("x.json", b'{"a":1}' + b',{"a":1}' * 2**17, "131,073 names; a .json file may have 131,072"),
     "a million brackets": ("x.json", b"[" * 10**6, f"numbers and texts in 1,000,000 lists; a .json file may have {archives.MAX_JSON_NUMBERS:,}"),
     "many brackets": ("x.json", b"[" * 10**5, "is not a valid JSON file"),
     "many numbers": ("x.json", b"[" + b"1," * 2**21 + b"1]", "2,097,153 numbers and texts in 1 lists"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
+import torch
 from conftest import component_message, set_knobs, state_of_address
 from streamlit.testing.v1 import AppTest
 from test_file import QKV, REFUSED, WEIGHTS, mixed_trace, npz
@@ -18,6 +20,7 @@ from attention.sources import link
 from pages.ui.page import share
 from pages.ui.server import uploads
 from pages.ui.server.limits import LIMITS
+from pages.ui.state import uploaded_file
 from pages.ui.state.notices import plain
 
 FILES = {
@@ -113,6 +116,30 @@ def test_unreadable_file_gets_one_sentence_and_the_previous_file_stays() -> None
     refused = uploaded(opened("app.py", source="file"), *REFUSED["NaN"][:2])
     assert "got nan at head 0, query 1 x1, key 0 k0" in said(refused).replace("\\", "")
     assert not drawn(refused)
+
+
+@pytest.mark.parametrize("is_own_machine", [True, False])
+def test_file_of_torch_opens_where_models_may(is_own_machine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploaded_file, "ALLOW_LOCAL_MODELS", is_own_machine)
+    app = uploaded(opened("app.py", source="file"), *FILES["queries and keys"])
+    kept = state_of_address(app)["file"]
+    content = io.BytesIO()
+    torch.save({"weights": torch.from_numpy(WEIGHTS)}, content)
+    uploaded(app, "attn.pt", content.getvalue())
+    if is_own_machine:
+        np.testing.assert_array_equal(drawn(app)[0]["data"][0]["z"], WEIGHTS[0, 0])
+        assert (
+            state_of_address(app)["file"]
+            == f"attn.pt:{File.of('attn.pt', content.getvalue(), opens_torch=True).digest}"
+        )
+        assert not app.error
+    else:
+        assert "“attn.pt” is a pickle, which can run code, so a server does not open it" in said(app)
+        assert state_of_address(app)["file"] == kept
+        assert len(drawn(app)) > 1
+    uploaded(app, "state.pth", b"PK\x03\x04")
+    assert state_of_address(app)["file"] != "state.pth"
+    assert drawn(app)
 
 
 def test_locked_link_asks_for_its_file_then_hides_the_field() -> None:

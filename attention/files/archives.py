@@ -1,14 +1,14 @@
 """A file of named arrays from an untrusted source: its headers are read first, and an array only on access.
 
-The formats are .npz, .npy, .safetensors and .json. Nothing is unpickled, and nothing is unpacked before its size is
-known. Metadata of an unexpected form is ignored.
+The formats are .npz, .npy, .safetensors and .json, and files of torch.save after `attention.files.torch_file` has read them. Nothing
+is unpickled, and nothing is unpacked before its size is known. Metadata of an unexpected form is ignored.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
@@ -18,6 +18,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.base.errors import FileError, MatrixError
+from attention.base.progress import current_callback
 from attention.files.matrix import MAX_NUMBERS, MAX_SIDE, excerpt, too_large_error
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _MAX_AXES = 6
 MAX_ARRAYS = 2**13  # a model of 200 layers has fewer
 MAX_TEXT_BYTES = 2**20  # bytes of the tokens, and of a header
+_MAX_ALL_TEXT_BYTES = 2**22  # bytes of all texts of a file
 
 
 class Kind(NamedTuple):
@@ -48,8 +50,12 @@ class Kind(NamedTuple):
 HALF, FLOAT, DOUBLE, BOOL = Kind("float32", 4, True), Kind("float32", 4), Kind("float64", 8), Kind("bool", 1)
 
 
+Step = str | int | list[str]
+"""From a value to one inside it: a key, an index, or [attribute]."""
+
+
 class Entry(NamedTuple):
-    """One array of a file: its shape, the kind of its numbers, a function that loads it, and in a .json file the Python that finds it in `file`."""
+    """One array of a file: its shape, the kind of its numbers, a function that loads it, and in a file of JSON or torch.save the Python that finds it in `file`."""
 
     shape: tuple[int, ...]
     kind: Kind
@@ -72,6 +78,7 @@ class Archive:
         refused: the reason why an entry cannot be read, by name.
         notes: sentences on how a text was read.
         is_table: whether it is the text of a table, whose one array may be weights or scores.
+        classes: of a file of torch.save, the classes of its objects that torch does not know.
         is_lines: whether a .json file has one value in each line.
         has_records: whether a .json file is a list of objects that are no layers, so that each is a sentence.
     """
@@ -83,6 +90,7 @@ class Archive:
     has_records: bool = False
     notes: tuple[str, ...] = ()
     is_table: bool = False
+    classes: Sequence[str] = ()
 
 
 def open_archive(name: str, content: bytes) -> Archive:
@@ -128,6 +136,8 @@ def _natural_numbers(numbers: Any) -> tuple[int, ...] | None:
 
 MAX_JSON_NUMBERS = 2**21  # a Python list takes ten times the bytes of the file
 MAX_JSON_LISTS = 2**18
+_MAX_JSON_KEYS = 2**17
+_LARGE_JSON = 2**22  # bytes
 _LONGEST_PATH = 300  # characters; each array has one of its own
 
 
@@ -142,6 +152,15 @@ def _read_json(name: str, content: bytes) -> Archive:
         raise FileError(
             f"{name} has {numbers:,} numbers and texts in {lists:,} lists; a .json file may have {MAX_JSON_NUMBERS:,} in {MAX_JSON_LISTS:,} lists: "
             "save it as .npz or .safetensors."
+        )
+    if (keys := content.count(b":")) > _MAX_JSON_KEYS:
+        raise FileError(
+            f"{name} has {keys:,} names; a .json file may have {_MAX_JSON_KEYS:,}: save only its attention, as .npz or .safetensors."
+        )
+    if len(content) > _LARGE_JSON and (callback := current_callback()):
+        callback(
+            f"Reading {name}, whose {numbers:,} numbers and texts take about a second; a .npz or .safetensors file opens at once …",
+            0.5,
         )
     try:
         document, is_lines = _parse_documents(content.decode("utf-8-sig"))
@@ -375,6 +394,50 @@ def _safetensors_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     return {**{key: _parse_json_or_text(text) for key, text in texts.items()}, **about}
 
 
+TORCH_ENDINGS = (".pt", ".pth", ".bin", ".ckpt")
+TORCH_KEY = "torch.save"
+"""The metadata of a .safetensors file that was made from a file of torch.save: the classes of its `Archive`, and the path of each array."""
+_FROM_TORCH = (
+    'x = torch.load({name}, map_location="cpu"); x = x if isinstance(x, dict) else {{"weights": x}}; '
+    "safetensors.torch.save_file({{k: torch.stack(tuple(v)) for k, v in x.items() if v is not None and torch.is_tensor(v[0])}}, {safe})"
+)
+
+
+def _read_torch(name: str, content: bytes) -> Archive:
+    """The tensors of a file of torch.save that was read in a child process; it is then a .safetensors file.
+
+    Raises:
+        FileError: it was not, since strangers reach this server; or the file is damaged.
+    """
+    if content[_LENGTH_BYTES : _LENGTH_BYTES + 1] != b"{":
+        stem = PurePath(name.strip("“”")).stem
+        lines = _FROM_TORCH.format(name=repr(name.strip("“”")), safe=repr(f"{stem}.safetensors"))
+        raise FileError(
+            f"{name} is a pickle, which can run code, so a server does not open it: use attention.File.open, or upload the .safetensors file that two lines make of it "
+            f"on your machine, {lines}"
+        )
+    archive = _read_safetensors(name, content)
+    about = archive.metadata.get(TORCH_KEY)
+    paths, classes = (about.get("paths"), about.get("classes")) if isinstance(about, dict) else (None, None)
+    if not isinstance(paths, dict) or not isinstance(classes, list):
+        return archive  # a .safetensors file under another name
+    metadata = {key: value for key, value in archive.metadata.items() if key != TORCH_KEY}
+    try:
+        lookups = {key: "".join(map(_lookup, path)) for key, path in paths.items()}
+        arrays = {key: entry._replace(python=f"file{lookups[key]}") for key, entry in archive.arrays.items()}
+    except (TypeError, ValueError, KeyError):
+        raise damaged_error(name, "file as torch.save writes it", "its names cannot be read") from None
+    return Archive(arrays, metadata, archive.refused, classes=[str(each) for each in classes])
+
+
+def _lookup(step: Step) -> str:
+    """The Python of a step. The file may be of foreign origin, so that nothing of it is Python but a name or a literal."""
+    if isinstance(step, list):
+        (attribute,) = step
+        return f".{attribute}" if str(attribute).isidentifier() else f".__dict__[{str(attribute)!a}]"
+    return f"[{step:d}]" if isinstance(step, int) else f"[{str(step)!a}]"
+
+
 class _Header(NamedTuple):
     """The claims of a .npy header: shape, dtype, the byte offset of the numbers, and whether they are in Fortran order."""
 
@@ -458,6 +521,7 @@ def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
     arrays: dict[str, Entry] = {}
     metadata: dict[str, Any] = {}
     refused: dict[str, str] = {}
+    text_bytes = 0  # of all texts: zeros of a thousand arrays of a megabyte are a file of a megabyte
     for key, read in files.items():
         label = f"{quote(key)} in {name}" if key else name
         try:
@@ -471,7 +535,13 @@ def _read_archive(name: str, files: dict[str, _ReadPrefix]) -> Archive:
                 damaged_error(label, ".npy array as numpy.save writes it", "its header has no valid shape")
             )
             continue
-        if header.dtype.kind in "US" and len(shape) <= 2 and prod(shape) * header.dtype.itemsize <= MAX_TEXT_BYTES:
+        n_bytes = prod(shape) * header.dtype.itemsize
+        if header.dtype.kind in "US" and len(shape) <= 2 and 0 < n_bytes <= MAX_TEXT_BYTES:
+            text_bytes += n_bytes
+            if text_bytes > _MAX_ALL_TEXT_BYTES:
+                raise FileError(
+                    f"{name} has more than {_MAX_ALL_TEXT_BYTES:,} bytes of texts, the limit: save only the tokens beside the attention."
+                )
             metadata[key] = _load_texts(label, header, read)
         elif kind is None:
             refused[key] = (
@@ -573,5 +643,6 @@ _READERS: dict[str, Callable[[str, bytes], Archive]] = {
     ".safetensors": _read_safetensors,
     ".json": _read_json,
     ".jsonl": _read_json,
+    **dict.fromkeys(TORCH_ENDINGS, _read_torch),
 }
 EXTENSIONS = tuple(_READERS)

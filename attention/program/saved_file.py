@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from attention.files.archives import Archive
+from attention.files.archives import TORCH_ENDINGS, Archive
 from attention.formula.names import INPUT, MEMORY
 from attention.formula.steps import declared
 from attention.program import literals, random_weights
@@ -25,6 +25,7 @@ _OPEN = {
     ".safetensors": "file = safetensors.torch.load_file({name})",
     ".json": 'file = json.loads(pathlib.Path({name}).read_text("utf-8"))',
     ".jsonl": 'file = [json.loads(line) for line in pathlib.Path({name}).read_text("utf-8").splitlines() if line.strip()]',
+    **dict.fromkeys(TORCH_ENDINGS, 'file = torch.load({name}, map_location="cpu", weights_only={safe})'),
 }
 _READ = {
     ".npz": 'torch.from_numpy({array}.astype("{kind}"))',
@@ -32,6 +33,7 @@ _READ = {
     ".safetensors": "{array}.to(torch.{kind})",
     ".json": "torch.tensor({array}, dtype=torch.{kind})",
     ".jsonl": "torch.tensor({array}, dtype=torch.{kind})",
+    **dict.fromkeys(TORCH_ENDINGS, "torch.as_tensor({array}).detach().to(torch.{kind})"),
 }
 
 
@@ -42,10 +44,14 @@ def file(
     if archive.is_table:  # a text, which no library reads as we do
         return random_weights.recorded(layer, tuple(stored.places), f"the file {literals.text(PurePath(name).name)}")
     ending = PurePath(name).suffix.lower()
-    lines = [
-        _OPEN[".jsonl" if archive.is_lines else ending].format(name=literals.text(name))
-        + "  # in the folder of this program"
-    ]
+    opened = _OPEN[".jsonl" if archive.is_lines else ending].format(name=literals.text(name), safe=not archive.classes)
+    # The person who runs the program decides whether the code of these classes runs.
+    unpickled = (
+        f"; it runs the code of {', '.join(ascii(each[:80]) for each in archive.classes[:3])}"
+        if archive.classes
+        else ""
+    )
+    lines = [f"{opened}  # in the folder of this program{unpickled}"]
     for step, place in stored.places.items():
         computed_later = step == "mask" and layer.formula is not None  # the lines of the formula compute it
         if step in layer.recorded and not computed_later and step not in _PROJECTIONS:

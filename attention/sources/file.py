@@ -19,6 +19,7 @@ from attention.files.plan import Place, Plan
 from attention.files.read_plan import read_plan
 from attention.files.stored_layers import WORD_IDS
 from attention.files.stored_tokens import AxisTokens
+from attention.files.torch_file import as_safetensors, is_torch_file
 from attention.files.weight_notes import looks_otherwise
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
@@ -51,7 +52,7 @@ class File:
         digest: hash of the bytes.
         max_bytes: memory of all arrays; a larger file is refused before an array is unpacked.
         max_tokens: limit of queries, and of keys.
-        content: the bytes; without them there is no trace.
+        content: the bytes, of a file of torch.save as .safetensors; without them there is no trace.
         config: overrides of the formula of the layers.
         axes: the names of the axes in their order, if they are others, such as "layer batch head query key" or "head query key"; batch=1 takes
             one sentence, and "pos head width" is for query, key and value (`attention.files.axes.parse_axes`).
@@ -83,10 +84,10 @@ class File:
         sequence: int = 0,
         table_means: str = labelled.MEANINGS[0],
     ) -> File:
-        """The file at a path.
+        """The file at a path. One of torch.save (.pt) is a pickle: it is read in a process of its own, and none of its code runs.
 
         Raises:
-            FileError: the file does not exist, or is larger than `max_bytes`.
+            FileError: the file does not exist, is larger than `max_bytes`, or is one of torch.save that cannot be read.
         """
         file_path = Path(path)
         try:
@@ -94,7 +95,11 @@ class File:
                 raise FileError(
                     f"{quote(file_path.name)} has {file_path.stat().st_size:,} bytes; at most {max_bytes:,} are read: save a part of it."
                 )
-            file = cls.of(file_path.name, file_path.read_bytes(), max_bytes, max_tokens)
+            if is_torch_file(file_path.name):  # it may have gigabytes beside its attention
+                content = as_safetensors(file_path, file_path.name, max_bytes)
+            else:
+                content = file_path.read_bytes()
+            file = cls.of(file_path.name, content, max_bytes, max_tokens)
             return replace(file, axes=axes, mask_means=mask_means, sequence=sequence, table_means=table_means)
         except OSError as error:
             raise FileError(
@@ -102,8 +107,23 @@ class File:
             ) from None
 
     @classmethod
-    def of(cls, name: str, content: bytes, max_bytes: int = 2**33, max_tokens: int = 4096) -> File:
-        """A file from its name and its bytes."""
+    def of(
+        cls, name: str, content: bytes, max_bytes: int = 2**33, max_tokens: int = 4096, opens_torch: bool = False
+    ) -> File:
+        """A file from its name and its bytes.
+
+        Args:
+            name: its name.
+            content: its bytes.
+            max_bytes: as the attribute.
+            max_tokens: as the attribute.
+            opens_torch: whether a file of torch.save may be read, as by `open`; otherwise its trace is an error that says how to convert it.
+
+        Raises:
+            FileError: the file is one of torch.save that cannot be read.
+        """
+        if opens_torch and is_torch_file(name):
+            content = as_safetensors(content, name, max_bytes)
         return cls(name, blake2b(content, digest_size=16).hexdigest(), max_bytes, max_tokens, content)
 
     @property

@@ -12,7 +12,6 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.errors import StreamlitAPIException, StreamlitPageNotFoundError
 
 from attention import AttentionError, Cell, Layer, Source, Trace, find_step
-from attention.base import progress
 from attention.base.knobs import Knob
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
@@ -27,7 +26,7 @@ from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state import control_row, knob_state, sidebar, user_actions
 from pages.ui.state.knob_table import EDITING
-from pages.ui.state.notices import Notes, plain
+from pages.ui.state.notices import Notes, plain, progress_bar
 from pages.ui.state.session import session
 from pages.ui.state.widgets import is_locked, is_presented, standing
 
@@ -289,20 +288,13 @@ def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Tra
     """The trace of a source; None if the source has none, and the notes then show the error."""
     # A spinner only the first time: later the last picture stays until the next one.
     spinner = nullcontext() if session().has_waited else st.spinner("Computing every step …")
-    bars: list[DeltaGenerator] = []
-
-    def on_progress(text: str, fraction: float) -> None:
-        bars[:] = [bars[0].progress(fraction, text) if bars else place.progress(fraction, text)]
-
     try:
-        with place, spinner, progress.report_progress_to(on_progress):
+        with place, spinner, progress_bar(place):
             return trace_of(source) if source else None
     except AttentionError as error:
         notes.error(str(error))
         return None
     finally:
-        for drawn in bars:
-            drawn.empty()
         session().has_waited = True
         process.freeze_imports()
 

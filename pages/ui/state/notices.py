@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
+from attention.base import progress
 from attention.base.errors import AttentionError, AwaitedError
 from pages.ui.state.session import session
 
@@ -55,6 +59,22 @@ class Notes:
             self._warning.warning("  \n".join(plain(text) for text in messages))
         if messages and button:
             self._dismiss.button("Dismiss", key="link_notes_seen", type="tertiary", on_click=messages.clear)
+
+
+@contextmanager
+def progress_bar(place: DeltaGenerator | None = None) -> Iterator[None]:
+    """A context whose reports of progress are one bar until its end, in `place` or, in a callback, at the top of the page."""
+    bars: list[DeltaGenerator] = []
+
+    def on_progress(text: str, fraction: float) -> None:
+        bars[:] = [(bars[0] if bars else place or st).progress(fraction, text)]
+
+    try:
+        with progress.report_progress_to(on_progress):
+            yield
+    finally:
+        for drawn in bars:
+            drawn.empty()
 
 
 def show_later(text: str) -> None:

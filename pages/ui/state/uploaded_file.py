@@ -13,9 +13,9 @@ from attention.files.archives import quote
 from attention.files.opening import EXTENSIONS
 from attention.sources.file_source import FILE, missing_file_error
 from pages.ui.server import scheduler, uploads
-from pages.ui.server.limits import LIMITS
+from pages.ui.server.limits import ALLOW_LOCAL_MODELS, LIMITS
 from pages.ui.state import knob_state
-from pages.ui.state.notices import plain, show_later
+from pages.ui.state.notices import plain, progress_bar, show_later
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
 
@@ -80,8 +80,8 @@ def _uploaded() -> None:
         return
     try:
         content = uploads.content(chosen)
-        with scheduler.without_turn():  # any large file takes a moment to read
-            uploaded = File.of(_short(chosen.name), content, LIMITS.trace_bytes, LIMITS.tokens)
+        with scheduler.without_turn(), progress_bar():  # any large file takes a moment to read
+            uploaded = File.of(_short(chosen.name), content, LIMITS.trace_bytes, LIMITS.tokens, ALLOW_LOCAL_MODELS)
             with suppress(AxesError):  # the page asks for the names of the axes
                 uploaded.memory_bytes()
     except AttentionError as error:
