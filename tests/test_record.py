@@ -300,6 +300,17 @@ def test_modes_and_dtypes_have_a_formula(mode: Any, dtype: torch.dtype) -> None:
     torch.testing.assert_close(layer["output"], expected, rtol=0, atol=max(1e-5, 8 * torch.finfo(dtype).eps))
 
 
+def test_device_of_new_tensors_is_the_user_s() -> None:
+    """As after `torch.set_default_device("cuda")`."""
+    net, x = SelfAttention(), torch.randn(2, 5, 16)
+    expected = attention.record(net, x).layers[0]
+    with torch.device("meta"):
+        trace = attention.record(net, x)
+    assert not [note for note in trace.notes if "batch" not in note]
+    assert torch.equal(trace.layers[0].weights, expected.weights)
+    assert torch.equal(trace.layers[0]["w_q"], expected["w_q"])
+
+
 def test_autocast_is_recorded() -> None:
     net = SelfAttention()
     with torch.autocast("cpu", torch.bfloat16):

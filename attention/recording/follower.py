@@ -143,6 +143,10 @@ class Follower(TorchFunctionMode):
         """What a step of ours gives; whatever it meets in the code of others, that code goes on."""
         try:
             with torch.no_grad(), ExitStack() as stack:
+                if (
+                    torch.get_default_device().type != "cpu"
+                ):  # what is read is on the CPU, wherever the code puts its tensors
+                    stack.enter_context(torch.device("cpu"))
                 for device in _AUTOCAST:
                     if torch.is_autocast_enabled(device):
                         stack.enter_context(torch.autocast(device, enabled=False))

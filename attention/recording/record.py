@@ -78,7 +78,8 @@ class Recording:
             )
         if not recorder.calls:
             raise ModelError(_nothing(recorder))
-        return trace_of(recorder.calls, recorder.notes, *self._labels, self._batch)
+        with torch.device("cpu"):
+            return trace_of(recorder.calls, recorder.notes, *self._labels, self._batch)
 
 
 @overload
