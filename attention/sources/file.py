@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.base.cache import CACHE
 from attention.base.errors import FileError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from attention.program.literals import Snippet
     from attention.trace.trace import SeenPicture
 
+T = TypeVar("T")
 MAX_HEADS = 1024
 _MAX_NOTES = 20  # of an export
 _SIDES = ("query_pos", "key_pos")
@@ -137,8 +138,11 @@ class File:
         Raises:
             FileError: as for `trace`, for problems with names and sizes.
         """
-        archive, plan = self._read()
-        return len(self.content) + self._array_bytes(archive, plan)
+
+        def count() -> int:
+            return len(self.content) + self._array_bytes(*self._read())
+
+        return self._cached("bytes", count)  # every run of a page asks for it
 
     def plan(self) -> Plan:
         """How the file is read: what each array is, its axes, what is not used; `print(file.plan().text())` shows it.
@@ -237,8 +241,12 @@ class File:
         def read() -> Plan:
             return read_plan(self.name, archive or self._archive(), self.axes, self.sequence, self.max_bytes)
 
-        key = "plan", self.name, self.digest, self.axes, self.sequence, self.table_means
-        return CACHE.get_or_compute(key, read) if self.digest else read()
+        return self._cached("plan", read)
+
+    def _cached(self, what: str, compute: Callable[[], T]) -> T:
+        readings = self.axes, self.sequence, self.table_means, self.max_bytes, self.max_tokens
+        key = what, self.name, self.digest, *readings
+        return CACHE.get_or_compute(key, compute) if self.digest else compute()
 
     def _masks(self, archive: Archive, plan: Plan) -> list[GivenMask]:
         """The masks of a file that is no export of the Lab, for all its layers."""
