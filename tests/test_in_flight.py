@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
+from streamlit.web.server.starlette import starlette_server
 from test_harm import finished
 from uvicorn import Config
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
+from pages.ui.patches import counted_socket
+from pages.ui.patches.counted_socket import CountedSocket
 from pages.ui.server import in_flight
-from pages.ui.server.in_flight import BoundedBodies, Budget, CountedSocket, Part
+from pages.ui.server.in_flight import BoundedBodies, Budget, Part
 
 MB = 2**20
 
@@ -38,6 +41,19 @@ def test_largest_of_the_greediest_address_is_dropped() -> None:
     assert (budget.total, budget._parts, budget._of_address) == (0, {}, {})
 
 
+def test_sockets_of_streamlit_are_counted() -> None:
+    counted_socket.apply()
+    config = Config("pages.ui.application:parts", ws=starlette_server._get_websocket_protocol(), log_config=None)
+    config.load()
+    state: Any = SimpleNamespace(connections=set(), tasks=set(), default_headers=[])
+
+    async def opens() -> None:
+        assert config.ws_protocol_class is not None
+        assert isinstance(config.ws_protocol_class(config=config, server_state=state, app_state={}), CountedSocket)
+
+    finished(opens())
+
+
 async def _send_part(socket: ClientConnection, size: int) -> None:
     """All but the last byte of a message of this size."""
     frame = Frame(Opcode.BINARY, bytes(size)).serialize(mask=True)
@@ -51,7 +67,7 @@ class Server:
 
     def __init__(self, budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
         self.received: list[int] = []
-        monkeypatch.setattr(in_flight, "Part", lambda address, drop: Part(address, drop, budget))
+        monkeypatch.setattr(counted_socket, "Part", lambda address, drop: Part(address, drop, budget))
         self.config = Config(self._app, interface="asgi3", ws=CountedSocket, ws_max_size=8 * MB, log_config=None)
         self.config.load()
         self.state = SimpleNamespace(connections=set(), tasks=set(), default_headers=[], total_requests=0)

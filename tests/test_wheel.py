@@ -38,6 +38,7 @@ BROUGHT_ALONG = {
     "google": ("protobuf", "streamlit"),
     "huggingface_hub": ("huggingface-hub", "transformers"),
     "starlette": ("starlette", "streamlit"),
+    "uvicorn": ("uvicorn", "streamlit"),
     "dask": ("dask", "distributed"),
     "PIL": ("pillow", "pillow"),
     "tqdm": ("tqdm", "transformers"),

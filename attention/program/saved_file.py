@@ -60,7 +60,7 @@ def file(
     biases = [python.format(_read_expression(ending, archive, place, "")) for place, python in masks]
     if "mask" in layer.recorded:
         lines += [f"mask = {' & '.join(f'({bias} == 0)' for bias in biases)}  # as it is read"] * (
-            layer.formula is None
+            layer.formula is None and bool(biases)
         )
     elif biases:
         lines += [f"bias = {' + '.join(['bias'] * ('bias' in stored.places) + biases)}  # the mask, as it is read"]

@@ -11,7 +11,7 @@ from pages.ui.exports import route
 from pages.ui.server import assets
 from pages.ui.server.assets import IndexPage
 from pages.ui.server.guard import AllowedHosts, AllowedOrigins, Backpressure, BinaryOnly, WithHeaders
-from pages.ui.server.in_flight import BoundedBodies, count_sockets
+from pages.ui.server.in_flight import BoundedBodies
 from pages.ui.server.uploads import BoundedUploads, UploadUrls
 
 MIDDLEWARE = [
@@ -36,6 +36,5 @@ def parts() -> dict[str, Any]:
 
     Streamlit recognizes an app by the text ``st.App(…)`` in its main file, so each main file calls it itself.
     """
-    count_sockets()
     routes = [*assets.routes(), *route.routes()]
     return {"routes": routes, "middleware": MIDDLEWARE, "lifespan": process.lifespan}

@@ -7,10 +7,11 @@ the title, an empty line, the body. `tests/test_patches.py` allows patches nowhe
 
 from __future__ import annotations
 
-from pages.ui.patches import fragment_queue, script_runner
+from pages.ui.patches import counted_socket, fragment_queue, script_runner
 
 
 def apply() -> None:
     """Applies the patches that are Python; `pages/ui/server/assets.py` puts the scripts into the page."""
     script_runner.apply()
     fragment_queue.apply()
+    counted_socket.apply()

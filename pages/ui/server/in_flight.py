@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from pages.ui.server import scheduler
 from pages.ui.server.limits import IN_FLIGHT_MB, IN_FLIGHT_MB_OF_ADDRESS
@@ -95,7 +93,7 @@ def address_of(scope: Scope) -> str:
     return scheduler.request_address(peer, ",".join(Headers(scope=scope).getlist("X-Forwarded-For")))
 
 
-class _Deadline:
+class Deadline:
     """Drops a part that is awaited too long without progress.
 
     Attributes:
@@ -130,58 +128,6 @@ class _Deadline:
         self._part.drop()
 
 
-class CountedSocket(WebSocketsSansIOProtocol):
-    """uvicorn's socket, with the parts of a message that is not complete counted in the budget, and a deadline for the rest."""
-
-    _part: Part | None = None
-    _deadline: _Deadline | None = None
-
-    def handle_connect(self, event: Any) -> None:
-        """Begins to count, by the address of the visitor."""
-        forwarded = ",".join(event.headers.get_all("X-Forwarded-For"))
-        self._part = Part(
-            scheduler.request_address(self.client[0] if self.client else "", forwarded), self.transport_abort
-        )
-        self._deadline = _Deadline(self._part)
-        super().handle_connect(event)
-
-    def data_received(self, data: bytes) -> None:
-        """Counts what has arrived of a message."""
-        super().data_received(data)
-        if self._part is None or self._deadline is None or self.transport.is_closing():
-            return
-        size = len(self.conn.reader.buffer) + sum(map(len, self.frames))
-        self._part.resize(size)
-        self._deadline.stop(size)
-        if self._part.size:
-            self._deadline.begin()
-
-    def send_receive_event_to_app(self) -> None:
-        """A complete message: the clock starts anew with the next one."""
-        if self._deadline is not None:
-            self._deadline.stop()
-        super().send_receive_event_to_app()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stops counting."""
-        if self._deadline is not None:
-            self._deadline.stop()
-        if self._part is not None:
-            self._part.resize(0)
-        super().connection_lost(exc)
-
-    def transport_abort(self) -> None:
-        """Closes the socket without waiting for its browser, which reconnects if it was only slow."""
-        self.frames.clear()
-        self.conn.reader.buffer.clear()
-        self.transport.abort()
-
-
-def count_sockets() -> None:
-    """Makes every socket of uvicorn's a `CountedSocket`. uvicorn has chosen its class by name before it imports the app, and Streamlit has no option for another."""
-    WebSocketsSansIOProtocol.__new__ = lambda *_, **__: object.__new__(CountedSocket)  # type: ignore[assignment,method-assign]
-
-
 class BoundedBodies:
     """Middleware that counts the bodies of requests until they are answered, and refuses those that are too much or too slow."""
 
@@ -205,7 +151,7 @@ class BoundedBodies:
             task.cancel()
 
         part = Part(address_of(scope), drop)
-        deadline = _Deadline(part)
+        deadline = Deadline(part)
 
         async def receive_counted() -> Message:
             nonlocal complete, arrived
