@@ -44,6 +44,7 @@ def test_ablated_head_changes_the_prediction_for_everybody_with_the_link(
         assert [row[1] for row in first] == [label(token, escape=False) for token in predicted.predictions[0].tokens]
         act_and_settle(page, lambda: page.get_by_role("button", name="Ablate (silence) L1 H2").press("Enter"))
         expect(page.locator("table.predictions tbody tr")).to_have_count(len(rows))
+        expect(page.locator("table.predictions tbody tr").first).to_contain_text("→")  # it may have as many rows before
         silenced = table(page)
         for row, prediction in zip(silenced, rows, strict=True):
             assert prediction.before is not None

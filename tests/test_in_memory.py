@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +214,7 @@ def test_cache_of_transformerlens_is_read() -> None:
     cache |= {f"blocks.{layer}.attn.hook_attn_scores": scores[None] for layer in range(2)}
     trace = Trace.of(cache | {"blocks.0.mlp.hook_pre": Q}, list("abcde"))
     assert len(trace) == 2
+    assert replace(trace, layers=())  # it has predictions
     torch.testing.assert_close(
         trace["z", 1], F.scaled_dot_product_attention(Q, K, V, is_causal=True), rtol=1e-5, atol=1e-6
     )

@@ -206,6 +206,9 @@ class Trace(ModelTensors, Displayed):
         heading += "" if self.max_weight_error is None else f"; max_weight_error {self.max_weight_error:.1e}"
         return "\n  ".join([f"{heading}:" if layers else heading, *layers]) + ")"
 
+    def __bool__(self) -> bool:
+        return True  # also without layers, as predictions are kept
+
     def __len__(self) -> int:
         return len(self.layers)
 
