@@ -389,7 +389,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "another ending": ("x.xyz", b"x", "A file with attention ends in .npz, .npy, "),
     "no name": ("", b"x", "got “”"),
     "a hidden name": ("a\u202e\n" + "b" * 99 + ".pkl", b"x", "got “a��bbb"),
-    "no bytes": ("x.npz", b"", "“x.npz” has no content, only its digest"),
+    "no bytes": ("x.npz", b"", "“x.npz” is empty: save it again"),
     "no zip": ("x.npz", b"PK\3\4" * 9, "“x.npz” is not a valid .npz file as numpy.savez writes it"),
     "a cut zip": ("x.npz", npz(weights=WEIGHTS)[:-30], "its list of arrays cannot be read"),
     "a damaged array": ("x.npz", npz(weights=WEIGHTS)[:200] + b"!" * 40 + npz(weights=WEIGHTS)[240:], "an array in it cannot be unpacked"),

@@ -17,6 +17,7 @@ from tiny_models import SENTENCES, TinyModels, byte_level, fast, word_piece
 from tokenizers import processors
 from torch import nn
 
+import attention
 from attention import AttentionError, Cell, File, Model, ModelError
 from attention.base.tokens import PairToken, Piece, label
 from attention.explanation.subwords import TokenGroups
@@ -275,18 +276,16 @@ class Bridge(nn.Module):
         return hidden_states, None
 
 
-def test_module_of_ones_own_is_told_its_way(
-    bert: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_module_of_ones_own_is_told_its_way(bert: tuple[Any, Any]) -> None:
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2).eval()
-    with pytest.raises(ModelError, match=r"got a TransformerEncoder: save the weights .*File\.open\(\"w\.npz\"\)\.$"):
-        Model.of(encoder, None, inputs={"src": torch.randn(1, 5, 16)})
-    # What the sentence says works.
-    monkeypatch.chdir(tmp_path)
     x = torch.randn(1, 5, 16)
+    with pytest.raises(ModelError, match=r"got a TransformerEncoder: attention\.record\(net, x, tokens=words\) shows"):
+        Model.of(encoder, None, inputs={"src": x})
+    # What the sentence says works.
     _, weights = encoder.layers[0].self_attn(x, x, x, need_weights=True, average_attn_weights=False)
-    np.savez("w.npz", weights=weights[0].detach())
-    assert torch.equal(File.open("w.npz").trace().layers[0].weights, weights[0])
+    recorded = attention.record(encoder, x, tokens=list("abcde"))
+    torch.testing.assert_close(recorded.layers[0].weights, weights[0].detach())
+    assert recorded.tokens == ("a", "b", "c", "d", "e")
     own = Own(bert[0])
     with pytest.raises(
         ModelError, match=r"got an Own: give the BertModel inside of it, model\.get_submodule\('encoder'\)\.$"

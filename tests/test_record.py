@@ -401,6 +401,9 @@ def test_wrong_arguments_are_one_sentence() -> None:
     net, x = SelfAttention(), rows()
     with pytest.raises(ConfigError, match="tokens is a list of words"):
         attention.record(net, x, tokens="the owl")  # type: ignore[call-overload]  # a text
+    for value, way in ((5, "got 5: give one"), (SelfAttention, r"make one, such as SelfAttention\(…\)")):
+        with pytest.raises(ConfigError, match=way):
+            attention.record(value, x)
     with pytest.raises(MissingError, match="elements of the batch count from 0 to 1; got 2"):
         attention.record(net, x, batch=2)
     with pytest.raises(ModelError, match="nothing has"):

@@ -184,15 +184,8 @@ def _way_of(value: Any) -> str:
         inner = ((path, module) for path, module in value.named_modules() if isinstance(module, PreTrainedModel))
         for path, module in inner:
             return f"give the {type(module).__name__} inside of it, model.get_submodule({path!r})"
-        return _SAVE_WEIGHTS
-    return f"load it with AutoModel.from_pretrained(…), or, for another library, {_SAVE_WEIGHTS}"
-
-
-_SAVE_WEIGHTS = (
-    "save the weights that its attention gives (nn.MultiheadAttention: with need_weights=True, average_attn_weights=False) as "
-    'np.savez("w.npz", weights=weights[0].detach()), [head query key] of one text, and use File.open("w.npz")'
-)
-"""What to do with attention that cannot be recorded."""
+        return "attention.record(net, x, tokens=words) shows the attention of any PyTorch module; it runs net(x) once"
+    return "load it with AutoModel.from_pretrained(…), give what another library computed to Trace.of(weights=…), or run PyTorch code in attention.record(…)"
 
 
 def _checked_tokenizer(tokenizer: Any, model: Any) -> Any:

@@ -135,8 +135,13 @@ def record(
     Raises:
         ModelError: no attention ran; the sentence says what did.
         MissingError: the batch has no such element.
-        ConfigError: tokens are no words, or the grid is none.
+        ConfigError: nothing that runs was given, tokens are no words, or the grid is none.
     """
+    if isinstance(net, type) or not (net is None or callable(net)):
+        way = (
+            f"make one, such as {net.__name__}(…)" if isinstance(net, type) else "give one, and what it is called with"
+        )
+        raise ConfigError(f"record runs a module or a function; got {net!r:.60}: {way}.")
     net = getattr(net, "_orig_mod", net)  # of torch.compile, which has no calls to follow
     sizes = [each.shape[0] for each in args if isinstance(each, Tensor) and each.ndim > 2]
     root = net if isinstance(net, Module) else None

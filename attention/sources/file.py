@@ -229,6 +229,8 @@ class File:
         return archive, self._plan(archive)
 
     def _archive(self) -> Archive:
+        if not self.content and self.digest == blake2b(digest_size=16).hexdigest():
+            raise FileError(f"{quote(self.name)} is empty: save it again, and use the complete file.")
         if not self.content:
             raise FileError(
                 f"{quote(self.name)} has no content, only its digest {self.digest[:8]}…: open it with File.open(path)."
