@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,22 +82,6 @@ def check_numbers(name: str, where: str, tensor: Tensor, tokens: tuple[str, ...]
         for axis, i in zip(axes, index, strict=True)
     )
     raise FileError(f"{name}{where} needs {expected}; got {float(tensor[index]):g} at {place}: {advice}.")
-
-
-def row_sum_note(weights: Iterable[tuple[Tensor, bool]]) -> str:
-    """A sentence on rows of recorded weights that do not sum to 1; empty if all do.
-
-    Args:
-        weights: [head query_pos key_pos] of each layer, and whether they had 16 bits or fewer.
-    """
-    odd: list[float] = []
-    for tensor, low_precision in weights:
-        sums = tensor.sum(dim=-1).flatten()
-        odd += sums[(sums - 1).abs() > (0.01 if low_precision else 1e-3)].tolist()
-    if not odd:
-        return ""
-    rows = f"{len(odd):,} rows of weights sum" if len(odd) > 1 else "1 row of weights sums"
-    return f"{rows} to a value other than 1, from {min(odd):.3g} to {max(odd):.3g}: they are shown unchanged, not renormalised."
 
 
 def build_layer(

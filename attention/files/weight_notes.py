@@ -1,8 +1,8 @@
-"""What the numbers of recorded weights say against the way in which a file was read."""
+"""Notes on layers of files and of tensors, and what the numbers of recorded weights say against the way in which a file was read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attention.formula.names import KEY, QUERY, WEIGHTS
@@ -12,6 +12,30 @@ if TYPE_CHECKING:
 
     from attention.files.plan import Plan
     from attention.trace.layer import Layer
+
+
+def layer_notes(problems: Mapping[str, Sequence[int]], n_layers: int) -> list[str]:
+    """The notes on problems of layers, each with the numbers of its layers where there are several layers."""
+    if n_layers == 1:
+        return list(problems)
+    listed = {note: ", ".join(map(str, numbers[:8])) + ", …" * (len(numbers) > 8) for note, numbers in problems.items()}
+    return [f"In layer{'s' * (len(problems[note]) > 1)} {numbers}: {note}" for note, numbers in listed.items()]
+
+
+def row_sum_note(weights: Iterable[tuple[Tensor, bool]]) -> str:
+    """A sentence on rows of recorded weights that do not sum to 1; empty if all do.
+
+    Args:
+        weights: [head query_pos key_pos] of each layer, and whether they had 16 bits or fewer.
+    """
+    odd: list[float] = []
+    for tensor, low_precision in weights:
+        sums = tensor.sum(dim=-1).flatten()
+        odd += sums[(sums - 1).abs() > (0.01 if low_precision else 1e-3)].tolist()
+    if not odd:
+        return ""
+    rows = f"{len(odd):,} rows of weights sum" if len(odd) > 1 else "1 row of weights sums"
+    return f"{rows} to a value other than 1, from {min(odd):.3g} to {max(odd):.3g}: they are shown unchanged, not renormalised."
 
 
 def looks_otherwise(plan: Plan, layers: Sequence[Layer]) -> list[str]:

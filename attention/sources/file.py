@@ -20,7 +20,7 @@ from attention.files.read_plan import read_plan
 from attention.files.stored_layers import WORD_IDS
 from attention.files.stored_tokens import AxisTokens
 from attention.files.torch_file import as_safetensors, is_torch_file
-from attention.files.weight_notes import looks_otherwise
+from attention.files.weight_notes import layer_notes, looks_otherwise, row_sum_note
 from attention.formula.names import WEIGHTS
 from attention.formula.override import Override
 from attention.formula.steps import MAP_AXES, declared
@@ -171,8 +171,6 @@ class File:
             FileError: the file has no attention, exceeds a limit, or holds numbers that cannot be drawn.
             ShapeError: its arrays and tokens do not fit together.
         """
-        from attention.files.read_layers import row_sum_note
-
         archive, plan = self._read()
         self._array_bytes(archive, plan)
         entries = {entry for stored in plan.layers for place in stored.places.values() for entry, _ in place.parts}
@@ -196,12 +194,7 @@ class File:
             if note:
                 problems.setdefault(note, []).append(stored.number)
         notes = [*_saved_notes(archive, plan), *archive.notes, plan.unused_note]
-        notes += [
-            f"In layer{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:8]))}{', …' * (len(numbers) > 8)}: {note}"
-            if len(layers) > 1
-            else note
-            for note, numbers in problems.items()
-        ]
+        notes += layer_notes(problems, len(layers))
         notes += [*plan.notes, plan.axes_note([mask.axes for mask in masks]), *(mask.note for mask in masks)]
         notes += [] if plan.exported else looks_otherwise(plan, layers)
         pairs = zip(plan.layers, layers, strict=True)

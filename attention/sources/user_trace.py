@@ -21,6 +21,7 @@ from attention.files.user_tensors import (
     token_row,
     token_texts,
 )
+from attention.files.weight_notes import layer_notes, row_sum_note
 from attention.formula.formula import Formula
 from attention.formula.names import HEAD_AXES, KEY, MAP_AXES, MASKED_SCORES, QUERY, SCORES, WEIGHTS
 from attention.formula.steps import DECLARED, meant_by, our_name
@@ -287,8 +288,6 @@ def trace_of(inputs: TensorInputs) -> Trace:
     Raises:
         AttentionError: as for `Trace.of`.
     """
-    from attention.files.read_layers import row_sum_note
-
     tensors, output = {name: value for name, value in inputs.tensors.items() if value is not None}, inputs.output
     if cached := _of_cache(output):
         tensors, output = cached | tensors, None
@@ -333,12 +332,7 @@ def trace_of(inputs: TensorInputs) -> Trace:
         (layer[WEIGHTS], parts.low_precision) for layer in layers if WEIGHTS in layer.recorded and layer.formula is None
     ]
     notes = [
-        *(
-            f"In layer{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:8]))}: {note}"
-            if len(layers) > 1
-            else note
-            for note, numbers in problems.items()
-        ),
+        *layer_notes(problems, len(layers)),
         f"The axes were read as {', '.join(parts.axes)}; if they are others, bring them into this order."
         if parts.axes
         else "",
