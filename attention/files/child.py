@@ -89,11 +89,11 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     callback, end = current_callback(), monotonic() + seconds
     os.set_blocking(process.stderr.fileno(), False)
     while monotonic() < end:
-        with suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):  # it goes on: its progress is read
             return process.wait(_POLL_SECONDS)
         lines = (process.stderr.read(_PIPE_BYTES) or b"").decode(errors="replace").splitlines()
         for line in lines[-1:]:
-            with suppress(ValueError, TypeError):
+            with suppress(ValueError, TypeError):  # a line that is no progress, such as a warning
                 text, fraction = json.loads(line)
                 if callback and isinstance(text, str) and 0 <= fraction <= 1:
                     callback(text[:200], fraction)
@@ -138,7 +138,7 @@ def _set_limits(n_bytes: float, seconds: float) -> None:
         resource.RLIMIT_FSIZE: int(n_bytes) + 1,
         resource.RLIMIT_CPU: int(usage.ru_utime + usage.ru_stime + seconds) + 1,
     }
-    with suppress(OSError):
+    with suppress(OSError):  # only Linux says what a process takes; elsewhere, time and the result are limited
         # Not RLIMIT_AS: torch reserves gigabytes of addresses that it never uses.
         status = Path("/proc/self/status").read_text(encoding="ascii")
         limits[resource.RLIMIT_DATA] = int(status.split("VmData:")[1].split()[0]) * 2**10 + int(n_bytes)

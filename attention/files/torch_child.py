@@ -172,7 +172,7 @@ def _matrix(value: Any) -> torch.Tensor | None:
     """The numbers of lists in lists of equal length; None of anything else."""
     if not isinstance(value, list | tuple) or not isinstance(value[0], list | tuple):
         return None
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError):  # lists of other lengths, or of no numbers
         array = np.array(value)
         return torch.from_numpy(array) if array.dtype.kind in "fiub" else None
     return None

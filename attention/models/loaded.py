@@ -188,7 +188,7 @@ class LoadedModel:
             self.model,
             getattr(self.model, "text_model", None),
         ):  # of two towers, transformers does not choose one
-            with suppress(NotImplementedError):
+            with suppress(NotImplementedError):  # transformers does not know it
                 module: Module | None = None if model is None else model.get_input_embeddings()
                 return module
         return None

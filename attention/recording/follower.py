@@ -400,10 +400,10 @@ class Follower(TorchFunctionMode):
                 for item, each in enumerate(target):
                     self._set(each, trail.then(event._replace(item=item)))
             elif isinstance(target, Tensor):
-                events = (event,)
+                events: tuple[Event, ...] = (event,)
                 if event.kind != VIEW and target.shape != shape:
                     expands = Event(VIEW, torch.Tensor.expand, (HERE, tuple(target.shape)))
-                    events = (expands, event) if len(target.shape) >= len(shape) else ()  # type: ignore[assignment]
+                    events = (expands, event) if len(target.shape) >= len(shape) else ()
                 self._set(target, trail.then(*events) if events else None)
 
         shape = followed.shape

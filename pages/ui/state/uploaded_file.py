@@ -60,7 +60,7 @@ def attention_file(knobs: Knobs, asked: str, wide: DeltaGenerator) -> File:
 
 def show_plan(file: File) -> None:
     """Draws what each array of the file is, in an expander; nothing if that is unknown, which the page then says."""
-    with suppress(AttentionError):
+    with suppress(AttentionError):  # the page says it
         lines = file.plan().text().split("\n")
         with st.expander("How the file is read"):
             st.caption(plain("\n\n".join(lines[:_PLAN_LINES] + ["…"] * (len(lines) > _PLAN_LINES))))
