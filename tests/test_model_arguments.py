@@ -155,7 +155,7 @@ def test_other_objects_than_model_and_tokenizer_are_refused(gpt2: Any, tokenizer
         meta = type(gpt2)(gpt2.config)
     for model, sentence in (
         ("gpt2", "reads a loaded transformers model; got 'gpt2': load it with"),
-        (nn.Linear(2, 2), "got a Linear: save the weights that its attention gives"),
+        (nn.Linear(2, 2), "got a Linear: attention.record"),
         (None, "got None: load it with"),
         (Prompted(), "got Prompted with a learned prompt, which no token stands for"),
         (meta, "are on the meta device: load them on the CPU or a GPU"),

@@ -70,6 +70,9 @@ class FairLock:
         self._owner: int | None = None
         self._queue: deque[tuple[int, Event]] = deque()
 
+    def __reduce__(self) -> tuple[type[FairLock], tuple[()]]:
+        return FairLock, ()  # in another process it is free
+
     @property
     def waiting(self) -> int:
         """The number of waiting threads."""
