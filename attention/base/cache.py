@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Set
+from itertools import count
 from threading import Condition
 from typing import Any, TypeVar, cast
 
@@ -12,6 +13,8 @@ from cachetools import LRUCache, cached
 T = TypeVar("T")
 
 _ENTRY_BYTES = 20_000  # of the smallest entry: a tensor as a Python object, and its place in the cache
+_SMALL_BYTES = 2**22
+_UIDS_OF_JOB = 2**40
 LARGE_BYTES = 2**18  # 256 × 256 numbers; of larger matrices, the cache holds one per place (see `memoize`)
 
 
@@ -68,9 +71,40 @@ class _Cache:
             while self.cache and self.cache.currsize > target:
                 self.cache.popitem()
 
+    def small_entries(self, known: Set[Hashable]) -> dict[Hashable, Any]:
+        """The entries with unknown keys that are small enough for another process."""
+        with self.changed:
+            return {key: value for key, value in self.cache.items() if key not in known and _entry_bytes(value) < _SMALL_BYTES}
+
+    def adopt(self, entries: Mapping[Hashable, Any]) -> None:
+        """Stores the entries of another process."""
+        with self.changed:
+            for key, value in entries.items():
+                if _entry_bytes(value) <= self.cache.maxsize:
+                    self.cache[key] = value
+
 
 CACHE = _Cache(2**28)
 _released_uids: deque[int] = deque()  # of collected tensors; a finalizer must not touch the cache, which may be locked
+
+
+_uids, _jobs = count(), count(1)
+
+
+def new_uid() -> int:
+    """An id of recorded tensors, of a run or of a model, which no other process has that works for this one."""
+    return next(_uids)
+
+
+def first_uid_of_job() -> int:
+    """From which a process that works for this one counts its ids."""
+    return next(_jobs) * _UIDS_OF_JOB
+
+
+def start_uids(first: int) -> None:
+    """Counts the ids of this process from here on."""
+    global _uids
+    _uids = count(first)
 
 
 def memoize(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T]) -> T:

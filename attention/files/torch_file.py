@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path, PurePath
 
 from attention.base.errors import FileError
+from attention.base.jobs import JobError, read_foreign
 from attention.base.progress import current_callback
 from attention.files.archives import TORCH_ENDINGS, quote
-from attention.files.child import ChildError, in_child
 
 _SECONDS = 60
 _OVERHEAD = 2**28  # bytes of the names, lists and objects of a file, beside its tensors
@@ -47,8 +47,8 @@ def as_safetensors(file: Path | bytes, name: str, max_bytes: int) -> bytes:
         callback(f"Opening {quote(name)} in a process of its own …", 0.1)
     try:
         n_bytes = file.stat().st_size + 2 * max_bytes + _OVERHEAD  # the mapped file, its tensors, and the result
-        return in_child(tensors_of, str(file.absolute()), quote(name), max_bytes, n_bytes=n_bytes, seconds=_SECONDS)
-    except ChildError as error:
+        return read_foreign(tensors_of, str(file.absolute()), quote(name), max_bytes, n_bytes=n_bytes, seconds=_SECONDS)
+    except JobError as error:
         raise FileError(
             f"{quote(name)} is not read, since this {error}: save only the attention, for example with torch.save(outputs.attentions, …)."
         ) from None

@@ -6,10 +6,12 @@ The first model takes imports of three seconds and 80 MB, which an idle server c
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -17,6 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from attention.base import jobs
 from attention.base.cache import CACHE
 from attention.base.errors import ModelError
 from attention.trace.trace import Trace
@@ -51,6 +54,7 @@ class Settings:
         most_mb: bound of the weights of one model.
         kept_mb: bound of the weights of all loaded models; the least recently used is dropped first.
         make_room: frees this number of bytes, and returns how many are still missing.
+        shared: whether the weights are in memory that jobs share (`attention.base.jobs`).
     """
 
     folder: Path = Path("models")
@@ -59,6 +63,7 @@ class Settings:
     most_mb: int = 4096
     kept_mb: int = 4096
     make_room: Callable[[int], int] = lambda _: 0
+    shared: bool = False
 
 
 class Library:
@@ -74,6 +79,7 @@ class Library:
             self.settings = settings
             self._loaded: OrderedDict[str, LoadedModel] = OrderedDict()  # by name, and device if one is named
             self._loading: dict[str, Lock] = {}
+            self._pickled: dict[str, bytes] = {}
 
     @property
     def offers(self) -> bool:
@@ -115,7 +121,7 @@ class Library:
                 if key in self._loaded:
                     return self._loaded[key]
             try:
-                loaded = self._load(name, device)
+                loaded = self._adopted(key) or self._load(name, device)
                 with self._guard:
                     self._loaded[key] = loaded
                     self._evict()
@@ -123,6 +129,31 @@ class Library:
                 with self._guard:
                     self._loading.pop(key, None)
             return loaded
+
+    def for_jobs(self) -> dict[str, bytes]:
+        """The loaded models whose weights are shared, as `adopt` takes them in another process."""
+        with self._guard:
+            loaded = dict(self._loaded) if self.settings.shared else {}
+            self._pickled = {key: content for key, content in self._pickled.items() if key in loaded}
+        for key, model in loaded.items():
+            if key not in self._pickled:
+                with suppress(Exception):  # a model of a family that cannot be pickled is loaded by each job
+                    self._pickled[key] = jobs.pickled(model)
+        return {key: self._pickled[key] for key in loaded if key in self._pickled}
+
+    def adopt(self, pickled: dict[str, bytes]) -> None:
+        """Takes models of the process that this one works for, each when it is first asked for."""
+        self._pickled = pickled
+
+    def _adopted(self, key: str) -> LoadedModel | None:
+        if key not in self._pickled:
+            return None
+        from attention.models import recorder, running
+
+        recorder.register()
+        running.silence_warnings()
+        loaded: LoadedModel = pickle.loads(self._pickled[key])
+        return loaded
 
     def _evict(self) -> None:
         max_bytes = self.settings.kept_mb * 2**20
@@ -169,7 +200,7 @@ class Library:
             ) from error
         with _LOADING:
             self._check_memory(folder, name)
-            return load(folder, name, _about(path, name), device)
+            return load(folder, name, _about(path, name), device, self.settings.shared)
 
     def inputs(self, name: str) -> DeclaredInputs:
         """What the model of a name reads: a text, a picture or both. One that is not on this machine yet counts as a model of texts."""

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
 from threading import Event, Lock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol
+
+from attention.base import cache
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from attention.vision.reader import PictureReader
 
 
-_uids = count()
 _KINDS = ("vision", "text", "layer", "encoder", "decoder", "cross")  # the order of the layers of a trace
 
 
@@ -155,7 +155,7 @@ class LoadedModel:
     lock: FairLock = field(default_factory=FairLock)
     attachment: Preparable | None = None
     pictures: PictureReader | None = None
-    uid: int = field(default_factory=lambda: next(_uids))
+    uid: int = field(default_factory=cache.new_uid)
 
     def replace(self, **fields: Any) -> LoadedModel:
         """The same model with other fields."""

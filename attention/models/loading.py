@@ -16,6 +16,7 @@ from attention.models.folder import Folder
 from attention.models.followed_pass import count_maps
 from attention.models.loaded import LoadedModel
 from attention.models.running import silence_warnings
+from attention.models.shared import share
 from attention.vision.families import reads_text, vision_config
 from attention.vision.modalities import no_text_error
 from attention.vision.reader import load_reader
@@ -24,8 +25,8 @@ _SIZE_FACTOR, _EXTRA_BYTES = 2, 2**26  # a model may be larger than its file, su
 _NO_LIMIT = 10**9  # tokens; tokenizers without a limit report more
 
 
-def load(folder: Folder, name: str, about: str = "", device: str = "") -> LoadedModel:
-    """The model of a folder on a device of torch, the CPU if it is empty, after one trial run.
+def load(folder: Folder, name: str, about: str = "", device: str = "", shared: bool = False) -> LoadedModel:
+    """The model of a folder on a device of torch, the CPU if it is empty, after one trial run; `shared` puts its weights where jobs find them.
 
     Raises:
         ModelError: it cannot be loaded, has no tokenizer, or returns no attention.
@@ -40,6 +41,8 @@ def load(folder: Folder, name: str, about: str = "", device: str = "") -> Loaded
     pictures = load_reader(folder, name, empty_model) if is_of_pictures else None
     tokenizer = None if is_of_pictures and not reads_text(empty_model) else _tokenizer(folder, name)
     model = _on_device(_model(folder, name, IMPLEMENTATION) or _model(folder, name, "eager"), device)
+    if shared:
+        share(model)
     limit = None if tokenizer is None else max_length(model, tokenizer)
     two_texts = bool(getattr(model.config, "is_encoder_decoder", False))
     loaded = LoadedModel(name, model, tokenizer, (), two_texts, limit, folder.nbytes, about=about, pictures=pictures)
@@ -50,6 +53,8 @@ def load(folder: Folder, name: str, about: str = "", device: str = "") -> Loaded
         return loaded.replace(n_maps=count_maps(loaded))
     # Its family does not call the recorder: use its own attention, and follow its weights.
     loaded = loaded.replace(model=_model(folder, name, "eager").to(model.device))
+    if shared:
+        share(loaded.model)
     lm_head.limit_logits(loaded.model)
     return loaded.replace(n_maps=count_maps(loaded))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.base import cache
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from attention.trace.model_run import VocabularyWeights
 
 Result = TypeVar("Result")
-_uids = count()
 _LINEAR_RUN = "linear run"
 _TENSORS_PER_LAYER = (
     12  # rows of d_model numbers that a linear run keeps for each token: leaves, and the graph between them
@@ -43,7 +41,7 @@ class TransformerRun:
     _source: Any  # a `Model`, whose module imports this one; without its handle, which would keep the model alive
     inputs: TextInputs
     _in_memory: tuple[weakref.ref[Any], ...] = ()  # the model and its tokenizer or processor
-    _uid: int = field(default_factory=lambda: next(_uids))
+    _uid: int = field(default_factory=cache.new_uid)
 
     @classmethod
     def of(cls, source: Any, inputs: TextInputs) -> TransformerRun:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
-from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from attention.base import cache
@@ -111,7 +110,6 @@ ATTENTION = "attention"
 
 _FORMULA_TENSORS = ("mask", "bias")  # the formula computes these from no other step
 _STEPS_AFTER_SCORES = tuple(step.name for step in STEPS if step.axes == MAP_AXES and step.name != SCORES)
-_uids = count()
 T = TypeVar("T")
 
 
@@ -120,7 +118,7 @@ class Recorded(dict[str, "Tensor"]):
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
-        self.uid = next(_uids)
+        self.uid = cache.new_uid()
         weakref.finalize(self, cache.mark_released, self.uid)
 
 

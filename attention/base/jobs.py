@@ -1,0 +1,479 @@
+"""Work in a process of its own, within limits of memory and time, and ended when nobody waits for it.
+
+    table = jobs.run(metrics.of, trace)
+    for progress in jobs.stream(sweep_heads, model): ...
+    content = jobs.read_foreign(tensors_of, path, n_bytes=2**30, seconds=60)
+
+On Linux, one idle process imports what jobs need, and each job is a fork of it: it begins after 20 ms, and what it takes is given back at its end. If the system
+has no memory left, it ends a job and not this process. Elsewhere each job imports everything anew.
+A job's function is at the top of a module. What `read_foreign` returns is bytes, which nobody unpickles: its job may have been made to run foreign code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import os
+import pickle
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from threading import Lock, Thread, Timer
+from time import monotonic
+from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeVar
+
+from attention.base import cache
+from attention.base.errors import AttentionError, FileError
+from attention.base.progress import current_callback, current_watcher, report_progress_to
+
+Result = TypeVar("Result")
+
+N_BYTES, SECONDS = 2**30, 600.0
+"""What a job may take, unless it is told otherwise."""
+POLL_SECONDS = 0.2
+"""The time after which a waiting job asks again whether it is still wanted."""
+_IDLE_SECONDS = 60.0  # after which the process that forks jobs ends
+_VALUE, _PROGRESS, _MODULES, _ERROR, _END = b"vpme."
+"""The kinds of frames that a job writes. Each has the length of its content, and the content."""
+_HEAD = struct.Struct("<BQ")
+_LONGEST_SENTENCE = 2000
+_LONGEST_PROGRESS = 1000
+_NO_MEMORY = 42  # exit code
+_NICE = 10  # a server draws pages first
+_CAN_FORK = sys.platform == "linux"
+# -I: neither the current folder nor variables of Python decide what is imported, only the path of this process.
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from attention.base import jobs; jobs._serve(sys.argv[2])"
+_PIPE_BYTES = 2**20
+_CODE = struct.Struct("<i")
+REDUCERS: list[Callable[[Any], Any]] = []
+"""Functions like `pickle.Pickler.reducer_override`, which name what is shared with jobs."""
+
+
+class JobError(AttentionError):
+    """A job without a result; the message is the end of a sentence about it, such as "took more than 60 seconds"."""
+
+
+def run(
+    function: Callable[..., Result], *args: Any, n_bytes: int = N_BYTES, seconds: float = SECONDS, keep: bool = False
+) -> Result:
+    """What a function returns, in a process of its own. The arguments are those of `stream`.
+
+    Raises:
+        JobError, Exception: as for `stream`.
+    """
+    (result,) = stream(_once, function, *args, n_bytes=n_bytes, seconds=seconds, keep=keep)
+    return result  # type: ignore[no-any-return]  # of a process
+
+
+def stream(
+    function: Callable[..., Iterator[Result]], *args: Any, n_bytes: int = N_BYTES, seconds: float = SECONDS, keep: bool = False
+) -> Iterator[Result]:
+    """What a function yields in a process of its own. Closing the iterator ends the process.
+
+    What it reports of its progress is forwarded to the current callback, which is also called when nothing new is known; an exception of the callback ends the job.
+
+    Args:
+        function: at the top of a module.
+        args: what pickle can copy. Tensors of a shared model are not copied.
+        n_bytes: of memory that the function may take beyond its module. Linux counts memory, others do not.
+        seconds: of time, and of processor time on Linux and macOS.
+        keep: whether the small values that the function adds to the cache are kept in the cache of this process.
+
+    Raises:
+        JobError: the function took more, or its process ended without a result.
+        Exception: the function raised it.
+    """
+    for kind, content in _frames(function, args, n_bytes, seconds, foreign=False, keep=keep):
+        if kind == _ERROR:
+            raise pickle.loads(content)
+        value, kept = pickle.loads(content)
+        cache.CACHE.adopt(kept)
+        yield value
+
+
+def read_foreign(function: Callable[..., bytes], *args: str | float, n_bytes: int, seconds: float) -> bytes:
+    """The bytes that a function makes of what a stranger wrote, in a process of its own. The arguments are those of `stream`.
+
+    Raises:
+        JobError: as for `stream`, or the result is larger than `n_bytes`.
+        FileError: the function raised it.
+    """
+    ((kind, content),) = _frames(function, args, n_bytes, seconds, foreign=True)
+    if kind != _ERROR:
+        return content
+    sentence = content[:_LONGEST_SENTENCE].decode(errors="replace")
+    raise FileError("".join(character if character.isprintable() else "�" for character in sentence))
+
+
+def pickled(value: Any) -> bytes:
+    """A value as a job reads it. What is shared with jobs is named, not copied."""
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
+def _once(function: Callable[..., Result], *args: Any) -> Iterator[Result]:
+    yield function(*args)
+
+
+# In the process that waits for a job.
+
+
+def _frames(
+    function: Callable[..., Any], args: tuple[Any, ...], n_bytes: int, seconds: float, foreign: bool, keep: bool = False
+) -> Iterator[tuple[int, bytes]]:
+    """The values of a job, or its error, until its end."""
+    end, is_wanted = monotonic() + seconds, current_watcher().is_connected
+    with ExitStack() as stack:
+        request = stack.enter_context(_memory_file() if _CAN_FORK else tempfile.TemporaryFile())
+        _Pickler(request).dump((function.__module__, n_bytes, seconds, foreign, keep, cache.first_uid_of_job()))
+        _Pickler(request).dump((function, args))
+        request.seek(0)
+        job = stack.enter_context(_FORKER.job(request, function.__module__) if _CAN_FORK else _process(request))
+        buffer, progress = bytearray(), b""
+        while True:
+            while (frame := _take(buffer)) is not None:
+                kind, content = frame
+                if kind == _END:
+                    return
+                if kind == _PROGRESS:
+                    progress = content
+                elif kind == _MODULES and not foreign:
+                    _FORKER.import_modules(content)
+                elif kind in (_VALUE, _ERROR):
+                    yield kind, content
+            if monotonic() > end:
+                raise _too_long(seconds)
+            if not is_wanted():
+                raise JobError("is not wanted any more")
+            _forward(progress)
+            if not select.select([job.output], [], [], POLL_SECONDS)[0]:
+                continue
+            read = job.output.recv(_PIPE_BYTES)
+            buffer += read
+            if foreign and len(buffer) > n_bytes + _HEAD.size:
+                raise _too_large(n_bytes)
+            if not read:
+                break
+        code = job.exit_code()
+        if code == -signal.SIGXCPU:
+            raise _too_long(seconds)
+        if code in (_NO_MEMORY, -signal.SIGKILL):  # the second by the system
+            raise _too_large(n_bytes)
+        raise JobError(f"ended its process (exit code {code})")
+
+
+def _too_large(n_bytes: int) -> JobError:
+    return JobError(f"needs more than {n_bytes / 2**20:,.0f} MB of memory")
+
+
+def _too_long(seconds: float) -> JobError:
+    return JobError(f"takes more than {seconds:,.0f} seconds")
+
+
+def _take(buffer: bytearray) -> tuple[int, bytes] | None:
+    """The first whole frame, removed from the buffer."""
+    if len(buffer) < _HEAD.size:
+        return None
+    kind, length = _HEAD.unpack_from(buffer)
+    if len(buffer) < _HEAD.size + length:
+        return None
+    content = bytes(memoryview(buffer)[_HEAD.size : _HEAD.size + length])
+    del buffer[: _HEAD.size + length]
+    return kind, content
+
+
+def _forward(progress: bytes) -> None:
+    """Gives the callback of this thread what a job reported last."""
+    if (callback := current_callback()) is None or not progress:
+        return
+    try:
+        text, fraction = json.loads(progress[:_LONGEST_PROGRESS])
+        is_progress = isinstance(text, str) and 0 <= fraction <= 1
+    except (ValueError, TypeError):  # of a foreign job
+        return
+    if is_progress:
+        callback(text[:200], fraction)
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles what a job needs. What is shared with jobs is named, not copied."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return next((reduced for reduce in REDUCERS if (reduced := reduce(value)) is not NotImplemented), NotImplemented)
+
+
+class _Call(NamedTuple):
+    """What a job is told before its function and arguments."""
+
+    module: str
+    n_bytes: int
+    seconds: float
+    foreign: bool
+    keep: bool
+    first_uid: int
+
+
+class _Job(NamedTuple):
+    """A running job: what it writes, and its exit code when that has ended."""
+
+    output: socket.socket
+    exit_code: Callable[[], int | None]
+
+
+def _memory_file() -> BinaryIO:
+    return os.fdopen(os.memfd_create("job"), "w+b")
+
+
+def _command(*parts: str) -> list[str]:
+    return [sys.executable, "-I", "-c", _START, json.dumps([str(Path(entry).absolute()) for entry in sys.path]), *parts]
+
+
+def _environment() -> dict[str, str]:
+    # One thread: each one more would take memory for a stack, and a fork has only one.
+    return os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+@contextmanager
+def _process(request: BinaryIO) -> Iterator[_Job]:
+    """A job in a process that imports everything anew, where processes cannot fork."""
+    output, theirs = socket.socketpair()
+    with output, subprocess.Popen(_command("once"), stdin=request, stdout=subprocess.PIPE, env=_environment()) as process:
+
+        def copy() -> None:
+            with theirs, theirs.makefile("wb") as file, suppress(OSError, ValueError):
+                shutil.copyfileobj(process.stdout, file)  # type: ignore[arg-type]  # it is a pipe
+
+        Thread(target=copy, daemon=True).start()  # a pipe cannot be waited for on Windows
+        try:
+            yield _Job(output, process.wait)
+        finally:
+            process.kill()
+
+
+class _Forker:
+    """The idle process that forks jobs."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._running = 0
+        self._timer: Timer | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process that forks jobs; None if there is none."""
+        return None if self._process is None else self._process.pid
+
+    @contextmanager
+    def job(self, request: BinaryIO, module: str) -> Iterator[_Job]:
+        """A new job. It is killed at the end of the block."""
+        (output, of_job), (line, of_forker) = socket.socketpair(), socket.socketpair()
+
+        def exit_code() -> int | None:
+            code = line.recv(_CODE.size)  # empty: the process that forks has ended, too
+            return int(_CODE.unpack(code)[0]) if code else None
+
+        with output, line:
+            with of_job, of_forker:
+                self._send(module, [request.fileno(), of_job.fileno(), of_forker.fileno()])
+            try:
+                yield _Job(output, exit_code)
+            finally:
+                self._end_one()
+
+    def import_modules(self, names: bytes) -> None:
+        """Lets all later jobs begin with these modules, a list in JSON."""
+        with self._lock, suppress(OSError):
+            if self._control is not None:
+                self._control.send(names)
+
+    def _send(self, module: str, fds: list[int]) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            for is_new in (False, True):
+                if self._process is None or self._process.poll() is not None or is_new:
+                    self._start()
+                with suppress(OSError):  # it has ended, by the system or by somebody
+                    socket.send_fds(self._control, [json.dumps([module]).encode()], fds)  # type: ignore[list-item]  # it has begun
+                    self._running += 1
+                    return
+            raise JobError("could not begin")
+
+    def _start(self) -> None:
+        self._stop()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(_command("fork"), stdin=theirs, stdout=2, env=_environment(), start_new_session=True)
+
+    def _end_one(self) -> None:
+        with self._lock:
+            self._running -= 1
+            if not self._running:
+                self._timer = Timer(_IDLE_SECONDS, self._end_if_idle)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _end_if_idle(self) -> None:
+        with self._lock:
+            if not self._running:
+                self._stop()
+
+    def _stop(self) -> None:
+        if self._process is not None and self._control is not None:
+            self._control.close()  # it ends by itself, and its jobs with it
+            self._process.wait()
+        self._process = self._control = None
+
+
+_FORKER = _Forker()
+
+
+# In the process that forks jobs, and in those of the jobs.
+
+
+def _serve(kind: str) -> None:
+    """What `_START` runs: forks jobs until the other process ends; or runs one."""
+    if kind == "once":
+        with open(0, "rb", closefd=False) as request, os.fdopen(os.dup(1), "wb") as output:
+            os.dup2(2, 1)  # what a library prints is no result
+            _run(request, output)
+    control = socket.socket(fileno=0)
+    lines: dict[int, tuple[int, socket.socket]] = {}  # the process of a job and its line, by the process's descriptor
+    while True:
+        ready, _, _ = select.select([control, *lines, *(line for _, line in lines.values())], [], [])
+        for descriptor, (pid, line) in list(lines.items()):
+            if descriptor in ready:
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with suppress(OSError):  # nobody waits for it
+                    line.send(_CODE.pack(code), socket.MSG_DONTWAIT)
+                os.close(descriptor)
+                line.close()
+                del lines[descriptor]
+            elif line in ready:  # closed: nobody waits any more
+                os.kill(pid, signal.SIGKILL)
+                line.setblocking(True)
+        if control in ready:
+            modules, fds, _, _ = socket.recv_fds(control, _PIPE_BYTES, 3)
+            if not modules:
+                break
+            for module in json.loads(modules):
+                with suppress(Exception):  # the job raises it
+                    import_module(module)
+            if not fds:
+                continue
+            request, output, line = fds
+            if not (pid := os.fork()):
+                _begin(request, output)
+            os.close(request)
+            os.close(output)
+            lines[os.pidfd_open(pid)] = pid, socket.socket(fileno=line)
+    for pid, _ in lines.values():
+        os.kill(pid, signal.SIGKILL)
+
+
+def _begin(request: int, output: int) -> NoReturn:
+    """A job, from its fork to its end."""
+    try:
+        for descriptor in map(int, os.listdir("/proc/self/fd")):
+            if descriptor > 2 and descriptor not in (request, output):
+                with suppress(OSError):
+                    os.close(descriptor)
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the process that forks
+        os.nice(_NICE)
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # ended first if the system has no memory
+        _run(os.fdopen(request, "rb"), os.fdopen(output, "wb"))
+    except BaseException:  # a process that forked must not go on as the other one
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
+    """Runs the job of a request and ends this process. No destructor of foreign objects runs."""
+    call = _Call(*pickle.load(request))
+
+    def write(kind: int, content: bytes) -> None:
+        output.write(_HEAD.pack(kind, len(content)))
+        output.write(content)
+        output.flush()
+
+    try:
+        import_module(call.module)
+        cache.start_uids(call.first_uid)
+        _set_limits(call.n_bytes, call.seconds)
+        function, args = pickle.load(request)
+        with report_progress_to(lambda text, fraction: write(_PROGRESS, json.dumps([text, fraction]).encode())):
+            if call.foreign:
+                write(_VALUE, function(*args))
+            else:
+                sent: set[Hashable] = set()
+                known = set(sys.modules)
+                for value in function(*args):
+                    new = cache.CACHE.small_entries(sent) if call.keep else {}
+                    sent |= new.keys()
+                    write(_VALUE, pickle.dumps((value, new)))
+                    if modules := sys.modules.keys() - known:  # the next job begins with them
+                        write(_MODULES, json.dumps([name for name in sys.modules if name in modules]).encode())
+                        known |= modules
+        write(_END, b"")
+    except MemoryError:
+        os._exit(_NO_MEMORY)
+    except BrokenPipeError:  # nobody waits any more
+        os._exit(0)
+    except Exception as error:
+        if "can't allocate memory" in str(error):  # torch
+            os._exit(_NO_MEMORY)
+        if call.foreign:
+            if not isinstance(error, FileError):
+                raise
+            write(_ERROR, str(error).encode()[:_LONGEST_SENTENCE])
+        else:
+            write(_ERROR, _pickled_error(error))
+    os._exit(0)
+
+
+def _pickled_error(error: Exception) -> bytes:
+    if not isinstance(error, AttentionError):
+        traceback.print_exception(error)  # for the log: a pickle has no traceback
+    try:
+        content = pickle.dumps(error)
+        pickle.loads(content)
+    except Exception:  # of any library
+        return pickle.dumps(JobError(f"failed with {type(error).__name__}: {error}"))
+    return content
+
+
+def _set_limits(n_bytes: float, seconds: float) -> None:
+    """The limits of this process from now on, as far as the system has them."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: int(usage.ru_utime + usage.ru_stime + seconds) + 1,
+    }
+    with suppress(OSError):  # only Linux says what a process takes; elsewhere, time and the result are limited
+        # Not RLIMIT_AS: torch reserves gigabytes of addresses that it never uses.
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        limits[resource.RLIMIT_DATA] = int(status.split("VmData:")[1].split()[0]) * 2**10 + int(n_bytes)
+    for limit, most in limits.items():
+        allowed = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (most if allowed == resource.RLIM_INFINITY else min(most, allowed),) * 2)
