@@ -74,7 +74,11 @@ class _Cache:
     def small_entries(self, known: Set[Hashable]) -> dict[Hashable, Any]:
         """The entries with unknown keys that are small enough for another process."""
         with self.changed:
-            return {key: value for key, value in self.cache.items() if key not in known and _entry_bytes(value) < _SMALL_BYTES}
+            return {
+                key: value
+                for key, value in self.cache.items()
+                if key not in known and _entry_bytes(value) < _SMALL_BYTES
+            }
 
     def adopt(self, entries: Mapping[Hashable, Any]) -> None:
         """Stores the entries of another process."""
@@ -88,12 +92,12 @@ CACHE = _Cache(2**28)
 _released_uids: deque[int] = deque()  # of collected tensors; a finalizer must not touch the cache, which may be locked
 
 
-_uids, _jobs = count(), count(1)
+_uids, _jobs = [count()], count(1)
 
 
 def new_uid() -> int:
     """An id of recorded tensors, of a run or of a model, which no other process has that works for this one."""
-    return next(_uids)
+    return next(_uids[0])
 
 
 def first_uid_of_job() -> int:
@@ -103,8 +107,7 @@ def first_uid_of_job() -> int:
 
 def start_uids(first: int) -> None:
     """Counts the ids of this process from here on."""
-    global _uids
-    _uids = count(first)
+    _uids[0] = count(first)
 
 
 def memoize(uid: int, place: Hashable, knobs: Hashable, compute: Callable[[], T]) -> T:

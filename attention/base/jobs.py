@@ -53,7 +53,9 @@ _NO_MEMORY = 42  # exit code
 _NICE = 10  # a server draws pages first
 _CAN_FORK = sys.platform == "linux"
 # -I: neither the current folder nor variables of Python decide what is imported, only the path of this process.
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from attention.base import jobs; jobs._serve(sys.argv[2])"
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from attention.base import jobs; jobs._serve(sys.argv[2])"
+)
 _PIPE_BYTES = 2**20
 _CODE = struct.Struct("<i")
 REDUCERS: list[Callable[[Any], Any]] = []
@@ -77,7 +79,11 @@ def run(
 
 
 def stream(
-    function: Callable[..., Iterator[Result]], *args: Any, n_bytes: int = N_BYTES, seconds: float = SECONDS, keep: bool = False
+    function: Callable[..., Iterator[Result]],
+    *args: Any,
+    n_bytes: int = N_BYTES,
+    seconds: float = SECONDS,
+    keep: bool = False,
 ) -> Iterator[Result]:
     """What a function yields in a process of its own. Closing the iterator ends the process.
 
@@ -123,6 +129,11 @@ def pickled(value: Any) -> bytes:
     return file.getvalue()
 
 
+def forker() -> int | None:
+    """The number of the process that forks jobs; None if there is none."""
+    return _FORKER.pid
+
+
 def _once(function: Callable[..., Result], *args: Any) -> Iterator[Result]:
     yield function(*args)
 
@@ -136,20 +147,24 @@ def _frames(
     """The values of a job, or its error, until its end."""
     end, is_wanted = monotonic() + seconds, current_watcher().is_connected
     with ExitStack() as stack:
-        request = stack.enter_context(_memory_file() if _CAN_FORK else tempfile.TemporaryFile())
+        request = stack.enter_context(_memory_file() if _CAN_FORK else tempfile.TemporaryFile())  # noqa: SIM115  # it is entered
         _Pickler(request).dump((function.__module__, n_bytes, seconds, foreign, keep, cache.first_uid_of_job()))
         _Pickler(request).dump((function, args))
         request.seek(0)
         job = stack.enter_context(_FORKER.job(request, function.__module__) if _CAN_FORK else _process(request))
-        buffer, progress = bytearray(), b""
+        buffer, progress, is_new = bytearray(), b"", False
         while True:
             while (frame := _take(buffer)) is not None:
                 kind, content = frame
+                if kind == _PROGRESS:
+                    progress, is_new = content, True
+                    continue
+                if is_new:  # of many, the last
+                    _forward(progress)
+                    is_new = False
                 if kind == _END:
                     return
-                if kind == _PROGRESS:
-                    progress = content
-                elif kind == _MODULES and not foreign:
+                if kind == _MODULES and not foreign:
                     _FORKER.import_modules(content)
                 elif kind in (_VALUE, _ERROR):
                     yield kind, content
@@ -211,7 +226,9 @@ class _Pickler(pickle.Pickler):
     """Pickles what a job needs. What is shared with jobs is named, not copied."""
 
     def reducer_override(self, value: Any) -> Any:
-        return next((reduced for reduce in REDUCERS if (reduced := reduce(value)) is not NotImplemented), NotImplemented)
+        return next(
+            (reduced for reduce in REDUCERS if (reduced := reduce(value)) is not NotImplemented), NotImplemented
+        )
 
 
 class _Call(NamedTuple):
@@ -249,7 +266,10 @@ def _environment() -> dict[str, str]:
 def _process(request: BinaryIO) -> Iterator[_Job]:
     """A job in a process that imports everything anew, where processes cannot fork."""
     output, theirs = socket.socketpair()
-    with output, subprocess.Popen(_command("once"), stdin=request, stdout=subprocess.PIPE, env=_environment()) as process:
+    with (
+        output,
+        subprocess.Popen(_command("once"), stdin=request, stdout=subprocess.PIPE, env=_environment()) as process,
+    ):
 
         def copy() -> None:
             with theirs, theirs.makefile("wb") as file, suppress(OSError, ValueError):
@@ -304,20 +324,23 @@ class _Forker:
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
-            for is_new in (False, True):
-                if self._process is None or self._process.poll() is not None or is_new:
-                    self._start()
-                with suppress(OSError):  # it has ended, by the system or by somebody
-                    socket.send_fds(self._control, [json.dumps([module]).encode()], fds)  # type: ignore[list-item]  # it has begun
+            for may_have_ended in (True, False):
+                with suppress(*[OSError] * may_have_ended):  # by the system, or by somebody
+                    socket.send_fds(self._begun(), [json.dumps([module]).encode()], fds)
                     self._running += 1
                     return
-            raise JobError("could not begin")
 
-    def _start(self) -> None:
-        self._stop()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(_command("fork"), stdin=theirs, stdout=2, env=_environment(), start_new_session=True)
+    def _begun(self) -> socket.socket:
+        """The line to the process, which begins if there is none."""
+        if self._control is None or self._process is None or self._process.poll() is not None:
+            self._stop()
+            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                command, environment = _command("fork"), _environment()
+                self._process = subprocess.Popen(
+                    command, stdin=theirs.fileno(), stdout=2, env=environment, start_new_session=True
+                )
+        return self._control
 
     def _end_one(self) -> None:
         with self._lock:
@@ -334,7 +357,8 @@ class _Forker:
 
     def _stop(self) -> None:
         if self._process is not None and self._control is not None:
-            self._control.close()  # it ends by itself, and its jobs with it
+            self._control.close()
+            self._process.kill()  # and the system kills its jobs
             self._process.wait()
         self._process = self._control = None
 
@@ -354,7 +378,8 @@ def _serve(kind: str) -> None:
     control = socket.socket(fileno=0)
     lines: dict[int, tuple[int, socket.socket]] = {}  # the process of a job and its line, by the process's descriptor
     while True:
-        ready, _, _ = select.select([control, *lines, *(line for _, line in lines.values())], [], [])
+        waiting: list[int | socket.socket] = [control, *lines, *(line for _, line in lines.values())]
+        ready, _, _ = select.select(waiting, [], [])
         for descriptor, (pid, line) in list(lines.items()):
             if descriptor in ready:
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -375,12 +400,12 @@ def _serve(kind: str) -> None:
                     import_module(module)
             if not fds:
                 continue
-            request, output, line = fds
+            *files, of_line = fds
             if not (pid := os.fork()):
-                _begin(request, output)
-            os.close(request)
-            os.close(output)
-            lines[os.pidfd_open(pid)] = pid, socket.socket(fileno=line)
+                _begin(*files)
+            for file in files:
+                os.close(file)
+            lines[os.pidfd_open(pid)] = pid, socket.socket(fileno=of_line)
     for pid, _ in lines.values():
         os.kill(pid, signal.SIGKILL)
 
@@ -388,10 +413,9 @@ def _serve(kind: str) -> None:
 def _begin(request: int, output: int) -> NoReturn:
     """A job, from its fork to its end."""
     try:
-        for descriptor in map(int, os.listdir("/proc/self/fd")):
-            if descriptor > 2 and descriptor not in (request, output):
-                with suppress(OSError):
-                    os.close(descriptor)
+        kept = sorted((request, output))
+        for low, high in zip((2, *kept), (*kept, 2**16), strict=True):  # not those of other jobs
+            os.closerange(low + 1, high)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the process that forks
         os.nice(_NICE)
@@ -445,6 +469,7 @@ def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
             write(_ERROR, str(error).encode()[:_LONGEST_SENTENCE])
         else:
             write(_ERROR, _pickled_error(error))
+        write(_END, b"")
     os._exit(0)
 
 

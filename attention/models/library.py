@@ -12,12 +12,13 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.base import jobs
 from attention.base.cache import CACHE
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from attention.models.loaded import LoadedModel
 
 
+T = TypeVar("T")
+
 ABOUT_FILE = "lab.json"
 """A file in a model's folder, {"about": a note that is shown with the model}."""
 
@@ -39,8 +42,13 @@ FETCH_COMMANDS = {"all-MiniLM-L6-v2": "make models", "SmolLM2-135M-Instruct": "m
 
 # transformers 5.23 patches torch.nn.init and its own classes while it loads; two loads at once would leave the patches in place.
 _LOADING = Lock()
+_IDLE_SECONDS = 60.0  # without use, after which a model may leave for something else
 _LONGEST_NAME = 300  # characters
 _HUB_ID = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)  # on the hub
+
+
+def _no_shortage(_: int) -> int:
+    return 0
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,12 @@ class Settings:
     hub: bool | dict[str, str] = False
     most_mb: int = 4096
     kept_mb: int = 4096
-    make_room: Callable[[int], int] = lambda _: 0
+    make_room: Callable[[int], int] = _no_shortage
     shared: bool = False
+
+    def for_jobs(self) -> Settings:
+        """The same in a job, whose memory is limited anyway."""
+        return replace(self, make_room=_no_shortage, shared=False)
 
 
 class Library:
@@ -80,6 +92,7 @@ class Library:
             self._loaded: OrderedDict[str, LoadedModel] = OrderedDict()  # by name, and device if one is named
             self._loading: dict[str, Lock] = {}
             self._pickled: dict[str, bytes] = {}
+            self._used: dict[str, float] = {}  # when each was asked for
 
     @property
     def offers(self) -> bool:
@@ -114,6 +127,7 @@ class Library:
         with self._guard:
             if key in self._loaded:
                 self._loaded.move_to_end(key)
+                self._used[key] = monotonic()
                 return self._loaded[key]
             lock = self._loading.setdefault(key, Lock())
         with lock:  # other callers for this model wait; callers for a loaded model do not
@@ -123,7 +137,7 @@ class Library:
             try:
                 loaded = self._adopted(key) or self._load(name, device)
                 with self._guard:
-                    self._loaded[key] = loaded
+                    self._loaded[key], self._used[key] = loaded, monotonic()
                     self._evict()
             finally:
                 with self._guard:
@@ -160,8 +174,18 @@ class Library:
         while len(self._loaded) > 1 and sum(loaded.nbytes for loaded in self._loaded.values()) > max_bytes:
             self._drop_oldest()
 
+    def drop_idle(self) -> bool:
+        """Drops the model that was used longest ago, unless that was just now; whether there was one."""
+        with self._guard:
+            oldest = next(iter(self._loaded), None)
+            if oldest is None or monotonic() - self._used[oldest] < _IDLE_SECONDS:
+                return False
+            self._drop_oldest()
+            return True
+
     def _drop_oldest(self) -> None:
-        _, dropped = self._loaded.popitem(last=False)
+        key, dropped = self._loaded.popitem(last=False)
+        del self._used[key]
         # Cached traces have views of its projections, which would keep its storage in memory, uncounted.
         CACHE.discard_values(
             partial(
@@ -344,6 +368,15 @@ def _about(path: Path, name: str) -> str:
 
 LIBRARY = Library(Settings())
 """Process-wide model registry."""
+
+
+def in_job(
+    settings: Settings, models: dict[str, bytes], function: Callable[..., Iterator[T]], *args: Any
+) -> Iterator[T]:
+    """What a function yields that may use the models of another process: its settings, and `Library.for_jobs` of it."""
+    LIBRARY.hold(settings)
+    LIBRARY.adopt(models)
+    yield from function(*args)
 
 
 _PARTS = (  # each takes at most a second

@@ -10,6 +10,7 @@ import os
 import sys
 import weakref
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ def share(model: Module) -> bool:
         whole = torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=place)
         whole.copy_(torch.empty(0, dtype=torch.uint8).set_(users[0].untyped_storage()))
         for tensor in users:
-            tensor.data = _view(whole, tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
+            tensor.data = _view(whole, tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride())
         addresses.append(whole.untyped_storage().data_ptr())
         _STORAGES[addresses[-1]] = path, place, size
     weakref.finalize(model, _end, file, addresses)
@@ -94,7 +95,7 @@ def _open(
 
 @cache
 def _memory(path: str) -> mmap.mmap:
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # what a job writes stays in the job
 
 

@@ -28,7 +28,7 @@ from pages.ui.page.predictions_panel import token_field
 from pages.ui.page.start import Page
 from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
-from pages.ui.server.traces import make_room_for_trace
+from pages.ui.server.traces import make_room_for
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import count_action
@@ -53,7 +53,7 @@ def writes_section(page: Page, knobs: Knobs) -> None:
         if not is_requested(seconds, "Compute what each part of the model adds", "circuits_ask"):
             _weights(page)
             return
-        make_room_for_trace(direct_effects.find_run(page.trace).memory_bytes())
+        make_room_for(direct_effects.find_run(page.trace).memory_bytes())
         _maps(page, readout)
     except AttentionError as error:
         _weights(page)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,8 +22,10 @@ from attention.pictures import charts, heatmap
 from attention.pictures.layout import Spec
 from attention.pictures.steps_view import OverPicture, lab_maps
 from attention.pictures.view import DISTRACTOR, HEAD, LAYER, TARGET, layer_range
-from attention.sources import Patchable, second_state
+from attention.sources import Configurable, Patchable, Preparable, second_state
 from attention.trace.readout import Readout
+from attention.training.trained import Trained
+from pages.ui.exports.links import Tab
 from pages.ui.exports.request import ExportFile, Request
 from pages.ui.paper import takeaway
 from pages.ui.server.limits import EXPORT_MB, METRIC_SECONDS_OF_FILE
@@ -39,6 +41,7 @@ PART = Knob(
     help="The content of a file of all steps: the whole trace or one layer. If that is too large, the file has less.",
 )
 _STEP = "{step}"
+_SMALL_BYTES = 2**21  # of all steps of a text whose files the server itself makes
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,22 @@ class Export:
         media_type: the media type of the file.
         about: the content in a few words.
         make: returns the file of a request.
+        is_picture: whether it is drawn, which takes a second of processor whatever the text.
     """
 
     name: str
     media_type: str
     about: str
     make: Callable[[Request], ExportFile]
+    is_picture: bool = False
+
+    def is_small(self, request: Request) -> bool:
+        """Whether the server itself makes this file: a table or a program of a short text, or of a tiny model, whose training is here."""
+        source = request.source
+        if isinstance(source, Trained):
+            return True
+        is_short = not isinstance(source, Configurable) or source.memory_bytes() <= _SMALL_BYTES
+        return is_short and not (self.is_picture or isinstance(source, Preparable))
 
     def step(self, name: str) -> str | None:
         """The step in a file name of this kind, empty if the kind has no step; None if the name is of another kind."""
@@ -76,9 +89,8 @@ class Export:
 def _table(request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
-    rows, columns = trace.layers[cell.layer].shape(cell.step)[-2:]
     pieces = tables.csv(trace, cell.step, cell.layer, cell.head)
-    return ExportFile(f"{cell.step}-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(rows * columns))
+    return ExportFile(f"{cell.step}-L{cell.layer}-H{cell.head}.csv", pieces)
 
 
 def _table_of_heads(request: Request) -> ExportFile:
@@ -91,7 +103,7 @@ def _table_of_heads(request: Request) -> ExportFile:
         lambda start, stop: tables.long_frame(trace, [cell.step], cell.layer, heads, start, stop),
         len(heads) * rows * columns,
     )
-    return ExportFile(f"{cell.step}-L{cell.layer}-heads.csv", pieces, _csv_bytes(2**17))
+    return ExportFile(f"{cell.step}-L{cell.layer}-heads.csv", pieces)
 
 
 def _difference(request: Request) -> ExportFile:
@@ -108,7 +120,7 @@ def _difference(request: Request) -> ExportFile:
     at = HeadIndex(layer, other.value(HEAD, Integer(0, b.layers[layer].n_heads - 1)))
     difference = compare(a, b, cell.step, HeadIndex(cell.layer, cell.head), at)
     pieces = tables.csv_chunks(difference.frame())
-    return ExportFile(f"{cell.step}-B-minus-A.csv", pieces, _csv_bytes(difference.matrix.numel()))
+    return ExportFile(f"{cell.step}-B-minus-A.csv", pieces)
 
 
 def _mask_cells(request: Request) -> ExportFile:
@@ -120,7 +132,7 @@ def _mask_cells(request: Request) -> ExportFile:
         lambda start, stop: mask_examples.table(trace, cell.layer, cell.head, start, stop),
         mask_examples.visible_cells(trace, cell.layer, cell.head).numel(),
     )
-    return ExportFile(f"mask-L{cell.layer}-H{cell.head}.csv", pieces, _csv_bytes(2**17))
+    return ExportFile(f"mask-L{cell.layer}-H{cell.head}.csv", pieces)
 
 
 def _metrics(request: Request) -> ExportFile:
@@ -141,8 +153,7 @@ def _derived_map(derived: DerivedMap, request: Request) -> ExportFile:
     trace = request.trace
     cell = request.cell(trace)
     name = f"{derived.name}-L{cell.layer}" + f"-H{cell.head}" * derived.per_head
-    cells = derived.matrix(trace, cell.layer, cell.head).numel()
-    return ExportFile(f"{name}.csv", tables.derived_csv(trace, derived, cell.layer, cell.head), _csv_bytes(cells))
+    return ExportFile(f"{name}.csv", tables.derived_csv(trace, derived, cell.layer, cell.head))
 
 
 def _readout(request: Request, trace: Trace) -> Readout:
@@ -166,7 +177,7 @@ def _score_terms(request: Request) -> ExportFile:
     cell = request.cell(trace)
     terms = circuits.score_terms(trace, cell.layer, cell.head, cell.row, cell.column)
     name = f"score-terms-L{cell.layer}-H{cell.head}-q{cell.row}-k{cell.column}.csv"
-    return ExportFile(name, [terms.frame().to_csv(index=False)], _csv_bytes(terms.values.numel()))
+    return ExportFile(name, [terms.frame().to_csv(index=False)])
 
 
 def _circuits_program(request: Request) -> ExportFile:
@@ -180,7 +191,7 @@ def _arrays(write: Callable[..., bytes], request: Request) -> ExportFile:
     only_layer = request.value(PART) == "layer"
     head, layers = array_writer.part_that_fits(trace, cell.layer, cell.head, EXPORT_MB * 2**20, only_layer)
     name = f"attention.{request.kind}"
-    return ExportFile(name, _once(partial(write, trace, head, layers)), 3 * array_writer.size(trace, head, layers))
+    return ExportFile(name, _once(partial(write, trace, head, layers)))
 
 
 def _program(write: Callable[..., str], request: Request) -> ExportFile:
@@ -213,11 +224,6 @@ def _once(make: Callable[[], bytes]) -> Iterable[bytes]:
     yield make()
 
 
-def _csv_bytes(cells: int) -> int:
-    """The estimated memory in bytes while a CSV file of this many numbers is written."""
-    return 30 * cells
-
-
 # fmt: off
 EXPORTS: tuple[Export, ...] = (
     Export("{step}.csv", CSV, "a step of one head as a table, every float in full", _table),
@@ -234,8 +240,8 @@ EXPORTS: tuple[Export, ...] = (
     Export("attention.safetensors", BINARY, "the same as safetensors", partial(_arrays, array_writer.safetensors)),
     Export("attention_steps.py", "text/x-python; charset=utf-8", "the steps in plain torch", partial(_program, program.python)),
     Export("attention_steps.ipynb", "application/x-ipynb+json", "the same as a notebook", partial(_program, program.ipynb)),
-    *(Export(f"{{step}}.{kind}", media, "the map of a step", _picture_of_step) for kind, media in takeaway.MEDIA.items()),
-    *(Export(f"maps.{kind}", media, "the maps of the Lab, side by side", _picture_of_lab) for kind, media in takeaway.MEDIA.items()),
+    *(Export(f"{{step}}.{kind}", media, "the map of a step", _picture_of_step, is_picture=True) for kind, media in takeaway.MEDIA.items()),
+    *(Export(f"maps.{kind}", media, "the maps of the Lab, side by side", _picture_of_lab, is_picture=True) for kind, media in takeaway.MEDIA.items()),
 )
 # fmt: on
 """Every kind of file, in the order of the documentation."""
@@ -256,3 +262,15 @@ def find(name: str) -> tuple[Export, str]:
     raise MissingError(
         f"A file name is a step ({', '.join(step.name for step in STEPS)}) with {extensions}, or one of {others}; got “{name[:80]}”: choose one of these."
     )
+
+
+def pieces(name: str, texts: Mapping[str, str], tab: Tab | None = None) -> Iterator[str | bytes]:
+    """The name in the browser of a requested file, and then its pieces.
+
+    Raises:
+        AttentionError: the file cannot be made of this state.
+    """
+    export, step = find(name)
+    made = export.make(Request(texts, tab, step, export.ending))
+    yield made.file_name
+    yield from made.pieces

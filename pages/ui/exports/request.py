@@ -3,9 +3,8 @@
 For a bad value a page uses the default and shows a note. A program that downloads a file would miss the note, so it gets an
 error. A text that a page truncates (too many characters or tokens) is truncated here in the same way.
 
-A thread makes the file piece by piece, and the event loop sends the pieces. The thread never waits for the browser: unsent bytes are buffered here and
-counted. If the browser reads as fast as the file is made, the buffer stays almost empty. The thread takes turns like a script run (`scheduler`), and gives
-its turn away after each piece.
+A small file is made in a thread, which takes turns like a script run (`scheduler`); every other file in a process of its own (`heavy`). A thread passes the pieces to
+the event loop, which sends them. What the browser has not read yet is counted (`in_flight`); the thread waits for it beyond `UNREAD_MB`.
 """
 
 from __future__ import annotations
@@ -13,32 +12,35 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from time import monotonic
 from typing import Any, NamedTuple
 
 from attention.base.errors import BusyError, ConfigError, SizeError
+from attention.base.jobs import POLL_SECONDS
 from attention.base.knobs import MAX_QUOTED, EncodedText, Knob, NameOrText, Range, Text
 from attention.base.progress import Watcher
 from attention.files.picture import Picture
 from attention.formula.names import Cell
 from attention.pictures import view
-from attention.sources import Source, link
+from attention.sources import Preparable, Source, link
 from attention.sources.file import File
 from attention.sources.file_source import missing_file_error
 from attention.trace.trace import Trace
 from pages.ui.exports.links import Tab
-from pages.ui.server import scheduler
-from pages.ui.server.limits import LARGEST_FILE_MB, LIMITS
+from pages.ui.server import heavy
+from pages.ui.server.in_flight import Part
+from pages.ui.server.limits import LARGEST_FILE_MB, LIMITS, UNREAD_MB
 from pages.ui.server.scheduler import requesting
-from pages.ui.server.traces import compute_head, make_room, trace_of
+from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state.knob_table import knobs_of
 
 PIECE = 2**17  # bytes that are sent at a time
 FIRST = 2**20  # bytes to produce before the answer begins; the headers of a smaller file have its length
-_LARGE = 16 * 2**20  # bytes of memory above which `make_room` is called
+GRACE = 20.0  # seconds for which a slow download keeps its place while others wait
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,9 @@ class Request:
         return trace_of(self.source)
 
     def prepare(self) -> None:
-        """Computes and caches the trace."""
-        _ = self.trace
+        """Loads or trains the model of the source, if it has one."""
+        if isinstance(self.source, Preparable):
+            self.source.prepare()
 
     def value(self, knob: Knob, within: Range | None = None) -> Any:
         """The value of a knob in the query, with the range and default of the state's source."""
@@ -157,11 +160,10 @@ class _StrictReader(link.LinkReader):
 
 
 class ExportFile(NamedTuple):
-    """A file: its name in the browser, its content in pieces, and the estimated memory in bytes to make it."""
+    """A file: its name in the browser, and its content in pieces."""
 
     file_name: str
     pieces: Iterable[str | bytes]
-    nbytes: int = 0
 
 
 class ClientLeftError(Exception):
@@ -169,43 +171,45 @@ class ClientLeftError(Exception):
 
 
 class Production:
-    """The production of one file, of which the bytes from `start` up to but not including `stop` are requested.
+    """The production of one file for an address, of which the bytes from `start` up to but not including `stop` are requested.
 
     Attributes:
         file_name: the name of the file in the browser.
         total: the number of bytes made so far; the size of the file once it has `ended`.
-        waiting: the number of bytes made but not yet taken.
         ended: whether the production has ended.
         cancelled: set when no client waits for the file.
     """
 
-    def __init__(self, start: int = 0, stop: int | None = None) -> None:
-        self.file_name, self.total, self.waiting, self.ended = "", 0, 0, False
+    def __init__(self, address: str = "", start: int = 0, stop: int | None = None) -> None:
+        self.file_name, self.total, self.ended = "", 0, False
         self.cancelled = threading.Event()
         self._start, self._stop = start, stop
         self._error: Exception | None = None
         self._made = 0
         self._pieces: deque[memoryview] = deque()
-        self._changed = asyncio.Event()
+        self._changed, self._read = asyncio.Event(), threading.Event()
+        self._part, self._task = Part(address, self._drop), asyncio.current_task()
         self._loop = asyncio.get_running_loop()
 
-    def begin(self, work: Callable[[], ExportFile | None], visitor: Watcher, after: Callable[[], None]) -> None:
-        """Starts a thread that runs `work` for a visitor and makes the returned file. The event loop then calls `after`."""
+    def begin(self, make: Callable[[Watcher], Generator[str | bytes]], visitor: Watcher) -> None:
+        """Starts a thread that makes a file for a visitor: `make` yields its name and then its pieces."""
 
         def run() -> None:
             error: Exception | None = None
             try:
-                with requesting(visitor), scheduler.turn():
-                    self._check()
-                    if (made := work()) is not None:
-                        self._make(made)
-                    del made
+                with requesting(visitor), closing(make(visitor)) as pieces:
+                    self._make(pieces)
             except Exception as problem:  # raised again in the event loop
                 error = problem
             with suppress(RuntimeError):  # the event loop is closed at shutdown
-                self._loop.call_soon_threadsafe(self._end, error, after)
+                self._loop.call_soon_threadsafe(self._end, error)
 
         threading.Thread(target=run, name="export", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        """The number of bytes made but not yet taken."""
+        return self._part.size
 
     async def until_ready(self) -> None:
         """Waits until enough bytes are made for the headers of the answer.
@@ -236,15 +240,22 @@ class Production:
         if len(first) > PIECE:
             self._pieces.appendleft(first[PIECE:])
         piece = bytes(first[:PIECE])
-        self.waiting -= len(piece)
+        self._part.resize(self.waiting - len(piece))
+        self._read.set()
         return piece
 
     def cancel(self, error: Exception | None = None) -> None:
         """Cancels the production. Waiting callers get `error`, by default a `ClientLeftError`."""
         self.cancelled.set()
         self._pieces.clear()
-        self.waiting = 0
+        self._part.resize(0)
         self._end(error or ClientLeftError())
+
+    def _drop(self) -> None:
+        """Ends the file and its sending, since others need the room."""
+        self.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while not (self.ended or done()):
@@ -253,26 +264,30 @@ class Production:
         if self._error is not None:
             raise self._error
 
-    def _make(self, made: ExportFile) -> None:
+    def _make(self, pieces: Iterator[str | bytes]) -> None:
         """Makes the file, in the thread."""
-        if made.nbytes > _LARGE and make_room(made.nbytes):
-            raise BusyError(
-                f"This file needs {made.nbytes / 2**20:,.0f} MB of memory while it is made, and this server has less left: try again in a "
-                "minute, or choose a shorter text."
-            )
-        self._loop.call_soon_threadsafe(setattr, self, "file_name", made.file_name)
+        self._loop.call_soon_threadsafe(setattr, self, "file_name", next(pieces))
         size = 0
-        for piece in made.pieces:
-            self._check()
+        for piece in pieces:
             content = piece.encode() if isinstance(piece, str) else piece
             size += len(content)
             if size > LARGEST_FILE_MB * 2**20:
                 raise SizeError(
                     f"A file may have at most {LARGEST_FILE_MB} MB; this one has more: choose a shorter text, or only one layer."
                 )
+            self._check()
             self._loop.call_soon_threadsafe(self._put, content)
-            with scheduler.without_turn():
-                del piece, content
+            self._wait_for_browser()
+
+    def _wait_for_browser(self) -> None:
+        """Waits while too much is unread, unless others wait for the place of this file."""
+        began = monotonic()
+        while self.waiting > UNREAD_MB * 2**20:
+            self._read.wait(POLL_SECONDS)
+            self._read.clear()
+            self._check()
+            if heavy.LINE.is_wanted and monotonic() > began + GRACE:
+                raise BusyError("Others wait for their files, and this download is too slow: try again in a moment.")
 
     def _check(self) -> None:
         if self.cancelled.is_set():
@@ -286,12 +301,10 @@ class Production:
             wanted = wanted[: max(0, self._stop - max(before, self._start))]
         if wanted and not self.cancelled.is_set():
             self._pieces.append(wanted)
-            self.waiting += len(wanted)
+            self._part.resize(self.waiting + len(wanted))
         self._changed.set()
 
-    def _end(self, error: Exception | None, after: Callable[[], None] | None = None) -> None:
+    def _end(self, error: Exception | None) -> None:
         if not self.ended:
             self._error, self.ended = error, True
         self._changed.set()
-        if after:
-            after()

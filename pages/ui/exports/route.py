@@ -1,8 +1,7 @@
 """The route of exports: ``GET export/weights.csv?<state>``. The state is in the URL, so no session is needed.
 
-The server makes one file at a time, for visitors in turn; models run or train for a file before that. An interrupted download can
-resume: equal states give equal bytes and the same ETag. Files are sent piece by piece, with a minimum pace, and slow downloads are dropped when memory is
-short.
+Small files are made here, all others in processes of their own, for visitors in turn. An interrupted download can resume: equal states give equal bytes and the same
+ETag. Files are sent piece by piece, with a minimum pace, and what is unread counts as bytes in flight (`in_flight`).
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ import hashlib
 import logging
 import platform
 import re
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote
+from weakref import WeakSet
 
 import streamlit as st
 from starlette.datastructures import Headers
@@ -30,22 +28,19 @@ from starlette.types import Receive, Scope, Send
 
 import attention
 from attention.base.errors import AttentionError, AwaitedError, BusyError, MissingError, SizeError
-from attention.base.progress import Watcher
-from attention.sources import Preparable
+from attention.base.progress import Watcher, watching
 from attention.sources.matrices import UPLOADED, uploaded_sizes
 from pages.ui import process
 from pages.ui.exports import catalog, links
-from pages.ui.exports.request import ClientLeftError, ExportFile, Production, Request
-from pages.ui.server import scheduler
-from pages.ui.server.limits import DOWNLOADS_MB, EXPORTS_OF_ADDRESS, EXPORTS_PREPARED, EXPORTS_WAITING, LIMITS
-from pages.ui.server.traces import is_cached
+from pages.ui.exports.request import ClientLeftError, Production, Request
+from pages.ui.server import heavy, scheduler
+from pages.ui.server.in_flight import address_of
+from pages.ui.server.limits import LIMITS
 
 _MOST_PARAMETERS = 1000  # of a state; the knobs of all sources are a third of them
 LONGEST_QUERY = 2**20  # bytes of a state in the body of a POST request, for states too long for a URL
 PATIENCE = 60.0  # seconds that a browser may be slower than `_PACE`
 _PACE = 2**17  # bytes a second
-GRACE = 20.0  # seconds for which no download is dropped
-_SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
 _RETRY = {429: "5", 503: "20"}  # seconds
 _HEADERS = {
     "Cache-Control": "private, no-cache",
@@ -55,13 +50,9 @@ _HEADERS = {
 }
 
 
-class QueueFullError(BusyError):
-    """A visitor has too many waiting requests."""
-
-
 _STATUS: tuple[tuple[type[AttentionError], int], ...] = (
     (links.GoneError, 410),
-    (QueueFullError, 429),
+    (heavy.QueueFullError, 429),
     (BusyError, 503),
     (SizeError, 413),
     (MissingError, 404),
@@ -70,70 +61,6 @@ _STATUS: tuple[tuple[type[AttentionError], int], ...] = (
 )
 
 
-class FairQueue:
-    """A round-robin queue. Each visitor has a line of requests; after each request a visitor's line moves to the end."""
-
-    def __init__(self, slots: int) -> None:
-        self._free = slots
-        self._closed = False
-        self._lines: dict[Hashable, deque[asyncio.Future[None]]] = {}
-
-    def waiting(self, visitor: Hashable) -> int:
-        """The number of waiting requests of a visitor."""
-        return len(self._lines.get(visitor, ()))
-
-    async def acquire(self, visitor: Hashable, most: int) -> None:
-        """Waits for a slot. Call `release` afterwards, in the thread of the event loop.
-
-        Raises:
-            QueueFullError: `most` requests of this visitor are already waiting.
-            BusyError: the queue is closed.
-        """
-        if self._closed:
-            raise BusyError(_SHUTTING_DOWN)
-        if self._free:
-            self._free -= 1
-            return
-        if self.waiting(visitor) >= most:
-            raise QueueFullError(
-                f"At most {most} of your files may wait, since files are made one after the other; got one more: try again in a moment."
-            )
-        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._lines.setdefault(visitor, deque())
-        line.append(slot)
-        try:
-            await slot
-        except asyncio.CancelledError:
-            if slot.done() and not slot.cancelled() and slot.exception() is None:
-                self.release()  # the slot was granted at the same moment
-            elif slot in line:
-                line.remove(slot)
-                if not line:
-                    del self._lines[visitor]
-            raise
-
-    def close(self) -> None:
-        """Refuses all waiting and future requests."""
-        self._closed = True
-        for slot in [slot for line in self._lines.values() for slot in line if not slot.done()]:
-            slot.set_exception(BusyError(_SHUTTING_DOWN))
-        self._lines.clear()
-
-    def release(self) -> None:
-        """Gives the slot to the next visitor."""
-        while self._lines:
-            visitor = next(iter(self._lines))
-            line = self._lines.pop(visitor)
-            slot = line.popleft()
-            if line:
-                self._lines[visitor] = line
-            if not slot.done():
-                slot.set_result(None)
-                return
-        self._free += 1
-
-
-_making, _preparing = FairQueue(1), FairQueue(EXPORTS_PREPARED)
 _reading = asyncio.Semaphore(1)
 
 
@@ -145,9 +72,12 @@ def routes() -> list[Route]:
 
 
 def _end() -> None:
-    for queue in (_making, _preparing):
-        queue.close()
-    _cancel_unfinished()
+    """Refuses new files and cancels unfinished ones; finished ones are still sent."""
+    for line in (heavy.LINE, heavy.FILES):
+        line.close()
+    for file in [*_productions]:
+        if not file.ended:
+            file.cancel(BusyError(heavy.SHUTTING_DOWN))
 
 
 class _Exports:
@@ -196,55 +126,27 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _deliver(scope: Scope, headers: Headers, send: Send, wanted: _RequestedFile, known: dict[str, str]) -> None:
     """Waits for the file and sends it, or only the requested range."""
+    address = address_of(scope)
     start, stop = _range(headers, wanted.tag)
-    file = Production(start or 0, stop)
-    async with _open_download(file) as download:
-        await _make(wanted, file, scope, headers)
+    file = Production(address, start or 0, stop)
+    _productions.add(file)
+    try:
+        key = wanted.tab.session if wanted.tab else f"address {address}"
+        file.begin(wanted.pieces, Watcher(("export", key), address, lambda: not file.cancelled.is_set()))
         await (file.until_ready() if start is None else file.until_finished())
         known |= _content_disposition(file.file_name)
         if start is None:
             known |= {"Content-Length": str(file.total)} if file.ended else {}
-            await _send_file(send, download, 200, known)
+            await _send_file(send, file, 200, known)
         elif start >= file.total:
             await _begin_answer(send, 416, {"Content-Range": f"bytes */{file.total}", "Content-Length": "0"})
             await send({"type": "http.response.body", "body": b""})
         else:
             end = min(stop or file.total, file.total)
             known |= {"Content-Range": f"bytes {start}-{end - 1}/{file.total}", "Content-Length": str(end - start)}
-            await _send_file(send, download, 206, known)
-
-
-async def _make(wanted: _RequestedFile, file: Production, scope: Scope, headers: Headers) -> None:
-    """Starts the production of the file when it is the visitor's turn, after its model has run or trained."""
-    peer = scope["client"][0] if scope.get("client") else ""
-    address = scheduler.request_address(peer, ",".join(headers.getlist("X-Forwarded-For")))
-    key, most = (wanted.tab.session, EXPORTS_WAITING) if wanted.tab else (f"address {address}", EXPORTS_OF_ADDRESS)
-    watcher = Watcher(("export", key), address, lambda: not file.cancelled.is_set())
-    request = wanted.request
-    if request and isinstance(request.source, Preparable) and not is_cached(request.source):
-        preparation = Production()
-        await _preparing.acquire(key, most)
-        try:
-            with _released_on_error(_preparing):
-                preparation_watcher = replace(watcher, is_connected=lambda: not preparation.cancelled.is_set())
-                preparation.begin(request.prepare, preparation_watcher, _preparing.release)
-            await preparation.until_finished()
-        finally:
-            preparation.cancel()
-    await _making.acquire(key, most)
-    with _released_on_error(_making):
-        make_room()
-        file.begin(wanted.make, watcher, _making.release)
-
-
-@contextmanager
-def _released_on_error(queue: FairQueue) -> Iterator[None]:
-    """Releases the slot if the thread that would release it did not start."""
-    try:
-        yield
-    except Exception:
-        queue.release()
-        raise
+            await _send_file(send, file, 206, known)
+    finally:
+        file.cancel()
 
 
 def _range(headers: Headers, tag: str) -> tuple[int | None, int | None]:
@@ -295,7 +197,7 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> Non
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(left())
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
+        if not working.done() or working.cancelled():  # cancelled: what it has not read is dropped for others
             raise ClientLeftError
         working.result()
     finally:
@@ -311,16 +213,14 @@ class _RequestedFile:
     Attributes:
         name: the name of the file in the URL.
         media_type: the media type of the file.
-        make: returns the file.
-        request: the state of the file; None for an offer of a page.
+        pieces: makes the file for a visitor: yields its name in the browser, and then its content.
         tab: the requesting tab, if there is one.
         tag: the ETag, equal for equal bytes; empty if unknown.
     """
 
     name: str
     media_type: str
-    make: Callable[[], ExportFile]
-    request: Request | None = None
+    pieces: Callable[[Watcher], Generator[str | bytes]]
     tab: links.Tab | None = None
     tag: str = ""
 
@@ -344,7 +244,9 @@ def find(name: str, query: bytes) -> _RequestedFile:
                 "The page no longer offers this file: open the page again and download the file there."
             )
         offer = tab.offers[name]
-        return _RequestedFile(name, offer.media_type, lambda: ExportFile(offer.file_name, [offer.make()]), tab=tab)
+        return _RequestedFile(
+            name, offer.media_type, partial(_made_here, lambda: (offer.file_name, offer.make()), int), tab
+        )
     export, step = catalog.find(name)
     missing = [matrix for matrix in uploaded_sizes(texts.get(UPLOADED, "")) if matrix not in texts]
     requester, gone = None, None
@@ -361,7 +263,31 @@ def find(name: str, query: bytes) -> _RequestedFile:
         _ = request.source
     except AwaitedError as error:  # otherwise the URL has the whole state
         raise gone or error from error
-    return _RequestedFile(name, export.media_type, lambda: export.make(request), request, requester, _tag(name, texts))
+    given = requester and replace(requester, offers={})
+    if export.is_small(request):
+        pieces = partial(_made_here, partial(catalog.pieces, name, texts, given), request.prepare)
+    else:
+        pieces = partial(_made_by_job, name, texts, given, request.prepare)
+    return _RequestedFile(name, export.media_type, pieces, requester, _tag(name, texts))
+
+
+def _made_here(
+    make: Callable[[], Iterable[str | bytes]], prepare: Callable[[], object], visitor: Watcher
+) -> Generator[str | bytes]:
+    """The name and the content of a small file, which takes a turn like a script run."""
+    with heavy.FILES.turn(visitor), watching(visitor):
+        prepare()
+        with scheduler.turn():
+            made = [*make()]
+    yield from made
+
+
+def _made_by_job(
+    name: str, texts: Mapping[str, str], tab: links.Tab | None, prepare: Callable[[], object], visitor: Watcher
+) -> Generator[str | bytes]:
+    yield from heavy.stream(
+        catalog.pieces, name, texts, tab, words=f"Making {name}", visitor=visitor, prepare=prepare, keep=False
+    )
 
 
 @cache
@@ -381,37 +307,10 @@ def _tag(name: str, texts: Mapping[str, str]) -> str:
     return f'"{hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=16).hexdigest()}"'
 
 
-_downloads: list[_Download] = []  # the oldest first
+_productions = WeakSet[Production]()
 
 
-@dataclass(eq=False)
-class _Download:
-    """A download.
-
-    Attributes:
-        file: the file in production.
-        since: the start time of sending; None before.
-        limit: the timeout of the current piece.
-    """
-
-    file: Production
-    since: float | None = None
-    limit: asyncio.Timeout | None = field(default=None)
-
-
-@asynccontextmanager
-async def _open_download(file: Production) -> AsyncIterator[_Download]:
-    """Registers a download; cancels its production at the end."""
-    registered = _Download(file)
-    _downloads.append(registered)
-    try:
-        yield registered
-    finally:
-        _downloads.remove(registered)
-        file.cancel()
-
-
-async def _send_file(send: Send, download: _Download, status: int, headers: Mapping[str, str]) -> None:
+async def _send_file(send: Send, file: Production, status: int, headers: Mapping[str, str]) -> None:
     """Sends the headers and then the file piece by piece.
 
     Raises:
@@ -419,16 +318,14 @@ async def _send_file(send: Send, download: _Download, status: int, headers: Mapp
         Exception: the exception of the file's production.
     """
     clock, allowed = asyncio.get_running_loop().time, PATIENCE
-    download.since = clock()
     await _begin_answer(send, status, headers)
-    while piece := await download.file.take():
+    while piece := await file.take():
         began = clock()
         try:
-            async with asyncio.timeout(allowed) as download.limit:
+            async with asyncio.timeout(allowed):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except TimeoutError:
             raise ClientLeftError from None
-        download.limit = None
         allowed += len(piece) / _PACE - (clock() - began)
     await send({"type": "http.response.body", "body": b""})
 
@@ -437,31 +334,3 @@ async def _begin_answer(send: Send, status: int, headers: Mapping[str, Any]) -> 
     """Sends the status and the headers of an answer."""
     encoded = [(key.lower().encode("latin-1"), str(value).encode("latin-1")) for key, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
-
-
-def make_room() -> None:
-    """Drops the oldest downloads while all unsent bytes together exceed `DOWNLOADS_MB`.
-
-    Raises:
-        BusyError: all downloads are younger than `GRACE`.
-    """
-    now = asyncio.get_running_loop().time()
-    for active in [*_downloads]:
-        if sum(other.file.waiting for other in _downloads) <= DOWNLOADS_MB * 2**20:
-            return
-        if active.since is None:
-            continue
-        if now - active.since < GRACE:
-            break
-        active.file.cancel()
-        if active.limit is not None:
-            active.limit.reschedule(now)
-    if sum(active.file.waiting for active in _downloads) > DOWNLOADS_MB * 2**20:
-        raise BusyError("This server is still sending other files: try again in a moment.")
-
-
-def _cancel_unfinished() -> None:
-    """Cancels unfinished files at shutdown; finished ones are still sent."""
-    for active in [*_downloads]:
-        if not active.file.ended:
-            active.file.cancel(BusyError(_SHUTTING_DOWN))

@@ -56,10 +56,11 @@ def memory_limit(root: Path = Path("/")) -> int | None:
     return min(_allowed(root), default=None)
 
 
-def resident_bytes(root: Path = Path("/")) -> int | None:
-    """The resident bytes of this process; None if unknown."""
-    sizes = " ".join(_lines(root / "proc" / "self" / "statm")).split()
-    return int(sizes[1]) * os.sysconf("SC_PAGE_SIZE") if len(sizes) > 1 else None
+def resident_bytes(root: Path = Path("/"), process: str | int = "self") -> int | None:
+    """The bytes that a process holds in memory; None if unknown. Pages of files do not count, since the system drops them when it needs room."""
+    lines = (line.split() for line in _lines(root / "proc" / str(process) / "status"))
+    sizes = [int(line[1]) * 2**10 for line in lines if line and line[0] in ("RssAnon:", "RssShmem:")]
+    return sum(sizes) if sizes else None
 
 
 def configure_allocator() -> None:
@@ -287,12 +288,15 @@ PICTURES_MB = 16  # of the uploaded pictures of one session; the oldest that are
 UPLOADED_MB_OF_ONE = 32  # of all files of one session
 UPLOADED_MB = 128  # of all files of all sessions, including those being uploaded
 UPLOADS_AT_ONCE = 4
-EXPORTS_WAITING = 2  # exports of one session in the queue, beside the one in progress
-EXPORTS_OF_ADDRESS = 8  # the same for one IP address without a session, such as the programs of a class
-EXPORTS_PREPARED = 2  # models that run or train at the same time for an export
+JOBS_AT_ONCE = 2  # heavy computations and files in processes of their own; of one address, one
+JOBS_WAITING = 2  # of one session in the line, or of the programs of one address without a session
+JOBS_WAITING_OF_ADDRESS = 64  # of all sessions of one IP address, such as a school's
+JOB_MB = 1024  # of memory of one job; less where the server has less
+JOB_SECONDS = 600  # of one job
+FILES_AT_ONCE = 4  # small files, which the server itself makes
 EXPORT_MB = 64  # of all steps in one file; beyond that the file has one head
 LARGEST_FILE_MB = 128  # of an export
-DOWNLOADS_MB = 64  # of exports not yet read by their browsers; beyond that the slowest downloads are dropped
+UNREAD_MB = 32  # of one file that its browser has not read yet; beyond that its production waits for the browser
 MOST_CELLS = 512 * 512  # of a table on a page
 IN_FLIGHT_MB = (
     128  # of messages and bodies that have not arrived completely, and of messages that pages have not yet read

@@ -19,6 +19,7 @@ from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from attention.base import jobs
 from attention.base.cache import CACHE
 from attention.base.errors import BusyError, SizeError
 from attention.base.progress import watching
@@ -69,41 +70,44 @@ LIMIT = lowest_limit(MEMORY_MB * 2**20, memory_limit())
 """The memory limit of this process in bytes; None without a limit."""
 
 
-def bytes_missing(needs: int, resident: int | None, limit: int | None) -> int:
-    """The bytes by which a process would exceed its limit with another `needs` bytes; 0 if it would not, or without a limit."""
-    return 0 if limit is None or resident is None else max(0, resident + needs + RESERVE - limit)
+def room() -> int:
+    """The bytes that are free for jobs beside this process and the one that forks them; many without a limit."""
+    forker = 0 if jobs.forker() is None else resident_bytes(process=jobs.forker() or 0) or 0
+    held = resident_bytes()
+    return 2**40 if LIMIT is None or held is None else LIMIT - held - forker - RESERVE
 
 
 def make_room(needs: int) -> int:
-    """Frees memory if another `needs` bytes would not fit.
+    """Frees memory if another `needs` bytes would not fit: garbage, what is cached, and then models that nobody has used for a while.
 
     Returns:
         The bytes that are still missing; 0 if they fit.
     """
 
     def shortage() -> int:
-        return bytes_missing(needs, resident_bytes(), LIMIT)
+        return max(0, needs - room())
 
     if shortage():
         gc.collect()  # finished runs are reference cycles that may contain large figures
         trim()
     if nbytes := shortage():
-        if nbytes > (cached := int(CACHE.cache.currsize)):  # not even an empty cache would be enough, so evict nothing
-            return nbytes - cached
-        CACHE.shrink(nbytes)
-        trim()
+        if nbytes <= int(CACHE.cache.currsize):  # otherwise even an empty cache would not be enough
+            CACHE.shrink(nbytes)
+            trim()
+        while shortage() and LIBRARY.drop_idle():
+            trim()
     return shortage()
 
 
-def make_room_for_trace(needs: int) -> None:
-    """The same for the steps of a trace.
+def make_room_for(needs: int, words: str = "These steps need") -> None:
+    """The same, for the steps of a trace.
 
     Raises:
         BusyError: they do not fit.
     """
     if shortage := make_room(needs):
         raise BusyError(
-            f"These steps need {_mb(needs)} MB of memory, and this server has {_mb(max(0, needs - shortage))} MB left: choose fewer heads, "
+            f"{words} {_mb(needs)} MB of memory, and this server has {_mb(max(0, needs - shortage))} MB left: choose fewer heads, "
             "a smaller d_model or a shorter text, try again in a minute, or give the server more memory (LAB_MEMORY_MB, or the limit of its container)."
         )
 
@@ -113,7 +117,7 @@ def _mb(nbytes: int) -> str:
 
 
 CACHE.reset(TRACE_CACHE_MB * 2**20)
-LIBRARY.hold(Settings(MODELS, ALLOW_LOCAL_MODELS, HF_ALLOW, MAX_MODEL_MB, MODEL_CACHE_MB, make_room))
+LIBRARY.hold(Settings(MODELS, ALLOW_LOCAL_MODELS, HF_ALLOW, MAX_MODEL_MB, MODEL_CACHE_MB, make_room, shared=True))
 
 
 def _key(source: Source, what: str = "trace") -> bytes:
@@ -147,7 +151,7 @@ def trace_of(source: Source) -> Trace:
             stack.enter_context(scheduler.exclusive())
         if key not in run_traces:
             if needs > _LARGE:
-                make_room_for_trace(needs)
+                make_room_for(needs)
             computed = _trace_of(source, needs)
             while len(run_traces) > 1:  # keeps both traces of a comparison
                 del run_traces[next(iter(run_traces))]

@@ -1,0 +1,229 @@
+"""Heavy work of visitors, in processes of their own (`attention.base.jobs`): two at a time, of one address one, and the others in line.
+
+The server draws pages and runs models meanwhile. A visitor sees how many are before them. Work that nobody waits for any more ends, also while it is in line.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from attention.base import jobs
+from attention.base.errors import BusyError
+from attention.base.progress import Watcher, watching
+from attention.models.library import LIBRARY, in_job
+from pages.ui.server import scheduler, traces
+from pages.ui.server.limits import (
+    FILES_AT_ONCE,
+    JOB_MB,
+    JOB_SECONDS,
+    JOBS_AT_ONCE,
+    JOBS_WAITING,
+    JOBS_WAITING_OF_ADDRESS,
+)
+
+Result = TypeVar("Result")
+
+LIGHT_SECONDS = 0.5
+"""Work that takes less is done here, since a process is not worth it."""
+_LEAST_BYTES = 96 * 2**20  # of memory for a job
+
+
+SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
+
+
+class QueueFullError(BusyError):
+    """A visitor has too many waiting jobs."""
+
+
+def _job_bytes(granted: int) -> int:
+    """The memory of the next job: two thirds of what is free, the rest is for another one; 0 if it must wait until another ends.
+
+    Raises:
+        BusyError: there is none.
+    """
+    free = traces.room() - granted
+    if free < _LEAST_BYTES:
+        if granted:
+            return 0
+        traces.make_room_for(_LEAST_BYTES, "This needs")
+    return min(JOB_MB * 2**20, max(_LEAST_BYTES, free * 2 // 3))
+
+
+class _Line:
+    """Visitors who wait for the same thing: a few have it at a time, in turn by address, and the last place is for another address."""
+
+    def __init__(self, places: int, grant: Callable[[int], int]) -> None:
+        self._places, self._grant = places, grant
+        self._change = threading.Condition()
+        self._waiting: list[Watcher] = []
+        self._running: list[tuple[Watcher, int]] = []  # each with its bytes
+        self._served = Counter[Hashable]()  # jobs of each address while others waited
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuses everybody from now on."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+    @contextmanager
+    def turn(self, visitor: Watcher, tell: Callable[[str], object] = str) -> Iterator[int]:
+        """Waits for the visitor's turn, tells them meanwhile how many are before them, and gives what is granted, such as the bytes of a job.
+
+        Raises:
+            QueueFullError: too many jobs of this visitor, or of their address, wait already.
+            BusyError: the server ends, or has no memory.
+        """
+        with self._change:
+            self._join(visitor)
+        try:
+            while (mine := self._begin(visitor)) is None:
+                with self._change:
+                    before = self._order().index(visitor) + len(self._running)
+                tell(f"In line: {before} before yours.")
+                if not visitor.is_connected():
+                    raise jobs.JobError("is not wanted any more")
+                with self._change:
+                    self._change.wait(jobs.POLL_SECONDS)
+        finally:
+            with self._change:
+                self._waiting = [other for other in self._waiting if other is not visitor]
+                self._change.notify_all()
+        try:
+            yield mine[1]
+        finally:
+            with self._change:
+                self._running = [other for other in self._running if other is not mine]
+                if not self._waiting:
+                    self._served.clear()
+                self._change.notify_all()
+
+    def _join(self, visitor: Watcher) -> None:
+        if self._closed:
+            raise BusyError(SHUTTING_DOWN)
+        of_visitor = sum(other.key == visitor.key for other in self._waiting)
+        of_address = sum(other.group == visitor.group for other in self._waiting)
+        if of_visitor >= JOBS_WAITING or of_address >= JOBS_WAITING_OF_ADDRESS:
+            raise QueueFullError(
+                f"At most {JOBS_WAITING} of your files may wait, and {JOBS_WAITING_OF_ADDRESS} of your network, since they are made one after the other; "
+                "got one more: try again in a moment."
+            )
+        self._waiting.append(visitor)
+
+    def _begin(self, visitor: Watcher) -> tuple[Watcher, int] | None:
+        """The visitor with the bytes of their job, if it is their turn.
+
+        Raises:
+            BusyError: the server ends, or has no memory.
+        """
+        with self._change:
+            if self._closed:
+                raise BusyError(SHUTTING_DOWN)
+            if len(self._running) >= self._places or visitor is not next(filter(self._may_begin, self._order()), None):
+                return None
+            if not (n_bytes := self._grant(sum(granted for _, granted in self._running))):
+                return None
+            mine = visitor, n_bytes
+            self._running.append(mine)
+            self._served[visitor.group] += 1
+            return mine
+
+    def _order(self) -> list[Watcher]:
+        """Those who wait: first the address that was served least, then in the order of their arrival."""
+        return sorted(self._waiting, key=lambda visitor: self._served[visitor.group])
+
+    def _may_begin(self, visitor: Watcher) -> bool:
+        """Whether the visitor's address may have another job. This machine's own person has all."""
+        return not visitor.group or sum(other.group == visitor.group for other, _ in self._running) < self._places - 1
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self._waiting)
+
+
+LINE = _Line(JOBS_AT_ONCE, _job_bytes)
+FILES = _Line(FILES_AT_ONCE, lambda _: 1)
+"""Files that are made here, since they are small. A model may be trained for one first, so there are several places."""
+
+
+def run(function: Callable[..., Result], *args: Any, seconds: float, words: str) -> Result:
+    """What a function returns, here if it takes less than `LIGHT_SECONDS`, and else in a process. What it adds to the cache is kept here.
+
+    Args:
+        function: at the top of a module that does not import Streamlit.
+        args: what pickle can copy, such as traces and sources.
+        seconds: that it is estimated to take.
+        words: what happens, for the visitor, such as "Computing the metrics".
+
+    Raises:
+        AttentionError: the function raised it, it took too much, or the server is busy.
+    """
+    if seconds < LIGHT_SECONDS:
+        with scheduler.without_turn():
+            return function(*args)
+    place = st.empty()
+    try:
+        (result,) = stream(_once, function, *args, words=words, tell=place.caption)
+    finally:
+        place.empty()
+    return result  # type: ignore[no-any-return]  # of a process
+
+
+def stream(
+    function: Callable[..., Iterator[Result]],
+    *args: Any,
+    words: str,
+    tell: Callable[[str], object] = str,
+    visitor: Watcher | None = None,
+    prepare: Callable[[], object] = int,
+    keep: bool = True,
+) -> Iterator[Result]:
+    """What a function yields in a process.
+
+    Args:
+        function, args, words: as for `run`.
+        tell: shows the visitor their place in the line.
+        visitor: who waits, unless it is the visitor of this script run.
+        prepare: called here before the process begins, such as to load a model.
+        keep: whether what it adds to the cache is kept here.
+
+    Raises:
+        AttentionError: as for `run`.
+    """
+    visitor = visitor or _script()
+    with scheduler.without_turn(), LINE.turn(visitor, tell) as n_bytes, watching(visitor):
+        tell(f"{words} …")
+        prepare()
+        call = LIBRARY.settings.for_jobs(), LIBRARY.for_jobs(), function, *args
+        try:
+            yield from jobs.stream(in_job, *call, n_bytes=n_bytes, seconds=JOB_SECONDS, keep=keep)
+        except jobs.JobError as error:
+            raise BusyError(
+                f"{words}: this {error}, so it was ended. Choose a shorter text or fewer heads, or try again in a minute."
+            ) from None
+
+
+def _once(function: Callable[..., Result], *args: Any) -> Iterator[Result]:
+    yield function(*args)
+
+
+def _script() -> Watcher:
+    """The visitor of this script run, who is gone when the script is to run anew."""
+    visitor = scheduler.watcher()
+    if get_script_run_ctx() is None:
+        return visitor
+
+    def is_connected() -> bool:
+        _ = "heavy" in st.session_state  # where Streamlit ends a run that is not wanted any more
+        return visitor.is_connected()
+
+    return replace(visitor, is_connected=is_connected)
