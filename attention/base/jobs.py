@@ -16,7 +16,6 @@ import io
 import json
 import os
 import pickle
-import select
 import shutil
 import signal
 import socket
@@ -28,6 +27,7 @@ import traceback
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
+from multiprocessing.connection import wait
 from pathlib import Path
 from threading import Lock, Thread, Timer
 from time import monotonic
@@ -152,16 +152,14 @@ def _frames(
         _Pickler(request).dump((function, args))
         request.seek(0)
         job = stack.enter_context(_FORKER.job(request, function.__module__) if _CAN_FORK else _process(request))
-        buffer, progress, is_new = bytearray(), b"", False
+        buffer, progress = bytearray(), b""
         while True:
             while (frame := _take(buffer)) is not None:
                 kind, content = frame
                 if kind == _PROGRESS:
-                    progress, is_new = content, True
+                    progress = content
                     continue
-                if is_new:  # of many, the last
-                    _forward(progress)
-                    is_new = False
+                _forward(progress)  # of many, the last
                 if kind == _END:
                     return
                 if kind == _MODULES and not foreign:
@@ -173,7 +171,7 @@ def _frames(
             if not is_wanted():
                 raise JobError("is not wanted any more")
             _forward(progress)
-            if not select.select([job.output], [], [], POLL_SECONDS)[0]:
+            if not wait([job.output], POLL_SECONDS):
                 continue
             read = job.output.recv(_PIPE_BYTES)
             buffer += read
@@ -378,8 +376,7 @@ def _serve(kind: str) -> None:
     control = socket.socket(fileno=0)
     lines: dict[int, tuple[int, socket.socket]] = {}  # the process of a job and its line, by the process's descriptor
     while True:
-        waiting: list[int | socket.socket] = [control, *lines, *(line for _, line in lines.values())]
-        ready, _, _ = select.select(waiting, [], [])
+        ready = wait([control, *lines, *(line for _, line in lines.values())])
         for descriptor, (pid, line) in list(lines.items()):
             if descriptor in ready:
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
