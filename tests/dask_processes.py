@@ -103,6 +103,8 @@ def running_cluster(folder: Path, workers: int, journal: Journal, scheduler_in: 
             stack.enter_context(
                 running("-m", "dask", "worker", *of_worker, DASK_DISTRIBUTED__WORKER__PRELOAD=str(journal.script))
             )
-        wait_until(lambda: file.exists() and file.read_text().endswith("\n}"), "the start of the scheduler")  # Dask writes in pieces
+        wait_until(
+            lambda: file.exists() and file.read_text().endswith("\n}"), "the start of the scheduler"
+        )  # Dask writes in pieces
         address: str = json.loads(file.read_text())["address"]
         yield address

@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import ROOT
+from dask_processes import wait_until
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from starlette.types import Message
@@ -38,6 +39,7 @@ from attention import (
     metrics,
     paper,
 )
+from attention.base.jobs import POLL_SECONDS
 from attention.circuits import circuits_program, direct_effects
 from attention.comparison.comparison import HeadIndex, compare
 from attention.explanation import tables
@@ -59,8 +61,9 @@ from pages.ui.exports import request as production
 from pages.ui.exports.catalog import EXPORTS
 from pages.ui.exports.links import Offer, Tab
 from pages.ui.exports.request import ExportFile, Production
-from pages.ui.exports.route import FairQueue, QueueFullError
-from pages.ui.server.limits import EXPORTS_OF_ADDRESS, EXPORTS_WAITING
+from pages.ui.server import heavy
+from pages.ui.server.in_flight import BUDGET
+from pages.ui.server.limits import JOBS_WAITING
 
 assert process  # imported as in the server
 
@@ -78,8 +81,8 @@ def trace() -> Trace:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    monkeypatch.setattr(route, "_making", FairQueue(1))
-    monkeypatch.setattr(route, "_preparing", FairQueue(2))
+    for name, places in (("LINE", 2), ("FILES", 1)):
+        monkeypatch.setattr(heavy, name, heavy._Line(places, lambda _: 2**30))
     with TestClient(Starlette(routes=route.routes()), headers=HTML) as test_client:
         yield test_client
 
@@ -277,17 +280,16 @@ def test_release_with_other_code_confirms_no_older_file(client: TestClient, monk
 @pytest.mark.parametrize(
     "state", [STATE, {"source": "trained", "task": "reverse", "steps": "40", "seed": "4712"}], ids=["typed", "trained"]
 )
-def test_queue_place_is_returned_when_no_thread_starts(
+def test_export_without_a_thread_is_a_sentence(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, state: dict[str, str]
 ) -> None:
     def begin(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    free = route._making._free, route._preparing._free
     monkeypatch.setattr(Production, "begin", begin)
     answer = client.get("/export/weights.csv", params=state)
     assert (answer.status_code, answer.text) == (500, "The server could not make the file.")
-    assert (route._making._free, route._preparing._free) == free
+    assert not heavy.FILES._running
 
 
 def test_head_request_makes_nothing_and_long_states_may_be_posted(
@@ -350,7 +352,8 @@ class Making:
         self.began, self.may_end = threading.Event(), threading.Event()
         self.made: list[str] = []
         self._tabs: list[Tab] = []
-        monkeypatch.setattr(route, "_making", FairQueue(1))
+        self.line = heavy._Line(1, lambda _: 1)
+        monkeypatch.setattr(heavy, "FILES", self.line)
 
     def offer(self, token: str, *pieces: str | bytes | Callable[[], bytes]) -> str:
         """Offers a file with this content, or one that waits for `may_end`; returns its token."""
@@ -372,25 +375,26 @@ class Making:
 
 @pytest.fixture
 def making(monkeypatch: pytest.MonkeyPatch) -> Iterator[Making]:
-    yield Making(monkeypatch)
-    assert not route._downloads
-    assert route._making._free == 1
+    made = Making(monkeypatch)
+    yield made
+    wait_until(lambda: not (made.line._running or made.line._waiting), "the end of every production")
+    assert not BUDGET.total
 
 
 @pytest.mark.slow
 def test_exports_make_one_file_at_a_time_and_few_wait(making: Making) -> None:
     async def queued(token: str) -> Client:
-        """Another client of a tab, whose request waits in the queue."""
-        count = route._making.waiting(token)
+        """Another client of a tab, whose request waits in the line."""
+        count = len(making.line._waiting)
         client = Client("x.csv", token)
-        while route._making.waiting(token) == count:
+        while len(making.line._waiting) == count:
             await asyncio.sleep(0)
         return client
 
     async def use() -> None:
         first = Client("x.csv", making.offer("a"))
         await asyncio.to_thread(making.began.wait, 60)
-        others = [await queued("a") for _ in range(EXPORTS_WAITING)]
+        others = [await queued("a") for _ in range(JOBS_WAITING)]
         refused = Client("x.csv", "a")
         await refused.task
         assert (refused.status, b"of your files may wait" in refused.sent) == (429, True)
@@ -402,42 +406,23 @@ def test_exports_make_one_file_at_a_time_and_few_wait(making: Making) -> None:
         await asyncio.gather(first.task, other.task, *(client.task for client in others))
         assert [client.status for client in (first, other, *others)] == [200] * 4
         assert leaving.status == 0
-        assert making.made == ["a", "a", "c", "a"]  # one queue per tab, served in turn
+        assert making.made == ["a", "c", "a", "a"]  # tabs are served in turn
 
     run(use())
 
 
-def test_address_without_a_session_has_its_own_queue(making: Making) -> None:
+def test_programs_of_an_address_wait_and_others_pass(making: Making) -> None:
     async def use() -> None:
         first = Client("x.csv", making.offer("a"))
         await asyncio.to_thread(making.began.wait, 60)
-        clients = [Client("weights.csv") for _ in range(EXPORTS_OF_ADDRESS + 1)]
+        clients = [Client("weights.csv") for _ in range(JOBS_WAITING + 1)]
         other = Client("weights.csv", address="203.0.113.2")
         while not any(client.status for client in clients):
             await asyncio.sleep(0)
         making.may_end.set()
         await asyncio.gather(first.task, other.task, *(client.task for client in clients))
-        assert sorted(client.status for client in clients) == [200] * EXPORTS_OF_ADDRESS + [429]
+        assert sorted(client.status for client in clients) == [200] * JOBS_WAITING + [429]
         assert other.status == 200
-
-    run(use())
-
-
-def test_freed_place_of_a_leaving_client_is_handed_on() -> None:
-    async def use() -> None:
-        queue = FairQueue(1)
-        await queue.acquire("a", 1)
-        waiting = asyncio.ensure_future(queue.acquire("a", 1))
-        await asyncio.sleep(0)
-        with pytest.raises(QueueFullError):
-            await queue.acquire("a", 1)
-        queue.release()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await queue.acquire("b", 0)
-        queue.release()
-        assert queue._free == 1
 
     run(use())
 
@@ -465,8 +450,7 @@ def test_file_of_a_gone_client_is_not_finished(making: Making, monkeypatch: pyte
         client.gone.set()
         await client.task
         may_go_on.set()
-        await route._making.acquire("a", 1)  # free when the thread has ended
-        route._making.release()
+        await asyncio.to_thread(wait_until, lambda: not making.line._running, "the end of the thread")
         assert pieces == [0, 1, 2, 3]
 
     run(use())
@@ -519,9 +503,8 @@ def test_file_that_outgrows_its_limit_is_not_completed(making: Making, monkeypat
 def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
     async def use() -> None:
         file = Production(start=2**20 + 3, stop=2**21)
-        done = asyncio.Event()
         pieces = [bytes([i]) * 700_000 for i in range(4)]
-        file.begin(lambda: ExportFile("x", pieces), route.Watcher(), done.set)
+        file.begin(lambda _: (each for each in ("x", *pieces)), route.Watcher())
         await file.until_finished()
         content = b"".join(pieces)
         assert (file.total, file.waiting, file.file_name) == (len(content), 2**21 - 2**20 - 3, "x")
@@ -531,7 +514,6 @@ def test_large_file_is_streamed_and_keeps_only_the_range() -> None:
         assert b"".join(received) == content[2**20 + 3 : 2**21]
         assert max(map(len, received)) == production.PIECE
         assert file.waiting == 0
-        await done.wait()
 
     run(use())
 
@@ -549,30 +531,42 @@ def test_client_that_reads_nothing_is_dropped(making: Making, monkeypatch: pytes
 
 
 def test_slowest_client_gives_way_when_others_need_room(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route, "DOWNLOADS_MB", 1)
+    monkeypatch.setattr(BUDGET, "_most", 3 * 2**20)
 
     async def use() -> None:
         slow = Client("x.csv", making.offer("a", "x" * 2**21))
         slow.reads.clear()
         while not slow.status:
             await asyncio.sleep(0)
-        refused = Client("x.csv", making.offer("b", "y"))
-        await refused.task
-        assert (refused.status, b"still sending other files" in refused.sent) == (503, True)
-        monkeypatch.setattr(route, "GRACE", 0)
-        served = Client("x.csv", making.offer("c", "z"))
+        served = Client("x.csv", making.offer("b", "y" * (2**20 + 2**19)))
         await asyncio.gather(served.task, slow.task)
-        assert (served.status, served.sent, slow.ended) == (200, b"z", False)
+        assert (served.status, len(served.sent), slow.ended) == (200, 2**20 + 2**19, False)
 
     run(use())
 
 
-def test_file_without_enough_memory_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(production, "_LARGE", 0)
-    monkeypatch.setattr(production, "make_room", lambda needs: needs)
-    answer = client.get("/export/weights.csv", params=STATE)
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "20")
-    assert "this server has less left" in answer.text
+def test_file_is_made_no_faster_than_it_is_read(making: Making, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(production, "UNREAD_MB", 1)
+    made: list[int] = []
+
+    def pieces(_: Any) -> Iterator[str | bytes]:
+        yield "x"
+        for i in range(16):
+            made.append(i)
+            yield bytes(2**19)
+
+    async def use() -> None:
+        file = Production()
+        file.begin(pieces, route.Watcher())
+        await file.until_ready()
+        await asyncio.sleep(2 * POLL_SECONDS)
+        assert len(made) <= 4
+        size = 0
+        while piece := await file.take():
+            size += len(piece)
+        assert size == 2**23
+
+    run(use())
 
 
 def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,12 +277,12 @@ class Production:
                 )
             self._check()
             self._loop.call_soon_threadsafe(self._put, content)
-            self._wait_for_browser()
+            self._wait_for_browser(size)
 
-    def _wait_for_browser(self) -> None:
-        """Waits while too much is unread, unless others wait for the place of this file."""
+    def _wait_for_browser(self, made: int) -> None:
+        """Waits while too much of the bytes made so far is unread, unless others wait for the place of this file."""
         began = monotonic()
-        while self.waiting > UNREAD_MB * 2**20:
+        while self.waiting + made - self.total > UNREAD_MB * 2**20:
             self._read.wait(POLL_SECONDS)
             self._read.clear()
             self._check()

@@ -278,8 +278,10 @@ def _made_here(
     with heavy.FILES.turn(visitor), watching(visitor):
         prepare()
         with scheduler.turn():
-            made = [*make()]
-    yield from made
+            for piece in make():
+                yield piece
+                with scheduler.without_turn():  # others run between two pieces
+                    del piece
 
 
 def _made_by_job(

@@ -65,7 +65,7 @@ class _Line:
         self._change = threading.Condition()
         self._waiting: list[Watcher] = []
         self._running: list[tuple[Watcher, int]] = []  # each with its bytes
-        self._served = Counter[Hashable]()  # jobs of each address while others waited
+        self._served = Counter[Hashable]()  # places that each address and each session has had since somebody waits
         self._closed = False
 
     def close(self) -> None:
@@ -85,12 +85,14 @@ class _Line:
         with self._change:
             self._join(visitor)
         try:
-            while (mine := self._begin(visitor)) is None:
+            while True:
+                if not visitor.is_connected():
+                    raise jobs.JobError("is not wanted any more")
+                if (mine := self._begin(visitor)) is not None:
+                    break
                 with self._change:
                     before = self._order().index(visitor) + len(self._running)
                 tell(f"In line: {before} before yours.")
-                if not visitor.is_connected():
-                    raise jobs.JobError("is not wanted any more")
                 with self._change:
                     self._change.wait(jobs.POLL_SECONDS)
         finally:
@@ -133,16 +135,17 @@ class _Line:
                 return None
             mine = visitor, n_bytes
             self._running.append(mine)
-            self._served[visitor.group] += 1
+            self._served.update((visitor.group, visitor.key))
             return mine
 
     def _order(self) -> list[Watcher]:
-        """Those who wait: first the address that was served least, then in the order of their arrival."""
-        return sorted(self._waiting, key=lambda visitor: self._served[visitor.group])
+        """Those who wait: first the address that was served least, of it the session, and then in the order of their arrival."""
+        return sorted(self._waiting, key=lambda visitor: (self._served[visitor.group], self._served[visitor.key]))
 
     def _may_begin(self, visitor: Watcher) -> bool:
-        """Whether the visitor's address may have another job. This machine's own person has all."""
-        return not visitor.group or sum(other.group == visitor.group for other, _ in self._running) < self._places - 1
+        """Whether the visitor's address may have another place. This machine's own person has all."""
+        of_address = sum(other.group == visitor.group for other, _ in self._running)
+        return not visitor.group or of_address < max(1, self._places - 1)
 
     @property
     def is_wanted(self) -> bool:
