@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -56,9 +57,10 @@ class SweepRequest:
     distractor: int | None
     kind: str
 
-    def run(self, unchanged: bool = False) -> Iterator[SweepProgress]:
-        """Changes each head in turn, in the model with its interventions, or `unchanged`."""
-        return sweep_heads(self.model, self.position, self.target, self.distractor, self.kind, unchanged)
+    @property
+    def arguments(self) -> tuple[Model, int | None, int | None, int | None, str]:
+        """Those of `sweep_heads`, which changes each head in turn in the model with its interventions."""
+        return self.model, self.position, self.target, self.distractor, self.kind
 
     @property
     def words(self) -> str:
@@ -92,9 +94,9 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
             n_heads = sum(layer.n_heads for layer in page.trace.layers)
             place.button(f"{request.words} each of {n_heads} heads in turn (about {seconds:.0f} s)", key="matters_ask", on_click=_start, args=(request,))  # fmt: skip
             return None
-        sweep = _finish(place, request.run(), f"{request.words.removesuffix('e')}ing each head in turn")
+        sweep = _finish(place, f"{request.words.removesuffix('e')}ing each head in turn", *request.arguments)
         unchanged = (
-            _finish(place, request.run(unchanged=True), "The same in the unchanged model") if interventions else None
+            _finish(place, "The same in the unchanged model", *request.arguments, True) if interventions else None
         )
     except AttentionError as error:
         show_error(str(error))
@@ -154,14 +156,15 @@ def _stop() -> None:
     session().sweep_request = None
 
 
-def _finish(place: DeltaGenerator, steps: Iterator[SweepProgress], label: str) -> HeadSweep | None:
+def _finish(place: DeltaGenerator, label: str, *arguments: Any) -> HeadSweep | None:
     """Runs the sweep to its end; None if the user stopped it."""
-    last = long_run.finish(
+    last: SweepProgress | None = long_run.finish(
         place,
-        steps,
         lambda progress: f"{label}: {progress.done} of {progress.total} heads",
         _stop,
         f"matters_stop_{label}",
+        sweep_heads,
+        *arguments,
     )
     return None if last is None else last.result
 

@@ -18,7 +18,7 @@ from pages.ui.page import show
 from pages.ui.page.interventions import shown_prediction
 from pages.ui.page.predictions_panel import token_field
 from pages.ui.page.start import Page
-from pages.ui.server import scheduler
+from pages.ui.server import heavy, scheduler
 from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
@@ -86,10 +86,12 @@ def _scores(page: Page, _: Knobs, layer: int, head: int) -> None:
         label_ = f"Compute the copying scores of all heads (about {seconds:.0f} s)"
         if not st.button(label_, key="circuits_copying_ask"):
             return
-    spinner = st.spinner("Computing the copying scores …") if seconds > METRIC_SECONDS / 4 else st.empty()
-    with spinner, scheduler.without_turn():
+    with scheduler.without_turn():
         spectrum = circuits.ov_spectrum(page.trace, layer, head)
-        scores = circuits.CopyingScores.of(page.trace) if not spectrum.no_score_reason else None
+    scores = None
+    if not spectrum.no_score_reason:
+        words = "Computing the copying scores"
+        scores = heavy.run(circuits.CopyingScores.of, page.trace, seconds=seconds, words=words)
     name = f"L{layer} H{head}"
     values, of = (
         (spectrum.eigenvalues, "W_V W_O")
@@ -169,11 +171,8 @@ def chosen_relevance(page: Page, method: str, key: str) -> token_relevance.Relev
         f"Compute the relevance (about {seconds:.0f} s)", key=f"relevance_{key}"
     ):
         return None
-    with (
-        st.spinner("Running the model backwards …") if seconds > METRIC_SECONDS / 4 else st.empty(),
-        scheduler.without_turn(),
-    ):
-        return token_relevance.relevance(trace, method, standing(TARGET.key) or None, position)
+    target, words = standing(TARGET.key) or None, "Running the model backwards"
+    return heavy.run(token_relevance.relevance, trace, method, target, position, seconds=seconds, words=words)
 
 
 def _draw_relevance(page: Page, result: token_relevance.Relevance) -> None:

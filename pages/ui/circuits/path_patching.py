@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -26,6 +25,7 @@ from attention.formula.names import Cell
 from attention.pictures.view import DISTRACTOR, TARGET
 from attention.sources import link
 from attention.sources.second_state import SECOND
+from attention.trace.model_run import ModelRun
 from pages.ui.page import long_run, show
 from pages.ui.page.interventions import shown_prediction
 from pages.ui.page.predictions_panel import typed_token
@@ -50,9 +50,14 @@ class PathsRequest:
     b: Model | Trained
     request: PathRequest
 
-    def run(self) -> Iterator[PathProgress]:
-        """Patches each path in turn."""
-        yield from patch_paths(run_of(self.a), run_of(self.b), self.request)
+    @property
+    def arguments(self) -> tuple[ModelRun, ModelRun, PathRequest]:
+        """Those of `patch_paths`, which patches each path in turn.
+
+        Raises:
+            AttentionError: as for a trace.
+        """
+        return run_of(self.a), run_of(self.b), self.request
 
 
 def paths_section(page: Page, knobs: Knobs) -> None:
@@ -69,11 +74,11 @@ def paths_section(page: Page, knobs: Knobs) -> None:
             place = st.empty()
             if request is None:
                 return
-            seconds = estimate_seconds(run_of(request.a), run_of(request.b), request.request)
+            seconds = estimate_seconds(*request.arguments)
             if session().paths_request != request:
                 place.button(f"Patch each path in turn (about {seconds:.0f} s)", key="paths_ask", on_click=_start, args=(request,))  # fmt: skip
                 return
-            result = _finish(place, request.run())
+            result = _finish(place, request)
         except AttentionError as error:
             show_error(str(error))
             return
@@ -130,11 +135,13 @@ def _stop() -> None:
     session().paths_request = None
 
 
-def _finish(place: DeltaGenerator, steps: Iterator[PathProgress]) -> PathPatching | None:
+def _finish(place: DeltaGenerator, request: PathsRequest) -> PathPatching | None:
     """Patches all paths; None if the user stopped it."""
-    last = long_run.finish(
-        place, steps, lambda progress: f"{progress.done} of {progress.total} runs", _stop, "paths_stop"
-    )
+
+    def label(progress: PathProgress) -> str:
+        return f"{progress.done} of {progress.total} runs"
+
+    last = long_run.finish(place, label, _stop, "paths_stop", patch_paths, *request.arguments)
     return None if last is None else last.result
 
 

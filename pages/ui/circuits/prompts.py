@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -52,9 +51,10 @@ class PromptRequest:
     patch: str
     exact: bool
 
-    def run(self) -> Iterator[PromptProgress]:
-        """The sweep over the prompts, step by step."""
-        return circuits.sweep_prompts(self.model, self.prompt_set, self.patch, exact=self.exact)
+    @property
+    def arguments(self) -> tuple[Model, prompts.PromptSet, str, str, bool]:
+        """Those of `sweep_prompts`."""
+        return self.model, self.prompt_set, self.patch, "zero", self.exact
 
 
 def prompt_set_section(page: Page, knobs: Knobs) -> None:
@@ -131,9 +131,11 @@ def _stop() -> None:
 def _finish(place: DeltaGenerator, request: PromptRequest) -> PromptSweep | None:
     """Runs the sweep to its end; None if the user stopped it."""
     count = len(request.prompt_set)
-    last = long_run.finish(
-        place, request.run(), lambda progress: f"Prompt {progress.prompt} of {count}", _stop, "prompts_stop"
-    )
+
+    def label(progress: PromptProgress) -> str:
+        return f"Prompt {progress.prompt} of {count}"
+
+    last = long_run.finish(place, label, _stop, "prompts_stop", circuits.sweep_prompts, *request.arguments)
     return None if last is None else last.result
 
 

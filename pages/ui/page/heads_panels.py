@@ -46,7 +46,7 @@ from pages.ui.circuits.copying import chosen_relevance
 from pages.ui.exports.links import small_download
 from pages.ui.page import show
 from pages.ui.page.start import Page
-from pages.ui.server import scheduler
+from pages.ui.server import heavy, scheduler
 from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
@@ -78,9 +78,7 @@ def metrics_table(page: Page, key: str) -> metrics.MetricsTable | None:
         n_heads = sum(layer.n_heads for layer in page.trace.layers)
         if not st.button(f"Compute the metrics of {n_heads} heads (about {seconds:.0f} s)", key=f"heads_ask_{key}"):
             return None
-    spinner = st.spinner("Computing the metrics of all heads …") if seconds > METRIC_SECONDS / 4 else st.empty()
-    with spinner, scheduler.without_turn():
-        return metrics.of(page.trace)
+    return heavy.run(metrics.of, page.trace, seconds=seconds, words="Computing the metrics of all heads")
 
 
 def metrics_section(
@@ -121,8 +119,8 @@ def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
     seconds = estimated_seconds(page.trace, layer, head)
     if seconds > METRIC_SECONDS and not st.button(f"Compare all heads (about {seconds:.0f} s)", key="heads_compare"):
         return
-    with scheduler.without_turn():
-        nearest = metrics.similar_heads(page.trace, layer, head)[:_MOST_SIMILAR]
+    words = "Comparing all heads"
+    nearest = heavy.run(metrics.similar_heads, page.trace, layer, head, seconds=seconds, words=words)[:_MOST_SIMILAR]
     if not nearest:
         st.caption("No other head has the same queries and keys.")
         return
@@ -211,8 +209,8 @@ def find_section(page: Page, knobs: Knobs, open_cell: Callable[[Cell], None]) ->
             f"Find these heads (about {seconds:.0f} s)", key="heads_find_ask"
         ):
             return
-        with scheduler.without_turn():
-            found = tuple(each for each in find_heads(page.trace, rule) if each.queries)
+        heads = heavy.run(find_heads, page.trace, rule, seconds=seconds, words="Finding heads")
+        found = tuple(each for each in heads if each.queries)
     except AttentionError as error:
         st.caption(plain(str(error)))
         return

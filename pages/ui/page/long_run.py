@@ -1,14 +1,15 @@
-"""A long computation on a page: a progress bar, a stop button, and turns for other scripts meanwhile."""
+"""A long computation on a page: in a process of its own, with a progress bar, a place in the line and a stop button."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from contextlib import closing
+from typing import Any, Protocol, TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from pages.ui.server import scheduler
+from pages.ui.server import heavy, scheduler
 
 Result_co = TypeVar("Result_co", covariant=True)
 
@@ -38,31 +39,36 @@ Report = TypeVar("Report", bound=Progress[object])
 
 def finish(
     place: DeltaGenerator,
-    steps: Iterator[Report],
     label: Callable[[Report], str],
     stop: Callable[[], None],
     key: str,
+    function: Callable[..., Iterator[Report]],
+    *args: Any,
 ) -> Report | None:
     """Runs a computation to its end, and returns its last report; None if it ended without a result.
 
     Args:
         place: where the bar stands until the end.
-        steps: the computation, report by report.
         label: what is done so far, in words that “about 3 s left” follows.
         stop: called when the user clicks Stop, before the page runs again.
         key: the key of the stop button.
+        function: yields the reports. The first one comes at once; if the result is cached, it has it.
+        args: its arguments.
     """
-    bar = None
-    while True:
-        with scheduler.without_turn():
-            report = next(steps, None)
-        if report is None or report.result is not None:
-            place.empty()
-            return report
-        text = f"{label(report)}, about {report.seconds:.0f} s left."
-        if bar is None:
-            scheduler.release_exclusive()  # the computation does not need the trace
-            with place.container():
-                bar = st.progress(0.0, text)
-                st.button("Stop", key=key, on_click=stop)
-        bar.progress(min(1.0, report.done / max(1, report.total)), text)
+    with scheduler.without_turn():
+        first = next(function(*args))
+    if first.result is not None:
+        return first
+    with place.container():
+        bar = st.progress(0.0, f"{label(first)}, about {first.seconds:.0f} s left.")
+        st.button("Stop", key=key, on_click=stop)
+    scheduler.release_exclusive()  # the computation does not need the trace
+    with closing(heavy.stream(function, *args, words=label(first), tell=lambda text: bar.progress(0.0, text))) as steps:
+        for report in steps:
+            if report.result is not None:
+                place.empty()
+                return report
+            text = f"{label(report)}, about {report.seconds:.0f} s left."
+            bar.progress(min(1.0, report.done / max(1, report.total)), text)
+    place.empty()
+    return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from attention.base import jobs
 from attention.base.errors import BusyError
 from attention.base.progress import Watcher, watching
 from attention.models.library import LIBRARY, in_job
+from attention.sources.repeated_run import TrainedRun
 from pages.ui.server import scheduler, traces
 from pages.ui.server.limits import (
     FILES_AT_ONCE,
@@ -170,7 +171,7 @@ def run(function: Callable[..., Result], *args: Any, seconds: float, words: str)
     Raises:
         AttentionError: the function raised it, it took too much, or the server is busy.
     """
-    if seconds < LIGHT_SECONDS:
+    if seconds < LIGHT_SECONDS or _is_trained_here(args):
         with scheduler.without_turn():
             return function(*args)
     place = st.empty()
@@ -189,7 +190,7 @@ def stream(
     visitor: Watcher | None = None,
     prepare: Callable[[], object] = int,
     keep: bool = True,
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """What a function yields in a process.
 
     Args:
@@ -202,6 +203,10 @@ def stream(
     Raises:
         AttentionError: as for `run`.
     """
+    if _is_trained_here(args):
+        with scheduler.without_turn():
+            yield from function(*args)
+        return
     visitor = visitor or _script()
     with scheduler.without_turn(), LINE.turn(visitor, tell) as n_bytes, watching(visitor):
         tell(f"{words} …")
@@ -213,6 +218,11 @@ def stream(
             raise BusyError(
                 f"{words}: this {error}, so it was ended. Choose a shorter text or fewer heads, or try again in a minute."
             ) from None
+
+
+def _is_trained_here(args: Sequence[Any]) -> bool:
+    """Whether a tiny model is among the arguments: it is trained in this process, and its runs are short."""
+    return any(isinstance(getattr(arg, "model_run", arg), TrainedRun) for arg in args)
 
 
 def _once(function: Callable[..., Result], *args: Any) -> Iterator[Result]:
