@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from test_pages import drawn, opened, said
 from tiny_models import FAMILIES, TinyModels
 
 from attention import AttentionConfig, ConfigError, ModelError, TypedText
+from attention.base import jobs
 from attention.base.cache import CACHE
 from attention.models import library as preload
 from attention.models.folder import Folder, check_folder
@@ -26,23 +26,6 @@ from pages.ui import process
 from pages.ui.server import limits, scheduler, traces
 
 MB, GB = 2**20, 2**30
-
-
-@pytest.mark.parametrize(
-    ("needs", "resident", "limit", "missing"),
-    [
-        (128 * MB, 600 * MB, GB, 0),
-        (128 * MB, 800 * MB, GB, 0),  # exactly all memory, with the reserve
-        (128 * MB, 801 * MB, GB, MB),
-        (0, 2 * GB, GB, GB + traces.RESERVE),
-        (128 * MB, 2 * GB, None, 0),
-        (128 * MB, None, GB, 0),
-    ],
-)
-def test_missing_memory_is_what_exceeds_the_limit(
-    needs: int, resident: int | None, limit: int | None, missing: int
-) -> None:
-    assert traces.bytes_missing(needs, resident, limit) == missing
 
 
 def test_lowest_memory_limit_counts_and_zero_means_none() -> None:
@@ -63,10 +46,11 @@ def test_memory_limit_is_that_of_the_control_group(files: dict[str, str], limit:
     assert limits.memory_limit(machine(tmp_path, files)) == limit
 
 
-def test_process_memory_is_read_in_pages(tmp_path: Path) -> None:
+def test_pages_of_files_are_no_memory_of_a_process(tmp_path: Path) -> None:
     assert limits.resident_bytes(tmp_path) is None
-    page = os.sysconf("SC_PAGE_SIZE")
-    assert limits.resident_bytes(machine(tmp_path, {"proc/self/statm": "900 300 20 1 0 80 0\n"})) == 300 * page
+    status = "Name:\tlab\nVmRSS:\t900 kB\nRssAnon:\t300 kB\nRssFile:\t500 kB\nRssShmem:\t100 kB\n"
+    assert limits.resident_bytes(machine(tmp_path, {"proc/self/status": status})) == 400 * 2**10
+    assert limits.resident_bytes(machine(tmp_path, {"proc/7/status": status}), 7) == 400 * 2**10
 
 
 def test_missing_glibc_sets_nothing_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +83,7 @@ def weighing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
     def weigh(nbytes: int) -> None:
         monkeypatch.setattr(traces, "LIMIT", GB)
         monkeypatch.setattr(traces, "resident_bytes", lambda: nbytes + int(CACHE.cache.currsize))
+        monkeypatch.setattr(jobs, "forker", lambda: None)
 
     CACHE.reset(limits.TRACE_CACHE_MB * MB)
     yield weigh
@@ -114,7 +99,7 @@ def test_old_traces_leave_the_cache_when_memory_is_short(weighing: Callable[[int
     assert [number for number in range(4) if CACHE.get(("old", number)) is not None] == [2, 3]
     assert traces.make_room(0) == 0
     assert CACHE.get(("old", 2)) is not None, "a fitting request evicts nothing"
-    assert traces.make_room(200 * MB) == (800 + 200 + 96 - 1024) * MB
+    assert traces.make_room(200 * MB) == 800 * MB + int(CACHE.cache.currsize) + (200 + 96 - 1024) * MB
     assert CACHE.get(("old", 2)) is not None, "a request too large for an empty cache evicts nothing either"
 
 

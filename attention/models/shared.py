@@ -36,7 +36,7 @@ def share(model: Module) -> bool:
     places = [0]
     for size in sizes:
         places.append(places[-1] + -(-size // _ALIGNED) * _ALIGNED)
-    file = os.memfd_create("weights")
+    file = os.memfd_create("model")
     os.ftruncate(file, max(places[-1], 1))
     memory, path = mmap.mmap(file, max(places[-1], 1)), f"/proc/{os.getpid()}/fd/{file}"
     addresses = []

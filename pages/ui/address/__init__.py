@@ -33,17 +33,16 @@ def _component() -> Any:
     return assets.component("address", "attention_address", "<i hidden></i>", "")
 
 
-def send_state(title: str, fragment: str = "", failed: bool = False, unread: bool = False) -> None:
+def send_state(title: str, fragment: str = "", failed: bool = False) -> None:
     """Sends the page its whole state and the number of its last applied action. Call it when all knobs have been read.
 
     Args:
         title: the title of the page.
         fragment: the name of the fragment that changes the state on its own; empty for a full run.
         failed: whether the run ended before all knobs were read; the others then stay unchanged.
-        unread: whether no knob was read.
     """
     ours = session()
-    state = ours.address if unread else knob_state.address() if fragment else knob_state.finish(failed)
+    state = knob_state.address() if fragment else knob_state.finish(failed)
     ours.address = state
     ours.answers_sent += 1
     data = {

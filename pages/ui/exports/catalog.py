@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from attention import MissingError, Trace, circuits, metrics
+from attention import MissingError, Model, Trace, circuits, metrics
 from attention.base.errors import SizeError
 from attention.base.knobs import Choice, Integer, Knob
 from attention.circuits import circuits_program, direct_effects
@@ -24,7 +24,6 @@ from attention.pictures.steps_view import OverPicture, lab_maps
 from attention.pictures.view import DISTRACTOR, HEAD, LAYER, TARGET, layer_range
 from attention.sources import Configurable, Patchable, Preparable, second_state
 from attention.trace.readout import Readout
-from attention.training.trained import Trained
 from pages.ui.exports.links import Tab
 from pages.ui.exports.request import ExportFile, Request
 from pages.ui.paper import takeaway
@@ -65,10 +64,10 @@ class Export:
     def is_small(self, request: Request) -> bool:
         """Whether the server itself makes this file: a table or a program of a short text, or of a tiny model, whose training is here."""
         source = request.source
-        if isinstance(source, Trained):
-            return True
+        if isinstance(source, Preparable):
+            return not isinstance(source, Model)
         is_short = not isinstance(source, Configurable) or source.memory_bytes() <= _SMALL_BYTES
-        return is_short and not (self.is_picture or isinstance(source, Preparable))
+        return is_short and not self.is_picture
 
     def step(self, name: str) -> str | None:
         """The step in a file name of this kind, empty if the kind has no step; None if the name is of another kind."""

@@ -21,7 +21,7 @@ from attention.sources import Configurable
 from attention.sources.link import source_of
 from pages.ui import address, figure, process
 from pages.ui.address import MENU
-from pages.ui.page import copy_buttons, crash_guard, interventions, share, show
+from pages.ui.page import copy_buttons, interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state import control_row, knob_state, sidebar, user_actions
@@ -166,7 +166,6 @@ def start(
     embedded = bool(st.context.is_embedded)
     show.styles(sidebar=not (embedded or is_locked()))
     user_actions.apply_actions()
-    crash_guard.ask_first(title)
     _open_page(title)
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="page_head"):
         st.title("Attention Lab" if title == "Lab" else title, anchor=False)

@@ -43,7 +43,7 @@ _SIDEBAR_SPACE = """
 }
 """
 _ETAG = FileResponse(INDEX, stat_result=INDEX.stat()).headers["ETag"]
-HEAD = ("frame", "crash_guard", "address")
+HEAD = ("frame", "address")
 """Our scripts that run before Streamlit's own, as modules in this order (modules run in the order of the page)."""
 NO_SIDEBAR = "[data-testid=stSidebar], [data-testid=stExpandSidebarButton] { display: none; } .st-key-page_head.st-key-page_head { padding-left: 0; }"
 """The styles of locked and embedded pages, which have no sidebar."""
@@ -116,7 +116,7 @@ def index_page(query: str) -> str:
 def _more_styles(query: str) -> str:
     parameters = parse_qs(query)
     no_sidebar = parameters.get("lock") == ["1"] or "present" in parameters or parameters.get("embed") == ["true"]
-    return NO_SIDEBAR if no_sidebar else "" if "paused" in parameters else _SIDEBAR_SPACE  # a paused page has none yet
+    return NO_SIDEBAR if no_sidebar else _SIDEBAR_SPACE
 
 
 @cache
