@@ -5,9 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
-from attention.base.errors import FileError
+import torch
+from torch import Tensor
+
+from attention import Model
+from attention.base import cache
+from attention.base.errors import ConfigError, FileError
 from attention.base.progress import current_callback
+from attention.models.library import LIBRARY
 
 
 def repeated(text: str, times: int) -> bytes:
@@ -44,3 +52,49 @@ def reports(lines: int) -> bytes:
     callback("half", 0.5)
     time.sleep(1)
     return b"done"
+
+
+def three_ids() -> list[int]:
+    return [cache.new_uid() for _ in range(3)]
+
+
+def refuses(sentence: str) -> None:
+    raise ConfigError(sentence)
+
+
+def divides() -> float:
+    return 1 / 0
+
+
+def raises_what_no_pickle_holds() -> None:
+    class Unpicklable(Exception):  # noqa: N818  # its name is what the test looks for
+        pass
+
+    raise Unpicklable("no pickle")
+
+
+def kills_itself(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def goes_on() -> Iterator[int]:
+    while True:
+        yield os.getpid()
+        time.sleep(0.05)
+
+
+def priorities() -> tuple[int, int]:
+    return int(Path("/proc/self/oom_score_adj").read_text()), os.nice(0)
+
+
+def weights_of(source: Model) -> Iterator[list[Tensor]]:
+    yield [layer["weights"] for layer in source.trace().layers]
+
+
+def erases(name: str) -> Iterator[float]:
+    model = LIBRARY.get(name).model
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+    yield float(sum(weight.abs().sum() for weight in model.parameters()))

@@ -5,6 +5,7 @@ The first model takes imports of three seconds and 80 MB, which an idle server c
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import re
@@ -192,6 +193,8 @@ class Library:
                 _refers_to, dropped.uid, {tensor.untyped_storage().data_ptr() for tensor in dropped.model.parameters()}
             )
         )
+        del dropped
+        gc.collect()  # a model is full of reference cycles
 
     def _check_memory(self, folder: Folder, name: str) -> None:
         """Free memory for a model before its weights are read, by dropping other loaded models if necessary.

@@ -1,0 +1,160 @@
+"""The line of heavy jobs: in turn by address, one place for somebody else, bounded memory, and a place that its visitor sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from threading import Event, Thread
+
+import pytest
+from dask_processes import wait_until
+
+from attention import AttentionConfig, TypedText, metrics
+from attention.base import jobs
+from attention.base.errors import BusyError
+from attention.base.progress import Watcher
+from pages.ui.server import heavy, limits, traces
+
+MB = 2**20
+
+
+class Visitor(Thread):
+    """Somebody with a job that ends when they are told."""
+
+    def __init__(self, line: heavy._Line, session: str, address: str) -> None:
+        super().__init__(daemon=True)
+        self.line, self.is_here, self.has_place, self.may_end = line, True, Event(), Event()
+        self.told: list[str] = []
+        self.granted, self.error = 0, None
+        self.watcher = Watcher(session, address, lambda: self.is_here)
+        self.start()
+
+    error: Exception | None
+
+    def run(self) -> None:
+        try:
+            with self.line.turn(self.watcher, self.told.append) as self.granted:
+                self.has_place.set()
+                assert self.may_end.wait(60)
+        except (BusyError, jobs.JobError) as error:
+            self.error = error
+
+    def waits(self) -> None:
+        wait_until(lambda: self.told and not self.has_place.is_set(), "a place in the line")
+
+    def ends(self) -> None:
+        self.may_end.set()
+        self.join(60)
+
+
+@pytest.fixture
+def join() -> Iterator[Callable[[heavy._Line, str, str], Visitor]]:
+    visitors: list[Visitor] = []
+
+    def joined(line: heavy._Line, session: str, address: str) -> Visitor:
+        visitors.append(Visitor(line, session, address))
+        return visitors[-1]
+
+    yield joined
+    for visitor in visitors:
+        visitor.may_end.set()
+    for visitor in visitors:
+        visitor.ends()
+
+
+Join = Callable[[heavy._Line, str, str], Visitor]
+
+
+def test_last_place_is_for_another_address(join: Join) -> None:
+    line = heavy._Line(2, lambda _: 1)
+    first = join(line, "a", "school")
+    assert first.has_place.wait(60)
+    second = join(line, "b", "school")
+    second.waits()
+    other = join(line, "c", "home")
+    assert other.has_place.wait(60), "a dozen sessions of one address keep nobody else waiting"
+    assert second.told[0] == "In line: 1 before yours."
+    assert not second.has_place.is_set()
+    first.ends()
+    assert second.has_place.wait(60)
+
+
+def test_addresses_take_turns_and_sessions_of_an_address(join: Join) -> None:
+    line = heavy._Line(1, lambda _: 1)
+    began: list[Visitor] = []
+    first = join(line, "a", "school")
+    assert first.has_place.wait(60)
+    waiting = {}
+    for session, address in (("a", "school"), ("b", "school"), ("c", "home"), ("d", "home")):
+        waiting[session, address] = join(line, session, address)
+        waiting[session, address].waits()
+    assert waiting["d", "home"].told[0] == "In line: 2 before yours.", (
+        "one runs, and one of its own address is before it"
+    )
+    current = first
+    for _ in range(4):
+        current.ends()
+        wait_until(lambda: any(each.has_place.is_set() for each in waiting.values() if each not in began), "the next")
+        current = next(each for each in waiting.values() if each.has_place.is_set() and each not in began)
+        began.append(current)
+    names = {each: key for key, each in waiting.items()}
+    order = [names[each] for each in began]
+    assert order == [("c", "home"), ("b", "school"), ("d", "home"), ("a", "school")]
+
+
+def test_own_machine_may_use_every_place(join: Join) -> None:
+    line = heavy._Line(2, lambda _: 1)
+    assert all(join(line, session, "").has_place.wait(60) for session in "ab")
+
+
+def test_session_and_network_have_few_jobs_in_line(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = heavy._Line(1, lambda _: 1)
+    assert join(line, "a", "school").has_place.wait(60)
+    for _ in range(limits.JOBS_WAITING):
+        join(line, "b", "school").waits()
+    refused = join(line, "b", "school")
+    refused.join(60)
+    assert isinstance(refused.error, heavy.QueueFullError)
+    monkeypatch.setattr(heavy, "JOBS_WAITING_OF_ADDRESS", limits.JOBS_WAITING)
+    refused = join(line, "c", "school")
+    refused.join(60)
+    assert isinstance(refused.error, heavy.QueueFullError)
+    join(line, "c", "home").waits()
+
+
+def test_visitor_who_leaves_the_line_is_forgotten(join: Join) -> None:
+    line = heavy._Line(1, lambda _: 1)
+    assert join(line, "a", "school").has_place.wait(60)
+    leaving = join(line, "b", "home")
+    leaving.waits()
+    leaving.is_here = False
+    leaving.join(60)
+    assert isinstance(leaving.error, jobs.JobError)
+    assert not line.is_wanted
+    line.close()
+    late = join(line, "c", "home")
+    late.join(60)
+    assert str(late.error) == heavy.SHUTTING_DOWN
+
+
+def test_jobs_share_the_memory_that_is_left(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = 600 * MB
+    monkeypatch.setattr(traces, "room", lambda: free)
+    line = heavy._Line(3, heavy._job_bytes)
+    first, second = (join(line, session, address) for session, address in (("a", "x"), ("b", "y")))
+    assert first.has_place.wait(60)
+    assert second.has_place.wait(60)
+    assert sorted((first.granted, second.granted)) == [200 * MB * 2 // 3, 400 * MB]
+    third = join(line, "c", "z")
+    third.waits()  # 67 MB are left, too few for any job
+    first.ends()
+    assert third.has_place.wait(60)
+    monkeypatch.setattr(traces, "room", lambda: 10 * MB)
+    monkeypatch.setattr(traces, "make_room", lambda needs: needs - 10 * MB)
+    with pytest.raises(BusyError, match="This needs 96 MB of memory, and this server has 10 MB left"):
+        heavy._job_bytes(0)
+
+
+def test_short_work_stays_in_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = TypedText("the cat", AttentionConfig()).trace()
+    monkeypatch.setattr(jobs, "stream", lambda *_, **__: pytest.fail("no process for so little"))
+    assert heavy.run(metrics.of, trace, seconds=0.1, words="Computing").n_heads == (4,)
