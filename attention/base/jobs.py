@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from multiprocessing.connection import wait
@@ -43,7 +43,7 @@ N_BYTES, SECONDS = 2**30, 600.0
 """What a job may take, unless it is told otherwise."""
 POLL_SECONDS = 0.2
 """The time after which a waiting job asks again whether it is still wanted."""
-_IDLE_SECONDS = 60.0  # after which the process that forks jobs ends
+_IDLE_SECONDS = 300.0  # after which the process that forks jobs ends
 _VALUE, _PROGRESS, _MODULES, _ERROR, _END = b"vpme."
 """The kinds of frames that a job writes. Each has the length of its content, and the content."""
 _HEAD = struct.Struct("<BQ")
@@ -127,6 +127,12 @@ def pickled(value: Any) -> bytes:
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
+
+
+def begin(modules: Sequence[str]) -> None:
+    """Starts the process that forks jobs, unless there is one or none can be; meanwhile it imports these modules, which take seconds."""
+    if _CAN_FORK:
+        _FORKER.begin(modules)
 
 
 def forker() -> int | None:
@@ -312,6 +318,13 @@ class _Forker:
             finally:
                 self._end_one()
 
+    def begin(self, modules: Sequence[str]) -> None:
+        """Starts the process, unless there is one."""
+        with self._lock, suppress(OSError):
+            if self._process is None:
+                self._begun().send(json.dumps(list(modules)).encode())
+                self._end_later()
+
     def import_modules(self, names: bytes) -> None:
         """Lets all later jobs begin with these modules, a list in JSON."""
         with self._lock, suppress(OSError):
@@ -344,9 +357,12 @@ class _Forker:
         with self._lock:
             self._running -= 1
             if not self._running:
-                self._timer = Timer(_IDLE_SECONDS, self._end_if_idle)
-                self._timer.daemon = True
-                self._timer.start()
+                self._end_later()
+
+    def _end_later(self) -> None:
+        self._timer = Timer(_IDLE_SECONDS, self._end_if_idle)
+        self._timer.daemon = True
+        self._timer.start()
 
     def _end_if_idle(self) -> None:
         with self._lock:

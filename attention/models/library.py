@@ -382,7 +382,7 @@ def in_job(
     yield from function(*args)
 
 
-_PARTS = (  # each takes at most a second
+PARTS = (  # each takes at most a second
     "transformers",
     "sympy",
     "torch._dynamo",
@@ -392,6 +392,7 @@ _PARTS = (  # each takes at most a second
     "attention.models.loading",
     "attention.models.forward_pass",
 )
+"""The modules that models need, which take seconds to import."""
 _LAST_LARGE = "transformers.modeling_utils"
 
 
@@ -402,6 +403,6 @@ def missing_bytes() -> int:
 
 def import_parts() -> Iterator[str]:
     """Import the modules that models need, one by one; yields the name of each before its import."""
-    for name in _PARTS:
+    for name in PARTS:
         yield name
         import_module(name)

@@ -23,9 +23,10 @@ from attention.base import jobs
 from attention.base.cache import CACHE
 from attention.base.errors import BusyError, SizeError
 from attention.base.progress import watching
-from attention.models.library import LIBRARY, Settings
+from attention.models.library import LIBRARY, PARTS, Settings
 from attention.sources import Configurable, Intervenable, Preparable, Source
 from attention.sources.link import source_of
+from attention.sources.model import Model
 from attention.sources.typed_text import TypedText
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -58,6 +59,9 @@ RESERVE = 96 * 2**20
 
 MAX_PAIR_MB = MAX_TRACE_MB * 3 // 2  # of two compared states together; each may have up to MAX_TRACE_MB
 _LARGE = 16 * 2**20  # bytes
+_FORKER_BYTES = (
+    2**29
+)  # of room with which the process that forks jobs begins before it is needed: its own, and those of a job
 _LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of source: a slow model delays only models
 
 
@@ -253,6 +257,8 @@ def _trace_of(source: Source, needs: int) -> Trace:
         CACHE.make_room(needs)
         return base.trace()
 
+    if isinstance(source, Model) and room() > _FORKER_BYTES:
+        jobs.begin(PARTS)  # its visitor will ask for a sweep, or for a file
     kind = "" if isinstance(source, Preparable) else type(source).__name__
     return _cached(_key(base), make, kind).with_config(source.config)
 
