@@ -92,7 +92,7 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
         place = st.empty()
         if session().sweep_request != request:
             n_heads = sum(layer.n_heads for layer in page.trace.layers)
-            place.button(f"{request.words} each of {n_heads} heads in turn (about {seconds:.0f} s)", key="matters_ask", on_click=_start, args=(request,))  # fmt: skip
+            place.container().button(f"{request.words} each of {n_heads} heads in turn (about {seconds:.0f} s)", key="matters_ask", on_click=_start, args=(request,))  # fmt: skip
             return None
         sweep = _finish(place, f"{request.words.removesuffix('e')}ing each head in turn", *request.arguments)
         unchanged = (

@@ -76,7 +76,7 @@ def paths_section(page: Page, knobs: Knobs) -> None:
                 return
             seconds = estimate_seconds(*request.arguments)
             if session().paths_request != request:
-                place.button(f"Patch each path in turn (about {seconds:.0f} s)", key="paths_ask", on_click=_start, args=(request,))  # fmt: skip
+                place.container().button(f"Patch each path in turn (about {seconds:.0f} s)", key="paths_ask", on_click=_start, args=(request,))  # fmt: skip
                 return
             result = _finish(place, request)
         except AttentionError as error:

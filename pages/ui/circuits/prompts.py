@@ -97,7 +97,7 @@ def _draw_section(page: Page, model: Model, knobs: Knobs) -> None:
         for problem in prompt_set.problems:
             st.caption(plain(problem))
         verb = "Ablate and patch" if request.exact else "Estimate"
-        place.button(f"{verb} all heads in {len(prompt_set)} prompts (about {seconds:.0f} s)", key="prompts_ask", on_click=_start, args=(request,))  # fmt: skip
+        place.container().button(f"{verb} all heads in {len(prompt_set)} prompts (about {seconds:.0f} s)", key="prompts_ask", on_click=_start, args=(request,))  # fmt: skip
         return
     if (sweep := _finish(place, request)) is not None:
         _draw(page, sweep, knobs)
