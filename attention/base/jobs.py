@@ -108,7 +108,7 @@ def stream(
         yield value
 
 
-def read_foreign(function: Callable[..., bytes], *args: str | float, n_bytes: int, seconds: float) -> bytes:
+def read_foreign(function: Callable[..., bytes], *args: str | float | bytes, n_bytes: int, seconds: float) -> bytes:
     """The bytes that a function makes of what a stranger wrote, in a process of its own. The arguments are those of `stream`.
 
     Raises:
