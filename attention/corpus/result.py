@@ -150,7 +150,7 @@ class HeadsResult:
         """
         if len(content) > max_bytes:
             raise FileError(
-                f"{quote(name)} has more than {max_bytes:,} bytes, which are read at most: run it with fewer examples (--top)."
+                f"{quote(name)} should have at most {max_bytes:,} bytes; it has more: run it with fewer examples (--top)."
             )
         if len(content) < 12 or content[:4] != _MAGIC or content[-4:] != _MAGIC:
             raise FileError(

@@ -34,7 +34,7 @@ of the metric gives; the peak is the offset with the largest mean weight, other 
 LIMITS = ("low", "high")
 HISTOGRAM, OFFSETS, MAP = "histogram", "offset_weights", "mean_map"
 _EXAMPLES = "top"
-_COLUMNS: Mapping[str, pa.DataType] = {
+COLUMNS: Mapping[str, pa.DataType] = {
     "layer": pa.int32(),
     "head": pa.int32(),
     "metric": pa.string(),
@@ -57,6 +57,7 @@ _COLUMNS: Mapping[str, pa.DataType] = {
         )
     ),
 }
+"""The columns of the table."""
 _BATCH = 64  # rows of examples that are unpacked at once
 
 
@@ -82,7 +83,7 @@ def numbers_of(content: bytes, name: str) -> bytes:
     """
     with _damage(name):
         file, about, info = _opened(content, name)
-        names = [name for name in _COLUMNS if name in file.schema_arrow.names and name != _EXAMPLES]
+        names = [name for name in COLUMNS if name in file.schema_arrow.names and name != _EXAMPLES]
         table = file.read(names, use_threads=False)
         n_heads, n_metrics = sum(info["heads"]), len(info["metrics"])
         metrics = table["metric"].dictionary_encode().combine_chunks()
@@ -138,7 +139,7 @@ def damaged_error(name: str) -> FileError:
 def _damage(name: str) -> Iterator[None]:
     try:
         yield
-    except MemoryError:  # also pyarrow's
+    except (FileError, MemoryError):  # also pyarrow's
         raise
     except (pa.ArrowException, OSError, ValueError, IndexError) as error:
         raise damaged_error(name) from error
@@ -146,11 +147,10 @@ def _damage(name: str) -> Iterator[None]:
 
 def _opened(content: bytes, name: str) -> tuple[pq.ParquetFile, bytes, dict[str, Any]]:
     """A file with all columns of a run, its description, and this description as it is read."""
-    pa.set_memory_pool(pa.system_memory_pool())  # the others reserve a gigabyte at random times
     file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-    about = (file.metadata.metadata or {}).get(METADATA, b"")
+    about = (file.metadata.metadata or {}).get(METADATA)
     info = read_info(name, about)
-    for column, kind in _COLUMNS.items():
+    for column, kind in COLUMNS.items():
         place = file.schema_arrow.get_field_index(column)
         if place < 0 and column in EXCESS:
             continue
@@ -164,7 +164,7 @@ def _opened(content: bytes, name: str) -> tuple[pq.ParquetFile, bytes, dict[str,
         raise FileError(
             f"{name} should have {n_rows:,} rows, one for each head and metric; it has {file.metadata.num_rows:,}: use the complete file that the run wrote."
         )
-    return file, about, info
+    return file, about or b"", info
 
 
 def _numbers(column: Any) -> NDArray[np.float64]:
