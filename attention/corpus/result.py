@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from attention.base.cache import CACHE
@@ -20,7 +21,9 @@ from attention.base.errors import FileError, MissingError
 from attention.base.jobs import N_BYTES, JobError, read_foreign
 from attention.corpus.digest import MAX_OFFSET, N_KEYS
 from attention.corpus.result_child import (
+    COLUMNS,
     COUNTS,
+    EXAMPLES,
     HISTOGRAM,
     LIMITS,
     MAP,
@@ -50,9 +53,6 @@ _COUNTED = _MEANS[:5]
 _SPREADS = ("sd", "shuffled_sd", "random_sd", "difference_sd", "excess_sd")
 _PEAKS = ("peak_offset", "peak_weight", "shuffled_peak_weight")
 _CONTROLS = {"shuffled": "shuffled words", "random": "random repeated tokens"}
-_EXAMPLE = {
-    "value": float, "number": int, "query": int, "key": int, "keys": [int], "weights": [float], "text": str, "tokens": [str]
-}  # fmt: skip
 
 Turn = Callable[[], AbstractContextManager[int]]
 """Waits until a file may be read in a process of its own, and gives the bytes of memory that it may take."""
@@ -375,7 +375,7 @@ def _read_examples(name: str, packed: bytes, plan: Mapping[str, Any]) -> tuple[E
         rows = json.loads(packed)
     except (ValueError, RecursionError):
         raise damaged_error(name) from None
-    if not isinstance(rows, list) or len(rows) > plan["top"] or not all(_is_a(row, _EXAMPLE) for row in rows):
+    if not _is_a(rows, COLUMNS[EXAMPLES]) or len(rows) > plan["top"]:
         raise damaged_error(name)
     examples = tuple(Example(*(_frozen(row[key]) for key in Example._fields)) for row in rows)
     for example in examples:
@@ -388,16 +388,23 @@ def _frozen(value: Any) -> Any:
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    """Whether a value of JSON has a type; [kind] is a list with elements of a kind, and a dictionary an object with these fields."""
-    if isinstance(kind, dict):
+    """Whether a value of JSON is what pyarrow makes of a type, without missing parts."""
+    if pa.types.is_struct(kind):
+        fields = {field.name: field.type for field in kind}
         return (
             isinstance(value, dict)
-            and value.keys() == kind.keys()
-            and all(_is_a(value[key], kind[key]) for key in kind)
+            and value.keys() == fields.keys()
+            and all(_is_a(value[name], fields[name]) for name in fields)
         )
-    if isinstance(kind, list):
-        return type(value) is list and all(type(each) is kind[0] for each in value)
-    return type(value) is kind
+    if not pa.types.is_list(kind):
+        return type(value) is _python_type(kind)
+    if pa.types.is_struct(kind.value_type):
+        return isinstance(value, list) and all(_is_a(each, kind.value_type) for each in value)
+    return isinstance(value, list) and set(map(type, value)) <= {_python_type(kind.value_type)}
+
+
+def _python_type(kind: Any) -> type:
+    return str if pa.types.is_string(kind) else int if pa.types.is_integer(kind) else float
 
 
 def _check_example(name: str, example: Example, plan: Mapping[str, Any]) -> None:

@@ -32,8 +32,7 @@ NUMBERS = (
 """The numbers of a head and a metric. "Difference" is the value of a text minus that of its shuffled words, "excess" the value minus what the null
 of the metric gives; the peak is the offset with the largest mean weight, other than the query itself and the token before it."""
 LIMITS = ("low", "high")
-HISTOGRAM, OFFSETS, MAP = "histogram", "offset_weights", "mean_map"
-_EXAMPLES = "top"
+HISTOGRAM, OFFSETS, MAP, EXAMPLES = "histogram", "offset_weights", "mean_map", "top"
 COLUMNS: Mapping[str, pa.DataType] = {
     "layer": pa.int32(),
     "head": pa.int32(),
@@ -42,7 +41,7 @@ COLUMNS: Mapping[str, pa.DataType] = {
     HISTOGRAM: pa.list_(pa.int64()),
     OFFSETS: pa.list_(pa.float32()),
     MAP: pa.list_(pa.float32()),
-    _EXAMPLES: pa.list_(
+    EXAMPLES: pa.list_(
         pa.struct(
             {
                 "value": pa.float64(),
@@ -83,7 +82,7 @@ def numbers_of(content: bytes, name: str) -> bytes:
     """
     with _damage(name):
         file, about, info = _opened(content, name)
-        names = [name for name in COLUMNS if name in file.schema_arrow.names and name != _EXAMPLES]
+        names = [name for name in COLUMNS if name in file.schema_arrow.names and name != EXAMPLES]
         table = file.read(names, use_threads=False)
         n_heads, n_metrics = sum(info["heads"]), len(info["metrics"])
         metrics = table["metric"].dictionary_encode().combine_chunks()
@@ -121,9 +120,9 @@ def examples_of(content: bytes, name: str, row: int) -> bytes:
         group = 0
         while row >= (n_rows := file.metadata.row_group(group).num_rows):
             group, row = group + 1, row - n_rows
-        for batch in file.iter_batches(_BATCH, [group], [_EXAMPLES], use_threads=False):
+        for batch in file.iter_batches(_BATCH, [group], [EXAMPLES], use_threads=False):
             if row < len(batch):
-                return json.dumps(batch[_EXAMPLES][row].as_py(), ensure_ascii=False).encode()
+                return json.dumps(batch[EXAMPLES][row].as_py(), ensure_ascii=False).encode()
             row -= len(batch)
         raise ValueError
 
