@@ -21,7 +21,7 @@ from benchmarks.server import Server
 from benchmarks.session import Session
 from benchmarks.uploads import TAKEN, unrefused
 
-FIELD, OPENED = "heads_result_upload", "heads_over=many+texts"
+FIELD, OPENED = "heads_result_upload", "heads_over=many+texts&heads_show=one+head"
 ABOUT = {
     "plan": asdict(RunPlan("x", "", "", "float32", 1, "", 0)), "layers": [0], "heads": [1], "metrics": ["x"],
     "offsets": MAX_OFFSET, "map_texts": 0, "read": dict.fromkeys(READ, 1),
