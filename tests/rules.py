@@ -129,7 +129,7 @@ OTHER_WORDS = {
     "attention/explanation/predictions.py": {"position"},  # a column
     "attention/circuits/token_relevance.py": {"position"},  # a column
     "attention/corpus/digest.py": {"value"},  # of an example
-    "attention/corpus/result.py": {"key", "query", "value", "weights"},  # a column; columns
+    "attention/corpus/result_child.py": {"key", "query", "value", "weights"},  # a column; columns
     "attention/corpus/heads_table.py": {"key", "query", "value", "weights"},  # columns
     "attention/pictures/view.py": {"value"},  # keys of a message
     "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes

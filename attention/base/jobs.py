@@ -108,7 +108,7 @@ def stream(
         yield value
 
 
-def read_foreign(function: Callable[..., bytes], *args: str | float, n_bytes: int, seconds: float) -> bytes:
+def read_foreign(function: Callable[..., bytes], *args: str | float | bytes, n_bytes: int, seconds: float) -> bytes:
     """The bytes that a function makes of what a stranger wrote, in a process of its own. The arguments are those of `stream`.
 
     Raises:
@@ -262,8 +262,8 @@ def _command(*parts: str) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    # One thread: each one more would take memory for a stack, and a fork has only one.
-    return os.environ | {"OMP_NUM_THREADS": "1"}
+    # One thread: each one more would take memory for a stack, and a fork has only one. pyarrow's own allocators reserve a gigabyte.
+    return os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
 @contextmanager

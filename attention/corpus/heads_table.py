@@ -53,7 +53,7 @@ def parquet(plan: RunPlan, digest: Digest, about: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     # A reader unpacks the examples of one group to show those of one head.
     group_heads = max(1, min(_GROUP_HEADS, _GROUP_TOKENS // (plan.top * plan.max_tokens)))
-    # All that could change with a release of pyarrow is set: `attention.corpus.parquet` reads this and nothing else.
+    # All that could change with a release of pyarrow is set, so that equal digests give equal bytes.
     packed = {"compression": "zstd", "data_page_version": "1.0", "version": "2.6", "use_dictionary": True}
     pq.write_table(table, buffer, row_group_size=n_metrics * group_heads, **packed)
     return buffer.getvalue()

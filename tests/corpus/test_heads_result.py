@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-import struct
-import tracemalloc
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from test_corpus import TEXTS, run
 from tiny_models import TinyModels
 
 from attention import FileError, MissingError
-from attention.corpus import labels
-from attention.corpus.parquet import BYTES, DOUBLE, INT64, Budget, ColumnChunk, DamagedError, Leaf, read_column, unpack
-from attention.corpus.result import LEAVES, NUMBERS, HeadsResult
+from attention.corpus import labels, result, result_child
+from attention.corpus.result import HeadsResult, Turn
+from attention.corpus.result_child import COLUMNS, NUMBERS
+from benchmarks.hostile_results import bombs, examples, heads_parquet
 
 MB = 2**20
 
@@ -31,6 +33,12 @@ def folder(tiny: TinyModels, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("result") / "heads"
     run(tiny("GPT-2"), path, top=4)
     return path
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read in this process, which takes a tenth of the time."""
+    monkeypatch.setattr(result, "read_foreign", lambda function, *args, **_: function(*args))
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +85,11 @@ def read_all(content: bytes) -> HeadsResult:
 
 
 @pytest.mark.parametrize("rewritten", [{}, {"row_group_size": 13, "compression": "none"}, {"use_dictionary": False}])
-def test_result_has_every_number_of_its_table(
-    folder: Path, table: pa.Table, good: bytes, rewritten: dict[str, Any]
-) -> None:
+@pytest.mark.usefixtures("here")
+def test_result_has_every_number_of_its_table(folder: Path, table: pa.Table, rewritten: dict[str, Any]) -> None:
     result = read_all(written(table, **rewritten)) if rewritten else HeadsResult.open(folder)
     rows = table.to_pylist()
-    assert {path: leaf.type for path, leaf in LEAVES.items()}.keys() == {
-        pq.ParquetFile(pa.BufferReader(good)).schema.column(i).path for i in range(len(LEAVES))
-    }
+    assert set(table.column_names) == COLUMNS.keys()
     assert len(rows) == len(result.heads) * len(result.metrics)
     for index, row in enumerate(rows):
         place, metric = index // len(result.metrics), row["metric"]
@@ -117,9 +122,7 @@ def test_result_describes_its_run_and_is_equal_by_its_bytes(folder: Path, good: 
     assert (result.name, result.model) == ("heads", "GPT-2")
     tokens = result.info["read"]["tokens"]
     assert result.words() == f"7 texts, {tokens} tokens, none cut; controls: shuffled words, random repeated tokens (1)"
-    before = result.memory_bytes()
-    result.examples(0, 0, "local")
-    assert result.memory_bytes() > before >= len(good)
+    assert result.memory_bytes() > len(good)
     with pytest.raises(MissingError, match="has 8 heads; got L9 H0"):
         result.examples(9, 0, "local")
     with pytest.raises(MissingError, match="has the metrics entropy, "):
@@ -130,6 +133,7 @@ def test_result_describes_its_run_and_is_equal_by_its_bytes(folder: Path, good: 
         result.column("local", "mean")[0] = 0
 
 
+@pytest.mark.usefixtures("here")
 def test_layers_may_have_different_numbers_of_heads(table: pa.Table) -> None:
     n = len(json.loads(table.schema.metadata[b"attention_lab"])["metrics"])
     fewer = pa.concat_tables([table.slice(0, 4 * n), table.slice(4 * n, n)])
@@ -137,6 +141,7 @@ def test_layers_may_have_different_numbers_of_heads(table: pa.Table) -> None:
     assert result.heads == ((0, 0), (0, 1), (0, 2), (0, 3), (1, 0))
 
 
+@pytest.mark.usefixtures("here")
 def test_run_without_controls_and_maps_is_read(tiny: TinyModels, tmp_path: Path) -> None:
     run(tiny("GPT-2"), tmp_path, TEXTS[2:3], controls=())
     result = HeadsResult.open(tmp_path)
@@ -152,10 +157,10 @@ def test_files_that_are_no_table_are_refused(good: bytes, tmp_path: Path) -> Non
     for content in (b"", b"PAR1", b"x" * 1000, good[:-1], good[1:], good[: len(good) // 2], b"PAR1" + good[-8:]):
         with pytest.raises(FileError, match=r"PAR1|damaged"):
             HeadsResult.of("x", content)
-    with pytest.raises(FileError, match="at most 1,000 are read"):
+    with pytest.raises(FileError, match="should have at most 1,000 bytes; it has more"):
         HeadsResult.of("x", good, max_bytes=1000)
     (tmp_path / "heads.parquet").write_bytes(good)
-    with pytest.raises(FileError, match="at most 1,000 are read"):
+    with pytest.raises(FileError, match="should have at most 1,000 bytes; it has more"):
         HeadsResult.open(tmp_path, max_bytes=1000)
     with pytest.raises(FileError, match="cannot be opened"):
         HeadsResult.open(tmp_path / "missing")
@@ -197,6 +202,7 @@ def _deep(info: dict[str, Any]) -> str:
         lambda info: info | {"plan": info["plan"] | {"map_length": 10**6}},
     ],
 )
+@pytest.mark.usefixtures("here")
 def test_descriptions_of_no_run_are_refused(table: pa.Table, change: Callable[[dict[str, Any]], Any]) -> None:
     with pytest.raises(FileError) as error:
         read_all(described(table, change))
@@ -260,6 +266,7 @@ NESTED = pa.list_(pa.list_(pa.float32()))
         ("top", lambda column: [None] * len(column), pa.list_(pa.string())),
     ],
 )
+@pytest.mark.usefixtures("here")
 def test_columns_of_no_run_are_refused(
     table: pa.Table, name: str, change: Callable[[list[Any]], Any], kind: Any
 ) -> None:
@@ -269,15 +276,14 @@ def test_columns_of_no_run_are_refused(
     assert len(str(error.value)) < 400
 
 
+@pytest.mark.usefixtures("here")
 def test_tables_with_missing_rows_columns_and_metadata_are_refused(table: pa.Table) -> None:
     for content, match in (
         (written(table.drop_columns(["sd"])), "should have the column sd"),
         (written(table.slice(1)), f"should have {table.num_rows} rows"),
         (written(pa.concat_tables([table, table])), f"should have {table.num_rows} rows"),
-        (written(table.slice(0, 0)), "damaged, or was not written by a run"),
+        (written(table.slice(0, 0)), f"should have {table.num_rows} rows"),
         (written(table.replace_schema_metadata({})), "has no entry attention_lab"),
-        (written(table, compression="snappy"), "damaged, or was not written by a run"),
-        (written(table, data_page_version="2.0"), "damaged, or was not written by a run"),
     ):
         with pytest.raises(FileError, match=match):
             HeadsResult.of("x", content)
@@ -295,108 +301,75 @@ def test_file_of_an_earlier_version_opens_and_says_so(table: pa.Table) -> None:
 
 def test_any_changed_byte_gives_a_sentence_or_a_result(table: pa.Table, good: bytes) -> None:
     """Footer and pages: the uncompressed table shows the reader what its checksum would hide."""
-    for seed in range(150):
+    for seed in range(40):
         chance = random.Random(seed)
         content = bytearray(written(table, compression="none") if seed % 2 else good)
         for _ in range(chance.choice((1, 1, 4, 16))):
             place = chance.choice((chance.randrange(len(content)), len(content) - 1 - chance.randrange(9000)))
             content[place] = chance.randrange(256)
+        said = ""
         try:
             result = HeadsResult.of("x", bytes(content))
             result.examples(*result.heads[0], "local")
-            result.offset_weights(*result.heads[0])
-        except FileError:
-            pass
+        except FileError as error:
+            said = str(error)
+        assert "exit code 1)" not in said  # a traceback
 
 
-def varint(number: int) -> bytes:
-    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)
+def allowed(n_bytes: int) -> Turn:
+    return lambda: nullcontext(n_bytes)
 
 
-def page(body: bytes, size: int, n_values: int, is_dictionary: bool = False, encoding: int = 0) -> bytes:
-    """A page with any claims: Thrift's compact protocol, by hand."""
-    header = b"".join(b"\x15" + varint(2 * number) for number in (2 if is_dictionary else 0, size, len(body)))
-    fields = (n_values, encoding) if is_dictionary else (n_values, encoding, 3, 3)
-    inner = b"".join(b"\x15" + varint(2 * number) for number in fields) + b"\0"
-    return header + (b"\x4c" if is_dictionary else b"\x2c") + inner + b"\0" + body
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["zeros", "zeros-in-a-map", "long-text", "many-tokens"])
+def test_bombs_end_their_process_with_a_sentence(name: str) -> None:
+    content = dict(bombs(64 * MB))[name]
+    assert len(content) < MB / 8
+    with pytest.raises(FileError, match="is not read, since this needs more than 32 MB of memory: use the file that"):
+        HeadsResult.of("x", content, turn=allowed(32 * MB)).examples(0, 0, "x")
 
 
-def zstd(content: bytes) -> bytes:
-    return bytes(pa.compress(content, codec="zstd", asbytes=True))
+@pytest.mark.slow
+def test_examples_that_are_too_large_are_refused() -> None:
+    result = HeadsResult.of("x", heads_parquet(top=examples(9, text="x" * MB)))
+    with pytest.raises(FileError, match=r"9,438,\d+ bytes of examples for a head; at most 8,388,608 are read"):
+        result.examples(0, 0, "x")
 
 
-def runs(count: int, index: int) -> bytes:
-    return varint(count << 1) + bytes([index])
+@pytest.mark.usefixtures("here")
+def test_nothing_that_a_process_returns_is_trusted(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = result_child.numbers_of(good, "x")
+    start = 8 + int.from_bytes(packed[:8], "little")
+    infinite = packed[:start] + np.float64(np.inf).tobytes() + packed[start + 8 :]
+    for answer in (b"", bytes(8), b"\xff" * 99, packed[:-1], packed[: start + 80], packed[8:], infinite):
+        monkeypatch.setattr(result, "read_foreign", lambda *_, answer=answer, **__: answer)
+        with pytest.raises(FileError):
+            HeadsResult.of("x", good)
+    right = {
+        "value": 0.5,
+        "number": 0,
+        "query": 0,
+        "key": 0,
+        "keys": [0],
+        "weights": [1.0],
+        "text": "x",
+        "tokens": ["x"],
+    }
+    for rows in (
+        {}, [0], [[]], [right, 0], [right | {"more": 0}], [right] * 5, [right | {"value": "1"}], [right | {"number": True}],
+        [right | {"keys": [0.0]}], [right | {"tokens": "x"}], [right | {"tokens": [["x"]]}], [right | {"weights": [float("nan")]}],
+    ):  # fmt: skip
+        with pytest.raises(FileError):
+            result._read_examples("x", json.dumps(rows).encode(), {"top": 4, "max_tokens": 9, "n_texts": 7})
+    for answer in (b"", b"[" * 10**6, b"\xff", b"9" * 5000):
+        with pytest.raises(FileError):
+            result._read_examples("x", answer, {"top": 4})
 
 
-def _chunk(content: bytes, n_values: int, codec: int = 6) -> tuple[bytes, ColumnChunk]:
-    return content, ColumnChunk(0, len(content), n_values, codec)
-
-
-FLAT, OPTIONAL = Leaf(DOUBLE, 0, 0), Leaf(INT64, 0, 1)
-LEVELS = struct.pack("<I", 6) + runs(2**30, 1)
-BOMBS: dict[str, tuple[Leaf, bytes, int]] = {
-    "page of two gigabytes": (FLAT, page(zstd(b"\0" * 1000), 2**31 - 1, 1), 1),
-    "page of zeros": (FLAT, page(zstd(bytes(80 * MB)), 80 * MB, 10 * MB), 10 * MB),
-    "many pages of zeros": (FLAT, page(zstd(bytes(32 * MB)), 32 * MB, 1) * 40, 40),
-    "billion values in a run": (OPTIONAL, page(zstd(LEVELS), len(LEVELS), 2**30), 2**30),
-    "page with more values than its column": (FLAT, page(zstd(bytes(80)), 80, 2**30), 10),
-    "negative numbers": (FLAT, page(zstd(bytes(80)), 80, 10), -10),
-    "dictionary of a billion": (Leaf(BYTES, 0, 0), page(zstd(bytes(80)), 80, 2**30, is_dictionary=True), 10),
-    "two dictionaries": (FLAT, page(zstd(bytes(80)), 80, 10, is_dictionary=True) * 2, 10),
-    "index beyond the dictionary": (
-        FLAT,
-        page(zstd(bytes(80)), 80, 10, is_dictionary=True) + page(zstd(b"\x08" + runs(5, 11)), 4, 5, encoding=8),
-        5,
-    ),
-    "no dictionary": (FLAT, page(zstd(b"\x08" + runs(5, 1)), 3, 5, encoding=8), 5),
-    "levels beyond the page": (OPTIONAL, page(zstd(b"\xff" * 40), 40, 5), 5),
-    "another size": (FLAT, page(zstd(bytes(800)), 80, 10), 10),
-}
-
-
-@pytest.mark.parametrize("name", BOMBS)
-def test_bombs_are_refused_before_they_unpack(name: str) -> None:
-    leaf, content, n_values = BOMBS[name]
-    assert len(content) < MB
-    tracemalloc.start()
-    try:
-        with pytest.raises((FileError, DamagedError)):
-            read_column(*_chunk(content, n_values), leaf, Budget("x", n_bytes=128 * MB, n_values=2**24))
-        assert tracemalloc.get_traced_memory()[1] < 100 * MB
-    finally:
-        tracemalloc.stop()
-    assert pa.default_memory_pool().max_memory() < 256 * MB
-
-
-def test_runs_that_make_no_progress_are_refused() -> None:
-    for packed in (b"\0\0" * 1000, b"\x01" * 1000, b"", b"\xff" * 20, b"\x02"):
-        with pytest.raises(DamagedError):
-            unpack(packed, 10**6, 3, Budget("x"))
-    with pytest.raises(DamagedError):
-        unpack(bytes(100), 10, 64, Budget("x"))
-    with pytest.raises(FileError, match="more memory or work"):
-        unpack(runs(1, 1) * 1000, 1000, 3, Budget("x", n_runs=999))
-    values = np.random.default_rng(0).integers(0, 2**11, 50_000)
-    bits = ((values[:, None] >> np.arange(11)) & 1).astype(np.uint8)
-    packed = varint(50_000 // 8 << 1 | 1) + np.packbits(bits, bitorder="little").tobytes()
-    assert np.array_equal(unpack(packed, 50_000, 11, Budget("x")), values)
-
-
-def test_long_text_of_a_dictionary_is_one_object() -> None:
-    text = b"a" * MB
-    entry = struct.pack("<I", len(text)) + text
-    content = page(zstd(entry), len(entry), 1, is_dictionary=True)
-    indices = b"\x01" + runs(10**6, 0)
-    content += page(zstd(indices), len(indices), 10**6, encoding=8)
-    tracemalloc.start()
-    try:
-        column = read_column(*_chunk(content, 10**6), Leaf(BYTES, 0, 0), Budget("x"))
-        texts = column.texts(0, 10**6, Budget("x"))
-        assert tracemalloc.get_traced_memory()[1] < 64 * MB
-    finally:
-        tracemalloc.stop()
-    assert len(texts) == 10**6
-    assert len({id(each) for each in texts}) == 1
-    with pytest.raises(FileError, match="more memory or work"):
-        column.texts(0, 10**6, Budget("x", n_bytes=MB - 1))
+def test_pandas_is_not_imported_to_read_a_result(folder: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from attention.corpus import result_child\n"
+        "content = Path(sys.argv[1]).read_bytes(); result_child.numbers_of(content, 'x'); result_child.examples_of(content, 'x', 0)\n"
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder / "heads.parquet")], check=True)

@@ -14,12 +14,13 @@ from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened, said
 
 from attention import FileError, TypedText, metrics
+from attention.base.cache import CACHE
 from attention.corpus import scan
 from attention.corpus.distribution_mosaic import HeadDistributions
 from attention.corpus.result import HeadsResult
 from attention.models.library import LIBRARY
 from pages.ui.corpus import chosen_result
-from pages.ui.server import uploads
+from pages.ui.server import heavy, uploads
 from pages.ui.state.session import UploadedResult, session
 
 PAGE = "pages/heads.py"
@@ -236,6 +237,17 @@ def test_upload_that_is_no_result_keeps_the_page() -> None:
     assert app.error
     assert mosaic(app)
     assert state_of_address(app)["heads_result"] == "first"
+
+
+def test_files_wait_in_the_line_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, turn = list[object](), heavy.LINE.turn
+    monkeypatch.setattr(heavy.LINE, "turn", lambda *who: turns.append(who) or turn(*who))
+    CACHE.discard_keys(lambda _: True)
+    for _ in range(2):
+        app = opened(PAGE, **MANY, heads_result="first", heads_show="one head", layer=1)
+        assert not app.exception
+        assert not app.error
+    assert len(turns) == 2  # its numbers, and the examples of a head
 
 
 def test_result_is_parsed_once(offered: Path, monkeypatch: pytest.MonkeyPatch) -> None:

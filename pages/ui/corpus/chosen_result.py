@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from attention.base.cache import CACHE
 from attention.base.errors import AttentionError, AwaitedError, FileError
 from attention.base.knobs import Choice, Knob, Text
 from attention.files.archives import quote
-from pages.ui.server import scheduler, uploads
+from pages.ui.server import heavy, scheduler, uploads
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS, MAX_TRACE_MB, RESULTS
 from pages.ui.state import knob_state
 from pages.ui.state.session import UploadedResult, session
@@ -38,7 +38,6 @@ MAX_BYTES = MAX_TRACE_MB * 2**20
 _MOST_NAMES = 500
 _LONGEST_NAME = 200  # characters in the address
 _UPLOADED = re.compile(r"(.+):([0-9a-f]{32})", re.DOTALL)
-_LARGE = 16 * 2**20  # bytes
 
 
 def is_many() -> bool:
@@ -111,7 +110,7 @@ def _uploaded(knob: Knob, key: str) -> None:
         name = chosen.name if len(chosen.name) <= _LONGEST_NAME else f"…{chosen.name[-_LONGEST_NAME:]}"
         with scheduler.without_turn():
             digest = _digest(content)
-        _of_bytes(name, digest, content)
+            _of_bytes(name, digest, content)
     except AttentionError as error:
         ours.result_problem = str(error)
         return
@@ -176,7 +175,7 @@ def _of_bytes(name: str, digest: str, content: bytes) -> HeadsResult:
     """
     from attention.corpus.result import HeadsResult
 
-    return _cached(("result", digest), len(content), lambda: HeadsResult.of(name, content, MAX_BYTES))
+    return _cached(("result", digest), lambda: HeadsResult.of(name, content, MAX_BYTES, _turn))
 
 
 def _of_path(path: Path, name: str) -> HeadsResult:
@@ -189,21 +188,19 @@ def _of_path(path: Path, name: str) -> HeadsResult:
             f"A result is a {TABLE}, or a folder that has one; {quote(name)} cannot be opened: check its name."
         ) from error
     key = ("result", str(path.absolute()), status.st_size, status.st_mtime_ns)
-    return _cached(key, status.st_size, lambda: HeadsResult.open(path, MAX_BYTES))
+    return _cached(key, lambda: HeadsResult.open(path, MAX_BYTES, _turn))
 
 
-def _cached(key: tuple[object, ...], size: int, parse: Callable[[], HeadsResult]) -> HeadsResult:
-    cached: _Parsed | None = CACHE.get(key)
-    if cached is not None:
-        return cached.result
+def _turn() -> AbstractContextManager[int]:
+    return heavy.turn("Reading the result")
 
+
+def _cached(key: tuple[object, ...], parse: Callable[[], HeadsResult]) -> HeadsResult:
     def make() -> _Parsed:
-        CACHE.make_room(min(size, MAX_BYTES) * 2)
         result = parse()
-        return _Parsed(result, result.memory_bytes() + size)  # its examples are decoded later
+        return _Parsed(result, result.memory_bytes())
 
-    with scheduler.exclusive() if size > _LARGE else nullcontext(), scheduler.without_turn():
-        return CACHE.get_or_compute(key, make).result
+    return CACHE.get_or_compute(key, make).result
 
 
 def _digest(content: bytes) -> str:

@@ -54,7 +54,7 @@ def head_page(page: Page, shown: Shown, close: Callable[[], None]) -> None:
     """Draws the page of the chosen head; `close` goes back to all heads.
 
     Raises:
-        FileError: the examples or maps of the result are damaged.
+        FileError: the examples of the result are damaged.
     """
     result, wanted = shown.result, (page.cell.layer, page.cell.head)
     head = wanted if wanted in result.heads else result.heads[0]
@@ -127,9 +127,8 @@ def _maps(shown: Shown, head: tuple[int, int], name: str) -> None:
     """The mean map, and the mean weight by distance."""
     result, other = shown.result, shown.other_has(head)
     names = shown.names if other is not None else ("", "")
-    with scheduler.without_turn():
-        mean_map, offsets = result.mean_map(*head), result.offset_weights(*head)
-        second = None if other is None else other.offset_weights(*head)
+    mean_map, offsets = result.mean_map(*head), result.offset_weights(*head)
+    second = None if other is None else other.offset_weights(*head)
     pictures = [figures.offset_chart_json(offsets, name, second, names)]
     if mean_map is not None:
         pictures.insert(0, figures.mean_map_json(mean_map, name, int(result.info["map_texts"])))

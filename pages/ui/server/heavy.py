@@ -225,6 +225,25 @@ def _is_trained_here(args: Sequence[Any]) -> bool:
     return any(isinstance(getattr(arg, "model_run", arg), TrainedRun) for arg in args)
 
 
+@contextmanager
+def turn(words: str) -> Iterator[int]:
+    """Waits for the turn of the visitor of this script run, and gives the bytes that their process may take; called in `scheduler.without_turn`.
+
+    Args:
+        words: what happens, for the visitor.
+
+    Raises:
+        BusyError: as for `LINE.turn`.
+    """
+    place, visitor = st.empty(), _script()
+    try:
+        with LINE.turn(visitor, place.caption) as n_bytes, watching(visitor):
+            place.caption(f"{words} …")
+            yield n_bytes
+    finally:
+        place.empty()
+
+
 def _once(function: Callable[..., Result], *args: Any) -> Iterator[Result]:
     yield function(*args)
 
