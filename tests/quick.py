@@ -18,7 +18,7 @@ COSTLY = (
     "playwright",  # a browser
     "starlette.testclient",  # a server
     "subprocess",
-    "attention.files.child",
+    "attention.base.jobs",
     "transformers",
     "tiny_models",
     "attention.models",
