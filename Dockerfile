@@ -6,13 +6,16 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ENV PIP_PYTHON=/venv/bin/python PIP_NO_CACHE_DIR=1 PIP_COMPILE=0 PYTHONDONTWRITEBYTECODE=1 \
     PIP_REQUIRE_HASHES=1 PIP_NO_DEPS=1 PIP_ONLY_BINARY=:all:
 WORKDIR /lab
+# Nothing asks for maps of the earth (pydeck) or for watched files (watchdog), though Streamlit's metadata name both; without hf-xet,
+# models of the hub come by https.
 # What else it installs: nothing, or EXTRAS=cluster for workers of a Dask cluster (deploy/corpus).
 ARG EXTRAS=
 COPY lock/run.txt lock/cpu.txt lock/cluster.txt lock/
 RUN python -m venv --without-pip /venv \
  && pip install --index-url "$TORCH_INDEX" -r lock/cpu.txt \
  && pip install -r lock/run.txt \
- && for extra in $EXTRAS; do pip install -r "lock/$extra.txt" || exit 1; done
+ && for extra in $EXTRAS; do pip install -r "lock/$extra.txt" || exit 1; done \
+ && pip uninstall --yes pydeck watchdog hf-xet
 # Real models, by their hashes: none, minilm or all. What turns the second into its folder is gone afterwards.
 ARG MODELS=minilm
 COPY .ci/get_models.py .ci/
@@ -25,7 +28,7 @@ RUN find torch/bin -type f ! -name torch_shm_manager -delete \
  && rm -rf torch/include torch/test torch/share torch/lib/*test*.so \
       pyarrow/include pyarrow/src pyarrow/tests pyarrow/*flight* pyarrow/*_s3* pyarrow/libarrow_python.so.*.* \
       pandas/tests matplotlib/tests matplotlib/mpl-data/sample_data \
-      plotly/labextension plotly/package_data/widgetbundle.js pydeck/nbextension/static \
+      plotly/labextension plotly/package_data/widgetbundle.js \
       /venv/share /venv/etc \
  && find sympy mpl_toolkits -name tests -prune -exec rm -rf {} + \
  && find . \( -name '*.a' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -path './transformers/models/*/modular_*.py' \) -delete

@@ -10,10 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 from benchmarks.server import Server
 from benchmarks.session import Session
 
+WAIT, WAIT_OF_MODELS = 1.0, 3.0
+"""Seconds that a visitor of texts, matrices and lessons waits at most for a turn while others attack, and one of a model for the next head."""
+MINILM = "all-MiniLM-L6-v2"
 PATIENCE = 1800  # seconds for a complete attack
 MOST_SECONDS = 30  # for a run of another visitor, on a busy machine
 
@@ -28,6 +32,7 @@ class Attack:
         slice: the sizes of the part that the tests run, or None where they run none.
         guard: whether connections to the outside, pickles and processes are refused meanwhile.
         environment: what else the server is started with.
+        model: whose heads the other visitor looks at; without it they change a knob of a typed text.
         patience: seconds, for all of it.
     """
 
@@ -37,7 +42,13 @@ class Attack:
     slice: Mapping[str, Any] | None = None
     guard: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    model: str = ""
     patience: float = PATIENCE
+
+    @property
+    def wait(self) -> float:
+        """The seconds that the other visitor may wait."""
+        return WAIT_OF_MODELS if self.model else WAIT
 
 
 @dataclass
@@ -66,15 +77,18 @@ async def suffer(server: Server, attack: Attack, **sizes: Any) -> Cost:
 
     async def lives() -> None:
         for number in itertools.count():
-            clicked = time.monotonic()
-            run = await other.turn(temperature=0.5 + number % 7 / 10)
-            cost.slowest = max(cost.slowest, time.monotonic() - clicked)
+            if attack.model:
+                run = await other.turn(head=number % 12)
+            else:
+                run = await other.turn(temperature=0.5 + number % 7 / 10)
+            cost.slowest = max(cost.slowest, run.drawn if attack.model else run.seconds)
             cost.broken += [f"somebody else sees {text}" for text in run.exceptions]
             if work.done():
                 return
             await asyncio.sleep(1)
 
-    async with Session(server.base, timeout=attack.patience) as other:
+    link = urlencode({"source": "model", "model": attack.model} if attack.model else {})
+    async with Session(server.base, link, timeout=attack.patience) as other:
         await other.open()  # the cost of the first page does not count
         cost.before, used, began = server.memory(), server.processor(), time.monotonic()
         work = asyncio.ensure_future(attack.does(server, **sizes))
@@ -92,6 +106,7 @@ async def suffer(server: Server, attack: Attack, **sizes: Any) -> Cost:
             cost.broken.append(f"it did not end within {attack.patience:.0f} s")
         if code is None and (not life.done() or life.exception()):
             cost.broken.append(f"somebody else got no answer: {life.exception() if life.done() else cost.slowest}")
+        cost.slowest = max(cost.slowest, server.waited)
         for task in (work, life, death):
             task.cancel()
         await asyncio.gather(work, life, death, return_exceptions=True)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import socket
+import subprocess
 import time
 from contextlib import AsyncExitStack, suppress
+from http.client import HTTPResponse, IncompleteRead
 
 from benchmarks.attack import Attack
 from benchmarks.server import Server
@@ -16,6 +20,7 @@ TABLE = "text=" + "+".join(f"w{i}" for i in range(512))
 CSV, NPZ, SAFETENSORS = "weights.csv", "attention.npz", "attention.safetensors"
 
 BUSY = 0.4  # processor seconds in a second; another visitor takes fewer
+GRACE = 30  # seconds of an orchestrator after SIGTERM, as compose.yaml has them
 PATIENCE = 300  # seconds for one file, while many others are made
 
 
@@ -112,7 +117,40 @@ async def ends(server: Server, queued: int = 12, query: str = LONG) -> list[str]
     code, seconds = await asyncio.to_thread(server.terminate)
     for connection in asking:
         connection.close()
-    return [] if code == 0 and seconds < 10 else [f"SIGTERM: exit {code} after {seconds:.1f} s"]
+    return [] if code == 0 and seconds < GRACE else [f"SIGTERM: exit {code} after {seconds:.1f} s"]
+
+
+async def read_to_the_end(server: Server, long: int = 1024, short: int = 90, seconds: float = 5) -> list[str]:
+    """SIGTERM while one file is being made and sent, and another lies in the system's buffers: both come whole."""
+
+    def whole(connection: socket.socket) -> bool:
+        answer = HTTPResponse(connection)
+        answer.begin()
+        try:
+            return answer.read().endswith(b"\n")
+        except (IncompleteRead, OSError):
+            return False
+
+    def ends() -> list[str]:
+        sent, made = (
+            ask(f"{server.base}/export/{CSV}?heads=1&text={'+'.join(f'w{i}' for i in range(size))}")
+            for size in (short, long)
+        )
+        with sent, made:
+            for connection in (sent, made):
+                connection.recv(1, socket.MSG_PEEK)  # the answer has begun
+            server.process.send_signal(signal.SIGTERM)
+            while http("GET", server.base):
+                time.sleep(0.1)
+            broken = [] if whole(made) else ["a file that was being made was cut"]
+            with suppress(subprocess.TimeoutExpired):
+                server.process.wait(seconds)
+                broken.append("the server ended before a file was read")
+            broken += [] if whole(sent) else ["a file that was made was cut"]
+        code = server.process.wait(PATIENCE)
+        return [*broken, f"exit {code}"] if code else broken
+
+    return await asyncio.to_thread(ends)
 
 
 async def leave_files_unread(server: Server, readers: int = 8, seconds: float = 30, query: str = LONG) -> list[str]:
@@ -153,6 +191,7 @@ ATTACKS = (
     Attack("30 long CSV files asked for, and gone", hang_up, 700, {"requests": 5, "query": TABLE}),
     Attack("npz, safetensors, CSV of 2,048 tokens", everything, 800),
     Attack("SIGTERM with 12 files in the queue", ends, 800),
+    Attack("SIGTERM while two files are read slowly", read_to_the_end, 600),
     Attack(
         "8 clients that read nothing of long files",
         leave_files_unread,

@@ -15,13 +15,14 @@ import itertools
 import sys
 import time
 from collections import Counter
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 
-from benchmarks.attack import Attack, suffer
+from benchmarks.attack import MINILM, Attack, suffer
 from benchmarks.maxima import PATIENCE, label, opened
 from benchmarks.server import ROOT, Server
 from benchmarks.session import Session
@@ -83,7 +84,7 @@ async def rounds(
     return broken
 
 
-async def sweeps(server: Server, people: int = 15, model: str = "all-MiniLM-L6-v2") -> list[str]:
+async def sweeps(server: Server, people: int = 15, model: str = MINILM) -> list[str]:
     """Visitors start the sweep of all heads, each over another text, and leave at once; then memory also holds their traces."""
     broken: list[str] = []
     words = natural(200)
@@ -98,7 +99,22 @@ async def sweeps(server: Server, people: int = 15, model: str = "all-MiniLM-L6-v
     return broken + await rounds(server, visits=2 * len(LINKS))
 
 
-async def circuits(server: Server, people: int = 30, model: str = "all-MiniLM-L6-v2", tokens: int = 64) -> list[str]:
+async def keep_sweeping(server: Server, people: int = 6, seconds: float = 40, model: str = MINILM) -> list[str]:
+    """Visitors start the sweep of all heads, each over another text, and wait for it."""
+    async with AsyncExitStack() as stack:
+        for number in range(people):
+            link = {"source": "model", "model": model, "text": f"w{number} {natural(200)}"}
+            session = Session(server.base, urlencode(link), "heads", timeout=PATIENCE, address=f"203.0.113.{number}")
+            await stack.enter_async_context(session)
+            if broken := (await session.open()).exceptions:
+                return broken
+            _, button = session.last.widgets["matters_ask"]
+            await session.ask_to_run([WidgetState(id=button.id, trigger_value=True)])
+        await asyncio.sleep(seconds)
+    return []
+
+
+async def circuits(server: Server, people: int = 30, model: str = MINILM, tokens: int = 64) -> list[str]:
     """Visitors open Circuits at the same time, each another head and another text."""
 
     async def visit(number: int) -> list[str]:
@@ -118,6 +134,7 @@ async def circuits(server: Server, people: int = 30, model: str = "all-MiniLM-L6
 
 ATTACKS = (
     Attack("Circuits of MiniLM, 30 visitors at once", circuits, 600),
+    Attack("6 sweeps of MiniLM while somebody looks at its heads", keep_sweeping, 960, model=MINILM),
     Attack("15 sweeps of MiniLM, started and left, then 14 large links", sweeps, 960),
     Attack("one visitor, large links one after the other, 10 minutes", partial(rounds, minutes=10), 900, {"visits": 7}),
 )

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -31,6 +32,7 @@ class Server:
     ) -> None:
         self.guard, self.limit, self.script, self.of, self.environment = guard, limit, script, of, environment
         self.group: Path | None = None
+        self.waited = 0.0  # seconds, the longest of a visitor who is part of an attack
 
     def __enter__(self) -> Self:
         with socket.socket() as free:
@@ -76,6 +78,11 @@ class Server:
         self.said = self.errors()
         self._folder.cleanup()
         if self.group:
+            while processes := (self.group / "cgroup.procs").read_text().split():  # its jobs, which end with it
+                for process in processes:
+                    with suppress(ProcessLookupError):
+                        os.kill(int(process), signal.SIGKILL)
+                time.sleep(0.01)
             self.group.rmdir()
 
     def memory(self, field: str = "VmRSS") -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
@@ -88,6 +89,27 @@ async def _stall(session: Session) -> int:
         request.close()
 
 
+async def slow_to_read(server: Server, people: int = 12) -> list[str]:
+    """Sessions of one address upload files that take long to read; somebody else's matrix of some bytes is shown meanwhile."""
+    slow = b"\n".join([b",".join([b"0.001"] * 1400)] * 1400)
+    async with AsyncExitStack() as stack:
+
+        async def person(address: str, query: str) -> Session:
+            session = await stack.enter_async_context(Session(server.base, query, timeout=300, address=address))
+            await session.open()
+            return session
+
+        greedy = [await person("203.0.113.1", "source=file") for _ in range(people)]
+        other = await person("203.0.113.2", MATRICES)
+        reading = [asyncio.create_task(session.upload(SAVED, "x.csv", slow)) for session in greedy]
+        await asyncio.sleep(0.5)
+        began = time.monotonic()
+        status, run = await other.upload(FIELD, "x.csv", b"1,0,0\n0,1,0\n0,0,1\n")
+        server.waited = max(server.waited, time.monotonic() - began)
+        statuses = [status for status, _ in await asyncio.gather(*reading)]
+    return unrefused(statuses, TAKEN) + ([] if run and run.figures else [f"a small file ended with status {status}"])
+
+
 async def lying(server: Server) -> list[str]:
     """Malformed upload requests; each must be refused by its status."""
     broken = []
@@ -147,6 +169,7 @@ ATTACKS = (
     Attack("49 files of 15 MB under invented names", invented, 500, {"files": 5}),
     Attack("12 people upload three files of 15 MB each", too_many, 800),
     Attack("8 uploads that stop in the middle", stalled, 550),
+    Attack("12 files that take long to read, of one address", slow_to_read, 900, {"people": 2}),
     Attack("uploads that are wrong as requests", lying, 450, {}),
     Attack("16 MB of lines, of braces, of arrays, as matrix, as state and as attention", greedy, 600, {}),
 )

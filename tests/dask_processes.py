@@ -90,7 +90,9 @@ def running(*command: str, cwd: Path = ROOT, **environment: str) -> Iterator[sub
 
 
 @contextmanager
-def running_cluster(folder: Path, workers: int, journal: Journal, scheduler_in: Path = ROOT) -> Iterator[str]:
+def running_cluster(
+    folder: Path, workers: int, journal: Journal, scheduler_in: Path = ROOT, **environment: str
+) -> Iterator[str]:
     """The address of a scheduler with workers, which leave their files in `folder`."""
     file = folder / "scheduler.json"
     at = ["--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"]
@@ -98,11 +100,10 @@ def running_cluster(folder: Path, workers: int, journal: Journal, scheduler_in: 
     of_worker += ["--no-dashboard", "--local-directory", str(folder)]
     with ExitStack() as stack:
         at += ["--no-dashboard", "--scheduler-file", str(file)]
-        stack.enter_context(running("-m", "dask", "scheduler", *at, cwd=scheduler_in))
+        stack.enter_context(running("-m", "dask", "scheduler", *at, cwd=scheduler_in, **environment))
+        environment["DASK_DISTRIBUTED__WORKER__PRELOAD"] = str(journal.script)
         for _ in range(workers):
-            stack.enter_context(
-                running("-m", "dask", "worker", *of_worker, DASK_DISTRIBUTED__WORKER__PRELOAD=str(journal.script))
-            )
+            stack.enter_context(running("-m", "dask", "worker", *of_worker, **environment))
         wait_until(
             lambda: file.exists() and file.read_text().endswith("\n}"), "the start of the scheduler"
         )  # Dask writes in pieces

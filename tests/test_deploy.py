@@ -6,6 +6,8 @@ import base64
 import copy
 import hashlib
 import re
+import subprocess
+import sys
 import tomllib
 from typing import Any
 
@@ -17,6 +19,7 @@ from plotly.offline import get_plotlyjs_version
 import attention
 from attention.paper import page
 from benchmarks import rounds
+from pages.ui.process import SECONDS_TO_END
 from pages.ui.server import assets
 from pages.ui.server.assets import index_page
 from pages.ui.server.guard import HEADERS
@@ -182,6 +185,10 @@ def test_pods_have_time_to_start_and_stop() -> None:
     wait = CONTAINER["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert wait == 5
     assert POD["terminationGracePeriodSeconds"] == 30
+    assert wait + SECONDS_TO_END < 30 - 4
+    assert SECONDS_TO_END < int(search_in(r"worker_shutdown_timeout (\d+)s", NGINX)) < 30
+    for text in ((ROOT / "compose.yaml").read_text(), (ROOT / "deploy" / "README.md").read_text()):
+        assert f" {SECONDS_TO_END} s" in text
     # the startup probe runs the page once; the liveness probe never does
     assert CONTAINER["startupProbe"]["httpGet"]["path"] == "/_stcore/script-health-check"
     for probe in ("readinessProbe", "livenessProbe"):
@@ -265,6 +272,17 @@ def test_image_installs_everything_by_hash() -> None:
         "-r lock/run.txt",
         '-r "lock/$extra.txt" || exit 1; done',
     ]
+
+
+def test_server_starts_without_what_the_image_removes() -> None:
+    removed = search_in(r"&& pip uninstall --yes (.+)$", DOCKERFILE).split()
+    assert removed == ["pydeck", "watchdog", "hf-xet"]
+    modules = [name.replace("-", "_") for name in removed]
+    code = f"import sys; sys.modules.update(dict.fromkeys({modules})); import streamlit.web.bootstrap, huggingface_hub.file_download, app"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, check=True)
+    imports = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(modules)})\b", re.MULTILINE)
+    files = [ROOT / "app.py", *(file for folder in ("attention", "pages") for file in (ROOT / folder).rglob("*.py"))]
+    assert [file for file in files if imports.search(file.read_text(encoding="utf-8"))] == []
 
 
 def test_image_includes_the_model_that_its_builder_chooses() -> None:

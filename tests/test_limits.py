@@ -17,9 +17,11 @@ from test_pages import PAGES, drawn, opened, said
 
 from attention import AttentionConfig, ConfigError, Matrices, Trace, TypedText
 from attention.base.cache import CACHE
+from benchmarks.attack import WAIT, WAIT_OF_MODELS
+from benchmarks.harm import ATTACKS
 from benchmarks.server import Server
 from pages.ui.server import limits
-from pages.ui.server.limits import LIMITS
+from pages.ui.server.limits import LIMITS, process_memory
 from pages.ui.state import sidebar
 
 
@@ -89,6 +91,7 @@ def test_server_names_unknown_variables_once_at_startup() -> None:
     known = "LAB_MAX_TOKEN (did you mean LAB_MAX_TOKENS?), LAB_MODELCACHE_MB (did you mean LAB_MODEL_CACHE_MB?)"
     assert log.count(f"Ignored unknown environment variables: {known}, LAB_XYZZY\n") == 1
     assert "unknown" not in starts(LAB_MAX_TOKENS="10").stderr
+    assert log.count(f"\n{process_memory(0)[1]}\n") == 1
 
 
 def test_cache_that_cannot_hold_two_traces_is_refused() -> None:
@@ -113,6 +116,23 @@ def test_documented_limits_are_complete_with_their_defaults() -> None:
     assert set(re.findall(r"`LAB_(\w+)` \| ", document)) == {name for name, _ in defaults}
     for name, default in defaults:
         assert re.search(rf"^\| `LAB_{name}` \| {default} ?\|", document, re.MULTILINE), name
+
+
+def test_documented_waits_are_those_of_the_attacks() -> None:
+    limits_text, benchmarks_text, table = (
+        (ROOT / name).read_text(encoding="utf-8")
+        for name in ("docs/limits-and-privacy.md", "docs/benchmarks.md", "benchmarks/README.md")
+    )
+    texts, models = f"{WAIT:g}", f"{WAIT_OF_MODELS:g}"
+    assert re.findall(
+        r"waits for a turn at most (\d+) second, .* at most (\d+) seconds for the next head", limits_text
+    ) == [(texts, models)]
+    assert re.findall(r"turn during each attack .* at most (\d+) s, with a model (\d+) s for", benchmarks_text) == [
+        (texts, models)
+    ]
+    assert {attack.wait for attack in ATTACKS} == {WAIT, WAIT_OF_MODELS}
+    words = {1: "a second", 3: "three"}
+    assert f"within {words[WAIT]}, or one who looks at the heads of a model within {words[WAIT_OF_MODELS]}" in table
 
 
 def test_oversized_trace_gets_one_sentence_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,23 +27,35 @@ from pages.ui.server import limits, scheduler, traces
 
 MB, GB = 2**20, 2**30
 
-
-def test_lowest_memory_limit_counts_and_zero_means_none() -> None:
-    assert traces.lowest_limit(0, None) is None
-    assert traces.lowest_limit(0, GB) == traces.lowest_limit(GB, None) == traces.lowest_limit(2 * GB, GB) == GB
+NO_LIMIT = "No memory limit: this server takes up to 12,288 MB, three quarters of the machine's; start the container with --memory 1g,"
+GROUP = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{GB}\n"}
+FIRST_VERSION = "sys/fs/cgroup/memory/a/memory.limit_in_bytes"
 
 
 @pytest.mark.parametrize(
-    ("files", "limit"),
+    ("files", "mb", "limit", "sentence"),
     [
-        ({}, None),
-        ({"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, None),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{GB}\n"}, GB),
-        ({"proc/self/cgroup": "4:memory:/a\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": f"{GB}\n"}, GB),
+        ({}, 0, 12 * GB, NO_LIMIT),
+        ({"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n"}, 0, 12 * GB, NO_LIMIT),
+        # version 1 writes a huge number where there is no limit
+        ({"proc/self/cgroup": "4:memory:/a\n", FIRST_VERSION: f"{2**63 - 4096}\n"}, 0, 12 * GB, NO_LIMIT),
+        ({"proc/self/cgroup": "4:memory:/a\n", FIRST_VERSION: f"{GB}\n"}, 0, GB, "1,024 MB (of the control group)."),
+        (GROUP, 0, GB, "Memory limit: 1,024 MB (of the control group)."),
+        (GROUP, 900, 900 * MB, "Memory limit: 900 MB (LAB_MEMORY_MB)."),
+        (GROUP, 2000, GB, "Memory limit: 1,024 MB (of the control group)."),
+        ({}, 2000, 2000 * MB, "Memory limit: 2,000 MB (LAB_MEMORY_MB)."),
+        ({"proc/meminfo": ""}, 2000, 2000 * MB, "Memory limit: 2,000 MB (LAB_MEMORY_MB)."),
+        ({"proc/meminfo": ""}, 0, None, "No memory limit: start the container with --memory 1g, or set LAB_MEMORY_MB."),
+        ({"proc/meminfo": ""} | GROUP, 0, GB, "Memory limit: 1,024 MB (of the control group)."),
     ],
 )
-def test_memory_limit_is_that_of_the_control_group(files: dict[str, str], limit: int | None, tmp_path: Path) -> None:
-    assert limits.memory_limit(machine(tmp_path, files)) == limit
+def test_memory_limit_is_the_lowest_and_is_said(
+    files: dict[str, str], mb: int, limit: int | None, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(limits.os, "sysconf")  # as on Windows
+    found, sentence_found = limits.process_memory(mb, machine(tmp_path, files))
+    assert found == limit
+    assert sentence in sentence_found
 
 
 def test_pages_of_files_are_no_memory_of_a_process(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import socket
 import sys
@@ -29,7 +30,7 @@ from attention.corpus.run_plan import RunPlan
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from distributed import Client
+    from distributed import Client, Security
 
     from attention.corpus.chunk import Chunk
 
@@ -355,16 +356,48 @@ def _connected(scheduler: str) -> Iterator[Client]:
         ) from error
     with dask.config.set(_CONFIG), warnings.catch_warnings():
         warnings.simplefilter("ignore", VersionMismatchWarning)  # `_check_workers` says it in a sentence
+        security = _security(scheduler)
         try:
-            client = Client(scheduler, timeout=CONNECTION_SECONDS, set_as_default=False)
+            client = Client(scheduler, timeout=CONNECTION_SECONDS, set_as_default=False, security=security)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"A scheduler has an address such as tcp://10.0.0.2:8786; {scheduler[:80]} does not answer: start `dask scheduler`, "
-                "and check the address and the network."
+                f"The scheduler {scheduler[:80]} does not answer: start `dask scheduler`, and check the address, the network and, "
+                "with tls://, the certificates."
             ) from error
         with client:
             _check_workers(client, scheduler)
             yield client
+
+
+def _security(scheduler: str) -> Security:
+    """The certificates in Dask's settings, if they are what this address needs.
+
+    Raises:
+        ConfigError: it is no address, or the settings are others.
+    """
+    from distributed import Security
+
+    address = re.fullmatch(r"(?:(tcp|tls|ws|wss)://)?[^/\s]+:\d{1,5}", scheduler)
+    if not address:  # of which Dask would speak only after a minute
+        raise ConfigError(
+            f"A scheduler has an address such as tcp://10.0.0.2:8786; got {scheduler[:80]}: copy the one that `dask scheduler` prints."
+        )
+    try:
+        security = Security()
+        has_certificates = security.get_connection_args("client")["ssl_context"] is not None
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"The certificates in Dask's settings cannot be read ({error}): check the files that DASK_CONFIG names."
+        ) from error
+    if address[1] in ("tls", "wss") and not has_certificates:
+        raise ConfigError(
+            f"{scheduler[:80]} needs certificates, and Dask's settings name none: set DASK_CONFIG to a file such as deploy/corpus/dask.yaml."
+        )
+    if address[1] not in ("tls", "wss") and security.require_encryption:
+        raise ConfigError(
+            f"Dask's settings require encryption, and {scheduler[:80]} has none: write tls:// if the scheduler has certificates."
+        )
+    return security
 
 
 def _check_workers(client: Client, scheduler: str) -> None:

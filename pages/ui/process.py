@@ -14,6 +14,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from streamlit import cli_util, config
 from streamlit.starlette import App
@@ -42,6 +44,8 @@ _PATIENCE = 0.5  # seconds; most runs are shorter
 _IMPORTING = "imports for models"
 _THREADS = ("ScriptRunner.scriptThread", "training", "export", _IMPORTING)
 _QUIET = 3.0  # seconds without a run before an idle process imports another library for models
+SECONDS_TO_END = 20
+"""From SIGTERM until downloads under way are cut. Orchestrators wait 30, of which a pod's preStop takes 5 and the end of Python some."""
 SHUTDOWN_CALLBACKS: list[Callable[[], None]] = []
 """Functions to call in the event loop at shutdown, before the server waits for pending answers."""
 _first_picture_drawn, _ending = threading.Event(), threading.Event()
@@ -89,15 +93,20 @@ async def lifespan(_: App) -> AsyncIterator[None]:
     """The lifespan of the server: does what `streamlit run` does for a script but not for an `st.App`."""
     address = server_util.get_url(config.get_option("browser.serverAddress"))
     print(f"Attention Lab: {address}", flush=True)
+    if not limits.ALLOW_LOCAL_MODELS:  # on one's own machine it would be noise
+        print(limits.process_memory(limits.MEMORY_MB)[1], flush=True)
     if not config.get_option("server.headless"):
         cli_util.open_browser(address)
     # After a clean shutdown, Uvicorn sends SIGTERM to itself and dies from it. Orchestrators expect exit code 0.
-    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    server: Any = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    latest = 0.0  # of the end, after SIGTERM
     if hasattr(server, "should_exit"):
         loop = asyncio.get_running_loop()
 
         def end(*_: object) -> None:
-            server.should_exit = True  # type: ignore[union-attr]  # checked above
+            nonlocal latest
+            latest = latest or time.monotonic() + SECONDS_TO_END
+            server.should_exit, server.config.timeout_graceful_shutdown = True, SECONDS_TO_END + 1
             for callback in SHUTDOWN_CALLBACKS:
                 loop.call_soon_threadsafe(callback)
 
@@ -107,6 +116,17 @@ async def lifespan(_: App) -> AsyncIterator[None]:
         yield
     finally:
         _ending.set()
+        while time.monotonic() < latest and _unread_bytes(server.config.port):
+            await asyncio.sleep(0.1)
+
+
+def _unread_bytes(port: int) -> int:
+    """The bytes that the system holds for visitors of this port, by Linux's tables of sockets. A container's network ends with its process."""
+    files = [file for name in ("tcp", "tcp6") if (file := Path("/proc/net", name)).exists()]
+    sockets = [line.split() for file in files for line in file.read_text(encoding="ascii").splitlines()[1:]]
+    return sum(
+        int(queues.split(":")[0], 16) for _, address, _, _, queues, *_ in sockets if address.endswith(f":{port:04X}")
+    )
 
 
 def _wait_for_runs() -> None:

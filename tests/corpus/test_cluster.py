@@ -13,10 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+import dask.config
 import distributed.versions
 import pytest
-from conftest import free_port
+from conftest import ROOT, free_port
 from dask_processes import Journal, ended, running, running_cluster, wait_until
+from distributed import Security
 from tiny_models import TinyModels
 
 from attention import ConfigError, FileError, ModelError
@@ -229,7 +231,13 @@ def test_missing_scheduler_worker_or_package_is_a_sentence(
     monkeypatch.setattr(cluster, "CONNECTION_SECONDS", 1)
     monkeypatch.setattr(cluster, "WORKER_SECONDS", 0.1)
     refused("does not answer: start `dask scheduler`", scheduler=f"tcp://127.0.0.1:{free_port()}")
-    refused("does not answer", scheduler="nonsense://")
+    for address in (
+        "nonsense://",
+        "127.0.0.1",
+        "tls://127.0.0.1:x",
+        "http://127.0.0.1:8786",
+    ):  # Dask would need a minute
+        refused("copy the one that `dask scheduler` prints", scheduler=address)
     refused("not both", scheduler="tcp://127.0.0.1:8786", workers=2)
     with running_cluster(tmp_path, 0, Journal(tmp_path)) as address:
         refused("has no workers: start some with `dask worker", scheduler=address)
@@ -239,6 +247,48 @@ def test_missing_scheduler_worker_or_package_is_a_sentence(
         refused(r"cannot import the task .*: install attention-lab\[cluster\] on all", scheduler=address)
     monkeypatch.setitem(sys.modules, "distributed", None)
     refused(r"install attention-lab\[cluster\]", scheduler="tcp://127.0.0.1:8786")
+
+
+def certificates(folder: Path) -> str:
+    """A file like deploy/corpus/dask.yaml, with the certificate and the key that it names."""
+    made = Security.temporary()
+    folder.mkdir()
+    (folder / "dask.crt").write_text(made.tls_ca_file)
+    (folder / "dask.key").write_text(made.tls_client_key)
+    settings = (ROOT / "deploy" / "corpus" / "dask.yaml").read_text()
+    (folder / "dask.yaml").write_text(settings.replace("/tls/", f"{folder}/"))
+    return str(folder / "dask.yaml")
+
+
+def test_scheduler_answers_only_who_has_its_certificate(
+    wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = certificates(tmp_path / "ours"), certificates(tmp_path / "theirs")
+    heads = str(tmp_path / "heads")
+    monkeypatch.setattr(cluster, "CONNECTION_SECONDS", 1)
+
+    def settings(file: str) -> dask.config.set:
+        return dask.config.set(dask.config.merge(dask.config.config, dask.config.collect([file], {})))
+
+    def refused(match: str, scheduler: str) -> None:
+        with pytest.raises(ConfigError, match=match):
+            scan_on_cluster(wanted.plan, TEXTS, heads, scheduler=scheduler)
+
+    (tmp_path / "cluster").mkdir()
+    with running_cluster(tmp_path / "cluster", 1, Journal(tmp_path), DASK_CONFIG=ours) as address:
+        assert address.startswith("tls://")
+        refused("needs certificates, and Dask's settings name none: set DASK_CONFIG", address)
+        refused("does not answer.*, with tls://, the certificates", address.replace("tls", "tcp"))
+        with settings(theirs):
+            refused("does not answer.*, with tls://, the certificates", address)
+        with settings(ours):
+            refused("settings require encryption, and tcp://.* has none", address.replace("tls", "tcp"))
+            monkeypatch.setattr(cluster, "CONNECTION_SECONDS", 60)
+            scan_on_cluster(wanted.plan, TEXTS, heads, scheduler=address)
+    assert table_digest(heads) == wanted.digest
+    with settings(ours):
+        Path(ours).with_name("dask.key").write_text("a key")
+        refused("certificates in Dask's settings cannot be read", address)
 
 
 def test_no_worker_and_no_scheduler_is_this_process(wanted: Wanted, tmp_path: Path) -> None:

@@ -153,9 +153,15 @@ def test_dask_job_has_exactly_what_the_operator_reads(kubernetes: Any) -> None:
     (run,), (worker,) = PODS["run"]["containers"], PODS["worker"]["containers"]
     assert run["args"][-2:] == ["--scheduler", "$(DASK_SCHEDULER_ADDRESS)"]
     assert worker["args"][:6] == ["python", "-m", "dask", "worker", "--name", "$(DASK_WORKER_NAME)"]
-    for name in ("worker", "scheduler", "run"):  # which have the package in their working directory
-        assert PODS[name]["containers"][0]["args"][:2] == ["python", "-m"]
     name = MANIFESTS["DaskJob"]["metadata"]["name"]
+    (tls,) = [volume["secret"] for volume in PODS["worker"]["volumes"] if "secret" in volume]
+    settings = {"DASK_CONFIG": "/tls/dask.yaml", "DASK_SCHEDULER_ADDRESS": f"tls://{name}-scheduler:8786"}
+    for pod in (PODS["worker"], PODS["scheduler"], PODS["run"]):
+        (container,) = pod["containers"]
+        assert container["args"][:2] == ["python", "-m"]  # which have the package in their working directory
+        assert {variable["name"]: variable["value"] for variable in container["env"]} == settings
+        assert {"name": "tls", "mountPath": "/tls", "readOnly": True} in container["volumeMounts"]
+        assert {"name": "tls", "secret": tls} in pod["volumes"]
     assert spec["scheduler"]["service"]["selector"]["dask.org/cluster-name"] == name
 
 

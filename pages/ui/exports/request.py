@@ -188,7 +188,7 @@ class Production:
         self._made = 0
         self._pieces: deque[memoryview] = deque()
         self._changed, self._read = asyncio.Event(), threading.Event()
-        self._part, self._task = Part(address, self._drop), asyncio.current_task()
+        self._part, self._task = Part(address, self.drop), asyncio.current_task()
         self._loop = asyncio.get_running_loop()
 
     def begin(self, make: Callable[[Watcher], Generator[str | bytes]], visitor: Watcher) -> None:
@@ -244,15 +244,15 @@ class Production:
         self._read.set()
         return piece
 
-    def cancel(self, error: Exception | None = None) -> None:
-        """Cancels the production. Waiting callers get `error`, by default a `ClientLeftError`."""
+    def cancel(self) -> None:
+        """Cancels the production. Waiting callers get a `ClientLeftError`."""
         self.cancelled.set()
         self._pieces.clear()
         self._part.resize(0)
-        self._end(error or ClientLeftError())
+        self._end(ClientLeftError())
 
-    def _drop(self) -> None:
-        """Ends the file and its sending, since others need the room."""
+    def drop(self) -> None:
+        """Ends the file and its sending."""
         self.cancel()
         if self._task is not None:
             self._task.cancel()

@@ -72,12 +72,15 @@ def routes() -> list[Route]:
 
 
 def _end() -> None:
-    """Refuses new files and cancels unfinished ones; finished ones are still sent."""
+    """Refuses what waits in line; what is being made or read goes on, for `process.SECONDS_TO_END`."""
     for line in (heavy.LINE, heavy.FILES):
         line.close()
-    for file in [*_productions]:
-        if not file.ended:
-            file.cancel(BusyError(heavy.SHUTTING_DOWN))
+
+    def drop_all() -> None:
+        for file in [*_productions]:
+            file.drop()
+
+    asyncio.get_running_loop().call_later(process.SECONDS_TO_END, drop_all)
 
 
 class _Exports:

@@ -37,7 +37,7 @@ LIGHT_SECONDS = 0.5
 _LEAST_BYTES = 96 * 2**20  # of memory for a job
 
 
-SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
+_SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
 
 
 class QueueFullError(BusyError):
@@ -111,7 +111,7 @@ class _Line:
 
     def _join(self, visitor: Watcher) -> None:
         if self._closed:
-            raise BusyError(SHUTTING_DOWN)
+            raise BusyError(_SHUTTING_DOWN)
         of_visitor = sum(other.key == visitor.key for other in self._waiting)
         of_address = sum(other.group == visitor.group for other in self._waiting)
         if of_visitor >= JOBS_WAITING or of_address >= JOBS_WAITING_OF_ADDRESS:
@@ -129,7 +129,7 @@ class _Line:
         """
         with self._change:
             if self._closed:
-                raise BusyError(SHUTTING_DOWN)
+                raise BusyError(_SHUTTING_DOWN)
             if len(self._running) >= self._places or visitor is not next(filter(self._may_begin, self._order()), None):
                 return None
             if not (n_bytes := self._grant(sum(granted for _, granted in self._running))):

@@ -47,13 +47,32 @@ def available(root: Path = Path("/")) -> int | None:
     Args:
         root: the folder that contains proc/ and sys/.
     """
-    sizes = [*_free(root), *_allowed(root)]
+    sizes = [*_machine(root, "MemAvailable"), *_allowed(root)]
     return min(sizes, default=None)
 
 
-def memory_limit(root: Path = Path("/")) -> int | None:
-    """The limit in bytes of the control group (v1 or v2) and its parents; None without a limit."""
-    return min(_allowed(root), default=None)
+def process_memory(mb: int, root: Path = Path("/")) -> tuple[int | None, str]:
+    """The bytes that this process may take, and a sentence that says so: those of LAB_MEMORY_MB and of the control group (v1 or v2).
+
+    Without either these are three quarters of the machine's memory, or None if that is unknown.
+
+    Args:
+        mb: LAB_MEMORY_MB; 0 if it is not set.
+        root: the folder that contains proc/ and sys/.
+    """
+    installed = next(_machine(root, "MemTotal"), None)
+    of_group = [(size, "of the control group") for size in _allowed(root) if installed is None or size < installed]
+    if limits := [*of_group, *([(mb * 2**20, "LAB_MEMORY_MB")] if mb else [])]:
+        size, whose = min(limits)
+        return size, f"Memory limit: {size / 2**20:,.0f} MB ({whose})."
+    what_to_do = "start the container with --memory 1g, or set LAB_MEMORY_MB."
+    if installed is None:
+        return None, f"No memory limit: {what_to_do}"
+    most = installed // 4 * 3
+    return (
+        most,
+        f"No memory limit: this server takes up to {most / 2**20:,.0f} MB, three quarters of the machine's; {what_to_do}",
+    )
 
 
 def resident_bytes(root: Path = Path("/"), process: str | int = "self") -> int | None:
@@ -91,14 +110,15 @@ def release() -> None:
         _released[0] = min(_released[0], size)
 
 
-def _free(root: Path) -> Iterator[int]:
+def _machine(root: Path, entry: str) -> Iterator[int]:
+    """MemAvailable or MemTotal of the machine, if it is known."""
     for line in _lines(root / "proc" / "meminfo"):
         name, _, size = line.partition(":")
-        if name == "MemAvailable":
+        if name == entry:
             yield int(size.split()[0]) * 2**10
             return
     try:  # macOS reports only the total memory: assume that other programs use half of it
-        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (1 if entry == "MemTotal" else 2)
     except (AttributeError, OSError, ValueError):  # Windows has no sysconf
         return
 
@@ -189,7 +209,7 @@ if TRACE_CACHE_MB < 2 * MAX_TRACE_MB:
         f"LAB_TRACE_CACHE_MB must be at least twice LAB_MAX_TRACE_MB; got {TRACE_CACHE_MB} and {MAX_TRACE_MB}: raise the first or lower the second."
     )
 
-MEMORY_MB = _limit("MEMORY_MB", 0, 0, 1_048_576)  # of this process; 0: the limit of its control group
+MEMORY_MB = _limit("MEMORY_MB", 0, 0, 1_048_576)  # of this process; 0: see `process_memory`
 
 
 def _origins(name: str) -> str:

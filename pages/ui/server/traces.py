@@ -41,7 +41,6 @@ from pages.ui.server.limits import (
     MODEL_CACHE_MB,
     MODELS,
     TRACE_CACHE_MB,
-    memory_limit,
     resident_bytes,
     trim,
 )
@@ -65,13 +64,8 @@ _FORKER_BYTES = (
 _LOCKS: dict[str, Lock] = {}  # one computation at a time for each kind of source: a slow model delays only models
 
 
-def lowest_limit(*limits: int | None) -> int | None:
-    """The lowest of several limits; 0 and None mean no limit."""
-    return min(filter(None, limits), default=None)
-
-
-LIMIT = lowest_limit(MEMORY_MB * 2**20, memory_limit())
-"""The memory limit of this process in bytes; None without a limit."""
+LIMIT, _ = limits.process_memory(MEMORY_MB)
+"""The memory limit of this process in bytes; None if unknown."""
 
 
 def room() -> int:
