@@ -89,11 +89,22 @@ def test_mistakes_are_sentences_with_their_place(text: str, match: str) -> None:
         FindRule.parse(text)
 
 
-def test_slow_regular_expression_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_targets, "_REGEX_SECONDS", 0.1)
-    rule = FindRule.parse("from /(((((((((a+)+)+)+)+)+)+)+)+)+b/ to any")
-    with pytest.raises(ConfigError, match="without repetitions inside"):
-        rule._of_text(("a" * 60,), frozenset())
+def test_slow_regular_expression_is_refused_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule, words = FindRule.parse("from any to /(a|a)*$/"), ("a" * 60 + "b",)
+    with pytest.raises(ConfigError, match=r"0.12 s .* /\(a\|a\)\*\$/ takes longer: write one without"):
+        rule._of_text(words, frozenset())
+    assert rule.keys.of_words(TextWords.of(("aa",)))  # refused for that text alone
+    monkeypatch.setattr(find_targets.regex, "compile", lambda *_: pytest.fail("a page asks again in every run"))
+    with pytest.raises(ConfigError, match="takes longer"):
+        rule._of_text(words, frozenset())
+
+
+def test_an_expression_stopped_by_others_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find_targets.time, "thread_time", lambda: 0.0)  # other threads have the processor
+    rule, remembered = FindRule.parse("from /(b|b)*$/ to any"), find_targets._is_found.cache_info().currsize
+    with pytest.raises(ConfigError, match="takes longer"):
+        rule._of_text(("b" * 60 + "a",), frozenset())
+    assert find_targets._is_found.cache_info().currsize == remembered
 
 
 def test_words_join_pieces_and_end_sentences() -> None:

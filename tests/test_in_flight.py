@@ -127,6 +127,31 @@ def test_parts_of_messages_end_at_the_budget(monkeypatch: pytest.MonkeyPatch) ->
     finished(use())
 
 
+@pytest.mark.parametrize("kind", ["fragments", "empty fragments", "messages", "pings"])
+def test_socket_of_many_small_frames_is_cut(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    async def use() -> None:
+        server = Server(Budget(64 * MB, 64 * MB), monkeypatch)
+        address = await server.start()
+        attacker, visitor = await connect(address, compression=None), await connect(address, compression=None)
+        frame = Frame(Opcode.CONT, b"" if "empty" in kind else b"x", fin=False)
+        if "fragments" not in kind:
+            frame = Frame(Opcode.PING if kind == "pings" else Opcode.BINARY, b"x")
+        else:
+            attacker.transport.write(Frame(Opcode.BINARY, b"x", fin=False).serialize(mask=True))
+        attacker.transport.write(frame.serialize(mask=True) * 3 * counted_socket.MOST_FRAMES)
+        with pytest.raises(ConnectionClosed):
+            await attacker.recv()
+        assert len(server.received) <= counted_socket.MOST_FRAMES + counted_socket._PIECE // 6
+        await visitor.send(bytes(4 * MB))
+        while 4 * MB not in server.received:
+            await asyncio.sleep(0.01)
+        for socket in (attacker, visitor):
+            await socket.close()
+        await server.stop()
+
+    finished(use())
+
+
 def test_message_that_stays_incomplete_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight, "SECONDS", 0.2)
 

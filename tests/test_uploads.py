@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections import defaultdict
+from collections import deque
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 
@@ -23,7 +23,6 @@ from benchmarks.session import Session
 from benchmarks.wire import http, multipart
 from pages.ui.server import in_flight, uploads
 from pages.ui.server.in_flight import BoundedBodies
-from pages.ui.server.limits import UPLOADS_AT_ONCE
 from pages.ui.server.uploads import BoundedUploads, UploadUrls
 
 MATRIX = b"1,0,0\n0,1,0\n"
@@ -80,14 +79,15 @@ def test_finished_upload_uses_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 class Upload:
     """One upload, whose body comes when `more` is set."""
 
-    def __init__(self, app: ASGIApp, place: str, content: bytes) -> None:
-        self.app, self.place, self.content = app, place, content
+    def __init__(self, app: ASGIApp, place: str, content: bytes, address: str) -> None:
+        self.app, self.place, self.content, self.address = app, place, content, address
         self.reads, self.more, self.status = asyncio.Event(), asyncio.Event(), 0
 
     async def run(self) -> int:
         body, kind = multipart("x.csv", self.content)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         scope = {"type": "http", "method": "PUT", "path": self.place, "headers": headers, "query_string": b""}
+        scope["client"] = (self.address, 1)
 
         async def receive() -> Message:
             self.reads.set()
@@ -104,25 +104,23 @@ class Upload:
 def in_process(monkeypatch: pytest.MonkeyPatch, use: Callable[[Callable[..., Upload]], Awaitable[None]]) -> None:
     """Runs `use(upload)` with the routes of Streamlit's uploads behind ours, and looks that nothing is left of them."""
     manager = MemoryUploadedFileManager("/_stcore/upload_file")
-    monkeypatch.setattr(uploads, "_urls", defaultdict(list))
+    monkeypatch.setattr(uploads, "_visitors", {})
     runtime = SimpleNamespace(uploaded_file_mgr=manager, is_active_session=lambda _: True)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
     monkeypatch.setattr(starlette_routes, "is_xsrf_enabled", lambda: False)
     app = BoundedBodies(BoundedUploads(Starlette(routes=starlette_routes.create_upload_routes(runtime, manager, None))))
 
-    def upload(session: str, size: int = LARGE, content: bytes = b"") -> Upload:
+    def upload(session: str, size: int = LARGE, content: bytes = b"", address: str = "") -> Upload:
         [place] = manager.get_upload_urls(session, ["x.csv"])
-        uploads.register(session, place.file_id)
-        return Upload(app, place.upload_url, content or b"1" * size)
+        uploads.register(session, place.file_id, address)
+        return Upload(app, place.upload_url, content or b"1" * size, address)
 
     async def limited() -> None:
         async with asyncio.timeout(60):
             await use(upload)
 
     finished(limited())
-    assert not uploads._arriving
     assert not in_flight.BUDGET.total
-    assert not any(uploads._urls.values())
 
 
 @pytest.mark.parametrize("content", [bytes(LARGE), b"\r\n--edg" * 2**18, b"\r\n" * 2**20])
@@ -136,6 +134,7 @@ def test_large_upload_arrives_complete_and_never_on_disk(monkeypatch: pytest.Mon
         session, file = sent.place.split("/")[-2:]
         [stored] = uploads._manager().get_files(session, [file])
         assert (stored.name, stored.type, stored.data == content) == ("x.csv", "application/octet-stream", True)
+        assert not uploads._visitors[session].files
 
     in_process(monkeypatch, use)
 
@@ -162,33 +161,35 @@ def test_page_gets_a_few_upload_places_at_a_time() -> None:
 
 
 def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "_urls", defaultdict(list, gone=["a"], there=["b"]))
-    runtime = SimpleNamespace(is_active_session=lambda session: session == "there")
+    visitors = {name: uploads._Visitor("", deque(["a"])) for name in ("gone", "there", "may come back")}
+    monkeypatch.setattr(uploads, "_visitors", visitors)
+    manager = MemoryUploadedFileManager("")
+    manager.add_file("may come back", UploadedFileRec("a", "x.csv", "text/csv", MATRIX))
+    runtime = SimpleNamespace(is_active_session=lambda session: session == "there", uploaded_file_mgr=manager)
     monkeypatch.setattr("streamlit.runtime.get_instance", lambda: runtime)
 
     async def ends(*_: object) -> None:
         pass
 
     finished(UploadUrls(ends)({"type": "websocket"}, ends, ends))
-    assert uploads._urls == {"there": ["b"]}
+    assert [*visitors] == ["there", "may come back"]
 
 
-def test_few_uploads_run_at_once_and_small_ones_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_uploads_of_an_address_stop_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_flight.BUDGET, "_most_of_address", 3 * LARGE)
+
     async def use(upload: Callable[..., Upload]) -> None:
-        first = [upload(f"s{i}") for i in range(UPLOADS_AT_ONCE)]
-        running = [asyncio.create_task(sent.run()) for sent in first]
-        for sent in first:
+        slow = [upload(f"s{i}", address="198.51.100.7") for i in range(4)]
+        running = [asyncio.create_task(sent.run()) for sent in slow]
+        for sent in slow[:2]:
             await sent.reads.wait()
-        fifth, small = upload("another"), upload("s0", 10)
-        small.more.set()
-        waiting = asyncio.create_task(fifth.run())
-        assert await small.run() == 204
-        assert not fifth.reads.is_set()
-        first[0].more.set()
-        await fifth.reads.wait()
-        for sent in (*first, fifth):
+        others = [upload("s0", 10), upload("another", address="203.0.113.9"), upload("s0", address="203.0.113.10")]
+        for sent in others:
             sent.more.set()
-        assert await asyncio.gather(*running, waiting) == [204] * (UPLOADS_AT_ONCE + 1)
+        assert [await sent.run() for sent in others] == [204] * 3
+        for sent in slow:
+            sent.more.set()
+        assert sorted(await asyncio.gather(*running)) == [204, 204, 429, 429]
 
     in_process(monkeypatch, use)
 
@@ -197,31 +198,27 @@ def test_stalled_upload_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight, "SECONDS", 0.05)
 
     async def use(upload: Callable[..., Upload]) -> None:
-        stalling = [upload(f"s{i % 3}") for i in range(2 * UPLOADS_AT_ONCE)]
+        stalling = [upload(f"s{i % 3}") for i in range(8)]
         assert await asyncio.gather(*(sent.run() for sent in stalling)) == [408] * len(stalling)
 
     in_process(monkeypatch, use)
 
 
-def test_upload_that_waits_too_long_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "LONGEST_WAIT", 0.05)
-
+def test_too_long_upload_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(upload: Callable[..., Upload]) -> None:
-        first, second = upload("same"), upload("same")
-        running = asyncio.create_task(first.run())
-        await first.reads.wait()
-        second.more.set()
-        assert await second.run() == 429
-        first.more.set()
-        assert await running == 204
+        long = upload("s", 17 * 2**20)
+        assert await long.run() == 413
+        assert not long.reads.is_set()
+        assert uploads.consume("s", long.place.rpartition("/")[2])
 
     in_process(monkeypatch, use)
 
 
 @pytest.mark.parametrize(
-    ("limit", "sessions", "status"), [("UPLOADED_MB", "abc", 429), ("UPLOADED_MB_OF_ONE", "aaa", 413)]
+    ("limit", "sessions", "status"),
+    [("UPLOADED_MB", "abc", 429), ("UPLOADED_MB_OF_ADDRESS", "abc", 429), ("UPLOADED_MB_OF_ONE", "aaa", 413)],
 )
-def test_session_and_server_have_upload_budgets(
+def test_session_address_and_server_have_upload_budgets(
     monkeypatch: pytest.MonkeyPatch, limit: str, sessions: str, status: int
 ) -> None:
     monkeypatch.setattr(uploads, limit, 2)
@@ -233,6 +230,10 @@ def test_session_and_server_have_upload_budgets(
             sent.more.set()
             statuses.append(await sent.run())
         assert statuses == [204, 204, status]
+        elsewhere = upload("d", 900_000, address="203.0.113.9")
+        elsewhere.more.set()
+        assert await elsewhere.run() == (429 if limit == "UPLOADED_MB" else 204)
+        assert [sum(map(len, files)) for files in uploads._manager().file_storage.values()]
 
     in_process(monkeypatch, use)
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
+import regex
+
 from attention.base.errors import MatrixError
 from attention.files.cells import (
     MAX_PIECES,
@@ -40,7 +42,7 @@ _CONSTRUCTORS = (
     r"(?:Float|Double|Long|Int|Half)?Tensor|EagerTensor|constant|Variable|Parameter"
 )
 _CALL = rf"(?<![\w.])(?:(?:{_MODULES})\.)?(?:{_CONSTRUCTORS})\s?"
-_CALLS = re.compile(rf"(?:{_CALL}\(\s*){{0,2}}{_CALL}$")
+_CALLS = regex.compile(rf"(?r)(?:{_CALL}\(\s*){{0,2}}{_CALL}")  # from its end
 _OPENS = re.compile(r"\(\s*(?=\[)")
 _SIZE = r"\(\d+,\s?(?:\d+(?:,\s?\d+)*,?)?\)"
 
@@ -63,8 +65,8 @@ _WRAPPERS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ("torch.Size", r"torch\.Size\(\[[\d, ]*\]\)", ""),
         ("[", r"(?<=\w)\[[\w:'\"+*-]{0,40}(?:, ?[\w:'\"+*-]{1,40}){0,5}\]", ""),  # K.shape[1], x[:, 0]
         (" of size ", r"\[torch\.\w+ of size [\dx]+(?: \(GPU \d+\))?\]", ""),  # torch before 0.4
-        ("[,1]", r"^\s*(?:\[,\d+\][ \t]*)+$", ""),  # R
-        ("[1,]", r"^\s*\[\d+,\](?=[ \t]+[-+.\d])", ""),
+        ("[,1]", r"^[ \t]*+(?:\[,\d+\][ \t]*+)++$", ""),  # R
+        ("[1,]", r"^[ \t]*+\[\d+,\](?=[ \t]++[-+.\d])", ""),
         (" rows x ", r"\[\d+ rows x \d+ columns\]", ""),  # pandas
         ("[", rf"{_SIZE}[\s,]{{0,40}}(?={_CALL}\(|\[\[)", ""),  # ((3, 3), array(…
     )
@@ -105,7 +107,7 @@ def strip_wrappers(text: str) -> str:
             text = pattern.sub(replacement, text)
     parts, position = [], 0
     for opening in islice(_OPENS.finditer(text), _MAX_BETWEEN):
-        if calls := _CALLS.search(text[max(position, opening.start() - 100) : opening.start()]):
+        if calls := _CALLS.match(text, position, opening.start()):
             parts.append(text[position : opening.start() - len(calls[0])])
             position = opening.end()
     return "".join((*parts, text[position:]))

@@ -30,8 +30,6 @@ from attention.files.matrix import (
     Matrix,
     ParsedText,
     Stack,
-    allows_minus_inf,
-    allows_stack,
     as_stack,
     batch_reading,
     combine,
@@ -65,14 +63,16 @@ _TRUTH = re.compile(r"(?<![\w.])(?:(true)|false)(?![\w.])", re.IGNORECASE)  # a 
 _BROKEN = re.compile(r"(?<![\w.])[+-]?\d+\.\d*(?![\w.])")
 
 
-def _size(reading: ParsedText) -> int:
+def _size(reading: ParsedText | str) -> int:
+    if isinstance(reading, str):
+        return 1000
     counts = (len(rows) * len(rows[0]) for matrix in reading.choices.values() for rows in as_stack(matrix))
     return 1000 + sum(100 + 32 * count for count in counts)
 
 
-# Cached readings: a page reads its matrices again at every change of a knob. The same tuples are returned each time;
-# otherwise the tuples of every run would stay in memory until the next garbage collection.
-_CACHE: LRUCache[bytes, ParsedText] = LRUCache(2**26, getsizeof=_size)
+# Cached readings and refusals: a page reads its matrices again at every change of a knob. The same tuples are returned each
+# time; otherwise the tuples of every run would stay in memory until the next garbage collection.
+_CACHE: LRUCache[bytes, ParsedText | str] = LRUCache(2**26, getsizeof=_size)
 _LOCK = Lock()
 
 
@@ -89,16 +89,21 @@ def parse_text(text: str, name: str = "matrix") -> ParsedText:
     if len(text) > MAX_CHARACTERS:
         raise too_large_error(name, f"a text of {len(text):,} characters")
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    is_mask = "mask" in name
-    key = bytes([allows_minus_inf(name) + 2 * allows_stack(name) + 4 * is_mask]) + digest
+    key = name.encode("utf-8", "surrogatepass") + digest  # a refusal names the matrix
     with _LOCK:
-        cached: ParsedText | None = _CACHE.get(key)
-    if cached is not None:
-        return cached
-    reading = _parse_text(_TRUTH.sub(lambda word: str(int(word[1] is not None)), text) if is_mask else text, name)
-    with _LOCK:
-        if _size(reading) <= _CACHE.maxsize:
-            _CACHE[key] = reading
+        reading: ParsedText | str | None = _CACHE.get(key)
+    if reading is None:
+        if "mask" in name:
+            text = _TRUTH.sub(lambda word: str(int(word[1] is not None)), text)
+        try:
+            reading = _parse_text(text, name)
+        except MatrixError as error:
+            reading = str(error)
+        with _LOCK:
+            if _size(reading) <= _CACHE.maxsize:
+                _CACHE[key] = reading
+    if isinstance(reading, str):
+        raise MatrixError(reading)
     return reading
 
 
@@ -132,20 +137,23 @@ def _parse_text(text: str, name: str) -> ParsedText:
         if len(heads) > MAX_SIDE:
             raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
         return ParsedText(
-            {"": tuple(as_stack(_parse_text(head_text, name).choose(None, name))[0] for head_text in heads)}
+            {"": tuple(as_stack(_parse_head(head_text, name).choose(None, name))[0] for head_text in heads)}
         )
-    if "\\begin{" in text:
-        reading = parse_latex(text, name)
-    elif _TABLE.match(text):
-        reading = parse_table(_lines(text, name), name)
-    else:
-        text = strip_wrappers(_apply_scale(text, name))
-        if "[" not in text and _TUPLE.match(text):
-            text = text.translate({ord("("): "[", ord(")"): "]", ord("{"): "[", ord("}"): "]"})
-        has_brackets = "[" in text and "[" in _SPECIAL_TOKEN.sub("", text)
-        reading = _parse_brackets(text.strip(), name) if has_brackets else _parse_lines(text, name)
+    reading = _parse_head(text, name)
     note = rounding_note(next(iter(reading.choices.values())))
     return reading.with_notes(note) if note else reading
+
+
+def _parse_head(text: str, name: str) -> ParsedText:
+    if "\\begin{" in text:
+        return parse_latex(text, name)
+    if _TABLE.match(text):
+        return parse_table(_lines(text, name), name)
+    text = strip_wrappers(_apply_scale(text, name))
+    if "[" not in text and _TUPLE.match(text):
+        text = text.translate({ord("("): "[", ord(")"): "]", ord("{"): "[", ord("}"): "]"})
+    has_brackets = "[" in text and "[" in _SPECIAL_TOKEN.sub("", text)
+    return _parse_brackets(text.strip(), name) if has_brackets else _parse_lines(text, name)
 
 
 def _apply_scale(text: str, name: str) -> str:
@@ -338,12 +346,12 @@ def _surroundings_error(name: str, words: str, where: str) -> MatrixError:
 _LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")  # a lazy str.splitlines
 _DASHES = "-=─━═"
 _RULE = re.compile(r"[\s|+:=\-─━┼│├┤┌┐└┘┬┴╞╡╪═┃╔╗╚╝╠╣╦╩╬╤╧╟╢]+")
-_SLICE = re.compile(r"\s*\(\s*((?:\d+\s*,\s*)+)\.\s*,\s*\.\s*\)\s*=\s*")  # (0 ,.,.) = of torch before 0.4
-_LABEL = re.compile(r"\s*(?=.*[^\W\d])(?:[\w\"'`*$(×].*)?[:=]\s*")
-_LABELLED = re.compile(r"\s*(?!Unnamed: )([^\W\d][\w ]{0,40}?)\s*[:=]\s*(?=[-+.\d])(.*)")
+_SLICE = re.compile(r"\s*+\(\s*+((?:\d+\s*,\s*)+)\.\s*,\s*\.\s*\)\s*=\s*")  # (0 ,.,.) = of torch before 0.4
+_LABEL = re.compile(r"\s*+(?=.*[^\W\d])(?:[\w\"'`*$(×].*)?[:=]\s*")
+_LABELLED = re.compile(r"\s*+(?!Unnamed: )([^\W\d][\w ]{0,40}?)\s*[:=]\s*(?=[-+.\d])(.*)")
 _COLUMNS = re.compile(r"\s*Columns? \d+(?: (?:to|through|and) \d+)?:?\s*|\s*\\\s*", re.IGNORECASE)
 _IGNORED = re.compile(
-    r"\s*(?:(?:print|display) ?\(.*\)|[a-z]\w*\.[\w.]+\([a-zA-Z_][\w., ]*\)|import .*|from .* import .*|<.*>|\(\d+, ?\d*\)|.*\b(?:shape|dtype)\b.*)"
+    r"\s*+(?:(?:print|display) ?\(.*\)|[a-z]\w*\.[\w.]+\([a-zA-Z_][\w., ]*\)|import .*|from .* import .*|<.*>|\(\d+, ?\d*\)|.*\b(?:shape|dtype)\b.*)"
 )
 _MAX_LABEL_LINE = 300
 _MOST_LINES = 16 * MAX_SIDE
@@ -371,7 +379,10 @@ def _parse_lines(text: str, name: str) -> ParsedText:
         raise MatrixError(
             f"{name} needs at least one number; got {'only blanks' if text else 'nothing'}: paste rows of numbers, such as 1, 0; 0, 1."
         )
-    readings = [_parse_block(block, name) for block in _iter_blocks(lines) if any(block.sections)]
+    blocks = list(islice((block for block in _iter_blocks(lines) if any(block.sections)), MAX_SIDE + 1))
+    if len(blocks) > MAX_SIDE:
+        raise too_large_error(name, f"more than {MAX_SIDE:,} matrices")
+    readings = [_parse_block(block, name) for block in blocks]
     if not readings:
         raise MatrixError(
             f"{name} needs at least one number; got only words, such as {excerpt(lines[0].strip())}: paste rows of numbers, such as 1, 0; 0, 1."

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import regex
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_REGEX_SECONDS = 2.0  # for all words of a text
+_REGEX_SECONDS = 0.12  # of processor for all words of a text; a rule has at most two expressions
+_HELD_SECONDS = 0.005  # of a search that holds the interpreter's lock, as long as Python lets any thread hold it
 
 
 @dataclass(frozen=True)
@@ -119,21 +121,42 @@ class WordPattern:
         """
         import numpy as np
 
-        compiled = regex.compile(self.pattern.replace(r"\/", "/"), regex.IGNORECASE if self.ignores_case else 0)
-        end = time.monotonic() + _REGEX_SECONDS
-        found: dict[str, bool] = {}
-        try:
-            for name in words.names:
-                if name not in found:
-                    # Without the lock of the interpreter: a slow expression stops nobody else.
-                    left = max(1e-3, end - time.monotonic())
-                    found[name] = compiled.search(name, timeout=left, concurrent=True) is not None
-        except (TimeoutError, MemoryError):
+        found = None
+        with suppress(TimeoutError, MemoryError):
+            found = _is_found(self, words.names)
+        if found is None:
             raise ConfigError(
-                f"A regular expression may take {_REGEX_SECONDS:g} seconds for the words of a text; {self.text[:60]} takes longer: "
-                f"write one without repetitions inside repetitions."
-            ) from None
-        return np.array([found[name] for name in words.names], bool)
+                f"A regular expression may take {_REGEX_SECONDS:g} s of processor for the words of a text; {self.text[:60]} takes longer: "
+                "write one without a repetition inside or behind another, such as (a+)+ or a*a*."
+            )
+        return np.array(found, bool)
+
+
+@lru_cache(maxsize=32)  # every run of a page asks again, and every layer of a text
+def _is_found(pattern: WordPattern, names: tuple[str, ...]) -> tuple[bool, ...] | None:
+    """Whether the expression is found in each word; None if that takes too long.
+
+    Raises:
+        TimeoutError: the same, where other threads, whose time the library counts too, had most of the processor: it may be tried again.
+        MemoryError: it takes too much memory.
+    """
+    compiled = regex.compile(pattern.pattern.replace(r"\/", "/"), regex.IGNORECASE if pattern.ignores_case else 0)
+    end = time.thread_time() + _REGEX_SECONDS
+    found: dict[str, bool] = {}
+    try:
+        for name in dict.fromkeys(names):
+            if (left := end - time.thread_time()) <= 0:
+                return None
+            try:
+                match = compiled.search(name, timeout=min(_HELD_SECONDS, left), concurrent=False)
+            except TimeoutError:  # on without the lock, for which every short search would wait among the threads
+                match = compiled.search(name, timeout=left, concurrent=True)
+            found[name] = match is not None
+    except TimeoutError:
+        if end - time.thread_time() > _REGEX_SECONDS / 2:
+            raise
+        return None
+    return tuple(found[name] for name in names)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-_TAG = re.compile(r"<(/?)([^<> ]*)[^<>]*>")
+_TAG = re.compile(r"<(/?)([^<> ]*+)[^<>]*+>")
 _RGB = re.compile(r"rgba?\(([^)]*)\)")
 
 

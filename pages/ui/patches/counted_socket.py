@@ -14,14 +14,19 @@ from typing import Any
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from pages.ui.server import scheduler
-from pages.ui.server.in_flight import Deadline, Part
+from pages.ui.server.in_flight import SECONDS, Deadline, Part
+
+MOST_FRAMES = 2000
+"""The frames of a socket in `SECONDS`: each costs the server 5 µs, however small; a page sends a few in a second."""
+_PIECE = 2**12  # bytes that are read at once: a chunk of the network may be 40,000 frames
 
 
 class CountedSocket(WebSocketsSansIOProtocol):
-    """uvicorn's socket, with the parts of a message that is not complete counted in the budget, and a deadline for the rest."""
+    """uvicorn's socket, with the parts of a message that is not complete counted in the budget, a deadline for the rest, and bounded frames."""
 
     _part: Part | None = None
     _deadline: Deadline | None = None
+    _frames_until, _n_frames = 0.0, 0
 
     def handle_connect(self, event: Any) -> None:
         """Begins to count, by the address of the visitor."""
@@ -34,7 +39,11 @@ class CountedSocket(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Counts what has arrived of a message."""
-        super().data_received(data)
+        for start in range(0, len(data), _PIECE):
+            super().data_received(data[start : start + _PIECE])
+            if self._n_frames > MOST_FRAMES:
+                self.transport_abort()
+                return
         if self._part is None or self._deadline is None or self.transport.is_closing():
             return
         size = len(self.conn.reader.buffer) + sum(map(len, self.frames))
@@ -42,6 +51,13 @@ class CountedSocket(WebSocketsSansIOProtocol):
         self._deadline.stop(size)
         if self._part.size:
             self._deadline.begin()
+
+    def handle_events(self) -> None:
+        """Counts the frames that have arrived."""
+        if (now := self.loop.time()) > self._frames_until:
+            self._frames_until, self._n_frames = now + SECONDS, 0
+        self._n_frames += len(self.conn.events)
+        super().handle_events()
 
     def send_receive_event_to_app(self) -> None:
         """A complete message: the clock starts anew with the next one."""

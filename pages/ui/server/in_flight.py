@@ -93,6 +93,12 @@ def address_of(scope: Scope) -> str:
     return scheduler.request_address(peer, ",".join(Headers(scope=scope).getlist("X-Forwarded-For")))
 
 
+def declared_bytes(scope: Scope) -> int:
+    """The length of its body that a request declares; 0 if it declares none."""
+    length = Headers(scope=scope).get("Content-Length", "")
+    return int(length) if length.isdecimal() and len(length) < 16 else 0
+
+
 class Deadline:
     """Drops a part that is awaited too long without progress.
 
@@ -140,8 +146,7 @@ class BoundedBodies:
             await self.app(scope, receive, send)
             return
         begun, complete, arrived = False, False, 0
-        length = Headers(scope=scope).get("Content-Length", "")
-        declared = int(length) if length.isdecimal() and len(length) < 16 else 0
+        declared = declared_bytes(scope)
         dropped = asyncio.Event()
         task = asyncio.current_task()
         assert task is not None

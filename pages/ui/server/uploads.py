@@ -1,23 +1,20 @@
-"""Limits uploads: only files that a page has requested, a few at a time, and within the memory for uploads.
+"""Limits uploads: only files that a page has requested, and within the memory for the files that stay.
 
 Streamlit accepts a file under any name from any client that knows a session id, keeps it as long as the session, and limits only
-the size of one file. Incomplete uploads stay in the temporary folder as long as the client likes. It has no setting for any of that,
-so two middlewares handle uploads before Streamlit does; a form is parsed in memory, without a temporary file.
+the size of one file. It has no setting for that, so two middlewares handle uploads before Streamlit does; a form is parsed in
+memory, without a temporary file. What has not arrived completely is counted and limited in `in_flight`, as every body is.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from typing import Protocol
+from collections import Counter, deque
+from contextlib import nullcontext
+from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import streamlit as st
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf has no annotation
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,40 +27,41 @@ from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 
 from attention.base.errors import FileError
 from pages.ui.server import scheduler
-from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ONE, UPLOADS_AT_ONCE
+from pages.ui.server.in_flight import address_of, declared_bytes
+from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ADDRESS, UPLOADED_MB_OF_ONE
 
 MOST = 16
 """Upload URLs of one session at a time."""
-_PATIENCE = 20.0  # seconds for the rest of a body that is refused
-SMALL = 2**20  # bytes; smaller uploads do not queue
-LONGEST_WAIT = 60.0  # seconds in the queue
+SMALL = 2**20  # bytes; smaller files are read beside others
 GONE = "This server no longer has the uploaded file: upload it again."
 _UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 """The path of an upload URL: a session id and a file id."""
-_ACCEPTED = 204  # Streamlit's status for a successful upload
 _LONGEST_ANSWER = 2**16  # bytes of a message with upload URLs
 _LONGEST_HEAD = 2**13  # bytes before the file: the boundary and the headers of the part
 
-_urls: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=MOST))  # files by session
-_arriving: Counter[str] = Counter()  # bytes of uploads in progress, by session
-_slots = asyncio.Semaphore(UPLOADS_AT_ONCE)
-_locks: WeakValueDictionary[str, asyncio.Lock] = (
-    WeakValueDictionary()
-)  # by session: a stalled session uses one slot, not all
+
+class _Visitor(NamedTuple):
+    """The address of a session, and the files that it may upload."""
+
+    address: str
+    files: deque[str]
+
+
+_visitors: dict[str, _Visitor] = {}  # by session
 _session_files: WeakValueDictionary[tuple[str, str], Content] = (
     WeakValueDictionary()
 )  # by session and place; the session itself owns the files
 
 
-def register(session: str, file: str) -> None:
-    """Registers an upload URL."""
-    _urls[session].append(file)
+def register(session: str, file: str, address: str) -> None:
+    """Registers an upload URL that was given to a session, whose page is open at this address."""
+    _visitors.setdefault(session, _Visitor(address, deque(maxlen=MOST))).files.append(file)
 
 
 def consume(session: str, file: str) -> bool:
     """Whether the session was given this upload URL. Each URL is valid once."""
-    if is_known := file in _urls.get(session, ()):
-        _urls[session].remove(file)
+    if is_known := session in _visitors and file in _visitors[session].files:
+        _visitors[session].files.remove(file)
     return is_known
 
 
@@ -88,14 +86,16 @@ class UploadUrls:
 
         async def send_noted(message: Message) -> None:
             for session, file in _urls_in(message.get("bytes") or b""):
-                register(session, file)
+                register(session, file, address_of(scope))
             await send(message)
 
         try:
             await self.app(scope, receive_few, send_noted)
         finally:
-            for session in [session for session in _urls if not runtime.get_instance().is_active_session(session)]:
-                del _urls[session]
+            kept = _sizes()  # also of sessions whose page may come back
+            for session in [session for session in _visitors if session not in kept]:
+                if not runtime.get_instance().is_active_session(session):
+                    del _visitors[session]
 
 
 def _with_few_names(message: bytes) -> bytes:
@@ -141,57 +141,25 @@ def _manager() -> MemoryUploadedFileManager:
     return manager
 
 
-@asynccontextmanager
-async def _room(session: str, size: int) -> AsyncIterator[None]:
-    """Reserves memory for a file of this size.
+def _sizes() -> Counter[str]:
+    """The bytes of the files of each session that has or had some, in Streamlit's store and in ours."""
+    sizes = Counter(session_file_sizes())
+    for session, files in [*_manager().file_storage.items()]:
+        sizes[session] += sum(len(file.data) for file in [*files.values()])
+    return sizes
 
-    Raises:
-        _RefusedError: the memory for uploads is not enough.
-    """
-    manager, in_sessions = _manager(), session_file_sizes()
-    in_streamlit = {
-        name: sum(len(file.data) for file in [*files.values()]) for name, files in [*manager.file_storage.items()]
-    }
-    of_session = in_streamlit.get(session, 0) + in_sessions.get(session, 0)
-    if of_session + _arriving[session] + size > UPLOADED_MB_OF_ONE * 2**20:
+
+def _check_room(session: str, size: int) -> None:
+    """Raises _RefusedError if the memory for uploads is not enough for one more file of this session."""
+    sizes, address = _sizes(), _visitors[session].address
+    if sizes[session] + size > UPLOADED_MB_OF_ONE * 2**20:
         raise _RefusedError(
             413,
             f"A page may have at most {UPLOADED_MB_OF_ONE} MB of files, and this one would exceed that: remove another file first.",
         )
-    if sum(in_streamlit.values()) + sum(in_sessions.values()) + _arriving.total() + size > UPLOADED_MB * 2**20:
+    of_address = sum(sizes[other] for other, visitor in _visitors.items() if visitor.address == address)
+    if of_address + size > UPLOADED_MB_OF_ADDRESS * 2**20 or sizes.total() + size > UPLOADED_MB * 2**20:
         raise _RefusedError(429, "This server has no room for more files now: try again in a minute.")
-    _arriving[session] += size
-    try:
-        yield
-    finally:
-        _arriving[session] -= size
-        if not _arriving[session]:
-            del _arriving[session]
-
-
-@asynccontextmanager
-async def _turn(session: str) -> AsyncIterator[None]:
-    """Waits until fewer than `UPLOADS_AT_ONCE` uploads are in progress, and none of this session.
-
-    Raises:
-        _RefusedError: the wait takes too long.
-    """
-    async with AsyncExitStack() as stack:
-        try:
-            async with asyncio.timeout(LONGEST_WAIT):
-                await stack.enter_async_context(_locks.setdefault(session, asyncio.Lock()))
-                await stack.enter_async_context(_slots)
-        except TimeoutError:
-            raise _RefusedError(429, "Too many other uploads are in progress: try again in a minute.") from None
-        yield
-
-
-async def _drain(receive: Receive) -> None:
-    """Reads the rest of the body: a client that is cut off while sending does not see the error."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE):
-            while (await receive()).get("more_body"):
-                pass
 
 
 def content(file: UploadedFile | DeletedFile) -> bytes:
@@ -234,73 +202,70 @@ class BoundedUploads:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards all requests that are not uploads."""
-        if scope["type"] == "http" and scope["method"] == "PUT" and (place := _UPLOAD_URL.search(scope["path"])):
-            await self._take(place[1], place[2], scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
-
-    async def _take(self, session: str, file: str, scope: Scope, receive: Receive, send: Send) -> None:
-        if not runtime.get_instance().is_active_session(session):
-            await self.app(scope, receive, send)  # Streamlit refuses it
+        """Forwards all requests that are not uploads of an active session."""
+        place = _UPLOAD_URL.search(scope["path"]) if scope["type"] == "http" and scope["method"] == "PUT" else None
+        if place is None or not runtime.get_instance().is_active_session(place[1]):
+            await self.app(scope, receive, send)  # Streamlit refuses an upload without a session
             return
         try:
-            if not consume(session, file):
-                raise _RefusedError(404, "This upload address is unknown or already used: upload the file again.")
-            length = Headers(scope=scope).get("Content-Length", "")
-            if not length.isdecimal():
-                raise _RefusedError(411, "An upload needs a Content-Length header; got none: send one.")
-            size = int(length)
-            # Small files arrive at once and do not wait for slow uploads.
-            async with _turn(session) if size > SMALL else nullcontext(), _room(session, size):
-                if SMALL < size <= st.get_option("server.maxUploadSize") * 2**20:
-                    await self._take_large(session, file, scope, receive, send)
-                else:
-                    await self.app(scope, receive, send)
+            form = await _form_body(scope, receive)
+            answer = await self._store(place[1], place[2], form, scope)
         except ClientDisconnect:  # no client to answer
-            pass
+            return
         except _RefusedError as error:
-            if error.status != 400:  # the client may still be sending
-                await _drain(receive)
             await PlainTextResponse(str(error), error.status, {"Connection": "close"})(scope, receive, send)
+            return
+        for message in answer:
+            await send(message)
 
-    async def _take_large(self, session: str, file: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards the upload with an empty file, and adds the content when Streamlit has accepted it.
+    async def _store(self, session: str, file: str, form: bytes, scope: Scope) -> list[Message]:
+        """The answer of Streamlit to the upload with an empty file, to which the content is added where there is room.
 
-        Streamlit would store a file of more than 1 MB in the temporary folder until it is complete. Here its memory is counted.
+        Streamlit would store a file of more than 1 MB in the temporary folder until it is complete.
         """
-        parts = _form_parts(await _form_body(receive))
-        if parts is None:
+        if not consume(session, file):
+            raise _RefusedError(404, "This upload address is unknown or already used: upload the file again.")
+        if (parts := _form_parts(form)) is None:
             raise _RefusedError(400, "An upload must be a form with one file; got something else: send only the file.")
         head, content, tail = parts
+        answer: list[Message] = []
 
         async def receive_empty() -> Message:
             return {"type": "http.request", "body": head + tail, "more_body": False}
 
-        async def send_when_filled(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == _ACCEPTED:
-                manager = _manager()
-                for taken in manager.get_files(session, [file]):
-                    manager.add_file(session, taken._replace(data=content))
-            await send(message)
+        async def collect(message: Message) -> None:
+            answer.append(message)
 
-        await self.app(scope, receive_empty, send_when_filled)
+        await self.app(scope, receive_empty, collect)
+        manager = _manager()
+        for taken in manager.get_files(session, [file]):  # none where Streamlit refuses the upload
+            try:
+                _check_room(session, len(content))  # nobody else's file is stored before this one
+            except _RefusedError:
+                manager.remove_file(session, file)
+                raise
+            manager.add_file(session, taken._replace(data=content))
+        return answer
 
 
-async def _form_body(receive: Receive) -> bytes:
-    """The whole body of a request.
+async def _form_body(scope: Scope, receive: Receive) -> bytes:
+    """The whole body of a request: a client that is cut off while sending does not see why.
 
     Raises:
         ClientDisconnect: the client left before the end of the body.
+        _RefusedError: it is longer than a file may be.
     """
-    pieces, more = [], True
+    most = st.get_option("server.maxUploadSize")
+    form, more = bytearray(), True
     while more:
+        if max(declared_bytes(scope), len(form)) > most * 2**20 + _LONGEST_HEAD:
+            raise _RefusedError(413, f"A file has at most {most} MB; got more: upload a smaller one.")
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        pieces.append(message.get("body", b""))
+        form += message.get("body", b"")
         more = message.get("more_body", False)
-    return b"".join(pieces)
+    return bytes(form)
 
 
 def _form_parts(form: bytes) -> tuple[bytes, bytes, bytes] | None:
