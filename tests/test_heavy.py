@@ -101,6 +101,17 @@ def test_addresses_take_turns_and_sessions_of_an_address(join: Join) -> None:
     assert order == [("c", "home"), ("b", "school"), ("d", "home"), ("a", "school")]
 
 
+def test_long_jobs_keep_nobody_waiting(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = heavy._Line(2, lambda _: 1)
+    assert all(join(line, session, session).has_place.wait(60) for session in "ab")
+    third = join(line, "c", "c")
+    third.waits()
+    monkeypatch.setattr(heavy, "_LONG_SECONDS", 0.0)
+    assert third.has_place.wait(60)
+    assert join(line, "d", "d").has_place.wait(60)
+    join(line, "e", "e").waits()  # but not without end
+
+
 def test_own_machine_may_use_every_place(join: Join) -> None:
     line = heavy._Line(2, lambda _: 1)
     assert all(join(line, session, "").has_place.wait(60) for session in "ab")

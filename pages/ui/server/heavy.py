@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from time import monotonic
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -34,6 +35,9 @@ Result = TypeVar("Result")
 
 LIGHT_SECONDS = 0.5
 """Work that takes less is done here, since a process is not worth it."""
+_LONG_SECONDS = (
+    20.0  # after which a job keeps nobody waiting: the next one begins beside it, and the system shares the processor
+)
 _LEAST_BYTES = 96 * 2**20  # of memory for a job
 
 
@@ -65,7 +69,7 @@ class _Line:
         self._places, self._grant = places, grant
         self._change = threading.Condition()
         self._waiting: list[Watcher] = []
-        self._running: list[tuple[Watcher, int]] = []  # each with its bytes
+        self._running: list[tuple[Watcher, int, float]] = []  # each with what is granted, and when
         self._served = Counter[Hashable]()  # places that each address and each session has had since somebody waits
         self._closed = False
 
@@ -121,8 +125,8 @@ class _Line:
             )
         self._waiting.append(visitor)
 
-    def _begin(self, visitor: Watcher) -> tuple[Watcher, int] | None:
-        """The visitor with the bytes of their job, if it is their turn.
+    def _begin(self, visitor: Watcher) -> tuple[Watcher, int, float] | None:
+        """The visitor with what is granted to them, if it is their turn.
 
         Raises:
             BusyError: the server ends, or has no memory.
@@ -130,11 +134,15 @@ class _Line:
         with self._change:
             if self._closed:
                 raise BusyError(_SHUTTING_DOWN)
-            if len(self._running) >= self._places or visitor is not next(filter(self._may_begin, self._order()), None):
+            now = monotonic()
+            is_full = sum(now < began + _LONG_SECONDS for _, _, began in self._running) >= self._places
+            if is_full or len(self._running) >= 2 * self._places:
                 return None
-            if not (n_bytes := self._grant(sum(granted for _, granted in self._running))):
+            if visitor is not next(filter(self._may_begin, self._order()), None):
                 return None
-            mine = visitor, n_bytes
+            if not (granted := self._grant(sum(granted for _, granted, _ in self._running))):
+                return None
+            mine = visitor, granted, now
             self._running.append(mine)
             self._served.update((visitor.group, visitor.key))
             return mine
@@ -145,7 +153,7 @@ class _Line:
 
     def _may_begin(self, visitor: Watcher) -> bool:
         """Whether the visitor's address may have another place. This machine's own person has all."""
-        of_address = sum(other.group == visitor.group for other, _ in self._running)
+        of_address = sum(other.group == visitor.group for other, *_ in self._running)
         return not visitor.group or of_address < max(1, self._places - 1)
 
     @property
