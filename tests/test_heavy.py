@@ -144,7 +144,7 @@ def test_visitor_who_leaves_the_line_is_forgotten(join: Join) -> None:
     line.close()
     late = join(line, "c", "home")
     late.join(60)
-    assert str(late.error) == heavy.SHUTTING_DOWN
+    assert str(late.error) == heavy._SHUTTING_DOWN
 
 
 def test_jobs_share_the_memory_that_is_left(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
