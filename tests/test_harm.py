@@ -147,6 +147,7 @@ def test_benchmark_session_changes_knobs_like_a_page(guarded: Server) -> None:
         ("socket.connect", (None, ("192.0.2.1", 80))),
         ("socket.getaddrinfo", ("attacker.invalid", 80, 0, 0, 0)),
         ("os.system", (b"true",)),
+        ("subprocess.Popen", ("true", ["true"], None, None)),
         ("pickle.find_class", ("os", "system")),
     ],
 )
