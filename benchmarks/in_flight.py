@@ -19,14 +19,24 @@ _HOLDS = 15.0  # seconds that the connections stay open
 
 async def unfinished(server: Server, sockets: int = 117, size: int = 7 * _MB, seconds: float = _HOLDS) -> list[str]:
     """Sockets of a visitor without a cookie that send all of a message but its last byte."""
+    return await _hold(server, Frame(Opcode.BINARY, bytes(size)).serialize(mask=True)[:-1], sockets, seconds)
+
+
+async def fragments(server: Server, sockets: int = 30, frames: int = 500_000, seconds: float = _HOLDS) -> list[str]:
+    """Sockets that send a message in pieces of two bytes, each of which the server has to read by itself."""
+    first, piece = (Frame(code, bytes(2), fin=False).serialize(mask=True) for code in (Opcode.BINARY, Opcode.CONT))
+    return await _hold(server, first + piece * frames, sockets, seconds)
+
+
+async def _hold(server: Server, sent: bytes, sockets: int, seconds: float) -> list[str]:
+    """Sends these bytes on each socket, and keeps it open."""
     url = f"ws{server.base.removeprefix('http')}/_stcore/stream"
-    part = Frame(Opcode.BINARY, bytes(size)).serialize(mask=True)[:-1]
     async with AsyncExitStack() as stack:
 
         async def hold() -> bool:
             with suppress(WebSocketException, OSError, TimeoutError):
                 socket = await stack.enter_async_context(connect(url, compression=None, open_timeout=60))
-                socket.transport.write(part)
+                socket.transport.write(sent)
                 async with asyncio.timeout(seconds):
                     while True:
                         await socket.recv()
@@ -79,6 +89,9 @@ async def junk(server: Server, connections: int = 12, rounds: int = 3) -> list[s
 
 ATTACKS = (
     Attack("117 sockets that send all but the last byte of 7 MB", unfinished, 700, {"sockets": 20, "seconds": 2}),
+    Attack(
+        "30 sockets that send fragments of 2 bytes", fragments, 700, {"sockets": 10, "frames": 200_000, "seconds": 2}
+    ),
     Attack("900 requests whose bodies do not end", slow_bodies, 700, {"connections": 40}),
     Attack("12 connections that send parameters without a meaning", junk, 600, {"connections": 2, "rounds": 1}),
 )

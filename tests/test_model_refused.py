@@ -101,7 +101,23 @@ def test_folder_without_a_model_is_refused(tmp_path: Path, broken: Callable[...,
     pipe = broken(without="tokenizer.json")
     os.mkfifo(Path(pipe, "tokenizer.json"))
     assert "tokenizer.json of" in refused(pipe)
-    assert "is a pipe, which may never end: delete it" in refused(pipe)
+    assert "is a pipe or a device, which may never end: delete it" in refused(pipe)
+
+
+def test_files_without_an_end_are_refused(
+    tmp_path: Path, broken: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(broken())
+    (folder / "vocab.json").symlink_to("/dev/zero")
+    assert "vocab.json of" in (sentence := refused(str(folder)))
+    assert "is a pipe or a device" in sentence
+    (folder / "vocab.json").unlink()
+    with (folder / "chat_template.jinja").open("wb") as sparse:
+        sparse.truncate(10 * 2**30)
+    assert "may take at most 64 MB; chat_template.jinja of" in refused(str(folder))
+    monkeypatch.setattr(os, "access", lambda path, _: not str(path).endswith(".safetensors"))
+    assert "model.safetensors of" in (sentence := refused(str(folder)))
+    assert sentence.endswith("may not be read by this server's user: change its permissions.")
 
 
 @pytest.mark.parametrize("config", ["", "{", "[]", "{}", '{"model_type": 7}', "[" * 100_000, "\ud800", " " * 2**21])

@@ -23,7 +23,7 @@ from benchmarks.session import Session
 from benchmarks.wire import http, multipart
 from pages.ui.server import in_flight, uploads
 from pages.ui.server.in_flight import BoundedBodies
-from pages.ui.server.uploads import BoundedUploads, UploadUrls
+from pages.ui.server.uploads import BoundedUploads
 
 MATRIX = b"1,0,0\n0,1,0\n"
 LARGE = 2**20 + 1
@@ -171,7 +171,7 @@ def test_upload_places_end_with_their_session(monkeypatch: pytest.MonkeyPatch) -
     async def ends(*_: object) -> None:
         pass
 
-    finished(UploadUrls(ends)({"type": "websocket"}, ends, ends))
+    finished(BoundedUploads(ends)({"type": "websocket"}, ends, ends))
     assert [*visitors] == ["there", "may come back"]
 
 

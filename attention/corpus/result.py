@@ -128,6 +128,8 @@ class HeadsResult:
         name = file.name
         try:
             file = file / TABLE if file.is_dir() else file
+            if file.exists() and not file.is_file():  # a pipe or a device may never end
+                raise OSError(None, "it is no file")
             with file.open("rb") as opened:
                 return cls.of(name, opened.read(max_bytes + 1), max_bytes, turn)
         except OSError as error:

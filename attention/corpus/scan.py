@@ -237,14 +237,21 @@ def model_folder(name: str) -> Path:
 
 @lru_cache(maxsize=8)
 def model_digest(folder: Path) -> str:
-    """SHA-256 of the files of a model: its weights, its config, and its tokenizer."""
+    """SHA-256 of the files of a model: its weights, its config, and its tokenizer.
+
+    Raises:
+        ModelError: a file cannot be read.
+    """
     digest = sha256()
     files = [file for suffix in ("safetensors", "json", "model", "txt") for file in folder.glob(f"*.{suffix}")]
-    for file in sorted(files, key=lambda file: file.name):
+    for file in sorted(filter(Path.is_file, files), key=lambda file: file.name):
         digest.update(struct.pack("<QQ", len(file.name.encode()), file.stat().st_size) + file.name.encode())
-        with file.open("rb") as stream:
-            while block := stream.read(2**22):
-                digest.update(block)
+        try:
+            with file.open("rb") as stream:
+                while block := stream.read(2**22):
+                    digest.update(block)
+        except OSError as error:
+            raise ModelError(f"{file} cannot be read ({error.strerror}): check its permissions.") from error
     return digest.hexdigest()
 
 

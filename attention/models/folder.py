@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 from attention.base.errors import ModelError
 
 _LARGEST_CONFIG = 2**20  # bytes of config.json
+_TEMPLATES = "additional_chat_templates/*"
+_OTHER_FILES = ("*.json", "*.txt", "*.model", "*.tiktoken", "*.jinja", _TEMPLATES)  # which transformers reads
 _LARGEST_TOKENIZER_FILE = 2**26  # bytes; a vocabulary of 256,000 pieces takes half of that
 _OTHER_WEIGHTS = ("gguf", "h5", "msgpack", "onnx")  # of other libraries
 _MOST_FILES = 1000  # of sharded weights
@@ -56,11 +59,13 @@ def check_folder(path: Path, name: str, most_mb: int) -> Folder:
         )
     config = _config(path, name)
     weights = [file for file in sorted(path.glob("*.safetensors"))[:_MOST_FILES] if file.is_file()]
-    other_files = [file for suffix in ("json", "txt", "model") for file in path.glob(f"*.{suffix}") if file.is_file()]
-    if special := next((file.name for file in path.iterdir() if file.is_fifo() or file.is_socket()), ""):
+    other_files = [file for pattern in _OTHER_FILES for file in path.glob(pattern) if file.is_file()]
+    entries = [*path.iterdir(), *path.glob(_TEMPLATES)]
+    if special := next((each.name for each in entries if each.exists() and not (each.is_file() or each.is_dir())), ""):
         raise ModelError(
-            f"A model is a folder of files; {special} of {name} is a pipe, which may never end: delete it."
+            f"A model is a folder of files; {special} of {name} is a pipe or a device, which may never end: delete it."
         )
+    _check_readable((*weights, *other_files), name)
     if large := next((file.name for file in other_files if file.stat().st_size > _LARGEST_TOKENIZER_FILE), ""):
         raise ModelError(
             f"Each file besides the weights may take at most {_LARGEST_TOKENIZER_FILE / 2**20:,.0f} MB; {large} of {name} takes more: download it again."
@@ -90,6 +95,11 @@ def check_folder(path: Path, name: str, most_mb: int) -> Folder:
     return Folder(path, config, nbytes, sum(file.stat().st_size for file in other_files))
 
 
+def _check_readable(files: Iterable[Path], name: str) -> None:
+    if closed := next((file.name for file in files if not os.access(file, os.R_OK)), ""):
+        raise ModelError(f"{closed} of {name} may not be read by this server's user: change its permissions.")
+
+
 def too_large(name: str, nbytes: int, most_mb: int) -> ModelError:
     """The error for a model whose weights are larger than allowed."""
     return ModelError(
@@ -108,6 +118,7 @@ def _config(path: Path, name: str) -> dict[str, Any]:
         raise ModelError(
             f"A model is a folder with config.json and *.safetensors; {name} has no config.json: check the folder."
         )
+    _check_readable((file,), name)
     try:
         if file.stat().st_size > _LARGEST_CONFIG:
             raise ValueError

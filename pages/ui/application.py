@@ -12,7 +12,7 @@ from pages.ui.server import assets
 from pages.ui.server.assets import IndexPage
 from pages.ui.server.guard import AllowedHosts, AllowedOrigins, Backpressure, BinaryOnly, WithHeaders
 from pages.ui.server.in_flight import BoundedBodies
-from pages.ui.server.uploads import BoundedUploads, UploadUrls
+from pages.ui.server.uploads import BoundedUploads
 
 MIDDLEWARE = [
     Middleware(middleware)
@@ -24,7 +24,6 @@ MIDDLEWARE = [
         AllowedOrigins,
         Backpressure,
         BinaryOnly,
-        UploadUrls,
         BoundedUploads,
     )
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -159,6 +160,11 @@ def test_files_that_are_no_table_are_refused(good: bytes, tmp_path: Path) -> Non
             HeadsResult.of("x", content)
     with pytest.raises(FileError, match="should have at most 1,000 bytes; it has more"):
         HeadsResult.of("x", good, max_bytes=1000)
+    for device in ("/dev/zero", tmp_path / "pipe"):
+        if device != "/dev/zero":
+            os.mkfifo(device)
+        with pytest.raises(FileError, match=r"cannot be opened \(it is no file\): give the path"):
+            HeadsResult.open(device)
     (tmp_path / "heads.parquet").write_bytes(good)
     with pytest.raises(FileError, match="should have at most 1,000 bytes; it has more"):
         HeadsResult.open(tmp_path, max_bytes=1000)

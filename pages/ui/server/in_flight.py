@@ -19,7 +19,6 @@ from pages.ui.server.limits import IN_FLIGHT_MB, IN_FLIGHT_MB_OF_ADDRESS
 SECONDS = 10.0
 """In which a message or a body must be complete, or go on by `PROGRESS`."""
 PROGRESS = 2**16  # bytes
-_TRY_LATER = 1013  # WebSocket close code: try again later
 
 
 class Budget:

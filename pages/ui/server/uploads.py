@@ -1,7 +1,7 @@
 """Limits uploads: only files that a page has requested, and within the memory for the files that stay.
 
 Streamlit accepts a file under any name from any client that knows a session id, keeps it as long as the session, and limits only
-the size of one file. It has no setting for that, so two middlewares handle uploads before Streamlit does; a form is parsed in
+the size of one file. It has no setting for that, so a middleware handles uploads before Streamlit does; a form is parsed in
 memory, without a temporary file. What has not arrived completely is counted and limited in `in_flight`, as every body is.
 """
 
@@ -63,39 +63,6 @@ def consume(session: str, file: str) -> bool:
     if is_known := session in _visitors and file in _visitors[session].files:
         _visitors[session].files.remove(file)
     return is_known
-
-
-class UploadUrls:
-    """Middleware that registers the upload URLs of active sessions; uploads to any other URL are refused.
-
-    A page requests upload URLs over its socket in a message of Streamlit's protocol, and the answer contains them. A middleware reads both.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards everything. Limits each request for upload URLs to `MOST`."""
-        if scope["type"] != "websocket":
-            await self.app(scope, receive, send)
-            return
-
-        async def receive_few() -> Message:
-            message = await receive()
-            return {**message, "bytes": _with_few_names(message["bytes"])} if message.get("bytes") else message
-
-        async def send_noted(message: Message) -> None:
-            for session, file in _urls_in(message.get("bytes") or b""):
-                register(session, file, address_of(scope))
-            await send(message)
-
-        try:
-            await self.app(scope, receive_few, send_noted)
-        finally:
-            kept = _sizes()  # also of sessions whose page may come back
-            for session in [session for session in _visitors if session not in kept]:
-                if not runtime.get_instance().is_active_session(session):
-                    del _visitors[session]
 
 
 def _with_few_names(message: bytes) -> bytes:
@@ -196,13 +163,19 @@ def session_file_sizes() -> dict[str, int]:
 
 
 class BoundedUploads:
-    """Middleware that accepts uploads within the limits."""
+    """Middleware that registers the upload URLs of active sessions, and accepts uploads to them within the limits.
+
+    A page requests upload URLs over its socket in a message of Streamlit's protocol, and the answer contains them: both are read.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forwards all requests that are not uploads of an active session."""
+        """Forwards everything but uploads of active sessions. Limits each request for upload URLs to `MOST`."""
+        if scope["type"] == "websocket":
+            await self._connect(scope, receive, send)
+            return
         place = _UPLOAD_URL.search(scope["path"]) if scope["type"] == "http" and scope["method"] == "PUT" else None
         if place is None or not runtime.get_instance().is_active_session(place[1]):
             await self.app(scope, receive, send)  # Streamlit refuses an upload without a session
@@ -217,6 +190,24 @@ class BoundedUploads:
             return
         for message in answer:
             await send(message)
+
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def receive_few() -> Message:
+            message = await receive()
+            return {**message, "bytes": _with_few_names(message["bytes"])} if message.get("bytes") else message
+
+        async def send_noted(message: Message) -> None:
+            for session, file in _urls_in(message.get("bytes") or b""):
+                register(session, file, address_of(scope))
+            await send(message)
+
+        try:
+            await self.app(scope, receive_few, send_noted)
+        finally:
+            kept = _sizes()  # also of sessions whose page may come back
+            for session in [session for session in _visitors if session not in kept]:
+                if not runtime.get_instance().is_active_session(session):
+                    del _visitors[session]
 
     async def _store(self, session: str, file: str, form: bytes, scope: Scope) -> list[Message]:
         """The answer of Streamlit to the upload with an empty file, to which the content is added where there is room.
