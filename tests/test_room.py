@@ -211,7 +211,7 @@ def importing(monkeypatch: pytest.MonkeyPatch, **settings: object) -> list[str]:
 
 def test_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "idle_seconds", idle := Idle(busy=5))
-    assert importing(monkeypatch, hub=True) == list(preload._PARTS)
+    assert importing(monkeypatch, hub=True) == list(preload.PARTS)
     assert idle.busy < 0
 
 

@@ -36,6 +36,7 @@ from attention.sources import link
 from pages.ui import process
 from pages.ui.exports import route
 from pages.ui.exports.catalog import EXPORTS, Export
+from pages.ui.server import heavy
 from pages.ui.server.limits import LIMITS
 
 assert process  # imported as in the server
@@ -246,8 +247,8 @@ def test_table_of_every_map_opens_with_the_same_digits(step: str) -> None:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    monkeypatch.setattr(route, "_making", route.FairQueue(1))
-    monkeypatch.setattr(route, "_preparing", route.FairQueue(2))
+    for name in ("LINE", "FILES"):
+        monkeypatch.setattr(heavy, name, heavy._Line(2, lambda _: 2**30))
     with TestClient(Starlette(routes=route.routes())) as test_client:
         yield test_client
 

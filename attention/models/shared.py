@@ -19,7 +19,7 @@ from torch.nn import Module, Parameter
 
 from attention.base import jobs
 
-_ALIGNED = 64  # bytes, as torch aligns what it allocates
+_ALIGNED = 64  # bytes, as the kernels of torch look at addresses
 _STORAGES: dict[int, tuple[str, int, int]] = {}  # address of a shared storage: the path of its memory, offset, bytes
 
 
@@ -32,15 +32,17 @@ def share(model: Module) -> bool:
     for tensor in tensors:
         if tensor.untyped_storage().nbytes():
             by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append(tensor)
-    sizes = [users[0].untyped_storage().nbytes() for users in by_storage.values()]
-    places = [0]
-    for size in sizes:
-        places.append(places[-1] + -(-size // _ALIGNED) * _ALIGNED)
+    places, end = [], 0
+    for address, users in by_storage.items():
+        # As aligned as it was: the last bits of a product depend on it.
+        place, size = -(-end // _ALIGNED) * _ALIGNED + address % _ALIGNED, users[0].untyped_storage().nbytes()
+        places.append((place, size))
+        end = place + size
     file = os.memfd_create("model")
-    os.ftruncate(file, max(places[-1], 1))
-    memory, path = mmap.mmap(file, max(places[-1], 1)), f"/proc/{os.getpid()}/fd/{file}"
+    os.ftruncate(file, max(end, 1))
+    memory, path = mmap.mmap(file, max(end, 1)), f"/proc/{os.getpid()}/fd/{file}"
     addresses = []
-    for users, size, place in zip(by_storage.values(), sizes, places, strict=False):
+    for users, (place, size) in zip(by_storage.values(), places, strict=True):
         whole = torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=place)
         whole.copy_(torch.empty(0, dtype=torch.uint8).set_(users[0].untyped_storage()))
         for tensor in users:
