@@ -331,3 +331,13 @@ def _other_kind(content: bytes) -> str:
 
 def _broken(kind: str) -> FileError:
     return FileError(f"This {kind} file is broken or cut off, so its pixels cannot be read: save or download it again.")
+
+
+def with_preview(content: bytes, name: str, max_pixels: int, side: int) -> tuple[Picture, bytes]:
+    """A picture, and a small PNG of it whose longer side has at most `side` pixels.
+
+    Raises:
+        FileError: as for `Picture.of`.
+    """
+    picture = Picture.of(content, name, max_pixels)
+    return picture, picture.preview(side)

@@ -29,6 +29,7 @@ from attention.vision.examples import EXAMPLES, example_picture, link_name
 from pages.ui.exports import links, route
 from pages.ui.exports.links import Tab
 from pages.ui.page import share
+from pages.ui.server import traces
 from pages.ui.server.limits import LIMITS
 from pages.ui.vision import picture_field
 
@@ -216,7 +217,9 @@ def test_refused_picture_gets_a_sentence_and_changes_nothing(models: NamedModels
 
 def test_picture_without_room_in_memory_is_refused(models: NamedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     app = opened("app.py", source="model", model=models("ViT"))
-    monkeypatch.setattr(picture_field, "make_room", lambda needs: needs)
+    monkeypatch.setattr(picture_field, "LARGE_BYTES", 0)
+    monkeypatch.setattr(traces, "make_room", lambda needs: needs)
+    monkeypatch.setattr(traces, "room", lambda: 0)
     uploaded(app, "photo.png", PHOTO)
     assert "and this server has 0 MB left" in app.error[0].value.replace("\\", "")
 

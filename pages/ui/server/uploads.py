@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from contextlib import nullcontext
 from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
@@ -26,13 +25,11 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 
 from attention.base.errors import FileError
-from pages.ui.server import scheduler
 from pages.ui.server.in_flight import address_of, declared_bytes
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ADDRESS, UPLOADED_MB_OF_ONE
 
 MOST = 16
 """Upload URLs of one session at a time."""
-SMALL = 2**20  # bytes; smaller files are read beside others
 GONE = "This server no longer has the uploaded file: upload it again."
 _UPLOAD_URL = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 """The path of an upload URL: a session id and a file id."""
@@ -137,9 +134,7 @@ def content(file: UploadedFile | DeletedFile) -> bytes:
     """
     if isinstance(file, DeletedFile):
         raise FileError(GONE)
-    # Only one run at a time reads a large file.
-    with scheduler.exclusive() if file.size > SMALL else nullcontext():
-        data = file.getvalue()
+    data = file.getvalue()
     if (context := get_script_run_ctx()) and isinstance(context.uploaded_file_mgr, MemoryUploadedFileManager):
         session, manager = context.session_id, context.uploaded_file_mgr
         for record in manager.get_files(session, [file.file_id]):

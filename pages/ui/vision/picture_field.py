@@ -14,9 +14,9 @@ from typing import Any, Literal
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from attention.base.errors import AttentionError, BusyError, FileError
+from attention.base.errors import AttentionError, FileError
 from attention.files.archives import quote
-from attention.files.picture import LARGE_BYTES, Picture, bytes_to_decode
+from attention.files.picture import LARGE_BYTES, Picture, bytes_to_decode, with_preview
 from attention.pictures.steps_view import OverPicture
 from attention.sources import second_state
 from attention.sources.model import IMAGE
@@ -33,9 +33,8 @@ from attention.vision.examples import (
     missing_picture_error,
     names_in,
 )
-from pages.ui.server import scheduler, uploads
+from pages.ui.server import heavy, uploads
 from pages.ui.server.limits import LIMITS, PICTURE_MB, PICTURE_PIXELS, PICTURES_MB
-from pages.ui.server.traces import make_room
 from pages.ui.state import knob_state
 from pages.ui.state.knob_table import HEAT, OVER
 from pages.ui.state.notices import plain, show_later
@@ -299,7 +298,7 @@ def _read_several(files: Sequence[Any], most: int) -> list[UploadedPicture]:
 
 
 def _read_one(file: Any) -> UploadedPicture:
-    """The picture of an upload with its preview, one at a time and within the memory of the server.
+    """The picture of an upload with its preview; a large one is read in a job.
 
     Raises:
         FileError: it is no picture, it is broken, or it is too large.
@@ -310,16 +309,11 @@ def _read_one(file: Any) -> UploadedPicture:
         raise FileError(
             f"A picture may take at most {PICTURE_MB} MB here; got {len(content) / 2**20:.1f} MB: save it smaller, or as JPEG."
         )
-    needs = bytes_to_decode(content, PICTURE_PIXELS)
-    with scheduler.exclusive() if needs > LARGE_BYTES else nullcontext():
-        if missing := make_room(needs):
-            raise BusyError(
-                f"This picture needs {needs / 2**20:,.0f} MB of memory to be read, and this server has {max(0, needs - missing) / 2**20:,.0f} MB left: "
-                "save it smaller, or try again in a minute."
-            )
-        with scheduler.without_turn() if needs > LARGE_BYTES else nullcontext():
-            picture = Picture.of(content, name, PICTURE_PIXELS)
-            return UploadedPicture(picture, picture.preview(_PREVIEW_SIDE))
+    is_large = bytes_to_decode(content, PICTURE_PIXELS) > LARGE_BYTES
+    seconds, words = (1.0 if is_large else 0.0), "Reading the picture"
+    return UploadedPicture(
+        *heavy.run(with_preview, content, name, PICTURE_PIXELS, _PREVIEW_SIDE, seconds=seconds, words=words)
+    )
 
 
 def keep(new: Mapping[str, UploadedPicture]) -> None:
