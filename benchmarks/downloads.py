@@ -110,6 +110,13 @@ async def everything(server: Server, query: str = LONG) -> list[str]:
     return broken
 
 
+async def many_numbers(server: Server, tokens: int = 1024, heads: int = 32) -> list[str]:
+    """Fetches the metrics and then all steps of many heads: files that take many seconds."""
+    query = f"heads={heads}&d_model={32 * heads}&text=" + "+".join(f"w{i}" for i in range(tokens))
+    statuses = [await fetched(f"{server.base}/export/{name}?{query}") for name in ("heads-metrics.csv", NPZ)]
+    return [f"a file ended with status {status}" for status in statuses if status != 200]
+
+
 async def ends(server: Server, queued: int = 12, query: str = LONG) -> list[str]:
     """Sends SIGTERM while `queued` files are requested."""
     asking = [await asyncio.to_thread(ask, f"{server.base}/export/{CSV}?{query}&seed={i // 2}") for i in range(queued)]
@@ -190,6 +197,7 @@ ATTACKS = (
     Attack("30 people fetch two files of 512 tokens each at once", at_once, 800),
     Attack("30 long CSV files asked for, and gone", hang_up, 700, {"requests": 5, "query": TABLE}),
     Attack("npz, safetensors, CSV of 2,048 tokens", everything, 800),
+    Attack("metrics and all steps of 1,024 tokens and 32 heads", many_numbers, 900, {"tokens": 128, "heads": 8}),
     Attack("SIGTERM with 12 files in the queue", ends, 800),
     Attack("SIGTERM while two files are read slowly", read_to_the_end, 600),
     Attack(
