@@ -390,7 +390,9 @@ def _serve(kind: str) -> None:
             os.dup2(2, 1)  # what a library prints is no result
             _run(request, output)
     control = socket.socket(fileno=0)
-    lines: dict[int, tuple[int, socket.socket]] = {}  # the process of a job and its line, by the process's descriptor
+    lines: dict[
+        int, tuple[int, socket.socket]
+    ] = {}  # the process of a job and its line, by a pipe that only the job can write into
     while True:
         ready = wait([control, *lines, *(line for _, line in lines.values())])
         for descriptor, (pid, line) in list(lines.items()):
@@ -403,7 +405,6 @@ def _serve(kind: str) -> None:
                 del lines[descriptor]
             elif line in ready:  # closed: nobody waits any more
                 os.kill(pid, signal.SIGKILL)
-                line.setblocking(True)
         if control in ready:
             modules, fds, _, _ = socket.recv_fds(control, _PIPE_BYTES, 3)
             if not modules:
@@ -413,26 +414,29 @@ def _serve(kind: str) -> None:
                     import_module(module)
             if not fds:
                 continue
-            *files, of_line = fds
+            *of_job, of_line = fds
+            lives, while_it_lives = os.pipe()  # not every container has descriptors of processes
+            of_job.append(while_it_lives)
             if not (pid := os.fork()):
-                _begin(*files)
-            for file in files:
+                _begin(*of_job)
+            for file in of_job:
                 os.close(file)
-            lines[os.pidfd_open(pid)] = pid, socket.socket(fileno=of_line)
+            lines[lives] = pid, socket.socket(fileno=of_line)
     for pid, _ in lines.values():
         os.kill(pid, signal.SIGKILL)
 
 
-def _begin(request: int, output: int) -> NoReturn:
+def _begin(request: int, output: int, while_it_lives: int) -> NoReturn:
     """A job, from its fork to its end."""
     try:
-        kept = sorted((request, output))
+        kept = sorted((request, output, while_it_lives))
         for low, high in zip((2, *kept), (*kept, 2**16), strict=True):  # not those of other jobs
             os.closerange(low + 1, high)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the process that forks
         os.nice(_NICE)
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # ended first if the system has no memory
+        with suppress(OSError):  # not every container allows it
+            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # ended first if memory is short
         _run(os.fdopen(request, "rb"), os.fdopen(output, "wb"))
     except BaseException:  # a process that forked must not go on as the other one
         traceback.print_exc()
