@@ -132,7 +132,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def in_a_job(function: Any, *args: Any) -> Any:
-    return list(jobs.stream(in_job, LIBRARY.settings.for_jobs(), LIBRARY.for_jobs(), function, *args))[-1]
+    return list(jobs.stream(in_job, LIBRARY.settings.for_jobs(), LIBRARY.for_jobs()[0], function, *args))[-1]
 
 
 @pytest.mark.usefixtures("library")
@@ -141,7 +141,7 @@ def test_model_lives_once_and_is_read_by_jobs(folder: Path) -> None:
     here = [layer["weights"] for layer in source.trace().layers]
     loaded = LIBRARY.get(str(folder))
     assert all(shared._reduce(weight) is not NotImplemented for weight in loaded.model.parameters())
-    assert len(LIBRARY.for_jobs()[str(folder)]) < loaded.nbytes
+    assert len(LIBRARY.for_jobs()[0][str(folder)]) < loaded.nbytes
     shutil.rmtree(folder)  # a job that read the folder would fail
     there = in_a_job(child_functions.weights_of, source)
     assert all(map(torch.equal, here, there))
@@ -170,9 +170,22 @@ def test_memory_of_an_idle_model_is_given_to_others(folder: Path, monkeypatch: p
     LIBRARY.get(str(folder))
     assert not LIBRARY.drop_idle(), "it was used just now"
     monkeypatch.setattr(library_module, "_IDLE_SECONDS", -1)
-    paths = {path for path, _, _ in shared._STORAGES.values()}
+    paths = {path for path, *_ in shared._STORAGES.values()}
     assert LIBRARY.drop_idle()
-    wait_until(lambda: not paths & {path for path, _, _ in shared._STORAGES.values()}, "the end of its memory")
+    wait_until(lambda: not paths & {path for path, *_ in shared._STORAGES.values()}, "the end of its memory")
+
+
+@pytest.mark.usefixtures("library")
+def test_model_that_was_dropped_is_read_from_its_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Model(str(folder), TEXT)
+    expected = source.trace().layers[0]["weights"]
+    lent, alive = LIBRARY.for_jobs()
+    assert [model.name for model in alive] == list(lent)
+    del alive
+    monkeypatch.setattr(library_module, "_IDLE_SECONDS", -1)
+    assert LIBRARY.drop_idle()
+    assert not LIBRARY.for_jobs()[0]
+    assert torch.equal(source.trace().layers[0]["weights"], expected), "and not from memory that has gone"
 
 
 @pytest.mark.usefixtures("library")

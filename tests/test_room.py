@@ -218,7 +218,7 @@ def test_idle_process_imports_what_models_need(monkeypatch: pytest.MonkeyPatch) 
 def test_process_without_models_or_memory_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert importing(monkeypatch) == []
     monkeypatch.setattr(preload, "missing_bytes", lambda: 80 * MB)
-    monkeypatch.setattr(traces, "resident_bytes", lambda: GB)
+    monkeypatch.setattr(traces, "resident_bytes", lambda **_: GB)
     monkeypatch.setattr(traces, "LIMIT", GB)
     assert importing(monkeypatch, hub=True) == []
 

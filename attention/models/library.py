@@ -92,7 +92,8 @@ class Library:
             self.settings = settings
             self._loaded: OrderedDict[str, LoadedModel] = OrderedDict()  # by name, and device if one is named
             self._loading: dict[str, Lock] = {}
-            self._pickled: dict[str, bytes] = {}
+            self._pickled: dict[str, tuple[int, bytes]] = {}  # for jobs: the uid of each model, and its form
+            self._adopted: dict[str, bytes] = {}  # in a job: those of the process that it works for
             self._used: dict[str, float] = {}  # when each was asked for
 
     @property
@@ -136,7 +137,7 @@ class Library:
                 if key in self._loaded:
                     return self._loaded[key]
             try:
-                loaded = self._adopted(key) or self._load(name, device)
+                loaded = self._unpickled(key) or self._load(name, device)
                 with self._guard:
                     self._loaded[key], self._used[key] = loaded, monotonic()
                     self._evict()
@@ -145,29 +146,28 @@ class Library:
                     self._loading.pop(key, None)
             return loaded
 
-    def for_jobs(self) -> dict[str, bytes]:
-        """The loaded models whose weights are shared, as `adopt` takes them in another process."""
+    def for_jobs(self) -> tuple[dict[str, bytes], list[LoadedModel]]:
+        """The loaded models whose weights are shared, as `adopt` takes them in another process; and the models, which must live until it ends."""
         with self._guard:
             loaded = dict(self._loaded) if self.settings.shared else {}
-            self._pickled = {key: content for key, content in self._pickled.items() if key in loaded}
         for key, model in loaded.items():
-            if key not in self._pickled:
+            if key not in self._pickled or self._pickled[key][0] != model.uid:
                 with suppress(Exception):  # a model of a family that cannot be pickled is loaded by each job
-                    self._pickled[key] = jobs.pickled(model)
-        return {key: self._pickled[key] for key in loaded if key in self._pickled}
+                    self._pickled[key] = model.uid, jobs.pickled(model)
+        return {key: self._pickled[key][1] for key in loaded if key in self._pickled}, [*loaded.values()]
 
     def adopt(self, pickled: dict[str, bytes]) -> None:
         """Takes models of the process that this one works for, each when it is first asked for."""
-        self._pickled = pickled
+        self._adopted = pickled
 
-    def _adopted(self, key: str) -> LoadedModel | None:
-        if key not in self._pickled:
+    def _unpickled(self, key: str) -> LoadedModel | None:
+        if key not in self._adopted:
             return None
         from attention.models import recorder, running
 
         recorder.register()
         running.silence_warnings()
-        loaded: LoadedModel = pickle.loads(self._pickled[key])
+        loaded: LoadedModel = pickle.loads(self._adopted[key])
         return loaded
 
     def _evict(self) -> None:
@@ -187,6 +187,7 @@ class Library:
     def _drop_oldest(self) -> None:
         key, dropped = self._loaded.popitem(last=False)
         del self._used[key]
+        self._pickled.pop(key, None)
         # Cached traces have views of its projections, which would keep its storage in memory, uncounted.
         CACHE.discard_values(
             partial(
@@ -376,7 +377,7 @@ LIBRARY = Library(Settings())
 def in_job(
     settings: Settings, models: dict[str, bytes], function: Callable[..., Iterator[T]], *args: Any
 ) -> Iterator[T]:
-    """What a function yields that may use the models of another process: its settings, and `Library.for_jobs` of it."""
+    """What a function yields that may use the models of another process: its settings, and the models of `Library.for_jobs`."""
     LIBRARY.hold(settings)
     LIBRARY.adopt(models)
     yield from function(*args)

@@ -20,7 +20,9 @@ from torch.nn import Module, Parameter
 from attention.base import jobs
 
 _ALIGNED = 64  # bytes, as the kernels of torch look at addresses
-_STORAGES: dict[int, tuple[str, int, int]] = {}  # address of a shared storage: the path of its memory, offset, bytes
+_STORAGES: dict[
+    int, tuple[str, int, int, int]
+] = {}  # address of a shared storage: path and number of its memory, offset, bytes
 
 
 def share(model: Module) -> bool:
@@ -40,7 +42,7 @@ def share(model: Module) -> bool:
         end = place + size
     file = os.memfd_create("model")
     os.ftruncate(file, max(end, 1))
-    memory, path = mmap.mmap(file, max(end, 1)), f"/proc/{os.getpid()}/fd/{file}"
+    memory, path, number = mmap.mmap(file, max(end, 1)), f"/proc/{os.getpid()}/fd/{file}", os.fstat(file).st_ino
     addresses = []
     for users, (place, size) in zip(by_storage.values(), places, strict=True):
         whole = torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=place)
@@ -48,7 +50,7 @@ def share(model: Module) -> bool:
         for tensor in users:
             tensor.data = _view(whole, tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride())
         addresses.append(whole.untyped_storage().data_ptr())
-        _STORAGES[addresses[-1]] = path, place, size
+        _STORAGES[addresses[-1]] = path, number, place, size
     weakref.finalize(model, _end, file, addresses)
     return True
 
@@ -81,6 +83,7 @@ def _reduce(value: Any) -> Any:
 
 def _open(
     path: str,
+    number: int,
     place: int,
     size: int,
     dtype: torch.dtype,
@@ -91,20 +94,22 @@ def _open(
     is_parameter: bool,
 ) -> Tensor:
     """A tensor of a model that another process shares."""
-    tensor = _view(_whole(path, place, size), dtype, offset, shape, stride)
+    tensor = _view(_whole(path, number, place, size), dtype, offset, shape, stride)
     return Parameter(tensor, requires_grad) if is_parameter else tensor.requires_grad_(requires_grad)
 
 
 @cache
-def _memory(path: str) -> mmap.mmap:
+def _memory(path: str, number: int) -> mmap.mmap:
     with Path(path).open("rb") as file:
+        if os.fstat(file.fileno()).st_ino != number:
+            raise FileNotFoundError(f"the memory of a model has gone from {path}")
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # what a job writes stays in the job
 
 
 @cache
-def _whole(path: str, place: int, size: int) -> Tensor:
-    tensor = torch.frombuffer(_memory(path), dtype=torch.uint8, count=size, offset=place)
-    _STORAGES[tensor.untyped_storage().data_ptr()] = path, place, size
+def _whole(path: str, number: int, place: int, size: int) -> Tensor:
+    tensor = torch.frombuffer(_memory(path, number), dtype=torch.uint8, count=size, offset=place)
+    _STORAGES[tensor.untyped_storage().data_ptr()] = path, number, place, size
     return tensor
 
 

@@ -219,7 +219,8 @@ def stream(
     with scheduler.without_turn(), LINE.turn(visitor, tell) as n_bytes, watching(visitor):
         tell(f"{words} …")
         prepare()
-        call = LIBRARY.settings.for_jobs(), LIBRARY.for_jobs(), function, *args
+        models, _alive = LIBRARY.for_jobs()
+        call = LIBRARY.settings.for_jobs(), models, function, *args
         try:
             yield from jobs.stream(in_job, *call, n_bytes=n_bytes, seconds=JOB_SECONDS, keep=keep)
         except jobs.JobError as error:
