@@ -1,4 +1,4 @@
-"""One budget for what strangers make the server hold: parts of socket messages, bodies of requests, and messages that no browser has read.
+"""One budget for what strangers make the server hold: parts of socket messages, bodies of requests, and messages and files that no browser has read.
 
 Whoever holds most loses it first: within an address when that address exceeds its share, and else within the address that holds most.
 """
