@@ -68,7 +68,7 @@ def test_two_models_are_never_loaded_at_once(tiny: TinyModels, monkeypatch: pyte
     for name in names:
         tiny(name)
 
-    def load(folder: Any, name: str, about: str = "", device: str = "") -> LoadedModel:
+    def load(folder: Any, name: str, about: str = "", *_: Any) -> LoadedModel:
         inside.append(name)
         counts.append(len(inside))
         try:
@@ -86,7 +86,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the loaded models, in order."""
     names: list[str] = []
 
-    def load(folder: Any, name: str, about: str = "", device: str = "") -> LoadedModel:
+    def load(folder: Any, name: str, about: str = "", *_: Any) -> LoadedModel:
         names.append(name)
         return original(folder, name, about)
 

@@ -249,7 +249,9 @@ def test_library_works_with_its_declared_dependencies_alone(library: Path, tmp_p
     assert result["metrics"][0] == 1
     assert min(result["lessons"], result["demo"]) > 0
     assert result["importable"] == []
-    assert set(result["missing"]) <= {Requirement(line).name for line in EXTRAS["files"]}, "what only extras bring"
+    assert set(result["missing"]) <= {
+        Requirement(line).name for extra in ("files", "corpus") for line in EXTRAS[extra]
+    }, "what only extras bring"
 
 
 def test_command_without_the_extra_says_what_to_install(library: Path, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from tiny_pictures import IN_TEXT, PLACES, encoded
 
 from attention import Model
 from attention.base.errors import AwaitedError, FileError
+from attention.base.progress import Watcher
+from attention.explanation import tables
 from attention.files.picture import Picture
 from attention.sources.link import source_of
 from attention.sources.model import IMAGE, picture_names
@@ -216,8 +218,9 @@ def test_export_has_both_pictures_of_its_tab(models: NamedModels, monkeypatch: p
     pictures = {name(seed): Picture.of(png(seed), f"{seed}.png") for seed in (1, 2)}
     tab = links._TABS["pictures"] = Tab("session", "pictures", pictures=pictures)
     state = {"source": "model", "model": models("LLaVA"), "text": TEXT, "image": "/".join(pictures), "token": tab.token}
-    source = route.find("weights.csv", urlencode(state).encode()).request.source
-    assert source.images == (*pictures.values(),)
+    _, *pieces = route.find("weights.csv", urlencode(state).encode()).pieces(Watcher("pictures", ""))  # made in a job
+    trace = Model(models("LLaVA"), TEXT, image=[*pictures.values()]).trace()
+    assert "".join(pieces) == "".join(tables.csv(trace, "weights"))
 
 
 def test_state_file_names_all_pictures(models: NamedModels) -> None:
