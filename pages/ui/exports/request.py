@@ -185,7 +185,7 @@ class Production:
         self.cancelled = threading.Event()
         self._start, self._stop = start, stop
         self._error: Exception | None = None
-        self._made = 0
+        self._made, self._is_read = 0, False
         self._pieces: deque[memoryview] = deque()
         self._changed, self._read = asyncio.Event(), threading.Event()
         self._part, self._task = Part(address, self.drop), asyncio.current_task()
@@ -233,6 +233,7 @@ class Production:
         Raises:
             Exception: as for `until_ready`.
         """
+        self._is_read = True
         await self._until(lambda: bool(self._pieces))
         if not self._pieces:
             return b""
@@ -282,7 +283,9 @@ class Production:
     def _wait_for_browser(self, made: int) -> None:
         """Waits while too much of the bytes made so far is unread, unless others wait for the place of this file."""
         began = monotonic()
-        while self.waiting + made - self.total > UNREAD_MB * 2**20:
+        while (
+            self._is_read and self.waiting + made - self.total > UNREAD_MB * 2**20
+        ):  # a range is read when all is made
             self._read.wait(POLL_SECONDS)
             self._read.clear()
             self._check()
