@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from attention import Model
-from attention.base import cache
+from attention.base import cache, jobs
 from attention.base.errors import ConfigError, FileError
 from attention.base.progress import current_callback
 from attention.models.library import LIBRARY
@@ -98,3 +99,12 @@ def erases(name: str) -> Iterator[float]:
         for weight in model.parameters():
             weight.zero_()
     yield float(sum(weight.abs().sum() for weight in model.parameters()))
+
+
+def all_of(function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+    yield function(*args)
+
+
+def begins() -> int | None:
+    jobs.begin(["json"])
+    return jobs.forker()

@@ -63,7 +63,7 @@ REDUCERS: list[Callable[[Any], Any]] = []
 
 
 class JobError(AttentionError):
-    """A job without a result; the message is the end of a sentence about it, such as "took more than 60 seconds"."""
+    """A job without a result; the message is the end of a sentence about it, such as "takes more than 60 seconds"."""
 
 
 def run(
@@ -104,7 +104,7 @@ def stream(
         if kind == _ERROR:
             raise pickle.loads(content)
         value, kept = pickle.loads(content)
-        cache.CACHE.adopt(kept)
+        cache.CACHE.adopt(dict(map(pickle.loads, kept)))
         yield value
 
 
@@ -130,8 +130,11 @@ def pickled(value: Any) -> bytes:
 
 
 def begin(modules: Sequence[str]) -> None:
-    """Starts the process that forks jobs, unless there is one or none can be; meanwhile it imports these modules, which take seconds."""
-    if _CAN_FORK:
+    """Starts the process that forks jobs, unless there is one or none can be; meanwhile it imports these modules, which take seconds.
+
+    In a job it does nothing: a job that shows a model would import for the next one that never comes.
+    """
+    if _CAN_FORK and not _FORKER.is_in_job:
         _FORKER.begin(modules)
 
 
@@ -290,7 +293,7 @@ class _Forker:
     """The idle process that forks jobs."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock, self.is_in_job = Lock(), False
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._running = 0
@@ -447,7 +450,7 @@ def _begin(request: int, output: int, while_it_lives: int) -> NoReturn:
 
 def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
     """Runs the job of a request and ends this process. No destructor of foreign objects runs."""
-    call = _Call(*pickle.load(request))
+    call, _FORKER.is_in_job = _Call(*pickle.load(request)), True
 
     def write(kind: int, content: bytes) -> None:
         output.write(_HEAD.pack(kind, len(content)))
@@ -457,6 +460,7 @@ def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
     try:
         import_module(call.module)
         cache.start_uids(call.first_uid)
+        known = set(sys.modules)
         _set_limits(call.n_bytes, call.seconds)
         function, args = pickle.load(request)
         with report_progress_to(lambda text, fraction: write(_PROGRESS, json.dumps([text, fraction]).encode())):
@@ -464,11 +468,11 @@ def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
                 write(_VALUE, function(*args))
             else:
                 sent: set[Hashable] = set()
-                known = set(sys.modules)
                 for value in function(*args):
                     new = cache.CACHE.small_entries(sent) if call.keep else {}
                     sent |= new.keys()
-                    write(_VALUE, pickle.dumps((value, new)))
+                    kept = [content for entry in new.items() if (content := _pickled_or_none(entry)) is not None]
+                    write(_VALUE, pickle.dumps((value, kept)))
                     if modules := sys.modules.keys() - known:  # the next job begins with them
                         write(_MODULES, json.dumps([name for name in sys.modules if name in modules]).encode())
                         known |= modules
@@ -488,6 +492,14 @@ def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
             write(_ERROR, _pickled_error(error))
         write(_END, b"")
     os._exit(0)
+
+
+def _pickled_or_none(entry: object) -> bytes | None:
+    """A value of the cache with its key; None for a value that only the process that made it can hold, such as a run with its gradients."""
+    try:
+        return pickle.dumps(entry)
+    except Exception:  # of any class
+        return None
 
 
 def _pickled_error(error: Exception) -> bytes:

@@ -142,7 +142,7 @@ def watcher() -> Watcher:
     """The session or request of this thread, as a watcher of trainings; an anonymous one outside of both."""
     if (requester := _requester.get()) is not None:
         return requester
-    context = get_script_run_ctx()
+    context = get_script_run_ctx(suppress_warning=True)  # a job has none
     if context is None or not runtime.exists():
         return Watcher()
     session = context.session_id
