@@ -41,6 +41,10 @@ def heads_parquet(about: bytes = json.dumps(ABOUT).encode(), **columns: Any) -> 
     return buffer.getvalue()
 
 
+EXAMPLE = {"value": 0.5, "number": 0, "query": 0, "key": 0, "keys": [0], "weights": [1.0], "text": "x", "tokens": ["x"]}
+"""A right one of a head."""
+
+
 def zeros(count: int, kind: Any) -> Any:
     """A column with one list of zeros."""
     values = np.zeros(count, kind.value_type.to_pandas_dtype())
@@ -49,17 +53,7 @@ def zeros(count: int, kind: Any) -> Any:
 
 def examples(count: int, **fields: Any) -> Any:
     """A column with equal examples, of which all but one are one run of indices."""
-    example = {
-        "value": 0.5,
-        "number": 0,
-        "query": 0,
-        "key": 0,
-        "keys": [0],
-        "weights": [1.0],
-        "text": "x",
-        "tokens": ["x"],
-    }
-    return pa.array([[example | fields] * count], COLUMNS["top"])
+    return pa.array([[EXAMPLE | fields] * count], COLUMNS["top"])
 
 
 def bombs(n_bytes: int) -> Iterator[tuple[str, bytes]]:

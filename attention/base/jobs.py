@@ -481,7 +481,7 @@ def _run(request: BinaryIO, output: BinaryIO) -> NoReturn:
         os._exit(_NO_MEMORY)
     except BrokenPipeError:  # nobody waits any more
         os._exit(0)
-    except Exception as error:
+    except Exception as error:  # it is raised where the job is waited for
         if "can't allocate memory" in str(error):  # torch
             os._exit(_NO_MEMORY)
         if call.foreign:

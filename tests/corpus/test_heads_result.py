@@ -23,7 +23,7 @@ from attention import FileError, MissingError
 from attention.corpus import labels, result, result_child
 from attention.corpus.result import HeadsResult, Turn
 from attention.corpus.result_child import COLUMNS, NUMBERS
-from benchmarks.hostile_results import bombs, examples, heads_parquet
+from benchmarks.hostile_results import EXAMPLE, bombs, examples, heads_parquet
 
 MB = 2**20
 
@@ -351,16 +351,7 @@ def test_nothing_that_a_process_returns_is_trusted(good: bytes, monkeypatch: pyt
         monkeypatch.setattr(result, "read_foreign", lambda *_, answer=answer, **__: answer)
         with pytest.raises(FileError):
             HeadsResult.of("x", good)
-    right = {
-        "value": 0.5,
-        "number": 0,
-        "query": 0,
-        "key": 0,
-        "keys": [0],
-        "weights": [1.0],
-        "text": "x",
-        "tokens": ["x"],
-    }
+    right = EXAMPLE
     for rows in (
         {}, [0], [[]], [right, 0], [right | {"more": 0}], [right] * 5, [right | {"value": "1"}], [right | {"number": True}],
         [right | {"keys": [0.0]}], [right | {"tokens": "x"}], [right | {"tokens": [["x"]]}], [right | {"weights": [float("nan")]}],

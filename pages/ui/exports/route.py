@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 import streamlit as st
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -34,7 +35,7 @@ from pages.ui import process
 from pages.ui.exports import catalog, links
 from pages.ui.exports.request import ClientLeftError, Production, Request
 from pages.ui.server import heavy, scheduler
-from pages.ui.server.in_flight import address_of
+from pages.ui.server.in_flight import address_of, whole_body
 from pages.ui.server.limits import LIMITS
 
 _MOST_PARAMETERS = 1000  # of a state; the knobs of all sources are a third of them
@@ -96,7 +97,7 @@ class _Exports:
 
         try:
             await _answer(scope, receive, send_on)
-        except ClientLeftError:
+        except (ClientDisconnect, ClientLeftError):
             return
         except Exception as error:  # the client gets a message, the log the traceback
             if isinstance(error, AttentionError):
@@ -111,7 +112,9 @@ class _Exports:
 
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     headers = Headers(scope=scope)
-    query = await _body(receive) if scope["method"] == "POST" else scope["query_string"]
+    query = scope["query_string"] if scope["method"] != "POST" else await whole_body(scope, receive, LONGEST_QUERY)
+    if query is None:
+        raise SizeError(f"A state may have at most {LONGEST_QUERY:,} bytes here; got more: choose a shorter text.")
     async with _reading:  # one after the other: long states hold the lock of the interpreter
         wanted = await asyncio.to_thread(find, scope["path_params"]["name"], query)
     known = {**_HEADERS, "Content-Type": wanted.media_type}
@@ -165,25 +168,6 @@ def _content_disposition(name: str) -> dict[str, str]:
     """The Content-Disposition header, with which the browser saves the file under this name."""
     plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
     return {"Content-Disposition": f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"}
-
-
-async def _body(receive: Receive) -> bytes:
-    """The body of a request.
-
-    Raises:
-        SizeError: the body is longer than `LONGEST_QUERY`.
-        ClientLeftError: the client has left.
-    """
-    body, more = bytearray(), True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeftError
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > LONGEST_QUERY:
-            raise SizeError(f"A state may have at most {LONGEST_QUERY:,} bytes here; got more: choose a shorter text.")
-    return bytes(body)
 
 
 async def _unless_left(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

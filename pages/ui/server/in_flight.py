@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -131,6 +132,24 @@ class Deadline:
     def _expire(self) -> None:
         self.expired = True
         self._part.drop()
+
+
+async def whole_body(scope: Scope, receive: Receive, most: int) -> bytes | None:
+    """The whole body of a request; None if it has more than `most` bytes, of which no more are read.
+
+    Raises:
+        ClientDisconnect: the client left before the end of the body.
+    """
+    body, more = bytearray(), True
+    while more:
+        if max(declared_bytes(scope), len(body)) > most:
+            return None
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return bytes(body) if len(body) <= most else None
 
 
 class BoundedBodies:

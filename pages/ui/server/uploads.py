@@ -25,7 +25,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile
 
 from attention.base.errors import FileError
-from pages.ui.server.in_flight import address_of, declared_bytes
+from pages.ui.server.in_flight import address_of, whole_body
 from pages.ui.server.limits import UPLOADED_MB, UPLOADED_MB_OF_ADDRESS, UPLOADED_MB_OF_ONE
 
 MOST = 16
@@ -176,7 +176,10 @@ class BoundedUploads:
             await self.app(scope, receive, send)  # Streamlit refuses an upload without a session
             return
         try:
-            form = await _form_body(scope, receive)
+            most = st.get_option("server.maxUploadSize")
+            form = await whole_body(scope, receive, most * 2**20 + _LONGEST_HEAD)
+            if form is None:
+                raise _RefusedError(413, f"A file has at most {most} MB; got more: upload a smaller one.")
             answer = await self._store(place[1], place[2], form, scope)
         except ClientDisconnect:  # no client to answer
             return
@@ -232,26 +235,6 @@ class BoundedUploads:
                 raise
             manager.add_file(session, taken._replace(data=content))
         return answer
-
-
-async def _form_body(scope: Scope, receive: Receive) -> bytes:
-    """The whole body of a request: a client that is cut off while sending does not see why.
-
-    Raises:
-        ClientDisconnect: the client left before the end of the body.
-        _RefusedError: it is longer than a file may be.
-    """
-    most = st.get_option("server.maxUploadSize")
-    form, more = bytearray(), True
-    while more:
-        if max(declared_bytes(scope), len(form)) > most * 2**20 + _LONGEST_HEAD:
-            raise _RefusedError(413, f"A file has at most {most} MB; got more: upload a smaller one.")
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        form += message.get("body", b"")
-        more = message.get("more_body", False)
-    return bytes(form)
 
 
 def _form_parts(form: bytes) -> tuple[bytes, bytes, bytes] | None:
