@@ -159,6 +159,10 @@ def test_jobs_share_the_memory_that_is_left(join: Join, monkeypatch: pytest.Monk
     third.waits()  # 67 MB are left, too few for any job
     first.ends()
     assert third.has_place.wait(60)
+    wanted: list[int] = []
+    monkeypatch.setattr(traces, "make_room", lambda needs: wanted.append(needs) or 0)
+    assert heavy._job_bytes(0) == 400 * MB
+    assert wanted == [384 * MB], "old traces leave before a job gets too little"
     monkeypatch.setattr(traces, "room", lambda: 10 * MB)
     monkeypatch.setattr(traces, "make_room", lambda needs: needs - 10 * MB)
     with pytest.raises(BusyError, match="This needs 96 MB of memory, and this server has 10 MB left"):

@@ -38,7 +38,7 @@ LIGHT_SECONDS = 0.5
 _LONG_SECONDS = (
     20.0  # after which a job keeps nobody waiting: the next one begins beside it, and the system shares the processor
 )
-_LEAST_BYTES = 96 * 2**20  # of memory for a job
+_LEAST_BYTES, _GOOD_BYTES = 96 * 2**20, 384 * 2**20  # of memory for a job, and for one beside another
 
 
 _SHUTTING_DOWN = "This server is shutting down, and another one replaces it: try again in a moment."
@@ -54,6 +54,8 @@ def _job_bytes(granted: int) -> int:
     Raises:
         BusyError: there is none.
     """
+    if not granted:
+        traces.make_room(_GOOD_BYTES)  # old traces leave, which can be computed again
     free = traces.room() - granted
     if free < _LEAST_BYTES:
         if granted:
