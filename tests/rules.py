@@ -33,7 +33,7 @@ FLOORS = (
 FEATURES = (
     *("comparison", "circuits", "vision", "corpus", "training", "tutorials", "lessons", "paper", "demo", "notebook"),
 )
-ENTRANCES = {"__init__", "command"}  # what users import, and the command
+ENTRANCES = {"__init__", "command", "features"}  # what users import, the command, the declarations of features
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 SCRIPTS = {
     "pages/circuits.py": "circuits",

@@ -1,0 +1,51 @@
+"""The features: what can be taken away. Each has a folder here, one in pages/ui, one in tests, and one declaration, `FEATURE`.
+
+The trunk never names a feature: it asks `features()` for what they add. A feature whose folder is gone is no longer there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+
+NAMES = (
+    *("comparison", "circuits", "vision", "corpus", "training", "tutorials", "lessons", "paper", "demo", "notebook"),
+)
+"""The names of all features, in the order in which what they add appears in menus, links and tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """What one feature adds to the library. What it adds to the pages is declared by `pages.ui.features.Panels`.
+
+    Attributes:
+        name: the name of its folder.
+    """
+
+    name: str
+
+
+def present() -> tuple[str, ...]:
+    """The names of the features whose folder is here."""
+    return tuple(name for name in NAMES if find_spec(f"attention.{name}"))
+
+
+@cache
+def features() -> tuple[Feature, ...]:
+    """The declarations of all features that are here. Registries ask at first use, never while modules are being imported.
+
+    Raises:
+        TypeError: the declaration of a folder is none.
+    """
+    return tuple(_declared(name) for name in present())
+
+
+def _declared(name: str) -> Feature:
+    declared = import_module(f"attention.{name}.feature").FEATURE
+    if not isinstance(declared, Feature) or declared.name != name:
+        raise TypeError(
+            f"attention/{name}/feature.py must declare FEATURE = Feature(name={name!r}, …); got {declared!r}"
+        )
+    return declared

@@ -1,0 +1,28 @@
+"""What each feature adds to the pages: `PANELS` in pages/ui/<feature>/__init__.py, read by the first run of a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+
+from attention.features import NAMES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """What one feature adds to the pages.
+
+    Attributes:
+        scripts: the scripts of its pages with their titles in the menu, such as ("pages/circuits.py", "Circuits").
+    """
+
+    scripts: tuple[tuple[str, str], ...] = ()
+
+
+@cache
+def panels() -> tuple[Panels, ...]:
+    """What the features that are here add, in the order of `attention.features.NAMES`."""
+    names = (name for name in NAMES if find_spec(f"pages.ui.{name}"))
+    return tuple(import_module(f"pages.ui.{name}").PANELS for name in names)
