@@ -3,7 +3,7 @@
 # make models brings a real model into models/, as make run does; with ALL=1 a second one, a decoder
 # make quick  format, lint, and the tests that answer within half a minute: for every change
 # make test   sets everything up, the browser included, and runs all tests
-# make newest runs the tests with Streamlit's newest release, or with STREAMLIT=1.67.0 that one; ARGS=tests/test_turns.py narrows them
+# make newest runs the tests with Streamlit's newest release, or with STREAMLIT=1.67.0 that one; ARGS=tests/pages/server/test_turns.py narrows them
 # make check  format, lint, types, tests: what CI runs
 # make lock   writes the versions and hashes of everything, after a change of requirements*.txt
 # make audit  what is known against what is locked, and a list of it (sbom.json)

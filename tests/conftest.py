@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from tiny_models import TinyModels
     from tiny_pictures import TinyPictureModels
 
+# Tests of one room use helpers of another's, also where only one file is run.
+sys.path += [str(folder) for folder in Path(__file__).parent.glob("**/") if "__pycache__" not in folder.parts]
+
 # Each AppTest scans the metadata of every installed package, which takes five times as long as a page: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import formula_models as reference
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
 from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
@@ -32,7 +32,7 @@ from attention.models.library import LIBRARY, Settings
 from attention.pictures import steps_view
 from attention.trace.residual_parts import LOGITS
 
-DATA = ROOT / "tests" / "data"
+DATA = Path(__file__).parent / "data"
 RECORDED = (
     "GPT-2", "BERT", "RoBERTa", "DistilBERT", "Llama", "Qwen 3", "Mistral", "Gemma 2", "Gemma 3", "GPT-NeoX", "OPT", "Phi-3",
     "gpt-oss", "ModernBERT", "BART", "Marian", "T5", "Granite", "BART alone",

@@ -20,7 +20,7 @@ from attention.circuits import copying, figures
 from attention.circuits.copying import matrices_of
 from attention.models.model_matrices import NO_ROTATION_REASON, ModelMatrices, find_change
 
-REFERENCE = json.loads((ROOT / "tests" / "data/copying_by_transformer_lens.json").read_text(encoding="utf-8"))
+REFERENCE = json.loads((Path(__file__).parent / "data/copying_by_transformer_lens.json").read_text(encoding="utf-8"))
 TEXT = "the owl asked the moon and the moon blinked"
 SMOLLM2 = "SmolLM2-135M-Instruct"
 ROTATED = ("Llama", "Mistral", "Gemma 2", "GPT-NeoX", "Phi-3", "gpt-oss", "Granite")

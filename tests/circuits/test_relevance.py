@@ -6,6 +6,7 @@ import importlib.util
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ from attention.models.library import LIBRARY, Settings
 from pages.ui.server import traces
 from pages.ui.state.notices import plain
 
-DATA = ROOT / "tests" / "data" / "relevance_by_lxt.json"
+DATA = Path(__file__).parent / "data" / "relevance_by_lxt.json"
 NUMBERS: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
 SUMMED = ("GPT-2", "BERT", "Llama", "Qwen 3", "Mistral", "Gemma 3", "GPT-NeoX", "OPT", "Phi-3", "ModernBERT", "Granite")
 """Families in which AttnLRP has a rule for every operation."""

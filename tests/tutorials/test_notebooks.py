@@ -5,6 +5,7 @@ import math
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from attention.explanation import tables
 from attention.pictures import heatmap
 from attention.tutorials.recipes import OCEANIC, RECIPES, SENTENCES
 
-PINNED = ROOT / "tests" / "data" / "notebooks.json"
+PINNED = Path(__file__).with_name("notebooks.json")
 EVERY = [(name, sequence) for name in NOTEBOOKS for sequence in range(Notebook(name).n_sequences)]
 PARAMETERS = ("w_q", "w_k", "w_v", "w_o")
 ALL_ATTENTION = "query key value scores scaled_scores masked_scores weights head_output"

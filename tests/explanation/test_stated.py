@@ -665,7 +665,7 @@ def test_explanations_are_created_in_one_place_and_never_modified() -> None:
     """Outside `Working._build` only the difference of two states creates an explanation, and no code replaces its fields."""
     stated = {field.name for field in fields(Explanation)} - {"step", "words", "near"}
     calls = []
-    for path in sorted((Path(__file__).parents[1] / "attention").rglob("*.py")):
+    for path in sorted((Path(__file__).parents[2] / "attention").rglob("*.py")):
         for function in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(function, ast.FunctionDef):
                 continue

@@ -4,7 +4,7 @@ Run it in an environment of its own, from the root of the project (lxt 2.1 suppo
 
     python3 -m venv lxt
     lxt/bin/pip install torch==2.13.0 transformers==4.52.4 lxt==2.1
-    lxt/bin/python tests/data/relevance_by_lxt.py [folder of SmolLM2-135M-Instruct]
+    lxt/bin/python tests/circuits/data/relevance_by_lxt.py [folder of SmolLM2-135M-Instruct]
 
 `build` gives the same weights in every version of transformers, so that the tests rebuild the models. A model that is a folder is
 compared only where that folder exists.

@@ -9,7 +9,7 @@ import pytest
 from attention import AttentionConfig, Matrices, MatrixError
 from attention.files.matrix_text import format_matrix, parse_matrix, parse_text
 
-PUBLISHED = json.loads((Path(__file__).parent / "data" / "published.json").read_text(encoding="utf-8"))
+PUBLISHED = json.loads((Path(__file__).with_name("published.json")).read_text(encoding="utf-8"))
 
 
 def matrix_of(piece):

@@ -1,7 +1,7 @@
 """Tiny models whose weights come from a formula, so that other libraries' numbers for them can be kept: no random numbers, no files.
 
-The weights are the same with every version of torch and transformers. The scripts in `tests/data` write the numbers, with the folder
-`tests` in PYTHONPATH.
+The weights are the same with every version of torch and transformers. The scripts in `data/` write the numbers, with this folder in
+PYTHONPATH.
 """
 
 from __future__ import annotations

@@ -503,7 +503,7 @@ def test_matrices_of_one_head_equal_the_matrices_source() -> None:
 def test_documented_lines_save_attention_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import BertConfig, BertModel, BertTokenizer
 
-    document = (Path(__file__).parents[1] / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
+    document = (Path(__file__).parents[2] / "docs" / "formats-and-links.md").read_text(encoding="utf-8")
     (lines,) = [block for block in re.findall(r"```python\n(.*?)```", document, re.DOTALL) if "np.savez" in block]
     words = ["the", "owl", "asked", "the", "moon", "and", "the", "moon", "blinked"]
     assert " ".join(words) in lines

@@ -3,9 +3,9 @@
 Run once in an environment of its own that has TransformerLens 4.3.0, which is no dependency of this project, with the folder `tests` in
 PYTHONPATH:
 
-    PYTHONPATH=tests python tests/data/copying_by_transformer_lens.py
+    PYTHONPATH=tests/circuits python tests/circuits/data/copying_by_transformer_lens.py
 
-The models are those of `tests/formula_models.py`. "default" is TransformerLens' own processing of weights (fold_ln, center_writing_weights,
+The models are those of `tests/circuits/formula_models.py`. "default" is TransformerLens' own processing of weights (fold_ln, center_writing_weights,
 center_unembed, fold_value_biases); "uncentered" is the same with center_unembed=False.
 """
 

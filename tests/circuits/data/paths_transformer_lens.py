@@ -1,6 +1,6 @@
 """Direct path patching by TransformerLens 4.3.0, of which `paths_transformer_lens.json` has the numbers.
 
-In an environment with TransformerLens: `PYTHONPATH=tests python tests/data/paths_transformer_lens.py` writes the file again.
+In an environment with TransformerLens: `PYTHONPATH=tests/circuits python tests/circuits/data/paths_transformer_lens.py` writes the file again.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def printed(kernels: dict[str, str]) -> list[str]:
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env=clean | kernels,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=True,

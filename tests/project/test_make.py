@@ -153,7 +153,7 @@ def test_installed_torch_is_kept(machine: Path) -> None:
 @linux
 @pytest.mark.parametrize(
     ("arguments", "requirement"),
-    [([], "streamlit"), (["STREAMLIT=1.60.0", "ARGS=tests/test_turns.py -x"], "streamlit==1.60.0")],
+    [([], "streamlit"), (["STREAMLIT=1.60.0", "ARGS=tests/pages/server/test_turns.py -x"], "streamlit==1.60.0")],
 )
 def test_make_newest_tests_another_streamlit_in_its_own_environment(
     machine: Path, tmp_path: Path, arguments: list[str], requirement: str
