@@ -110,48 +110,6 @@ MATHS_CALLS = {
     *("softmax", "exp", "log", "sqrt", "matmul", "einsum", "mean", "std", "var", "argmax", "masked_fill", "transpose")
 }
 NAMES = {step.name for step in STEPS}
-MAX_WORDS_OF_TEST = 10
-
-# Strings that equal a step's name by accident.
-OTHER_WORDS = {
-    "attention/export/states.py": {"input"},  # a key of a link
-    "attention/base/knobs.py": {"key"},  # of a knob
-    "attention/formula/edit_kinds.py": {"weights"},  # a word of a sentence
-    "attention/formula/normalizers.py": {"key"},  # a word of a sentence
-    "attention/corpus/labels.py": {"position"},  # the name of a label
-    "attention/lessons/grading.py": {"key"},  # a kind of question
-    "attention/lessons/templates.py": {"key"},
-    "attention/lessons/lesson.py": {"key"},
-    "attention/lessons/scaling.py": {"key", "query"},  # titles of axes
-    "attention/recording/axes.py": {"scores", "weights"},  # words of a sentence
-    "attention/recording/follower.py": {"input", "value"},  # arguments of torch
-    "attention/models/recorded_layer.py": {"key", "output", "query", "value"},  # attributes in transformers
-    "attention/explanation/predictions.py": {"position"},  # a column
-    "attention/circuits/token_relevance.py": {"position"},  # a column
-    "attention/corpus/digest.py": {"value"},  # of an example
-    "attention/corpus/result_child.py": {"key", "query", "value", "weights"},  # a column; columns
-    "attention/corpus/heads_table.py": {"key", "query", "value", "weights"},  # columns
-    "attention/pictures/view.py": {"value"},  # keys of a message
-    "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes
-    "attention/pictures/steps_view.py": {"value"},
-    "attention/pictures/message.py": {"key"},
-    "attention/training/trained.py": {"input"},  # a key of a link
-    "attention/training/learning.py": {"weights"},
-    "attention/training/network.py": {
-        "embedding",
-        "head_output",
-        "input",
-        "key",
-        "memory",
-        "position",
-        "query",
-        "value",
-        "weights",
-    },
-    "pages/ui/state/user_actions.py": {"key"},  # of a message
-    "pages/ui/state/widgets.py": {"key", "value"},  # arguments of Streamlit
-    "pages/ui/server/limits.py": {"memory"},  # a controller of cgroups
-}
 
 
 @dataclass(frozen=True)
@@ -279,25 +237,6 @@ def imports_of_one_page(module: Module) -> Offences:
             yield line, f"do not import {name}, a single page, in what pages share: move what both need to pages/ui"
 
 
-def step_texts(module: Module) -> list[ast.Constant]:
-    """The strings that are a step's name, except declarations of other libraries' names for a step."""
-    declared = {
-        id(keyword.value)
-        for call in module.nodes[ast.Call]
-        if isinstance(call.func, ast.Name) and call.func.id in ("called", "_parameter") and "steps" in module.path.stem
-        for keyword in call.keywords
-    }
-    return [node for node in module.nodes[ast.Constant] if id(node) not in declared and node.value in NAMES]
-
-
-def step_names_as_texts(module: Module) -> Offences:
-    """`attention.formula.names` declares each once; other modules import it from there."""
-    accidental = NAMES if module.name == "attention.formula.names" else OTHER_WORDS.get(module.path.as_posix(), set())
-    for node in step_texts(module):
-        if node.value not in accidental:
-            yield node.lineno, f"“{node.value}” is a step: import its name from attention.formula.names"
-
-
 def lists_of_steps(module: Module) -> Offences:
     """More than half of the names in one literal form a second list."""
     constants = {name.upper() for name in NAMES}
@@ -319,10 +258,3 @@ def global_randomness(module: Module) -> Offences:
         drawn = isinstance(node.func, ast.Attribute) and node.func.attr in ("rand", "randn")
         if drawn and "generator" not in {keyword.arg for keyword in node.keywords}:
             yield node.lineno, f"give {node.func.attr} a generator, so that a seed gives the same numbers"
-
-
-def long_test_names(module: Module) -> Offences:
-    for node in (*module.nodes[ast.FunctionDef], *module.nodes[ast.AsyncFunctionDef]):
-        words = node.name.split("_")[1:]
-        if node.name.startswith("test_") and len(words) > MAX_WORDS_OF_TEST:
-            yield node.lineno, f"{node.name} has {len(words)} words: name module and behaviour in {MAX_WORDS_OF_TEST}"

@@ -20,7 +20,7 @@ from attention import FileError, Model, Trained, explain
 from attention.lessons import grading
 from attention.lessons.answers import FUNCTIONS, QuestionContext, evaluate
 from attention.lessons.lesson import KINDS, MAX_WORDS, Lesson, select_reply
-from attention.lessons.markdown import builtin_lessons, from_markdown, in_order
+from attention.lessons.markdown import builtin_lessons, from_markdown, in_order, read_many
 from pages.ui.server.traces import context_of
 
 PATH = builtin_lessons()
@@ -312,3 +312,22 @@ def test_circular_lessons_are_refused_as_a_path() -> None:
     second = from_markdown("two", GOOD.replace("title: T", "title: T\nnext: one"))
     with pytest.raises(FileError, match="these lessons form no path"):
         in_order([first, second])
+
+
+def test_documents_count_lessons() -> None:
+    for document, words in (
+        ("README.md", "small questions"),
+        ("docs/teaching.md", "small questions"),
+        ("docs/pages.md", "questions"),
+    ):
+        assert f" {len(PATH)} {words}" in (ROOT / document).read_text(encoding="utf-8")
+
+
+def test_lesson_example_of_the_documents_can_be_read() -> None:
+    (lesson,) = re.findall(
+        r"^```markdown\n(.*?)^```", (ROOT / "docs/teaching.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    (parsed,) = read_many(lesson.encode()).values()
+    assert parsed.title == "Cold and hot"
+    with pytest.raises(FileError):
+        read_many(lesson.replace("kind: choice", "kind: choose").encode())

@@ -14,8 +14,6 @@ from conftest import ROOT
 from rules import (
     BACKEND,
     CROSSINGS,
-    NAMES,
-    OTHER_WORDS,
     PAGES,
     SHARED,
     Module,
@@ -29,8 +27,6 @@ from rules import (
     maths,
     offences,
     relative_imports,
-    step_names_as_texts,
-    step_texts,
     unplaced_rooms,
     upward_imports,
 )
@@ -85,18 +81,6 @@ def test_shared_page_code_imports_no_page() -> None:
     check(imports_of_one_page, SHARED)
 
 
-def test_step_names_are_strings_only_where_they_are_declared() -> None:
-    check(step_names_as_texts, BACKEND + PAGES)
-
-
-def test_step_names_are_complete_and_every_exception_is_needed() -> None:
-    texts = {module.path.as_posix(): {node.value for node in step_texts(module)} for module in BACKEND + PAGES}
-    assert texts["attention/formula/names.py"] == NAMES
-    assert {
-        path: words - texts.get(path, set()) for path, words in OTHER_WORDS.items() if words - texts.get(path, set())
-    } == {}
-
-
 def test_steps_are_listed_once() -> None:
     check(lists_of_steps, BACKEND + PAGES)
 
@@ -127,10 +111,6 @@ def test_attention_uses_neither_global_generator_nor_hash() -> None:
         (maths, "pages/x.py", "\nx.softmax(-1)\ny = x @ x\ny @= x", [2, 3, 4]),
         (imports_of_one_page, "pages/ui/x.py", "from pages import heads\nimport app", [1, 2]),
         (imports_of_one_page, "pages/ui/x.py", "from pages.ui import show", []),
-        (step_names_as_texts, "pages/x.py", "x = 'weights'\ny = {'query': 'no step'}", [1, 2]),
-        (step_names_as_texts, "attention/base/knobs.py", "x = 'key'\ny = 'query'", [2]),
-        (step_names_as_texts, "attention/formula/score_steps.py", "called(theirs='query')\ncalled('query')", [2]),
-        (step_names_as_texts, "attention/formula/names.py", "QUERY = 'query'", []),
         (lists_of_steps, "pages/x.py", f"\nx = [{', '.join(step.name.upper() for step in STEPS)}]", [2]),
         (lists_of_steps, "attention/x.py", f"x = {{{', '.join(f'{step.name.upper()}: 0' for step in STEPS)}}}", [1]),
         (lists_of_steps, "attention/x.py", "x = [QUERY, KEY]", []),

@@ -10,11 +10,11 @@ import pytest
 from conftest import ROOT
 from markdown_it import MarkdownIt
 
-from attention.base import errors
-from attention.lessons import markdown
 from attention.sources.registry import SOURCES
 from pages.ui.address import MENU, NAMES
 from pages.ui.state.knob_table import KNOBS
+
+pytestmark = pytest.mark.whole  # documents speak of every feature
 
 PAGES = sorted(ROOT.glob("docs/*.md"))
 DOCUMENTS = [
@@ -78,30 +78,14 @@ def test_links_into_the_lab_name_existing_pages_and_knobs() -> None:
         assert query.get("source", "model") in SOURCES
 
 
-def test_readme_is_short_and_begins_with_a_picture() -> None:
-    text = text_of(ROOT / "README.md")
-    assert len(text.splitlines()) < 120
-    assert "<img" in text.split("\n\n")[1]
-    assert text.index("(http://localhost") > text.index("When it runs")
-    pictures = [target for target in targets(ROOT / "README.md") if target.endswith((".png", ".gif"))]
-    assert 2 <= len(pictures) <= 5
-
-
 def test_every_picture_is_used_by_a_document() -> None:
     used = {Path(target).name for path in DOCUMENTS for target in targets(path)}
     assert {path.name for path in (ROOT / "docs").iterdir() if path.suffix in (".png", ".gif")} <= used
 
 
-def test_docs_begin_with_their_audience() -> None:
-    faults = []
-    for path in PAGES:
-        title, _, body = text_of(path).partition("\n\n")
-        faults += [f"docs/{path.name}:1: begin with “# ” and a title"] * (not re.fullmatch(r"# [A-Z][^\n]+", title))
-        faults += [f"docs/{path.name}:3: begin with “For ” and its readers"] * (not body.startswith("For "))
-        if f"](docs/{path.name})" not in text_of(ROOT / "README.md"):
-            faults.append(f"README.md: link to docs/{path.name}")
-    assert PAGES
-    assert not faults, "\n".join(faults)
+def test_readme_links_to_every_document() -> None:
+    linked = set(targets(ROOT / "README.md"))
+    assert [path.name for path in PAGES if f"docs/{path.name}" not in linked] == []
 
 
 def test_documents_name_every_menu_page_in_order() -> None:
@@ -109,15 +93,6 @@ def test_documents_name_every_menu_page_in_order() -> None:
     sections = re.findall(r"^## (\w+)\n\n\*.+\* ?\(`(.+)`\)$", text_of(ROOT / "docs" / "pages.md"), re.MULTILINE)
     assert rows == list(NAMES)
     assert sections == [(title, path) for path, title in MENU.items()]
-
-
-def test_documents_count_lessons() -> None:
-    for document, words in (
-        ("README.md", "small questions"),
-        ("docs/teaching.md", "small questions"),
-        ("docs/pages.md", "questions"),
-    ):
-        assert f" {len(markdown.builtin_lessons())} {words}" in text_of(ROOT / document)
 
 
 EXAMPLES = [
@@ -155,11 +130,3 @@ def test_ablation_example_gives_the_numbers_of_the_readme(monkeypatch: pytest.Mo
         prediction = names["trace"].predictions[-1]
         chances.append(dict(zip(prediction.tokens, prediction.probabilities, strict=True))["·copper"])
     assert "falls from {:.3f} to {:.3f}".format(*chances) in text_of(ROOT / "README.md")
-
-
-def test_lesson_example_can_be_read() -> None:
-    (lesson,) = blocks(ROOT / "docs" / "teaching.md", "markdown")
-    (parsed,) = markdown.read_many(lesson.encode()).values()
-    assert parsed.title == "Cold and hot"
-    with pytest.raises(errors.FileError):
-        markdown.read_many(lesson.replace("kind: choice", "kind: choose").encode())

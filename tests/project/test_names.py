@@ -32,7 +32,6 @@ FOREIGN = {
     "axe.min.js": "axe",
     "components.html": "Streamlit",
     "sbom.json": "made by make audit",
-    "attention/formula/entmax15.py": "the example of CONTRIBUTING",
     "site/": "made by make demo",
     "index.html": "made by make demo",
     "environment.yml": "conda",
@@ -234,6 +233,7 @@ def _has(scope: ast.AST, names: list[str]) -> bool:
 
 
 @pytest.mark.quick  # git answers at once
+@pytest.mark.whole  # documents speak of every feature
 def test_every_module_and_file_named_in_prose_exists() -> None:
     faults = [fault for file in readers() for fault in missing(file, (ROOT / file).read_text(encoding="utf-8"))]
     assert not faults, "\n".join(["these do not exist:", *faults])
@@ -261,17 +261,6 @@ def test_every_module_and_file_named_in_prose_exists() -> None:
 )  # fmt: skip
 def test_unknown_name_in_prose_is_found(file: str, text: str, names: list[str]) -> None:
     assert [fault.partition(": ")[2] for fault in missing(Path(file), text)] == names
-
-
-def test_names_of_tests_have_at_most_ten_words() -> None:
-    assert rules.offences(rules.long_test_names, rules.modules("tests/**/test_*.py")) == []
-
-
-def test_overlong_test_name_is_reported_with_its_line() -> None:
-    ten, eleven = ("test_" + "_".join(["word"] * count) for count in (10, 11))
-    module = rules.Module(Path("tests/test_x.py"), f"def {ten}(): ...\nasync def {eleven}(): ...")
-    (offence,) = rules.offences(rules.long_test_names, [module])
-    assert offence.startswith(f"tests/test_x.py:2: {eleven} has 11 words")
 
 
 def documented(docstring: str, section: str) -> list[str]:
