@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attention.explanation.derived import DerivedView
+    from attention.metrics.metric import Metric
 
 NAMES = (
     *("comparison", "circuits", "vision", "corpus", "training", "tutorials", "lessons", "paper", "demo", "notebook"),
@@ -22,9 +27,13 @@ class Feature:
 
     Attributes:
         name: the name of its folder.
+        metrics: numbers of heads, after those of `attention.metrics`.
+        views: maps beside the weights, as views of the Lab.
     """
 
     name: str
+    metrics: tuple[Metric, ...] = ()
+    views: tuple[DerivedView, ...] = ()
 
 
 def present() -> tuple[str, ...]:

@@ -46,7 +46,7 @@ SCRIPTS = {
 """Pages that belong to a feature."""
 
 CROSSINGS: dict[str, dict[str, int]] = {
-    "app.py": {"circuits": 1, "vision": 1},
+    "app.py": {"vision": 1},
     "attention/circuits/copying.py": {"training": 1},
     "attention/circuits/path_ends.py": {"training": 1},
     "attention/circuits/path_patching.py": {"training": 1},
@@ -60,7 +60,6 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/lessons/mask_examples.py": {"vision": 1},
     "attention/lessons/small_tables.py": {"vision": 1},
     "attention/metrics/find_targets.py": {"vision": 1},
-    "attention/metrics/metric.py": {"circuits": 1, "vision": 1},
     "attention/models/declared_inputs.py": {"vision": 1},
     "attention/models/generation.py": {"vision": 1},
     "attention/models/in_memory.py": {"vision": 2},
@@ -73,9 +72,8 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/models/running.py": {"vision": 5},
     "attention/models/transformer_parts.py": {"circuits": 1, "vision": 1},
     "attention/notebook/representations.py": {"comparison": 2},
-    "attention/pictures/charts.py": {"circuits": 1},
     "attention/pictures/mosaic.py": {"vision": 1},
-    "attention/pictures/steps_view.py": {"circuits": 1, "vision": 1},
+    "attention/pictures/steps_view.py": {"vision": 1},
     "attention/pictures/view.py": {"vision": 1},
     "attention/program/loaded_model.py": {"vision": 1},
     "attention/sources/aligned_runs.py": {"comparison": 1},

@@ -12,13 +12,13 @@ from attention.comparison.comparison import Difference
 from attention.comparison.figures import comparison_maps
 from attention.export.packing import MAX_BYTES, pack_trace
 from attention.formula.names import Cell
-from attention.metrics import NAMES, MetricsTable
+from attention.metrics import MetricsTable, all_metrics
 from attention.notebook.output import frame
 from attention.pictures.charts import LAYER, head_scatter_json
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.mosaic import heads_json, layers_json
-from attention.pictures.view import VIEWS
+from attention.pictures.view import OVERVIEW
 from attention.trace.layer import Layer
 from attention.trace.trace import AllHeads, Trace
 
@@ -49,7 +49,7 @@ def html(displayed: object) -> str | None:
 def trace_html(
     trace: Trace,
     cell: Cell | None = None,
-    view: str = VIEWS[0],
+    view: str = OVERVIEW,
     max_bytes: int = MAX_BYTES,
     standalone: bool | None = None,
 ) -> str:
@@ -74,7 +74,7 @@ def heads_html(heads: AllHeads) -> str:
 
 def metrics_html(table: MetricsTable) -> str:
     """The first metrics as charts with a point for every head, and all metrics as a table."""
-    defined = [name for name in NAMES if not all(math.isnan(value) for value in table.column(name).tolist())]
+    defined = [name for name in all_metrics() if not all(math.isnan(value) for value in table.column(name).tolist())]
     charts = [head_scatter_json(table, LAYER, name) for name in defined[:_CHARTED_METRICS]]
     return (_figures_html(charts, repr(table)) if charts else "") + _metrics_table(table, defined)
 

@@ -254,7 +254,7 @@ def test_lab_offers_the_effect_only_where_it_exists(tiny: TinyModels) -> None:
     assert torch.allclose(torch.from_numpy(effects["data"][0]["z"]), expected_cells, equal_nan=True)
     shown = steps_view.derived_view(trace, cell, "writes")
     assert shown is not None
-    assert shown.derived.explain(trace, cell).value == pytest.approx(float(expected_cells[5, 3]))
+    assert shown[1].explain(trace, cell).value == pytest.approx(float(expected_cells[5, 3]))
     frame = direct_effects.factor_frame(trace, cell, direct_effects.find_readout(trace))
     assert float(frame["product"].sum()) * float(trace.layers[1]["weights"][2, 5, 3]) == pytest.approx(
         float(expected_cells[5, 3]), rel=1e-6
