@@ -19,7 +19,6 @@ from attention.circuits.path_patching import (
     PathProgress,
     estimate_seconds,
     patch_paths,
-    run_of,
 )
 from attention.formula.names import Cell
 from attention.pictures.view import DISTRACTOR, TARGET
@@ -57,7 +56,7 @@ class PathsRequest:
         Raises:
             AttentionError: as for a trace.
         """
-        return run_of(self.a), run_of(self.b), self.request
+        return self.a.run(), self.b.run(), self.request
 
 
 def paths_section(page: Page, knobs: Knobs) -> None:
