@@ -49,11 +49,9 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "app.py": {"vision": 1},
     "attention/circuits/relevance_pass.py": {"vision": 1},
     "attention/comparison/figures.py": {"vision": 1},
-    "attention/demo/__init__.py": {"training": 1},
     "attention/export/packing.py": {"vision": 1},
     "attention/files/array_writer.py": {"vision": 1},
     "attention/files/stored_layers.py": {"vision": 2},
-    "attention/lessons/answers.py": {"circuits": 1},
     "attention/lessons/mask_examples.py": {"vision": 1},
     "attention/lessons/small_tables.py": {"vision": 1},
     "attention/metrics/find_targets.py": {"vision": 1},
@@ -68,7 +66,6 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/models/residual_stream.py": {"vision": 1},
     "attention/models/running.py": {"vision": 5},
     "attention/models/transformer_parts.py": {"vision": 1},
-    "attention/notebook/representations.py": {"comparison": 2},
     "attention/pictures/mosaic.py": {"vision": 1},
     "attention/pictures/steps_view.py": {"vision": 1},
     "attention/pictures/view.py": {"vision": 1},
@@ -78,7 +75,6 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/sources/model.py": {"vision": 3},
     "attention/sources/model_input.py": {"vision": 3},
     "attention/sources/reader.py": {"vision": 1},
-    "attention/sources/registry.py": {"training": 2, "tutorials": 2},
     "attention/sources/repeated_run.py": {"vision": 1},
     "attention/training/training_views.py": {"vision": 1},
     "pages/compare.py": {"vision": 1},
@@ -243,8 +239,6 @@ def feature_of(name: str) -> str:
 
 def feature_imports(module: Module) -> Offences:
     """Imports of a feature by the trunk or by another feature, one for each statement."""
-    if module.name in ("attention", "attention.command"):
-        return
     here = feature_of(module.name)
     for line, feature in sorted({(line, feature_of(name)) for name, line in module.imports}):
         if feature not in ("", here):

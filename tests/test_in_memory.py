@@ -29,11 +29,11 @@ from attention import (
     ShapeError,
     Trace,
     TypedText,
-    compare,
     explain,
     metrics,
 )
 from attention.base.tokens import Generated, Patch
+from attention.comparison import compare
 from attention.files.generation_steps import join_steps
 from attention.models import running
 from attention.sources.model_input import ModelOptions

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from attention import AttentionConfig, Layer, Model, Trace, Trained, TypedText, circuits, metrics
+from attention import AttentionConfig, Layer, Model, Trace, TypedText, circuits, metrics
 from attention.base import cache
 from attention.explanation import derived
 from attention.metrics import patterns
 from attention.metrics.patterns import Pattern, TokenTexts
 from attention.metrics.table import describe_head, describe_metric, frame, heading, rank_words
 from attention.pictures import charts
+from attention.training import Trained
 
 SIZES = (2, 3, 5, 8, 16)
 

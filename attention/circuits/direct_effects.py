@@ -96,6 +96,16 @@ def logit_parts(trace: Trace, position: int | None = None, target: Token = None,
     return PartSum(f"{readout.words} at token {position}", parts, values)
 
 
+def largest_writer(trace: Trace, q: int, token: str) -> str:
+    """The layer whose heads add most to the logit of a token at a query: "layer 1"."""
+    parts = logit_parts(trace, q, token)
+    sums: dict[int, float] = {}
+    for part, number in zip(parts.parts, parts.values.tolist(), strict=True):
+        if part.kind == HEAD and part.layer is not None:
+            sums[part.layer] = sums.get(part.layer, 0.0) + number
+    return f"layer {max(sums, key=lambda layer: sums[layer])}"
+
+
 def direct_effects(trace: Trace) -> Tensor | None:
     """What each head adds to the logit of the likeliest token, through frozen norms, [layer head]; None if it has no such parts.
 

@@ -53,4 +53,4 @@ _VIEW = DerivedView(
     (direct_effects.NAME, direct_effects.OF_VECTOR), direct_effects.CAVEAT, direct_effects.has_view, direct_effects.view_map,
 )  # fmt: skip
 
-FEATURE = Feature(name="circuits", metrics=_METRICS, views=(_VIEW,))
+FEATURE = Feature(name="circuits", metrics=_METRICS, views=(_VIEW,), answers=(direct_effects.largest_writer,))

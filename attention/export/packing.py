@@ -40,7 +40,7 @@ from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, 
 from attention.sources import Source
 from attention.sources.layer_knobs import inline_knobs
 from attention.sources.link import page_range, source_of
-from attention.sources.registry import SOURCE_KINDS
+from attention.sources.registry import source_kinds
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.over_picture import FITTED, TokenGrid, layout_images, over_picture_json
@@ -256,7 +256,7 @@ def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
 def _source_label(state: State) -> str:
     """What fixes the formula, in a word; empty if the controls do."""
     source = state.link.get("source", "typed text")
-    return SOURCE_KINDS[source].label if source in SOURCES_WITH_FORMULA else ""
+    return source_kinds()[source].label if source in SOURCES_WITH_FORMULA else ""
 
 
 def _fitting_layers(trace: Trace, first: int, max_bytes: int) -> list[int]:

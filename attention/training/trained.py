@@ -307,4 +307,5 @@ def _slider_for_task(task: Task, key: str) -> tuple[Knob, Range, str]:
     )
 
 
-KIND = SourceKind(NAME, read, noun="trained model")
+_KNOBS = (TASK, TASK_INPUT, AT_STEP, CONTROL, TRAINING_STEPS, *SLIDERS.values())
+KIND = SourceKind(NAME, read, noun="trained model", knobs=_KNOBS)

@@ -13,24 +13,13 @@ from conftest import ROOT
 from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
-from attention import (
-    Cell,
-    File,
-    Intervention,
-    MissingError,
-    Model,
-    TextError,
-    Trace,
-    Trained,
-    TypedText,
-    circuits,
-    metrics,
-)
+from attention import Cell, File, Intervention, MissingError, Model, TextError, Trace, TypedText, circuits, metrics
 from attention.circuits import circuits_program, direct_effects
 from attention.circuits.score_terms import estimate_seconds
 from attention.models.library import LIBRARY, Settings
 from attention.pictures import steps_view
 from attention.trace.residual_parts import LOGITS
+from attention.training import Trained
 
 DATA = ROOT / "tests" / "data"
 RECORDED = (

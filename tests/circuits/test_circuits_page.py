@@ -10,10 +10,11 @@ from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened, said
 from tiny_models import TinyModels
 
-from attention import Model, Trained, circuits
+from attention import Model, circuits
 from attention.base.cache import CACHE
 from attention.circuits import direct_effects, figures
 from attention.models.library import LIBRARY, Settings
+from attention.training import Trained
 from pages.ui.circuits import writes
 from pages.ui.server import traces
 

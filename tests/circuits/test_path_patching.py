@@ -19,12 +19,13 @@ from data import paths_transformer_lens
 from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
-from attention import ConfigError, Intervention, Model, Trace, Trained, circuits
+from attention import ConfigError, Intervention, Model, Trace, circuits
 from attention.base.cache import CACHE
 from attention.circuits import path_patching
 from attention.circuits.path_patching import MODES, PathRequest, both_parts
 from attention.circuits.path_runs import LogitMeasurement, PathRuns
 from attention.models.library import LIBRARY, Settings
+from attention.training import Trained
 
 OTHER = "the cat asked the mat and the owl blinked"
 RECEIVERS = ("query", "key", "value")
