@@ -9,6 +9,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from attention.explanation.derived import DerivedView
+    from attention.export.states import State
+    from attention.metrics.metric import Metric
+    from attention.pictures.layout import Spec
+    from attention.sources.reader import SourceKind
 
 NAMES = (
     *("comparison", "circuits", "vision", "corpus", "training", "tutorials", "lessons", "paper", "demo", "notebook"),
@@ -22,9 +32,23 @@ class Feature:
 
     Attributes:
         name: the name of its folder.
+        metrics: numbers of heads, after those of `attention.metrics`.
+        sources: where a trace comes from, after the trunk's in menus and links.
+        views: maps beside the weights, as views of the Lab.
+        answers: functions of a trace that the answer of a lesson may call.
+        states: states of the demo, after the trunk's.
+        figures: the figures of an object of this feature; none for another object.
+        html: what a notebook shows for an object; None for one that it shows as plain text.
     """
 
     name: str
+    metrics: tuple[Metric, ...] = ()
+    sources: tuple[SourceKind, ...] = ()
+    views: tuple[DerivedView, ...] = ()
+    answers: tuple[Callable[..., str], ...] = ()
+    states: tuple[State, ...] = ()
+    figures: Callable[[object], Sequence[Spec]] | None = None
+    html: Callable[[object], str | None] | None = None
 
 
 def present() -> tuple[str, ...]:

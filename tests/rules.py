@@ -46,21 +46,15 @@ SCRIPTS = {
 """Pages that belong to a feature."""
 
 CROSSINGS: dict[str, dict[str, int]] = {
-    "app.py": {"circuits": 1, "vision": 1},
-    "attention/circuits/copying.py": {"training": 1},
-    "attention/circuits/path_ends.py": {"training": 1},
-    "attention/circuits/path_patching.py": {"training": 1},
+    "app.py": {"vision": 1},
     "attention/circuits/relevance_pass.py": {"vision": 1},
     "attention/comparison/figures.py": {"vision": 1},
-    "attention/demo/__init__.py": {"training": 1},
     "attention/export/packing.py": {"vision": 1},
     "attention/files/array_writer.py": {"vision": 1},
     "attention/files/stored_layers.py": {"vision": 2},
-    "attention/lessons/answers.py": {"circuits": 1},
     "attention/lessons/mask_examples.py": {"vision": 1},
     "attention/lessons/small_tables.py": {"vision": 1},
     "attention/metrics/find_targets.py": {"vision": 1},
-    "attention/metrics/metric.py": {"circuits": 1, "vision": 1},
     "attention/models/declared_inputs.py": {"vision": 1},
     "attention/models/generation.py": {"vision": 1},
     "attention/models/in_memory.py": {"vision": 2},
@@ -71,21 +65,17 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/models/recorder.py": {"vision": 1},
     "attention/models/residual_stream.py": {"vision": 1},
     "attention/models/running.py": {"vision": 5},
-    "attention/models/transformer_parts.py": {"circuits": 1, "vision": 1},
-    "attention/notebook/representations.py": {"comparison": 2},
-    "attention/pictures/charts.py": {"circuits": 1},
+    "attention/models/transformer_parts.py": {"vision": 1},
     "attention/pictures/mosaic.py": {"vision": 1},
-    "attention/pictures/steps_view.py": {"circuits": 1, "vision": 1},
+    "attention/pictures/steps_view.py": {"vision": 1},
     "attention/pictures/view.py": {"vision": 1},
     "attention/program/loaded_model.py": {"vision": 1},
-    "attention/sources/aligned_runs.py": {"comparison": 1},
     "attention/sources/file.py": {"vision": 1},
     "attention/sources/link.py": {"vision": 1},
     "attention/sources/model.py": {"vision": 3},
     "attention/sources/model_input.py": {"vision": 3},
     "attention/sources/reader.py": {"vision": 1},
-    "attention/sources/registry.py": {"training": 2, "tutorials": 2},
-    "attention/sources/repeated_run.py": {"training": 5, "vision": 1},
+    "attention/sources/repeated_run.py": {"vision": 1},
     "attention/training/training_views.py": {"vision": 1},
     "pages/compare.py": {"vision": 1},
     "pages/heads.py": {"circuits": 1, "corpus": 1, "vision": 1},
@@ -207,8 +197,6 @@ def feature_of(name: str) -> str:
 
 def feature_imports(module: Module) -> Offences:
     """Imports of a feature by the trunk or by another feature, one for each statement."""
-    if module.name in ("attention", "attention.command"):
-        return
     here = feature_of(module.name)
     for line, feature in sorted({(line, feature_of(name)) for name, line in module.imports}):
         if feature not in ("", here):

@@ -70,6 +70,17 @@ def comparison_maps(
     return _align_margins([*maps, _difference_map(a, b, difference, cell, other, fit)]), difference, ""
 
 
+def difference_maps(difference: Difference) -> list[Spec]:
+    """Returns the maps of A, B and B − A of a difference, at its largest change."""
+    a, b, at, other = difference.traces
+    row, column = 0, 0
+    for change in difference.largest_changes(1):
+        rows, columns = difference.rows.groups[change.row].a, difference.columns.groups[change.column].a
+        if rows and columns:
+            row, column = rows[0], columns[0]
+    return comparison_maps(a, b, Cell(at.layer, difference.step.name, at.head, row, column), other)[0]
+
+
 def map_of_a(a: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
     """Returns only the map of A, where there is no other state."""
     return [_titled(heatmap_json(a, cell.step, cell.layer, cell.head, cell, colors), "A", cell.step)]

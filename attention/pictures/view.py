@@ -6,8 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from attention.base.knobs import AttentionLayers, Choice, Integer, Knob, NameOrText, Range, Real, Switch, to_text
+from attention.base.knobs import (
+    AttentionLayers,
+    Choice,
+    ChoiceAmong,
+    Integer,
+    Knob,
+    NameOrText,
+    Range,
+    Real,
+    Switch,
+    to_text,
+)
 from attention.base.tokens import any_patch, pair_spans
+from attention.explanation.derived import derived_views
 from attention.formula import override
 from attention.formula.mask import Mask
 from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS, Cell
@@ -17,9 +29,8 @@ from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.over_picture import OPACITY
 
-VIEWS = ("overview", "factors", "norms", "writes")
-"""The views of the Lab: scores, weights and output; the chosen step beside its factors; the weights beside the norms of what they bring,
-or beside what they add to a logit."""
+OVERVIEW, FACTORS = "overview", "factors"
+"""Two views of the Lab: scores, weights and output; the chosen step beside its factors. The others are `derived_views`."""
 OVERVIEW_STEPS = (SCORES, WEIGHTS, OUTPUT)
 """The steps of the first view; `overview` returns those that a layer has."""
 
@@ -31,7 +42,7 @@ QUERY = Knob("q", 0, Integer(0), inline=True)
 KEY = Knob("k", 0, Integer(0), inline=True)
 COLUMN = Knob("column", None, Integer(0, optional=True), inline=True)
 """The column of a matrix whose columns are features. Without one, as in links from before it, q and k are the row and the column of any step."""
-VIEW = Knob("view", VIEWS[0], Choice(VIEWS), inline=True)
+VIEW = Knob("view", OVERVIEW, ChoiceAmong(lambda: (OVERVIEW, FACTORS, *derived_views())), inline=True)
 OVER = Knob(
     "over", "row", Choice(("row", "column"), ("query’s row", "key’s column")), "Picture",
     "Row: how much the chosen query attends to each patch. Column: how much each patch attends to the chosen key. A click on a patch explains its number; a double click makes it the query, or the key.",

@@ -25,7 +25,7 @@ from attention.base import cache, jobs
 from attention.base.errors import ConfigError
 from attention.base.progress import Watcher, watching
 from attention.circuits import PathRequest
-from attention.circuits.path_patching import patch_paths, run_of
+from attention.circuits.path_patching import patch_paths
 from attention.circuits.prompts import PromptSet
 from attention.circuits.sweep import sweep_heads
 from attention.circuits.token_relevance import METHODS, relevance
@@ -209,7 +209,7 @@ def test_pages_read_the_results_of_jobs_without_the_model(tiny: TinyModels, monk
         (child_functions.all_of, find_heads, trace, FindRule.parse("from any to same word")),
         *((child_functions.all_of, relevance, trace, method.name, None, None) for method in METHODS),
         (sweep_heads, source, None, 3),
-        (patch_paths, run_of(source), run_of(other), PathRequest()),
+        (patch_paths, source.run(), other.run(), PathRequest()),
         (circuits.sweep_prompts, source, prompts, "head_output", "zero", False),
     ]
     for function, *args in heavy:

@@ -10,11 +10,11 @@ from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened, said
 from tiny_models import TinyModels
 
-from attention import Model, Trained, circuits
+from attention import Model, circuits
 from attention.base.cache import CACHE
-from attention.circuits import figures
+from attention.circuits import direct_effects, figures
 from attention.models.library import LIBRARY, Settings
-from attention.pictures import steps_view
+from attention.training import Trained
 from pages.ui.circuits import writes
 from pages.ui.server import traces
 
@@ -73,7 +73,7 @@ def test_long_runs_wait_for_a_click(tiny: TinyModels, monkeypatch: pytest.Monkey
 
 def test_lab_refuses_a_long_run_in_a_sentence(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny("Llama")
-    monkeypatch.setattr(steps_view, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(direct_effects, "MAX_SECONDS", 0.0)
     CACHE.reset(2**28)
     app = opened("app.py", **LINK, view="writes")
     assert not app.exception

@@ -15,10 +15,11 @@ from streamlit.testing.v1 import AppTest
 from tiny_models import TinyModels
 from torch import Tensor
 
-from attention import ConfigError, MissingError, Model, ModelError, TextError, Trained, TypedText, circuits
+from attention import ConfigError, MissingError, Model, ModelError, TextError, TypedText, circuits
 from attention.circuits import copying, figures
 from attention.circuits.copying import matrices_of
 from attention.models.model_matrices import NO_ROTATION_REASON, ModelMatrices, find_change
+from attention.training import Trained
 
 REFERENCE = json.loads((Path(__file__).parent / "data/copying_by_transformer_lens.json").read_text(encoding="utf-8"))
 TEXT = "the owl asked the moon and the moon blinked"

@@ -26,7 +26,6 @@ from attention import (
     ModelError,
     ShapeError,
     Trace,
-    Trained,
     TypedText,
     circuits,
 )
@@ -35,6 +34,7 @@ from attention.circuits import relevance_pass, token_relevance
 from attention.circuits.figures import head_relevance_json, token_row_html
 from attention.models import running
 from attention.models.library import LIBRARY, Settings
+from attention.training import Trained
 from pages.ui.server import traces
 from pages.ui.state.notices import plain
 

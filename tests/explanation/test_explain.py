@@ -10,23 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attention import (
-    NOTEBOOKS,
-    STEPS,
-    AttentionConfig,
-    Cell,
-    Layer,
-    Matrices,
-    MissingError,
-    Notebook,
-    Trace,
-    TypedText,
-    explain,
-    find_step,
-)
+from attention import STEPS, AttentionConfig, Cell, Layer, Matrices, MissingError, Trace, TypedText, explain, find_step
 from attention.base.printed import format_number, number
 from attention.formula import mask_tensor
 from attention.formula.formula import Formula
+from attention.tutorials import NOTEBOOKS, Notebook
 
 CAT = "the cat sat on the mat"
 LONG = " ".join(f"w{i}" for i in range(40))

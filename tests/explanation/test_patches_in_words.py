@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 from tiny_pictures import WITH_TEXT, TinyPictureModels, noise, two_pictures
 
-from attention import Model, Trace, TypedText, compare, explain
+from attention import Model, Trace, TypedText, explain
 from attention.base.tokens import Patch
+from attention.comparison import compare
 from attention.comparison.comparison import HeadIndex
 from attention.explanation import tables
 from attention.lessons.mask_examples import table as hidden_cells_table

@@ -21,7 +21,6 @@ from tiny_models import TinyModels
 from torch import Tensor
 
 from attention import (
-    NOTEBOOKS,
     AttentionConfig,
     Cell,
     Explanation,
@@ -29,11 +28,9 @@ from attention import (
     Layer,
     Matrices,
     Model,
-    Notebook,
     Source,
     Step,
     Trace,
-    Trained,
     TypedText,
     explain,
     find_step,
@@ -56,6 +53,8 @@ from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import parse_codes as interventions
 from attention.pictures.live_inputs import HEAD_STEPS, live_inputs
 from attention.pictures.steps_view import cell_line
+from attention.training import Trained
+from attention.tutorials import NOTEBOOKS, Notebook
 
 CAT = "the cat sat on the mat"
 FACTORS = (3.0, 7.0)

@@ -22,7 +22,6 @@ from safetensors.torch import save
 from test_code import run
 
 from attention import (
-    NOTEBOOKS,
     AttentionConfig,
     AttentionError,
     Cell,
@@ -31,7 +30,6 @@ from attention import (
     FileError,
     Layer,
     Matrices,
-    Notebook,
     ShapeError,
     Trace,
     TypedText,
@@ -43,6 +41,7 @@ from attention.files.archives import MAX_ARRAYS, MAX_TEXT_BYTES
 from attention.formula.formula import _CHECKS, Formula, from_json, to_json
 from attention.formula.mask import Mask
 from attention.sources import file as file_module
+from attention.tutorials import NOTEBOOKS, Notebook
 from benchmarks.hostile_files import bomb, npy
 from benchmarks.hostile_files import saved as saved_files
 

@@ -9,10 +9,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load
 
-from attention import NOTEBOOKS, PARAMETERS, STEPS, AttentionConfig, Layer, Matrices, Notebook, Trace, TypedText
+from attention import PARAMETERS, STEPS, AttentionConfig, Layer, Matrices, Trace, TypedText
 from attention.files.array_writer import npz, safetensors, size
 from attention.formula.dropout import Dropout
 from attention.formula.formula import Formula
+from attention.tutorials import NOTEBOOKS, Notebook
 
 CAT = "the cat sat on the mat"
 SQUARE = ((0.5, 1.0), (-1.0, 2.0))

@@ -3,9 +3,10 @@ import math
 import pytest
 import torch
 
-from attention import AttentionConfig, ConfigError, Notebook, TypedText
+from attention import AttentionConfig, ConfigError, TypedText
 from attention.formula import mask_tensor
 from attention.lessons import mask_examples
+from attention.tutorials import Notebook
 
 SCORES = torch.tensor([0.3, -1.2, 2.0, 0.1])
 

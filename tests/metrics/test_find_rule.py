@@ -12,12 +12,13 @@ import pytest
 import torch
 from tiny_models import TinyModels
 
-from attention import ConfigError, Layer, Model, Trace, Trained
+from attention import ConfigError, Layer, Model, Trace
 from attention.corpus import scan
 from attention.metrics import FindRule, find_heads, find_targets
 from attention.metrics.find_rule import EXAMPLES
 from attention.metrics.find_targets import TextWords
 from attention.models.library import LIBRARY
+from attention.training import Trained
 
 WORDPIECES = ("[CLS]", "the", "anim", "##al", "was", "tired", ".", "it", "slept", "!", '"', "The", "[SEP]")
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from attention import AttentionConfig, Layer, Model, Trace, Trained, TypedText, circuits, metrics
+from attention import AttentionConfig, Layer, Model, Trace, TypedText, circuits, metrics
 from attention.base import cache
 from attention.explanation import derived
 from attention.metrics import patterns
 from attention.metrics.patterns import Pattern, TokenTexts
 from attention.metrics.table import describe_head, describe_metric, frame, heading, rank_words
 from attention.pictures import charts
+from attention.training import Trained
 
 SIZES = (2, 3, 5, 8, 16)
 
@@ -29,12 +30,12 @@ def layer_of(weights: torch.Tensor, tokens: tuple[str, ...] = (), **recorded: to
 
 def numbers(layer: Layer) -> dict[str, float]:
     table = metrics.of(Trace(layer.tokens, (layer,)))
-    return dict(zip(metrics.NAMES, table.values[0, 0].tolist(), strict=True))
+    return dict(zip(metrics.all_metrics(), table.values[0, 0].tolist(), strict=True))
 
 
 def counts(layer: Layer) -> dict[str, int]:
     table = metrics.of(Trace(layer.tokens, (layer,)))
-    return dict(zip(metrics.NAMES, table.counts[0, 0].tolist(), strict=True))
+    return dict(zip(metrics.all_metrics(), table.counts[0, 0].tolist(), strict=True))
 
 
 def causal(n: int) -> torch.Tensor:
@@ -145,7 +146,7 @@ def test_layers_may_differ_in_tokens_and_heads() -> None:
         for heads, text in ((2, "a b c a b c"), (4, "one two"), (1, "x y z"))
     ]
     table = metrics.of(Trace(traces[0].tokens, tuple(trace.layers[0] for trace in traces)))
-    assert table.values.shape == table.counts.shape == (3, 4, len(metrics.METRICS))
+    assert table.values.shape == table.counts.shape == (3, 4, len(metrics.all_metrics()))
     assert table.n_heads == (2, 4, 1)
     assert table.heads[2] == (1, 0)
     assert len(table.heads) == 7
@@ -161,7 +162,7 @@ def test_layers_may_differ_in_tokens_and_heads() -> None:
 def test_uniform_attention_is_the_baseline_of_each_metric() -> None:
     trace = TypedText("a b c a b c", AttentionConfig(mask="causal", n_heads=2)).trace()
     even = metrics.of(TypedText("a b c a b c", AttentionConfig(mask="causal", n_heads=2, temperature=math.inf)).trace())
-    known = [i for i, name in enumerate(metrics.NAMES) if not name.startswith("norm")]
+    known = [i for i, name in enumerate(metrics.all_metrics()) if not name.startswith("norm")]
     np.testing.assert_allclose(metrics.of(trace).uniform[0][known], even.values[0, 0][known], atol=1e-6)
 
 
@@ -223,8 +224,7 @@ def bound(text: str, n_keys: int) -> float:
 def test_every_metric_is_documented_and_within_its_range() -> None:
     text = TypedText("the cat sat, on the cat.", AttentionConfig(seed=2)).trace()
     of_text, of_weights = metrics.of(text), metrics.of(Trained("induction", at=0).trace())
-    assert len(set(metrics.NAMES)) == len(metrics.METRICS)
-    for metric in metrics.METRICS:
+    for metric in metrics.all_metrics().values():
         assert all((metric.meaning, metric.formula, metric.averaged_over, metric.paper))
         if metric.of_pictures:
             continue  # see test_patch_metrics
@@ -331,7 +331,7 @@ def test_metric_of_the_parameters_needs_a_model() -> None:
     assert "it needs the whole vocabulary" in describe_metric(metrics.find(name), without_model)
     assert table.column(name).tolist() == circuits.copying_score(source)[:, 0].tolist()
     assert metrics.of(source.trace()).sorted_by(name)[0] == max(
-        table.heads, key=lambda head: table.values[*head, metrics.NAMES.index(name)]
+        table.heads, key=lambda head: table.values[*head, [*metrics.all_metrics()].index(name)]
     )
     assert heading(metrics.find(name)) == "copying score, of the parameters"
     assert rank_words(table, 1, 0, name).endswith("by copying score, of the parameters")
@@ -356,7 +356,7 @@ def test_heads_of_a_real_model_behave_as_published() -> None:
     values = np.mean([table.values for table in tables], axis=0)
 
     def mean(name: str, layer: int, head: int) -> float:
-        return float(values[layer, head, metrics.NAMES.index(name)])
+        return float(values[layer, head, [*metrics.all_metrics()].index(name)])
 
     assert mean("previous", 0, 2) == pytest.approx(1, abs=0.001)
     assert mean("next", 1, 8) == pytest.approx(0.69, abs=0.08)

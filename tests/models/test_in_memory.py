@@ -29,11 +29,11 @@ from attention import (
     ShapeError,
     Trace,
     TypedText,
-    compare,
     explain,
     metrics,
 )
 from attention.base.tokens import Generated, Patch
+from attention.comparison import compare
 from attention.files.generation_steps import join_steps
 from attention.models import running
 from attention.sources.model_input import ModelOptions
@@ -387,7 +387,7 @@ def test_trace_is_a_sequence_of_its_layers() -> None:
 def test_results_are_tables_of_pandas() -> None:
     trace = TypedText("the cat sat on the mat").trace()
     table = metrics.of(trace).frame()
-    assert [*table.columns] == ["layer", "head", *metrics.NAMES]
+    assert [*table.columns] == ["layer", "head", *metrics.all_metrics()]
     assert table["entropy"].tolist() == metrics.of(trace).column("entropy").tolist()
     difference = compare(trace, TypedText("the cat sat on the rug").trace())
     frame = difference.frame()

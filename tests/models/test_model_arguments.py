@@ -12,7 +12,8 @@ from test_model_in_memory import check_equal, load
 from tiny_models import SENTENCES, TinyModels, byte_level
 from torch import nn
 
-from attention import AttentionError, ConfigError, Intervention, Model, ModelError, TextError, Trained
+from attention import AttentionError, ConfigError, Intervention, Model, ModelError, TextError
+from attention.training import Trained
 
 TEMPLATE = (
     "{% for message in messages %}<s>{{ message['role'] }} {{ message['content'] }}</s>{% endfor %}"

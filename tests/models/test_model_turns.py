@@ -14,7 +14,7 @@ from tiny_models import TinyModels
 from attention import ConfigError, Model
 from attention.base import progress
 from attention.base.cache import CACHE
-from attention.circuits import batched_heads, sweep
+from attention.circuits import sweep
 from attention.models import forward_pass
 from attention.models.library import LIBRARY, Settings
 from attention.models.loaded import FairLock, LoadedModel
@@ -174,7 +174,7 @@ def test_other_forward_passes_run_between_two_ablation_batches(
 ) -> None:
     tiny("GPT-2")
     loaded, started = LIBRARY.get("GPT-2"), threading.Event()
-    monkeypatch.setattr(batched_heads, "BATCH_TOKENS", 18)  # a head or two a batch
+    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 18)  # a head or two a batch
 
     def on_pass(number: int) -> None:
         if number == 2:

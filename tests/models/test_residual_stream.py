@@ -15,10 +15,11 @@ import transformers
 from test_model_in_memory import load
 from tiny_models import FAMILIES, HYBRID, SENTENCES, TinyModels, byte_level
 
-from attention import ConfigError, File, Intervention, MissingError, Model, Trained, TypedText
+from attention import ConfigError, File, Intervention, MissingError, Model, TypedText
 from attention.base.cache import CACHE
 from attention.models import forward_pass
 from attention.models.library import LIBRARY, Settings
+from attention.training import Trained
 
 OWL = "the owl asked the moon and the moon blinked"
 TWO_TEXTS = ("BART", "Marian", "T5", "BART alone")

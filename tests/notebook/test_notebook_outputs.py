@@ -22,12 +22,14 @@ import pytest
 from conftest import chosen_cell_line
 from playwright.sync_api import Error, Frame, Page, Position
 
-from attention import NOTEBOOKS, AttentionConfig, MissingError, Notebook, Trace, TypedText, compare, explain, metrics
+from attention import AttentionConfig, MissingError, Trace, TypedText, explain, metrics
+from attention.comparison import compare
 from attention.export.packing import pack_trace
 from attention.formula.config import TEMPERATURE
 from attention.formula.override import Override
 from attention.notebook import bring_scripts, open_in_lab, output, scripts, show
 from attention.pictures.steps_view import factor_maps
+from attention.tutorials import NOTEBOOKS, Notebook
 
 OWL = "the owl asked the moon and the moon blinked"
 VS_CODE_POLICY = (

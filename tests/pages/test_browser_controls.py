@@ -21,8 +21,9 @@ from conftest import (
 from playwright.sync_api import Page, expect
 from test_browser import Open
 
-from attention import AttentionConfig, Notebook, Override, TypedText, explain
+from attention import AttentionConfig, Override, TypedText, explain
 from attention.pictures.heatmap import COLORS
+from attention.tutorials import Notebook
 
 pytestmark = pytest.mark.browser
 TEXT = "the cat sat on the mat"

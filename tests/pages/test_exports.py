@@ -26,19 +26,7 @@ from starlette.types import Message
 from test_harm import finished
 from test_pages import PAGES, opened
 
-from attention import (
-    AttentionConfig,
-    Cell,
-    File,
-    FileError,
-    Matrices,
-    Trace,
-    Trained,
-    TypedText,
-    circuits,
-    metrics,
-    paper,
-)
+from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText, circuits, metrics, paper
 from attention.base.jobs import POLL_SECONDS
 from attention.circuits import circuits_program, direct_effects
 from attention.comparison.comparison import HeadIndex, compare
@@ -52,6 +40,7 @@ from attention.pictures import heatmap
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.message import without_outlines
 from attention.pictures.steps_view import lab_maps
+from attention.training import Trained
 from benchmarks.hostile import inputs
 from benchmarks.session import Session
 from benchmarks.wire import http

@@ -16,7 +16,7 @@ from test_pages import opened, said
 from attention import File, Source
 from attention.base.knobs import Text
 from attention.sources.link import source_of
-from attention.sources.registry import SOURCES
+from attention.sources.registry import source_kinds
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import control_row, knob_state, sidebar
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS
@@ -63,14 +63,14 @@ def test_page_shows_the_notes_of_the_link_reader(link: dict[str, str], monkeypat
     assert all(note in plain for note in notes)
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", source_kinds())
 def test_every_source_knob_reports_invalid_values(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = File.of("x.json", b'{"weights": [[1, 0], [0, 1]]}')
     monkeypatch.setattr("pages.ui.state.uploaded_file.attention_file", lambda *_: weights)
     expected = {
         key
         for key, knob in KNOBS.items()
-        if source in (knob.sources or SOURCES) and key not in COMPARE_KEYS and not isinstance(knob.range, Text)
+        if source in (knob.sources or source_kinds()) and key not in COMPARE_KEYS and not isinstance(knob.range, Text)
     }
     app = opened("app.py", **{**dict.fromkeys(expected, "½"), "source": source})
     assert not app.exception
@@ -130,7 +130,7 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 from attention import AttentionConfig, ConfigError
 from attention.base.knobs import Text
-from attention.sources.registry import SOURCES
+from attention.sources.registry import source_kinds
 from attention.sources.link import source_of
 from pages.ui.server.limits import LIMITS
 from pages.ui.state.knob_table import COMPARE_KEYS, KNOBS

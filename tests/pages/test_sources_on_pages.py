@@ -8,8 +8,9 @@ from conftest import component_message, state_of_address
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 
-from attention import NOTEBOOKS, AttentionConfig, Matrices, Notebook, Override, TypedText
+from attention import AttentionConfig, Matrices, Override, TypedText
 from attention.formula import mask_tensor
+from attention.tutorials import NOTEBOOKS, Notebook
 
 LINES = "the cat sat on the mat\na dog\nbirds sing at dawn"
 

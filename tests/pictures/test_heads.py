@@ -111,7 +111,7 @@ def test_heads_are_points_beside_the_line_of_uniform_attention() -> None:
     assert points["text"] == [f"L{layer} H{head}" for layer, head in table.heads]
     np.testing.assert_array_equal(points["y"], table.column("first token"))
     assert np.round(points["x"]).tolist() == [layer for layer, _ in table.heads]
-    assert line["y"][:2] == [table.uniform[0, metrics.NAMES.index("first token")]] * 2
+    assert line["y"][:2] == [table.uniform[0, [*metrics.all_metrics()].index("first token")]] * 2
     assert (ring["x"][0], ring["y"][0]) == (points["x"][6], points["y"][6])
     points_of_two = charts.head_scatter_json(table, "previous", "self")["data"][1]
     np.testing.assert_array_equal(points_of_two["x"], table.column("previous"))

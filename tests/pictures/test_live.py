@@ -1,8 +1,9 @@
 import numpy as np
 import torch
 
-from attention import AttentionConfig, Layer, Notebook, TypedText
+from attention import AttentionConfig, Layer, TypedText
 from attention.pictures.live_inputs import MAX_LIVE_BYTES, live_inputs, mask_rule
+from attention.tutorials import Notebook
 
 
 def layer(text="the owl asked the moon and the moon blinked", **knobs):

@@ -8,7 +8,7 @@ import torch
 from conftest import ROOT
 from streamlit.testing.v1 import AppTest
 
-from attention import AttentionConfig, Cell, Matrices, Notebook, Override, TypedText
+from attention import AttentionConfig, Cell, Matrices, Override, TypedText
 from attention.formula.steps import MAP_AXES, STEPS
 from attention.pictures import heatmap
 from attention.pictures.downsample import MAX_SENT_BLOCKS, pool_for_screen
@@ -16,6 +16,7 @@ from attention.pictures.mosaic import heads_json
 from attention.sources import Configurable
 from attention.sources.typed_text import MAX_TOKENS_ALL_HEADS
 from attention.trace import compute
+from attention.tutorials import Notebook
 from pages.ui.server.traces import trace_of
 
 WORDS = " ".join(f"w{i % 190}" for i in range(300))

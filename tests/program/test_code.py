@@ -19,7 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attention import NOTEBOOKS, AttentionConfig, Cell, Layer, Matrices, Notebook, Source, TextError, Trace, TypedText
+from attention import AttentionConfig, Cell, Layer, Matrices, Source, TextError, Trace, TypedText
 from attention.base.tokens import labels
 from attention.export.program import ipynb, python
 from attention.formula import mask_tensor
@@ -27,6 +27,7 @@ from attention.formula.config import INITS, MASKS
 from attention.formula.formula import Formula
 from attention.program import literals, random_weights
 from attention.program.literals import Snippet
+from attention.tutorials import NOTEBOOKS, Notebook
 
 CAT = "the cat sat on the mat"
 ALLOWED = {"base64", "hashlib", "json", "math", "numpy", "pathlib", "plotly", "safetensors", "torch", "zlib"}

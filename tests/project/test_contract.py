@@ -25,10 +25,8 @@ from attention import (
     File,
     Layer,
     Matrices,
-    Notebook,
     Override,
     Trace,
-    Trained,
     TypedText,
     metrics,
     paper,
@@ -60,12 +58,12 @@ from attention.sources import registry
 from attention.sources.link import LinkReader, read_source, source_of
 from attention.sources.matrices import MATRIX_FIELDS
 from attention.sources.reader import SourceKind
-from attention.sources.registry import SOURCE_KINDS
+from attention.sources.registry import source_kinds
 from attention.trace import layer as layers
 from attention.trace.layer import Attributes, TensorOf
-from attention.training import trained
+from attention.training import Trained, trained
 from attention.training.tasks import TASKS
-from attention.tutorials import notebook
+from attention.tutorials import Notebook, notebook
 from attention.tutorials.notebook import NOTEBOOKS
 
 TEXT = "the owl asked the moon and the owl asked the"
@@ -147,7 +145,7 @@ def test_aggregate_keeps_the_contract(reading: Any) -> None:
         assert not list(contract.check_link(AGGREGATE, reading.name))
 
 
-@pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", metrics.all_metrics().values(), ids=lambda metric: metric.name)
 def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
     assert not list(
         contract.missing_words(
@@ -169,7 +167,7 @@ def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
     )
     assert ((column >= low - 1e-6) & (column <= high + 1e-6)).all()
     assert f"{metric.name} " in repr(table)
-    assert (table.counts[..., metrics.NAMES.index(metric.name)] > 0).all()
+    assert (table.counts[..., [*metrics.all_metrics()].index(metric.name)] > 0).all()
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -196,7 +194,7 @@ LINKS = {"typed text": {}, "matrices": {}, "notebook": {}, "trained": {"at": "0"
 
 
 def test_every_source_is_read_from_a_link() -> None:
-    assert {*LINKS, "model", "file"} == set(registry.SOURCES), "add a link to the new source"
+    assert {*LINKS, "model", "file"} == set(registry.source_kinds()), "add a link to the new source"
     for name, more in LINKS.items():
         assert not list(contract.check_link(registry.SOURCE, name))
         source, notes = source_of({"source": name, **more}, LIMITS)
@@ -228,7 +226,7 @@ class Recording(LinkReader):
         return File.of("x.npz", self.knob(knob).encode())
 
 
-@pytest.mark.parametrize("kind", SOURCE_KINDS.values(), ids=list(SOURCE_KINDS))
+@pytest.mark.parametrize("kind", source_kinds().values(), ids=list(source_kinds()))
 def test_source_reads_exactly_the_knobs_that_name_it(kind: SourceKind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LIBRARY, "allow", lambda name: None)  # no model is on disk
     read: set[str] = set()
@@ -240,7 +238,7 @@ def test_source_reads_exactly_the_knobs_that_name_it(kind: SourceKind, monkeypat
         config = getattr(read_source(reader), "config", None)
         assert isinstance(config, Override if kind.name in SOURCES_WITH_FORMULA else AttentionConfig)
         read |= reader.keys
-    assert read == {knob.key for knob in registry.KNOBS if kind.name in (knob.sources or SOURCE_KINDS)}
+    assert read == {knob.key for knob in registry.all_knobs() if kind.name in (knob.sources or source_kinds())}
     assert not list(contract.missing_words(kind.name, label=kind.label))
 
 

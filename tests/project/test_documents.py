@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 from markdown_it import MarkdownIt
 
-from attention.sources.registry import SOURCES
+from attention.sources.registry import source_kinds
 from pages.ui.address import MENU, NAMES
 from pages.ui.state.knob_table import KNOBS
 
@@ -75,7 +75,7 @@ def test_links_into_the_lab_name_existing_pages_and_knobs() -> None:
         assert parts.path.removeprefix("/") in NAMES.values()
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         assert set(query) <= set(KNOBS) | PAGE_KEYS | {f"train_{name}" for name in ("task", "at")}
-        assert query.get("source", "model") in SOURCES
+        assert query.get("source", "model") in source_kinds()
 
 
 def test_every_picture_is_used_by_a_document() -> None:

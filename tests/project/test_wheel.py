@@ -53,7 +53,7 @@ from importlib.util import find_spec
 import attention
 assert "torch" not in sys.modules
 from attention import AttentionConfig, File, TypedText, metrics
-from attention import demo
+from attention.demo import site as demo
 from attention.export import bundling
 from attention.paper import html
 from attention.lessons import markdown

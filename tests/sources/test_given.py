@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from attention import NOTEBOOKS, AttentionConfig, AttentionError, Layer, Matrices, Notebook, Override, Trace, TypedText
+from attention import AttentionConfig, AttentionError, Layer, Matrices, Override, Trace, TypedText
 from attention.files.matrix_text import format_matrix, parse_matrix, parse_text
 from attention.formula.formula import Formula
 from attention.sources.matrix_fields import LayerAsMatrices, describe_sizes, matrices_of_layer, resize_to_fit
 from attention.sources.split_heads import SYMBOLS
+from attention.tutorials import NOTEBOOKS, Notebook
 
 CARRIED_STEPS = ("query", "key", "value", "scores", "scaled_scores", "masked_scores", "weights", "head_output")
 

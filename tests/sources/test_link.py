@@ -6,11 +6,12 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from test_links import LINKS
 
-from attention import AttentionConfig, AttentionError, Matrices, Notebook, Override, TypedText
+from attention import AttentionConfig, AttentionError, Matrices, Override, TypedText
 from attention.base.knobs import Limits, to_text
 from attention.sources import registry
 from attention.sources.layer_knobs import TEXT
 from attention.sources.link import source_of
+from attention.tutorials import Notebook
 
 OWL = TEXT.default
 LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)
@@ -114,9 +115,9 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("knob", registry.KNOBS, ids=[knob.key for knob in registry.KNOBS])
+@pytest.mark.parametrize("knob", registry.all_knobs(), ids=[knob.key for knob in registry.all_knobs()])
 def test_every_knob_takes_odd_texts(knob) -> None:
-    for source in knob.sources or registry.SOURCES:
+    for source in knob.sources or registry.source_kinds():
         for text in ODD:
             with suppress(AttentionError):  # an invalid matrix, an empty text
                 parsed, notes = source_of({"source": source, knob.key: text}, LIMITS)
@@ -124,7 +125,7 @@ def test_every_knob_takes_odd_texts(knob) -> None:
                 assert all(note.startswith("The link asks for ") or " do not divide " in note for note in notes)
 
 
-@pytest.mark.parametrize("knob", registry.KNOBS, ids=[knob.key for knob in registry.KNOBS])
+@pytest.mark.parametrize("knob", registry.all_knobs(), ids=[knob.key for knob in registry.all_knobs()])
 def test_defaults_are_valid_and_roundtrip_as_text(knob) -> None:
     assert knob.range.accepts(knob.default)
     allowed = knob.page_range or knob.range

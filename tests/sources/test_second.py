@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention import Model, Trained, TypedText
+from attention import Model, TypedText
 from attention.base.knobs import Limits, to_text
 from attention.sources import Intervenable, Patchable, registry
 from attention.sources.link import source_of
@@ -13,9 +13,10 @@ from attention.sources.second_state import (
     second_state,
     unknown_key_notes,
 )
+from attention.training import Trained
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
-KEYS = [knob.key for knob in registry.KNOBS] + ["layer", "head"]
+KEYS = [knob.key for knob in registry.all_knobs()] + ["layer", "head"]
 STATES = st.dictionaries(st.sampled_from(KEYS), st.text(min_size=1, max_size=6), max_size=5)
 
 

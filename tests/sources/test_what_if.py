@@ -8,13 +8,14 @@ from conftest import component_message, set_knobs, state_of_address
 from test_code import check
 from test_pages import drawn, opened
 
-from attention import NOTEBOOKS, ConfigError, Layer, Notebook, Override, Trace, find_step
+from attention import ConfigError, Layer, Override, Trace, find_step
 from attention.formula import mask_tensor
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.lessons.mask_examples import toggle_cell
 from attention.pictures import view
 from attention.sources import Configurable
+from attention.tutorials import NOTEBOOKS, Notebook
 from pages.ui.page import share
 
 TURNED = Override(mask="window", window=1, temperature=0.5, scaled=False)

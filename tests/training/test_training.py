@@ -9,14 +9,14 @@ import pytest
 import torch
 from test_explain import check_printed_lines
 
-from attention import Cell, ConfigError, Override, TextError, Trained, explain
+from attention import Cell, ConfigError, Override, TextError, explain
 from attention.base.cache import CACHE
 from attention.base.knobs import Limits
 from attention.export import program
 from attention.formula.functions import generator
 from attention.patching.intervention import Intervention, parse_codes
 from attention.sources.link import source_of
-from attention.training import TASKS, Plan, train
+from attention.training import TASKS, Plan, Trained, train
 from attention.training.design import Design
 from attention.training.jobs import _RUNNING, get_film
 from attention.training.learning import PROBES, measure, measure_gold_weight

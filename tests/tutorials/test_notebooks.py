@@ -15,9 +15,10 @@ from conftest import ROOT
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attention import NOTEBOOKS, STEPS, ConfigError, Layer, Notebook, Trace, explain
+from attention import STEPS, ConfigError, Layer, Trace, explain
 from attention.explanation import tables
 from attention.pictures import heatmap
+from attention.tutorials import NOTEBOOKS, Notebook
 from attention.tutorials.recipes import OCEANIC, RECIPES, SENTENCES
 
 PINNED = Path(__file__).with_name("notebooks.json")

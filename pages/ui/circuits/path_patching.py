@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from attention import AttentionError, Model, Trained
+from attention import AttentionError, Model
 from attention.base.knobs import Choice, Knob, Text
 from attention.base.printed import format_number
 from attention.circuits import PathRequest, figures
@@ -19,13 +19,13 @@ from attention.circuits.path_patching import (
     PathProgress,
     estimate_seconds,
     patch_paths,
-    run_of,
 )
 from attention.formula.names import Cell
 from attention.pictures.view import DISTRACTOR, TARGET
 from attention.sources import link
 from attention.sources.second_state import SECOND
 from attention.trace.model_run import ModelRun
+from attention.training import Trained
 from pages.ui.page import long_run, show
 from pages.ui.page.interventions import shown_prediction
 from pages.ui.page.predictions_panel import typed_token
@@ -57,7 +57,7 @@ class PathsRequest:
         Raises:
             AttentionError: as for a trace.
         """
-        return run_of(self.a), run_of(self.b), self.request
+        return self.a.run(), self.b.run(), self.request
 
 
 def paths_section(page: Page, knobs: Knobs) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attention import Notebook
 from attention.files.matrix_text import format_matrix
 from attention.sources.matrices import (
     DIVISOR,
@@ -15,6 +14,7 @@ from attention.sources.matrices import (
     VALID_KEYS,
 )
 from attention.sources.matrix_fields import matrices_of_layer
+from attention.tutorials import Notebook
 from pages.ui.server.traces import trace_of
 from pages.ui.state.matrices import EDITOR, store
 from pages.ui.state.notices import show_later

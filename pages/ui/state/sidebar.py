@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from attention import File, Notebook, Source
+from attention import File, Source
 from attention.base.knobs import Choice, Knob, Range
 from attention.files.matrix import Matrix, Stack
 from attention.files.picture import Picture
@@ -16,6 +16,7 @@ from attention.sources import link
 from attention.sources.layer_knobs import SEQUENCE, TEXT, single_sequence_notes
 from attention.sources.reader import Divisors
 from attention.sources.registry import SOURCE
+from attention.tutorials import Notebook
 from attention.vision.examples import PictureNames
 from pages.ui.server.limits import LIMITS
 from pages.ui.state import continue_notebook, uploaded_file
