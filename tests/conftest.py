@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
@@ -104,6 +106,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # imported modules stay: scanning them in every collection takes a tenth of the tests' time
+
+
+def examples_of(feature: str) -> dict[str, Any]:
+    """The sources of a feature that other tests also try, by name: `SOURCES` of tests/<feature>/<feature>_examples.py.
+
+    Empty where the feature was taken away.
+    """
+    module = f"{feature}_examples"
+    return import_module(module).SOURCES if find_spec(module) else {}
 
 
 def unpack_figures(message: bytes) -> list[dict[str, Any]]:

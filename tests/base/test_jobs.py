@@ -20,16 +20,10 @@ import torch
 from dask_processes import wait_until
 from tiny_models import TinyModels
 
-from attention import AttentionConfig, Model, TypedText, circuits, metrics
+from attention import AttentionConfig, Model, TypedText, metrics
 from attention.base import cache, jobs
 from attention.base.errors import ConfigError
 from attention.base.progress import Watcher, watching
-from attention.circuits import PathRequest
-from attention.circuits.path_patching import patch_paths
-from attention.circuits.prompts import PromptSet
-from attention.circuits.sweep import sweep_heads
-from attention.circuits.token_relevance import METHODS, relevance
-from attention.metrics.find_rule import FindRule, find_heads
 from attention.models import library as library_module
 from attention.models import shared
 from attention.models.library import LIBRARY, in_job
@@ -195,36 +189,3 @@ def test_model_that_was_dropped_is_read_from_its_folder(folder: Path, monkeypatc
     assert LIBRARY.drop_idle()
     assert not LIBRARY.for_jobs()[0]
     assert torch.equal(source.trace().layers[0]["weights"], expected), "and not from memory that has gone"
-
-
-@pytest.mark.usefixtures("library")
-def test_pages_read_the_results_of_jobs_without_the_model(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Model(str(tiny("GPT-2")), TEXT)
-    trace, other = source.trace(), replace(source, text="the mat sat on the cat")
-    prompts = PromptSet.from_text("the cat sat,the dog sat,mat,")
-    heavy: list[
-        tuple[Any, ...]
-    ] = [  # what pages call by `heavy`; metrics and copying scores always run the model with a few tokens
-        (child_functions.all_of, metrics.similar_heads, trace, 0, 1),
-        (child_functions.all_of, find_heads, trace, FindRule.parse("from any to same word")),
-        *((child_functions.all_of, relevance, trace, method.name, None, None) for method in METHODS),
-        (sweep_heads, source, None, 3),
-        (patch_paths, source.run(), other.run(), PathRequest()),
-        (circuits.sweep_prompts, source, prompts, "head_output", "zero", False),
-    ]
-    for function, *args in heavy:
-        models, alive = LIBRARY.for_jobs()
-        there = list(jobs.stream(in_job, LIBRARY.settings.for_jobs(), models, function, *args, keep=True))[-1]
-        with monkeypatch.context() as without_model:
-            without_model.setattr(torch.nn.Module, "__call__", lambda *_, **__: pytest.fail("the model runs again"))
-            here = next(function(*args))
-        assert repr(getattr(here, "result", here)) == repr(getattr(there, "result", there)), function
-        del alive
-
-
-@pytest.mark.usefixtures("library")
-def test_sweep_in_a_job_equals_the_sweep_here(folder: Path) -> None:
-    source = Model(str(folder), TEXT)
-    last = in_a_job(sweep_heads, source)
-    (*_, here) = sweep_heads(source)
-    np.testing.assert_array_equal(last.result.change, here.result.change)

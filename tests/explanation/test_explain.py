@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from conftest import examples_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from attention import STEPS, AttentionConfig, Cell, Layer, Matrices, MissingErro
 from attention.base.printed import format_number, number
 from attention.formula import mask_tensor
 from attention.formula.formula import Formula
-from attention.tutorials import NOTEBOOKS, Notebook
 
 CAT = "the cat sat on the mat"
 LONG = " ".join(f"w{i}" for i in range(40))
@@ -58,7 +58,7 @@ SOURCES = {
         w_o=((1, 2, 3), (4, 5, 6)),
     ),
     "queries and keys": Matrices(query=((0.5, 0.2469), (1, 2)), key=((1, 0.0), (0, -1)), value=((0.1,), (-0.1,))),
-    **{name: Notebook(name) for name in NOTEBOOKS},
+    **examples_of("tutorials"),
 }
 
 # Sources whose steps and arithmetic occur in another source with other numbers.
@@ -394,7 +394,9 @@ def test_tie_at_temperature_zero_is_shared():
 
 
 def test_scaling_is_explained_as_it_was_computed():
-    explanations = {name: explain(traced(name), "scaled_scores") for name in SOURCES if name not in NOTEBOOKS}
+    explanations = {
+        name: explain(traced(name), "scaled_scores") for name in SOURCES if name not in examples_of("tutorials")
+    }
     assert r"\sqrt{16}" in explanations["default"].lines[0]
     assert "√d_k" in explanations["default"].words
     assert "temperature" not in explanations["default"].words

@@ -12,10 +12,7 @@ from tiny_pictures import WITH_TEXT, TinyPictureModels, noise, two_pictures
 
 from attention import Model, Trace, TypedText, explain
 from attention.base.tokens import Patch
-from attention.comparison import compare
-from attention.comparison.comparison import HeadIndex
 from attention.explanation import tables
-from attention.lessons.mask_examples import table as hidden_cells_table
 
 TEXT = "the owl asked the moon"
 
@@ -69,19 +66,6 @@ def test_pictures_are_told_apart_and_texts_unchanged() -> None:
     assert table["picture"].dropna().tolist() == [1] * 6 + [0] * 6
     assert "picture" not in tables.frame(TypedText("a b").trace(), "weights").columns
     assert "query_row" not in tables.long_frame(TypedText("a b").trace(), ["weights"]).columns
-
-
-def test_table_of_a_difference_has_the_places(picture_models: TinyPictureModels) -> None:
-    a, b = (Model(picture_models("ViT"), image=Image.fromarray(noise(seed=seed))).trace() for seed in range(2))
-    table = compare(a, b, "weights", HeadIndex(1, 2)).frame()
-    check_places(table, "", list(a.tokens))
-    assert table.shape == (7, 3 + 7)
-
-
-def test_table_of_hidden_cells_keeps_its_order(picture_models: TinyPictureModels) -> None:
-    rows = hidden_cells_table(trace_of(picture_models, "ViT"), 0, 1, 0, 20)
-    assert [name for name in rows.columns if "_" not in name] == ["query", "key", "may attend", "weights"]
-    assert list(rows.columns).index("may attend") == 8
 
 
 @pytest.mark.parametrize("step", ["weights", "scores", "masked_scores", "head_output"])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import examples_of
 from test_explain import latex_value, plain_value
 from tiny_models import TinyModels
 from torch import Tensor
@@ -36,8 +37,6 @@ from attention import (
     find_step,
 )
 from attention.base.printed import Arithmetic, number
-from attention.comparison import summary
-from attention.comparison.comparison import compare
 from attention.explanation.derived import NORMS
 from attention.explanation.explanation import ExplanationBuilder, Term
 from attention.explanation.subwords import MergedLayer, merge_tokens
@@ -53,8 +52,6 @@ from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import parse_codes as interventions
 from attention.pictures.live_inputs import HEAD_STEPS, live_inputs
 from attention.pictures.steps_view import cell_line
-from attention.training import Trained
-from attention.tutorials import NOTEBOOKS, Notebook
 
 CAT = "the cat sat on the mat"
 FACTORS = (3.0, 7.0)
@@ -97,9 +94,8 @@ SOURCES: dict[str, Source] = {
         bias=((0, -math.inf, 1), (1, 0, 0), (-math.inf,) * 3), dropout_mask=((1, 0, 2), (2, 2, 0), (1, 1, 1)),
     ),
     "scores": Matrices(scores=SMALL, value=SMALL, config=AttentionConfig(mask="causal")),
-    **{name: Notebook(name) for name in NOTEBOOKS},
-    **{f"trained {task}": Trained(task, steps=4) for task in ("reverse", "induction", "dates", "lookup")},
-    "trained, changed": Trained("induction", steps=4, interventions=interventions("0.0.mean0.5;1.0.w2,1=0.25r")),
+    **examples_of("tutorials"),
+    **examples_of("training"),
 }  # fmt: skip
 MODELS = {
     "GPT-2": "", "Llama": "", "Gemma 2": "", "gpt-oss": "", "OPT": "", "T5": "", "BART": "", "Bloom": "",
@@ -442,11 +438,11 @@ def saved(trace: Trace, place: Path, **others: np.ndarray) -> Trace:
     return File.open(place).trace()
 
 
-@pytest.mark.parametrize("name", ["default", "causal, sinusoidal", "rope", "cap", "two texts", "shared keys", "projected", "biased, dropped", "n4"])  # fmt: skip
+@pytest.mark.parametrize("name", ["default", "causal, sinusoidal", "rope", "cap", "two texts", "shared keys", "projected", "biased, dropped", *[*examples_of("tutorials")][3:4]])  # fmt: skip
 @pytest.mark.parametrize("size", [3.0, 1.002])
 def test_altered_array_of_a_file_is_never_explained_falsely(name: str, size: float, tmp_path: Path) -> None:
     """A factor near 1 counts as rounding, so the formula stays, and only the guard of explanations is left."""
-    trace = Notebook(NOTEBOOKS[3]).trace() if name == "n4" else traced(name)
+    trace = traced(name)
     contents = dict(np.load(io.BytesIO(array_writer.npz(trace))))
     for key, array in contents.items():
         if re.match(r"L\d", key) and array.ndim > 1 and array.dtype != bool:
@@ -576,39 +572,6 @@ def test_maps_derived_from_altered_numbers_are_never_explained_falsely(name: str
                     merge_tokens(layer, [layer.tokens[0]], False, "hide") if layer.tokens == layer.key_tokens else layer
                 )
                 check_all(Trace(merged_.tokens, (merged_,), merged_.key_tokens), 0, ["weights"])
-
-
-@pytest.mark.parametrize("name", ["default", "causal, sinusoidal", "dropout"])
-def test_difference_equals_the_arithmetic_of_its_line(name: str) -> None:
-    a = traced(name)
-    for step, layer in altered(a.layers[0]):
-        b = Trace(a.tokens, (layer,), a.key_tokens)
-        for one in (
-            one
-            for one in (step, "weights", "masked_scores", "output")
-            if layer.has(one) and one in {s.name for s in layer.steps}
-        ):
-            comparison = compare(a, b, one)
-            for q, k in some_cells(a.layers[0], one, 0):
-                explanation = summary.explain_difference(comparison, Cell(0, one, 0, q, k))
-                number_a, number_b = (float(trace.layers[0].matrix(one)[q, k]) for trace in (a, b))
-                if explanation is not None:
-                    assert [term.value for term in explanation.terms] == [number_b, -number_a]
-                    assert near(
-                        float(plain_value(explanation.short)), explanation.value, abs(number_a) + abs(number_b)
-                    ), explanation
-                    assert near(explanation.result, explanation.value, abs(number_a) + abs(number_b)), explanation
-
-
-def test_difference_of_few_digits_is_rounded_like_its_dtype() -> None:
-    a, b = (
-        Layer("", ("a", "b"), recorded={"scores": torch.tensor([[[1.0, 0.3], [2.0, 7.0]]]).mul(by).bfloat16()})
-        for by in (1, 1.07)
-    )
-    comparison = compare(Trace(("a", "b"), (a,)), Trace(("a", "b"), (b,)), "scores")
-    explanation = summary.explain_difference(comparison, Cell(0, "scores", 0, 1, 1))
-    assert explanation is not None
-    assert explanation.result == pytest.approx(explanation.value, rel=0.02)
 
 
 # -- the guard cannot be bypassed -----------------------------------------------------------------------------------

@@ -41,7 +41,6 @@ from attention.files.archives import MAX_ARRAYS, MAX_TEXT_BYTES
 from attention.formula.formula import _CHECKS, Formula, from_json, to_json
 from attention.formula.mask import Mask
 from attention.sources import file as file_module
-from attention.tutorials import NOTEBOOKS, Notebook
 from benchmarks.hostile_files import bomb, npy
 from benchmarks.hostile_files import saved as saved_files
 
@@ -121,18 +120,6 @@ def test_exported_text_opens_to_the_same_digits_and_formula(knobs: dict[str, Any
             torch.testing.assert_close(
                 alone.matrix(step.name), original.matrix(step.name, head), rtol=0, atol=0, equal_nan=True
             )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_exported_notebook_reopens_with_its_notes(name: str) -> None:
-    trace = Notebook(name).trace()
-    for opened in (
-        File.of("x.npz", array_writer.npz(trace)),
-        File.of("x.safetensors", array_writer.safetensors(trace)),
-    ):
-        same(opened.trace(), trace)
-        assert opened.trace().notes == trace.notes
 
 
 @pytest.mark.slow

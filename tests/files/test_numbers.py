@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
+from conftest import examples_of
 from safetensors import safe_open
 from safetensors.torch import load
 
@@ -13,7 +14,6 @@ from attention import PARAMETERS, STEPS, AttentionConfig, Layer, Matrices, Trace
 from attention.files.array_writer import npz, safetensors, size
 from attention.formula.dropout import Dropout
 from attention.formula.formula import Formula
-from attention.tutorials import NOTEBOOKS, Notebook
 
 CAT = "the cat sat on the mat"
 SQUARE = ((0.5, 1.0), (-1.0, 2.0))
@@ -24,7 +24,7 @@ TRACES = {
     ).trace(),
     "identity": TypedText(CAT, AttentionConfig(init="identity")).trace(),
     "matrices": Matrices(x=((1.0, 0.0), (0.1, -2.5)), w_q=SQUARE, w_k=SQUARE, w_v=SQUARE).trace(),
-    "notebook": Notebook(next(iter(NOTEBOOKS))).trace(),
+    **{name: source.trace() for name, source in [*examples_of("tutorials").items()][:1]},
     "two layers": Trace(
         ("a", "b"),
         (

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
-from tiny_models import TinyModels
 
-from attention import ConfigError, Layer, Model, Trace
-from attention.corpus import scan
+from attention import ConfigError, Layer, Trace
 from attention.metrics import FindRule, find_heads, find_targets
 from attention.metrics.find_rule import EXAMPLES
 from attention.metrics.find_targets import TextWords
-from attention.models.library import LIBRARY
-from attention.training import Trained
 
 WORDPIECES = ("[CLS]", "the", "anim", "##al", "was", "tired", ".", "it", "slept", "!", '"', "The", "[SEP]")
 
@@ -150,70 +143,3 @@ def test_matrix_without_tokens_has_offsets() -> None:
     weights = torch.eye(4).double()[None, [0, 0, 1, 2]]
     (found,) = find_heads(Trace((), (Layer(recorded={"weights": weights}),)), rule)
     assert (found.value, found.queries) == (1.0, 3)
-
-
-@pytest.mark.parametrize(
-    ("task", "options", "rule", "layer", "least"),
-    [
-        ("copy", {}, "from any to offset -1", 0, 0.99),
-        ("copy", {"offset": 3}, "from any to offset -3", 0, 0.97),
-        ("reverse", {"text": "abcdefghijkl"}, 'from "b" to "k"', 0, 0.97),
-        ("induction", {}, "from any to offset -1", 0, 0.6),
-        ("induction", {}, 'from "owl" to "asked"', 1, 0.95),
-        ("induction", {"seed": 1}, 'from "owl" to "asked"', 1, 0.95),
-    ],
-)
-def test_planted_heads_are_found(task: str, options: dict[str, object], rule: str, layer: int, least: float) -> None:
-    found = find_heads(Trained(task, **options).trace(), FindRule.parse(rule))
-    assert found[0].layer == layer
-    assert found[0].value > least > 2 * found[0].uniform
-    assert all(other.value < 0.2 for other in found[1:])
-
-
-@pytest.mark.parametrize("task", ["lookup", "sort"])
-def test_rule_is_undefined_between_two_texts(task: str) -> None:
-    (found,) = find_heads(Trained(task, at=0).trace(), FindRule.parse("from any to any"))
-    assert math.isnan(found.value)
-    assert (found.queries, found.query, found.key) == (0, -1, -1)
-
-
-def test_finds_of_a_run_are_those_of_single_texts(tiny: TinyModels, tmp_path: Path) -> None:
-    texts = ("the owl asked the moon and the moon blinked", "the cat", "she sells, sea shells. The sea") * 2
-    loaded = LIBRARY.get(str(tiny("BERT")))
-    written = ("FROM 'moon' to [ the ]", "from any to same word", "from any to same  word")
-    plan, _ = scan.make_plan(loaded, texts, chunk_size=4, finds=written)
-    assert plan.finds == ('from "moon" to "the"', "from any to same word")
-    scan.scan(plan, texts, str(tmp_path))
-    info = scan.merge(str(tmp_path))
-    assert tuple(info["metrics"][-2:]) == plan.finds
-    traces = [Model(str(tiny("BERT")), text).trace() for text in texts]
-    rows = [row for row in pq.read_table(tmp_path / "heads.parquet").to_pylist() if row["metric"] in plan.finds]
-    assert len(rows) == 2 * sum(info["heads"])
-    for row in rows:
-        found = [
-            next(
-                each
-                for each in find_heads(trace, FindRule.parse(row["metric"]))
-                if each[:2] == (row["layer"], row["head"])
-            )
-            for trace in traces
-        ]
-        defined = [each for each in found if each.queries]
-        assert row["count"] == len(defined) > 0
-        assert row["mean"] == pytest.approx(np.mean([each.value for each in defined]), abs=1e-5)
-        assert row["uniform"] == pytest.approx(np.mean([each.uniform for each in defined]), abs=1e-5)
-        assert row["queries"] == sum(each.queries for each in defined)
-        of_queries = sum(each.value * each.queries for each in defined) / row["queries"]
-        assert row["query_mean"] == pytest.approx(of_queries, abs=1e-5)
-        assert row["difference_mean"] == pytest.approx(row["mean"] - row["shuffled_mean"], abs=1e-9)
-        example = row["top"][0]
-        best = found[example["number"]]
-        assert (example["query"], example["key"]) == (best.query, best.key)
-
-
-def test_run_refuses_bad_and_many_rules(tiny: TinyModels) -> None:
-    loaded = LIBRARY.get(str(tiny("BERT")))
-    with pytest.raises(ConfigError, match="A find rule needs"):
-        scan.make_plan(loaded, ("a b",), finds=("x",))
-    with pytest.raises(ConfigError, match="at most 16 find rules"):
-        scan.make_plan(loaded, ("a b",), finds=tuple(f'from "{i}" to any' for i in range(17)))

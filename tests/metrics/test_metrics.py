@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from attention import AttentionConfig, Layer, Model, Trace, TypedText, circuits, metrics
+from attention import AttentionConfig, Layer, Model, Trace, TypedText, metrics
 from attention.base import cache
 from attention.explanation import derived
 from attention.metrics import patterns
 from attention.metrics.patterns import Pattern, TokenTexts
-from attention.metrics.table import describe_head, describe_metric, frame, heading, rank_words
-from attention.pictures import charts
-from attention.training import Trained
 
 SIZES = (2, 3, 5, 8, 16)
 
@@ -223,13 +220,13 @@ def bound(text: str, n_keys: int) -> float:
 
 def test_every_metric_is_documented_and_within_its_range() -> None:
     text = TypedText("the cat sat, on the cat.", AttentionConfig(seed=2)).trace()
-    of_text, of_weights = metrics.of(text), metrics.of(Trained("induction", at=0).trace())
+    of_text = metrics.of(text)
     for metric in metrics.all_metrics().values():
         assert all((metric.meaning, metric.formula, metric.averaged_over, metric.paper))
-        if metric.of_pictures:
-            continue  # see test_patch_metrics
+        if metric.of_pictures or not metric.compute:
+            continue  # see test_patch_metrics; of the parameters: test_copying
         low, high = (bound(end, len(text.tokens)) for end in (metric.minimum, metric.maximum))
-        column = (of_text if metric.compute else of_weights).column(metric.name)
+        column = of_text.column(metric.name)
         assert (column >= low).all()
         assert (column <= high).all()
 
@@ -320,26 +317,6 @@ def test_distances_are_no_null_between_two_texts() -> None:
     layer = TypedText("the cat the", text2="a cat the a").trace().layers[0]
     for _, _, pattern in patterns.iterate_patterns(layer):
         assert bool(pattern.weight_by_distance(torch.ones(1, 1, dtype=torch.bool)).isnan().all())
-
-
-def test_metric_of_the_parameters_needs_a_model() -> None:
-    name, source = "copying score", Trained("induction", at=0)
-    without_model, table = metrics.of(TypedText("a b a b").trace()), metrics.of(source.trace())
-    assert np.isnan(without_model.column(name)).all()
-    assert without_model.count(name) == (0, 0)
-    assert "copying score not defined" in describe_head(without_model, 0, 0)
-    assert "it needs the whole vocabulary" in describe_metric(metrics.find(name), without_model)
-    assert table.column(name).tolist() == circuits.copying_score(source)[:, 0].tolist()
-    assert metrics.of(source.trace()).sorted_by(name)[0] == max(
-        table.heads, key=lambda head: table.values[*head, [*metrics.all_metrics()].index(name)]
-    )
-    assert heading(metrics.find(name)) == "copying score, of the parameters"
-    assert rank_words(table, 1, 0, name).endswith("by copying score, of the parameters")
-    assert "copying score, of the parameters" in list(frame(source.trace(), table, table.heads, counts=True))
-    chart = charts.head_scatter_json(table, charts.LAYER, name)
-    assert "of the parameters: a point for each of 2 heads" in chart["layout"]["title"]["subtitle"]["text"]
-    low, high = chart["layout"]["yaxis"]["range"]
-    assert low < min(0, *table.column(name)) <= max(0, *table.column(name)) < high
 
 
 TEXTS = (

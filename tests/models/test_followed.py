@@ -15,9 +15,7 @@ from tiny_models import SENTENCES, byte_level
 from torch import Tensor, nn
 
 from attention import Cell, File, MissingError, Model, ModelError, Trace
-from attention.corpus.chunk import text_sites
 from attention.export.program import python
-from attention.models.loaded import LoadedModel
 
 TEXT, LONG = (
     "the owl asked the moon",
@@ -324,9 +322,3 @@ def test_weights_in_half_precision_are_the_models_own(dtype: torch.dtype, tokeni
         returned = model(tokenizer(LONG, return_tensors="pt")["input_ids"], output_attentions=True).attentions
     for weights, tensor in zip(maps(trace).values(), returned, strict=True):
         assert torch.equal(weights, tensor[0].float())
-
-
-def test_runs_over_many_texts_have_the_same_heads(tokenizer: Any) -> None:
-    for family, layers in (("Funnel", [0, 2]), ("SqueezeBert", [0, 1]), ("Longformer", [0, 1])):
-        loaded: LoadedModel = Model.of(make(family), tokenizer, TEXT).load()
-        assert [(site.layer, site.n_heads) for site in text_sites(loaded)] == [(layer, 4) for layer in layers]

@@ -16,14 +16,11 @@ from test_pages import drawn, opened, said
 from tiny_models import HYBRID, TinyModels
 from torch import Tensor
 
-from attention import Cell, ConfigError, File, Intervention, MissingError, Model, circuits, metrics
-from attention.circuits.sweep import sweep_heads
-from attention.comparison.comparison import HeadIndex, compare
+from attention import Cell, ConfigError, File, Intervention, MissingError, Model, metrics
 from attention.export.program import python
 from attention.models import forward_pass, running
 from attention.models.layer_numbers import describe_layers
 from attention.models.library import LIBRARY, Settings
-from attention.notebook.showing import show
 from attention.patching.intervention import parse_codes
 from attention.pictures.mosaic import layers_json
 from attention.trace.residual_parts import HEAD, LOGITS
@@ -140,21 +137,15 @@ def test_copied_python_computes_the_layer_of_the_model(
         assert float(match[1]) == pytest.approx(float(match[2]), rel=1e-4, abs=1e-6)
 
 
-def test_sweeps_metrics_and_maps_name_layers_of_the_model() -> None:
+def test_metrics_and_maps_name_layers_of_the_model() -> None:
     source = Model("Jamba", TEXT)
     trace = source.trace()
-    *_, progress = sweep_heads(source)
-    assert progress.result is not None
-    assert progress.result.n_heads == (0, 4, 0, 4)
-    assert np.isnan(progress.result.change[[0, 2]]).all()
-    assert not np.isnan(progress.result.change[[1, 3]]).any()
     table = metrics.of(trace)
     assert {layer for layer, _ in table.heads} == {1, 3}
     assert {layer for layer, *_ in metrics.similar_heads(trace, 1, 0)} == {1, 3}
     figure = layers_json(trace, "weights")
     assert figure["layout"]["yaxis"]["ticktext"] == ["L1", "L3"]
     assert {panel["layer"] for panel in figure["layout"]["meta"]["panels"]} == {1, 3}
-    assert compare(trace, trace, "weights", HeadIndex(1, 0), HeadIndex(3, 0)).largest > 0
 
 
 @pytest.mark.parametrize(
@@ -191,31 +182,11 @@ def test_linear_run_names_what_layers_have_instead_of_attention(family: str, wit
     torch.testing.assert_close(scale, by_name["embedding"] / embedding, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("family", ["Jamba", "Granite hybrid", "LFM2"])
-def test_circuits_name_layers_of_the_model(family: str) -> None:
-    trace, (first, *_) = Model(family, TEXT).trace(), WITH_ATTENTION[family]
-    scores = circuits.copying_score(trace)
-    assert [bool(row.isnan().all()) for row in scores] == [
-        i not in WITH_ATTENTION[family] for i in range(len(trace.layers))
-    ]
-    assert circuits.ov_spectrum(trace, first, 0).layer == first
-    assert circuits.writes(trace, first, 0).shape == trace.layers[first].shape("weights")[1:]
-    assert "L0 MLP" in circuits.score_terms(trace, first, 0, q=4, k=1).key_parts
-    for refused in (circuits.ov_spectrum, circuits.writes):
-        with pytest.raises(
-            MissingError, match=r"^There are no heads here, as in a layer without attention; got 0: choose"
-        ):
-            refused(trace, 0, 0)
-
-
 def test_linear_run_refuses_heads_behind_another_matrix() -> None:
     model_run = Model("Zamba 2", TEXT).trace().model_run
     assert model_run is not None
     with pytest.raises(MissingError, match="whose sum passes another matrix: choose a model of another family"):
         model_run.linear_run()
-    *_, progress = sweep_heads(Model("Zamba 2", TEXT))
-    assert progress.result is not None
-    assert "another matrix" in progress.result.no_direct_reason
 
 
 @pytest.mark.parametrize("ending", ["npz", "safetensors"])
@@ -230,12 +201,6 @@ def test_saved_hybrid_model_keeps_its_layer_numbers(ending: str, tmp_path: Path)
     trace.save(tmp_path / f"head.{ending}", head=2)
     head = File.open(tmp_path / f"head.{ending}").trace()
     torch.testing.assert_close(head.layers[3]["weights"][0], trace.layers[3]["weights"][2], rtol=0, atol=0)
-
-
-def test_notebook_shows_the_first_layer_with_attention() -> None:
-    trace = Model("Jamba", TEXT).trace()
-    assert show(trace).cell.layer == 1
-    assert show(trace)._repr_html_()
 
 
 def test_page_opens_a_layer_with_attention() -> None:
@@ -269,20 +234,8 @@ def test_page_refuses_an_intervention_that_fits_no_layer() -> None:
     assert drawn(app)
 
 
-@pytest.mark.parametrize("page", ["pages/compare.py", "pages/softmax.py", "pages/masks.py", "pages/circuits.py"])
+@pytest.mark.parametrize("page", sorted({*menu()} - {"app.py", "pages/heads.py"}))
 def test_other_pages_open_hybrid_models(page: str) -> None:
     app = opened(page, **LINK)
     assert not app.exception
     assert not app.error
-
-
-@pytest.mark.parametrize("family", HYBRID)
-def test_patches_and_paths_skip_layers_without_attention(family: str) -> None:
-    model, other = Model(family, TEXT), Model(family, "the cat asked the moon")
-    trace, layers = model.trace(), WITH_ATTENTION[family]
-    sweep = circuits.which(replace(model, other=other), patch="query")
-    assert [n_heads > 0 for n_heads in sweep.n_heads] == [i in layers for i in range(len(trace.layers))]
-    paths = circuits.paths(trace, other.trace(), "query")
-    assert {end.layer for end in paths.targets} == {*layers}
-    with pytest.raises(ConfigError, match=r"^Layer 0 of .* has no attention, so no head: choose"):
-        circuits.paths(trace, other.trace(), "key", 0)

@@ -33,7 +33,6 @@ from attention import (
     metrics,
 )
 from attention.base.tokens import Generated, Patch
-from attention.comparison import compare
 from attention.files.generation_steps import join_steps
 from attention.models import running
 from attention.sources.model_input import ModelOptions
@@ -389,13 +388,6 @@ def test_results_are_tables_of_pandas() -> None:
     table = metrics.of(trace).frame()
     assert [*table.columns] == ["layer", "head", *metrics.all_metrics()]
     assert table["entropy"].tolist() == metrics.of(trace).column("entropy").tolist()
-    difference = compare(trace, TypedText("the cat sat on the rug").trace())
-    frame = difference.frame()
-    assert (frame.index.name, frame.columns.name, frame.shape) == (
-        "query_pos",
-        "key_pos",
-        tuple(difference.matrix.shape),
-    )
     likeliest = Prediction(0, "a", torch.tensor([0.0, 2.0, 1.0]), (1, 2), ("x", "y")).frame()
     assert (likeliest.index.name, likeliest["logit"].tolist()) == ("rank", [2.0, 1.0])
 

@@ -13,7 +13,6 @@ from tiny_models import SENTENCES, TinyModels, byte_level
 from torch import nn
 
 from attention import AttentionError, ConfigError, Intervention, Model, ModelError, TextError
-from attention.training import Trained
 
 TEMPLATE = (
     "{% for message in messages %}<s>{{ message['role'] }} {{ message['content'] }}</s>{% endfor %}"
@@ -188,7 +187,6 @@ def test_wrong_kind_of_argument_gets_one_sentence(gpt2: Any, tokenizer: Any, tin
         (lambda: Model.of(gpt2, tokenizer, [OWL, CAT]), r"^text is one text; got a value of type list"),
         (lambda: Model(name, OWL, text2=7), r"^text2 is one text; got a value of type int"),
         (lambda: Model(name, OWL, interventions=change), r"got one Intervention: write interventions=\(Intervention"),
-        (lambda: Trained("induction", interventions=change), "got one Intervention: write"),
         (lambda: Model(name, OWL, interventions=("0.1.zero",)), r"got \('0\.1\.zero',\): write interventions="),
     ]  # fmt: skip
     for make, sentence in cases:

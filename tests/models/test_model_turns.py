@@ -14,7 +14,6 @@ from tiny_models import TinyModels
 from attention import ConfigError, Model
 from attention.base import progress
 from attention.base.cache import CACHE
-from attention.circuits import sweep
 from attention.models import forward_pass
 from attention.models.library import LIBRARY, Settings
 from attention.models.loaded import FairLock, LoadedModel
@@ -167,28 +166,6 @@ def test_two_models_run_side_by_side(tiny: TinyModels) -> None:
     for name in ("GPT-2", "BERT"):
         recorded_passes(LIBRARY.get(name), lambda _: inside.wait(60) and None)  # neither continues before both run
     run_together(one=Model("GPT-2", TEXT).trace, other=Model("BERT", TEXT).trace)
-
-
-def test_other_forward_passes_run_between_two_ablation_batches(
-    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny("GPT-2")
-    loaded, started = LIBRARY.get("GPT-2"), threading.Event()
-    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 18)  # a head or two a batch
-
-    def on_pass(number: int) -> None:
-        if number == 2:
-            started.set()
-            until_waiting(loaded.lock, 1)
-
-    passes = recorded_passes(loaded, on_pass)
-
-    def look() -> None:
-        assert started.wait(60)
-        Model("GPT-2", "a quiet harbor").trace()
-
-    run_together(sweeps=lambda: list(sweep.sweep_heads(Model("GPT-2", TEXT))), looks=look)
-    assert passes[:4] == ["sweeps", "sweeps", "looks", "sweeps"]
 
 
 def test_page_with_a_large_trace_waits_for_no_generation(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from attention import ConfigError, File, Intervention, MissingError, Model, Type
 from attention.base.cache import CACHE
 from attention.models import forward_pass
 from attention.models.library import LIBRARY, Settings
-from attention.training import Trained
 
 OWL = "the owl asked the moon and the moon blinked"
 TWO_TEXTS = ("BART", "Marian", "T5", "BART alone")
@@ -166,12 +165,3 @@ def test_stream_of_a_model_in_memory_changes_nothing(tiny: TinyModels) -> None:
     del model, expected
     gc.collect()
     assert reference() is None, "the trace does not keep the model"
-
-
-def test_stream_of_a_trained_model_ends_in_its_logits() -> None:
-    trace = Trained("induction", steps=1, interventions=(Intervention(1, ablate="zero"),)).trace()
-    assert len(trace.residual) == len(trace.layers) + 1
-    torch.testing.assert_close(trace.residual[1], trace.residual[2])
-    torch.testing.assert_close(trace.final_norm(trace.residual[len(trace.layers)]) @ trace.w_u, trace.logits)
-    assert trace.w_e.shape[1] == trace.residual[0].shape[1]
-    torch.testing.assert_close(trace.logits[-1], trace.predictions[-1].all_logits)

@@ -21,9 +21,8 @@ from conftest import (
 from playwright.sync_api import Page, expect
 from test_browser import Open
 
-from attention import AttentionConfig, Override, TypedText, explain
+from attention import AttentionConfig, TypedText, explain
 from attention.pictures.heatmap import COLORS
-from attention.tutorials import Notebook
 
 pytestmark = pytest.mark.browser
 TEXT = "the cat sat on the mat"
@@ -416,33 +415,3 @@ def test_link_shows_the_heads_that_its_sender_saw(open_page: Open, server: str) 
     set_control(page, "d_model", "64")
     page.wait_for_function("location.search.includes('heads=8')")
     np.testing.assert_array_equal(painted_numbers(page, 0), layer(d_model=64, n_heads=8).scores[0].numpy())
-
-
-def test_controls_override_a_notebooks_formula_and_restore_it(open_page: Open, server: str) -> None:
-    page = open_page(f"{server}/?{urlencode({'source': 'notebook', 'notebook': 'averaging-self-attention'})}")
-    status, mask = page.locator(".override"), page.locator(".controls [name=mask]")
-    expect(status).to_have_text("The notebook's own numbers.")
-    expect(mask.locator("option:checked")).to_have_text("own (causal)")
-
-    def equal(tab: Page, override: Override) -> None:
-        expected = Notebook("averaging-self-attention", 0, override).trace().layers[0]
-        np.testing.assert_allclose(painted_numbers(tab, 1), expected.weights[0].numpy(), rtol=0, atol=1e-6)
-        np.testing.assert_allclose(painted_numbers(tab, 2), expected.head_output[0].numpy(), rtol=0, atol=1e-5)
-
-    silent(page, lambda: follow(page, "temperature", 60))
-    expect(status).to_have_text("What if …")
-    equal(page, Override(temperature=temperature(page)))
-    set_control(page, "temperature", "60")  # with a key: a change by a script alone adds no history entry
-    act_and_settle(page, lambda: mask.select_option("none"))
-    override = Override(temperature=temperature(page), mask="none")
-    equal(page, override)
-    expect(status).to_contain_text(
-        f"What if: temperature {override.temperature:g} and no mask instead of the notebook's own."
-    )
-    equal(open_page(page.url, fresh=True), override)
-    act_and_settle(page, page.go_back)
-    equal(page, Override(temperature=override.temperature))
-    expect(mask).to_have_value("own")
-    act_and_settle(page, lambda: status.get_by_role("button").click())
-    equal(page, Override())
-    assert "temperature" not in page.url

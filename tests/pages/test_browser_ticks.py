@@ -10,7 +10,6 @@ from conftest import set_theme, wait_until_settled
 from test_browser import Open
 
 from attention import TypedText
-from attention.paper.marks import contrast
 from pages.ui.state.knob_table import DEFAULTS
 
 pytestmark = pytest.mark.browser
@@ -36,8 +35,16 @@ LINKS = (
 )
 
 
-def css_to_hex(css: str) -> str:
-    return "#" + "".join(f"{int(part):02x}" for part in css.removeprefix("rgb(").removesuffix(")").split(","))
+def contrast(first: str, second: str) -> float:
+    """The contrast ratio of two colours of CSS, 1 … 21, by WCAG."""
+
+    def luminance(css: str) -> float:
+        parts = (int(part) / 255 for part in css.removeprefix("rgb(").removesuffix(")").split(","))
+        linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    dark, light = sorted((luminance(first), luminance(second)))
+    return (light + 0.05) / (dark + 0.05)
 
 
 # Every map fills the width of its element.
@@ -61,11 +68,7 @@ def test_map_text_is_never_cut_off_covered_or_faint(
             assert written
             assert [(text["text"], text["away"]) for text in written if text["away"] > 0.5] == []
             assert [text["text"] for text in written if text["covers"]] == []
-            faint = [
-                text
-                for text in written
-                if not text["cell"] and contrast(*map(css_to_hex, (text["fill"], text["page"]))) < 4.5
-            ]
+            faint = [text for text in written if not text["cell"] and contrast(text["fill"], text["page"]) < 4.5]
             assert faint == []
 
 

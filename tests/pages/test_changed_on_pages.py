@@ -8,20 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import streamlit as st
 from conftest import ROOT, state_of_address, unpack_message
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened
 from tiny_models import TinyModels
 
 from attention import Intervention, Model
-from attention.base.printed import format_number
-from attention.circuits.head_importance import SweepProgress
-from attention.comparison.comparison import HeadIndex, compare
 from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import parse_codes
-from attention.sources.second_state import second_state
-from pages.ui.circuits import ablation
 from pages.ui.server import traces
 
 TEXT = "the owl asked the moon"
@@ -84,25 +78,6 @@ def test_generated_text_is_stepped_through_and_its_link_matches(model: Model) ->
     assert "prefix_len" not in state_of_address(app)
 
 
-def test_ablation_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def sweep(*_: object) -> Iterator[SweepProgress]:
-        calls.append(True)
-        yield SweepProgress(3, 8, 5.0)
-        st.stop()  # as a click stops a run in progress
-
-    app = opened("pages/heads.py", **LINK)
-    monkeypatch.setattr(ablation, "sweep_heads", sweep)
-    app.button(key="matters_ask").click().run()
-    stop = next(button for button in app.button if button.label == "Stop")
-    assert len(calls) == 1
-    stop.click().run()
-    assert not app.exception
-    assert (len(calls), [button.label for button in app.button].count("Stop")) == (1, 0)
-    assert app.button(key="matters_ask").label.startswith("Ablate each of 8 heads in turn")
-
-
 @pytest.mark.parametrize("options", SHOWN)
 def test_changed_head_is_labelled_wherever_its_link_opens(options: dict[str, str], model: Model) -> None:
     app = embedded("app.py", **LINK, **options, interventions="1.2.zero")
@@ -114,36 +89,6 @@ def test_changed_head_is_labelled_wherever_its_link_opens(options: dict[str, str
     changed = replace(model, interventions=(SILENT,)).trace()
     output = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "output")["data"][0]["z"]
     np.testing.assert_array_equal(np.asarray(output), changed.layers[1].output.numpy())
-
-
-@pytest.mark.parametrize("options", SHOWN)
-def test_comparison_is_the_same_wherever_its_link_opens(options: dict[str, str], model: Model) -> None:
-    app = embedded("pages/compare.py", **LINK, **options, step="output", compare="interventions=1.2.zero")
-    assert not app.exception
-    comparison = compare(model.trace(), replace(model, interventions=(SILENT,)).trace(), "output", HeadIndex(1, 2))
-    np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), comparison.matrix.numpy())
-    assert around(app)["override"]["text"] == "B: Changed: L1 H2 silenced."
-    assert ("editing" in {control["name"] for control in around(app)["controls"] or ()}) == (
-        options == {"embed": "true"}
-    )
-
-
-def test_largest_difference_between_two_states_is_one_click_away(model: Model) -> None:
-    do = "0.1.zero"
-    app = opened("pages/compare.py", **{**LINK, "layer": "0"}, compare=f"interventions={do}")
-    a, b = model.trace(), replace(model, interventions=parse_codes(do)).trace()
-    difference = (b.layers[1].weights - a.layers[1].weights).abs().amax(dim=(1, 2))
-    layer, head = 1, int(difference.argmax())
-    button = app.button(key="look_at_largest")
-    assert button.label == f"Largest in L{layer} H{head} ({format_number(float(difference.max()))})"
-    button.click().run()
-    assert not app.exception
-    comparison = compare(a, b, "weights", HeadIndex(layer, head))
-    np.testing.assert_array_equal(np.asarray(drawn(app)[2]["data"][0]["z"]), comparison.matrix.numpy())
-    assert "layer" not in second_state(
-        app.session_state["session"].pending_values, str(state_of_address(app)["compare"])
-    )
-    assert "look_at_largest" not in {button.key for button in app.button}
 
 
 def test_clicked_cell_is_set(model: Model) -> None:

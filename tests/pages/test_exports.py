@@ -26,9 +26,8 @@ from starlette.types import Message
 from test_harm import finished
 from test_pages import PAGES, opened
 
-from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText, circuits, metrics, paper
+from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText, metrics, paper
 from attention.base.jobs import POLL_SECONDS
-from attention.circuits import circuits_program, direct_effects
 from attention.comparison.comparison import HeadIndex, compare
 from attention.explanation import tables
 from attention.explanation.derived import NORMS
@@ -38,9 +37,7 @@ from attention.metrics import aggregates
 from attention.metrics.table import frame
 from attention.pictures import heatmap
 from attention.pictures.message import to_plotly as as_plotly
-from attention.pictures.message import without_outlines
 from attention.pictures.steps_view import lab_maps
-from attention.training import Trained
 from benchmarks.hostile import inputs
 from benchmarks.session import Session
 from benchmarks.wire import http
@@ -135,47 +132,6 @@ def test_every_file_kind_equals_the_library_and_is_reproducible(client: TestClie
         assert answer.content == (content if isinstance(content, bytes) else content.encode()), name
         assert client.get(f"/export/{name}", params=state).content == answer.content, name
         assert "attachment" in answer.headers["content-disposition"]
-
-
-OF_MODELS = ("logit-effect.csv", "logit-parts.csv", "score-terms.csv", "circuits.py")
-
-
-def test_files_of_circuits_equal_the_library(client: TestClient) -> None:
-    state = {"source": "trained", "task": "induction", "at": "0", "layer": "1", "q": "20", "k": "7"}
-    trace = Trained("induction", at=0).trace()
-    target = trace.predictions[-1].tokens[2]
-    parts = circuits.logit_parts(trace, 20, target).frame()
-    answers = {name: client.get(f"/export/{name}", params=state | {"target": target}) for name in OF_MODELS}
-    assert [answer.status_code for answer in answers.values()] == [200] * len(OF_MODELS)
-    assert answers["logit-parts.csv"].text == parts.to_csv(index=False)
-    terms = circuits.score_terms(trace, 1, 0, 20, 7)
-    assert answers["score-terms.csv"].text == terms.frame().to_csv(index=False)
-    readout = direct_effects.find_readout(trace, target)
-    assert answers["circuits.py"].text == circuits_program.python(trace, Cell(1, "weights", 0, 20, 7), readout)
-    derived = tables.derived_csv(trace, direct_effects.writes_map(readout), 1, 0)
-    assert answers["logit-effect.csv"].text == "".join(derived)
-    refused = client.get("/export/logit-parts.csv", params={"text": "a b"})
-    assert refused.status_code in (400, 404)
-    assert "circuits need the model" in refused.text
-
-
-def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trace: Trace) -> None:
-    state = STATE | {"width": "8", "titles": "false", "cross": "false"}
-    bare = without_outlines(as_plotly(heatmap.heatmap_json(trace, "scores", 0, 1, Cell(0, "scores", 1, 2, 1))))
-    assert client.get("/export/scores.svg", params=state).content == paper.picture([bare], "svg", 8.0, False)
-    answer = client.get("/export/maps.pdf", params=STATE | {"figure": "scores"})
-    assert 'filename="scores-L0-H1-q2-k1.pdf"' in answer.headers["content-disposition"]
-    refused = client.get("/export/maps.pdf", params=STATE | {"figure": "w_q"})
-    assert (refused.status_code, refused.text) == (
-        400,
-        "figure must be one of scores, weights, output; got “w_q”: choose one, or omit it for all.",
-    )
-
-
-def test_cell_outside_a_step_becomes_its_last_cell(client: TestClient, trace: Trace) -> None:
-    state = STATE | {"heads": "1", "head": "0", "step": "query", "q": "5", "k": "60"}
-    answer = client.get("/export/weights.svg", params=state)
-    assert 'filename="weights-L0-H0-q5-k5.svg"' in answer.headers["content-disposition"]
 
 
 def test_file_may_contain_one_layer(client: TestClient) -> None:
@@ -593,23 +549,6 @@ def test_token_resolves_to_an_upload_while_its_tab_is_open(client: TestClient, m
     del tab
     gc.collect()
     assert client.get("/export/weights.csv", params=state).status_code == 410
-
-
-def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attention.base.progress import Watcher, current_watcher
-    from attention.training import jobs
-
-    watchers: list[Watcher] = []
-    wait = jobs.Film.wait
-    monkeypatch.setattr(jobs.Film, "wait", lambda self: (watchers.append(current_watcher()), wait(self))[1])
-    state = {"source": "trained", "task": "reverse", "steps": "40", "seed": "4711"}
-    with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as distant:
-        assert distant.get("/export/weights.csv", params=state).status_code == 200
-    assert watchers
-    assert {(watcher.key, watcher.group) for watcher in watchers} == {
-        (("export", "address 203.0.113.9"), "203.0.113.9")
-    }
-    assert not any(watcher.is_connected() for watcher in watchers)  # false since the request has ended
 
 
 def test_program_reads_the_weights_from_a_running_server(server: str, trace: Trace, tmp_path: Path) -> None:

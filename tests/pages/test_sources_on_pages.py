@@ -8,41 +8,14 @@ from conftest import component_message, state_of_address
 from streamlit.testing.v1 import AppTest
 from test_pages import PAGES, drawn, opened, said
 
-from attention import AttentionConfig, Matrices, Override, TypedText
+from attention import AttentionConfig, Matrices, TypedText
 from attention.formula import mask_tensor
-from attention.tutorials import NOTEBOOKS, Notebook
 
 LINES = "the cat sat on the mat\na dog\nbirds sing at dawn"
 
 
 def step(app: AppTest, name: str) -> np.ndarray:
     return next(figure["data"][0]["z"] for figure in drawn(app) if figure["layout"]["meta"]["step"] == name)
-
-
-@pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_every_notebook_opens_on_every_page(page: str, name: str) -> None:
-    app = opened(page, source="notebook", notebook=name)
-    assert not app.exception
-    assert not app.error
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_lab_paints_the_numbers_of_a_notebook_with_its_remarks(name: str) -> None:
-    app = opened("app.py", source="notebook", notebook=name)
-    layer = Notebook(name).trace().layers[0]
-    for figure in drawn(app):
-        tensor = layer.matrix(figure["layout"]["meta"]["step"]).numpy()
-        np.testing.assert_allclose(figure["data"][0]["z"], np.where(np.isfinite(tensor), tensor, np.nan), rtol=1e-6)
-    for note in Notebook(name).trace().notes:
-        assert note[:30].replace('"', "") in said(app).replace("\\", "").replace('"', "")
-
-
-def test_batch_offers_its_sequences_and_shows_the_chosen_one() -> None:
-    app = opened("app.py", source="notebook", notebook="averaging-trick", sequence="3")
-    assert app.selectbox(key="sequence").options == [f"{i}: row {i} of the batch" for i in range(4)]
-    expected = Notebook("averaging-trick", 3).trace().layers[0].head_output[0].numpy()
-    np.testing.assert_allclose(step(app, "head_output"), expected)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -217,33 +190,6 @@ def test_contradictory_sizes_are_resized_to_fit_x() -> None:
     assert app.text_area(key="w_q").value == "2,0,2;2,0,0;2,1,2;0,0,0"
     assert app.text_area(key="w_o").value == "1,2;3,4;0,0"
     assert not [button for button in app.button if button.key == "matrices_fit"]
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_continues_as_matrices_with_the_same_digits(name: str) -> None:
-    app = opened("app.py", source="notebook", notebook=name, step="scores", q="1", k="0")
-    originals = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
-    app.button(key="continue").click().run()
-    assert not app.exception
-    assert not app.error
-    assert app.selectbox(key="source").value == "matrices"
-    assert not editor(app)[1]
-    continued = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
-    for step in originals.keys() & {"scores", "weights"}:
-        np.testing.assert_allclose(continued[step], originals[step], rtol=1e-5, atol=2e-4)
-
-
-def test_notebook_continues_with_all_its_heads_and_overrides() -> None:
-    app = opened("app.py", source="notebook", notebook="multi-head", head="2", sequence="1", temperature="0.5")
-    app.button(key="continue").click().run()
-    assert not app.exception
-    assert (state_of_address(app)["temperature"], component_message(app)["controls"]["head"]["value"]) == ("0.5", "2")
-    expected = Notebook("multi-head", 1, Override(temperature=0.5)).trace().layers[0]
-    for name in ("weights", "output"):
-        np.testing.assert_allclose(step(app, name), expected.matrix(name, 2).numpy(), atol=1e-6)
-    unscaled = opened("app.py", source="notebook", notebook="heatmaps-unscaled")
-    unscaled.button(key="continue").click().run()
-    assert "The layer has no softmax" in said(unscaled)
 
 
 def test_pasted_head_stack_is_asked_about() -> None:

@@ -18,15 +18,13 @@ from torch import Tensor
 from attention import Cell, ConfigError, Intervention, Layer, Model, Override, Trace, explain, find_step
 from attention.export.program import python
 from attention.formula.functions import project_output
-from attention.lessons import mask_examples
 from attention.models import forward_pass, recorder, running
 from attention.models.attention_call import Call
 from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import format_codes, parse_codes
 from attention.pictures.drawing import hidden_cells
-from attention.pictures.heatmap import heatmap_json, mask_map_json
+from attention.pictures.heatmap import heatmap_json
 from attention.pictures.live_inputs import live_inputs
-from attention.pictures.steps_view import factor_maps
 
 OTHER = "the moon asked the owl and the owl blinked"
 
@@ -320,28 +318,6 @@ def test_pictures_of_a_changed_head_use_its_mask_and_formula(tiny: TinyModels) -
     assert live_inputs(trace.layers[1], 1) is not None
     frozen = model(tiny, "Llama", *parse_codes("0.1.zero"), frozen=True).trace()
     assert "A of the unchanged model" in heatmap_json(frozen, "weights", 1, 0)["layout"]["meta"]["alt"]
-
-
-def test_mask_of_a_changed_head_applies_wherever_it_is_shown(tiny: TinyModels) -> None:
-    trace = model(tiny, "BERT", *parse_codes("0.1.first")).trace()
-    for head, first_alone in ((0, False), (1, True)):
-        weights = trace.layers[0].matrix("weights", head)
-        assert bool((weights[:, 1:] == 0).all()) == first_alone
-        visible = weights != 0
-        assert torch.equal(mask_examples.visible_cells(trace, 0, head), visible)
-        assert torch.equal(
-            torch.tensor(mask_examples.table(trace, 0, head)["may attend"].to_numpy()), visible.flatten()
-        )
-        assert (mask_examples.grid(trace, 0, head).to_numpy() == visible.numpy()).all()
-        figure = mask_map_json(trace, 0, Cell(0, "weights", head, 0, 0))
-        assert (figure["data"][0]["z"] == visible.numpy()).all()
-        assert (f"L0 H{head} alone" in figure["layout"]["title"]["subtitle"]["text"]) == first_alone
-        factor = next(
-            factor_map
-            for factor_map in factor_maps(trace, Cell(0, "masked_scores", head, 0, 0))
-            if factor_map["layout"]["meta"]["step"] == "mask"
-        )
-        assert (factor["data"][0]["z"] == visible.numpy()).all()
 
 
 def test_minilm_heads_are_ablated_and_patched_to_the_bit() -> None:

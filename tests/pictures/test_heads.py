@@ -10,13 +10,12 @@ import torch
 from conftest import ROOT, unpack_message
 from streamlit.testing.v1 import AppTest
 
-from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, metrics, paper
+from attention import AttentionConfig, Cell, Layer, MissingError, Trace, TypedText, metrics
 from attention.explanation.derived import NORMS
 from attention.metrics import aggregates
 from attention.metrics import table as frames
 from attention.pictures import charts, heatmap
 from attention.pictures.derived_heatmap import derived_map_json
-from attention.pictures.message import to_plotly
 from attention.pictures.mosaic import layers_json
 
 TEXT = "the owl asked the moon and the moon blinked at the owl"
@@ -128,17 +127,6 @@ def test_derived_map_is_drawn_like_any_other_map(reading: Any) -> None:
     assert meta["chosen"] == [5, 3]
     assert reading.step.formula in figure["layout"]["title"]["subtitle"]["text"]
     assert "every number hidden" not in meta["alt"]
-
-
-def test_heads_figure_is_saved_as_a_picture() -> None:
-    sample = trace()
-    table = metrics.of(sample)
-    mosaic = layers_json(sample, "weights", order=table.sorted_by("self"), by="self")
-    chart = charts.head_scatter_json(table, "previous", "self", (0, 1))
-    rollout = derived_map_json(sample, aggregates.find_aggregate("rollout"), Cell(2, "weights", 0, 0, 0))
-    for figure, words in ((mosaic, ("L0 H0", "L2 H3")), (chart, ("previous", "L2")), (rollout, ("rollout", "owl"))):
-        svg = paper.picture([to_plotly(figure)], "svg", 16.0, True).decode()
-        assert all(word in svg for word in words)
 
 
 def test_head_tables_name_the_text_and_the_count_of_queries() -> None:

@@ -3,7 +3,6 @@ import torch
 
 from attention import AttentionConfig, Layer, TypedText
 from attention.pictures.live_inputs import MAX_LIVE_BYTES, live_inputs, mask_rule
-from attention.tutorials import Notebook
 
 
 def layer(text="the owl asked the moon and the moon blinked", **knobs):
@@ -46,16 +45,6 @@ def test_long_text_sends_only_the_shown_head():
 
 def test_dropped_weights_are_drawn_only_by_the_server():
     assert live_inputs(layer(dropout=0.5), 0)["w_o"] is None
-
-
-def test_scores_without_a_product_are_computed_by_the_server():
-    scores = torch.ones(1, 2, 2)
-    shifted = Layer(
-        recorded={"query": torch.ones(1, 2, 3), "key": torch.ones(1, 2, 3), "scores": scores, "weights": scores / 2}
-    )
-    assert live_inputs(shifted, 0) is None
-    assert live_inputs(Notebook("averaging-trick").trace().layers[0], 0) is None
-    assert live_inputs(Notebook("heatmaps-unscaled").trace().layers[0], 0) is None  # it has no weights
 
 
 def test_padding_stays_hidden_under_every_mask():

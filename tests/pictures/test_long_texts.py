@@ -8,7 +8,7 @@ import torch
 from conftest import ROOT
 from streamlit.testing.v1 import AppTest
 
-from attention import AttentionConfig, Cell, Matrices, Override, TypedText
+from attention import AttentionConfig, Cell, Matrices, TypedText
 from attention.formula.steps import MAP_AXES, STEPS
 from attention.pictures import heatmap
 from attention.pictures.downsample import MAX_SENT_BLOCKS, pool_for_screen
@@ -16,8 +16,6 @@ from attention.pictures.mosaic import heads_json
 from attention.sources import Configurable
 from attention.sources.typed_text import MAX_TOKENS_ALL_HEADS
 from attention.trace import compute
-from attention.tutorials import Notebook
-from pages.ui.server.traces import trace_of
 
 WORDS = " ".join(f"w{i % 190}" for i in range(300))
 KNOBS = [
@@ -99,18 +97,6 @@ def test_changing_the_base_of_an_override_equals_changing_the_source(knobs):
         assert direct.layers[0].formula == overridden.layers[0].formula
         for (step, tensor), (same_step, same_tensor) in zip(direct.layers[0], overridden.layers[0], strict=True):
             assert (step, tensor.tolist()) == (same_step, same_tensor.tolist())
-
-
-def test_temperature_mask_and_scaling_reuse_cached_scores():
-    text = "this text is asked for once only"
-    traces = [
-        trace_of(TypedText(text, AttentionConfig(**knobs)))
-        for knobs in ({}, {"temperature": 2.0}, {"mask": "causal"}, {"scaled": False})
-    ]
-    assert len({trace.layers[0].scores.data_ptr() for trace in traces}) == 1
-    assert trace_of(TypedText(text, AttentionConfig(seed=1))).layers[0].scores is not traces[0].layers[0].scores
-    book = [trace_of(Notebook("numpy", config=Override(temperature=number))) for number in (1.0, 0.5)]
-    assert book[0].layers[0].scores.data_ptr() == book[1].layers[0].scores.data_ptr()
 
 
 def map_of(rows, columns, hidden=False):

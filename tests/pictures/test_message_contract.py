@@ -14,9 +14,8 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 from tiny_pictures import TinyPictureModels, noise
 
-from attention import AttentionConfig, Cell, Model, TypedText
-from attention.lessons import softmax
-from attention.pictures import heatmap, message_contract, mosaic, steps_view
+from attention import AttentionConfig, Cell, Model, TypedText, metrics
+from attention.pictures import charts, heatmap, message_contract, mosaic, steps_view
 from attention.pictures.downsample import pool_for_screen
 from attention.pictures.layout import Panel
 from attention.pictures.live_inputs import live_inputs
@@ -73,7 +72,7 @@ def test_every_figure_has_the_declared_meta_data(tmp_path: Path) -> None:
         heatmap.heads_json(long, "weights", cells=10_000),
         mosaic.layers_json(short, "weights"),
         pool_for_screen(heatmap.heatmap_json(long, "weights")),
-        softmax.softmax_curve(softmax.curve()),
+        charts.head_scatter_json(metrics.of(short), charts.LAYER, "entropy"),
         over_picture_json(picture, "weights", query=0),
         heads_over_picture_json(picture, "weights"),
     ]
@@ -88,7 +87,7 @@ def test_every_message_has_the_declared_fields() -> None:
     layer = TypedText("the cat sat on the mat").trace().layers[0]
     check_keys([made := live_inputs(layer, 0) or {}], message_contract.Live)
     sent = [unpack_message(pack([], Surroundings(made)))]
-    for page, source in (("app.py", "typed text"), ("pages/masks.py", "typed text"), ("app.py", "notebook")):
+    for page, source in (("app.py", "typed text"), ("app.py", "matrices")):
         app = AppTest.from_file(str(ROOT / page), default_timeout=60)
         app.query_params["source"] = source
         app.run()

@@ -13,9 +13,7 @@ from playwright.sync_api import expect
 from attention import STEPS, AttentionConfig, Cell, ConfigError, Layer, MissingError, Trace, TypedText, find_step
 from attention.base.printed import format_number
 from attention.formula.positions import rotate
-from attention.paper.marks import colors_of
 from attention.pictures import heatmap, message
-from attention.pictures.scales import LOG_FLOOR, PROBABILITY, ZERO_COLOR
 from attention.pictures.steps_view import factor_maps
 
 CAT = "the cat sat on the mat"
@@ -318,42 +316,6 @@ def test_stretched_colours_end_at_the_brightest_with_a_note(draw):
     assert f"colours stretched to 0 … {largest:.3g}" in figure.layout.meta["alt"]
     assert colour_notes(draw(sample, "weights")) == []
     assert "colours" not in draw(sample, "weights").layout.meta["alt"]
-
-
-@pytest.mark.parametrize("draw", [heatmap.heatmap, heatmap.heads])
-@pytest.mark.parametrize("knobs", [{}, {"dropout": 0.5}])  # dropout lifts weights over 1
-def test_logarithmic_colours_span_powers_of_ten_and_keep_the_numbers(draw, knobs):
-    sample, step = trace(temperature=0.3, **knobs), "dropped_weights" if knobs else "weights"
-    figure, fixed = draw(sample, step, colors="log"), draw(sample, step)
-    np.testing.assert_array_equal(z(figure), z(fixed))
-    assert (figure.data[0].zmin, figure.data[0].zmax) == (0, fixed.data[0].zmax)
-    assert figure.data[0].hovertemplate == fixed.data[0].hovertemplate
-    assert figure.data[0].texttemplate == fixed.data[0].texttemplate
-    scale, high = figure.data[0].colorscale, figure.data[0].zmax
-    for share in np.linspace(0, 1, 101):
-        number = LOG_FLOOR * (high / LOG_FLOOR) ** share
-        [expected] = colors_of(np.array([share]), PROBABILITY, 0, 1)
-        [drawn] = colors_of(np.array([number]), scale, 0, high)
-        assert max(abs(int(expected[i : i + 2], 16) - int(drawn[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
-    small, zero = colors_of(np.array([1e-30, 0.0]), scale, 0, high)
-    assert small == PROBABILITY[0][1].lower()  # values below the floor are drawn as the floor, but 0 is not
-    assert zero == ZERO_COLOR
-
-    bar = figure.data[-1].marker
-    assert not figure.data[0].showscale
-    assert colour_notes(figure) == ["logarithmic"]
-    assert list(bar.colorbar.ticktext) == ["0", "≤10⁻⁴", "10⁻³", "0.01", "0.1", "1"]
-    for exponent, level in zip(bar.colorbar.tickvals[1:], (1e-4, 1e-3, 0.01, 0.1, 1), strict=True):
-        assert 10**exponent == pytest.approx(level)
-        bar_colour, map_colour = (
-            colors_of(np.array([number]), colors, low, high)[0]
-            for number, colors, low, high in (
-                (exponent, bar.colorscale, bar.cmin, bar.cmax),
-                (10**exponent, scale, 0, high),
-            )
-        )
-        assert max(abs(int(bar_colour[i : i + 2], 16) - int(map_colour[i : i + 2], 16)) for i in (1, 3, 5)) <= 1
-    assert "colours logarithmic from 0.0001 to 1" in figure.layout.meta["alt"]
 
 
 @pytest.mark.parametrize("colors", heatmap.COLORS)

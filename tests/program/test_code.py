@@ -16,6 +16,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from conftest import examples_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,13 +28,11 @@ from attention.formula.config import INITS, MASKS
 from attention.formula.formula import Formula
 from attention.program import literals, random_weights
 from attention.program.literals import Snippet
-from attention.tutorials import NOTEBOOKS, Notebook
 
 CAT = "the cat sat on the mat"
 ALLOWED = {"base64", "hashlib", "json", "math", "numpy", "pathlib", "plotly", "safetensors", "torch", "zlib"}
 PARAMETERS = ("w_q", "w_k", "w_v", "w_o", "mask")
 CALLED = {"input": "x", "memory": "x2"}
-EVERY_NOTEBOOK = [(name, sequence) for name in NOTEBOOKS for sequence in range(Notebook(name).n_sequences)]
 NASTY = [
     '"',
     "'",
@@ -129,8 +128,7 @@ def longest(program: str) -> int:
 COMPARED: list[Source] = [
     TypedText(CAT, AttentionConfig(mask="causal", dropout=0.3, positions="sinusoidal")),
     TypedText(CAT, AttentionConfig(init="identity", d_model=8), "a dog ran"),
-    Notebook("multi-head"),
-    Notebook("numpy"),
+    *(source for name, source in examples_of("tutorials").items() if name in ("multi-head", "numpy")),
     Matrices(x=((1, 0), (0, 2.5)), w_q=((1, 2), (3, 4)), w_k=((1, 0), (0, 1)), w_v=((1, 0), (0, 1))),
 ]
 
@@ -156,11 +154,6 @@ def test_program_prints_the_chosen_cell_beside_its_expected_value(
 def test_program_expects_minus_infinity_for_a_hidden_cell(capsys: pytest.CaptureFixture[str]) -> None:
     run(python(TypedText(CAT, AttentionConfig(mask="causal")), cell=Cell(0, "masked_scores", 1, 0, 4)))
     assert capsys.readouterr().out == "masked_scores, head 1, query 0, key 4: -inf expected -inf\n"
-
-
-def test_program_does_not_print_a_cell_outside_the_trace() -> None:
-    source = Notebook("averaging-trick")
-    assert python(source, cell=Cell(0, "query", 0, 0, 0)) == python(source)
 
 
 def test_notebook_prints_the_chosen_cell_in_its_first_cell(capsys: pytest.CaptureFixture[str]) -> None:
@@ -402,14 +395,6 @@ def test_program_never_wraps_a_word_longer_than_a_line() -> None:
 # -- notebooks --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "sequence"), EVERY_NOTEBOOK)
-def test_program_of_every_notebook_and_sequence(name: str, sequence: int) -> None:
-    program = check(Notebook(name, sequence))
-    assert n_lines(program) <= 28
-    assert longest(program) <= 100
-    assert f'the notebook "{Notebook(name).title.replace("ᵀ", "^T")}"' in program
-
-
 # -- sources to come --------------------------------------------------------------------------
 
 
@@ -521,8 +506,7 @@ NOTEBOOK_FILES = [
     TypedText(CAT),
     TypedText("a <b> &", AttentionConfig(mask="prefix", temperature=0)),
     TypedText("<b> \ud800 the &amp; 😀\na", AttentionConfig(mask="padding"), "\x00 dog\na b", pad=True),
-    Notebook("heatmaps-unscaled"),
-    Notebook("averaging-trick", 2),
+    *(source for name, source in examples_of("tutorials").items() if name in ("heatmaps-unscaled", "averaging-trick")),
     direct(tokens=("a\nb", "", "<i>", "x"), config=AttentionConfig(mask="causal")),
     Recorded(70),
 ]

@@ -29,7 +29,6 @@ from attention import (
     Trace,
     TypedText,
     metrics,
-    paper,
 )
 from attention.base.knobs import Limits
 from attention.base.printed import Arithmetic, Printed, number
@@ -61,10 +60,7 @@ from attention.sources.reader import SourceKind
 from attention.sources.registry import source_kinds
 from attention.trace import layer as layers
 from attention.trace.layer import Attributes, TensorOf
-from attention.training import Trained, trained
-from attention.training.tasks import TASKS
-from attention.tutorials import Notebook, notebook
-from attention.tutorials.notebook import NOTEBOOKS
+from attention.training import Trained
 
 TEXT = "the owl asked the moon and the owl asked the"
 LIMITS = Limits(tokens=64, characters=2000, d_model=128, heads=16, trace_mb=256)
@@ -170,25 +166,6 @@ def test_metric_keeps_the_contract(metric: metrics.Metric) -> None:
     assert (table.counts[..., [*metrics.all_metrics()].index(metric.name)] > 0).all()
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_task_keeps_the_contract(name: str) -> None:
-    task = TASKS[name]
-    assert task.name == name
-    assert not list(contract.missing_words(name, title=task.title, sentence=task.sentence))
-    assert not list(contract.check_link(trained.TASK, name))
-    source, notes = source_of({"source": "trained", "task": name, "at": "0"}, LIMITS)
-    assert isinstance(source, Trained)
-    assert (source.task, notes) == (name, ())
-    for layer in Trained(name, steps=2).trace().layers:
-        assert not list(contract.check_layer(layer))
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_keeps_the_contract(name: str) -> None:
-    assert not list(contract.check_link(notebook.NOTEBOOK, name))
-    assert not list(contract.check_source(Notebook(name)))
-
-
 # A link to each source, except those that need a model on disk or an uploaded file.
 LINKS = {"typed text": {}, "matrices": {}, "notebook": {}, "trained": {"at": "0"}}
 
@@ -253,17 +230,6 @@ def test_export_of_numbers_reads_back_to_the_same_digits(kind: str, tmp_path: Pa
         assert [step.name for step in layer.steps] == [step.name for step in other.steps]
         assert all(torch.equal(tensor, other[step.name]) for step, tensor in layer)
         assert not list(contract.check_layer(other))
-
-
-@pytest.mark.parametrize("kind", paper.KINDS)
-def test_export_of_a_picture_is_a_file_of_its_kind(kind: str) -> None:
-    import plotly.graph_objects as go
-
-    from attention.pictures.heatmap import heatmap_json
-
-    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-    figure = go.Figure(heatmap_json(trace_of(), names.WEIGHTS), skip_invalid=True)
-    assert paper.picture(figure, kind).startswith(begins[kind])
 
 
 def test_copied_notebook_contains_the_program() -> None:

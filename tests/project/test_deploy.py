@@ -17,7 +17,6 @@ from conftest import ROOT
 from plotly.offline import get_plotlyjs_version
 
 import attention
-from attention.paper import page
 from benchmarks import rounds
 from pages.ui.process import SECONDS_TO_END
 from pages.ui.server import assets
@@ -249,13 +248,6 @@ def test_hugging_face_space_uses_the_documented_port() -> None:
     ]
     assert {"Dockerfile", ".dockerignore", *copied} <= set(archived)
     assert all((ROOT / path).exists() for path in archived)
-
-
-def test_pictures_find_the_fonts_of_the_image() -> None:
-    packages = {"fonts-wqy-microhei": "WenQuanYi Micro Hei", "fonts-freefont-ttf": "FreeSerif"}
-    assert set(re.findall(r"(fonts-[\w-]+)=", DOCKERFILE)) == set(packages)
-    assert page._FONTS[1:3] == tuple(packages.values())
-    assert set(packages) == set((ROOT / "packages.txt").read_text().split())  # installed by Streamlit Community Cloud
 
 
 def test_page_serves_plotly_js_in_the_version_of_its_package() -> None:

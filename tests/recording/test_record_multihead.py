@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 import attention
-from attention import File, Layer, MissingError, ModelError
-from attention.notebook import open_in_lab
+from attention import Layer, MissingError, ModelError
 
 WIDTH, HEADS = 16, 4
 WEIGHTS = {"need_weights": True, "average_attn_weights": False}
@@ -326,23 +324,6 @@ def test_an_element_that_the_batch_has_not_is_refused() -> None:
     net, x = make("plain", torch.float32), rows(torch.float32, BATCH, LENGTH, WIDTH)
     with pytest.raises(MissingError, match="from 0 to 1; got 7"):
         attention.record(net, x, x, x, batch=7)
-
-
-def test_a_recorded_trace_shows_itself_and_opens_in_the_lab(tmp_path: Path) -> None:
-    for variant in ("plain", "both"):  # with keys that belong to no token
-        net, x = make(variant, torch.float32), rows(torch.float32, BATCH, LENGTH, WIDTH)
-        trace = attention.record(net, x, x, x, tokens=tuple("abcde"))
-        assert "<iframe" in (trace._repr_html_() or "")
-        for step, tensor in trace.layers[0]:
-            last = tuple(size - 1 for size in tensor.shape)
-            explanation = attention.explain(trace, step.name, 0, *(last if len(last) == 3 else (0, *last)))
-            assert explanation.lines
-        open_in_lab(trace, tmp_path / "trace.npz")
-        opened = File.open(tmp_path / "trace.npz").trace()
-        assert opened.layers[0].name == trace.layers[0].name
-        assert opened.layers[0].key_tokens == trace.layers[0].key_tokens
-        for step, tensor in trace.layers[0]:
-            assert torch.equal(opened.layers[0][step.name], tensor)
 
 
 def test_a_module_inside_of_vmap_runs_as_without() -> None:

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from attention import AttentionConfig, AttentionError, Layer, Matrices, Override, Trace, TypedText
+from attention import AttentionConfig, AttentionError, Layer, Matrices, TypedText
 from attention.files.matrix_text import format_matrix, parse_matrix, parse_text
 from attention.formula.formula import Formula
 from attention.sources.matrix_fields import LayerAsMatrices, describe_sizes, matrices_of_layer, resize_to_fit
 from attention.sources.split_heads import SYMBOLS
-from attention.tutorials import NOTEBOOKS, Notebook
 
 CARRIED_STEPS = ("query", "key", "value", "scores", "scaled_scores", "masked_scores", "weights", "head_output")
 
@@ -39,42 +38,6 @@ def assert_same(original: Layer, copy: Layer, rounding: float) -> None:
             name = f"rotated_{step}" if f"rotated_{step}" in steps else step
             actual, expected = copy.matrix(step, head).numpy(), original.matrix(name, head).numpy()
             np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=rounding, err_msg=step)
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_every_notebook_continues_with_all_heads_to_the_same_digits(name: str) -> None:
-    for sequence in range(Notebook(name).n_sequences):
-        trace = Notebook(name, sequence).trace()
-        layer = trace.layers[0]
-        # The notebook rounds its queries to single precision; here they keep their digits.
-        rounding = 2e-6 * max(1.0, float(layer["scores"].abs().max()))
-        carried_over = matrices_of_layer(trace, 0)
-        assert carried_over is not None
-        copy = continued(carried_over).trace()
-        assert [token.replace(" ", "_") for token in trace.tokens] == list(copy.tokens)
-        expected = layer.without() if layer.has("weights") else layer.without("value")
-        assert_same(expected, copy.layers[0], rounding)
-
-
-def test_continuing_reports_what_does_not_carry_over() -> None:
-    unscaled = matrices_of_layer(Notebook("heatmaps-unscaled").trace(), 0)
-    assert unscaled is not None
-    assert unscaled.knobs["scaled"] is False
-    assert "no softmax" in unscaled.omissions[0]
-    for name in ("multi-head", "averaging-trick", "self-attention-class"):
-        carried_over = matrices_of_layer(Notebook(name).trace(), 0)
-        assert carried_over is not None
-        assert carried_over.omissions == ()
-    assert matrices_of_layer(Trace(("a",), (Layer(recorded={"weights": torch.ones(1, 1, 1)}),)), 0) is None
-
-
-def test_overridden_notebook_continues_with_its_overrides() -> None:
-    trace = Notebook("multi-head", 0, Override(mask="window", window=1, temperature=0.5, scaled=False)).trace()
-    carried_over = matrices_of_layer(trace, 0)
-    assert carried_over is not None
-    knobs = {name: carried_over.knobs[name] for name in ("mask", "window", "temperature", "scaled", "divisor")}
-    assert knobs == {"mask": "window", "window": 1, "temperature": 0.5, "scaled": False, "divisor": None}
-    assert_same(trace.layers[0], continued(carried_over).trace().layers[0], 4e-6)
 
 
 @pytest.mark.parametrize(

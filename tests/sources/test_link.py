@@ -6,12 +6,11 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from test_links import LINKS
 
-from attention import AttentionConfig, AttentionError, Matrices, Override, TypedText
+from attention import AttentionConfig, AttentionError, Matrices, TypedText
 from attention.base.knobs import Limits, to_text
 from attention.sources import registry
 from attention.sources.layer_knobs import TEXT
 from attention.sources.link import source_of
-from attention.tutorials import Notebook
 
 OWL = TEXT.default
 LIMITS = Limits(tokens=2048, characters=20_000, d_model=1024, heads=32, trace_mb=128)
@@ -30,9 +29,6 @@ def test_empty_link_is_the_default_text() -> None:
 
 
 def test_link_has_the_source_and_only_its_knobs() -> None:
-    assert read(source="notebook", notebook="multi-head", sequence="2", d_model="x") == (Notebook("multi-head", 2), ())
-    source, notes = read(source="notebook", notebook="numpy", temperature="2", scaled="false", mask="own", window="5")
-    assert (source, notes) == (Notebook("numpy", 0, Override(temperature=2, scaled=False, window=5)), ())
     source, notes = read(source="matrices", mask="causal", temperature="2.0", labels="a b c d", d_model="x", w_o=" ")
     assert isinstance(source, Matrices)
     assert (source.config, source.tokens, notes) == (AttentionConfig(mask="causal", temperature=2.0), tuple("abcd"), ())

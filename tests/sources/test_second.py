@@ -13,7 +13,6 @@ from attention.sources.second_state import (
     second_state,
     unknown_key_notes,
 )
-from attention.training import Trained
 
 LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
 KEYS = [knob.key for knob in registry.all_knobs()] + ["layer", "head"]
@@ -60,8 +59,7 @@ def test_overlong_second_state_is_dropped_with_a_note():
 
 
 def test_knobs_of_interventions_are_declared_not_guessed(tiny):
-    model, trained = Model(tiny("GPT-2"), "a b c"), Trained("reverse", steps=1)
+    model = Model(tiny("GPT-2"), "a b c")
     assert isinstance(model, Intervenable)
     assert isinstance(model, Patchable)
-    assert isinstance(trained, Patchable)
     assert not isinstance(TypedText("a b c"), Intervenable)

@@ -1,52 +1,17 @@
 """Overrides change the formula of any source; everything they do not name stays as in the source."""
 
-import math
-
 import pytest
 import torch
 from conftest import component_message, set_knobs, state_of_address
-from test_code import check
-from test_pages import drawn, opened
+from test_pages import opened
 
 from attention import ConfigError, Layer, Override, Trace, find_step
-from attention.formula import mask_tensor
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
-from attention.lessons.mask_examples import toggle_cell
 from attention.pictures import view
-from attention.sources import Configurable
-from attention.tutorials import NOTEBOOKS, Notebook
 from pages.ui.page import share
 
 TURNED = Override(mask="window", window=1, temperature=0.5, scaled=False)
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_overridden_notebook_equals_its_changed_base_and_can_be_reset(name: str) -> None:
-    source = Notebook(name, 0, TURNED)
-    assert isinstance(source, Configurable)
-    assert source.base == Notebook(name)
-    assert source.base.config == Override()
-    published, overridden = Notebook(name).trace().layers[0], source.trace().layers[0]
-    assert (published.base_formula, published.with_config(Override())) == (None, published)
-    back = overridden.with_config(Override())
-    names = [step.name for step in published.steps]
-    added = ["scaled_scores"] if "temperature" in published.overridable_knobs else []
-    assert [step.name for step in back.steps] == names
-    assert {step.name for step in overridden.steps} == {*names, *added}, (
-        "what divides by nothing divides by the temperature"
-    )
-    for step, tensor in published:
-        assert torch.equal(back[step.name], tensor)
-        later = step.name in ("scaled_scores", "masked_scores", "weights", "head_output", "output")
-        assert torch.equal(overridden[step.name], tensor) == (not later or name == "heatmaps-unscaled"), step.name
-    if "weights" in dict.fromkeys(step.name for step in overridden.steps):
-        scores = overridden["scores"] / (0.5 if overridden.has("scaled_scores") else 1)
-        hidden = ~mask_tensor.window(*scores.shape[1:], 1)
-        assert torch.allclose(
-            overridden["weights"], torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1), atol=1e-6
-        )
-    check(source)
 
 
 def layer(**recorded: torch.Tensor) -> Layer:
@@ -146,23 +111,6 @@ def test_override_reports_invalid_values() -> None:
         Override(mask="padding")
 
 
-def test_page_controls_override_a_notebook_and_reset_it() -> None:
-    app = opened("app.py", source="notebook", notebook="averaging-self-attention")
-    assert component_message(app)["override"] == {"text": "The notebook's own numbers.", "reset": {}, "changed": False}
-    control = component_message(app)["controls"]["mask"]
-    assert (control["value"], control["option_names"], control["options"][0]) == ("own", {"own": "own (causal)"}, "own")
-    assert component_message(app)["defaults"]["mask"] == "own"
-    set_knobs(app, temperature=0.2, mask="none")
-    assert (state_of_address(app)["temperature"], state_of_address(app)["mask"]) == ("0.2", "none")
-    expected = Notebook("averaging-self-attention", 0, Override(temperature=0.2, mask="none")).trace().layers[0]
-    assert drawn(app)[1]["data"][0]["z"] == pytest.approx(expected.weights[0].numpy(), rel=1e-5)
-    override = component_message(app)["override"]
-    assert override["text"] == "What if: temperature 0.2 and no mask instead of the notebook's own."
-    set_knobs(app, **override["reset"])
-    assert not {"temperature", "mask"} & set(state_of_address(app))
-    assert component_message(app)["override"]["reset"] == {}
-
-
 def test_knobs_start_at_the_values_of_each_source_kind() -> None:
     app = opened("app.py", mask="causal", temperature="2.0")
     app.selectbox(key="source").set_value("notebook").run()
@@ -172,20 +120,6 @@ def test_knobs_start_at_the_values_of_each_source_kind() -> None:
     assert (state_of_address(app)["mask"], state_of_address(app)["temperature"]) == ("causal", "2.0")
     app.selectbox(key="source").set_value("notebook").run()
     assert (state_of_address(app)["temperature"], "mask" in state_of_address(app)) == ("0.2", False)
-
-
-def test_masks_page_starts_at_the_source_mask_and_clicks_customize() -> None:
-    app = opened("pages/masks.py", source="notebook", notebook="averaging-trick")
-    message = component_message(app)
-    assert message["controls"]["mask"]["buttons"] == ["own", "none", "causal", "window", "prefix"]
-    assert message["controls"]["mask"]["value"] == "own"
-    assert "mask" not in state_of_address(app)
-    cells = toggle_cell(mask_tensor.causal(8, 8), 0, 7)
-    set_knobs(app, mask="custom", cells=cells)
-    visible = mask_tensor.causal(8, 8)
-    visible[0, 7] = True
-    assert (drawn(app)[0]["data"][0]["z"] == visible.numpy()).all()
-    assert state_of_address(app)["mask"] == "custom"
 
 
 def test_locked_link_and_state_file_describe_the_override() -> None:
