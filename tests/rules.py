@@ -8,12 +8,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
 
 from attention import STEPS
+from attention.features import NAMES as FEATURES
 
 # The rooms of the trunk, from the bottom: a room imports from the floors below its own; rooms on one floor do not import each other.
 FLOORS = (
@@ -29,22 +32,17 @@ FLOORS = (
     {"pictures"},
     {"export"},  # files for users
 )
-# A feature imports the trunk. Neither the trunk nor another feature imports a feature, except in CROSSINGS.
-FEATURES = (
-    *("comparison", "circuits", "vision", "corpus", "training", "tutorials", "lessons", "paper", "demo", "notebook"),
-)
 ENTRANCES = {"__init__", "command", "features"}  # what users import, the command, the declarations of features
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 SCRIPTS = {
-    "pages/circuits.py": "circuits",
-    "pages/compare.py": "comparison",
-    "pages/lessons.py": "lessons",
-    "pages/masks.py": "lessons",
-    "pages/softmax.py": "lessons",
-    "pages/training.py": "training",
+    script.path: feature
+    for feature in FEATURES
+    if find_spec(f"pages.ui.{feature}")
+    for script in import_module(f"pages.ui.{feature}").PANELS.scripts
 }
 """Pages that belong to a feature."""
 
+# A feature imports the trunk. Neither the trunk nor another feature imports a feature, except in CROSSINGS.
 CROSSINGS: dict[str, dict[str, int]] = {
     "app.py": {"circuits": 1, "vision": 1},
     "attention/circuits/copying.py": {"training": 1},

@@ -6,8 +6,23 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from attention.features import NAMES
+
+
+class Script(NamedTuple):
+    """A page of the menu.
+
+    Attributes:
+        order: its place in the menu, which is sorted by this number.
+        path: its script, such as "pages/circuits.py".
+        title: its title in the menu.
+    """
+
+    order: int
+    path: str
+    title: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,10 +30,10 @@ class Panels:
     """What one feature adds to the pages.
 
     Attributes:
-        scripts: the scripts of its pages with their titles in the menu, such as ("pages/circuits.py", "Circuits").
+        scripts: the scripts of its pages.
     """
 
-    scripts: tuple[tuple[str, str], ...] = ()
+    scripts: tuple[Script, ...] = ()
 
 
 @cache

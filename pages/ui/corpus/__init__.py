@@ -1,1 +1,8 @@
 """Panels about every head over many texts."""
+
+from __future__ import annotations
+
+from pages.ui.features import Panels
+
+PANELS = Panels()
+"""What this feature adds to the pages."""

@@ -20,7 +20,6 @@ from attention.pictures.view import has_pair
 from attention.sources import Configurable
 from attention.sources.link import source_of
 from pages.ui import address, figure, process
-from pages.ui.address import MENU
 from pages.ui.page import copy_buttons, interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
@@ -279,7 +278,7 @@ def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
         return
     # A page that runs alone, as in AppTest, has no other pages to link to.
     with place, suppress(StreamlitPageNotFoundError):
-        for path, name in MENU.items():
+        for path, name in address.menu().items():
             st.page_link(path, label=name, width="content")
 
 
@@ -301,7 +300,7 @@ def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Tra
 def _open_page(title: str) -> None:
     """Switches to the page that an opened state file or a button has chosen."""
     next_page, session().next_page = session().next_page or title, ""
-    path = next((path for path, name in MENU.items() if name == next_page), "")
+    path = next((path for path, name in address.menu().items() if name == next_page), "")
     if path and next_page != title:
         with suppress(StreamlitAPIException):  # a page that runs alone, as in AppTest, has no others
             st.switch_page(path, query_params={})
