@@ -58,7 +58,7 @@ from benchmarks.wire import http
 from pages.ui import process
 from pages.ui.exports import catalog, links, route
 from pages.ui.exports import request as production
-from pages.ui.exports.catalog import EXPORTS
+from pages.ui.exports.catalog import exports
 from pages.ui.exports.links import Offer, Tab
 from pages.ui.exports.request import ExportFile, Production
 from pages.ui.server import heavy
@@ -136,7 +136,7 @@ def test_every_file_kind_equals_the_library_and_is_reproducible(client: TestClie
     files = expected(trace)
     known = {
         (export.name, export.ending)
-        for export in EXPORTS
+        for export in exports()
         if export.name != "{step}.csv" and export.name not in OF_MODELS
     }
     assert {(catalog.find(name)[0].name, name.rpartition(".")[2]) for name in files} == known
@@ -676,7 +676,7 @@ def test_documents_list_every_kind_of_file() -> None:
         for name in re.findall(r"`([^`=]+)`", row.split("|")[1]):
             stem = stem if name.startswith(".") else name.rpartition(".")[0]
             names.add(stem + name if name.startswith(".") else name)
-    assert names == {export.name for export in EXPORTS}
+    assert names == {export.name for export in exports()}
 
 
 @pytest.mark.parametrize("page", PAGES)
