@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -16,9 +16,11 @@ from attention.vision import heads_over_picture
 from attention.vision.heads_over_picture import heads_over_picture_json
 from attention.vision.over_picture import FITTED
 from pages.ui.features import HeadsPicture
-from pages.ui.page.start import Page
 from pages.ui.state import knob_state
 from pages.ui.state.widgets import Knobs
+
+if TYPE_CHECKING:
+    from pages.ui.page.start import Page
 
 MAPS, PICTURE = "maps", "over the picture"
 DRAWN = Knob("heads_drawn", MAPS, Choice((MAPS, PICTURE)), "Draw each head as", "Its whole map, or what one query attends to, over the picture.")  # fmt: skip

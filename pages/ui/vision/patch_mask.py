@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -10,9 +10,11 @@ from attention import Layer
 from attention.base.errors import AttentionError
 from attention.pictures.view import has_patches
 from attention.vision import places
-from pages.ui.page.start import Page
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_later
+
+if TYPE_CHECKING:
+    from pages.ui.page.start import Page
 
 
 def patch_field(key: str, label: str, layer: Layer, head: int, **more: Any) -> str | None:
