@@ -10,11 +10,11 @@ from attention.pictures import steps_view
 from attention.pictures.steps_view import derived_view, lab_maps
 from attention.pictures.view import PAIR, has_patches, overview_steps
 from pages.ui import application
+from pages.ui.features import panels
 from pages.ui.page import predictions_panel, show
-from pages.ui.page.start import first_lesson, start
-from pages.ui.state import knob_state, second_sidebar
+from pages.ui.page.start import start
+from pages.ui.state import knob_state
 from pages.ui.state.notices import plain
-from pages.ui.vision.picture_field import over_picture
 
 
 def pick_cell(step: str, x: int, y: int) -> None:
@@ -27,7 +27,7 @@ def maps() -> None:
     """Draws the maps. A changed control or a click redraws them before the rest of the page runs."""
     current = page.for_fragment()
     view, colors, pair = map(knob_state.current_value, ("view", "colors", PAIR.key))
-    figures = lab_maps(current.trace, current.cell, view, colors, over_picture(), pair)
+    figures = lab_maps(current.trace, current.cell, view, colors, current.over_picture, pair)
     steps = overview_steps(tuple(step.name for step in current.layer.steps))
     around = current.around(steps=True, line=True, overview=steps, follow=True)
     show.figures(figures, "lab_maps", pick_cell, around, knob_state.apply_controls, rest=True, export="maps")
@@ -38,8 +38,10 @@ if __name__ == "app":  # imported by the server at its start; each run of the pa
 else:
     page = start("Lab", "Click a cell to see how its number is computed.")
     with page.about:
-        first_lesson()
-        second_sidebar.last_change_button()
+        for feature in panels():
+            feature.welcome()
+        for feature in panels():
+            feature.last_change()
         if has_patches(page.layer):
             st.caption(
                 "Double-click a patch of the picture, or a token above it, to make it the query.", width="content"

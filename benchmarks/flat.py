@@ -6,7 +6,7 @@ from benchmarks.attack import Attack
 from benchmarks.maxima import label, opened
 from benchmarks.server import Server
 from benchmarks.texts import natural
-from pages.ui.address import NAMES
+from pages.ui.address import names
 
 ROUNDS = 20  # at most; each opens every page once
 WINDOW = 4  # rounds; garbage collection varies, so the smallest of the window counts
@@ -42,7 +42,7 @@ async def until_flat(server: Server, rounds: int = ROUNDS) -> list[str]:
     broken: list[str] = []
     memory: list[float] = []
     for number in range(rounds):
-        for page in NAMES.values():
+        for page in names().values():
             link = LINK | dict.fromkeys(_SEEDS, str(number))
             run = await opened(server, page, link)
             if run.exceptions or not (run.figures or run.tables or run.sentences):
@@ -52,7 +52,7 @@ async def until_flat(server: Server, rounds: int = ROUNDS) -> list[str]:
             print(f"flat after {number + 1} rounds: {' '.join(f'{mb:.0f}' for mb in memory)} MB")
             return broken
     each = " ".join(f"{mb:.0f}" for mb in memory)
-    return [*broken, f"memory is not flat after {rounds} rounds of {len(NAMES)} pages: {each} MB"]
+    return [*broken, f"memory is not flat after {rounds} rounds of {len(names())} pages: {each} MB"]
 
 
 ATTACKS = (

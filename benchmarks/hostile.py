@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.hostile_files import files, in_link, lessons, saved, states, stems
-from pages.ui.address import NAMES
+from pages.ui.address import names
 from pages.ui.state.knob_table import DEFAULTS
 
 MARKUP = (
@@ -81,7 +81,7 @@ RAW = (
     "text[]=x",
     "__proto__=x",
 )
-PAGES = tuple(NAMES.values())
+PAGES = tuple(names().values())
 WITH_MAPS = ("", "heads", "masks")  # of typed text, with its knobs around them
 OF_PAGES = ("softmax_row", "softmax_factor", "reference_find", "embed", "embed_options", "lock")
 KEYS = (*DEFAULTS, *OF_PAGES)

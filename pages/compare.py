@@ -31,7 +31,6 @@ from pages.ui.state import control_row, knob_state, second_sidebar
 from pages.ui.state.knob_table import AUTOSCALE, EDITING
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.widgets import is_locked
-from pages.ui.vision.picture_field import over_picture
 
 page = start("Compare", "Two states, A and B: what is different, and where?", more=(SECOND, EDITING, AUTOSCALE))
 second_sidebar.follow_first()
@@ -92,7 +91,7 @@ def both(current: Page) -> Both:
     compute_head(b.layers[at.layer], at.head)
     colors, fit = knob_state.current_value("colors"), knob_state.current_value(AUTOSCALE.key)
     maps, difference, why = figures.comparison_maps(a, b, current.cell, at, colors, fit)
-    maps = [*compared_pictures(a, b, current.cell, at, difference, colors, over_picture()), *maps]
+    maps = [*compared_pictures(a, b, current.cell, at, difference, colors, current.over_picture), *maps]
     notes = (
         *unknown_key_notes(str(knob_state.current_value(SECOND.key))),
         *reader.notes,

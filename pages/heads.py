@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import streamlit as st
 
@@ -14,44 +15,43 @@ from attention.metrics.table import heading, rank_words
 from attention.pictures import charts, heatmap
 from attention.pictures.layout import Spec
 from attention.pictures.mosaic import MOSAIC_CELLS, SCREEN_CELLS, estimate_seconds, layers_json
-from pages.ui.circuits.ablation import matters
-from pages.ui.corpus import chosen_result, many_texts
+from pages.ui.features import panels
 from pages.ui.page import heads_panels, show
 from pages.ui.page.heads_panels import aggregates_section
-from pages.ui.page.start import Sourceless, start
+from pages.ui.page.start import start
 from pages.ui.server import scheduler
 from pages.ui.server.limits import METRIC_SECONDS
 from pages.ui.state import knob_state
+from pages.ui.state.knob_table import HEAT, OVER
 from pages.ui.state.notices import show_error
 from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs
-from pages.ui.vision import heads_picture
 
 ALL = "all layers"
 LAYERS = Knob("heads_layers", ALL, Choice((ALL, "one layer")), "Show", "All heads of all layers, or a larger picture of the chosen layer.")  # fmt: skip
 
+sourceless = next((feature.sourceless for feature in panels() if feature.sourceless), None)
 page = start(
     "Heads",
     "What each head does with the same input, in the same colours. Click a head to open it in the Lab.",
-    sourceless=Sourceless(
-        chosen_result.is_many, "What each head does over many texts, and by chance. Click a head for its page."
-    ),
+    sourceless=sourceless,
 )
 knobs = Knobs(page.notes)
-with st.container(
-    horizontal=True, vertical_alignment="bottom" if not chosen_result.is_many() else "center", key="heads_over_row"
-):
-    opened = many_texts.heads_over(knobs)
+alignment: Literal["center", "bottom"] = "center" if sourceless and sourceless.applies() else "bottom"
+with st.container(horizontal=True, vertical_alignment=alignment, key="heads_over_row"):
+    draw_instead = sourceless.choose(knobs) if sourceless else None
     all_layers, by = False, charts.UNSORTED
-    has_layers = opened is None and len(page.trace.layers) > 1
-    over_picture = opened is None and heads_picture.is_over_picture(page, knobs)
+    has_layers = draw_instead is None and len(page.trace.layers) > 1
+    over_picture = None
+    if draw_instead is None:
+        over_picture = next(filter(None, (feature.heads_picture(page, knobs) for feature in panels())), None)
     narrow = 180 if over_picture else 0
     if has_layers:
         all_layers = knobs.value(LAYERS, width=narrow or 240) == ALL
         orders = Choice((charts.UNSORTED, *metrics.names_of(page.trace)))
         by = knobs.value(charts.SORT, orders, width=narrow or 260)
-if opened is not None:
-    many_texts.many_texts(page, knobs, opened)
+if draw_instead is not None:
+    draw_instead(page)
     page.end()
     st.stop()
 
@@ -61,8 +61,8 @@ def mosaic(cells: int) -> Spec:
     order = table.sorted_by(by) if table and by != charts.UNSORTED else ()
     words = heading(metrics.find(by)) if order else ""
     if over_picture:
-        return heads_picture.spec(
-            page, colors=colors, all_layers=all_layers, cells=cells, order=order if all_layers else (), by=words
+        return over_picture.spec(
+            colors=colors, all_layers=all_layers, cells=cells, order=order if all_layers else (), by=words
         )
     if not all_layers:
         return heatmap.heads_json(page.trace, step, page.cell.layer, chosen=page.cell, cells=cells, colors=colors)
@@ -89,9 +89,7 @@ def open_head(layer: int, head: int) -> None:
     open_cell(Cell(layer, WEIGHTS, head, page.cell.row, page.cell.column))
 
 
-needs = (
-    heads_picture.estimate_seconds(page) if over_picture else estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)
-)
+needs = over_picture.seconds if over_picture else estimate_seconds(page.trace, page.cell.step, SCREEN_CELLS)
 if all_layers and needs > METRIC_SECONDS:
     all_layers = st.button(f"Draw the heads of all layers (about {needs:.0f} s)", key="heads_draw")
 # A sorted picture needs the metrics first; otherwise they are computed after the picture has been sent.
@@ -103,11 +101,15 @@ except AttentionError as error:
     show_error(str(error))
     page.end()
     st.stop()
+around = page.around(steps=True)
+if not over_picture:  # maps have no picture below
+    controls = [control for control in around.controls if control["name"] not in (OVER.key, HEAT.key)]
+    around = replace(around, controls=controls)
 show.figures(
     [figure],
     "heads_map",
     open_on_map,
-    page.around(steps=True) if over_picture else heads_picture.without_picture_controls(page.around(steps=True)),
+    around,
     knob_state.apply_controls,
     files=lambda: [mosaic(MOSAIC_CELLS)],
 )
@@ -116,10 +118,10 @@ if session().head_opened:
     st.switch_page("app.py", query_params={})
 
 heads_panels.find_section(page, knobs, open_cell)
-ablation_sweep = matters(page, knobs, open_head)
+effects = [more for feature in panels() if (more := feature.which_heads(page, knobs, open_head)) is not None]
 with st.expander("What each head does, in numbers", has_layers, key="heads_numbers", on_change="rerun") as unfolded:
     if unfolded.open and (table := table or heads_panels.metrics_table(page, "numbers")):
-        heads_panels.metrics_section(page, table, knobs, by, open_head, ablation_sweep)
+        heads_panels.metrics_section(page, table, knobs, by, open_head, effects)
 aggregates_section(page, knobs)
 
 # Callbacks keep the globals of the page as long as its tab is open, so nothing as large as a layer is a global.

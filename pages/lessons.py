@@ -12,12 +12,10 @@ from attention.base.knobs import Choice, Knob
 from attention.lessons import link_codec, markdown
 from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
-from pages.ui.lessons.lesson import draw_lesson
+from pages.ui.lessons.lesson import OPENED, LessonsOfTab, context_of, draw_lesson
 from pages.ui.page import show
-from pages.ui.page.share import OPENED
 from pages.ui.page.start import start
 from pages.ui.server.limits import LIMITS
-from pages.ui.server.traces import context_of
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import count_action, session
@@ -26,7 +24,8 @@ from pages.ui.state.widgets import Knobs, is_locked
 page = start("Lessons", "One idea, one question. Guess first; the answer follows.", maps=False, own=True)
 
 PATH = markdown.builtin_lessons()
-OPEN = Knob(OPENED, next(iter(PATH)), Choice((*PATH, *session().lessons)), inline=True)
+OURS = session().of(LessonsOfTab)
+OPEN = Knob(OPENED, next(iter(PATH)), Choice((*PATH, *OURS.lessons)), inline=True)
 
 
 def go(name: str) -> None:
@@ -45,7 +44,7 @@ def answer(sent: object) -> None:
     if message is None or done:
         return
     if (guess := grading.parse_answer(lesson, context_of(lesson), sent)) is not None:
-        session().guesses.setdefault(lesson.name, []).append(guess)
+        OURS.guesses.setdefault(lesson.name, []).append(guess)
 
 
 def in_link() -> dict[str, Lesson]:
@@ -57,18 +56,18 @@ def in_link() -> dict[str, Lesson]:
         return {}
 
 
-if markdown.is_uploaded(missing := session().requested.get(OPENED, "")) and missing not in session().lessons:
+if markdown.is_uploaded(missing := session().requested.get(OPENED, "")) and missing not in OURS.lessons:
     del session().requested[OPENED]
     page.notes.warn("The link shows a lesson from a file that is not here: open that file (Open a state or lessons).")
 if path := in_link():
     lesson = path.get(st.session_state.get(OPENED, ""), next(iter(path.values())))
 else:
     name = Knobs(page.notes).value(OPEN)
-    path = session().lessons if name in session().lessons else PATH
+    path = OURS.lessons if name in OURS.lessons else PATH
     lesson = path[name]
 
 from attention.lessons import grading
-from pages.ui.training import film
+from pages.ui.features import panels
 
 number = f"{list(path).index(lesson.name) + 1}. " if len(path) > 1 else ""
 st.markdown(f"## {number}{plain(lesson.title)}")
@@ -81,7 +80,7 @@ def lesson_message() -> dict[str, Any]:
     if context.before.random:
         page.about.caption("**Random weights:** this shows the mechanism, not language.", width="content")
     page.notes.show(source_of(lesson.query_after, LIMITS)[1])
-    return grading.lesson_message(lesson, context, session().guesses.get(lesson.name, []))
+    return grading.lesson_message(lesson, context, OURS.guesses.get(lesson.name, []))
 
 
 def arithmetic(cell: Cell) -> None:
@@ -103,7 +102,8 @@ cell_address = {"step": cell.step, "q": cell.row, "k": cell.column} if cell else
 state = lesson.query_after | cell_address if done else lesson.query_before
 has_lab_link = done or lesson.name == list(path)[-1]  # skipping the last lesson leads to the Lab
 lab = f"./?{urlencode({**state, **knob_state.display_parameters()})}" if has_lab_link else ""
-watch = film.link(lesson.query_before) if done and not is_locked() else ""
+stories = (feature.story(lesson.query_before) for feature in panels() if done and not is_locked())
+watch = next(filter(None, stories), "")
 draw_lesson(message, lesson.name, [(other.name, other.title) for other in path.values()], lab, watch, answer, go)
 if cell:
     try:
@@ -111,8 +111,8 @@ if cell:
     except AttentionError as error:
         show_error(str(error))
 if path is not PATH and not is_locked():
-    if path is session().lessons:
-        st.caption(plain(f"These lessons are from {session().lessons_file}, which stays in this browser tab."))
+    if path is OURS.lessons:
+        st.caption(plain(f"These lessons are from {OURS.file}, which stays in this browser tab."))
     st.button(
         f"Back to the {len(PATH)} built-in lessons", key="lessons_path", type="tertiary", on_click=back_to_the_path
     )

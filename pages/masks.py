@@ -12,12 +12,11 @@ from attention import AttentionError, Cell
 from attention.pictures import heatmap
 from attention.pictures.layout import Spec
 from attention.pictures.steps_view import maps_over_picture
+from pages.ui.features import panels
 from pages.ui.page import show
 from pages.ui.page.start import start
 from pages.ui.state import control_row, knob_state
 from pages.ui.state.widgets import is_locked
-from pages.ui.vision import patch_mask
-from pages.ui.vision.picture_field import over_picture
 
 page = start("Masks", "A mask decides which keys each query may attend to.")
 around = page.around(line=True)
@@ -55,7 +54,7 @@ def maps() -> list[Spec]:
     steps = [step for step in (MASKED_SCORES, WEIGHTS) if page.layer.has(step)]
     colors = knob_state.current_value("colors")
     return [
-        *maps_over_picture(page.trace, cell, colors, over_picture()),
+        *maps_over_picture(page.trace, cell, colors, page.over_picture),
         heatmap.mask_map_json(page.trace, page.cell.layer, cell),
         *(heatmap.heatmap_json(page.trace, step, page.cell.layer, cell.head, cell, colors) for step in steps),
     ]
@@ -71,7 +70,8 @@ if clickable:
             f"Mask all keys of query {cell.row}", on_click=knob_state.set_custom_mask, args=(cells,), disabled=not cells
         )
         st.button("Allow everything", on_click=knob_state.set_custom_mask, args=("",))
-    patch_mask.patch_mask_fields(page.trace, cell.layer, cell.head)
+    for feature in panels():
+        feature.mask_fields(page)
     with st.expander("The mask as a grid, for keyboard use"):
         if max(visible().shape) <= GRID_UP_TO:
             show.grid(

@@ -9,9 +9,10 @@ from attention.base.knobs import Choice, Knob, Text
 from attention.lessons import scaling, softmax
 from attention.lessons.scaling import scaling_maps
 from attention.sources.layer_knobs import TEXT
+from pages.ui.lessons import lesson
 from pages.ui.page import show
 from pages.ui.page.start import start
-from pages.ui.server.traces import scaling_of
+from pages.ui.server.traces import derived_of
 from pages.ui.state.notices import show_error
 from pages.ui.state.widgets import Knobs
 
@@ -46,7 +47,7 @@ try:
 except NumbersError as error:
     show_error(str(error))
 if row:
-    show.softmax_slider(row, "softmax_live")
+    lesson.softmax_slider(row, "softmax_live")
     by_temperature = softmax.spread(row)
     show.figures([softmax.shares_by_temperature(by_temperature)], "softmax_shares")
     show.figures(
@@ -64,7 +65,7 @@ with words:
     st.markdown(scaling.WHY_SCALE)
     st.markdown("\n".join(f"- **{init}**: {description}" for init, description in scaling.EFFECT_OF_INIT.items()))
 try:
-    scaled = scaling_of(text)
+    scaled = derived_of(text, "scaling", lambda: scaling.measure(text))
 except AttentionError as error:  # with another initialization the trace may be too large
     with picture:
         show_error(str(error))

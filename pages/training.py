@@ -130,10 +130,11 @@ if player.watched.step is not None and not (is_locked() or player.was_running):
 
 with st.expander(f"Does it always learn this? {N_SEEDS} seeds", key="train_seeds", on_change="rerun") as unfolded:
     if unfolded.open:
-        running = session().seeds_in_training == plan
-        if not running and session().seeds_trained != plan:
+        watched = session().of(film.Watched)
+        running = watched.seeds_in_training == plan
+        if not running and watched.seeds_trained != plan:
             if st.button(f"Train {N_SEEDS} seeds", key="train_many"):
-                session().seeds_in_training = plan
+                watched.seeds_in_training = plan
                 st.rerun()
             st.caption("One after the other, a few seconds each. Closing this section stops the training.")
         else:

@@ -2,23 +2,136 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attention.features import NAMES
+
+if TYPE_CHECKING:
+    from attention.explanation.derived import DerivedMap
+    from attention.pictures.layout import Spec
+    from pages.ui.exports.request import Export
+
+
+class Script(NamedTuple):
+    """A page of the menu.
+
+    Attributes:
+        order: its place in the menu, which is sorted by this number.
+        path: its script, such as "pages/circuits.py".
+        title: its title in the menu.
+    """
+
+    order: int
+    path: str
+    title: str
+
+
+class Opener(NamedTuple):
+    """A kind of file that users open beside state files.
+
+    Attributes:
+        words: what such files are.
+        ending: their extension, without a dot.
+        open: takes the name and the bytes of a file, in a callback; raises an `AttentionError` for one that it cannot open.
+    """
+
+    words: str
+    ending: str
+    open: Callable[[str, bytes], None]
+
+
+class Sourceless(NamedTuple):
+    """How a page shows other numbers than those of its source.
+
+    Attributes:
+        applies: whether it does now; called when links have been applied.
+        intro: the sentence under the title then.
+        choose: draws the choice, given the page's `Knobs`; returns the function that draws the page, given a `Page`; None if
+            the page shows its source.
+    """
+
+    applies: Callable[[], bool]
+    intro: str
+    choose: Callable[..., Callable[..., None] | None]
+
+
+class HeadMap(NamedTuple):
+    """A map of several heads as one, on the page Heads.
+
+    Attributes:
+        name: its name in a link and in the menu.
+        formula: its formula.
+        make: returns the map for a `Page`; None while a button that it draws has not been clicked.
+    """
+
+    name: str
+    formula: str
+    make: Callable[..., DerivedMap | None]
+
+
+class HeadsPicture(NamedTuple):
+    """All heads of the page Heads in one picture of another kind than their maps.
+
+    Attributes:
+        spec: returns the figure; its keywords are colors, all_layers, cells, order (the heads, if they are sorted) and by (what
+            they are sorted by).
+        seconds: the estimated time for all layers.
+    """
+
+    spec: Callable[..., Spec]
+    seconds: float
+
+
+def _nothing(*_: object) -> None:
+    """Stands for what a feature does not add."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panels:
-    """What one feature adds to the pages.
+    """What one feature adds to the pages. A function draws at the place that its attribute names.
 
     Attributes:
-        scripts: the scripts of its pages with their titles in the menu, such as ("pages/circuits.py", "Circuits").
+        scripts: the scripts of its pages.
+        exports: its files over HTTP.
+        welcome: in the Lab, under the title: for new users.
+        last_change: in the Lab, under the title: about what the user has changed last.
+        below_source: in the sidebar, given the source: below its knobs.
+        below_figures: below all figures, given a function that returns those to save, their key, and the name of their export or "".
+        missing: given the source, None on a page without one: returns a sentence about what is not in the link, and what to do.
+        share: in the menu Share, given the source, the chosen cell, and the sentence about what is missing or "".
+        opener: the kind of file that it opens.
+        story: given a state by key: returns the address of the page that shows how its model has learned.
+        sourceless: what the page Heads shows in place of the heads of its source.
+        heads_picture: on Heads, given the `Page` and its `Knobs`: draws the choice of another picture; returns it if it is chosen.
+        which_heads: on Heads below the picture, given the `Page`, its `Knobs` and a function that opens a head of a layer: returns
+            further columns of the table of heads, as a function from the heads in order to a frame.
+        head_maps: on Heads, at the end.
+        mask_fields: on Masks, given the `Page`: fields that change the mask.
+        patch_field: given a key, a label, a layer and a head: a field for patches; returns the mask of the head that hides them too,
+            as in a link; None, with a sentence, if it names none.
     """
 
-    scripts: tuple[tuple[str, str], ...] = ()
+    scripts: tuple[Script, ...] = ()
+    exports: tuple[Export, ...] = ()
+    welcome: Callable[[], None] = _nothing
+    last_change: Callable[[], None] = _nothing
+    below_source: Callable[..., None] = _nothing
+    below_figures: Callable[..., None] = _nothing
+    missing: Callable[..., str | None] = _nothing
+    share: Callable[..., None] = _nothing
+    opener: Opener | None = None
+    story: Callable[..., str | None] = _nothing
+    sourceless: Sourceless | None = None
+    heads_picture: Callable[..., HeadsPicture | None] = _nothing
+    which_heads: Callable[..., Callable[..., Any] | None] = _nothing
+    head_maps: tuple[HeadMap, ...] = ()
+    mask_fields: Callable[..., None] = _nothing
+    patch_field: Callable[..., str | None] = _nothing
 
 
 @cache

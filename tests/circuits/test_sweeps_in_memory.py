@@ -27,7 +27,7 @@ from attention.circuits.sweep import sweep_heads
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_generated_text_and_ablation_sweep_equal_those_of_the_folder(
     tiny: TinyModels,
-    tokenizer: Any,
+    tokenizer: Any,  # noqa: F811
     implementation: str,
 ) -> None:
     model = load(tiny, "Llama", implementation)
@@ -59,7 +59,7 @@ def test_fused_attention_with_a_window_is_patched_in_batches(tiny: TinyModels, t
     torch.testing.assert_close(sweeps[1], sweeps[0], rtol=1e-4, atol=1e-4)
 
 
-def test_model_is_freed_with_its_source_and_shares_its_weights(tiny: TinyModels, tokenizer: Any) -> None:
+def test_model_is_freed_with_its_source_and_shares_its_weights(tiny: TinyModels, tokenizer: Any) -> None:  # noqa: F811
     model = load(tiny, "Llama", "sdpa", torch.bfloat16)
     storages = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     other = Model.of(model, tokenizer, OTHER)

@@ -20,8 +20,9 @@ from attention.corpus.distribution_mosaic import HeadDistributions
 from attention.corpus.result import HeadsResult
 from attention.models.library import LIBRARY
 from pages.ui.corpus import chosen_result
+from pages.ui.corpus.chosen_result import UploadedResult
 from pages.ui.server import heavy, uploads
-from pages.ui.state.session import UploadedResult, session
+from pages.ui.state.session import session
 
 PAGE = "pages/heads.py"
 TEXTS = (

@@ -27,8 +27,9 @@ from attention.lessons.lesson import Lesson
 from attention.lessons.templates import templates, with_answer
 from attention.sources.link import source_of
 from benchmarks.hostile import MARKUP, ODD
+from pages.ui.lessons.lesson import LessonsOfTab, context_of
 from pages.ui.server.limits import LIMITS
-from pages.ui.server.traces import context_of, trace_of
+from pages.ui.server.traces import trace_of
 
 PATH = markdown.builtin_lessons()
 OWL = {"text": "the owl asked the moon", "heads": "1"}
@@ -322,7 +323,7 @@ def test_teacher_asks_a_computed_question_without_writing_text(link: dict[str, s
     assert not later
     assert json.loads(sent(page))["lab"].startswith("./?source=")
     truth = int(trace(link).layer(int(link.get("layer", "0"))).matrix("weights", 0)[int(link.get("q", "0"))].argmax())
-    page.session_state["session"].guesses[name] = [truth]
+    page.session_state["session"].of(LessonsOfTab).guesses[name] = [truth]
     message = json.loads(sent(page.run()))["message"]
     assert (message["right"], message["truth"]) == (True, truth)
     assert page.latex
@@ -351,10 +352,10 @@ def test_teacher_asks_with_options_and_locks_the_link() -> None:
     assert data["message"]["options"] == ["moon: the bright", "the 'owl'"], "in the order of the alphabet"
     assert data["message"]["question"] == 'Who is "it"?'
     assert data["lab"].endswith("&lock=1")
-    page.session_state["session"].guesses[data["name"]] = ["moon: the bright"]
+    page.session_state["session"].of(LessonsOfTab).guesses[data["name"]] = ["moon: the bright"]
     message = json.loads(sent(page.run()))["message"]
     assert (message["stage"], message["reply"], message["truth"]) == ("again", "No, it is not.", None)
-    page.session_state["session"].guesses[data["name"]] = ["moon: the bright", "the 'owl'"]
+    page.session_state["session"].of(LessonsOfTab).guesses[data["name"]] = ["moon: the bright", "the 'owl'"]
     assert json.loads(sent(page.run()))["message"]["reply"] == "Yes, it is."
 
 
@@ -440,7 +441,7 @@ def test_text_of_a_strangers_link_is_shown_as_plain_text(change: Callable[[str],
     page = opened("pages/lessons.py", ask=link_codec.encode(change(LESSON)))
     assert not page.exception
     (name, _), *_ = json.loads(sent(page))["path"]
-    page.session_state["session"].guesses[name] = ["the moon"]
+    page.session_state["session"].of(LessonsOfTab).guesses[name] = ["the moon"]
     assert not page.run().exception
     for element in (*page.markdown, *page.error, *page.info):
         assert not re.search(r"(?<!\\)[<\[$]", element.value)

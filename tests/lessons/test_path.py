@@ -22,7 +22,7 @@ from attention.lessons.answers import QuestionContext, evaluate, functions
 from attention.lessons.lesson import KINDS, MAX_WORDS, Lesson, select_reply
 from attention.lessons.markdown import builtin_lessons, from_markdown, read_many
 from attention.training import Trained
-from pages.ui.server.traces import context_of
+from pages.ui.lessons.lesson import LessonsOfTab, context_of
 
 PATH = builtin_lessons()
 WORDS = "an owl asked the moon"
@@ -238,10 +238,10 @@ def test_page_sends_the_question_first_and_the_truth_later() -> None:
     assert '"truth":null' in sent(app).replace(" ", "")
     assert "head_output" in sent(app)
     assert not app.latex
-    app.session_state["session"].guesses["mix"] = [12.0]
+    app.session_state["session"].of(LessonsOfTab).guesses["mix"] = [12.0]
     assert "adds the values without weights" in sent(app.run())
     assert not app.latex
-    app.session_state["session"].guesses["mix"] = [12.0, 3.0]
+    app.session_state["session"].of(LessonsOfTab).guesses["mix"] = [12.0, 3.0]
     assert "It is not what" not in sent(app.run())
     assert '"right":false' in sent(app).replace(" ", "")
     assert "./?source=matrices" in sent(app)
@@ -251,10 +251,10 @@ def test_page_sends_the_question_first_and_the_truth_later() -> None:
 def test_lesson_training_is_watched_after_the_answer() -> None:
     app = opened("pages/lessons.py", lessons_open="stripe")
     assert "./training" not in sent(app)
-    app.session_state["session"].guesses["stripe"] = [3]
+    app.session_state["session"].of(LessonsOfTab).guesses["stripe"] = [3]
     assert "./training?train_task=induction&train_seed=0&train_induction_input=an+owl+asked+the+moon" in sent(app.run())
     app = opened("pages/lessons.py", lessons_open="map")
-    app.session_state["session"].guesses["map"] = [(4, 1)]
+    app.session_state["session"].of(LessonsOfTab).guesses["map"] = [(4, 1)]
     message = sent(app.run())
     assert "./training" not in message
     assert "“moon” → “owl” (query 4, key 1)" in json.loads(message)["message"]["truth_text"]

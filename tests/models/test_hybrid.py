@@ -24,6 +24,7 @@ from attention.models.library import LIBRARY, Settings
 from attention.patching.intervention import parse_codes
 from attention.pictures.mosaic import layers_json
 from attention.trace.residual_parts import HEAD, LOGITS
+from pages.ui.address import menu
 from pages.ui.server import traces
 
 TEXT = "the owl asked the moon"

@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -26,27 +26,24 @@ from starlette.types import Message
 from test_harm import finished
 from test_pages import PAGES, opened
 
-from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText, metrics, paper
+from attention import AttentionConfig, Cell, File, FileError, Matrices, Trace, TypedText, metrics
 from attention.base.jobs import POLL_SECONDS
-from attention.comparison.comparison import HeadIndex, compare
 from attention.explanation import tables
 from attention.explanation.derived import NORMS
 from attention.export import program
 from attention.files import array_writer
 from attention.metrics import aggregates
 from attention.metrics.table import frame
-from attention.pictures import heatmap
-from attention.pictures.message import to_plotly as as_plotly
-from attention.pictures.steps_view import lab_maps
 from benchmarks.hostile import inputs
 from benchmarks.session import Session
 from benchmarks.wire import http
 from pages.ui import process
 from pages.ui.exports import catalog, links, route
 from pages.ui.exports import request as production
-from pages.ui.exports.catalog import EXPORTS
+from pages.ui.exports.catalog import exports
 from pages.ui.exports.links import Offer, Tab
-from pages.ui.exports.request import ExportFile, Production
+from pages.ui.exports.request import Export, ExportFile, Production
+from pages.ui.features import panels
 from pages.ui.server import heavy
 from pages.ui.server.in_flight import BUDGET
 from pages.ui.server.limits import JOBS_WAITING
@@ -84,17 +81,23 @@ def test_exported_step_equals_the_table_of_the_library(client: TestClient, trace
         assert int(answer.headers["content-length"]) == len(answer.content)
 
 
-def expected(trace: Trace) -> dict[str, Any]:
-    """The library's content for each kind of file that needs no step."""
-    table, second = (
-        metrics.of(trace),
-        TypedText(TEXT, AttentionConfig(mask="causal", n_heads=2, temperature=0.5)).trace(),
-    )
-    comparison = compare(trace, second, "weights", HeadIndex(0, 1), HeadIndex(0, 1))
-    visible = "".join(f"{i} {token}," for i, token in enumerate(TEXT.split()))
-    files: dict[str, Any] = {
+def check_files(client: TestClient, files: dict[str, str | bytes], declared: Iterable[Export]) -> None:
+    """Asserts that `files` has each of the declared files by name, and that each is sent like this, twice."""
+    known = {(export.name, export.ending) for export in declared}
+    assert {(catalog.find(name)[0].name, name.rpartition(".")[2]) for name in files} == known
+    state = STATE | {"compare": "temperature=0.5", "colors": "stretched", "view": "factors"}
+    for name, content in files.items():
+        answer = client.get(f"/export/{name}", params=state)
+        assert answer.status_code == 200, answer.text
+        assert answer.content == (content if isinstance(content, bytes) else content.encode()), name
+        assert client.get(f"/export/{name}", params=state).content == answer.content, name
+        assert "attachment" in answer.headers["content-disposition"]
+
+
+def test_every_file_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:
+    table = metrics.of(trace)
+    files = {
         "weights-heads.csv": tables.long_frame(trace, ["weights"], 0, range(2)).to_csv(index=False),
-        "weights-B-minus-A.csv": "".join(tables.csv_chunks(comparison.frame())),
         "heads-metrics.csv": frame(trace, table, table.heads, counts=True).to_csv(index=False),
         **{
             f"{derived.name}.csv": "".join(tables.derived_csv(trace, derived, 0, 1))
@@ -105,33 +108,9 @@ def expected(trace: Trace) -> dict[str, Any]:
         "attention_steps.py": program.python(SOURCE, trace, CELL),
         "attention_steps.ipynb": program.ipynb(SOURCE, trace, CELL),
     }
-    from attention.lessons import mask_examples
-
-    assert visible
-    files["mask-cells.csv"] = mask_examples.table(trace, 0, 1).to_csv(index=False)
-    single = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
-    all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))
-    for kind in paper.KINDS:
-        files[f"weights.{kind}"] = paper.picture([single], kind)
-        files[f"maps.{kind}"] = paper.picture(all_maps, kind)
-    return files | {"weights.html": paper.html([single]), "maps.html": paper.html(all_maps)}
-
-
-def test_every_file_kind_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:
-    state = STATE | {"compare": "temperature=0.5", "colors": "stretched", "view": "factors"}
-    files = expected(trace)
-    known = {
-        (export.name, export.ending)
-        for export in EXPORTS
-        if export.name != "{step}.csv" and export.name not in OF_MODELS
-    }
-    assert {(catalog.find(name)[0].name, name.rpartition(".")[2]) for name in files} == known
-    for name, content in files.items():
-        answer = client.get(f"/export/{name}", params=state)
-        assert answer.status_code == 200, answer.text
-        assert answer.content == (content if isinstance(content, bytes) else content.encode()), name
-        assert client.get(f"/export/{name}", params=state).content == answer.content, name
-        assert "attachment" in answer.headers["content-disposition"]
+    of_features = {export.name for feature in panels() for export in feature.exports}
+    others = (export for export in exports() if export.name not in of_features | {"{step}.csv"})
+    check_files(client, files, others)
 
 
 def test_file_may_contain_one_layer(client: TestClient) -> None:
@@ -604,7 +583,7 @@ def test_documents_list_every_kind_of_file() -> None:
         for name in re.findall(r"`([^`=]+)`", row.split("|")[1]):
             stem = stem if name.startswith(".") else name.rpartition(".")[0]
             names.add(stem + name if name.startswith(".") else name)
-    assert names == {export.name for export in EXPORTS}
+    assert names == {export.name for export in exports()}
 
 
 @pytest.mark.parametrize("page", PAGES)

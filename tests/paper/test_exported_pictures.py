@@ -11,7 +11,9 @@ from starlette.testclient import TestClient
 from test_contract import trace_of
 from test_deploy import DOCKERFILE
 from test_exports import (
+    CELL,
     STATE,
+    check_files,
     client,  # noqa: F401  # a fixture
     trace,  # noqa: F401  # a fixture
 )
@@ -30,6 +32,17 @@ from attention.pictures.message import to_plotly, without_outlines
 from attention.pictures.message import to_plotly as as_plotly
 from attention.pictures.mosaic import layers_json
 from attention.pictures.scales import LOG_FLOOR, PROBABILITY, ZERO_COLOR
+from attention.pictures.steps_view import lab_maps
+from pages.ui.paper import PANELS
+
+
+def test_every_picture_equals_the_library_and_is_reproducible(client: TestClient, trace: Trace) -> None:  # noqa: F811
+    single = as_plotly(heatmap.heatmap_json(trace, "weights", 0, 1, CELL, "stretched"))
+    all_maps = list(map(as_plotly, lab_maps(trace, CELL, "factors", "stretched")))
+    files: dict[str, str | bytes] = {"weights.html": paper.html([single]), "maps.html": paper.html(all_maps)}
+    for kind in paper.KINDS:
+        files |= {f"weights.{kind}": paper.picture([single], kind), f"maps.{kind}": paper.picture(all_maps, kind)}
+    check_files(client, files, PANELS.exports)
 
 
 def test_picture_has_the_width_and_style_of_its_address(client: TestClient, trace: Trace) -> None:  # noqa: F811

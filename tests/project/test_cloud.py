@@ -23,7 +23,7 @@ from conftest import ROOT, running_process
 from playwright.sync_api import Browser, expect
 from streamlit.web.server.app_discovery import discover_asgi_app
 
-from pages.ui.page.start import MENU
+from pages.ui.address import menu
 
 FOLDER = ROOT / "deploy" / "cloud"
 MAIN = FOLDER / "streamlit_app.py"
@@ -148,7 +148,7 @@ def test_cloud_usage_statistics_never_leave_the_browser(browser: Browser) -> Non
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.goto(address)
         expect(page.locator(".js-plotly-plot")).to_have_count(3)
-        page.get_by_test_id("stPageLink").get_by_role("link", name=MENU["pages/masks.py"]).click()
+        page.get_by_test_id("stPageLink").get_by_role("link", name=menu()["pages/masks.py"]).click()
         expect(page.locator("h1")).to_have_text("Masks")
         expect(page.locator(".js-plotly-plot")).to_have_count(6)
         page.context.close()

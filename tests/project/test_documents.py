@@ -11,7 +11,7 @@ from conftest import ROOT
 from markdown_it import MarkdownIt
 
 from attention.sources.registry import source_kinds
-from pages.ui.address import MENU, NAMES
+from pages.ui.address import menu, names
 from pages.ui.state.knob_table import KNOBS
 
 pytestmark = pytest.mark.whole  # documents speak of every feature
@@ -72,7 +72,7 @@ def test_links_into_the_lab_name_existing_pages_and_knobs() -> None:
     links = {target for path in DOCUMENTS for target in targets(path) if target.startswith("http://localhost:8501/")}
     assert len(links) >= 5
     for parts in map(urlsplit, links):
-        assert parts.path.removeprefix("/") in NAMES.values()
+        assert parts.path.removeprefix("/") in names().values()
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         assert set(query) <= set(KNOBS) | PAGE_KEYS | {f"train_{name}" for name in ("task", "at")}
         assert query.get("source", "model") in source_kinds()
@@ -91,8 +91,8 @@ def test_readme_links_to_every_document() -> None:
 def test_documents_name_every_menu_page_in_order() -> None:
     rows = re.findall(r"^\| \*\*(\w+)\*\* \|", text_of(ROOT / "README.md"), re.MULTILINE)
     sections = re.findall(r"^## (\w+)\n\n\*.+\* ?\(`(.+)`\)$", text_of(ROOT / "docs" / "pages.md"), re.MULTILINE)
-    assert rows == list(NAMES)
-    assert sections == [(title, path) for path, title in MENU.items()]
+    assert rows == list(names())
+    assert sections == [(title, path) for path, title in menu().items()]
 
 
 EXAMPLES = [

@@ -74,8 +74,8 @@ def test_notebook_continues_as_matrices_with_the_same_digits(name: str) -> None:
     assert app.selectbox(key="source").value == "matrices"
     assert not editor(app)[1]
     continued = {figure["layout"]["meta"]["step"]: figure["data"][0]["z"] for figure in drawn(app)}
-    for name in originals.keys() & {"scores", "weights"}:
-        np.testing.assert_allclose(continued[name], originals[name], rtol=1e-5, atol=2e-4)
+    for of_step in originals.keys() & {"scores", "weights"}:
+        np.testing.assert_allclose(continued[of_step], originals[of_step], rtol=1e-5, atol=2e-4)
 
 
 def test_notebook_continues_with_all_its_heads_and_overrides() -> None:

@@ -1,4 +1,4 @@
-"""The pages in the order of the menu, and the component that sends a page its state. Its script, address.js, is the only one that writes the address."""
+"""The menu of all pages, and the component that sends a page its state. Its script, address.js, is the only one that writes the address."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pages.ui.features import Script, panels
 from pages.ui.server import assets
 from pages.ui.state import knob_state
 from pages.ui.state.session import session
 from pages.ui.state.user_actions import ADDRESS
 
-MENU = {
-    "app.py": "Lab",
-    "pages/lessons.py": "Lessons",
-    "pages/heads.py": "Heads",
-    "pages/circuits.py": "Circuits",
-    "pages/compare.py": "Compare",
-    "pages/masks.py": "Masks",
-    "pages/softmax.py": "Softmax",
-    "pages/training.py": "Training",
-    "pages/reference.py": "Reference",
-}
-"""The title of each page by its script; the first is the start page."""
+_SCRIPTS = (
+    Script(0, "app.py", "Lab"),
+    Script(20, "pages/heads.py", "Heads"),
+    Script(80, "pages/reference.py", "Reference"),
+)
 
-NAMES = {title: "" if path == "app.py" else Path(path).stem for path, title in MENU.items()}
-"""The last part of each page's address, by its title."""
+
+@cache
+def menu() -> dict[str, str]:
+    """The title of each page by its script, in the order of the menu; the first is the start page."""
+    scripts = (*_SCRIPTS, *(script for feature in panels() for script in feature.scripts))
+    return {script.path: script.title for script in sorted(scripts)}
+
+
+@cache
+def names() -> dict[str, str]:
+    """The last part of each page's address, by its title."""
+    return {title: "" if path == "app.py" else Path(path).stem for path, title in menu().items()}
 
 
 @cache
@@ -50,8 +54,8 @@ def send_state(title: str, fragment: str = "", failed: bool = False) -> None:
         "serial": ours.answers_sent,
         "number": ours.last_action,
         "serverActs": ours.server_actions,
-        "page": NAMES[title],
-        "pages": tuple(filter(None, NAMES.values())),
+        "page": names()[title],
+        "pages": tuple(filter(None, names().values())),
         "state": state,
         "restored": bool(ours.replaced_widgets) and not fragment,
         "fragment": bool(fragment),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -28,15 +28,22 @@ from pages.ui.page.start import Page
 from pages.ui.server import scheduler
 from pages.ui.state import second_sidebar
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs, is_locked
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NAME = "matters"  # of the request
 _NAMES = {
     "zero": "output 0 (zero ablation)",
     "mean": "its mean output (mean ablation)",
     **{step: f"{words} of B (patching)" for step, words in STEP_WORDS.items()},
 }
 HOW = Knob("matters_silence", "zero", Choice(SWEEP_KINDS, tuple(_NAMES[kind] for kind in SWEEP_KINDS)), "Each head gets", "What replaces a part of each head in turn. B is the second state, as on the page Compare: the same model with another text.")  # fmt: skip
+
+
+Columns = Callable[[Sequence[tuple[int, int]]], "pd.DataFrame"]
+"""The effects on the heads in an order (layer and head of each), as columns of a table."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,8 @@ class SweepRequest:
         return ablate_group(self.model, heads, self.position, self.target, self.distractor, self.kind)
 
 
-def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> HeadSweep | None:
-    """The sweep, once the user has requested it; None before, or if the source is not a model."""
+def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> Columns | None:
+    """The columns of the sweep, once the user has requested it; None before, or if the source is not a model. Draws the sweep."""
     if not isinstance(page.source, Model):
         return None
     st.markdown("### Which heads matter for the prediction?")
@@ -90,9 +97,9 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
         if interventions:
             seconds += estimated_seconds(replace(request.model, interventions=(), frozen=False), request.kind)  # fmt: skip
         place = st.empty()
-        if session().sweep_request != request:
-            n_heads = sum(layer.n_heads for layer in page.trace.layers)
-            place.container().button(f"{request.words} each of {n_heads} heads in turn (about {seconds:.0f} s)", key="matters_ask", on_click=_start, args=(request,))  # fmt: skip
+        n_heads = sum(layer.n_heads for layer in page.trace.layers)
+        words = f"{request.words} each of {n_heads} heads in turn (about {seconds:.0f} s)"
+        if not long_run.is_requested(place, _NAME, request, words):
             return None
         sweep = _finish(place, f"{request.words.removesuffix('e')}ing each head in turn", *request.arguments)
         unchanged = (
@@ -104,7 +111,7 @@ def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> 
     if sweep is None or (interventions and unchanged is None):
         return None
     _draw(page, request, sweep, unchanged, open_head)
-    return sweep
+    return lambda order: sweep.frame(order)[list(sweep.columns)]
 
 
 def _second_state(knobs: Knobs, model: Model) -> Model:
@@ -148,20 +155,12 @@ def _request(page: Page, knobs: Knobs, kind: str) -> SweepRequest:
     )
 
 
-def _start(request: SweepRequest) -> None:
-    session().sweep_request = request
-
-
-def _stop() -> None:
-    session().sweep_request = None
-
-
 def _finish(place: DeltaGenerator, label: str, *arguments: Any) -> HeadSweep | None:
     """Runs the sweep to its end; None if the user stopped it."""
     last: SweepProgress | None = long_run.finish(
         place,
         lambda progress: f"{label}: {progress.done} of {progress.total} heads",
-        _stop,
+        _NAME,
         f"matters_stop_{label}",
         sweep_heads,
         *arguments,

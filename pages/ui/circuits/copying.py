@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import streamlit as st
 
 from attention import circuits
@@ -11,6 +10,7 @@ from attention.base.knobs import Choice, Knob, Text
 from attention.base.tokens import label
 from attention.circuits import copying, figures, spectra, token_relevance
 from attention.circuits.figures import head_relevance_json, token_row_html
+from attention.explanation.derived import DerivedMap
 from attention.formula.names import WEIGHTS, Cell
 from attention.pictures.charts import head_map_json
 from attention.pictures.view import TARGET
@@ -127,6 +127,8 @@ def _matching(page: Page, _: Knobs, layer: int, head: int) -> None:
     frame: pd.DataFrame = spectra.qk_frame(found)
     st.caption(plain(spectra.describe(found)))
     if found[0].rotated:
+        import pandas as pd  # the first picture does not wait for it
+
         values = pd.DataFrame([each.singular_values.tolist() for each in found]).to_numpy()
         charts = figures.qk_by_offset_json(
             [each.offset for each in found], values, [each.matching_score for each in found], f"L{layer} H{head}"
@@ -149,7 +151,7 @@ def relevance_section(page: Page, knobs: Knobs) -> None:
                 method = knobs.value(METHOD)
                 if page.trace.predictions and TARGET.key not in session().knobs_read:
                     token_field(page.source, shown_prediction(page.trace), knobs, TARGET)
-            result = chosen_relevance(page, method, "tokens")
+            result = _chosen_relevance(page, method, "tokens")
         except AttentionError as error:
             show_error(str(error))
             return
@@ -157,7 +159,17 @@ def relevance_section(page: Page, knobs: Knobs) -> None:
             _draw_relevance(page, result)
 
 
-def chosen_relevance(page: Page, method: str, key: str) -> token_relevance.Relevance | None:
+def gradient_map(page: Page) -> DerivedMap | None:
+    """Attention × gradient of the layers, as a map; None, with a button, if it takes long and is not requested.
+
+    Raises:
+        AttentionError: as for `token_relevance.relevance`.
+    """
+    result = _chosen_relevance(page, token_relevance.ATTENTION_GRADIENT.name, "map")
+    return None if result is None else token_relevance.gradient_map(result)
+
+
+def _chosen_relevance(page: Page, method: str, key: str) -> token_relevance.Relevance | None:
     """The relevance for the shown prediction and the chosen target; None, with a button, if it takes long and is not requested.
 
     Raises:

@@ -32,13 +32,13 @@ from pages.ui.page.predictions_panel import typed_token
 from pages.ui.page.start import Page
 from pages.ui.state import knob_state, second_sidebar
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs, standing
 
 OTHER = Knob("paths_other", "", Text(2000), "Run B: another text with as many tokens", "For example the same text with one name changed. Each part of the model in turn takes its output from this run.")  # fmt: skip
 RECEIVER = Knob("paths_receiver", "logits", Choice(RECEIVERS), "What receives it", "The logits of the prediction, or the query, key or value of a head: only it sees the other output.")  # fmt: skip
 HEADS = Knob("paths_heads", "chosen", Choice(("chosen", "all"), ("the chosen head", "every head")), "Of which head", "The receiving head; the chosen one is that of the map above.")  # fmt: skip
 MODE = Knob("paths_mode", "direct", Choice(tuple(MODES), ("nothing (direct)", "the MLPs", "everything (free)")), "What recomputes in between", "Direct: the change travels along the residual stream only. Heads keep their outputs in the first two.")  # fmt: skip
+_NAME = "paths"  # of the request
 N_LARGEST = 3  # paths that are described in words
 
 
@@ -75,8 +75,8 @@ def paths_section(page: Page, knobs: Knobs) -> None:
             if request is None:
                 return
             seconds = estimate_seconds(*request.arguments)
-            if session().paths_request != request:
-                place.container().button(f"Patch each path in turn (about {seconds:.0f} s)", key="paths_ask", on_click=_start, args=(request,))  # fmt: skip
+            words = f"Patch each path in turn (about {seconds:.0f} s)"
+            if not long_run.is_requested(place, _NAME, request, words):
                 return
             result = _finish(place, request)
         except AttentionError as error:
@@ -127,21 +127,13 @@ def _second_state(a: Model | Trained) -> Model | Trained | None:
     return replace(b, words=False, special="show") if isinstance(b, Model) else b
 
 
-def _start(request: PathsRequest) -> None:
-    session().paths_request = request
-
-
-def _stop() -> None:
-    session().paths_request = None
-
-
 def _finish(place: DeltaGenerator, request: PathsRequest) -> PathPatching | None:
     """Patches all paths; None if the user stopped it."""
 
     def label(progress: PathProgress) -> str:
         return f"{progress.done} of {progress.total} runs"
 
-    last = long_run.finish(place, label, _stop, "paths_stop", patch_paths, *request.arguments)
+    last = long_run.finish(place, label, _NAME, "paths_stop", patch_paths, *request.arguments)
     return None if last is None else last.result
 
 

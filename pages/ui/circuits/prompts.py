@@ -33,6 +33,14 @@ NUMBER = Knob("prompts_number", ESTIMATE, Choice((ESTIMATE, PATCH, ABLATION, DIR
 _TEXT = "prompts_csv"  # the key of the field
 _FILE = "prompts_file"
 _MB = 1
+_NAME = "prompts"  # of the request
+
+
+@dataclass
+class _Typed:
+    """The CSV text of a tab's prompts; empty for the examples."""
+
+    csv: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,25 +87,25 @@ def prompt_set_section(page: Page, knobs: Knobs) -> None:
 
 
 def _draw_section(page: Page, model: Model, knobs: Knobs) -> None:
-    ours = session()  # the field forgets its text on another page
-    st.session_state.setdefault(_TEXT, ours.prompts or circuits.EXAMPLES.to_csv())
+    ours = session().of(_Typed)  # the field forgets its text on another page
+    st.session_state.setdefault(_TEXT, ours.csv or circuits.EXAMPLES.to_csv())
     if not is_locked():
         st.text_area(
             f"CSV: {', '.join(prompts.COLUMNS)}", key=_TEXT, height=150, max_chars=prompts.MAX_BYTES,
             help=f"A header may name the columns in another order. At most {prompts.MAX_ROWS} rows. A blank before a token is part of it.",
         )  # fmt: skip
         st.file_uploader("Or upload a CSV file", type=["csv", "txt"], key=_FILE, on_change=_uploaded, max_upload_size=_MB)  # fmt: skip
-    ours.prompts = st.session_state[_TEXT]
-    prompt_set = prompts.PromptSet.from_text(ours.prompts)
+    ours.csv = st.session_state[_TEXT]
+    prompt_set = prompts.PromptSet.from_text(ours.csv)
     with st.container(horizontal=True, width=560, vertical_alignment="bottom"):
         request = PromptRequest(_plain(model), prompt_set, knobs.value(TAKEN), knobs.value(EXACT))
     seconds = prompt_sweep.estimated_seconds(request.model, prompt_set, request.exact)
     place = st.empty()
-    if ours.prompt_request != request:
+    verb = "Ablate and patch" if request.exact else "Estimate"
+    words = f"{verb} all heads in {len(prompt_set)} prompts (about {seconds:.0f} s)"
+    if not long_run.is_requested(place, _NAME, request, words):
         for problem in prompt_set.problems:
             st.caption(plain(problem))
-        verb = "Ablate and patch" if request.exact else "Estimate"
-        place.container().button(f"{verb} all heads in {len(prompt_set)} prompts (about {seconds:.0f} s)", key="prompts_ask", on_click=_start, args=(request,))  # fmt: skip
         return
     if (sweep := _finish(place, request)) is not None:
         _draw(page, sweep, knobs)
@@ -120,14 +128,6 @@ def _uploaded() -> None:
     st.session_state[_TEXT] = content.decode("utf-8-sig", errors="replace")
 
 
-def _start(request: PromptRequest) -> None:
-    session().prompt_request = request
-
-
-def _stop() -> None:
-    session().prompt_request = None
-
-
 def _finish(place: DeltaGenerator, request: PromptRequest) -> PromptSweep | None:
     """Runs the sweep to its end; None if the user stopped it."""
     count = len(request.prompt_set)
@@ -135,7 +135,7 @@ def _finish(place: DeltaGenerator, request: PromptRequest) -> PromptSweep | None
     def label(progress: PromptProgress) -> str:
         return f"Prompt {progress.prompt} of {count}"
 
-    last = long_run.finish(place, label, _stop, "prompts_stop", circuits.sweep_prompts, *request.arguments)
+    last = long_run.finish(place, label, _NAME, "prompts_stop", circuits.sweep_prompts, *request.arguments)
     return None if last is None else last.result
 
 

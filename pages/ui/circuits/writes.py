@@ -33,7 +33,6 @@ from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_error
 from pages.ui.state.session import count_action
 from pages.ui.state.widgets import Knobs, is_locked
-from pages.ui.vision.picture_field import over_picture
 
 NO_MODEL = "What a head writes needs the model around it; the map shows where the head looks."
 _LISTED = 1000  # terms in the table
@@ -109,7 +108,7 @@ def _weights_map(page: Page) -> list[Spec]:
         return []
     cell, colors = page.cell, knob_state.current_value("colors")
     of_weights = clamp_cell(replace(cell, step=WEIGHTS), page.layer)
-    over = maps_over_picture(page.trace, of_weights, colors, over_picture())
+    over = maps_over_picture(page.trace, of_weights, colors, page.over_picture)
     return [*over, heatmap.heatmap_json(page.trace, WEIGHTS, cell.layer, cell.head, cell, colors)]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,11 @@ from attention.base.cache import CACHE
 from attention.base.errors import AttentionError, AwaitedError, FileError
 from attention.base.knobs import Choice, Knob, Text
 from attention.files.archives import quote
+from attention.sources import Source
 from pages.ui.server import heavy, scheduler, uploads
 from pages.ui.server.limits import ALLOW_LOCAL_MODELS, MAX_TRACE_MB, RESULTS
 from pages.ui.state import knob_state
-from pages.ui.state.session import UploadedResult, session
+from pages.ui.state.session import session
 from pages.ui.state.widgets import Knobs, standing
 
 if TYPE_CHECKING:
@@ -43,6 +44,39 @@ _UPLOADED = re.compile(r"(.+):([0-9a-f]{32})", re.DOTALL)
 def is_many() -> bool:
     """Whether the page Heads shows a result over many texts."""
     return standing(OVER.key) == MANY
+
+
+@dataclass(frozen=True)
+class UploadedResult:
+    """An uploaded heads.parquet.
+
+    Attributes:
+        name: the name of the file.
+        digest: hash of the bytes.
+        content: the bytes.
+    """
+
+    name: str
+    digest: str
+    content: bytes = field(repr=False)
+
+    @property
+    def link_name(self) -> str:
+        """Its name and digest, as in the address."""
+        return f"{self.name}:{self.digest}"
+
+
+@dataclass
+class Uploads:
+    """What a tab keeps of uploads.
+
+    Attributes:
+        results: the uploaded results, by the key of their knob.
+        problem: the error of the last upload.
+    """
+
+    results: dict[str, UploadedResult] = field(default_factory=dict)
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +119,7 @@ def _result_of(asked: str) -> HeadsResult | None:
     found = _UPLOADED.fullmatch(asked)
     if found is None:
         return of_name(asked)
-    for uploaded in session().results.values():
+    for uploaded in session().of(Uploads).results.values():
         if uploaded.link_name == asked:
             return _of_bytes(uploaded.name, uploaded.digest, uploaded.content)
     raise AwaitedError(
@@ -101,8 +135,8 @@ def upload_field(knob: Knob, label: str) -> None:
 
 def _uploaded(knob: Knob, key: str) -> None:
     """Keeps the uploaded file, unless it is no result."""
-    chosen, ours = st.session_state[key], session()
-    ours.result_problem = ""
+    chosen, ours = st.session_state[key], session().of(Uploads)
+    ours.problem = ""
     if chosen is None:
         return
     try:
@@ -112,15 +146,17 @@ def _uploaded(knob: Knob, key: str) -> None:
             digest = _digest(content)
             _of_bytes(name, digest, content)
     except AttentionError as error:
-        ours.result_problem = str(error)
+        ours.problem = str(error)
         return
     uploaded = ours.results[knob.key] = UploadedResult(name, digest, content)
     uploads.count_file(uploaded, knob.key)
     knob_state.hold({knob.key: uploaded.link_name, OVER.key: MANY})
 
 
-def missing_words() -> str:
-    """A sentence about uploaded results, which are not in the link; empty if there are none."""
+def missing_words(source: Source | None) -> str:
+    """A sentence about uploaded results, which are not in the link; empty if the page shows a source, or there are none."""
+    if source is not None:
+        return ""
     names = [
         quote(found[1]) for knob in (RESULT, OTHER) if (found := _UPLOADED.fullmatch(standing(knob.key))) is not None
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -64,8 +65,8 @@ _DIFFERENCE_HELPS = {
 }
 
 
-def heads_over(knobs: Knobs) -> Opened | None:
-    """The opened results if the page is about many texts; None if it is about one. Draws the choice, and with many texts that of the results."""
+def heads_over(knobs: Knobs) -> Callable[[Page], None] | None:
+    """What draws the page about many texts; None if it is about one. Draws the choice, and with many texts that of the results."""
     if buttons(knobs, OVER, OVER.range.options) != MANY:  # type: ignore[attr-defined]  # it is a Choice
         return None
     opened = chosen_result.open_both(knobs)
@@ -76,14 +77,14 @@ def heads_over(knobs: Knobs) -> Opened | None:
             with st.popover("Upload …"):
                 chosen_result.upload_field(RESULT, "A result: heads.parquet")
                 chosen_result.upload_field(OTHER, "A second result, to compare")
-    return opened
+    return partial(_many_texts, knobs=knobs, opened=opened)
 
 
-def many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
+def _many_texts(page: Page, knobs: Knobs, opened: Opened) -> None:
     """Draws the whole page below its first row of choices."""
     for error in opened.problems.values():
         show_refusal(error)
-    if problem := session().result_problem:
+    if problem := session().of(chosen_result.Uploads).problem:
         show_error(problem)
     result, other = opened.result, opened.other
     if result is None:

@@ -1,4 +1,4 @@
-"""An export, from its query to its bytes: the state, parsed by the same reader as a page's state, but strictly; and the file in production.
+"""An export, from its declaration and query to its bytes: the state, parsed by the same reader as a page's state, but strictly; and the file in production.
 
 For a bad value a page uses the default and shows a note. A program that downloads a file would miss the note, so it gets an
 error. A text that a page truncates (too many characters or tokens) is truncated here in the same way.
@@ -25,10 +25,12 @@ from attention.base.knobs import MAX_QUOTED, EncodedText, Knob, NameOrText, Rang
 from attention.base.progress import Watcher
 from attention.files.picture import Picture
 from attention.formula.names import Cell
+from attention.formula.steps import is_step
 from attention.pictures import view
-from attention.sources import Preparable, Source, link
+from attention.sources import Configurable, Preparable, Source, link
 from attention.sources.file import File
 from attention.sources.file_source import missing_file_error
+from attention.sources.model import Model
 from attention.trace.trace import Trace
 from pages.ui.exports.links import Tab
 from pages.ui.server import heavy
@@ -38,6 +40,9 @@ from pages.ui.server.scheduler import requesting
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state.knob_table import knobs_of
 
+STEP = "{step}"
+"""Stands for the name of any step in the name of an export."""
+_SMALL_BYTES = 2**21  # of all steps of a text whose files the server itself makes
 PIECE = 2**17  # bytes that are sent at a time
 FIRST = 2**20  # bytes to produce before the answer begins; the headers of a smaller file have its length
 GRACE = 20.0  # seconds for which a slow download keeps its place while others wait
@@ -164,6 +169,48 @@ class ExportFile(NamedTuple):
 
     file_name: str
     pieces: Iterable[str | bytes]
+
+
+@dataclass(frozen=True)
+class Export:
+    """A kind of file.
+
+    Attributes:
+        name: the name in the URL; `{step}` stands for the name of any step.
+        media_type: the media type of the file.
+        about: the content in a few words.
+        make: returns the file of a request.
+        is_picture: whether it is drawn, which takes a second of processor whatever the text.
+    """
+
+    name: str
+    media_type: str
+    about: str
+    make: Callable[[Request], ExportFile]
+    is_picture: bool = False
+
+    def is_small(self, request: Request) -> bool:
+        """Whether the server itself makes this file: a table or a program of a short text, or of a tiny model, whose training is here."""
+        source = request.source
+        if isinstance(source, Preparable):
+            return not isinstance(source, Model)
+        is_short = not isinstance(source, Configurable) or source.memory_bytes() <= _SMALL_BYTES
+        return is_short and not self.is_picture
+
+    def step(self, name: str) -> str | None:
+        """The step in a file name of this kind, empty if the kind has no step; None if the name is of another kind."""
+        if STEP not in self.name:
+            return "" if name == self.name else None
+        before, after = self.name.split(STEP)
+        step = name.removeprefix(before).removesuffix(after)
+        if name != f"{before}{step}{after}":
+            return None
+        return step if is_step(step) else None
+
+    @property
+    def ending(self) -> str:
+        """The extension of the name, without a dot."""
+        return self.name.rpartition(".")[2]
 
 
 class ClientLeftError(Exception):

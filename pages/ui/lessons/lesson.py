@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import streamlit as st
+from streamlit.errors import StreamlitPageNotFoundError
 
 from attention.base.errors import AttentionError, FileError
+from attention.files.archives import quote
 from attention.formula.names import Cell
 from attention.lessons import link_codec
 from attention.lessons.lesson import MAX_WORDS, Lesson
 from attention.lessons.markdown import MAX_LINE, MAX_OPTION, read_many, to_markdown
 from attention.lessons.templates import templates, with_answer
-from attention.sources import second_state
+from attention.sources import Source, second_state
+from attention.sources.link import source_of
 from attention.trace.trace import Trace
 from pages.ui.exports.links import small_download
 from pages.ui.page import copy_buttons
 from pages.ui.server import assets
-from pages.ui.server.traces import context_of
+from pages.ui.server.limits import LIMITS
+from pages.ui.server.traces import trace_of, traces_of_both
 from pages.ui.state import knob_state
 from pages.ui.state.notices import show_error
+from pages.ui.state.session import count_action, session
+from pages.ui.state.widgets import is_locked
 
+if TYPE_CHECKING:
+    from attention.lessons.answers import QuestionContext
+
+OPENED = "lessons_open"
+"""The key of the lesson that is open."""
 _LESSON_HTML = """
 <div class="lesson">
   <i hidden></i>
@@ -66,6 +78,55 @@ _WRONG = 3  # wrong options
 _REPLY = 280  # characters of a reply
 
 
+@dataclass
+class LessonsOfTab:
+    """What a tab keeps of lessons.
+
+    Attributes:
+        guesses: the answers given, by lesson name.
+        lessons: the lessons of the opened file, by name.
+        file: the name of that file.
+    """
+
+    guesses: dict[str, list[Any]] = field(default_factory=dict)
+    lessons: dict[str, Lesson] = field(default_factory=dict)
+    file: str = ""
+
+
+def context_of(lesson: Lesson) -> QuestionContext:
+    """The traces of a lesson before and after its one knob changes.
+
+    Raises:
+        AttentionError: the lesson's state has no trace on this server.
+    """
+    from attention.lessons.answers import QuestionContext
+
+    before, _ = source_of(lesson.query_before, LIMITS)
+    after, _ = source_of(lesson.query_after, LIMITS) if lesson.turn else (before, ())
+    first, second = traces_of_both(before, after) if after != before else (trace_of(before),) * 2
+    return QuestionContext(first, second, *lesson.layer_and_head)
+
+
+def open_file(name: str, content: bytes) -> None:
+    """Opens the first of the user's own lessons in a file. Only in a callback.
+
+    Raises:
+        FileError: the file has no lessons.
+    """
+    kept, ours = session().of(LessonsOfTab), session()
+    kept.lessons, kept.file = read_many(content), quote(name)
+    count_action()
+    ours.next_page, st.session_state[OPENED] = "Lessons", next(iter(kept.lessons))
+    ours.address.pop(link_codec.KEY, None)
+
+
+def first_lesson() -> None:
+    """Draws the link to the first lesson for new users."""
+    if not (st.context.is_embedded or is_locked()):
+        with st.container(key="first_lesson", width="content"), suppress(StreamlitPageNotFoundError):
+            st.page_link("pages/lessons.py", label="New here? Start with lesson 1", width="content")
+
+
 @cache
 def _component() -> Any:
     return assets.component("lesson", "attention_lesson", _LESSON_HTML, _LESSON_STYLE)
@@ -104,7 +165,14 @@ def draw_lesson(
     _component()(key=_KEY, data=data, on_answer_change=answered, on_go_change=went, height="content")
 
 
-def question_form(trace: Trace, cell: Cell, missing: str) -> None:
+def ask(source: Source, cell: Cell, missing: str) -> None:
+    """Draws the form for a question, folded; arguments as for `_question_form`."""
+    with st.expander("Ask about this", key="asking", on_change="rerun") as opened:
+        if opened.open:
+            _question_form(trace_of(source), cell, missing)
+
+
+def _question_form(trace: Trace, cell: Cell, missing: str) -> None:
     """Draws the form for a question and, when it is submitted, the link and the file.
 
     Args:
@@ -215,6 +283,9 @@ def _line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-def softmax_bars() -> Any:
-    """Returns the function that mounts the softmax of a row of numbers, with a temperature slider that works in the browser."""
-    return assets.component("softmax_bars", "attention_softmax_bars", _BARS_HTML, _BARS_STYLE)
+def softmax_slider(row: tuple[float, ...], key: str) -> None:
+    """Draws a row of numbers and its softmax, with a temperature slider that works in the browser."""
+    from attention.lessons.softmax import MAX_TEMPERATURE, MIN_TEMPERATURE  # imports pandas
+
+    mount = assets.component("softmax_bars", "attention_softmax_bars", _BARS_HTML, _BARS_STYLE)
+    mount(key=key, data={"row": row, "low": MIN_TEMPERATURE, "high": MAX_TEMPERATURE}, height="content")

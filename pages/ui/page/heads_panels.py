@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pandas as pd
@@ -11,9 +11,6 @@ import streamlit as st
 from attention import metrics
 from attention.base.errors import AttentionError
 from attention.base.knobs import Choice, Knob, Text
-from attention.circuits import token_relevance
-from attention.circuits.head_importance import HeadSweep
-from attention.circuits.token_relevance import ATTENTION_GRADIENT
 from attention.explanation import tables
 from attention.explanation.derived import DerivedMap
 from attention.explanation.subwords import words_rule
@@ -42,8 +39,8 @@ from attention.pictures import charts, view
 from attention.pictures.derived_heatmap import derived_map_json
 from attention.pictures.message import Surroundings
 from attention.pictures.steps_view import cell_line
-from pages.ui.circuits.copying import chosen_relevance
 from pages.ui.exports.links import small_download
+from pages.ui.features import HeadMap, panels
 from pages.ui.page import show
 from pages.ui.page.start import Page
 from pages.ui.server import heavy, scheduler
@@ -54,12 +51,6 @@ from pages.ui.state.session import count_action
 from pages.ui.state.widgets import Knobs
 
 NONE = "none"
-AGGREGATE = Knob(
-    "aggregate", NONE,
-    Choice((NONE, *(aggregate.name for aggregate in aggregates.AGGREGATES), ATTENTION_GRADIENT.name)), "Several heads as one map",
-    "The Lab never averages heads unless you choose it here. "
-    + " ".join(f"{step.name}: {step.formula}." for step in (*(aggregate.step for aggregate in aggregates.AGGREGATES), token_relevance.STEP)),
-)  # fmt: skip
 FIND = Knob("heads_find", "", Text(MAX_RULE), "Find heads that look …", 'From queries to keys: any, "word", [some, words], /regular expression/ of a word, punctuation or special; keys also: same word, offset -1, previous sentence. Of a pair of texts: text A, text B. Of a picture: picture, words, registers, patch row 2-4, column 3-7; keys also: near patches, same row. A word in lower case matches whatever the case.', placeholder="from [he, she] to [anna, tom]")  # fmt: skip
 _FIND_HELPS = {
     "mean weight": "The weight on the keys of the rule, averaged over its queries.",
@@ -87,15 +78,15 @@ def metrics_section(
     knobs: Knobs,
     by: str,
     open_head: Callable[[int, int], None],
-    matters: HeadSweep | None = None,
+    more: Iterable[Callable[..., pd.DataFrame]] = (),
 ) -> None:
-    """Draws the table of metrics, with the effects of the ablation sweep if there is one, and the scatter chart."""
+    """Draws the table of metrics, with `more` columns from the heads in their order, and the scatter chart."""
     layer, head = page.cell.layer, page.cell.head
     by = "" if by == charts.UNSORTED else by
     order = table.sorted_by(by) if by else table.heads
     rows = frame(page.trace, table, order, by)
-    if matters is not None:
-        rows = rows.join(matters.frame(order)[list(matters.columns)])
+    for columns in more:
+        rows = rows.join(columns(order))
     helps = {heading(metric): describe_metric(metric, table) for metric in metrics.all_metrics().values()}
     st.caption("Click a row to open its head in the Lab. None means that the metric is not defined on this text.")
     show.clickable_table(rows, "heads_table", helps, lambda row: open_head(*order[row]))
@@ -129,18 +120,35 @@ def _similar_heads(page: Page, open_head: Callable[[int, int], None]) -> None:
     )
 
 
+def aggregate_knob() -> Knob:
+    """The choice of a map of several heads as one."""
+    formulas = {each.name: each.step.formula for each in aggregates.AGGREGATES}
+    formulas |= {each.name: each.formula for each in _head_maps().values()}
+    help_ = " ".join(
+        (
+            "The Lab never averages heads unless you choose it here.",
+            *(f"{name}: {text}." for name, text in formulas.items()),
+        )
+    )
+    return Knob("aggregate", NONE, Choice((NONE, *formulas)), "Several heads as one map", help_)
+
+
+def _head_maps() -> dict[str, HeadMap]:
+    """The maps of features, by name."""
+    return {each.name: each for feature in panels() for each in feature.head_maps}
+
+
 def aggregates_section(page: Page, knobs: Knobs) -> None:
     """Draws the control for the aggregate, and the chosen aggregate of the layer."""
     with st.container(width=280):
-        name = knobs.value(AGGREGATE)
+        name = knobs.value(aggregate_knob())
     if name == NONE:
         return
     try:
-        if name == ATTENTION_GRADIENT.name:
-            if (result := chosen_relevance(page, name, "map")) is not None:
-                _derived_map(page, token_relevance.gradient_map(result), "heads_together", has_export=False)
-        else:
-            _derived_map(page, aggregates.find_aggregate(name), "heads_together")
+        of_feature = _head_maps().get(name)
+        derived = of_feature.make(page) if of_feature else aggregates.find_aggregate(name)
+        if derived is not None:
+            _derived_map(page, derived, "heads_together", has_export=of_feature is None)
     except AttentionError as error:
         show_error(str(error))
 

@@ -23,12 +23,12 @@ from attention.sources import Intervenable, Patchable, Source
 from attention.sources.layer_knobs import INTERVENTIONS, PREFIX_LEN
 from attention.trace.layer import Layer
 from attention.trace.trace import Prediction, Trace
+from pages.ui.features import panels
 from pages.ui.server.traces import unchanged_predictions
 from pages.ui.state import knob_state, knob_table, second_sidebar
 from pages.ui.state.notices import plain, show_later
 from pages.ui.state.session import session
 from pages.ui.state.widgets import is_locked
-from pages.ui.vision.patch_mask import patch_field
 
 
 def intervention_bar(source: Source | None, trace: Trace | None, cell: Cell | None) -> None:
@@ -180,7 +180,8 @@ def _mask_form(cell: Cell, layer: Layer) -> dict[str, Any] | None:
     mask = st.selectbox("Each query attends to", sorted(names, key=lambda name: name != "first"), format_func=lambda name: labels.get(name, name), key="changing_mask")  # fmt: skip
     values: dict[str, Any] = {"mask": mask}
     if mask == "custom":
-        hidden = patch_field("changing_patches", "Hide the keys", layer, cell.head)
+        fields = (feature.patch_field("changing_patches", "Hide the keys", layer, cell.head) for feature in panels())
+        hidden = next(filter(None, fields), None)
         return None if hidden is None else values | {"hidden": hidden}
     if "window" in mask or mask == "prefix":
         name = "prefix" if mask == "prefix" else "window"

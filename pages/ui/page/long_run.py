@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pages.ui.server import heavy, scheduler
+from pages.ui.state.session import session
 
 Result_co = TypeVar("Result_co", covariant=True)
 
@@ -37,10 +39,33 @@ class Progress(Protocol[Result_co]):
 Report = TypeVar("Report", bound=Progress[object])
 
 
+@dataclass
+class _Requests:
+    """The computations that the user of a tab has requested, by their names."""
+
+    by_name: dict[str, object] = field(default_factory=dict)
+
+
+def is_requested(place: DeltaGenerator, name: str, request: object, words: str) -> bool:
+    """Whether the user has requested exactly this computation. Otherwise draws the button that does, with these words."""
+    if session().of(_Requests).by_name.get(name) == request:
+        return True
+    place.container().button(words, key=f"{name}_ask", on_click=_ask, args=(name, request))
+    return False
+
+
+def _ask(name: str, request: object) -> None:
+    session().of(_Requests).by_name[name] = request
+
+
+def _forget(name: str) -> None:
+    session().of(_Requests).by_name.pop(name, None)
+
+
 def finish(
     place: DeltaGenerator,
     label: Callable[[Report], str],
-    stop: Callable[[], None],
+    name: str,
     key: str,
     function: Callable[..., Iterator[Report]],
     *args: Any,
@@ -50,7 +75,7 @@ def finish(
     Args:
         place: where the bar stands until the end.
         label: what is done so far, in words that “about 3 s left” follows.
-        stop: called when the user clicks Stop, before the page runs again.
+        name: the name of the request, which Stop forgets.
         key: the key of the stop button.
         function: yields the reports. The first one comes at once; if the result is cached, it has it.
         args: its arguments.
@@ -61,7 +86,7 @@ def finish(
         return first
     with place.container():
         bar = st.progress(0.0, f"{label(first)}, about {first.seconds:.0f} s left.")
-        st.button("Stop", key=key, on_click=stop)
+        st.button("Stop", key=key, on_click=_forget, args=(name,))
     scheduler.release_exclusive()  # the computation does not need the trace
     with closing(heavy.stream(function, *args, words=label(first), tell=lambda text: bar.progress(0.0, text))) as steps:
         for report in steps:

@@ -1,6 +1,6 @@
 """The Share menu of every page, built when it is opened: links, the program, the numbers, and the state file, which holds what is too long for a link.
 
-`upload_field` opens state files, and files of the user's own lessons.
+`upload_field` opens state files, and what features open beside them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from attention.export import program
 from attention.files import array_writer
 from attention.files.archives import quote
 from attention.formula.names import Cell
-from attention.lessons import link_codec
-from attention.lessons.markdown import read_many
 from attention.sources import Source
 from attention.sources.file import File
 from attention.sources.matrices import Matrices
 from attention.sources.split_heads import SYMBOLS
-from pages.ui.corpus import chosen_result
 from pages.ui.exports.links import Link, Offer, download_links, offer_link
-from pages.ui.lessons import lesson
+from pages.ui.features import Opener, panels
 from pages.ui.page import copy_buttons
 from pages.ui.server import scheduler, uploads
 from pages.ui.server.limits import EXPORT_MB, FRAME_ANCESTORS, STATE_FILE_MB
@@ -33,11 +30,8 @@ from pages.ui.state import control_row, knob_state
 from pages.ui.state.knob_table import COMPARE_KEYS, DEFAULTS, KNOBS
 from pages.ui.state.matrices import too_long
 from pages.ui.state.notices import plain
-from pages.ui.state.session import count_action, session
-from pages.ui.vision.picture_field import uploaded_names
+from pages.ui.state.session import session
 
-OPENED = "lessons_open"
-"""The key of the lesson that is open."""
 _MARK = "attention lab"  # the first key of the file; its value is the version of the format
 _OF_A_PAGE = re.compile(r"[a-z]{1,40}_[a-z0-9_]{1,40}")  # the keys of a page's own knobs begin with its name
 _KEY = "open_state"
@@ -63,13 +57,10 @@ def share_bar(title: str, source: Source | None, cell: Cell | None, asks: bool) 
 
 def _missing(source: Source | None) -> str:
     """A sentence about the part of the state that is not in the link, and what to do; empty if the link is complete."""
-    if source is None:
-        return chosen_result.missing_words()
     if isinstance(source, File):
         return f"{quote(source.name)} is not in the link: send the file too, because the page will ask for it."
-    if pictures := uploaded_names():
-        are, them = ("is", "it") if len(pictures) == 1 else ("are", "them")
-        return f"{' and '.join(map(quote, pictures))} {are} not in the link: send {them} too, because the page will ask for {them}."
+    if words := next(filter(None, (feature.missing(source) for feature in panels())), ""):
+        return words
     left_out = [SYMBOLS[name] for name in SYMBOLS if isinstance(source, Matrices) and too_long(name)]
     verb = "is" if len(left_out) == 1 else "are"
     return f"{', '.join(left_out)} {verb} not in the link: send the state file instead (Share)." if left_out else ""
@@ -80,9 +71,8 @@ def _menu(title: str, source: Source | None, cell: Cell | None, asks: bool) -> N
     frames_allowed = ("iframe",) if FRAME_ANCESTORS else ()
     copy_buttons.copy_buttons("lock", *frames_allowed, missing=_missing(source), key="copy_more")
     if asks and source is not None and cell is not None:
-        with st.expander("Ask about this", key="asking", on_change="rerun") as opened:
-            if opened.open:
-                lesson.question_form(trace_of(source), cell, _missing(source))
+        for feature in panels():
+            feature.share(source, cell, _missing(source))
     open_only = "" if cell is None else ", and only the knobs that you choose here"
     st.markdown(f"**For a projector**: large digits, no sidebar{open_only}")
     open_knobs: list[str] = []
@@ -175,20 +165,23 @@ def read_state(content: bytes) -> tuple[str, dict[str, str]]:
 
 
 def upload_field() -> None:
-    """Draws the upload field for state files and lessons.
-
-    A state file sets every knob to its value in the file or to its default. A file of lessons opens its first lesson.
-    """
-    with st.expander("Open a state or lessons"):
+    """Draws the upload field for state files, which set every knob to its value in the file or to its default, and for other files."""
+    openers = _openers().values()
+    with st.expander(" or ".join(("Open a state", *(opener.words for opener in openers)))):
         st.file_uploader(
-            "Open a state file (.json) or lessons (.md)",
-            type=["json", "md"],
+            " or ".join(("Open a state file (.json)", *(f"{opener.words} (.{opener.ending})" for opener in openers))),
+            type=["json", *(opener.ending for opener in openers)],
             key=f"{_KEY}_{session().state_files}",  # a new field each time, so that a file can be opened twice
             on_change=_opened,
             max_upload_size=STATE_FILE_MB,
         )
         if problem := session().state_file_problem:
             st.error(plain(problem))
+
+
+def _openers() -> dict[str, Opener]:
+    """What opens files other than those of states, by the extension of the files."""
+    return {feature.opener.ending: feature.opener for feature in panels() if feature.opener}
 
 
 def _opened() -> None:
@@ -199,12 +192,9 @@ def _opened() -> None:
         return
     try:
         content = uploads.content(file)
-        if file.name.lower().endswith(".md"):
-            ours.lessons, ours.lessons_file = read_many(content), quote(file.name)
-            count_action()
-            ours.next_page, st.session_state[OPENED] = "Lessons", next(iter(ours.lessons))
+        if opener := _openers().get(file.name.lower().rpartition(".")[2]):
+            opener.open(file.name, content)
             ours.state_files += 1
-            ours.address.pop(link_codec.KEY, None)
             return
         with scheduler.without_turn():  # any large file takes a moment to read
             page, state = read_state(content)

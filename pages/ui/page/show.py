@@ -17,8 +17,7 @@ from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings, pack
 from pages.ui import figure
 from pages.ui.exports.links import Link, download_links, small_download
-from pages.ui.lessons import lesson
-from pages.ui.paper.takeaway import save_menu
+from pages.ui.features import panels
 from pages.ui.server.assets import NO_SIDEBAR, STYLES
 from pages.ui.server.limits import MOST_CELLS
 from pages.ui.state import knob_state
@@ -83,7 +82,8 @@ def figures(
         height=_reserved_height(drawn, around),
     )
     if drawn and not (is_locked() or st.context.is_embedded):
-        save_menu(files or (lambda: drawn), key, export)
+        for feature in panels():
+            feature.below_figures(files or (lambda: drawn), key, export)
 
 
 def _reserved_height(drawn: Sequence[Spec], around: Surroundings | None) -> int | Literal["content"]:
@@ -183,13 +183,6 @@ def clickable_table(rows: pd.DataFrame, key: str, helps: Mapping[str, str], on_p
 def csv(name: str, key: str) -> None:
     """Draws a link to a CSV file, by its name in `pages.ui.exports.catalog`."""
     download_links(key, Link("Download CSV", name))
-
-
-def softmax_slider(row: tuple[float, ...], key: str) -> None:
-    """Draws a row of numbers and its softmax, with a temperature slider that works in the browser."""
-    from attention.lessons.softmax import MAX_TEMPERATURE, MIN_TEMPERATURE
-
-    lesson.softmax_bars()(key=key, data={"row": row, "low": MIN_TEMPERATURE, "high": MAX_TEMPERATURE}, height="content")
 
 
 def table(rows: Callable[[], pd.DataFrame], n_cells: int, name: str) -> None:

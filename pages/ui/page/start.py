@@ -15,17 +15,17 @@ from attention import AttentionError, Cell, Layer, Source, Trace, find_step
 from attention.base.knobs import Knob
 from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings
-from attention.pictures.steps_view import available_views, cell_line, step_strip
+from attention.pictures.steps_view import OverPicture, available_views, cell_line, step_strip
 from attention.pictures.view import has_pair
 from attention.sources import Configurable
 from attention.sources.link import source_of
 from pages.ui import address, figure, process
-from pages.ui.address import MENU
+from pages.ui.features import Sourceless
 from pages.ui.page import copy_buttons, interventions, share, show
 from pages.ui.server.limits import LIMITS
 from pages.ui.server.traces import compute_head, trace_of
 from pages.ui.state import control_row, knob_state, sidebar, user_actions
-from pages.ui.state.knob_table import EDITING
+from pages.ui.state.knob_table import EDITING, HEAT, OVER
 from pages.ui.state.notices import Notes, plain, progress_bar
 from pages.ui.state.session import session
 from pages.ui.state.widgets import is_locked, is_presented, standing
@@ -124,22 +124,10 @@ class Page:
         """The chosen layer."""
         return self.trace.layers[self.cell.layer]
 
-
-@dataclass(frozen=True)
-class Sourceless:
-    """A page that can show numbers of its own, without a source.
-
-    Attributes:
-        applies: whether it does now; called when links have been applied.
-        intro: the sentence under the title then.
-    """
-
-    applies: Callable[[], bool]
-    intro: str
-
-    def choose(self, intro: str) -> tuple[bool, str]:
-        """Whether the page has a source now, and the sentence under its title; `intro` is that of a page with one."""
-        return (False, self.intro) if self.applies() else (True, intro)
+    @property
+    def over_picture(self) -> OverPicture:
+        """How a row or a column is drawn over a picture now, pending changes included."""
+        return OverPicture(knob_state.current_value(OVER.key), knob_state.current_value(HEAT.key))
 
 
 def start(
@@ -160,7 +148,7 @@ def start(
         maps: whether the page shows maps of the trace; otherwise its knobs are in an expander.
         own: whether the page shows numbers of its own, so that the trace is computed only when it is used.
         more: inline knobs that only this page has.
-        sourceless: how the page shows numbers without any source; its knobs are then kept, and not drawn.
+        sourceless: what the page may show in place of a source, whose knobs are then kept, and not drawn.
     """
     st.set_page_config(page_title=f"{title} · Attention Lab", page_icon="🔬", layout="wide")
     embedded = bool(st.context.is_embedded)
@@ -175,9 +163,10 @@ def start(
     with about:
         figure.preload()
     knob_state.carry_over(title)
-    has_source, intro = (True, intro) if sourceless is None else sourceless.choose(intro)
+    instead = sourceless if sourceless and sourceless.applies() else None
+    has_source = instead is None
     own = own or not has_source
-    about.caption(intro, width="content")
+    about.caption(instead.intro if instead else intro, width="content")
     notes = Notes()
     wide = st.container()
     with st.expander("Knobs") if embedded and has_source and not is_locked() else st.sidebar:
@@ -266,20 +255,13 @@ def _edits_second(more: Sequence[Knob]) -> bool:
     return EDITING in more and (standing(EDITING.key) or EDITING.default) == "B"
 
 
-def first_lesson() -> None:
-    """Draws the link to the first lesson for new users."""
-    if not (st.context.is_embedded or is_locked()):
-        with st.container(key="first_lesson", width="content"), suppress(StreamlitPageNotFoundError):
-            st.page_link("pages/lessons.py", label="New here? Start with lesson 1", width="content")
-
-
 def _draw_menu(place: DeltaGenerator, embedded: bool) -> None:
     """Draws the links to all pages. menu.js adds the state to a link when it is about to be used."""
     if embedded or is_locked():
         return
     # A page that runs alone, as in AppTest, has no other pages to link to.
     with place, suppress(StreamlitPageNotFoundError):
-        for path, name in MENU.items():
+        for path, name in address.menu().items():
             st.page_link(path, label=name, width="content")
 
 
@@ -301,7 +283,7 @@ def _computed(source: Source | None, notes: Notes, place: DeltaGenerator) -> Tra
 def _open_page(title: str) -> None:
     """Switches to the page that an opened state file or a button has chosen."""
     next_page, session().next_page = session().next_page or title, ""
-    path = next((path for path, name in MENU.items() if name == next_page), "")
+    path = next((path for path, name in address.menu().items() if name == next_page), "")
     if path and next_page != title:
         with suppress(StreamlitAPIException):  # a page that runs alone, as in AppTest, has no others
             st.switch_page(path, query_params={})

@@ -1,1 +1,20 @@
-"""Pictures to take along."""
+"""Figures as files for a paper, below each figure and by their addresses."""
+
+from __future__ import annotations
+
+from pages.ui.exports.request import STEP, Export
+from pages.ui.features import Panels
+from pages.ui.paper import takeaway
+
+PANELS = Panels(
+    exports=tuple(
+        Export(f"{name}.{kind}", media, about, make, is_picture=True)
+        for name, about, make in (
+            (STEP, "the map of a step", takeaway.step_file),
+            ("maps", "the maps of the Lab, side by side", takeaway.maps_file),
+        )
+        for kind, media in takeaway.MEDIA.items()
+    ),
+    below_figures=takeaway.save_menu,
+)
+"""What this feature adds to the pages."""

@@ -1,4 +1,4 @@
-"""The menu that saves figures: as a picture for a paper, or as interactive figures in one HTML file."""
+"""The menu that saves figures, and their files: as a picture for a paper, or as interactive figures in one HTML file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ import streamlit as st
 from attention import paper
 from attention.base.errors import PictureError
 from attention.base.knobs import Knob, Real, Switch, Text, to_text
+from attention.pictures import heatmap
 from attention.pictures.layout import Spec
 from attention.pictures.message import to_plotly, without_outlines
+from attention.pictures.steps_view import OverPicture, lab_maps
 from pages.ui.exports.links import Link, Offer, download_links, offer_link
+from pages.ui.exports.request import ExportFile, Request
 from pages.ui.state import knob_state
+from pages.ui.state.knob_table import COLORS, HEAT, OVER, PAIR, VIEW
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -34,8 +38,6 @@ FIGURE = Knob(
     Text(100),
     help="The step of one of several maps, with “ over the picture” for that figure. Empty: all side by side.",
 )
-KNOBS = (WIDTH, TITLES, CROSS, FIGURE)
-"""The query parameters of a picture beside the state."""
 ALL = "All side by side"
 
 
@@ -73,6 +75,28 @@ def save_menu(files: Callable[[], Sequence[Spec]], key: str, export: str = "") -
         st.caption(
             "SVG and PDF are vector graphics, sharp at any size. PNG has 300 dots per inch. HTML is one interactive file that works offline."
         )
+
+
+def step_file(request: Request) -> ExportFile:
+    """The file with the map of a step."""
+    trace = request.trace
+    cell = request.cell(trace)
+    colors = request.value(COLORS)
+    return _picture(request, [heatmap.heatmap_json(trace, cell.step, cell.layer, cell.head, cell, colors)])
+
+
+def maps_file(request: Request) -> ExportFile:
+    """The file with the maps of the Lab."""
+    trace = request.trace
+    over = OverPicture(request.value(OVER), request.value(HEAT))
+    maps = lab_maps(trace, request.cell(trace), request.value(VIEW), request.value(COLORS), over, request.value(PAIR))
+    return _picture(request, maps, request.value(FIGURE))
+
+
+def _picture(request: Request, specs: list[Spec], figure: str = "") -> ExportFile:
+    width, titles, cross = map(request.value, (WIDTH, TITLES, CROSS))
+    picture = Picture.of(specs, width, titles, cross, figure)
+    return ExportFile(f"{picture.file_name}.{request.kind}", [picture.content(request.kind)])
 
 
 def _link(picture: Picture, kind: str, key: str) -> Link:

@@ -17,7 +17,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import fields, is_dataclass, replace
 from hashlib import blake2b
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from attention.base import jobs
 from attention.base.cache import CACHE
@@ -25,16 +25,13 @@ from attention.base.errors import BusyError, SizeError
 from attention.base.progress import watching
 from attention.models.library import LIBRARY, PARTS, Settings
 from attention.sources import Configurable, Intervenable, Preparable, Source
-from attention.sources.link import source_of
 from attention.sources.model import Model
-from attention.sources.typed_text import TypedText
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from pages.ui.server import limits, scheduler
 from pages.ui.server.limits import (
     ALLOW_LOCAL_MODELS,
     HF_ALLOW,
-    LIMITS,
     MAX_MODEL_MB,
     MAX_TRACE_MB,
     MEMORY_MB,
@@ -45,11 +42,6 @@ from pages.ui.server.limits import (
     trim,
 )
 from pages.ui.server.scheduler import watcher
-
-if TYPE_CHECKING:
-    from attention.lessons.answers import QuestionContext
-    from attention.lessons.lesson import Lesson
-    from attention.lessons.scaling import Scaling
 
 Result = TypeVar("Result")
 
@@ -211,33 +203,13 @@ def compute_head(layer: Layer, head: int) -> None:
         CACHE.get_or_compute(ready, everything)
 
 
-def scaling_of(source: TypedText) -> Scaling:
-    """The scaling measurements of the Softmax page, cached.
+def derived_of(source: Source, what: str, make: Callable[[], Result]) -> Result:
+    """What `make` derives of a source, cached like its trace; `what` names it, and one is made at a time.
 
     Raises:
-        AttentionError: the source has no trace.
+        AttentionError: as for `make`.
     """
-
-    def make() -> Scaling:
-        from attention.lessons.scaling import measure  # imports pandas, which takes half a second
-
-        return measure(source)
-
-    return _cached(_key(source, "scaling"), make, "scaling")
-
-
-def context_of(lesson: Lesson) -> QuestionContext:
-    """The traces of a lesson before and after its one knob changes.
-
-    Raises:
-        AttentionError: the lesson's state has no trace on this server.
-    """
-    from attention.lessons.answers import QuestionContext
-
-    before, _ = source_of(lesson.query_before, LIMITS)
-    after, _ = source_of(lesson.query_after, LIMITS) if lesson.turn else (before, ())
-    first, second = traces_of_both(before, after) if after != before else (trace_of(before),) * 2
-    return QuestionContext(first, second, *lesson.layer_and_head)
+    return _cached(_key(source, what), make, what)
 
 
 def _trace_of(source: Source, needs: int) -> Trace:

@@ -6,58 +6,20 @@ import secrets
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import streamlit as st
 
 from attention import AttentionError, File
 from attention.files.picture import Picture
-from attention.lessons.lesson import Lesson
-from attention.training import Plan
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _KEY = "session"
+Slot = TypeVar("Slot")
 Handlers = tuple[Callable[[str, int, int], None] | None, Callable[[dict[str, Any]], None] | None]
 """The callbacks for a clicked cell (step, x, y) and for changed controls."""
-
-
-@dataclass
-class FilmState:
-    """The playback state of a training film in one tab.
-
-    Attributes:
-        plan: the training run.
-        step: the step shown; None before the first training.
-        playing: whether the film advances on its own.
-        opening: whether training is catching up with the step that a link requested.
-    """
-
-    plan: Plan
-    step: int | None = None
-    playing: bool = False
-    opening: bool = False
-
-
-@dataclass(frozen=True)
-class UploadedResult:
-    """An uploaded heads.parquet.
-
-    Attributes:
-        name: the name of the file.
-        digest: hash of the bytes.
-        content: the bytes.
-    """
-
-    name: str
-    digest: str
-    content: bytes = field(repr=False)
-
-    @property
-    def link_name(self) -> str:
-        """Its name and digest, as in the address."""
-        return f"{self.name}:{self.digest}"
 
 
 @dataclass(frozen=True)
@@ -125,10 +87,6 @@ class Session:
         state_files: the number of opened state files.
         state_file_problem: the error of the last state file.
         switched_off: codes of the interventions that were switched off and can be switched on again.
-        sweep_request: the sweep over heads that the user requested, see `pages.ui.circuits.ablation`; None for none.
-        prompts: the CSV text of the set of prompts; empty for the examples.
-        prompt_request: the set of prompts that the user requested, see `pages.ui.circuits.prompts`; None for none.
-        paths_request: the path patching that the user requested, see `pages.ui.circuits.path_patching`; None for none.
         head_opened: whether a head was clicked that the Lab must now open.
         head_rank: the rank of that head among all heads, shown in the Lab.
         long_matrices: texts of the matrices that are too long for a field, by name.
@@ -139,8 +97,6 @@ class Session:
         uploaded_pictures: the uploaded pictures by their values of `image`, the oldest first.
         picture_problems: the error of the last upload of each field for pictures, by its key.
         picture_uploads: the number of uploads of each field for pictures, by its key.
-        results: the uploaded results of a run over many texts, by the key of their knob.
-        result_problem: the error of the last uploaded result.
         opened_for_problem: whether the matrix editor was unfolded to show an error.
         first_state: the first of the two compared states at the last run of Compare; None before.
         recent_states: the comparable state before the last change and the one now.
@@ -148,13 +104,8 @@ class Session:
         pictures: the number of pictures shown by each film, by component key.
         windows: the zoom window of each map, [top, bottom, left, right), by component and ``layout.uirevision``.
         grids: the initial table of each editable grid and the number of grids before it, by key.
-        film: the film watched last.
-        seeds_in_training: the plan whose seeds are being trained.
-        seeds_trained: the plan whose seeds were trained.
-        guesses: the answers given, by lesson name.
         exports: the tab's export token and offers, see `pages.ui.exports.links`.
-        lessons: the lessons of the opened file, by name.
-        lessons_file: the name of that file.
+        slots: what single panels keep, by their own class, see `of`.
     """
 
     page: str = ""
@@ -183,10 +134,6 @@ class Session:
     state_files: int = 0
     state_file_problem: str = ""
     switched_off: list[str] = field(default_factory=list)
-    paths_request: Any = None
-    sweep_request: Any = None
-    prompt_request: Any = None
-    prompts: str = ""
     head_opened: bool = False
     head_rank: str = ""
     long_matrices: dict[str, str] = field(default_factory=dict)
@@ -197,8 +144,6 @@ class Session:
     uploaded_pictures: dict[str, UploadedPicture] = field(default_factory=dict)
     picture_problems: dict[str, str] = field(default_factory=dict)
     picture_uploads: Counter[str] = field(default_factory=Counter)
-    results: dict[str, UploadedResult] = field(default_factory=dict)
-    result_problem: str = ""
     opened_for_problem: bool = False
     first_state: dict[str, str] | None = None
     recent_states: list[dict[str, str]] = field(default_factory=list)
@@ -206,13 +151,15 @@ class Session:
     pictures: Counter[str] = field(default_factory=Counter)
     windows: dict[str, dict[str, list[int] | None]] = field(default_factory=dict)
     grids: dict[str, tuple[pd.DataFrame, int]] = field(default_factory=dict)
-    film: FilmState | None = None
-    seeds_in_training: Plan | None = None
-    seeds_trained: Plan | None = None
-    guesses: dict[str, list[Any]] = field(default_factory=dict)
     exports: Any = None
-    lessons: dict[str, Lesson] = field(default_factory=dict)
-    lessons_file: str = ""
+    slots: dict[type, Any] = field(default_factory=dict)
+
+    def of(self, kind: type[Slot]) -> Slot:
+        """What a panel keeps in this tab: one object of its own class, made without arguments at first use."""
+        if kind not in self.slots:
+            self.slots[kind] = kind()
+        slot: Slot = self.slots[kind]
+        return slot
 
 
 def session() -> Session:

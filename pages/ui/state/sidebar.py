@@ -16,10 +16,10 @@ from attention.sources import link
 from attention.sources.layer_knobs import SEQUENCE, TEXT, single_sequence_notes
 from attention.sources.reader import Divisors
 from attention.sources.registry import SOURCE
-from attention.tutorials import Notebook
 from attention.vision.examples import PictureNames
+from pages.ui.features import panels
 from pages.ui.server.limits import LIMITS
-from pages.ui.state import continue_notebook, uploaded_file
+from pages.ui.state import uploaded_file
 from pages.ui.state.knob_table import KNOBS
 from pages.ui.state.matrices import forget_uploads, matrices
 from pages.ui.state.notices import Notes
@@ -124,8 +124,8 @@ def source(notes: Notes, wide: DeltaGenerator) -> Source:
     """
     sidebar = Sidebar(notes, wide)
     chosen = link.read_source(sidebar)
-    if isinstance(chosen, Notebook) and not sidebar.knobs.locked:
-        continue_notebook.copy_button(chosen)
+    for feature in panels():
+        feature.below_source(chosen)
     if isinstance(chosen, File) and not sidebar.knobs.locked:
         uploaded_file.show_plan(chosen)
     return chosen

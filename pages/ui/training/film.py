@@ -21,7 +21,7 @@ from pages.ui.page import show
 from pages.ui.server import scheduler
 from pages.ui.server.scheduler import watcher
 from pages.ui.state.notices import plain, show_error
-from pages.ui.state.session import FilmState, count_action, session
+from pages.ui.state.session import count_action, session
 from pages.ui.state.widgets import Knobs, is_locked
 
 if TYPE_CHECKING:
@@ -39,6 +39,38 @@ _SCRUB = "train_scrub"
 _MOVES = "train_moves"
 
 
+@dataclass
+class FilmState:
+    """The playback state of a training film in one tab.
+
+    Attributes:
+        plan: the training run.
+        step: the step shown; None before the first training.
+        playing: whether the film advances on its own.
+        opening: whether training is catching up with the step that a link requested.
+    """
+
+    plan: Plan
+    step: int | None = None
+    playing: bool = False
+    opening: bool = False
+
+
+@dataclass
+class Watched:
+    """What a tab watches.
+
+    Attributes:
+        film: the film watched last.
+        seeds_in_training: the plan whose seeds are being trained.
+        seeds_trained: the plan whose seeds were trained.
+    """
+
+    film: FilmState | None = None
+    seeds_in_training: Plan | None = None
+    seeds_trained: Plan | None = None
+
+
 def link(state: Mapping[str, str]) -> str:
     """The address of the Training page for the model of a link's state; empty if that is not a trained model."""
     if state.get("source") != "trained":
@@ -50,13 +82,14 @@ def link(state: Mapping[str, str]) -> str:
 
 def watched(plan: Plan, knobs: Knobs) -> FilmState:
     """The film of this tab: the previous one, the one that the link requests, or an untrained model."""
-    film = session().film
+    ours = session().of(Watched)
+    film = ours.film
     if film is not None and film.plan != plan:  # the earlier film belongs to another model
         st.session_state[AT.key] = None
     by_address = AT.key in session().requested
     step = knobs.value(AT, Integer(0, plan.steps, optional=True))
     if film is None or film.plan != plan:
-        film = session().film = FilmState(plan, step, opening=step is not None)
+        film = ours.film = FilmState(plan, step, opening=step is not None)
     elif by_address and step != film.step:  # for example by Back
         film.step, film.playing, film.opening = step, False, step is not None
     return film
@@ -204,7 +237,7 @@ class Player:
 
 def seeds(plan: Plan, example: Example) -> None:
     """Trains twenty seeds one after the other while the section is open, and draws the result of each."""
-    plans = [replace(plan, seed=seed) for seed in range(training_views.N_SEEDS)]
+    plans, ours = [replace(plan, seed=seed) for seed in range(training_views.N_SEEDS)], session().of(Watched)
     done: list[Snapshot] = []
     try:
         with scheduler.without_turn(), watching(watcher()):
@@ -219,8 +252,8 @@ def seeds(plan: Plan, example: Example) -> None:
         return
     if len(done) < len(plans):
         st.progress(len(done) / len(plans), f"{len(done)} of {len(plans)} seeds")
-    elif session().seeds_in_training == plan:
-        session().seeds_in_training, session().seeds_trained = None, plan
+    elif ours.seeds_in_training == plan:
+        ours.seeds_in_training, ours.seeds_trained = None, plan
         st.rerun()
     if done:
         with scheduler.without_turn():

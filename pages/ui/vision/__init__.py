@@ -1,1 +1,14 @@
-"""Fields and panels of pictures."""
+"""Pictures as input: their fields, the heads over a picture, and masks over its patches."""
+
+from __future__ import annotations
+
+from pages.ui.features import Panels
+from pages.ui.vision import heads_picture, patch_mask, picture_field
+
+PANELS = Panels(
+    missing=picture_field.missing_words,
+    heads_picture=heads_picture.heads_picture,
+    mask_fields=patch_mask.patch_mask_fields,
+    patch_field=patch_mask.patch_field,
+)
+"""What this feature adds to the pages."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -11,39 +11,43 @@ from attention import find_step
 from attention.base.knobs import Choice, Knob
 from attention.base.tokens import label
 from attention.pictures.layout import Spec
-from attention.pictures.message import Surroundings
 from attention.pictures.view import HEAT, OVER
 from attention.vision import heads_over_picture
 from attention.vision.heads_over_picture import heads_over_picture_json
 from attention.vision.over_picture import FITTED
-from pages.ui.page.start import Page
+from pages.ui.features import HeadsPicture
 from pages.ui.state import knob_state
 from pages.ui.state.widgets import Knobs
+
+if TYPE_CHECKING:
+    from pages.ui.page.start import Page
 
 MAPS, PICTURE = "maps", "over the picture"
 DRAWN = Knob("heads_drawn", MAPS, Choice((MAPS, PICTURE)), "Draw each head as", "Its whole map, or what one query attends to, over the picture.")  # fmt: skip
 _FIELD = "heads_token_field"
 
 
-def is_over_picture(page: Page, knobs: Knobs) -> bool:
-    """Whether the heads are drawn over the picture. Draws the choice if the trace has a picture, and then the list of tokens."""
+def heads_picture(page: Page, knobs: Knobs) -> HeadsPicture | None:
+    """The heads over the picture, if they are drawn there. Draws the choice if the trace has a picture, and then the list of tokens."""
     if not page.trace.pictures:
-        return False
+        return None
     drawn = knobs.value(DRAWN, width=170, on_change=_choose_query, args=(page.layer.tokens, page.cell.row))
     if drawn != PICTURE:
-        return False
+        return None
     if _reads_query(page) is None:
         st.caption(
             f"The step {page.cell.step} of layer {page.cell.layer} has no patches along its axes, so its heads are drawn as maps."
         )
-        return False
+        return None
     if not knobs.locked:
         _token_list(page)
-    return True
+    key = None if _reads_query(page) else page.cell.column
+    seconds = heads_over_picture.estimate_seconds(page.trace, page.cell.step, page.cell.layer, key)
+    return HeadsPicture(partial(_spec, page), seconds)
 
 
-def spec(page: Page, colors: str, **more: Any) -> Spec:
-    """The heads over the picture: the row of the chosen query, or the column of the chosen key.
+def _spec(page: Page, colors: str, **more: Any) -> Spec:
+    """The row of the chosen query, or the column of the chosen key.
 
     Fixed colours reach up to the largest patch, as in the Lab.
     """
@@ -52,18 +56,6 @@ def spec(page: Page, colors: str, **more: Any) -> Spec:
     query, key = (cell.row, None) if reads_query else (None, cell.column)
     scale, opacity = FITTED if colors == "stretched" else colors, knob_state.current_value(HEAT.key)
     return heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, scale, opacity=opacity, **more)
-
-
-def estimate_seconds(page: Page) -> float:
-    """The estimated seconds on one thread until the heads of all layers can be drawn over the picture."""
-    cell = page.cell
-    key = None if _reads_query(page) else cell.column
-    return heads_over_picture.estimate_seconds(page.trace, cell.step, cell.layer, key)
-
-
-def without_picture_controls(around: Surroundings) -> Surroundings:
-    """The surroundings of maps: without the controls of a picture."""
-    return replace(around, controls=[each for each in around.controls if each["name"] not in (OVER.key, HEAT.key)])
 
 
 def _reads_query(page: Page) -> bool | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from attention import Layer, Trace
+from attention import Layer
 from attention.base.errors import AttentionError
 from attention.pictures.view import has_patches
 from attention.vision import places
 from pages.ui.state import knob_state
 from pages.ui.state.notices import plain, show_later
+
+if TYPE_CHECKING:
+    from pages.ui.page.start import Page
 
 
 def patch_field(key: str, label: str, layer: Layer, head: int, **more: Any) -> str | None:
@@ -24,9 +27,9 @@ def patch_field(key: str, label: str, layer: Layer, head: int, **more: Any) -> s
         return None
 
 
-def patch_mask_fields(trace: Trace, number: int, head: int) -> None:
-    """Draws the fields that change the mask of the page, if the layer has patches."""
-    layer = trace.layers[number]
+def patch_mask_fields(page: Page) -> None:
+    """Draws the fields that change the mask of the chosen head, if the layer has patches."""
+    layer, head = page.layer, page.cell.head
     if not has_patches(layer):
         return
     with st.container(horizontal=True, vertical_alignment="bottom", key="patch_masks"):

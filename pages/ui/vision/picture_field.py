@@ -17,8 +17,7 @@ from streamlit.delta_generator import DeltaGenerator
 from attention.base.errors import AttentionError, FileError
 from attention.files.archives import quote
 from attention.files.picture import LARGE_BYTES, Picture, bytes_to_decode, with_preview
-from attention.pictures.steps_view import OverPicture
-from attention.sources import second_state
+from attention.sources import Source, second_state
 from attention.sources.model import IMAGE
 from attention.vision.examples import (
     EXAMPLES,
@@ -36,7 +35,6 @@ from attention.vision.examples import (
 from pages.ui.server import heavy, uploads
 from pages.ui.server.limits import LIMITS, PICTURE_MB, PICTURE_PIXELS, PICTURES_MB
 from pages.ui.state import knob_state
-from pages.ui.state.knob_table import HEAT, OVER
 from pages.ui.state.notices import plain, show_later
 from pages.ui.state.session import UploadedPicture, session
 
@@ -256,20 +254,20 @@ def _example_preview(name: str) -> bytes:
     return example_picture(name).preview(_PREVIEW_SIDE)
 
 
-def over_picture() -> OverPicture:
-    """How a row or a column is drawn over a picture now, pending changes included."""
-    return OverPicture(knob_state.current_value(OVER.key), knob_state.current_value(HEAT.key))
-
-
 def find_picture(name: str) -> Picture | None:
     """The picture of this name in a link, if it is one of ours or was uploaded in this tab."""
     uploaded = session().uploaded_pictures.get(name)
     return uploaded.picture if uploaded else example_of(name)
 
 
-def uploaded_names() -> tuple[str, ...]:
-    """The names of the uploaded pictures that the state shows, those of the second state included."""
-    return tuple(dict.fromkeys(name.rpartition(":")[0] for name in _shown_names() if not is_example(name)))
+def missing_words(source: Source | None) -> str:
+    """A sentence about the uploaded pictures that the state shows, those of the second state included; empty if there are none."""
+    pictures = dict.fromkeys(name.rpartition(":")[0] for name in _shown_names() if not is_example(name))
+    if source is None or not pictures:
+        return ""
+    are, them = ("is", "it") if len(pictures) == 1 else ("are", "them")
+    names = " and ".join(map(quote, pictures))
+    return f"{names} {are} not in the link: send {them} too, because the page will ask for {them}."
 
 
 def _shown_names() -> tuple[str, ...]:

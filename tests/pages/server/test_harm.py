@@ -17,7 +17,7 @@ from benchmarks.attack import Attack, suffer
 from benchmarks.hostile import Hostile, inputs
 from benchmarks.server import Server
 from benchmarks.session import Run, Session
-from pages.ui.address import NAMES
+from pages.ui.address import names
 
 LIMIT = 1024  # MB, the memory of a replica in the manifests
 
@@ -71,7 +71,7 @@ def test_memory_that_never_flattens_is_reported(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(flat, "opened", opened)
     assert finished(flat.until_flat(leaking(0.1))) == []
-    assert pages == [*NAMES.values()] * 2 * flat.WINDOW
+    assert pages == [*names().values()] * 2 * flat.WINDOW
     pages.clear()
     (broken,) = finished(flat.until_flat(leaking(0.25)))
     assert broken.startswith(f"memory is not flat after {flat.ROUNDS} rounds")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from attention.files.matrix_text import format_matrix
+from attention.sources import Source
 from attention.sources.matrices import (
     DIVISOR,
     MATRIX_FIELDS,
@@ -19,10 +20,13 @@ from pages.ui.server.traces import trace_of
 from pages.ui.state.matrices import EDITOR, store
 from pages.ui.state.notices import show_later
 from pages.ui.state.session import count_action, session
+from pages.ui.state.widgets import is_locked
 
 
-def copy_button(source: Notebook) -> None:
-    """Draws the button that copies the shown sequence into the user's own matrices."""
+def copy_button(source: Source) -> None:
+    """Draws the button that copies the shown sequence of a notebook into the user's own matrices."""
+    if not isinstance(source, Notebook) or is_locked():
+        return
     st.button(
         "Continue with these matrices",
         key="continue",
