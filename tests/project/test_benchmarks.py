@@ -32,6 +32,7 @@ SMALLEST = {
     "mosaic": "--steps 1",
     "models": "--times 1",
     "rounds": "--minutes 0.01",
+    "since": "--commit HEAD --steps 1 --tokens 8",
     "speed": "--steps 1 --tokens 22 --no-bertviz --no-heads",
     "start": "--rounds 0",
     "training": "reverse --seeds 1 --controls 1",
