@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from attention.circuits.token_relevance import METHODS, relevance
 from attention.metrics.find_rule import FindRule, find_heads
 from attention.models import forward_pass
 from attention.models.library import LIBRARY, in_job
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes fork on Linux alone")
 
 
 @pytest.mark.usefixtures("library")

@@ -517,6 +517,7 @@ def test_live_view_exchanges_clicks_and_knobs_with_its_host(
     page.evaluate("leave()")
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_recorded_trace_shows_itself_and_opens_in_the_lab(tmp_path: Path) -> None:
     for variant in ("plain", "both"):  # with keys that belong to no token
         net, x = make(variant, torch.float32), rows(torch.float32, BATCH, LENGTH, WIDTH)

@@ -178,6 +178,7 @@ class Person:
         return done.__name__
 
 
+@pytest.mark.long  # random histories
 def test_thirty_random_sequences_with_late_answers_match_a_fresh_browser(open_page: Open, server: str) -> None:
     fresh = open_page(f"{server}/?{LINK}", fresh=True)
     with delaying(server) as proxy:

@@ -25,7 +25,7 @@ from test_browser import CAUSAL, LINK
 from benchmarks.proxy import running_proxy
 from pages.ui.server import assets
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]  # three servers behind nginx
 
 Visit = Callable[..., Visitor]
 

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from replicas import Replicas, Visitor
 from test_browser import CAUSAL, LINK, TEXT, query
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]  # three servers behind nginx
 
 Visit = Callable[..., Visitor]
 

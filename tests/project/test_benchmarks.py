@@ -113,6 +113,7 @@ def smallest_runs():
         yield pytest.param(name, marks=[pytest.mark.browser] * paints)
 
 
+@pytest.mark.long  # each starts servers of its own
 @pytest.mark.parametrize("name", [*smallest_runs()])
 def test_benchmark_ends_with_numbers_and_without_an_error(name, small_models):
     """Whether it reaches its aims depends on the machine, and is not asked here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 import numpy as np
+import pytest
 from conftest import act_and_settle, painted_numbers, set_control
 from playwright.sync_api import Page, expect
 from test_browser import Open
@@ -12,6 +13,8 @@ from test_browser_controls import follow, silent, temperature
 
 from attention import Override
 from attention.tutorials import Notebook
+
+pytestmark = pytest.mark.browser
 
 
 def test_controls_override_a_notebooks_formula_and_restore_it(open_page: Open, server: str) -> None:

@@ -34,6 +34,7 @@ def guarded() -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.long  # attacks on a server
 @pytest.mark.parametrize(
     "attack", [attack for attack in harm.ATTACKS if attack.slice is not None], ids=lambda attack: attack.name
 )
@@ -45,6 +46,7 @@ def test_attack_ends_in_pictures_and_sentences_unnoticed_by_others(guarded: Serv
     assert not guarded.refused()
 
 
+@pytest.mark.long
 def test_hostile_pictures_are_shown_or_refused_in_a_sentence() -> None:
     with Server(guard=True, limit=LIMIT, **hostile_pictures.ENVIRONMENT) as server:
         for attack, sizes in zip(hostile_pictures.ATTACKS, ({}, {"people": 5, "width": 1600}), strict=True):
@@ -54,6 +56,7 @@ def test_hostile_pictures_are_shown_or_refused_in_a_sentence() -> None:
         assert not server.refused()
 
 
+@pytest.mark.long
 def test_large_links_on_every_page_leave_memory_flat() -> None:
     with Server(limit=LIMIT, **flat.ENVIRONMENT) as server:
         assert not finished(flat.until_flat(server))
