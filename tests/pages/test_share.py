@@ -91,14 +91,6 @@ def test_state_file_holds_a_matrix_too_large_for_a_link() -> None:
     assert state_of_address(fresh)["uploaded"] == "query:1x60,key:1x60"
 
 
-def test_state_file_contains_the_numbers_of_the_page() -> None:
-    fresh = opened("pages/softmax.py")
-    content = share.write_state("Softmax", {"softmax_row": "1, 2, 3"})
-    fresh.file_uploader(key="open_state_0").upload("s.json", content.encode()).run()
-    assert not fresh.exception
-    assert fresh.text_input(key="softmax_row").value == "1, 2, 3"
-
-
 def test_state_file_keeps_the_knobs_of_every_page() -> None:
     state = {"paths_mode": "x", "matters_silence": "mean", "newpage_knob": "1"}
     assert share.read_state(share.write_state("Circuits", {**state, "lock": "true"}).encode()) == ("Circuits", state)

@@ -260,25 +260,6 @@ def test_broken_custom_mask_gets_one_sentence() -> None:
     assert "custom mask" in said(app).replace("\\", "")
 
 
-def test_hiding_every_key_of_one_query_gives_zeros_and_note() -> None:
-    app = opened("pages/masks.py", q="3")
-    next(button for button in app.button if button.label == "Mask all keys of query 3").click().run()
-    assert not app.exception
-    weights = next(figure for figure in drawn(app) if figure["layout"]["meta"]["step"] == "weights")
-    assert not weights["data"][0]["z"][3].any()
-    assert "1 query sees no key" in weights["layout"]["title"]["subtitle"]["text"]
-    assert component_message(app)["controls"]["mask"]["value"] == "custom"
-
-
-def test_masks_page_has_the_hiding_table_and_averaging_trick() -> None:
-    app = opened("pages/masks.py")
-    table = next(frame.value for frame in app.dataframe if "outcome" in frame.value)
-    outcomes = dict(zip(table["hidden by"], table["outcome"], strict=True))
-    assert outcomes["Attention Lab"].startswith("zeros")
-    assert outcomes["−1e10 instead of −∞ (notebook 4)"].startswith("silently uniform")
-    assert any("All three results are equal" in markdown.value for markdown in app.markdown)
-
-
 def test_batch_reduced_to_one_line_is_shown_without_complaint() -> None:
     app = opened("app.py", text="a b c\nd e", sequence="1")
     app.text_area(key="text").set_value("a b c").run()
@@ -305,12 +286,6 @@ def test_unreadable_matrix_is_named_at_the_top_too() -> None:
 def test_custom_mask_of_another_size_is_noted() -> None:
     app = opened("app.py", text="a b c d", mask="custom", cells=mask_tensor.encode(mask_tensor.causal(2, 2)))
     assert "made for 2 × 2" in said(app)
-
-
-def test_mask_that_allows_everything_is_no_mask() -> None:
-    app = opened("pages/masks.py", mask="causal")
-    next(button for button in app.button if button.label == "Allow everything").click().run()
-    assert component_message(app)["controls"]["mask"]["value"] == "none"
 
 
 def test_file_error_is_kept_without_the_file() -> None:

@@ -16,6 +16,7 @@ from attention.pictures.mosaic import heads_json
 from attention.sources import Configurable
 from attention.sources.typed_text import MAX_TOKENS_ALL_HEADS
 from attention.trace import compute
+from pages.ui.address import menu
 
 WORDS = " ".join(f"w{i % 190}" for i in range(300))
 KNOBS = [
@@ -193,7 +194,14 @@ def test_all_heads_of_a_long_text_draw_although_computed_singly():
 
 @pytest.mark.parametrize(
     ("seed", "page"),
-    [*enumerate(["app.py", "pages/heads.py", "pages/masks.py", "pages/compare.py", "pages/reference.py"])],
+    [
+        *enumerate(
+            [
+                "app.py",
+                *sorted({"pages/heads.py", "pages/masks.py", "pages/compare.py", "pages/reference.py"} & {*menu()}),
+            ]
+        )
+    ],
 )
 def test_no_page_computes_all_heads_when_they_exceed_the_limit(seed, page, monkeypatch):
     calls = []

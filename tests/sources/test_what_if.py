@@ -2,14 +2,11 @@
 
 import pytest
 import torch
-from conftest import component_message, set_knobs, state_of_address
-from test_pages import opened
 
 from attention import ConfigError, Layer, Override, Trace, find_step
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.pictures import view
-from pages.ui.page import share
 
 TURNED = Override(mask="window", window=1, temperature=0.5, scaled=False)
 
@@ -109,29 +106,3 @@ def test_override_is_described_in_one_line(overrides: dict[str, object], words: 
 def test_override_reports_invalid_values() -> None:
     with pytest.raises(ConfigError, match=r"mask is one of own, none, causal, .*; got 'padding': choose one of them"):
         Override(mask="padding")
-
-
-def test_knobs_start_at_the_values_of_each_source_kind() -> None:
-    app = opened("app.py", mask="causal", temperature="2.0")
-    app.selectbox(key="source").set_value("notebook").run()
-    assert {"mask", "temperature"}.isdisjoint(state_of_address(app)), "a notebook begins as it was published"
-    set_knobs(app, temperature=0.2)
-    app.selectbox(key="source").set_value("matrices").run()
-    assert (state_of_address(app)["mask"], state_of_address(app)["temperature"]) == ("causal", "2.0")
-    app.selectbox(key="source").set_value("notebook").run()
-    assert (state_of_address(app)["temperature"], "mask" in state_of_address(app)) == ("0.2", False)
-
-
-def test_locked_link_and_state_file_describe_the_override() -> None:
-    locked = opened(
-        "app.py", source="notebook", notebook="numpy", temperature="0.5", mask="causal", present="temperature"
-    )
-    assert (
-        component_message(locked)["override"]["text"]
-        == "What if: temperature 0.5 and mask causal instead of the notebook's own."
-    )
-    app = opened("app.py", mask="causal")
-    content = share.write_state("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
-    app.file_uploader(key="open_state_0").upload("s.json", content).run()
-    assert component_message(app)["override"]["text"] == "What if: temperature 2 instead of the notebook's own."
-    assert "mask" not in state_of_address(app)

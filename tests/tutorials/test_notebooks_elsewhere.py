@@ -12,7 +12,7 @@ from test_code import check
 from test_file import same
 from test_given import assert_same, continued
 from test_link import read
-from test_pages import PAGES, drawn, opened, said
+from test_pages import PAGES, PICKING, drawn, opened, said
 from test_sources_on_pages import editor, step
 from test_what_if import TURNED
 
@@ -23,6 +23,7 @@ from attention.pictures.live_inputs import live_inputs
 from attention.sources import Configurable
 from attention.sources.matrix_fields import matrices_of_layer
 from attention.tutorials import NOTEBOOKS, Notebook
+from pages.ui.page import share
 from pages.ui.server.traces import trace_of
 
 
@@ -198,3 +199,43 @@ def test_link_to_a_notebook_has_only_its_knobs() -> None:
     assert read(source="notebook", notebook="multi-head", sequence="2", d_model="x") == (Notebook("multi-head", 2), ())
     source, notes = read(source="notebook", notebook="numpy", temperature="2", scaled="false", mask="own", window="5")
     assert (source, notes) == (Notebook("numpy", 0, Override(temperature=2, scaled=False, window=5)), ())
+
+
+@pytest.mark.parametrize("page", PICKING)
+def test_notebook_offers_no_useless_knob(page: str) -> None:
+    def offers(name: str) -> list[str]:
+        return list(component_message(opened(page, source="notebook", notebook=name))["controls"])
+
+    mask = ["mask", "window", "prefix"]
+    assert offers("heatmaps-multi-head") == ["temperature", *mask, "scaled", "head", "colors"]
+    assert offers("averaging-trick") == [*mask, "colors"], "its scores have no divisor"
+    bare = opened(page, source="notebook", notebook="heatmaps-unscaled", temperature="2.0", mask="causal")
+    assert not any(b'"controls":[{' in component.proto.bytes for component in bare.get("bidi_component")), (
+        "it has no softmax"
+    )
+
+
+def test_knobs_start_at_the_values_of_each_source_kind() -> None:
+    app = opened("app.py", mask="causal", temperature="2.0")
+    app.selectbox(key="source").set_value("notebook").run()
+    assert {"mask", "temperature"}.isdisjoint(state_of_address(app)), "a notebook begins as it was published"
+    set_knobs(app, temperature=0.2)
+    app.selectbox(key="source").set_value("matrices").run()
+    assert (state_of_address(app)["mask"], state_of_address(app)["temperature"]) == ("causal", "2.0")
+    app.selectbox(key="source").set_value("notebook").run()
+    assert (state_of_address(app)["temperature"], "mask" in state_of_address(app)) == ("0.2", False)
+
+
+def test_locked_link_and_state_file_describe_the_override() -> None:
+    locked = opened(
+        "app.py", source="notebook", notebook="numpy", temperature="0.5", mask="causal", present="temperature"
+    )
+    assert (
+        component_message(locked)["override"]["text"]
+        == "What if: temperature 0.5 and mask causal instead of the notebook's own."
+    )
+    app = opened("app.py", mask="causal")
+    content = share.write_state("Lab", {"source": "notebook", "notebook": "numpy", "temperature": "2.0"}).encode()
+    app.file_uploader(key="open_state_0").upload("s.json", content).run()
+    assert component_message(app)["override"]["text"] == "What if: temperature 2 instead of the notebook's own."
+    assert "mask" not in state_of_address(app)
