@@ -14,6 +14,7 @@ from typing import Any
 from conftest import ROOT
 
 from attention import STEPS
+from attention.features import NAMES as FEATURES
 
 # The rooms of the trunk, from the bottom: a room imports from the floors below its own; rooms on one floor do not import each other.
 FLOORS = (
@@ -29,10 +30,7 @@ FLOORS = (
     {"pictures"},
     {"export"},  # files for users
 )
-# A feature imports the trunk. Neither the trunk nor another feature imports a feature, except in CROSSINGS.
-FEATURES = (
-    *("comparison", "circuits", "vision", "corpus", "training", "tutorials", "lessons", "paper", "demo", "notebook"),
-)
+# A feature (of FEATURES) imports the trunk. Neither the trunk nor another feature imports a feature, except in CROSSINGS.
 ENTRANCES = {"__init__", "command", "features"}  # what users import, the command, the declarations of features
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 SCRIPTS = {
