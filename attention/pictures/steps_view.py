@@ -28,7 +28,7 @@ from attention.pictures.view import FACTORS, OVERVIEW, PAIR, STEP, has_pair, ove
 from attention.trace.layer import Layer
 from attention.trace.stats import finite_range
 from attention.trace.trace import Trace
-from attention.vision.over_picture import FITTED, OPACITY, matrix_over_picture_json, over_picture_json
+from attention.vision.over_picture import matrix_over_picture_json, over_picture_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ class OverPicture:
     """
 
     reads: Literal["row", "column"] = "row"
-    opacity: float = OPACITY
+    opacity: float = scales.OPACITY
 
 
 def lab_maps(
@@ -109,7 +109,7 @@ def maps_over_picture(
         return []
     reads = over.reads if over.reads in with_patches else with_patches[0]
     query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
-    scale = FITTED if colors == "stretched" else colors
+    scale = scales.FITTED if colors == "stretched" else colors
     place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen, False)
     if derived is None:
         figure = over_picture_json(trace, cell.step, *place)
