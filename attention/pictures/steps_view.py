@@ -158,8 +158,8 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
 def cell_of_click(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cell:
     """Returns the cell that a click on a map chooses, while the factors of `chosen` are shown.
 
-    On a step, it is the clicked cell, and on a map derived from the weights that of the weights. Parameters and the mask are not computed: a click there chooses the cell of the
-    chosen step that uses this position.
+    On a step, it is the clicked cell, and on a map derived from the weights that of the weights. Parameters and the mask are
+    not computed: a click there chooses the cell of the chosen step that uses this position.
     """
     layer = trace.layer(chosen.layer)
     if name == _all_heads_name(HEAD_OUTPUT):
