@@ -1,4 +1,4 @@
-"""The features: what can be taken away. Each has a folder here, one in pages/ui, one in tests, and one declaration, `FEATURE`.
+"""The features: what can be taken away. Each has a folder here, one in pages/ui, one in tests, and, if it adds to the library, a declaration `FEATURE`.
 
 The trunk never names a feature: it asks `features()` for what they add. A feature whose folder is gone is no longer there.
 """
@@ -51,19 +51,15 @@ class Feature:
     html: Callable[[object], str | None] | None = None
 
 
-def present() -> tuple[str, ...]:
-    """The names of the features whose folder is here."""
-    return tuple(name for name in NAMES if find_spec(f"attention.{name}"))
-
-
 @cache
 def features() -> tuple[Feature, ...]:
-    """The declarations of all features that are here. Registries ask at first use, never while modules are being imported.
+    """What the features that are here add. Registries ask at first use, never while modules are being imported.
 
     Raises:
         TypeError: the declaration of a folder is none.
     """
-    return tuple(_declared(name) for name in present())
+    here = (name for name in NAMES if find_spec(f"attention.{name}"))
+    return tuple(_declared(name) for name in here if find_spec(f"attention.{name}.feature"))
 
 
 def _declared(name: str) -> Feature:

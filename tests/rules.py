@@ -45,13 +45,11 @@ SCRIPTS = {
 # A feature imports the trunk. Neither the trunk nor another feature imports a feature, except in CROSSINGS.
 CROSSINGS: dict[str, dict[str, int]] = {
     "attention/circuits/relevance_pass.py": {"vision": 1},
-    "attention/comparison/figures.py": {"vision": 1},
     "attention/export/packing.py": {"vision": 1},
     "attention/files/array_writer.py": {"vision": 1},
     "attention/files/stored_layers.py": {"vision": 2},
     "attention/lessons/mask_examples.py": {"vision": 1},
     "attention/lessons/small_tables.py": {"vision": 1},
-    "attention/metrics/find_targets.py": {"vision": 1},
     "attention/models/declared_inputs.py": {"vision": 1},
     "attention/models/generation.py": {"vision": 1},
     "attention/models/in_memory.py": {"vision": 2},
@@ -63,9 +61,7 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/models/residual_stream.py": {"vision": 1},
     "attention/models/running.py": {"vision": 5},
     "attention/models/transformer_parts.py": {"vision": 1},
-    "attention/pictures/mosaic.py": {"vision": 1},
     "attention/pictures/steps_view.py": {"vision": 1},
-    "attention/pictures/view.py": {"vision": 1},
     "attention/program/loaded_model.py": {"vision": 1},
     "attention/sources/file.py": {"vision": 1},
     "attention/sources/link.py": {"vision": 1},
@@ -74,7 +70,6 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/sources/reader.py": {"vision": 1},
     "attention/sources/repeated_run.py": {"vision": 1},
     "attention/training/training_views.py": {"vision": 1},
-    "pages/ui/circuits/path_patching.py": {"training": 1},
     "pages/ui/state/second_sidebar.py": {"comparison": 1, "vision": 2},
     "pages/ui/state/sidebar.py": {"vision": 2},
 }

@@ -29,6 +29,7 @@ from attention.formula.names import HEAD_OUTPUT, KEY, MASKED_SCORES, OUTPUT, QUE
 from attention.formula.override import SOURCE_MASK
 from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step, is_step
 from attention.formula.steps_before_scores import Product
+from attention.pictures import scales
 from attention.pictures.downsample import MAX_SIDE
 from attention.pictures.heatmap import chosen_position, heatmap_json
 from attention.pictures.layout import CHOSEN_COLOR, HEIGHT, Spec, axis_noun, position_name
@@ -43,7 +44,7 @@ from attention.sources.link import page_range, source_of
 from attention.sources.registry import source_kinds
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import FITTED, TokenGrid, layout_images, over_picture_json
+from attention.vision.over_picture import TokenGrid, layout_images, over_picture_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -661,7 +662,7 @@ class _PictureFigures:
         axis = patches[0]
         own_axis = axes[1] if axis == axes[0] else axes[0]
         fixed: dict[str, Any] = {QUERY if axis == axes[0] else KEY: 0}
-        spec = over_picture_json(self._without_pixels, step, layer, head, colors=FITTED, **fixed)
+        spec = over_picture_json(self._without_pixels, step, layer, head, colors=scales.FITTED, **fixed)
         layout, (heat, *others) = spec["layout"], spec["data"]
         meta, subtitle = layout["meta"], layout["title"]["subtitle"]
         name = position_name(own_axis, 0, drawn_layer.labels_of(own_axis))

@@ -129,12 +129,16 @@ def _of_trace(function: Callable[..., Answer]) -> Callable[..., Answer]:
     return answer
 
 
+_OWN: tuple[Callable[..., Answer], ...] = (
+    argmax_key, argmax_cell, value, row, order, compare, compare_rows, compare_said, cell, size, visible, given,
+)  # fmt: skip
+
+
 @cache
 def functions() -> dict[str, Callable[..., Answer]]:
     """The functions that an answer may call, by name: these, and those of features."""
-    own = (argmax_key, argmax_cell, value, row, order, compare, compare_rows, compare_said, cell, size, visible, given)
     added = (_of_trace(function) for feature in features() for function in feature.answers)
-    return {function.__name__: function for function in (*own, *added)}
+    return {function.__name__: function for function in (*_OWN, *added)}
 
 
 def evaluate(expression: str, context: QuestionContext) -> Answer:

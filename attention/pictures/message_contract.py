@@ -11,6 +11,9 @@ from typing import Any, NotRequired, TypedDict
 
 from numpy.typing import NDArray
 
+NO_TOKEN = -1
+"""The position where a grid over a picture has no token."""
+
 
 class AxisNames(TypedDict):
     """The labels along an axis, by position as a string."""

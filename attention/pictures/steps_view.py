@@ -28,7 +28,7 @@ from attention.pictures.view import FACTORS, OVERVIEW, PAIR, STEP, has_pair, ove
 from attention.trace.layer import Layer
 from attention.trace.stats import finite_range
 from attention.trace.trace import Trace
-from attention.vision.over_picture import FITTED, OPACITY, matrix_over_picture_json, over_picture_json
+from attention.vision.over_picture import matrix_over_picture_json, over_picture_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ class OverPicture:
     """
 
     reads: Literal["row", "column"] = "row"
-    opacity: float = OPACITY
+    opacity: float = scales.OPACITY
 
 
 def lab_maps(
@@ -109,7 +109,7 @@ def maps_over_picture(
         return []
     reads = over.reads if over.reads in with_patches else with_patches[0]
     query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
-    scale = FITTED if colors == "stretched" else colors
+    scale = scales.FITTED if colors == "stretched" else colors
     place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen, False)
     if derived is None:
         figure = over_picture_json(trace, cell.step, *place)
@@ -158,8 +158,8 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
 def cell_of_click(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cell:
     """Returns the cell that a click on a map chooses, while the factors of `chosen` are shown.
 
-    On a step, it is the clicked cell, and on a map derived from the weights that of the weights. Parameters and the mask are not computed: a click there chooses the cell of the
-    chosen step that uses this position.
+    On a step, it is the clicked cell, and on a map derived from the weights that of the weights. Parameters and the mask are
+    not computed: a click there chooses the cell of the chosen step that uses this position.
     """
     layer = trace.layer(chosen.layer)
     if name == _all_heads_name(HEAD_OUTPUT):

@@ -24,10 +24,10 @@ from attention.formula import override
 from attention.formula.mask import Mask
 from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS, Cell
 from attention.formula.steps import STEPS, find_step
+from attention.pictures import scales
 from attention.pictures.message_contract import Control
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import OPACITY
 
 OVERVIEW, FACTORS = "overview", "factors"
 """Two views of the Lab: scores, weights and output; the chosen step beside its factors. The others are `derived_views`."""
@@ -48,7 +48,7 @@ OVER = Knob(
     "Row: how much the chosen query attends to each patch. Column: how much each patch attends to the chosen key. A click on a patch explains its number; a double click makes it the query, or the key.",
     inline=True, order=84)  # fmt: skip
 HEAT = Knob(
-    "heat", OPACITY, Real(0, 1), "Heat", "How strongly the colours cover the picture. 0: only the picture.", inline=True, order=86)  # fmt: skip
+    "heat", scales.OPACITY, Real(0, 1), "Heat", "How strongly the colours cover the picture. 0: only the picture.", inline=True, order=86)  # fmt: skip
 PAIR = Knob(
     "pair", "both", Choice(("both", "a-b", "b-a"), ("all", "A → B", "B → A")), "Texts",
     "A → B: only the queries of the first text and the keys of the second; their numbers stay the same. All: every token.",

@@ -203,7 +203,8 @@ class TrainedRun:
     @property
     def _batch(self) -> Batch:
         plan = self.source.plan
-        return plan.task.posed(self.source.example.ids, plan.design)
+        batch: Batch = plan.task.posed(self.source.example.ids, plan.design)
+        return batch
 
     def _attention(self) -> Callable[..., tuple[Tensor, dict[str, Tensor]]]:
         """The attention with the interventions of the source."""

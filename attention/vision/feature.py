@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attention.features import Feature
 from attention.metrics.metric import CellWeights, Metric
+from attention.metrics.patch_box import NEAR
 from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD
 from attention.vision import places
 
@@ -15,7 +16,7 @@ _METRICS = (
         "Σ_j a_ij √((r_i − r_j)² + (c_i − c_j)²) / Σ_j a_ij, over patches j of the same picture, at row r and column c", "queries that are patches",
         "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, figure 7 (attention distance)", places.patch_distance, "diagonal", of_pictures=True),
     Metric("near patches", "The total weight of the patch of the query itself and of its neighbours, at most one row and one column away.",
-        f"Σ a_ij over patches j of the same picture with |r_i − r_j| ≤ {places.NEAR} and |c_i − c_j| ≤ {places.NEAR}", "queries that are patches",
+        f"Σ a_ij over patches j of the same picture with |r_i − r_j| ≤ {NEAR} and |c_i − c_j| ≤ {NEAR}", "queries that are patches",
         "Cordonnier et al. 2020, On the Relationship between Self-Attention and Convolutional Layers", CellWeights(places.near_patches), of_pictures=True),
     Metric("on the picture", "The total weight of patches.", "Σ a_ij over j with x_j a patch", "queries that see a patch, in a layer that reads a picture",
         _VIT, CellWeights(places.keys_of_kind(PATCH)), of_pictures=True),

@@ -15,7 +15,7 @@ from test_notebook_outputs import click, open_outputs, served, settled, unpacked
 from tiny_pictures import WITH_TEXT, TinyPictureModels, noise
 
 from attention import Cell, Model, Trace
-from attention.demo import write
+from attention.demo.site import write
 from attention.export.packing import pack_trace
 from attention.export.states import State
 from attention.formula.override import Override

@@ -249,10 +249,11 @@ def printed(code: str) -> str:
     return run.stdout.splitlines()[-1]
 
 
-def test_packages_of_attention_import_neither_torch_nor_streamlit() -> None:
+def test_packages_and_declarations_of_attention_import_nothing_slow() -> None:
     packages = [".".join(module.path.parent.parts) for module in BACKEND if module.path.name == "__init__.py"]
     assert {"attention", "attention.circuits", "attention.notebook"} < set(packages)
-    code = f"import sys, {', '.join(packages)}; print([name for name in ('torch', 'streamlit') if name in sys.modules])"
+    slow = ("torch", "streamlit", "pandas", "plotly")
+    code = f"import sys, {', '.join(packages)}; from attention.features import features; features(); print([name for name in {slow} if name in sys.modules])"
     assert printed(code) == "[]"
 
 
