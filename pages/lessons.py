@@ -12,6 +12,7 @@ from attention.base.knobs import Choice, Knob
 from attention.lessons import link_codec, markdown
 from attention.lessons.lesson import Lesson
 from attention.sources.link import source_of
+from pages.ui.features import panels
 from pages.ui.lessons.lesson import OPENED, LessonsOfTab, context_of, draw_lesson
 from pages.ui.page import show
 from pages.ui.page.start import start
@@ -67,7 +68,6 @@ else:
     lesson = path[name]
 
 from attention.lessons import grading
-from pages.ui.features import panels
 
 number = f"{list(path).index(lesson.name) + 1}. " if len(path) > 1 else ""
 st.markdown(f"## {number}{plain(lesson.title)}")

@@ -257,6 +257,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
 TYPED = {"text": 'the [CLS] , "x" ; =1+1 2.5 👩‍👩‍👧 אבג the', "mask": "causal", "heads": "2", "head": "1", "compare": "temperature=0.5"}  # fmt: skip
 TRAINED = {"source": "trained", "task": "induction", "at": "0", "layer": "1", "q": "20", "k": "7"}
 MAPS_OF_THE_LAB = ("{step}.csv", "{step}-heads.csv", "mask-cells.csv", "mean.csv", "max.csv", "rollout.csv", "norm-weighted.csv")  # fmt: skip
+ALL_STEPS = ("attention.npz", "attention.safetensors")
 NO_ATTENTION = {
     "{step}-B-minus-A.csv": "is the difference of two states",
     "heads-metrics.csv": "where a number is expected",
@@ -280,12 +281,14 @@ def test_every_file_of_the_lab_opens_or_says_why(client: TestClient, export: Exp
         with pytest.raises(FileError, match=r"ends in .npz, .*; got “"):
             opened("x", export.name)
         return
-    state = TYPED if export.name not in ("logit-effect.csv", "logit-parts.csv", "score-terms.csv") else TRAINED
-    answer = client.get(f"/export/{export.name.format(step='weights')}", params=state)
+    for state in (TYPED, TRAINED):  # some files need a model
+        answer = client.get(f"/export/{export.name.format(step='weights')}", params=state)
+        if answer.status_code == 200:
+            break
     assert answer.status_code == 200, answer.text
     file_name = re.findall('filename="(.*?)"', answer.headers["content-disposition"])[0]
-    if export.name in NO_ATTENTION:
-        with pytest.raises(FileError, match=NO_ATTENTION[export.name]) as caught:
+    if export.name not in (*MAPS_OF_THE_LAB, *ALL_STEPS):
+        with pytest.raises(FileError, match=NO_ATTENTION.get(export.name)) as caught:
             opened(answer.content, file_name)
         assert str(caught.value).startswith(f"“{file_name}”")
         return
@@ -297,7 +300,6 @@ def test_every_file_of_the_lab_opens_or_says_why(client: TestClient, export: Exp
     expected = derived.matrix(original, 0, 1)[None] if derived else original.layers[0][WEIGHTS]
     written = trace.layers[0][WEIGHTS].float()
     np.testing.assert_array_equal(written, expected if len(written) == len(expected) else expected[1:])
-    assert export.name in MAPS_OF_THE_LAB or export.ending in ("npz", "safetensors")
 
 
 @pytest.mark.parametrize("step", ["query", "key", "value", "output"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +42,6 @@ _NAMES = {
 HOW = Knob("matters_silence", "zero", Choice(SWEEP_KINDS, tuple(_NAMES[kind] for kind in SWEEP_KINDS)), "Each head gets", "What replaces a part of each head in turn. B is the second state, as on the page Compare: the same model with another text.")  # fmt: skip
 
 
-Columns = Callable[[Sequence[tuple[int, int]]], "pd.DataFrame"]
-"""The effects on the heads in an order (layer and head of each), as columns of a table."""
-
-
 @dataclass(frozen=True)
 class SweepRequest:
     """The request for a sweep over heads.
@@ -79,8 +75,8 @@ class SweepRequest:
         return ablate_group(self.model, heads, self.position, self.target, self.distractor, self.kind)
 
 
-def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> Columns | None:
-    """The columns of the sweep, once the user has requested it; None before, or if the source is not a model. Draws the sweep."""
+def matters(page: Page, knobs: Knobs, open_head: Callable[[int, int], None]) -> Callable[..., pd.DataFrame] | None:
+    """The effects on heads in an order, as columns of a table, once the user has requested the sweep; None before, or without a model."""
     if not isinstance(page.source, Model):
         return None
     st.markdown("### Which heads matter for the prediction?")

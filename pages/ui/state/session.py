@@ -95,8 +95,6 @@ class Session:
         file: the uploaded attention file.
         file_problem: the error of the last uploaded file.
         uploaded_pictures: the uploaded pictures by their values of `image`, the oldest first.
-        picture_problems: the error of the last upload of each field for pictures, by its key.
-        picture_uploads: the number of uploads of each field for pictures, by its key.
         opened_for_problem: whether the matrix editor was unfolded to show an error.
         first_state: the first of the two compared states at the last run of Compare; None before.
         recent_states: the comparable state before the last change and the one now.
@@ -142,8 +140,6 @@ class Session:
     file: File | None = None
     file_problem: str = ""
     uploaded_pictures: dict[str, UploadedPicture] = field(default_factory=dict)
-    picture_problems: dict[str, str] = field(default_factory=dict)
-    picture_uploads: Counter[str] = field(default_factory=Counter)
     opened_for_problem: bool = False
     first_state: dict[str, str] | None = None
     recent_states: list[dict[str, str]] = field(default_factory=list)

@@ -5,9 +5,10 @@ An upload stays in the session, within the memory of the server; the address has
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
@@ -46,6 +47,19 @@ _LONGEST_NAME = 200  # characters in the address
 _PREVIEW_SIDE = 240  # pixels
 _SMALL_SIDE, _WORDS_WIDTH = 64, 110  # pixels, of each of several and of its name in the sidebar
 _LONGEST_WORDS = 26  # characters of that name
+
+
+@dataclass
+class _Uploads:
+    """What the fields for pictures keep in a tab, by their keys.
+
+    Attributes:
+        problems: the error of the last upload.
+        number: the number of uploads.
+    """
+
+    problems: dict[str, str] = field(default_factory=dict)
+    number: Counter[str] = field(default_factory=Counter)
 
 
 def picture_field(
@@ -182,8 +196,8 @@ def _examples(fields: _Fields) -> None:
 
 
 def _upload_field(label: str, fields: _Fields) -> None:
-    ours, place = session(), fields.place
-    key = f"{place}_upload_{ours.picture_uploads[place]}"  # a new field after each upload, so that it is empty again
+    ours, place = session().of(_Uploads), fields.place
+    key = f"{place}_upload_{ours.number[place]}"  # a new field after each upload, so that it is empty again
     several = f" A text has up to {fields.most} pictures, together within this." if fields.most > 1 else ""
     st.file_uploader(
         label, type=list(_ENDINGS), key=key, on_change=_uploaded, args=(key, fields), max_upload_size=PICTURE_MB,
@@ -191,7 +205,7 @@ def _upload_field(label: str, fields: _Fields) -> None:
         help=f"PNG, JPEG or WebP, up to {PICTURE_MB} MB and {PICTURE_PIXELS / 1e6:g} million pixels.{several} It stays in this browser tab, "
         "and the place and camera that a photo names are not read.",
     )  # fmt: skip
-    if problem := ours.picture_problems.get(place):
+    if problem := ours.problems.get(place):
         st.error(plain(problem))
 
 
@@ -203,7 +217,7 @@ def _chosen(key: str, fields: _Fields) -> None:
 
 def _chosen_several(key: str, fields: _Fields) -> None:
     """Adds one of our pictures, or removes it; the last picture stays."""
-    chosen, problems = [f"{PREFIX}{name}" for name in st.session_state[key]], session().picture_problems
+    chosen, problems = [f"{PREFIX}{name}" for name in st.session_state[key]], session().of(_Uploads).problems
     problems.pop(fields.place, None)
     kept = [name for name in fields.names if name in chosen or not is_example(name)]
     if not any(name not in fields.names for name in chosen):
@@ -218,33 +232,33 @@ def _chosen_several(key: str, fields: _Fields) -> None:
 
 def _removed(fields: _Fields, index: int) -> None:
     """Shows the pictures without one of them."""
-    session().picture_problems.pop(fields.place, None)
+    session().of(_Uploads).problems.pop(fields.place, None)
     fields.show([name for i, name in enumerate(fields.names) if i != index])
 
 
 def _uploaded(key: str, fields: _Fields) -> None:
     """Stores the uploaded pictures, unless one cannot be read."""
-    files, ours, place = st.session_state[key], session(), fields.place
-    ours.picture_problems.pop(place, None)
+    files, ours, place = st.session_state[key], session().of(_Uploads), fields.place
+    ours.problems.pop(place, None)
     if not files:
         return
     try:
         if fields.most > 1:
-            ours.picture_uploads[place] += 1
+            ours.number[place] += 1
             uploaded = _read_several(files, fields.most)
         else:
             uploaded = [_read_one(files)]
         new = {link_name(each.picture): each for each in uploaded}
         names, replaced = fields.with_pictures({name: each.picture for name, each in new.items()})
     except AttentionError as error:
-        ours.picture_problems[place] = str(error)
+        ours.problems[place] = str(error)
         return
     if fields.hold is knob_state.hold and (same := {file_name(name) for name in replaced} & set(map(file_name, new))):
         show_later(
             f"The uploaded {quote(next(iter(same)))} is not the same picture as in the link. The page shows the uploaded one."
         )
     keep(new)
-    ours.picture_uploads[place] += fields.most == 1
+    ours.number[place] += fields.most == 1
     fields.show(names)
     _drop_oldest()
 
