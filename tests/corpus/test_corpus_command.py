@@ -329,6 +329,7 @@ def sentences() -> tuple[str, ...]:
     return tuple(found[:200])
 
 
+@pytest.mark.long  # 200 sentences in a real model
 def test_real_model_has_its_known_heads_over_200_sentences(tmp_path: Path) -> None:
     """All-MiniLM-L6-v2: L0 H2 looks at the previous token of every text, shuffled ones included; L1 H8 at the next one."""
     assert len(sentences()) == 200

@@ -235,6 +235,7 @@ def test_sdist_is_small_and_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_
     assert built_wheel(sdist, tmp_path).read_bytes() == wheel.read_bytes()
 
 
+@pytest.mark.long  # installs the wheel where nothing else is
 def test_library_works_with_its_declared_dependencies_alone(library: Path, tmp_path: Path) -> None:
     done = run(library / "python", "-c", USED, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -254,6 +255,7 @@ def test_library_works_with_its_declared_dependencies_alone(library: Path, tmp_p
     }, "what only extras bring"
 
 
+@pytest.mark.long
 def test_command_without_the_extra_says_what_to_install(library: Path, tmp_path: Path) -> None:
     done = run(library / "attention-lab", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
@@ -267,6 +269,7 @@ def test_command_without_the_extra_says_what_to_install(library: Path, tmp_path:
     assert run(library / "attention-lab", "--version", cwd=tmp_path).stdout == f"{attention.__version__}\n"
 
 
+@pytest.mark.long
 def test_command_serves_the_lab(lab: str) -> None:
     assert "<title>" in answer(lab)
     assert answer(f"{lab}/_stcore/script-health-check") == "ok", "the page runs without an error"
@@ -278,6 +281,7 @@ def test_command_serves_the_lab(lab: str) -> None:
     assert torch.tensor([float(number) for number in numbers]).equal(weights[0, 0])
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_command_shows_the_lab_in_a_browser(lab: str, browser: Browser) -> None:
     context = browser.new_context()

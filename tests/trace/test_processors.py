@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 KERNELS = ({}, {"ATEN_CPU_CAPABILITY": "default"}, {"ATEN_CPU_CAPABILITY": "avx2"}, {"MKL_CBWR": "COMPATIBLE"})
 STEPS = 40  # bits are compared, and rounding errors do not add up: steps differ at any time or not at all
 PROGRAM = f"""
@@ -34,6 +36,7 @@ def printed(kernels: dict[str, str]) -> list[str]:
     return result.stdout.splitlines()
 
 
+@pytest.mark.long  # four processes train every task
 def test_typed_text_and_trainings_are_equal_on_other_kernels():
     own, *others = map(printed, KERNELS)
     assert len(own) == 38  # the steps of two texts, and two snapshots of each task

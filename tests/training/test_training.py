@@ -32,7 +32,11 @@ def last(task: str, control: str = ""):
     return list(train(task, steps=SHORT.get(task, 0), control=control, every=1000))[-1]
 
 
-@pytest.mark.parametrize("task", TASKS)
+# Each takes minutes of a processor; pictures and dates are learned slowest.
+SLOWEST = {"shapes", "dates"}
+
+
+@pytest.mark.parametrize("task", [pytest.param(task, marks=[pytest.mark.long] * (task in SLOWEST)) for task in TASKS])
 def test_task_is_learned_and_its_controls_are_not(task):
     design, result = TASKS[task].design, last(task)
     chance = next(iter(train(task)))

@@ -48,6 +48,7 @@ def test_process_without_runs_keeps_its_exit_code() -> None:
     assert run_until_end((), 3).returncode == 3
 
 
+@pytest.mark.long  # waits as long as an operator would
 def test_downloads_under_way_are_read_to_their_end() -> None:
     with Server() as server:
         assert finished(downloads.read_to_the_end(server, long=450, seconds=0)) == []
