@@ -176,7 +176,7 @@ def test_bad_requests_are_refused_in_one_sentence(tiny: TinyModels, monkeypatch:
     with pytest.raises(MissingError, match="runs a transformers model backwards, and this trace has none"):
         circuits.relevance(TypedText("a b").trace())
     with pytest.raises(MissingError, match="choose the source “model”"):
-        circuits.relevance(Trained("induction").trace())
+        circuits.relevance(Trained("induction", steps=1).trace())
     with pytest.raises(ConfigError, match=r"token from 0 to 8, as the text has 9; got 9"):
         circuits.relevance(trace, position=9)
     with pytest.raises(ConfigError, match="range from 0 to 399; got 400"):

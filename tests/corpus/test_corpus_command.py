@@ -276,6 +276,7 @@ print(json.dumps(results))
 """
 
 
+@pytest.mark.long  # processes are killed
 def test_killed_runs_lose_one_chunk_and_go_on(undisturbed: Undisturbed, texts: Path, tmp_path: Path) -> None:
     """Three processes, each ended in the middle of writing its third part: by kill -9, by SIGTERM, by Ctrl-C."""
     ends = {"SIGKILL": -signal.SIGKILL, "SIGTERM": 143, "SIGINT": 130}

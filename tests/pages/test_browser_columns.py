@@ -10,7 +10,7 @@ from conftest import act_and_settle, chosen_cell_line, click_cell, painted_numbe
 from test_browser import Open
 from test_browser_controls import TEXT, at_once, click, drag, follow, layer, output_has_columns, temperature
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]  # what cannot be repainted in place
 
 
 def test_map_of_600_tokens_has_d_model_columns(open_page: Open, server: str) -> None:

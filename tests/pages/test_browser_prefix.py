@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, Frame, Page, expect
 from shell import Shell, frame_of, running_shell
 from test_browser import CAUSAL, LINK, TEXT, Open
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]  # servers below a prefix and in frames of hosts
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
 
 

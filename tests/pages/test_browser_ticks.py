@@ -12,7 +12,7 @@ from test_browser import Open
 from attention import TypedText
 from pages.ui.state.knob_table import DEFAULTS
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]  # every text of many maps, in four widths and two themes
 
 # For every text on a map: its content, how far it leaves the map, its colour and the page's; whether a title covers the colour bar.
 WRITTEN = """() => [...document.querySelectorAll('.js-plotly-plot')].flatMap((plot) => {

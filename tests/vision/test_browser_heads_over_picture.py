@@ -18,7 +18,7 @@ from attention.vision.examples import example_picture
 from attention.vision.heads_over_picture import heads_over_picture_json
 from attention.vision.over_picture import FITTED, TokenGrid
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]  # a server with models that read pictures
 OVER = "heads_drawn=over+the+picture"
 
 

@@ -17,7 +17,7 @@ from attention import Model
 from attention.files.picture import Picture
 from attention.vision.examples import example_picture
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]  # a server with models that read pictures
 
 Open = Callable[..., Page]
 PHOTO = encoded(Image.fromarray(noise(64, 48)), "PNG")
