@@ -50,7 +50,7 @@ def plain(row: list) -> list[float]:
     return [np.nan if number is None else number for number in [*row[1:4], *row[4]]]
 
 
-@pytest.mark.parametrize("link", filter(is_here, LINKS))
+@pytest.mark.parametrize("link", [*filter(is_here, LINKS)])
 def test_stored_link_paints_its_stored_numbers(link: str) -> None:
     app = follow(link)
     assert not app.exception
