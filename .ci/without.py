@@ -90,7 +90,7 @@ def offences(features: list[str], folder: Path, everything: bool) -> Iterator[st
         whole = [sys.executable, *command]
         run = subprocess.run(whole, check=False, cwd=folder, env=environment, capture_output=True, text=True)
         told = [line.replace(f"{folder}/", "") for line in run.stdout.splitlines()]
-        found = [line for line in told if re.match(r"[\w./-]+:\d+: ", line) and ": note: " not in line]
+        found = [line for line in told if re.match(r"\w[\w./-]*:\d+: (?!note)|E  +\w*Error", line)]
         return found or ([*told[-20:], *run.stderr.splitlines()[-20:]] if run.returncode else [])
 
     chosen = "not whole" if everything else "quick and not whole"
@@ -107,7 +107,7 @@ def stands_without(features: list[str], everything: bool) -> bool:
     with tempfile.TemporaryDirectory(prefix="without-") as name:
         folder = Path(name).resolve()
         copy_without(features, folder)
-        found = list(offences(features, folder, everything))
+        found = list(dict.fromkeys(offences(features, folder, everything)))
     print(*found, sep="\n", end="\n" * bool(found))
     outcome = f"{len(found)} offences" if found else "green"
     print(f"without {' '.join(features)}: {outcome} in {time.monotonic() - started:.0f} s", flush=True)

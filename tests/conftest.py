@@ -9,6 +9,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -48,6 +49,7 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 from xdist.scheduler import LoadScopeScheduling
 
+from attention.features import NAMES
 from benchmarks.proxy import running_proxy
 from pages.ui.server import assets
 
@@ -102,6 +104,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatTheySh
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_quick_tests(items, globals())
+
+
+@cache
+def needs_what_is_gone(file: Path) -> bool:
+    """Whether a test file imports a feature that was taken away, itself or through another test file."""
+    gone = "|".join(name for name in NAMES if not (ROOT / "attention" / name).is_dir())
+    text = file.read_text(encoding="utf-8")
+    if not gone or re.search(rf"\b(?:attention|pages\.ui)\.(?:{gone})\b|from attention import .*\b(?:{gone})\b", text):
+        return bool(gone)
+    others = (
+        next(Path(__file__).parent.rglob(f"{name}.py"), None) for name in re.findall(r"from (test_\w+) import", text)
+    )
+    return any(other is None or needs_what_is_gone(other) for other in others)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Tests of a feature may use another feature as an example, and go where that is gone; tests of the trunk may not."""
+    of_feature = collection_path.suffix == ".py" and collection_path.relative_to(ROOT / "tests").parts[0] in NAMES
+    return True if of_feature and needs_what_is_gone(collection_path) else None
 
 
 def pytest_collection_finish() -> None:

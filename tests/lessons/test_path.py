@@ -307,6 +307,7 @@ def test_invalid_lesson_file_names_what_is_missing(old: str, new: str, says: str
         from_markdown("one", GOOD.replace(old, new, 2))
 
 
+@pytest.mark.whole
 def test_documents_count_lessons() -> None:
     for document, words in (
         ("README.md", "small questions"),
