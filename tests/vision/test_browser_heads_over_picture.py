@@ -14,9 +14,10 @@ from tiny_pictures import TinyPictureModels
 
 from attention import Model
 from attention.base.tokens import Patch
+from attention.pictures.scales import FITTED
 from attention.vision.examples import example_picture
 from attention.vision.heads_over_picture import heads_over_picture_json
-from attention.vision.over_picture import FITTED, TokenGrid
+from attention.vision.over_picture import TokenGrid
 
 pytestmark = pytest.mark.browser
 OVER = "heads_drawn=over+the+picture"
