@@ -24,5 +24,5 @@ def __getattr__(name: str) -> object:
     """A name of this page, imported at first use: a program that shows nothing waits for nothing that draws."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = {"bring_scripts": "output", "view": "widget"}.get(name, "showing")
-    return getattr(import_module(f"attention.notebook.{module}"), name)
+    modules = {"bring_scripts": "attention.notebook.output", "view": "attention.notebook.widget"}
+    return getattr(import_module(modules.get(name, "attention.notebook.showing")), name)

@@ -553,7 +553,7 @@ def test_missing_notebook_sequence_is_refused(name: str, sequence: Any, sequence
 
 def test_notebook_names_and_counts_need_no_torch() -> None:
     script = (
-        "import sys; from attention import NOTEBOOKS, Notebook; "
+        "import sys; from attention.tutorials import NOTEBOOKS, Notebook; "
         "assert [Notebook(n).n_sequences for n in NOTEBOOKS] == [1, 1, 1, 1, 4, 4, 1, 3, 1]; "
         "assert Notebook('numpy').title; "
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
