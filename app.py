@@ -39,9 +39,7 @@ else:
     page = start("Lab", "Click a cell to see how its number is computed.")
     with page.about:
         for feature in panels():
-            feature.welcome()
-        for feature in panels():
-            feature.last_change()
+            feature.about_lab()
         if has_patches(page.layer):
             st.caption(
                 "Double-click a patch of the picture, or a token above it, to make it the query.", width="content"

@@ -98,8 +98,7 @@ class Panels:
     Attributes:
         scripts: the scripts of its pages.
         exports: its files over HTTP.
-        welcome: in the Lab, under the title: for new users.
-        last_change: in the Lab, under the title: about what the user has changed last.
+        about_lab: in the Lab, in the line under the title.
         below_source: in the sidebar, given the source: below its knobs.
         below_figures: below all figures, given a function that returns those to save, their key, and the name of their export or "".
         missing: given the source, None on a page without one: returns a sentence about what is not in the link, and what to do.
@@ -118,8 +117,7 @@ class Panels:
 
     scripts: tuple[Script, ...] = ()
     exports: tuple[Export, ...] = ()
-    welcome: Callable[[], None] = _nothing
-    last_change: Callable[[], None] = _nothing
+    about_lab: Callable[[], None] = _nothing
     below_source: Callable[..., None] = _nothing
     below_figures: Callable[..., None] = _nothing
     missing: Callable[..., str | None] = _nothing

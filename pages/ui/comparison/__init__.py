@@ -34,6 +34,6 @@ def _difference(request: Request) -> ExportFile:
 PANELS = Panels(
     scripts=(Script(40, "pages/compare.py", "Compare"),),
     exports=(Export("{step}-B-minus-A.csv", CSV, "B − A of a step of two states (`compare=`)", _difference),),
-    last_change=second_sidebar.last_change_button,
+    about_lab=second_sidebar.last_change_button,
 )
 """What this feature adds to the pages."""

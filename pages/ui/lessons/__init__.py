@@ -28,7 +28,7 @@ PANELS = Panels(
         Script(60, "pages/softmax.py", "Softmax"),
     ),
     exports=(Export("mask-cells.csv", CSV, "each cell of the mask: whether it may attend, its score, its weight", _mask_cells),),
-    welcome=lesson.first_lesson,
+    about_lab=lesson.first_lesson,
     share=lesson.ask,
     opener=Opener("lessons", "md", lesson.open_file),
 )  # fmt: skip
