@@ -130,7 +130,7 @@ def pytest_collection_finish() -> None:
 
 
 def examples_of(feature: str) -> dict[str, Any]:
-    """The sources of a feature that other tests also try, by name: `SOURCES` of tests/<feature>/<feature>_examples.py.
+    """The sources of a feature that other tests also try, by name: those of `tutorials_examples` for tutorials.
 
     Empty where the feature was taken away.
     """

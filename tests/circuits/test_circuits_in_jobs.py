@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,16 @@ from test_jobs import (
     in_a_job,
     library,  # noqa: F401  # a fixture
 )
-from test_model_turns import recorded_passes, run_together, until_waiting
 from tiny_models import TinyModels
 
 from attention import Model, circuits, metrics
 from attention.base import jobs
-from attention.circuits import PathRequest, sweep
+from attention.circuits import PathRequest
 from attention.circuits.path_patching import patch_paths
 from attention.circuits.prompts import PromptSet
 from attention.circuits.sweep import sweep_heads
 from attention.circuits.token_relevance import METHODS, relevance
 from attention.metrics.find_rule import FindRule, find_heads
-from attention.models import forward_pass
 from attention.models.library import LIBRARY, in_job
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes fork on Linux alone")
@@ -66,25 +63,3 @@ def test_sweep_in_a_job_equals_the_sweep_here(folder: Path) -> None:  # noqa: F8
     last = in_a_job(sweep_heads, source)
     (*_, here) = sweep_heads(source)
     np.testing.assert_array_equal(last.result.change, here.result.change)
-
-
-def test_other_forward_passes_run_between_two_ablation_batches(
-    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny("GPT-2")
-    loaded, started = LIBRARY.get("GPT-2"), threading.Event()
-    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 18)  # a head or two a batch
-
-    def on_pass(number: int) -> None:
-        if number == 2:
-            started.set()
-            until_waiting(loaded.lock, 1)
-
-    passes = recorded_passes(loaded, on_pass)
-
-    def look() -> None:
-        assert started.wait(60)
-        Model("GPT-2", "a quiet harbor").trace()
-
-    run_together(sweeps=lambda: list(sweep.sweep_heads(Model("GPT-2", TEXT))), looks=look)
-    assert passes[:4] == ["sweeps", "sweeps", "looks", "sweeps"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,11 +18,15 @@ from test_model_in_memory import (
     load,
     tokenizer,  # noqa: F401  # a fixture
 )
+from test_model_turns import TEXT, recorded_passes, run_together, until_waiting
 from test_model_unchanged import state, used  # noqa: F401  # a fixture
 from tiny_models import TinyModels
 
 from attention import Intervention, Model
+from attention.circuits import sweep
 from attention.circuits.sweep import sweep_heads
+from attention.models import forward_pass
+from attention.models.library import LIBRARY
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
@@ -90,3 +95,25 @@ def test_sweep_leaves_a_model_in_use_as_it_was(used: Callable[..., Any], tokeniz
     before = state(model)
     assert [*sweep_heads(Model.of(model, tokenizer, OWL))][-1].result is not None
     assert state(model) == before
+
+
+def test_other_forward_passes_run_between_two_ablation_batches(
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny("GPT-2")
+    loaded, started = LIBRARY.get("GPT-2"), threading.Event()
+    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 18)  # a head or two a batch
+
+    def on_pass(number: int) -> None:
+        if number == 2:
+            started.set()
+            until_waiting(loaded.lock, 1)
+
+    passes = recorded_passes(loaded, on_pass)
+
+    def look() -> None:
+        assert started.wait(60)
+        Model("GPT-2", "a quiet harbor").trace()
+
+    run_together(sweeps=lambda: list(sweep.sweep_heads(Model("GPT-2", TEXT))), looks=look)
+    assert passes[:4] == ["sweeps", "sweeps", "looks", "sweeps"]
