@@ -2,9 +2,11 @@
 # make dev    the same, and the page follows a change of the code
 # make models brings a real model into models/, as make run does; with ALL=1 a second one, a decoder
 # make quick  format, lint, and the tests that answer within half a minute: for every change
-# make test   sets everything up, the browser included, and runs all tests
-# make newest runs the tests with Streamlit's newest release, or with STREAMLIT=1.67.0 that one; ARGS=tests/test_turns.py narrows them
-# make check  format, lint, types, tests: what CI runs
+# make test   sets everything up, the browser included, and runs the tests that find most faults in a minute
+# make test-all runs all tests, and takes each feature away in turn: before a release
+# make without FEATURE=circuits checks that everything else stands without a feature; with ALL=1 by every test
+# make newest runs the tests with Streamlit's newest release, or with STREAMLIT=1.67.0 that one; ARGS=tests/pages/server/test_turns.py narrows them
+# make check  format, lint, types, tests, and what a commit touched taken away: what CI runs
 # make lock   writes the versions and hashes of everything, after a change of requirements*.txt
 # make audit  what is known against what is locked, and a list of it (sbom.json)
 # make decisions checks the decision records in docs/decisions and writes their index
@@ -29,7 +31,7 @@ PIP = python -m pip install --quiet --disable-pip-version-check --require-hashes
 MODELS = models
 GET_MODELS = $(BIN)/python .ci/get_models.py
 
-.PHONY: run dev models quick test newest check lint types format browser demo bench lock audit plotly decisions clean
+.PHONY: run dev models quick test test-all without newest check lint types format browser demo bench lock audit plotly decisions clean
 
 # Who runs the Lab here may open any model that is here, so only this machine reaches it; with ADDRESS=0.0.0.0 others do, and may not.
 ADDRESS ?= localhost
@@ -56,7 +58,16 @@ quick: lint
 # What is compiled is kept, also where the environment says otherwise: three workers and a dozen servers would compile it anew.
 test: $(VENV)/.dev browser
 	@$(GET_MODELS) minilm $(MODELS) || true
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -m "not long"
+
+test-all: $(VENV)/.dev browser
+	@$(GET_MODELS) minilm $(MODELS) || true
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python .ci/without.py --each
+
+# Without a name: the features that the last commits touched.
+without: $(VENV)/.dev
+	$(BIN)/python .ci/without.py $(FEATURE) $(if $(ALL),--all)
 
 # An environment of its own; everything but Streamlit, and what its release requires, is as it is locked.
 NEWEST ?= $(VENV)/newest
@@ -70,7 +81,7 @@ newest: browser
 	@$(NEWEST)/bin/python .ci/get_models.py minilm $(MODELS) || true
 	PYTHONDONTWRITEBYTECODE= $(NEWEST)/bin/python -m pytest -n $(WORKERS) $(ARGS)
 
-check: lint types test
+check: lint types test without
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -105,7 +116,7 @@ demo: $(VENV)/.run
 # Every part runs, also after one that has not reached its floors.
 bench: $(VENV)/.dev browser
 	@$(GET_MODELS) minilm $(MODELS) || true
-	@failed=0; for part in backend start fifty speed models mosaic compare corpus training film; do echo; echo "benchmarks.$$part"; \
+	@failed=0; for part in backend start fifty since speed models mosaic compare corpus training film; do echo; echo "benchmarks.$$part"; \
 	  $(BIN)/python -m benchmarks.$$part $(ARGS) || failed=1; done; exit $$failed
 
 # Versions and hashes of everything, also of what our requirements require; with ARGS=--upgrade the newest that these allow.

@@ -6,8 +6,6 @@ import streamlit as st
 
 from attention import AttentionError, explain
 from attention.explanation import tables
-from attention.formula.names import WEIGHTS
-from attention.formula.steps import is_step
 from attention.pictures import steps_view
 from attention.pictures.steps_view import derived_view, lab_maps
 from attention.pictures.view import PAIR, has_patches, overview_steps
@@ -21,7 +19,6 @@ from pages.ui.state.notices import plain
 
 def pick_cell(step: str, x: int, y: int) -> None:
     current = knob_state.current_cell(page.trace)
-    step = step if is_step(step) else WEIGHTS  # a derived map has a cell for each query and key
     knob_state.choose_cell(steps_view.cell_of_click(page.trace, current, step, y, x), page.layer)
 
 
@@ -58,8 +55,9 @@ else:
             shown = None
             st.caption(plain(str(error)))
         if shown is not None:
-            show.arithmetic(shown.derived.explain(page.trace, cell))
-            st.caption(plain(f"{shown.derived.words} {shown.derived.paper}. {shown.caution}"))
+            shown_view, derived = shown
+            show.arithmetic(derived.explain(page.trace, cell))
+            st.caption(plain(f"{derived.words} {derived.paper}. {shown_view.caution}"))
     st.markdown(f"## All numbers of `{cell.step}`")
     show.table(
         lambda: tables.frame(page.trace, cell.step, cell.layer, cell.head),

@@ -4,16 +4,15 @@
     trace = TypedText("the cat sat on the mat", AttentionConfig(mask="causal")).trace()
     trace.layers[0].weights      # tensor [head query_pos key_pos], rows sum to 1
 
-This package never imports Streamlit. Importing it does not import torch; computing a trace does.
+This package never imports Streamlit. Importing it does not import torch; computing a trace does. What a feature adds is imported from it:
+`from attention.training import Trained`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from attention import metrics
-from attention.base import printed
 from attention.base.errors import (
     AttentionError,
     ConfigError,
@@ -43,10 +42,7 @@ from attention.trace.layer import Layer
 from attention.trace.trace import FILE_WRITERS, Prediction, Trace, register_tensor_reader
 
 if TYPE_CHECKING:
-    from attention.comparison.comparison import HeadIndex, compare
     from attention.recording.record import record
-    from attention.training.trained import Trained
-    from attention.tutorials.notebook import NOTEBOOKS, Notebook
 
 __version__ = "0.1.0"
 
@@ -54,7 +50,6 @@ FILE_WRITERS |= {".npz": array_writer.npz, ".safetensors": array_writer.safetens
 
 __all__ = [
     "AXES",
-    "NOTEBOOKS",
     "PARAMETERS",
     "STEPS",
     "AttentionConfig",
@@ -65,7 +60,6 @@ __all__ = [
     "Explanation",
     "File",
     "FileError",
-    "HeadIndex",
     "Intervention",
     "Layer",
     "Matrices",
@@ -73,7 +67,6 @@ __all__ = [
     "MissingError",
     "Model",
     "ModelError",
-    "Notebook",
     "NumbersError",
     "Override",
     "Parameter",
@@ -84,9 +77,7 @@ __all__ = [
     "Step",
     "TextError",
     "Trace",
-    "Trained",
     "TypedText",
-    "compare",
     "explain",
     "find_step",
     "metrics",
@@ -94,29 +85,13 @@ __all__ = [
 ]
 
 
-_IMPORTED_AT_FIRST_USE = {
-    "record": "recording.record",
-    "HeadIndex": "comparison.comparison",
-    "compare": "comparison.comparison",
-    "Trained": "training.trained",
-    "NOTEBOOKS": "tutorials.notebook",
-    "Notebook": "tutorials.notebook",
-}
-
-
 def __getattr__(name: str) -> object:
-    """A name of a feature, or one that needs torch, imported at first use: a user need not know where it lives."""
-    if name not in _IMPORTED_AT_FIRST_USE:
+    """`record` needs torch, which is imported at first use."""
+    if name != "record":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"attention.{_IMPORTED_AT_FIRST_USE[name]}"), name)
+    from attention.recording.record import record
+
+    return record
 
 
-def _html(displayed: object) -> str | None:
-    """The HTML of an object in a notebook. Most programs draw nothing, so what draws is imported here."""
-    from attention.notebook.representations import html
-
-    return html(displayed)
-
-
-printed.register_html(_html)
 register_tensor_reader(user_trace.trace_of)

@@ -1,4 +1,4 @@
-"""The features: what can be taken away. Each has a folder here, one in pages/ui, one in tests, and one declaration, `FEATURE`.
+"""The features: what can be taken away. Each has a folder here, one in pages/ui, one in tests, and, if it adds to the library, a declaration `FEATURE`.
 
 The trunk never names a feature: it asks `features()` for what they add. A feature whose folder is gone is no longer there.
 """
@@ -9,6 +9,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from attention.explanation.derived import DerivedView
+    from attention.export.states import State
+    from attention.metrics.metric import Metric
+    from attention.pictures.layout import Spec
+    from attention.sources.reader import SourceKind
 
 NAMES = (
     *("comparison", "circuits", "vision", "corpus", "training", "tutorials", "lessons", "paper", "demo", "notebook"),
@@ -22,24 +32,34 @@ class Feature:
 
     Attributes:
         name: the name of its folder.
+        metrics: numbers of heads, after those of `attention.metrics`.
+        sources: where a trace comes from, after the trunk's in menus and links.
+        views: maps beside the weights, as views of the Lab.
+        answers: functions of a trace that the answer of a lesson may call.
+        states: states of the demo, after the trunk's.
+        figures: the figures of an object of this feature; none for another object.
+        html: what a notebook shows for an object; None for one that it shows as plain text.
     """
 
     name: str
-
-
-def present() -> tuple[str, ...]:
-    """The names of the features whose folder is here."""
-    return tuple(name for name in NAMES if find_spec(f"attention.{name}"))
+    metrics: tuple[Metric, ...] = ()
+    sources: tuple[SourceKind, ...] = ()
+    views: tuple[DerivedView, ...] = ()
+    answers: tuple[Callable[..., str], ...] = ()
+    states: tuple[State, ...] = ()
+    figures: Callable[[object], Sequence[Spec]] | None = None
+    html: Callable[[object], str | None] | None = None
 
 
 @cache
 def features() -> tuple[Feature, ...]:
-    """The declarations of all features that are here. Registries ask at first use, never while modules are being imported.
+    """What the features that are here add. Registries ask at first use, never while modules are being imported.
 
     Raises:
         TypeError: the declaration of a folder is none.
     """
-    return tuple(_declared(name) for name in present())
+    here = (name for name in NAMES if find_spec(f"attention.{name}"))
+    return tuple(_declared(name) for name in here if find_spec(f"attention.{name}.feature"))
 
 
 def _declared(name: str) -> Feature:

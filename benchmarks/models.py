@@ -21,8 +21,6 @@ import torch
 
 from attention import Intervention, Layer, Model, Trace
 from attention.base.cache import CACHE
-from attention.circuits import sweep
-from attention.circuits.head_importance import SweepProgress
 from attention.models.library import LIBRARY, Settings
 from benchmarks.texts import natural
 
@@ -73,8 +71,13 @@ def changed(name: str, times: int) -> tuple[float, float, int]:
         look(source.trace().layers[2], 0)
 
     once = statistics.median(seconds(anew) for _ in range(times))
+    from attention.circuits.sweep import (
+        SweepProgress,
+        sweep_heads,
+    )  # other benchmarks read only the names of models from here
+
     progress: list[SweepProgress] = []
-    turn = seconds(lambda: progress.extend(sweep.sweep_heads(Model(name, natural(16), max_tokens=16))))
+    turn = seconds(lambda: progress.extend(sweep_heads(Model(name, natural(16), max_tokens=16))))
     return once, turn, progress[-1].total
 
 

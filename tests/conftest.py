@@ -9,6 +9,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -21,6 +22,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
@@ -46,12 +49,16 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 from xdist.scheduler import LoadScopeScheduling
 
+from attention.features import NAMES
 from benchmarks.proxy import running_proxy
 from pages.ui.server import assets
 
 if TYPE_CHECKING:
     from tiny_models import TinyModels
     from tiny_pictures import TinyPictureModels
+
+# Tests of one room use helpers of another's, also where only one file is run.
+sys.path += [str(folder) for folder in Path(__file__).parent.glob("**/") if "__pycache__" not in folder.parts]
 
 # Each AppTest scans the metadata of every installed package, which takes five times as long as a page: once is enough.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
@@ -99,8 +106,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_quick_tests(items, globals())
 
 
+@cache
+def needs_what_is_gone(file: Path) -> bool:
+    """Whether a test file imports a feature that was taken away, itself or through another test file."""
+    gone = "|".join(name for name in NAMES if not (ROOT / "attention" / name).is_dir())
+    text = file.read_text(encoding="utf-8")
+    if not gone or re.search(rf"\b(?:attention|pages\.ui)\.(?:{gone})\b|from attention import .*\b(?:{gone})\b", text):
+        return bool(gone)
+    others = (
+        next(Path(__file__).parent.rglob(f"{name}.py"), None) for name in re.findall(r"from (test_\w+) import", text)
+    )
+    return any(other is None or needs_what_is_gone(other) for other in others)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Tests of a feature may use another feature as an example, and go where that is gone; tests of the trunk may not."""
+    of_feature = collection_path.suffix == ".py" and collection_path.relative_to(ROOT / "tests").parts[0] in NAMES
+    return True if of_feature and needs_what_is_gone(collection_path) else None
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()  # imported modules stay: scanning them in every collection takes a tenth of the tests' time
+
+
+def examples_of(feature: str) -> dict[str, Any]:
+    """The sources of a feature that other tests also try, by name: `SOURCES` of tests/<feature>/<feature>_examples.py.
+
+    Empty where the feature was taken away.
+    """
+    module = f"{feature}_examples"
+    return import_module(module).SOURCES if find_spec(module) else {}
 
 
 def unpack_figures(message: bytes) -> list[dict[str, Any]]:

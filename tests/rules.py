@@ -44,20 +44,12 @@ SCRIPTS = {
 
 # A feature imports the trunk. Neither the trunk nor another feature imports a feature, except in CROSSINGS.
 CROSSINGS: dict[str, dict[str, int]] = {
-    "attention/circuits/copying.py": {"training": 1},
-    "attention/circuits/path_ends.py": {"training": 1},
-    "attention/circuits/path_patching.py": {"training": 1},
     "attention/circuits/relevance_pass.py": {"vision": 1},
-    "attention/comparison/figures.py": {"vision": 1},
-    "attention/demo/__init__.py": {"training": 1},
     "attention/export/packing.py": {"vision": 1},
     "attention/files/array_writer.py": {"vision": 1},
     "attention/files/stored_layers.py": {"vision": 2},
-    "attention/lessons/answers.py": {"circuits": 1},
     "attention/lessons/mask_examples.py": {"vision": 1},
     "attention/lessons/small_tables.py": {"vision": 1},
-    "attention/metrics/find_targets.py": {"vision": 1},
-    "attention/metrics/metric.py": {"circuits": 1, "vision": 1},
     "attention/models/declared_inputs.py": {"vision": 1},
     "attention/models/generation.py": {"vision": 1},
     "attention/models/in_memory.py": {"vision": 2},
@@ -68,21 +60,15 @@ CROSSINGS: dict[str, dict[str, int]] = {
     "attention/models/recorder.py": {"vision": 1},
     "attention/models/residual_stream.py": {"vision": 1},
     "attention/models/running.py": {"vision": 5},
-    "attention/models/transformer_parts.py": {"circuits": 1, "vision": 1},
-    "attention/notebook/representations.py": {"comparison": 2},
-    "attention/pictures/charts.py": {"circuits": 1},
-    "attention/pictures/mosaic.py": {"vision": 1},
-    "attention/pictures/steps_view.py": {"circuits": 1, "vision": 1},
-    "attention/pictures/view.py": {"vision": 1},
+    "attention/models/transformer_parts.py": {"vision": 1},
+    "attention/pictures/steps_view.py": {"vision": 1},
     "attention/program/loaded_model.py": {"vision": 1},
-    "attention/sources/aligned_runs.py": {"comparison": 1},
     "attention/sources/file.py": {"vision": 1},
     "attention/sources/link.py": {"vision": 1},
     "attention/sources/model.py": {"vision": 3},
     "attention/sources/model_input.py": {"vision": 3},
     "attention/sources/reader.py": {"vision": 1},
-    "attention/sources/registry.py": {"training": 2, "tutorials": 2},
-    "attention/sources/repeated_run.py": {"training": 5, "vision": 1},
+    "attention/sources/repeated_run.py": {"vision": 1},
     "attention/training/training_views.py": {"vision": 1},
     "pages/ui/state/second_sidebar.py": {"comparison": 1, "vision": 2},
     "pages/ui/state/sidebar.py": {"vision": 2},
@@ -95,48 +81,6 @@ MATHS_CALLS = {
     *("softmax", "exp", "log", "sqrt", "matmul", "einsum", "mean", "std", "var", "argmax", "masked_fill", "transpose")
 }
 NAMES = {step.name for step in STEPS}
-MAX_WORDS_OF_TEST = 10
-
-# Strings that equal a step's name by accident.
-OTHER_WORDS = {
-    "attention/export/states.py": {"input"},  # a key of a link
-    "attention/base/knobs.py": {"key"},  # of a knob
-    "attention/formula/edit_kinds.py": {"weights"},  # a word of a sentence
-    "attention/formula/normalizers.py": {"key"},  # a word of a sentence
-    "attention/corpus/labels.py": {"position"},  # the name of a label
-    "attention/lessons/grading.py": {"key"},  # a kind of question
-    "attention/lessons/templates.py": {"key"},
-    "attention/lessons/lesson.py": {"key"},
-    "attention/lessons/scaling.py": {"key", "query"},  # titles of axes
-    "attention/recording/axes.py": {"scores", "weights"},  # words of a sentence
-    "attention/recording/follower.py": {"input", "value"},  # arguments of torch
-    "attention/models/recorded_layer.py": {"key", "output", "query", "value"},  # attributes in transformers
-    "attention/explanation/predictions.py": {"position"},  # a column
-    "attention/circuits/token_relevance.py": {"position"},  # a column
-    "attention/corpus/digest.py": {"value"},  # of an example
-    "attention/corpus/result_child.py": {"key", "query", "value", "weights"},  # a column; columns
-    "attention/corpus/heads_table.py": {"key", "query", "value", "weights"},  # columns
-    "attention/pictures/view.py": {"value"},  # keys of a message
-    "attention/pictures/heatmap.py": {"key", "query"},  # titles of axes
-    "attention/pictures/steps_view.py": {"value"},
-    "attention/pictures/message.py": {"key"},
-    "attention/training/trained.py": {"input"},  # a key of a link
-    "attention/training/learning.py": {"weights"},
-    "attention/training/network.py": {
-        "embedding",
-        "head_output",
-        "input",
-        "key",
-        "memory",
-        "position",
-        "query",
-        "value",
-        "weights",
-    },
-    "pages/ui/state/user_actions.py": {"key"},  # of a message
-    "pages/ui/state/widgets.py": {"key", "value"},  # arguments of Streamlit
-    "pages/ui/server/limits.py": {"memory"},  # a controller of cgroups
-}
 
 
 @dataclass(frozen=True)
@@ -234,8 +178,6 @@ def feature_of(name: str) -> str:
 
 def feature_imports(module: Module) -> Offences:
     """Imports of a feature by the trunk or by another feature, one for each statement."""
-    if module.name in ("attention", "attention.command"):
-        return
     here = feature_of(module.name)
     for line, feature in sorted({(line, feature_of(name)) for name, line in module.imports}):
         if feature not in ("", here):
@@ -264,25 +206,6 @@ def imports_of_one_page(module: Module) -> Offences:
             yield line, f"do not import {name}, a single page, in what pages share: move what both need to pages/ui"
 
 
-def step_texts(module: Module) -> list[ast.Constant]:
-    """The strings that are a step's name, except declarations of other libraries' names for a step."""
-    declared = {
-        id(keyword.value)
-        for call in module.nodes[ast.Call]
-        if isinstance(call.func, ast.Name) and call.func.id in ("called", "_parameter") and "steps" in module.path.stem
-        for keyword in call.keywords
-    }
-    return [node for node in module.nodes[ast.Constant] if id(node) not in declared and node.value in NAMES]
-
-
-def step_names_as_texts(module: Module) -> Offences:
-    """`attention.formula.names` declares each once; other modules import it from there."""
-    accidental = NAMES if module.name == "attention.formula.names" else OTHER_WORDS.get(module.path.as_posix(), set())
-    for node in step_texts(module):
-        if node.value not in accidental:
-            yield node.lineno, f"“{node.value}” is a step: import its name from attention.formula.names"
-
-
 def lists_of_steps(module: Module) -> Offences:
     """More than half of the names in one literal form a second list."""
     constants = {name.upper() for name in NAMES}
@@ -304,10 +227,3 @@ def global_randomness(module: Module) -> Offences:
         drawn = isinstance(node.func, ast.Attribute) and node.func.attr in ("rand", "randn")
         if drawn and "generator" not in {keyword.arg for keyword in node.keywords}:
             yield node.lineno, f"give {node.func.attr} a generator, so that a seed gives the same numbers"
-
-
-def long_test_names(module: Module) -> Offences:
-    for node in (*module.nodes[ast.FunctionDef], *module.nodes[ast.AsyncFunctionDef]):
-        words = node.name.split("_")[1:]
-        if node.name.startswith("test_") and len(words) > MAX_WORDS_OF_TEST:
-            yield node.lineno, f"{node.name} has {len(words)} words: name module and behaviour in {MAX_WORDS_OF_TEST}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -90,6 +90,26 @@ class Choice(Range):
 
     def nearest(self, value: Any) -> Any:
         return value if value in self.options else self.options[0]
+
+
+@dataclass(frozen=True)
+class ChoiceAmong(Choice):
+    """One of the options that a function gives at their first use, since features bring some, and none is asked during imports.
+
+    Attributes:
+        find: gives the options.
+    """
+
+    find: Callable[[], tuple[Any, ...]]
+    options: tuple[Any, ...] = field(init=False)
+    names: tuple[str, ...] = field(init=False, default=())
+    is_slider: bool = field(init=False, default=False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "options":
+            raise AttributeError(name)
+        object.__setattr__(self, name, self.find())
+        return self.options
 
 
 @dataclass(frozen=True)

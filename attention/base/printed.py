@@ -1,8 +1,7 @@
 """Arithmetic in print: as LaTeX, as a line of plain text, and the result of computing with the printed digits.
 
 Numbers are printed with the fewest digits with which readers get the printed result; `with_fewest_digits` finds them.
-Objects whose class is `Displayed` show themselves in a notebook as HTML, from whoever registered with
-`register_html`: no room below the pictures can draw.
+Objects whose class is `Displayed` show themselves in a notebook as HTML, if a feature can draw: no room below the pictures can.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from typing import Literal, TypeAlias
+
+from attention.features import features
 
 DIGITS = 4
 """Significant digits of a single number."""
@@ -232,16 +233,9 @@ def _largest_indices(values: Sequence[float], most: int = MAX_TERMS) -> list[int
     return sorted(sorted(range(len(values)), key=lambda i: -abs(values[i]))[:most])
 
 
-_renderers: list[Callable[[object], str | None]] = []
-
-
-def register_html(render: Callable[[object], str | None]) -> None:
-    """Makes `render` give the HTML of every `Displayed` object; None leaves an object to its plain text."""
-    _renderers[:] = [render]
-
-
 class Displayed:
-    """An object that a notebook shows as HTML."""
+    """An object that a notebook shows as HTML, where a feature knows how."""
 
     def _repr_html_(self) -> str | None:
-        return _renderers[0](self) if _renderers else None
+        shown = (feature.html(self) for feature in features() if feature.html is not None)
+        return next((html for html in shown if html is not None), None)

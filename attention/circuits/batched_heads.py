@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 Heads = tuple[tuple[int, int], ...]
 """Heads that are changed at the same time, each as (layer, head)."""
 
-BATCH_TOKENS = 512  # in all texts of a batch: a fraction of a second, so that other threads wait only briefly
-_BATCH_WEIGHT_BYTES = 2**26  # of the attention weights of a batch in one layer
 MAX_SECONDS = 110.0  # of all runs together
 _BYTES_PER_NUMBER = 4
 _MAPS_PER_HEAD = 4  # scores, masked scores, weights and their gradient
@@ -66,7 +64,7 @@ def head_runs(
         other: the activations of the other run, by layer of the trace, if `kind` is a step.
     """
     forward = forward or PatchedForward()
-    batch_size = texts_at_once(loaded, model_inputs) - 1
+    batch_size = forward_pass.texts_at_once(loaded, model_inputs) - 1
     for start in range(0, len(groups), batch_size):
         batch = ((), *groups[start : start + batch_size])
         n_calls = 0
@@ -127,13 +125,6 @@ def estimate_seconds(
             "allowed: choose a shorter text, or a smaller model."
         )
     return needed
-
-
-def texts_at_once(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
-    """The number of equal texts in a batch, at least 2: limited by their tokens, and by the weights of one layer."""
-    length = max(ids.shape[-1] for ids in model_inputs.values())
-    weight_bytes = max(site.n_heads for site in loaded.sites) * length * length * _BYTES_PER_NUMBER
-    return max(2, min(BATCH_TOKENS // length, _BATCH_WEIGHT_BYTES // weight_bytes))
 
 
 @dataclass(frozen=True, eq=False)

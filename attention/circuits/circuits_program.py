@@ -18,11 +18,15 @@ def python(trace: Trace, cell: Cell, readout: Readout) -> str:
         MissingError: the trace has no model.
     """
     source = find_run(trace).source
-    names = ("target", "distractor")
-    tokens = "".join(f", {name}={token}" for name, (token, _) in zip(names, readout.tokens, strict=False))
+    words = ("target", "distractor")
+    tokens = "".join(f", {word}={token}" for word, (token, _) in zip(words, readout.tokens, strict=False))
+    home = (
+        type(source).__module__.rpartition(".")[0].removesuffix(".sources")
+    )  # a source of a feature is imported from it
+    imports = {"attention": ["circuits", *(["Intervention"] if getattr(source, "interventions", ()) else [])]}
+    imports.setdefault(home, []).append(type(source).__name__)
     lines = [
-        f"from attention import {type(source).__name__}, circuits",
-        *(["from attention import Intervention"] if getattr(source, "interventions", ()) else []),
+        *(f"from {package} import {', '.join(sorted(names))}" for package, names in imports.items()),
         "",
         *_comments(readout),
         f"trace = {construct(source)}.trace()",

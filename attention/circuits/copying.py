@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from attention.base import cache
 from attention.base.errors import ConfigError, MissingError, check_index
 from attention.base.printed import format_number
-from attention.sources.model import Model
-from attention.sources.repeated_run import TrainedRun
+from attention.sources import Intervenable
 from attention.trace.head_matrices import HeadMatrices, LayerMatrices
 from attention.trace.trace import Trace
-from attention.training.trained import Trained
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-ModelSource: TypeAlias = Trace | Model | Trained
+ModelSource: TypeAlias = Trace | Intervenable
 """What every function about a head's matrices accepts; a trace of a model in memory needs that model."""
 
 SCORE_CAVEAT = "The score averages over the whole vocabulary and leaves out every other layer: a head that copies a few names, or through a later layer, can score low, and what matters when silenced and what writes the word need not be the same head."
@@ -327,12 +325,8 @@ def matrices_of(source: ModelSource) -> HeadMatrices:
     """
     if isinstance(source, Trace) and source.model_run is not None:
         return source.model_run.head_matrices()
-    if isinstance(source, Model):
-        from attention.models.model_matrices import ModelMatrices
-
-        return ModelMatrices(source.load())
-    if isinstance(source, Trained):
-        return TrainedRun(source.base).head_matrices()
+    if isinstance(source, Intervenable):
+        return source.head_matrices()
     raise ConfigError(
         f"The matrices of a head belong to a model; got {_kind(source)}: give a Model, a Trained, or the trace of one."
     )

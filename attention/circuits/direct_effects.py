@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attention.base import cache
-from attention.base.errors import AttentionError, MissingError, check_index
+from attention.base.errors import AttentionError, MissingError, SizeError, check_index
 from attention.base.printed import Arithmetic, Printed, format_number, product
 from attention.explanation.derived import DerivedMap
 from attention.explanation.explanation import Explanation, ExplanationBuilder
@@ -42,6 +42,8 @@ CAVEAT = (
 NAME, OF_VECTOR, SYMBOL = "logit-effect", "vector-effect", "Δ"
 """The name of the map for logits, its name for the vector of the text, and its symbol."""
 
+MAX_SECONDS = 2.0
+"""The longest that the view of the Lab may take; the page Circuits computes longer ones on request."""
 _NAMED = 5  # parts in a sentence
 _TOLERANCE = 1e-3  # how far a head's output may be from A V, relative to its largest number
 
@@ -92,6 +94,16 @@ def logit_parts(trace: Trace, position: int | None = None, target: Token = None,
     parts, values = run.contributions(LOGITS, position, readout.directions(run)[position])
     values[parts.index(BIAS)] += readout.constant(run, position)
     return PartSum(f"{readout.words} at token {position}", parts, values)
+
+
+def largest_writer(trace: Trace, q: int, token: str) -> str:
+    """The layer whose heads add most to the logit of a token at a query: "layer 1"."""
+    parts = logit_parts(trace, q, token)
+    sums: dict[int, float] = {}
+    for part, number in zip(parts.parts, parts.values.tolist(), strict=True):
+        if part.kind == HEAD and part.layer is not None:
+            sums[part.layer] = sums.get(part.layer, 0.0) + number
+    return f"layer {max(sums, key=lambda layer: sums[layer])}"
 
 
 def direct_effects(trace: Trace) -> Tensor | None:
@@ -298,6 +310,30 @@ def writes_map(readout: Readout) -> DerivedMap:
         words += " The numbers are shares: those of all parts at all tokens add up to 1."
     paper = "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits; Wang et al. 2022, Interpretability in the Wild"
     return DerivedMap(step, words, paper, compute, explain, per_head=True)
+
+
+def has_view(trace: Trace, layer: Layer) -> bool:
+    """Whether the Lab has a view of what each cell of a layer adds to a logit; computes nothing."""
+    predicts = trace.vectors is not None or any(not prediction.fills_mask for prediction in trace.predictions)
+    has_sum = trace.model_run is not None and not trace.pictures  # as `models.linearize`
+    return has_sum and predicts and layer.has(VALUE) and layer.has(WEIGHTS)
+
+
+def view_map(trace: Trace, cell: Cell) -> DerivedMap:
+    """The map of that view.
+
+    Raises:
+        SizeError: it would take more than `MAX_SECONDS`, or more memory than the source allows.
+        AttentionError: this model has no such map, for the reason in the sentence.
+    """
+    if (seconds := estimate_seconds(trace)) > MAX_SECONDS:
+        raise SizeError(
+            f"What each cell adds to a logit takes at most {MAX_SECONDS:.0f} s here; for this text it would take about {seconds:.0f} s: "
+            "open the page Circuits, which asks before it begins."
+        )
+    derived = writes_map(find_readout(trace))
+    _ = derived.matrix(trace, cell.layer, cell.head)  # raises
+    return derived
 
 
 def factor_frame(trace: Trace, cell: Cell, readout: Readout) -> pd.DataFrame:

@@ -2,6 +2,55 @@
 
 from __future__ import annotations
 
-from attention.features import Feature
+from typing import TYPE_CHECKING
 
-FEATURE = Feature(name="circuits")
+from attention.base.errors import AttentionError
+from attention.circuits import copying, direct_effects
+from attention.explanation.derived import DerivedView
+from attention.features import Feature
+from attention.metrics.metric import OF_THE_PARAMETERS, ON_THIS_TEXT, Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attention.trace.head_matrices import HeadMatrices
+    from attention.trace.trace import Trace
+
+
+def _matrices(trace: Trace) -> HeadMatrices | None:
+    """The matrices of the heads; None if the source has no model, or its matrices are not known."""
+    try:
+        return None if trace.model_run is None else trace.model_run.head_matrices()
+    except AttentionError:
+        return None
+
+
+def _copying(trace: Trace) -> Tensor | None:
+    matrices = _matrices(trace)
+    return None if matrices is None or matrices.no_vocabulary_reason else copying.copying_scores(matrices)
+
+
+def _copying_seconds(trace: Trace) -> float:
+    matrices = _matrices(trace)
+    return 0.0 if matrices is None else copying.estimated_seconds(matrices)
+
+
+# fmt: off
+_METRICS = (
+    Metric("copying score", "Whether a head raises the token that it reads, through W_V, W_O and the vocabulary alone: 1 means that it copies every token, −1 that it suppresses it. It says nothing about where the head looks.",
+        "Σλ / Σ|λ|, λ the eigenvalues of W_E W_V W_O W_U", "the whole vocabulary, for models whose heads have a linear path to the logits",
+        "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits", None, "1", "−1", OF_THE_PARAMETERS, _copying, _copying_seconds),
+    Metric("direct effect", "What a head adds to the logit of the likeliest next token through W_O, the frozen norms and the unembedding, and nothing else. The head that writes the word need not be the one without which the model fails.",
+        "z W_O N w_U at the position of the last prediction", "the position of the last prediction, for models that predict the next token",
+        "Wang et al. 2022, Interpretability in the Wild; nostalgebraist 2020, the logit lens", None, "∞", "−∞", ON_THIS_TEXT,
+        direct_effects.direct_effects, direct_effects.direct_effects_seconds),
+)
+# fmt: on
+
+_VIEW = DerivedView(
+    "writes", direct_effects.SYMBOL, "effect",
+    "what each cell adds to the logit of the likeliest token; the page Circuits has other tokens",
+    (direct_effects.NAME, direct_effects.OF_VECTOR), direct_effects.CAVEAT, direct_effects.has_view, direct_effects.view_map,
+)  # fmt: skip
+
+FEATURE = Feature(name="circuits", metrics=_METRICS, views=(_VIEW,), answers=(direct_effects.largest_writer,))

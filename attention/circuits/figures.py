@@ -1,4 +1,4 @@
-"""Figures of circuits: what a head copies and matches, paths into a target, the relevance of tokens and heads, and the terms of a score."""
+"""Figures of circuits: what a head copies and matches, paths into a target, the relevance of tokens and heads, the terms of a score, and which heads matter."""
 
 from __future__ import annotations
 
@@ -11,16 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 
+from attention.base.errors import ConfigError
 from attention.base.printed import format_number
 from attention.base.tokens import label
 from attention.circuits.copying import count_positive
 from attention.pictures import scales
-from attention.pictures.charts import POINT_COLOR, empty_chart, set_axes, signed_heatmap
+from attention.pictures.charts import (
+    DOTTED,
+    POINT,
+    POINT_COLOR,
+    RING,
+    empty_chart,
+    head_map_json,
+    set_axes,
+    signed_heatmap,
+)
 from attention.pictures.layout import CHOSEN_COLOR, Panel, Spec, outline
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from attention.circuits.head_importance import HeadSweep
     from attention.circuits.path_patching import PathPatching
     from attention.circuits.score_terms import ScoreTerms
 
@@ -346,3 +357,54 @@ def score_terms_map_json(terms: ScoreTerms, title: str) -> Spec:
 def _part_ticks(names: Sequence[str]) -> dict[str, Any]:
     """A tick for every name: Plotly takes the names under the pointer from them, too."""
     return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": list(names), "tickfont": {"size": 9}}
+
+
+def head_effect_map_json(sweep: HeadSweep, chosen: tuple[int, int], number: str = "change") -> Spec:
+    """Returns a map [layer head] of one number of a sweep; 0 is white and the range symmetric.
+
+    Args:
+        sweep: the sweep.
+        chosen: the outlined head, as (layer, head).
+        number: "change", "estimate" (of the change, by attribution patching), or "direct" (effect on the logit).
+    """
+    numbers = {"change": sweep.change, "estimate": sweep.estimate, "direct": sweep.direct}[number]
+    title, quantity, description = {
+        "change": (sweep.title, "change", f"change of the {sweep.quantity}"),
+        "estimate": ("Estimated by attribution patching", "estimate", f"estimated change of the {sweep.quantity}"),
+        "direct": ("Direct effect", "direct effect", "what each head adds directly to the logit"),
+    }[number]
+    return head_map_json(numbers, title, quantity, description, chosen)
+
+
+def head_effect_scatter_json(before: HeadSweep, after: HeadSweep, chosen: tuple[int, int]) -> Spec:
+    """Returns a scatter chart of the heads: the change when each is ablated (x), and the same in the model with `after.changes` (y); unaffected heads lie on the diagonal.
+
+    Raises:
+        ConfigError: the two sweeps belong to models with different heads.
+    """
+    if before.n_heads != after.n_heads:
+        raise ConfigError(
+            "Both sweeps must cover the same heads; got sweeps of two different models: choose one model."
+        )
+    names = [f"L{layer} H{head}" for layer, head in before.heads]
+    x, y = (np.array([sweep.change[head] for head in before.heads]) for sweep in (before, after))
+    limit = 1.06 * (max(before.limit, after.limit) or 1.0)
+    farthest = int(np.abs(y - x).argmax())
+    subtitle = f"change of the {before.quantity}; heads on the line are unaffected"
+    alt = f"Scatter chart of the heads: the change when each is ablated, in the original model and with {after.interventions_words}. Farthest from the line: {names[farthest]}, {format_number(float(x[farthest]))} and {format_number(float(y[farthest]))}."
+    figure = empty_chart("Which heads step in", subtitle, alt, height=380)
+    line = {"type": "scatter", "mode": "lines", "x": [-limit, limit], "y": [-limit, limit], "line": DOTTED, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
+    points: dict[str, Any] = {
+        "type": "scatter", "mode": "markers", "x": x, "y": y, "text": names, "showlegend": False, "cliponaxis": False,
+        "marker": POINT,
+        "hovertemplate": "%{text}<br>original <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b><extra></extra>",
+    }  # fmt: skip
+    chosen_index = before.heads.index(chosen) if chosen in before.heads else None
+    chosen_point = (
+        []
+        if chosen_index is None
+        else [{**points, "x": x[[chosen_index]], "y": y[[chosen_index]], "marker": RING, "hoverinfo": "skip"}]
+    )
+    figure["data"], figure["layout"]["hovermode"] = [line, points, *chosen_point], "closest"
+    set_axes(figure, "change in the original model", f"change with {after.interventions_words}", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip
+    return figure

@@ -15,7 +15,6 @@ from attention.base import cache
 from attention.base.errors import ConfigError
 from attention.base.printed import format_number
 from attention.circuits.head_importance import signed
-from attention.circuits.path_ends import PatchedRun, both_runs
 from attention.formula.names import KEY, QUERY, VALUE
 
 if TYPE_CHECKING:
@@ -26,11 +25,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from attention.circuits.path_runs import LogitMeasurement, PathRuns, Target
-    from attention.sources.model import Model
     from attention.trace.model_run import ModelRun
+    from attention.trace.parts import RunParts
     from attention.trace.residual_parts import Part
     from attention.trace.trace import Trace
-    from attention.training.trained import Trained
 
 RECEIVERS = ("logits", QUERY, KEY, VALUE)
 """What can receive the patched output: the logits at a position, or an input of the attention of a head."""
@@ -94,10 +92,11 @@ def paths(
     Source: Wang et al. 2022, "Interpretability in the Wild", section 3.1; Goldowsky-Dill et al. 2023, "Localizing Model Behavior with
     Path Patching".
     """
-    run, _ = both_runs(trace.model_run, other.model_run)
-    ids = [run.find_token(token) if isinstance(token, str) else token for token in (target, distractor)]
+    a, b = _runs_of(trace, other)
+    _ = both_parts(a, b)  # raises
+    ids = [a.find_token(token)[0] if isinstance(token, str) else token for token in (target, distractor)]
     request = PathRequest(receiver, layer, head, source, mode, ids[0], ids[1], position, quantity)
-    *_, last = patch_paths(trace.model_run, other.model_run, request)
+    *_, last = patch_paths(a, b, request)
     assert last.result is not None
     return last.result
 
@@ -261,27 +260,44 @@ def estimated_seconds_of_paths(trace: Trace, other: Trace, request: PathRequest)
     Raises:
         ConfigError: it would take too long, or the two cannot be patched.
     """
-    return estimate_seconds(trace.model_run, other.model_run, request)
+    return estimate_seconds(*_runs_of(trace, other), request)
 
 
-def estimate_seconds(a: ModelRun | None, b: ModelRun | None, request: PathRequest) -> float:
+def estimate_seconds(a: ModelRun, b: ModelRun, request: PathRequest) -> float:
     """The estimated seconds of `patch_paths`, as `estimated_seconds_of_paths`."""
-    return _estimate(both_runs(a, b)[0], request)
+    return _estimate(both_parts(a, b)[0], request)
 
 
-def run_of(source: Model | Trained) -> ModelRun:
-    """The run of a source, without its trace, which may be large.
+def _runs_of(trace: Trace, other: Trace) -> tuple[ModelRun, ModelRun]:
+    if trace.model_run is None or other.model_run is None:
+        raise ConfigError(
+            "Path patching runs the model of two traces again; got a trace without a model: give two traces of one Model, or of one Trained."
+        )
+    return trace.model_run, other.model_run
+
+
+def both_parts(a: ModelRun, b: ModelRun) -> tuple[RunParts, RunParts]:
+    """The parts of both runs.
 
     Raises:
-        AttentionError: as for the trace.
+        ConfigError: the two are of different models or lengths, or their parts cannot be patched.
     """
-    from attention.sources.model import Model
-    from attention.sources.repeated_run import TrainedRun, TransformerRun
+    from attention.patching import validate
 
-    return TransformerRun.of(source, source.load_inputs()[1]) if isinstance(source, Model) else TrainedRun(source.base)
+    parts, other = a.parts(), b.parts()
+    if (parts.model, parts.n_heads) != (other.model, other.n_heads):
+        raise ConfigError(
+            f"Both runs of path patching are of one model; got {parts.model} and {other.model}: give two texts of the same model."
+        )
+
+    def suggestion() -> str:
+        return other.text_of_length(parts.text, parts.lengths[0]) if len(parts.lengths) == 1 else ""
+
+    validate.check_lengths(parts.lengths, other.lengths, suggestion)
+    return parts, other
 
 
-def patch_paths(a: ModelRun | None, b: ModelRun | None, request: PathRequest) -> Iterator[PathProgress]:
+def patch_paths(a: ModelRun, b: ModelRun, request: PathRequest) -> Iterator[PathProgress]:
     """Patches each path in turn, as `paths`; stop iterating to cancel between two batches.
 
     Args:
@@ -299,7 +315,7 @@ def patch_paths(a: ModelRun | None, b: ModelRun | None, request: PathRequest) ->
 
     from attention.circuits.path_runs import PathRuns
 
-    run, other_run = both_runs(a, b)
+    run, other_run = both_parts(a, b)
     expected_seconds = _estimate(run, request)
     position = run.position(request.position)
     key = ("paths", run.key, other_run.key, position, request)
@@ -309,7 +325,7 @@ def patch_paths(a: ModelRun | None, b: ModelRun | None, request: PathRequest) ->
     yield PathProgress(0, sum(_count_runs(run, request)), expected_seconds)
     started, done = time.monotonic(), 0
     runs = PathRuns(run.runner(position), other_run.runner(position))
-    measurement, quantity = _measurement(run, runs, request)
+    measurement, quantity = _measurement(a, run.model, runs, request)
     targets = () if request.receiver == "logits" else runs.targets(request.receiver, _receiving_heads(run, request))
     parts = [
         part
@@ -350,7 +366,7 @@ def _changes(
         yield n_runs, [*changes]
 
 
-def _receiving_heads(run: PatchedRun, request: PathRequest) -> list[tuple[int, int]]:
+def _receiving_heads(run: RunParts, request: PathRequest) -> list[tuple[int, int]]:
     """The receiving heads as (layer, head).
 
     Raises:
@@ -362,22 +378,22 @@ def _receiving_heads(run: PatchedRun, request: PathRequest) -> list[tuple[int, i
     return [_checked_head(run, request.layer, head) for head in heads]
 
 
-def _checked_layer(run: PatchedRun, layer: int) -> int:
+def _checked_layer(run: RunParts, layer: int) -> int:
     if not 0 <= layer < len(run.n_heads):
         raise ConfigError(f"Layers count from 0 to {len(run.n_heads) - 1}; got {layer}: choose one of these.")
     if not run.n_heads[layer]:
-        raise ConfigError(f"Layer {layer} of {run.name} has no attention, so no head: choose another layer.")
+        raise ConfigError(f"Layer {layer} of {run.model} has no attention, so no head: choose another layer.")
     return layer
 
 
-def _checked_head(run: PatchedRun, layer: int, head: int) -> tuple[int, int]:
+def _checked_head(run: RunParts, layer: int, head: int) -> tuple[int, int]:
     count = run.n_heads[_checked_layer(run, layer)]
     if not 0 <= head < count:
         raise ConfigError(f"Heads of layer {layer} count from 0 to {count - 1}; got {head}: choose one of these.")
     return layer, head
 
 
-def _count_runs(run: PatchedRun, request: PathRequest) -> tuple[int, int]:
+def _count_runs(run: RunParts, request: PathRequest) -> tuple[int, int]:
     """At most how many sources and how many pairs of a source and a target are patched."""
     n_heads = run.n_heads
     if request.source is not None:
@@ -390,7 +406,7 @@ def _count_runs(run: PatchedRun, request: PathRequest) -> tuple[int, int]:
     return max(earlier), sum(earlier)
 
 
-def _estimate(run: PatchedRun, request: PathRequest) -> float:
+def _estimate(run: RunParts, request: PathRequest) -> float:
     """The estimated seconds.
 
     Raises:
@@ -406,16 +422,14 @@ def _estimate(run: PatchedRun, request: PathRequest) -> float:
     return needed
 
 
-def _measurement(run: PatchedRun, runs: PathRuns, request: PathRequest) -> tuple[LogitMeasurement, str]:
+def _measurement(run: ModelRun, model: str, runs: PathRuns, request: PathRequest) -> tuple[LogitMeasurement, str]:
     """What is measured, and its description."""
     from attention.circuits.path_runs import LogitMeasurement
 
     size = runs.a.logits.shape[-1]
     for token in (request.target, request.distractor):
         if token is not None and not 0 <= token < size:
-            raise ConfigError(
-                f"Token ids of {run.name} range from 0 to {size - 1:,}; got {token}: choose one of these."
-            )
+            raise ConfigError(f"Token ids of {model} range from 0 to {size - 1:,}; got {token}: choose one of these.")
     target = int(runs.a.logits[0].argmax()) if request.target is None else request.target
     names = run.token_names([target] if request.distractor is None else [target, request.distractor])
     measurement = LogitMeasurement(target, request.distractor, request.quantity == "log-probability")

@@ -1,6 +1,6 @@
 """The difference B − A of a step between two states, cell by cell, on aligned axes.
 
-    from attention import compare
+    from attention.comparison import compare
     difference = compare(a, b, "weights")   # two traces
     difference.matrix                               # B − A [row column]; nan where a row or column has no partner
 

@@ -22,11 +22,10 @@ from attention.pictures import scales
 from attention.pictures.drawing import HIDDEN_COLOR, HIDDEN_TRACE, layer_label
 from attention.pictures.heatmap import cell_outlines, heatmap_json, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import Panel, Spec, axis_title, map_layout, short_axis_name
-from attention.pictures.message_contract import Meta
+from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.pictures.steps_view import OverPicture, maps_over_picture
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import FITTED, NO_TOKEN
 
 UNMATCHED_COLOR, HATCH_COLOR = "#d5d7dc", "#8d919b"  # the background of unmatched cells, and the lines over it
 _MAX_HATCH_LINES = 240  # per map: more would be slow to draw
@@ -68,6 +67,17 @@ def comparison_maps(
     second = heatmap_json(b, step, other.layer, other.head, aligned_cell_of_b(difference, cell, other), colors, span)
     maps = [first, _titled(second, "B", b_map_name(step))]
     return _align_margins([*maps, _difference_map(a, b, difference, cell, other, fit)]), difference, ""
+
+
+def difference_maps(difference: Difference) -> list[Spec]:
+    """Returns the maps of A, B and B − A of a difference, at its largest change."""
+    a, b, at, other = difference.traces
+    row, column = 0, 0
+    for change in difference.largest_changes(1):
+        rows, columns = difference.rows.groups[change.row].a, difference.columns.groups[change.column].a
+        if rows and columns:
+            row, column = rows[0], columns[0]
+    return comparison_maps(a, b, Cell(at.layer, difference.step.name, at.head, row, column), other)[0]
 
 
 def map_of_a(a: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
@@ -328,7 +338,11 @@ def _changed_picture(figure: Spec, difference: Difference, cell: Cell) -> Spec:
     high = largest if largest > difference.tolerance else 1.0
     keys, _ = scales.color_keys(replace(difference.step, kind="signed"), -high, high, "fixed")
     hover = heat["hovertemplate"].replace(cell.step, _difference_name(cell.step), 1)
-    change = heat | keys | {"z": z, "colorscale": scales.DIFFERENCE, "meta": {"colors": FITTED}, "hovertemplate": hover}
+    change = (
+        heat
+        | keys
+        | {"z": z, "colorscale": scales.DIFFERENCE, "meta": {"colors": scales.FITTED}, "hovertemplate": hover}
+    )
     change.pop("showscale", None)
     subtitle = layout["title"]["subtitle"]
     subtitle["text"] = " · ".join(fact for fact in subtitle["text"].split(" · ") if " on the picture" not in fact)

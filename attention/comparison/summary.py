@@ -25,10 +25,10 @@ from attention.explanation.alignment import Alignment, Group, position_names
 from attention.explanation.explanation import Explanation, Term, tolerance_of
 from attention.formula.names import Cell
 from attention.formula.steps import Step, find_step
+from attention.sources.aligned_runs import MAX_NAMED
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
-MAX_NAMED = 24  # tokens without a partner that are listed by name
 MAX_NUMBERS = 2**22  # numbers in all layers; beyond that, the range covers the displayed matrix only
 
 

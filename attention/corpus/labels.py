@@ -15,7 +15,7 @@ import numpy as np
 from attention.base.errors import ConfigError, MissingError
 from attention.base.printed import format_number
 from attention.metrics.find_rule import FindRule
-from attention.metrics.metric import NAMES, NULLS, RANDOM, SHUFFLED, UNIFORM, find
+from attention.metrics.metric import NULLS, RANDOM, SHUFFLED, UNIFORM, all_metrics, find
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ class LabelledResult(Protocol):
 def declared(metric: str) -> tuple[str, str]:
     """The null and the positive control of a metric of a result, or of a find rule; empty where it has none, or is not known here."""
     try:
-        found = find(metric) if metric in NAMES else FindRule.parse(metric).metric
+        found = find(metric) if metric in all_metrics() else FindRule.parse(metric).metric
     except ConfigError:
         return "", ""
     return found.null, found.control

@@ -15,7 +15,7 @@ from typing import Any
 from attention.base.errors import ConfigError, FileError
 from attention.corpus.digest import MAX_OFFSET
 from attention.metrics.find_rule import FindRule
-from attention.metrics.metric import METRICS, RANDOM, SHUFFLED, Metric
+from attention.metrics.metric import RANDOM, SHUFFLED, Metric, all_metrics
 
 CONTROLS = (SHUFFLED, RANDOM)
 """The controls: the words of each text in random order, and random tokens that are repeated once."""
@@ -95,8 +95,9 @@ class RunPlan:
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
-        """The metrics of a text, in the order of the table: those of `METRICS` that a text has, then the finds."""
-        of_text = tuple(metric for metric in METRICS if metric.compute is not None and not metric.of_pictures)
+        """The metrics of a text, in the order of the table: those that a text has, then the finds."""
+        declared = all_metrics().values()
+        of_text = tuple(metric for metric in declared if metric.compute is not None and not metric.of_pictures)
         return of_text + tuple(FindRule.parse(text).metric for text in self.finds)
 
     def to_json(self) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from attention.base.errors import AttentionError
-from attention.demo import write
+from attention.demo.site import write
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,6 +6,7 @@ weight alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from attention.base import cache
 from attention.base.errors import MissingError, check_index
 from attention.base.printed import Arithmetic, Printed, product
 from attention.explanation.explanation import TOLERANCE, Explanation, ExplanationBuilder
+from attention.features import features
 from attention.formula.names import VALUE, WEIGHTS, Cell
 from attention.formula.steps import Step
 from attention.trace.layer import Layer
@@ -113,11 +115,6 @@ def projected_lengths(value: Tensor, w_o: Tensor) -> Tensor:
     return torch.stack(lengths, dim=-2)
 
 
-def is_available(layer: Layer) -> bool:
-    """Whether a layer has everything that the norm-weighted view needs; computes nothing."""
-    return all(layer.has(name) for name in (WEIGHTS, VALUE, "w_o"))
-
-
 def _norms(trace: Trace, layer: int, head: int) -> Tensor:
     source = trace.layer(layer)
     lengths = contribution_lengths(source)
@@ -158,8 +155,46 @@ NORMS = DerivedMap(
 )  # fmt: skip
 """Attention weights times the lengths of the weighted vectors; without the residual stream, LayerNorm and the sum over keys."""
 
-CAUTION = (
+
+@dataclass(frozen=True)
+class DerivedView:
+    """A view of the Lab that shows the weights beside a map derived from them.
+
+    Attributes:
+        name: in links; it never changes.
+        symbol: of the map, on the tab of the view.
+        shape: what the numbers are, in a word.
+        help: what they are, in a few words.
+        maps: the names of the maps that it may show.
+        caution: what the map does not say.
+        is_available: whether a layer of a trace has the map; computes nothing.
+        find: the map at a cell of a trace; raises AttentionError if there is none, or it takes too long.
+    """
+
+    name: str
+    symbol: str
+    shape: str
+    help: str
+    maps: tuple[str, ...]
+    caution: str
+    is_available: Callable[[Trace, Layer], bool]
+    find: Callable[[Trace, Cell], DerivedMap]
+
+
+_NORMS_VIEW = DerivedView(
+    "norms",
+    NORMS.step.symbol,
+    "lengths",
+    NORMS.step.formula,
+    (NORMS.name,),
     "Attention is not by itself an explanation: other weights can give the same output (Jain & Wallace 2019), and whether that "
-    "matters depends on the question (Wiegreffe & Pinter 2019). A weight tells where a vector was read, not what it did."
+    "matters depends on the question (Wiegreffe & Pinter 2019). A weight tells where a vector was read, not what it did.",
+    lambda _, layer: all(layer.has(name) for name in (WEIGHTS, VALUE, "w_o")),
+    lambda _, __: NORMS,
 )
-"""The caution that accompanies the norm-weighted view."""
+
+
+@functools.cache
+def derived_views() -> dict[str, DerivedView]:
+    """Every view of a derived map by its name, in the order of the tabs: this one, and those of features."""
+    return {view.name: view for view in (_NORMS_VIEW, *(view for feature in features() for view in feature.views))}

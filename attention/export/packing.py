@@ -29,6 +29,7 @@ from attention.formula.names import HEAD_OUTPUT, KEY, MASKED_SCORES, OUTPUT, QUE
 from attention.formula.override import SOURCE_MASK
 from attention.formula.steps import HEAD_AXES, MAP_AXES, STEPS, Factor, Step, declared, find_step, is_step
 from attention.formula.steps_before_scores import Product
+from attention.pictures import scales
 from attention.pictures.downsample import MAX_SIDE
 from attention.pictures.heatmap import chosen_position, heatmap_json
 from attention.pictures.layout import CHOSEN_COLOR, HEIGHT, Spec, axis_noun, position_name
@@ -36,14 +37,14 @@ from attention.pictures.live_inputs import live_inputs
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.message_contract import Control, Live
 from attention.pictures.steps_view import factor_map, factor_maps, step_strip
-from attention.pictures.view import HEAD, LAYER, VIEWS, clamp_cell, describe_control, overview_steps
+from attention.pictures.view import FACTORS, HEAD, LAYER, OVERVIEW, clamp_cell, describe_control, overview_steps
 from attention.sources import Source
 from attention.sources.layer_knobs import inline_knobs
 from attention.sources.link import page_range, source_of
-from attention.sources.registry import SOURCE_KINDS
+from attention.sources.registry import source_kinds
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import FITTED, TokenGrid, layout_images, over_picture_json
+from attention.vision.over_picture import TokenGrid, layout_images, over_picture_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +78,7 @@ def pack_state(state: State) -> bytes:
     return _StatePacker(state).packed()
 
 
-def pack_trace(trace: Trace, cell: Cell | None = None, view: str = VIEWS[0], max_bytes: int = MAX_BYTES) -> bytes:
+def pack_trace(trace: Trace, cell: Cell | None = None, view: str = OVERVIEW, max_bytes: int = MAX_BYTES) -> bytes:
     """A trace as the page reads it: layers beginning with that of the `cell`, as far as `max_bytes` allow.
 
     Raises:
@@ -99,7 +100,7 @@ def pack_trace(trace: Trace, cell: Cell | None = None, view: str = VIEWS[0], max
         n_lines += packers[index].n_lines
     first = packers[cell.layer]
     step = cell.step if cell.step in first.names else next(iter(reversed(first.names)))
-    initial = {"view": view if step in first.overview or view != VIEWS[0] else VIEWS[1], "step": step}
+    initial = {"view": view if step in first.overview or view != OVERVIEW else FACTORS, "step": step}
     initial |= dict(zip(("head", "q", "k"), map(str, (cell.head, cell.row, cell.column)), strict=True))
     layers = {str(index): packer.header(cell) for index, packer in sorted(packers.items())}
     return pool.pack({
@@ -158,11 +159,11 @@ class _StatePacker:
     def packed(self) -> bytes:
         state, layer = self.state, self.layer
         views = {
-            f"factors {name} {head}": self._view(name, head, VIEWS[1]) for name in self.names for head in self.heads
+            f"factors {name} {head}": self._view(name, head, FACTORS) for name in self.names for head in self.heads
         }
         if len(self.overview) > 1:
             views |= {
-                f"overview {name} {head}": self._view(name, head, VIEWS[0])
+                f"overview {name} {head}": self._view(name, head, OVERVIEW)
                 for name in self.overview
                 for head in self.heads
             }
@@ -204,7 +205,7 @@ class _StatePacker:
     def _view(self, name: str, head: int, view: str) -> dict[str, Any]:
         """A view as a message without its line, and for each of its figures the axes of the marked cell."""
         cell, layer = Cell(self.state.layer, name, head, 0, 0), self.layer
-        if view == VIEWS[1]:
+        if view == FACTORS:
             figures = factor_maps(self.trace, cell)
             marked = [*(_marked(factor) for factor, _ in layer.factors(find_step(name))), (0, 1)]
         else:
@@ -256,7 +257,7 @@ def _name_heads(figures: list[Spec], heads: tuple[int, ...]) -> None:
 def _source_label(state: State) -> str:
     """What fixes the formula, in a word; empty if the controls do."""
     source = state.link.get("source", "typed text")
-    return SOURCE_KINDS[source].label if source in SOURCES_WITH_FORMULA else ""
+    return source_kinds()[source].label if source in SOURCES_WITH_FORMULA else ""
 
 
 def _fitting_layers(trace: Trace, first: int, max_bytes: int) -> list[int]:
@@ -408,8 +409,8 @@ class _LayerPacker:
         views: dict[str, Any] = {}
         for name in self.names:
             marked = [_marked(factor) for factor, _ in self.factors[name]]
-            views[f"{VIEWS[1]} {name}"] = self._view(
-                VIEWS[1],
+            views[f"{FACTORS} {name}"] = self._view(
+                FACTORS,
                 name,
                 [*marked, (0, 1)],
                 [figures.factors(name, head) for head in self.heads],
@@ -418,7 +419,7 @@ class _LayerPacker:
         for name in self.overview if len(self.overview) > 1 else ():
             maps = [[figures.map(step, head) for step in self.overview] for head in self.heads]
             sides = [chosen_position(find_step(step), Cell(0, name, 0, 0, 1)) for step in self.overview]
-            views[f"{VIEWS[0]} {name}"] = self._view(VIEWS[0], name, sides, maps, figures.over_picture(name))
+            views[f"{OVERVIEW} {name}"] = self._view(OVERVIEW, name, sides, maps, figures.over_picture(name))
         message = self.pool.header(
             pack(
                 [_EMPTY_FIGURE, _EMPTY_FIGURE, *figures.specs], Surroundings(live=self.live, controls=self._controls())
@@ -445,7 +446,7 @@ class _LayerPacker:
             "heads": list(self.heads), "d_k": layer.sizes.get("d_k", 0), "before": (before or [""])[0],
             "source_label": "trace" if self.knobs else "", "link": {}, "outline": CHOSEN_COLOR,
             "initial": {
-                "view": VIEWS[0] if len(self.overview) > 1 else VIEWS[1], "step": self.overview[-1] if WEIGHTS not in self.names else WEIGHTS,
+                "view": OVERVIEW if len(self.overview) > 1 else FACTORS, "step": self.overview[-1] if WEIGHTS not in self.names else WEIGHTS,
                 "layer": str(self.index), "head": str(cell.head if cell.head in self.heads else self.heads[0]), "q": "0", "k": "0",
             },
         }  # fmt: skip
@@ -661,7 +662,7 @@ class _PictureFigures:
         axis = patches[0]
         own_axis = axes[1] if axis == axes[0] else axes[0]
         fixed: dict[str, Any] = {QUERY if axis == axes[0] else KEY: 0}
-        spec = over_picture_json(self._without_pixels, step, layer, head, colors=FITTED, **fixed)
+        spec = over_picture_json(self._without_pixels, step, layer, head, colors=scales.FITTED, **fixed)
         layout, (heat, *others) = spec["layout"], spec["data"]
         meta, subtitle = layout["meta"], layout["title"]["subtitle"]
         name = position_name(own_axis, 0, drawn_layer.labels_of(own_axis))

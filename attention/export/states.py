@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from attention.base.knobs import Limits
-from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS
+from attention.features import features
+from attention.formula.names import HEAD_OUTPUT, OUTPUT, WEIGHTS
 
 LIMITS = Limits(tokens=64, characters=2000, d_model=128, heads=16, trace_mb=256)
 _OWL = "the owl asked the moon and the moon blinked"
@@ -28,7 +30,7 @@ class State:
         view: "overview", "factors" or "heads", which shows the weights of the packed heads side by side.
         step: the chosen step; q and k are its row and column, head its head.
         skip: the steps that are left out.
-        film: whether the state is the training of this model, frame by frame.
+        pack: makes the bytes of a state that is packed in another way, such as a film; None: `packing.pack_state`.
     """
 
     name: str
@@ -44,16 +46,15 @@ class State:
     q: int = 0
     k: int = 0
     skip: tuple[str, ...] = ()
-    film: bool = False
+    pack: Callable[[State], bytes] | None = None
 
 
 _MODEL = {"source": "model", "model": "all-MiniLM-L6-v2", "text": _TIRED}
-_INDUCTION = {"source": "trained", "task": "induction", "input": "an owl asked the moon why"}
 # The page does not add b_O, so it cannot make the output of a model under another temperature.
 _NOT_IN_MODEL = (HEAD_OUTPUT, OUTPUT)
 
 # fmt: off
-STATES = (
+_STATES = (
     State(
         "plain", "A sentence, random weights",
         "Each query shares a total of 1 among all keys. Both “the moon” get the same rows: nothing encodes the position of a word yet.",
@@ -87,10 +88,6 @@ STATES = (
         "Instead of the softmax: a key whose score is below a threshold gets exactly 0, not a small weight.",
         {"text": _OWL, "normalizer": "sparsemax", "heads": "2"}, q=1, k=1),
     State(
-        "notebook", "A notebook, to the digit",
-        "The integers of “The Attention Mechanism from Scratch”: every step can be checked by hand.",
-        {"source": "notebook", "notebook": "numpy"}, knobs=("temperature",), view="factors", step=SCORES, q=0, k=2),
-    State(
         "previous", "A real model: the token before",
         "Layer 0, head 2 of MiniLM looks at the preceding token, whatever it is: nearly all the weight lies next to the diagonal.",
         _MODEL, knobs=("temperature",), heads=(2, 5), head=2, q=4, k=3, skip=_NOT_IN_MODEL),
@@ -98,18 +95,11 @@ STATES = (
         "next", "A real model: the token after",
         "Layer 1, head 8 of the same model looks at the following token. It learned this from text.",
         _MODEL, knobs=("temperature",), layer=1, heads=(8,), head=8, q=3, k=4, skip=_NOT_IN_MODEL),
-    State(
-        "induction", "A trained induction head",
-        "A tiny model trained to copy: the second “owl” looks at “asked”, the token after the first “owl”.",
-        _INDUCTION, knobs=(), layer=1, view="factors", q=7, k=2),
-    State(
-        "picture", "A picture",
-        "A tiny vision transformer, trained to say the colour of each shape: the word “circle” looks at the patch where the circle is. Click another word, or a patch.",
-        {"source": "trained", "task": "shapes"}, knobs=(), q=0, k=7),
-    State(
-        "film", "How the induction head forms",
-        "The same head during training: noise, then a stripe. The loss falls when the stripe appears.",
-        _INDUCTION, film=True, q=7, k=2),
 )
 # fmt: on
-"""In the order of the list; the first is the default."""
+
+
+@cache
+def all_states() -> tuple[State, ...]:
+    """The states of the demo, in the order of its list: these, and those of features; the first is the default."""
+    return (*_STATES, *(state for feature in features() for state in feature.states))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
 from attention.base.errors import AttentionError, FileError, MissingError
 from attention.base.tokens import label
+from attention.features import features
 from attention.formula.steps import STEPS
 from attention.lessons.lesson import Answer
 
@@ -112,30 +114,31 @@ def visible(context: QuestionContext, q: int, layer: int | None = None) -> int:
     return len(target.key_tokens) if target.mask is None else int(target.mask[q].sum())
 
 
-def largest_writer(context: QuestionContext, q: int, token: str) -> str:
-    """The layer whose heads add most to the logit of a token at a query, before the change: "layer 1"."""
-    from attention.circuits.direct_effects import logit_parts
-
-    parts = logit_parts(context.before, q, token)
-    sums: dict[int, float] = {}
-    for part, number in zip(parts.parts, parts.values.tolist(), strict=True):
-        if part.kind == "head" and part.layer is not None:
-            sums[part.layer] = sums.get(part.layer, 0.0) + number
-    return f"layer {max(sums, key=lambda layer: sums[layer])}"
-
-
 def given(_: QuestionContext, first: Any, *more: Any) -> Answer:
     """An answer fixed by the author: an option, a number, or the numbers of a cell, an order or a row."""
     return (first, *more) if more else first
 
 
-FUNCTIONS: Mapping[str, Callable[..., Answer]] = {
-    function.__name__: function
-    for function in (
-        argmax_key, argmax_cell, value, row, order, compare, compare_rows, compare_said, cell, size, visible, largest_writer, given,
-    )
-}  # fmt: skip
-"""The functions that an answer may call, by name."""
+def _of_trace(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """A function of a trace as one of a question: it reads the trace before the change."""
+
+    @wraps(function)
+    def answer(context: QuestionContext, *values: Any, **keywords: Any) -> Answer:
+        return function(context.before, *values, **keywords)
+
+    return answer
+
+
+_OWN: tuple[Callable[..., Answer], ...] = (
+    argmax_key, argmax_cell, value, row, order, compare, compare_rows, compare_said, cell, size, visible, given,
+)  # fmt: skip
+
+
+@cache
+def functions() -> dict[str, Callable[..., Answer]]:
+    """The functions that an answer may call, by name: these, and those of features."""
+    added = (_of_trace(function) for feature in features() for function in feature.answers)
+    return {function.__name__: function for function in (*_OWN, *added)}
 
 
 def evaluate(expression: str, context: QuestionContext) -> Answer:
@@ -172,19 +175,19 @@ def parse(expression: str) -> Callable[[QuestionContext], Answer]:
         call = ast.parse(expression, mode="eval").body if len(expression) <= _LONGEST else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise not_allowed from None
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in FUNCTIONS):
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in functions()):
         raise not_allowed
     name = call.func.id
     values = [_argument(node, not_allowed, name == given.__name__) for node in call.args]
     keywords = {keyword.arg: _argument(keyword.value, not_allowed) for keyword in call.keywords if keyword.arg}
     if len(keywords) < len(call.keywords):
         raise not_allowed
-    return lambda context: FUNCTIONS[name](context, *values, **keywords)
+    return lambda context: functions()[name](context, *values, **keywords)
 
 
 def _not_allowed(expression: str) -> FileError:
     return FileError(
-        f"An answer calls one of {', '.join(FUNCTIONS)}, such as argmax_key(weights, q=3); got "
+        f"An answer calls one of {', '.join(functions())}, such as argmax_key(weights, q=3); got "
         f"{expression[:80]!r}: write such a call."
     )
 

@@ -77,7 +77,6 @@ class Lesson:
         tolerance: the accepted error of a number.
         explain: the cell whose arithmetic is opened at the end.
         replies: to the right answer and to each way of being wrong; the first match applies.
-        next: the name of the next lesson; empty for the last.
     """
 
     name: str
@@ -95,7 +94,6 @@ class Lesson:
     options: tuple[str, ...] = ()
     tolerance: float = 0.0
     explain: Part | None = None
-    next: str = ""
 
     @property
     def query_before(self) -> dict[str, str]:

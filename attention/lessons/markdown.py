@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
@@ -18,6 +17,7 @@ from pathlib import Path
 from attention.base.errors import AttentionError, FileError
 from attention.lessons import answers
 from attention.lessons.lesson import KINDS, MAX_WORDS, Lesson, Part
+from attention.sources.registry import source_kinds
 
 MAX_KB = 256
 """The largest file, in KB."""
@@ -33,7 +33,7 @@ _LONGEST_STATE = 24_000  # characters: the longest text of a page with all setti
 _LONGEST_TEXT = 1_000
 _REPLIES, _PARTS = 30, 6
 _NEEDED = ("title", "state", "show", "kind", "question", "answer")
-_KNOWN = (*_NEEDED, "turn", "turned", "hide", "options", "tolerance", "explain", "next")
+_KNOWN = (*_NEEDED, "turn", "turned", "hide", "options", "tolerance", "explain", "next")  # "next": in files from before
 _FOLDER = Path(__file__).parent / "path"
 _DASHES = re.compile(r"(?m)^---[ \t]*\n")
 _OWN_NAME = re.compile(r"[0-9a-f]{8}-\d{1,2}")
@@ -75,7 +75,7 @@ def from_markdown(name: str, text: str) -> Lesson:
         raise type(error)(f"The lesson {name!r}: {error}") from None
     if options:
         _check_options(name, options, {to for to, _ in replies})
-    plain = {key: fields.get(key, "") for key in ("title", "state", "turn", "turned", "question", "answer", "next")}
+    plain = {key: fields.get(key, "") for key in ("title", "state", "turn", "turned", "question", "answer")}
     return Lesson(
         name=name, text=words, kind=fields["kind"], show=show, hide=hide, explain=next(iter(explain), None),
         tolerance=_tolerance(name, fields.get("tolerance", "0")), replies=replies, options=options or kind.options, **plain,
@@ -90,7 +90,7 @@ def to_markdown(lesson: Lesson) -> str:
         "show": "; ".join(part.text for part in lesson.show), "hide": "; ".join(part.text for part in lesson.hide),
         "kind": lesson.kind, "options": " | ".join(lesson.options) if has_own_options else "", "question": lesson.question,
         "answer": lesson.answer, "tolerance": repr(lesson.tolerance) if lesson.tolerance else "",
-        "explain": lesson.explain.text if lesson.explain else "", "next": lesson.next,
+        "explain": lesson.explain.text if lesson.explain else "",
     }  # fmt: skip
     front = "".join(f"{key}: {value}\n" for key, value in fields.items() if value)
     replies = "".join(f"- {to}: {words}\n" for to, words in lesson.replies)
@@ -98,7 +98,7 @@ def to_markdown(lesson: Lesson) -> str:
 
 
 def read_many(content: bytes) -> dict[str, Lesson]:
-    """The lessons of an uploaded file, by name and in order; their `next` fields are ignored.
+    """The lessons of an uploaded file, by name and in order.
 
     The names begin with a digest of the file, so that the progress in one file never counts for another.
 
@@ -122,7 +122,7 @@ def read_many(content: bytes) -> dict[str, Lesson]:
     pairs = zip(parts[::2], parts[1::2], strict=True)
     lessons = [from_markdown(str(number), f"---\n{front}---\n{body}") for number, (front, body) in enumerate(pairs, 1)]
     digest = blake2b(content, digest_size=4).hexdigest()
-    return {(name := f"{digest}-{lesson.name}"): replace(lesson, name=name, next="") for lesson in lessons}
+    return {(name := f"{digest}-{lesson.name}"): replace(lesson, name=name) for lesson in lessons}
 
 
 def is_uploaded(name: str) -> bool:
@@ -130,33 +130,19 @@ def is_uploaded(name: str) -> bool:
     return _OWN_NAME.fullmatch(name) is not None
 
 
-def in_order(lessons: Iterable[Lesson]) -> tuple[Lesson, ...]:
-    """The lessons in the order of their `next` fields.
-
-    Raises:
-        FileError: they do not form one path.
-    """
-    by_name = {lesson.name: lesson for lesson in lessons}
-    nexts = [lesson.next for lesson in by_name.values() if lesson.next]
-    firsts = [name for name in by_name if name not in nexts]
-    ordered: list[Lesson] = []
-    name = firsts[0] if len(firsts) == 1 else ""
-    while name in by_name and by_name[name] not in ordered:
-        ordered.append(by_name[name])
-        name = ordered[-1].next
-    if not ordered or name or len(ordered) != len(by_name):
-        raise FileError(
-            "Each lesson except the last names the next one, and no lesson is named twice: these lessons form no path."
-        )
-    return tuple(ordered)
-
-
 @cache
 def builtin_lessons() -> dict[str, Lesson]:
-    """The built-in lessons, from one row of scores to a head of a real model, by name and in order."""
-    files = sorted(_FOLDER.glob("*.md"))
-    lessons = in_order(from_markdown(file.stem.partition("-")[2], file.read_text(encoding="utf-8")) for file in files)
-    return {lesson.name: lesson for lesson in lessons}
+    """The built-in lessons, from one row of scores to a head of a real model, by name and in the order of their files."""
+    texts = {file.stem.partition("-")[2]: file.read_text(encoding="utf-8") for file in sorted(_FOLDER.glob("*.md"))}
+    return {name: from_markdown(name, text) for name, text in texts.items() if _can_be_asked(text)}
+
+
+def _can_be_asked(text: str) -> bool:
+    """Whether the source and the answer of a lesson exist, since features bring some of them."""
+    source, answer = (
+        re.search(pattern, text, re.M) for pattern in (r"^state: (?:.*&)?source=(\w+)", r"^answer: (\w+)")
+    )
+    return (source is None or source[1] in source_kinds()) and (answer is None or answer[1] in answers.functions())
 
 
 def _clean(text: str) -> str:

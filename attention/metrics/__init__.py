@@ -18,18 +18,17 @@ from typing import Any
 from attention.base import cache
 from attention.formula.names import WEIGHTS
 from attention.metrics.find_rule import FindRule, find_heads
-from attention.metrics.metric import METRICS, NAMES, Metric, find, measure, names_of
+from attention.metrics.metric import Metric, all_metrics, find, measure, names_of
 from attention.metrics.patterns import CELLS_PER_SECOND
 from attention.metrics.table import MetricsTable, similar_heads
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 
 __all__ = [
-    "METRICS",
-    "NAMES",
     "FindRule",
     "Metric",
     "MetricsTable",
+    "all_metrics",
     "estimated_seconds",
     "find",
     "find_heads",
@@ -50,11 +49,12 @@ def of(trace: Trace) -> MetricsTable:
 
     layers = [of_layer(layer) for layer in trace.layers]
     n_heads = tuple(len(values) for values, _, _ in layers)
-    shape = (len(layers), max(n_heads, default=0), len(METRICS))
-    table = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64), np.full((len(layers), len(METRICS)), np.nan)
+    declared = all_metrics().values()
+    shape = (len(layers), max(n_heads, default=0), len(declared))
+    table = np.full(shape, np.nan), np.zeros(shape, dtype=np.int64), np.full((len(layers), len(declared)), np.nan)
     for i, (values, counts, uniform) in enumerate(layers):
         table[0][i, : len(values)], table[1][i, : len(values)], table[2][i] = values, counts, uniform
-    for index, metric in enumerate(METRICS):
+    for index, metric in enumerate(declared):
         numbers = metric.of_heads(trace) if metric.compute is None else None
         if numbers is not None and numbers.shape == shape[:2]:
             table[0][..., index] = numbers.double().numpy()
@@ -75,8 +75,8 @@ def is_cached(layer: Layer) -> bool:
 def estimated_seconds(trace: Trace) -> float:
     """The estimated time of `of` on one thread, without the cached layers."""
     cells = (math.prod(layer.shape(WEIGHTS)) for layer in trace.layers if layer.has(WEIGHTS) and not is_cached(layer))
-    return sum(cells) / CELLS_PER_SECOND + sum(metric.estimate(trace) for metric in METRICS)
+    return sum(cells) / CELLS_PER_SECOND + sum(metric.estimate(trace) for metric in all_metrics().values())
 
 
 def _of_layer(layer: Layer) -> tuple[Any, Any, Any]:
-    return measure(layer, METRICS)
+    return measure(layer, tuple(all_metrics().values()))

@@ -18,8 +18,7 @@ from attention.base.errors import ConfigError
 from attention.base.tokens import NO_PATCH, patch_places
 from attention.explanation.subwords import TokenGroups
 from attention.metrics import patterns
-from attention.metrics.patch_box import PatchBox
-from attention.vision.places import NEAR
+from attention.metrics.patch_box import NEAR, PatchBox
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import AttentionError, MissingError
+from attention.base.errors import MissingError
 from attention.base.tokens import any_patch
-from attention.circuits import copying, direct_effects
-from attention.metrics.patterns import CLS, PATCH, REGISTER, WORD, Pattern, is_punctuation, iterate_patterns
+from attention.features import features
+from attention.metrics.patterns import Pattern, is_punctuation, iterate_patterns
 from attention.trace.trace import Trace
-from attention.vision import places
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attention.trace.head_matrices import HeadMatrices
     from attention.trace.layer import Layer
 
 
@@ -168,29 +167,9 @@ def _local(pattern: Pattern) -> Tensor:
     return (pattern.offsets.abs() <= NEARBY) & pattern.has_distances  # without distances no key is near
 
 
-def _matrices(trace: Trace) -> HeadMatrices | None:
-    """The matrices of the heads; None if the source has no model, or its matrices are not known."""
-    try:
-        return None if trace.model_run is None else trace.model_run.head_matrices()
-    except AttentionError:
-        return None
-
-
-def _copying(trace: Trace) -> Tensor | None:
-    matrices = _matrices(trace)
-    return None if matrices is None or matrices.no_vocabulary_reason else copying.copying_scores(matrices)
-
-
-def _copying_seconds(trace: Trace) -> float:
-    matrices = _matrices(trace)
-    return 0.0 if matrices is None else copying.estimated_seconds(matrices)
-
-
-_VIT = "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words"
-_DARCET = "Darcet et al. 2024, Vision Transformers Need Registers"
 _VOITA = "Voita et al. 2019, Analyzing Multi-Head Self-Attention"
 # fmt: off
-METRICS: tuple[Metric, ...] = (
+_METRICS = (
     Metric("entropy", "How evenly a query spreads its weights: 0 means a single key, 1 means all visible keys equally.",
         "−Σ_j p_ij log p_ij / log n_i, n_i the number of keys visible to query i", "queries with at least two visible keys",
         "Ghader and Monz 2017, What does Attention in Neural Machine Translation Pay Attention to?; Clark et al. 2019", _entropy),
@@ -217,13 +196,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("norm-weighted first token", "The first token's share of the vector lengths that a query receives: usually far below its weight.",
         "‖a_i0 f(x_0)‖ / Σ_j ‖a_ij f(x_j)‖, f(x) = (x W_V + b_V) W_O", "queries after the first for which it is visible, if V and W_O are known",
         "Kobayashi et al. 2020, Attention is Not Only a Weight", CellWeights(_first_key, _norm_first), null=""),
-    Metric("copying score", "Whether a head raises the token that it reads, through W_V, W_O and the vocabulary alone: 1 means that it copies every token, −1 that it suppresses it. It says nothing about where the head looks.",
-        "Σλ / Σ|λ|, λ the eigenvalues of W_E W_V W_O W_U", "the whole vocabulary, for models whose heads have a linear path to the logits",
-        "Elhage et al. 2021, A Mathematical Framework for Transformer Circuits", None, "1", "−1", OF_THE_PARAMETERS, _copying, _copying_seconds),
-    Metric("direct effect", "What a head adds to the logit of the likeliest next token through W_O, the frozen norms and the unembedding, and nothing else. The head that writes the word need not be the one without which the model fails.",
-        "z W_O N w_U at the position of the last prediction", "the position of the last prediction, for models that predict the next token",
-        "Wang et al. 2022, Interpretability in the Wild; nostalgebraist 2020, the logit lens", None, "∞", "−∞", ON_THIS_TEXT,
-        direct_effects.direct_effects, direct_effects.direct_effects_seconds),
     Metric("distant induction", "Induction without the token directly before the query: in “x y x”, the y is both the previous token and the one after the earlier x, so a previous-token head would count.",
         "Σ a_ij over j ≤ i with x_j−1 = x_i and j ≠ i − 1", "queries whose token occurs earlier in the text, with a token after it that is not the previous one",
         "Olsson et al. 2022, In-context Learning and Induction Heads", CellWeights(_distant_induction), null=BY_DISTANCE, control=RANDOM),
@@ -231,38 +203,21 @@ METRICS: tuple[Metric, ...] = (
         "Clark et al. 2019, What Does BERT Look At?", CellWeights(_punctuation), null=BY_DISTANCE, control=SHUFFLED),
     Metric("local", f"The total weight of the tokens at most {NEARBY} positions away, and of the token itself.",
         f"Σ a_ij over |i − j| ≤ {NEARBY}", "all queries, within one text without patches of a picture", "Clark et al. 2019, What Does BERT Look At?; Vig and Belinkov 2019", CellWeights(_local), control=SHUFFLED),
-    Metric("patch distance", "How far away a patch looks on average, in patches: the distance between the centres of two patches, one row or one column being 1. Weights on other tokens do not count.",
-        "Σ_j a_ij √((r_i − r_j)² + (c_i − c_j)²) / Σ_j a_ij, over patches j of the same picture, at row r and column c", "queries that are patches",
-        "Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, figure 7 (attention distance)", places.patch_distance, "diagonal", of_pictures=True),
-    Metric("near patches", "The total weight of the patch of the query itself and of its neighbours, at most one row and one column away.",
-        f"Σ a_ij over patches j of the same picture with |r_i − r_j| ≤ {places.NEAR} and |c_i − c_j| ≤ {places.NEAR}", "queries that are patches",
-        "Cordonnier et al. 2020, On the Relationship between Self-Attention and Convolutional Layers", CellWeights(places.near_patches), of_pictures=True),
-    Metric("on the picture", "The total weight of patches.", "Σ a_ij over j with x_j a patch", "queries that see a patch, in a layer that reads a picture",
-        _VIT, CellWeights(places.keys_of_kind(PATCH)), of_pictures=True),
-    Metric("on [CLS]", "The total weight of [CLS], and of the distillation token where there is one. As no patch of the picture, it also serves heads that look at nothing (a sink).",
-        "Σ a_ij over j with x_j [CLS] or the distillation token", "queries that see one of them, in a layer that reads a picture",
-        _VIT, CellWeights(places.keys_of_kind(CLS)), of_pictures=True),
-    Metric("on registers", "The total weight of registers, which a model was given as a place for sinks.",
-        "Σ a_ij over j with x_j a register", "queries that see a register, in a layer that reads a picture",
-        _DARCET, CellWeights(places.keys_of_kind(REGISTER)), of_pictures=True),
-    Metric("on words", "The total weight of words, which are neither patches nor special tokens.",
-        "Σ a_ij over j with x_j a word", "queries that see a word, in a layer that reads a picture",
-        "Chen et al. 2024, An Image is Worth 1/2 Tokens After Layer 2 (how little of the attention of a language model lies on a picture)",
-        CellWeights(places.keys_of_kind(WORD)), of_pictures=True),
-    Metric("sink patch", "The largest mean weight of a single patch: near 1 if all queries look at the same patch, often one of an even background in which the model keeps something else. Under a causal mask, early patches have fewer rivals.",
-        "max_j mean_i a_ij over patches j, the mean over the queries that see j", "the queries that see it, in a layer that reads a picture",
-        _DARCET, None, of_heads=places.sink_patches, estimate=places.sink_seconds, of_pictures=True),
 )
 # fmt: on
-"""Every metric, in the order of the tables."""
 
-NAMES = tuple(metric.name for metric in METRICS)
+
+@cache
+def all_metrics() -> dict[str, Metric]:
+    """Every metric by its name, in the order of the tables: these, and those of features."""
+    added = (metric for feature in features() for metric in feature.metrics)
+    return {metric.name: metric for metric in (*_METRICS, *added)}
 
 
 def names_of(trace: Trace) -> tuple[str, ...]:
     """The names of the metrics that a trace can have: those of patches only where it has patches of a picture."""
     has_patches = any(any_patch(layer.key_tokens) for layer in trace.layers)
-    return tuple(metric.name for metric in METRICS if has_patches or not metric.of_pictures)
+    return tuple(name for name, metric in all_metrics().items() if has_patches or not metric.of_pictures)
 
 
 def find(name: str) -> Metric:
@@ -271,10 +226,9 @@ def find(name: str) -> Metric:
     Raises:
         MissingError: no metric has this name.
     """
-    for metric in METRICS:
-        if metric.name == name:
-            return metric
-    raise MissingError(f"a metric is one of {', '.join(NAMES)}; got {name!r}: choose one of them.")
+    if name not in all_metrics():
+        raise MissingError(f"a metric is one of {', '.join(all_metrics())}; got {name!r}: choose one of them.")
+    return all_metrics()[name]
 
 
 _Receiver = Callable[[slice, "Pattern", "Tensor"], None]

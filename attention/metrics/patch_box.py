@@ -24,6 +24,9 @@ PATTERN = re.compile(
 )
 """A rectangle; the name of a patch is one."""
 
+NEAR = 1
+"""How many rows and columns away a patch is a neighbour."""
+
 
 @dataclass(frozen=True)
 class PatchBox:

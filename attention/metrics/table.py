@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attention.base import cache
 from attention.base.printed import Displayed, plural
 from attention.formula.names import WEIGHTS
-from attention.metrics.metric import METRICS, NAMES, ON_THIS_TEXT, Metric, find, names_of
+from attention.metrics.metric import ON_THIS_TEXT, Metric, all_metrics, find, names_of
 from attention.metrics.patterns import CELLS_PER_SECOND, iterate_patterns
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
@@ -43,7 +43,7 @@ class MetricsTable(Displayed):
     n_heads: tuple[int, ...]
 
     def __repr__(self) -> str:
-        means = ", ".join(f"{name} {mean:.3g}" for name in NAMES if not math.isnan(mean := self._mean(name)))
+        means = ", ".join(f"{name} {mean:.3g}" for name in all_metrics() if not math.isnan(mean := self._mean(name)))
         return f"MetricsTable({plural(len(self.heads), 'head')} in {plural(len(self.n_heads), 'layer')}; means: {means or 'none defined'})"
 
     def _mean(self, name: str) -> float:
@@ -64,15 +64,19 @@ class MetricsTable(Displayed):
         """One metric for each of `heads`."""
         import numpy as np
 
-        index = NAMES.index(find(name).name)
+        index = _index(name)
         return np.array([self.values[layer, head, index] for layer, head in self.heads])
+
+    def under_uniform_attention(self, name: str) -> NDArray[np.float64]:
+        """One metric for each layer if all visible keys had the same weight, [layer]."""
+        return self.uniform[:, _index(name)]
 
     def frame(self) -> pd.DataFrame:
         """A row for each head: layer, head, and every metric."""
         import pandas as pd
 
         columns = {"layer": [layer for layer, _ in self.heads], "head": [head for _, head in self.heads]}
-        return pd.DataFrame(columns | {name: self.column(name) for name in NAMES})
+        return pd.DataFrame(columns | {name: self.column(name) for name in all_metrics()})
 
     def sorted_by(self, name: str) -> tuple[tuple[int, int], ...]:
         """All heads by decreasing value; heads with an undefined value come last."""
@@ -93,9 +97,13 @@ class MetricsTable(Displayed):
 
     def count(self, name: str) -> tuple[int, int]:
         """The fewest and the most queries behind the values of a metric."""
-        index = NAMES.index(find(name).name)
+        index = _index(name)
         counts = [int(self.counts[layer, head, index]) for layer, head in self.heads]
         return min(counts, default=0), max(counts, default=0)
+
+
+def _index(name: str) -> int:
+    return [*all_metrics()].index(find(name).name)
 
 
 def heading(metric: Metric) -> str:
@@ -132,7 +140,7 @@ def frame(
     if any(layer.name not in ("", f"layer {i}") for i, layer in enumerate(trace.layers)):
         columns = {"name": [trace.layers[layer].name for layer in layers], **columns}
     names = names_of(trace)
-    for index, metric in sorted(enumerate(METRICS), key=lambda pair: pair[1].name != by):
+    for index, metric in sorted(enumerate(all_metrics().values()), key=lambda pair: pair[1].name != by):
         if metric.name not in names and metric.name != by:
             continue
         columns[heading(metric)] = table.values[layers, heads, index]
@@ -147,7 +155,9 @@ def describe_head(table: MetricsTable, layer: int, head: int, by: str = "") -> s
         f"{metric.name} {number:.2f}{'' if metric.compute is None else f' ({count})'}"
         if count
         else f"{metric.name} not defined"
-        for metric, number, count in zip(METRICS, table.values[layer, head], table.counts[layer, head], strict=True)
+        for metric, number, count in zip(
+            all_metrics().values(), table.values[layer, head], table.counts[layer, head], strict=True
+        )
         if count or not metric.of_pictures
     ]
     place = rank_words(table, layer, head, by)

@@ -169,6 +169,8 @@ SECONDS_PER_LAYER = 0.004  # seconds for each layer of a pass, and again if it i
 _SECONDS_PER_INTERVENTION = 3e-5  # seconds for each intervention in each layer that it affects
 _SECONDS_PER_CELL = 1.5e-5  # seconds for each edited cell in each head that it affects
 _BYTES_PER_NUMBER = 4
+BATCH_TOKENS = 512  # in all texts of a batch: a fraction of a second, so that other threads wait only briefly
+_BATCH_WEIGHT_BYTES = 2**26  # of the attention weights of a batch in one layer
 
 
 class PassInterventions(NamedTuple):
@@ -233,3 +235,10 @@ def check_time(loaded: LoadedModel, tokens: int, max_new_tokens: int, passes: Se
         f"Changes and generated tokens take at most {MAX_SECONDS:.0f} s here; {subject} after {tokens:,} tokens would take about "
         f"{needed:,.0f} s: {advice}, or choose a shorter text."
     )
+
+
+def texts_at_once(loaded: LoadedModel, model_inputs: Mapping[str, Tensor]) -> int:
+    """The number of equal texts in a batch, at least 2: limited by their tokens, and by the weights of one layer."""
+    length = max(ids.shape[-1] for ids in model_inputs.values())
+    weight_bytes = max(site.n_heads for site in loaded.sites) * length * length * _BYTES_PER_NUMBER
+    return max(2, min(BATCH_TOKENS // length, _BATCH_WEIGHT_BYTES // weight_bytes))

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import ModuleList
 
 from attention.base.errors import ConfigError
-from attention.circuits.batched_heads import texts_at_once
 from attention.formula.names import KEY, QUERY, VALUE
 from attention.models import forward_pass, lm_head, recorder, residual_stream, running
 from attention.models.attention_sites import parents
@@ -74,7 +73,7 @@ class TransformerParts:
         check_text_only(loaded, "Path patching")
         self._writers = find_writers(loaded, model_inputs)
         self.layers = loaded.layer_indices
-        self.batch_size = texts_at_once(loaded, model_inputs)
+        self.batch_size = forward_pass.texts_at_once(loaded, model_inputs)
 
     def run(self, n_rows: int, handlers: Handlers) -> Tensor:
         """The logits at the position, [batch token] in float64, of a batch of equal texts."""

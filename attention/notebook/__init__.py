@@ -9,8 +9,20 @@ v = view(trace)                  # live: v.cell is what was clicked
 
 from __future__ import annotations
 
-from attention.notebook.output import bring_scripts
-from attention.notebook.showing import LabFile, Shown, open_in_lab, show
-from attention.notebook.widget import view
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attention.notebook.output import bring_scripts
+    from attention.notebook.showing import LabFile, Shown, open_in_lab, show
+    from attention.notebook.widget import view
 
 __all__ = ["LabFile", "Shown", "bring_scripts", "open_in_lab", "show", "view"]
+
+
+def __getattr__(name: str) -> object:
+    """A name of this page, imported at first use: a program that shows nothing waits for nothing that draws."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    modules = {"bring_scripts": "attention.notebook.output", "view": "attention.notebook.widget"}
+    return getattr(import_module(modules.get(name, "attention.notebook.showing")), name)

@@ -4,4 +4,12 @@ from __future__ import annotations
 
 from attention.features import Feature
 
-FEATURE = Feature(name="notebook")
+
+def _html(displayed: object) -> str | None:
+    """Most programs draw nothing, so what draws is imported here."""
+    from attention.notebook.representations import html
+
+    return html(displayed)
+
+
+FEATURE = Feature(name="notebook", html=_html)

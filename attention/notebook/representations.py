@@ -8,17 +8,16 @@ from html import escape
 
 from attention.base.errors import AttentionError
 from attention.base.printed import format_number
-from attention.comparison.comparison import Difference
-from attention.comparison.figures import comparison_maps
 from attention.export.packing import MAX_BYTES, pack_trace
+from attention.features import features
 from attention.formula.names import Cell
-from attention.metrics import NAMES, MetricsTable
+from attention.metrics import MetricsTable, all_metrics
 from attention.notebook.output import frame
 from attention.pictures.charts import LAYER, head_scatter_json
 from attention.pictures.layout import Spec
 from attention.pictures.message import Surroundings, pack
 from attention.pictures.mosaic import heads_json, layers_json
-from attention.pictures.view import VIEWS
+from attention.pictures.view import OVERVIEW
 from attention.trace.layer import Layer
 from attention.trace.trace import AllHeads, Trace
 
@@ -39,8 +38,9 @@ def html(displayed: object) -> str | None:
                 return heads_html(displayed)
             case MetricsTable():
                 return metrics_html(displayed)
-            case Difference():
-                return difference_html(displayed)
+        for feature in features():
+            if feature.figures is not None and (figures := feature.figures(displayed)):
+                return _figures_html(figures, repr(displayed))
     except AttentionError:
         return None
     return None
@@ -49,7 +49,7 @@ def html(displayed: object) -> str | None:
 def trace_html(
     trace: Trace,
     cell: Cell | None = None,
-    view: str = VIEWS[0],
+    view: str = OVERVIEW,
     max_bytes: int = MAX_BYTES,
     standalone: bool | None = None,
 ) -> str:
@@ -74,23 +74,9 @@ def heads_html(heads: AllHeads) -> str:
 
 def metrics_html(table: MetricsTable) -> str:
     """The first metrics as charts with a point for every head, and all metrics as a table."""
-    defined = [name for name in NAMES if not all(math.isnan(value) for value in table.column(name).tolist())]
+    defined = [name for name in all_metrics() if not all(math.isnan(value) for value in table.column(name).tolist())]
     charts = [head_scatter_json(table, LAYER, name) for name in defined[:_CHARTED_METRICS]]
     return (_figures_html(charts, repr(table)) if charts else "") + _metrics_table(table, defined)
-
-
-def difference_html(difference: Difference) -> str:
-    """A, B and B − A side by side."""
-    a, b, at, other = difference.traces
-    changes = difference.largest_changes(1)
-    group = changes[0] if changes else None
-    row, column = (
-        (difference.rows.groups[group.row].a[0], difference.columns.groups[group.column].a[0])
-        if group and difference.rows.groups[group.row].a and difference.columns.groups[group.column].a
-        else (0, 0)
-    )
-    maps, _, _ = comparison_maps(a, b, Cell(at.layer, difference.step.name, at.head, row, column), other)
-    return _figures_html(maps, repr(difference))
 
 
 def _figures_html(figures: Sequence[Spec], text: str) -> str:

@@ -11,7 +11,7 @@ from attention.base.errors import FileError
 from attention.export.packing import MAX_BYTES
 from attention.formula.names import WEIGHTS, Cell
 from attention.notebook.representations import trace_html
-from attention.pictures.view import VIEWS
+from attention.pictures.view import OVERVIEW
 from attention.trace.trace import Trace
 
 OWN_LAB = "http://localhost:8501"
@@ -25,7 +25,7 @@ def show(
     step: str = WEIGHTS,
     q: int = 0,
     k: int = 0,
-    view: str = VIEWS[0],
+    view: str = OVERVIEW,
     max_mb: float = MAX_BYTES / 1e6,
     standalone: bool | None = None,
 ) -> Shown:

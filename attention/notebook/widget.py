@@ -15,7 +15,7 @@ from attention.formula.names import WEIGHTS, Cell
 from attention.formula.override import SOURCE_MASK, Override
 from attention.notebook import scripts
 from attention.notebook.output import document
-from attention.pictures.view import VIEWS, clamp_cell
+from attention.pictures.view import OVERVIEW, clamp_cell
 from attention.trace.trace import Trace
 
 _HEIGHT = 640  # pixels, until the frame knows its own
@@ -43,7 +43,7 @@ def view(
     first = trace.layer(layer)
     first.matrix(step, head)
     cell = Cell(layer, step, head, 0, 0)
-    page = document("trace", pack_trace(trace, cell, VIEWS[0], int(max_mb * 1e6)), carries=False)
+    page = document("trace", pack_trace(trace, cell, OVERVIEW, int(max_mb * 1e6)), carries=False)
     widget = _widget_class()(document=page, layer=layer, head=head, step=step, temperature=first.temperature)
     widget.start(trace)
     return widget
@@ -73,7 +73,7 @@ def _widget_class() -> type[Any]:
         step = traitlets.Unicode(WEIGHTS).tag(sync=True)
         q = traitlets.Int(0, min=0).tag(sync=True)
         k = traitlets.Int(0, min=0).tag(sync=True)
-        view = traitlets.Unicode(VIEWS[0]).tag(sync=True)
+        view = traitlets.Unicode(OVERVIEW).tag(sync=True)
         mask = traitlets.Unicode(SOURCE_MASK).tag(sync=True)
         window = traitlets.Int(0, min=0).tag(sync=True)
         prefix = traitlets.Int(0, min=0).tag(sync=True)

@@ -1,4 +1,4 @@
-"""Charts of heads as Plotly JSON: their metrics as points, maps [layer head] of any number, and a sweep's changes before and after other heads are ablated."""
+"""Charts of heads as Plotly JSON: their metrics as points, and maps [layer head] of any number."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attention.base.errors import ConfigError
-from attention.base.knobs import Choice, Knob
+from attention.base.knobs import ChoiceAmong, Knob
 from attention.base.printed import format_number
-from attention.metrics import NAMES, MetricsTable, find
+from attention.metrics import MetricsTable, all_metrics, find
 from attention.pictures import scales
 from attention.pictures.layout import CHOSEN_COLOR, NO_TEMPLATE, Panel, Spec, outline
 from attention.pictures.message_contract import Meta
@@ -19,20 +18,20 @@ from attention.pictures.message_contract import Meta
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from attention.circuits.head_importance import HeadSweep
-
 
 LAYER = "layer"
 """The x-axis of a metric drawn against the layer."""
 
 UNSORTED = "layer and head"
 SORT = Knob(
-    "heads_sort", UNSORTED, Choice((UNSORTED, *NAMES)), "Sort heads by", "The head with the largest value comes first."
-)  # fmt: skip
+    "heads_sort", UNSORTED, ChoiceAmong(lambda: (UNSORTED, *all_metrics())), "Sort heads by",
+    "The head with the largest value comes first.")  # fmt: skip
 X_AXIS = Knob(
-    "heads_x", LAYER, Choice((LAYER, *NAMES)), "Horizontal axis", "The quantity on the horizontal axis of the chart."
-)
-Y_AXIS = Knob("heads_y", "entropy", Choice(NAMES), "Vertical axis", "The metric on the vertical axis of the chart.")
+    "heads_x", LAYER, ChoiceAmong(lambda: (LAYER, *all_metrics())), "Horizontal axis",
+    "The quantity on the horizontal axis of the chart.")  # fmt: skip
+Y_AXIS = Knob(
+    "heads_y", "entropy", ChoiceAmong(lambda: tuple(all_metrics())), "Vertical axis",
+    "The metric on the vertical axis of the chart.")  # fmt: skip
 POINT_COLOR = "#3d8bc9"  # readable on white and on black
 GRID_COLOR = "rgba(128,128,140,0.28)"
 _SPREAD = 0.6  # the fraction of a layer's width over which its heads are spread
@@ -76,10 +75,10 @@ def head_scatter_json(table: MetricsTable, across: str, up: str, chosen: tuple[i
         })  # fmt: skip
     n_undefined = int((~defined).sum())
     subtitle = f"{find(up).scope}: a point for each of {int(defined.sum())} heads" + (f", {n_undefined} without a number" if n_undefined else "")  # fmt: skip
-    subtitle += "; the line is uniform attention" if across == LAYER and not np.isnan(table.uniform[:, NAMES.index(up)]).all() else ""  # fmt: skip
+    subtitle += "; the line is uniform attention" if across == LAYER and not np.isnan(table.under_uniform_attention(up)).all() else ""  # fmt: skip
     coordinates = [xs[defined], ys[defined]]
     if across == LAYER:
-        coordinates[1] = np.append(coordinates[1], table.uniform[:, NAMES.index(up)])
+        coordinates[1] = np.append(coordinates[1], table.under_uniform_attention(up))
     ranges = [
         _padded_range(float(np.nanmin(each, initial=0)), float(np.nanmax(each, initial=0))) for each in coordinates
     ]
@@ -123,7 +122,7 @@ def _layer_colors(layers: Any, n_layers: int) -> tuple[list[str], dict[str, Any]
 
 def _uniform(table: MetricsTable, up: str) -> dict[str, Any]:
     """Returns a short line for each layer at the value of uniform attention."""
-    numbers = table.uniform[:, NAMES.index(up)]
+    numbers = table.under_uniform_attention(up)
     xs, ys = [], []
     for layer, number in enumerate(numbers):
         if not math.isnan(number):
@@ -179,23 +178,6 @@ def set_axes(figure: Spec, x_title: str, y_title: str, x: Spec | None = None, y:
         figure["layout"][axis] = {**common, "title": {"text": title, "standoff": 8}, **(extra or {})}
 
 
-def head_effect_map_json(sweep: HeadSweep, chosen: tuple[int, int], number: str = "change") -> Spec:
-    """Returns a map [layer head] of one number of a sweep; 0 is white and the range symmetric.
-
-    Args:
-        sweep: the sweep.
-        chosen: the outlined head, as (layer, head).
-        number: "change", "estimate" (of the change, by attribution patching), or "direct" (effect on the logit).
-    """
-    numbers = {"change": sweep.change, "estimate": sweep.estimate, "direct": sweep.direct}[number]
-    title, quantity, description = {
-        "change": (sweep.title, "change", f"change of the {sweep.quantity}"),
-        "estimate": ("Estimated by attribution patching", "estimate", f"estimated change of the {sweep.quantity}"),
-        "direct": ("Direct effect", "direct effect", "what each head adds directly to the logit"),
-    }[number]
-    return head_map_json(numbers, title, quantity, description, chosen)
-
-
 def head_map_json(
     numbers: NDArray[np.float64],
     title: str,
@@ -245,40 +227,6 @@ def head_map_json(
         {"range": [-0.5, heads - 0.5], "dtick": 1 if heads <= 16 else 4, "showgrid": False},
         {"range": [layers - 0.5, -0.5], "dtick": 1 if layers <= 16 else 5, "showgrid": False},
     )  # fmt: skip
-    return figure
-
-
-def head_effect_scatter_json(before: HeadSweep, after: HeadSweep, chosen: tuple[int, int]) -> Spec:
-    """Returns a scatter chart of the heads: the change when each is ablated (x), and the same in the model with `after.changes` (y); unaffected heads lie on the diagonal.
-
-    Raises:
-        ConfigError: the two sweeps belong to models with different heads.
-    """
-    if before.n_heads != after.n_heads:
-        raise ConfigError(
-            "Both sweeps must cover the same heads; got sweeps of two different models: choose one model."
-        )
-    names = [f"L{layer} H{head}" for layer, head in before.heads]
-    x, y = (np.array([sweep.change[head] for head in before.heads]) for sweep in (before, after))
-    limit = 1.06 * (max(before.limit, after.limit) or 1.0)
-    farthest = int(np.abs(y - x).argmax())
-    subtitle = f"change of the {before.quantity}; heads on the line are unaffected"
-    alt = f"Scatter chart of the heads: the change when each is ablated, in the original model and with {after.interventions_words}. Farthest from the line: {names[farthest]}, {format_number(float(x[farthest]))} and {format_number(float(y[farthest]))}."
-    figure = empty_chart("Which heads step in", subtitle, alt, height=380)
-    line = {"type": "scatter", "mode": "lines", "x": [-limit, limit], "y": [-limit, limit], "line": DOTTED, "hoverinfo": "skip", "showlegend": False}  # fmt: skip
-    points: dict[str, Any] = {
-        "type": "scatter", "mode": "markers", "x": x, "y": y, "text": names, "showlegend": False, "cliponaxis": False,
-        "marker": POINT,
-        "hovertemplate": "%{text}<br>original <b>%{x:.4g}</b><br>changed <b>%{y:.4g}</b><extra></extra>",
-    }  # fmt: skip
-    chosen_index = before.heads.index(chosen) if chosen in before.heads else None
-    chosen_point = (
-        []
-        if chosen_index is None
-        else [{**points, "x": x[[chosen_index]], "y": y[[chosen_index]], "marker": RING, "hoverinfo": "skip"}]
-    )
-    figure["data"], figure["layout"]["hovermode"] = [line, points, *chosen_point], "closest"
-    set_axes(figure, "change in the original model", f"change with {after.interventions_words}", {"range": [-limit, limit]}, {"range": [-limit, limit]})  # fmt: skip
     return figure
 
 

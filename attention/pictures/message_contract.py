@@ -1,6 +1,6 @@
 """The message from Python to the page and the metadata of a figure: every key that is sent, with its type.
 
-`attention/pictures/figure/message.js` declares the same keys for the page's script; tests/test_message_contract.py compares both declarations
+`attention/pictures/figure/message.js` declares the same keys for the page's script; tests/pictures/test_message_contract.py compares both declarations
 with each other and with what is sent.
 """
 
@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
 
 from numpy.typing import NDArray
+
+NO_TOKEN = -1
+"""The position where a grid over a picture has no token."""
 
 
 class AxisNames(TypedDict):

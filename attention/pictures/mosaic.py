@@ -33,11 +33,10 @@ from attention.pictures.layout import (
     panel_ticks,
 )
 from attention.pictures.message import plotly_variant
-from attention.pictures.message_contract import Meta
+from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.trace.layer import Layer
 from attention.trace.stats import StepStats
 from attention.trace.trace import Trace
-from attention.vision.over_picture import NO_TOKEN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,6 +19,11 @@ from attention.trace.trace import Trace
 COLORS = ("fixed", "stretched", "log")
 """The colour ranges of a probability: 0 … 1, 0 … the largest that is drawn, or powers of ten up to 1."""
 
+FITTED = "fitted"
+"""The colour range that reaches up to the largest number on the pictures of one figure."""
+OPACITY = 0.6
+"""Of the colours over a picture; the rest is the picture."""
+
 LOG_FLOOR = 1e-4
 """The lower end of the logarithmic scale: smaller numbers have the same colour, and 0 has `ZERO_COLOR`."""
 

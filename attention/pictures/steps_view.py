@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from attention.base.errors import AttentionError, SizeError
+from attention.base.errors import AttentionError
 from attention.base.tokens import any_patch, pair_spans
-from attention.circuits import direct_effects
 from attention.explanation import tables
-from attention.explanation.derived import CAUTION, NORMS, DerivedMap, is_available
+from attention.explanation.derived import DerivedMap, DerivedView, derived_views
 from attention.explanation.explain import explain
 from attention.explanation.explanation import Explanation
-from attention.formula.names import HEAD_OUTPUT, SCORES, VALUE, WEIGHTS, Cell
+from attention.formula.names import HEAD_OUTPUT, SCORES, WEIGHTS, Cell
 from attention.formula.positions import paired_column
 from attention.formula.steps import MAP_AXES, Factor, Step, declared, find_step, is_step
 from attention.pictures import heatmap, scales
@@ -25,26 +24,14 @@ from attention.pictures.drawing import build_map, hidden_cells
 from attention.pictures.heatmap import cell_outlines, heatmap_json, mask_map_json, numbers_in_cells, with_chosen_cell
 from attention.pictures.layout import HEIGHT, Panel, Spec, short_axis_name
 from attention.pictures.message_contract import Line, StepTab
-from attention.pictures.view import PAIR, STEP, VIEWS, has_pair, overview_steps, position_values
+from attention.pictures.view import FACTORS, OVERVIEW, PAIR, STEP, has_pair, overview_steps, position_values
 from attention.trace.layer import Layer
 from attention.trace.stats import finite_range
 from attention.trace.trace import Trace
-from attention.vision.over_picture import FITTED, OPACITY, matrix_over_picture_json, over_picture_json
+from attention.vision.over_picture import matrix_over_picture_json, over_picture_json
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-MAX_SECONDS = 2.0
-"""The longest that a derived view may take; the page Circuits computes longer ones on request."""
-
-_DERIVED = {
-    "norms": {"name": NORMS.name, "symbol": NORMS.step.symbol, "shape": "lengths", "help": NORMS.step.formula},
-    "writes": {
-        "name": direct_effects.NAME, "symbol": direct_effects.SYMBOL, "shape": "effect",
-        "help": "what each cell adds to the logit of the likeliest token; the page Circuits has other tokens",
-    },
-}  # fmt: skip
-"""The tabs of derived views, by the names of the views."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +44,7 @@ class OverPicture:
     """
 
     reads: Literal["row", "column"] = "row"
-    opacity: float = OPACITY
+    opacity: float = scales.OPACITY
 
 
 def lab_maps(
@@ -74,7 +61,7 @@ def lab_maps(
         shown = derived_view(trace, cell, view)
     except AttentionError:
         shown = None
-    derived = shown.derived if shown else None
+    derived = shown[1] if shown else None
     maps = _maps(trace, cell, view, colors, derived)
     if pair != PAIR.default and has_pair(layer := trace.layer(cell.layer)):
         queries, keys = pair.upper().split("-")
@@ -122,7 +109,7 @@ def maps_over_picture(
         return []
     reads = over.reads if over.reads in with_patches else with_patches[0]
     query, key, chosen = (cell.row, None, cell.column) if reads == "row" else (None, cell.column, cell.row)
-    scale = FITTED if colors == "stretched" else colors
+    scale = scales.FITTED if colors == "stretched" else colors
     place = (cell.layer, cell.head, query, key, scale, over.opacity, chosen, False)
     if derived is None:
         figure = over_picture_json(trace, cell.step, *place)
@@ -137,7 +124,7 @@ def _maps(trace: Trace, cell: Cell, view: str, colors: str, derived: DerivedMap 
     """The maps without a picture."""
     layer = trace.layers[cell.layer]
     steps = overview_steps(tuple(step.name for step in layer.steps))
-    if view == "overview" and cell.step in steps:
+    if view == OVERVIEW and cell.step in steps:
         return [heatmap.heatmap_json(trace, step, cell.layer, cell.head, cell, colors) for step in steps]
     if derived is not None:
         weights = heatmap.heatmap_json(trace, WEIGHTS, cell.layer, cell.head, cell, colors)
@@ -171,13 +158,15 @@ def factor_maps(trace: Trace, cell: Cell, colors: str = "fixed") -> list[Spec]:
 def cell_of_click(trace: Trace, chosen: Cell, name: str, row: int, column: int) -> Cell:
     """Returns the cell that a click on a map chooses, while the factors of `chosen` are shown.
 
-    On a step, it is the clicked cell. Parameters and the mask are not computed: a click there chooses the cell of the
-    chosen step that uses this position.
+    On a step, it is the clicked cell, and on a map derived from the weights that of the weights. Parameters and the mask are
+    not computed: a click there chooses the cell of the chosen step that uses this position.
     """
     layer = trace.layer(chosen.layer)
     if name == _all_heads_name(HEAD_OUTPUT):
         width = layer.shape(HEAD_OUTPUT)[-1]
         return Cell(chosen.layer, HEAD_OUTPUT, column // width, row, column % width)
+    if any(name in view.maps for view in derived_views().values()):
+        name = WEIGHTS
     if is_step(name):
         return Cell(chosen.layer, name, chosen.head, row, column)
     position = {"row": chosen.row, "column": chosen.column}
@@ -234,47 +223,21 @@ def _declared(layer: Layer, name: str, factor: Factor) -> tuple[Step, Tensor]:
     return Step(_all_heads_name(name), symbol, symbol, axes, layer.formula_of(step), "signed"), tensor
 
 
-@dataclass(frozen=True)
-class DerivedView:
-    """A view of the Lab that shows the weights next to a map derived from them.
-
-    Attributes:
-        derived: the map.
-        caution: what it does not say.
-    """
-
-    derived: DerivedMap
-    caution: str
-
-
 def available_views(trace: Trace, layer: Layer) -> tuple[str, ...]:
     """The derived views that a layer has, by their names in links; computes nothing."""
-    views = ("norms",) if is_available(layer) else ()
-    predicts = trace.vectors is not None or any(not prediction.fills_mask for prediction in trace.predictions)
-    has_sum = trace.model_run is not None and not trace.pictures  # as `models.linearize`
-    if has_sum and predicts and layer.has(VALUE) and layer.has(WEIGHTS):
-        return (*views, "writes")
-    return views
+    return tuple(name for name, view in derived_views().items() if view.is_available(trace, layer))
 
 
-def derived_view(trace: Trace, cell: Cell, view: str) -> DerivedView | None:
-    """The derived view that the Lab shows; None if it shows another view.
+def derived_view(trace: Trace, cell: Cell, view: str) -> tuple[DerivedView, DerivedMap] | None:
+    """The derived view that the Lab shows, and its map; None if it shows another view.
 
     Raises:
         AttentionError: this model has no such view, for the reason in the sentence.
     """
     if cell.step != WEIGHTS or view not in available_views(trace, trace.layers[cell.layer]):
         return None
-    if view == "norms":
-        return DerivedView(NORMS, CAUTION)
-    if (seconds := direct_effects.estimate_seconds(trace)) > MAX_SECONDS:
-        raise SizeError(
-            f"What each cell adds to a logit takes at most {MAX_SECONDS:.0f} s here; for this text it would take about {seconds:.0f} s: "
-            "open the page Circuits, which asks before it begins."
-        )
-    derived = direct_effects.writes_map(direct_effects.find_readout(trace))
-    _ = derived.matrix(trace, cell.layer, cell.head)  # raises
-    return DerivedView(derived, direct_effects.CAVEAT)
+    shown = derived_views()[view]
+    return shown, shown.find(trace, cell)
 
 
 def step_strip(
@@ -284,7 +247,7 @@ def step_strip(
 
     Before them stands a tab for the `overview` of the most important steps, if there is one; after them one for each `derived` view.
     """
-    is_overview = view == VIEWS[0] and chosen in overview
+    is_overview = view == OVERVIEW and chosen in overview
     is_derived = view in derived and chosen == WEIGHTS
     tabs: list[StepTab] = []
     if overview:
@@ -292,7 +255,7 @@ def step_strip(
         step = next((name for name in (chosen, STEP.default) if name in overview), overview[0])
         tabs.append({
             "name": "overview", "symbol": symbols, "shape": "overview", "help": "side by side",
-            "chosen": is_overview, "view": VIEWS[0], "step": step,
+            "chosen": is_overview, "view": OVERVIEW, "step": step,
         })  # fmt: skip
     for step in layer.steps:
         tab: StepTab = {
@@ -302,10 +265,13 @@ def step_strip(
         }  # fmt: skip
         if step.kind == "probability":
             tab["sums"] = tables.row_sums(layer.stats(step.name))
-        tabs.append({**tab, "view": VIEWS[1]} if overview else tab)
+        tabs.append({**tab, "view": FACTORS} if overview else tab)
     for name in derived:  # no steps of the formula, therefore last
-        tab = {"chosen": is_derived and view == name, "view": name, "step": WEIGHTS, **_DERIVED[name]}  # type: ignore[typeddict-item]  # a spread dict of the right keys
-        tabs.append(tab)
+        shown = derived_views()[name]
+        tabs.append({
+            "name": shown.maps[0], "symbol": shown.symbol, "shape": shown.shape, "help": shown.help,
+            "chosen": is_derived and view == name, "view": name, "step": WEIGHTS,
+        })  # fmt: skip
     return tabs
 
 
@@ -344,6 +310,6 @@ def _source_link(source: Cell, cell: Cell) -> dict[str, Any]:
     of_head, from_head = (find_step(step).per_head for step in (source.step, cell.step))
     name = f"{source.step} [{source.row}, {source.column}]"
     return {
-        "knobs": {"view": VIEWS[1], "step": source.step, **({"head": source.head} if of_head else {}), **position_values(source)},
+        "knobs": {"view": FACTORS, "step": source.step, **({"head": source.head} if of_head else {}), **position_values(source)},
         "label": f"{name} of head {source.head}" if of_head and not from_head else name,
     }  # fmt: skip

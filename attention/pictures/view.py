@@ -6,20 +6,31 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from attention.base.knobs import AttentionLayers, Choice, Integer, Knob, NameOrText, Range, Real, Switch, to_text
+from attention.base.knobs import (
+    AttentionLayers,
+    Choice,
+    ChoiceAmong,
+    Integer,
+    Knob,
+    NameOrText,
+    Range,
+    Real,
+    Switch,
+    to_text,
+)
 from attention.base.tokens import any_patch, pair_spans
+from attention.explanation.derived import derived_views
 from attention.formula import override
 from attention.formula.mask import Mask
 from attention.formula.names import HEAD_OUTPUT, OUTPUT, SCORES, WEIGHTS, Cell
 from attention.formula.steps import STEPS, find_step
+from attention.pictures import scales
 from attention.pictures.message_contract import Control
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import OPACITY
 
-VIEWS = ("overview", "factors", "norms", "writes")
-"""The views of the Lab: scores, weights and output; the chosen step beside its factors; the weights beside the norms of what they bring,
-or beside what they add to a logit."""
+OVERVIEW, FACTORS = "overview", "factors"
+"""Two views of the Lab: scores, weights and output; the chosen step beside its factors. The others are `derived_views`."""
 OVERVIEW_STEPS = (SCORES, WEIGHTS, OUTPUT)
 """The steps of the first view; `overview` returns those that a layer has."""
 
@@ -31,13 +42,13 @@ QUERY = Knob("q", 0, Integer(0), inline=True)
 KEY = Knob("k", 0, Integer(0), inline=True)
 COLUMN = Knob("column", None, Integer(0, optional=True), inline=True)
 """The column of a matrix whose columns are features. Without one, as in links from before it, q and k are the row and the column of any step."""
-VIEW = Knob("view", VIEWS[0], Choice(VIEWS), inline=True)
+VIEW = Knob("view", OVERVIEW, ChoiceAmong(lambda: (OVERVIEW, FACTORS, *derived_views())), inline=True)
 OVER = Knob(
     "over", "row", Choice(("row", "column"), ("query’s row", "key’s column")), "Picture",
     "Row: how much the chosen query attends to each patch. Column: how much each patch attends to the chosen key. A click on a patch explains its number; a double click makes it the query, or the key.",
     inline=True, order=84)  # fmt: skip
 HEAT = Knob(
-    "heat", OPACITY, Real(0, 1), "Heat", "How strongly the colours cover the picture. 0: only the picture.", inline=True, order=86)  # fmt: skip
+    "heat", scales.OPACITY, Real(0, 1), "Heat", "How strongly the colours cover the picture. 0: only the picture.", inline=True, order=86)  # fmt: skip
 PAIR = Knob(
     "pair", "both", Choice(("both", "a-b", "b-a"), ("all", "A → B", "B → A")), "Texts",
     "A → B: only the queries of the first text and the keys of the second; their numbers stay the same. All: every token.",

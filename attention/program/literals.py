@@ -6,9 +6,10 @@ import base64
 import math
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 WIDTH = 100  # characters in a line, where it can be broken
 MAX_PICTURE_SIDE = 64  # rows and columns of a mask that is written as a picture
@@ -57,6 +58,8 @@ def assign_mask(visible: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> lis
             "]",
             'mask = torch.tensor([[cell == "1" for cell in row] for row in picture])',
         ]
+    import numpy as np
+
     packed = base64.b64encode(zlib.compress(np.packbits(visible).tobytes(), 9)).decode()
     step = WIDTH - 6
     return [

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from attention.formula.override import Override
     from attention.patching.intervention import Intervention
     from attention.program.literals import Snippet
+    from attention.trace.head_matrices import HeadMatrices
+    from attention.trace.model_run import ModelRun
     from attention.trace.trace import Trace
 
 
@@ -61,6 +63,14 @@ class Intervenable(Source, Protocol):
     @property
     def without_interventions(self) -> Source:
         """The same source without interventions."""
+        ...
+
+    def run(self) -> ModelRun:
+        """The run of the model, without the trace, which may be large; raises like `trace`."""
+        ...
+
+    def head_matrices(self) -> HeadMatrices:
+        """The matrices of every head of the model, whatever its input and interventions; raises ModelError if they are not known."""
         ...
 
     def find_token(self, text: str) -> tuple[int, str]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from attention.base.errors import ConfigError
 from attention.base.tokens import label
-from attention.comparison.summary import MAX_NAMED
 from attention.explanation.alignment import align
 from attention.patching.forward import Activations, AlignedPositions
 
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
 
     from attention.models.loaded import LoadedModel
     from attention.models.text_inputs import TextInputs
+
+MAX_NAMED = 24
+"""How many tokens without a partner are listed by name."""
 
 
 def check(lengths: Sequence[int], other_lengths: Sequence[int], with_weights: bool) -> None:

@@ -16,7 +16,7 @@ from attention.sources.file_source import missing_file_error
 from attention.sources.layer_knobs import SEQUENCE, single_sequence_notes
 from attention.sources.matrices import MATRICES, UPLOADED, matrix_too_long_error, uploaded_sizes
 from attention.sources.reader import Divisors, ParameterReader
-from attention.sources.registry import SOURCE, SOURCE_KINDS
+from attention.sources.registry import SOURCE, source_kinds
 from attention.sources.split_heads import SYMBOLS
 from attention.vision.examples import PictureNames, example_of, missing_picture_error, names_in
 
@@ -27,7 +27,7 @@ def read_source(reader: ParameterReader) -> Source:
     Raises:
         AttentionError: the knobs contradict each other, or a matrix cannot be read.
     """
-    return SOURCE_KINDS[reader.knob(SOURCE)].read(reader)
+    return source_kinds()[reader.knob(SOURCE)].read(reader)
 
 
 class LinkReader:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from attention.patching.forward import Activations, PatchedForward
     from attention.program.literals import Snippet
     from attention.sources.model_input import ModelInputs
+    from attention.trace.head_matrices import HeadMatrices
+    from attention.trace.model_run import ModelRun
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -413,6 +415,26 @@ class Model(ModelOptions):
 
         loaded = self.load()
         return model_input.count_bytes(self, loaded, model_input.tokenize_texts(self, loaded, []))
+
+    def run(self) -> ModelRun:
+        """The run of the model, without the trace, which may be large.
+
+        Raises:
+            AttentionError: as for `trace`.
+        """
+        from attention.sources.repeated_run import TransformerRun
+
+        return TransformerRun.of(self, self.load_inputs()[1])
+
+    def head_matrices(self) -> HeadMatrices:
+        """The matrices of every head of the model, whatever its input and interventions.
+
+        Raises:
+            ModelError: the attention of its family cannot be recorded.
+        """
+        from attention.models.model_matrices import ModelMatrices
+
+        return ModelMatrices(self.load())
 
     def load_inputs(self) -> tuple[LoadedModel, TextInputs]:
         """The loaded model and its token ids.

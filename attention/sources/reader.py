@@ -71,11 +71,13 @@ class SourceKind:
         read: a function that reads the values of its knobs and returns the source. The knobs are read in the order of their widgets. It
             raises AttentionError if the knobs contradict each other, or if a value that is not in the link is missing.
         noun: what texts call its model or layer, such as "trained model"; empty: the name.
+        knobs: of a source that a feature brings, the knobs that no other source has.
     """
 
     name: str
     read: Callable[[ParameterReader], Source]
     noun: str = ""
+    knobs: tuple[Knob, ...] = ()
 
     @property
     def label(self) -> str:

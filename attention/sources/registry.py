@@ -1,11 +1,14 @@
 """All sources, one line of the table for each, and all their knobs, in the order of their keys in links.
 
-Each source declares its own knobs.
+Each source declares its own knobs. Features add sources, with their knobs.
 """
 
 from __future__ import annotations
 
-from attention.base.knobs import Choice, Knob
+from functools import cache
+
+from attention.base.knobs import ChoiceAmong, Knob
+from attention.features import features
 from attention.formula import config
 from attention.sources import file_source, matrices, model, typed_text
 from attention.sources.file_source import AXES, FILE, TABLE_MEANS
@@ -14,34 +17,35 @@ from attention.sources.matrices import DIVISOR, LABELS, MASK_MEANS, MATRICES, MA
 from attention.sources.model import GENERATE, GENERATE_SEED, GENERATE_TEMPERATURE, IMAGE, MODEL, PREDICT, SPECIAL, WORDS
 from attention.sources.reader import SourceKind
 from attention.sources.typed_text import LOWERCASE, PAD
-from attention.training import trained
-from attention.training.trained import AT_STEP, CONTROL, SLIDERS, TASK, TASK_INPUT, TRAINING_STEPS
-from attention.tutorials import notebook
-from attention.tutorials.notebook import NOTEBOOK
 
-SOURCE_KINDS: dict[str, SourceKind] = {
-    kind.name: kind
-    for kind in (
-        typed_text.KIND,
-        model.KIND,
-        notebook.KIND,
-        matrices.KIND,
-        file_source.KIND,
-        trained.KIND,
-    )
-}
-"""All sources by their names in links, in the order of the menu."""
+_KINDS = (typed_text.KIND, model.KIND, matrices.KIND, file_source.KIND)
 
 
-SOURCES = tuple(SOURCE_KINDS)
-"""The names of all sources, as in links."""
-SOURCE = Knob("source", "typed text", Choice(SOURCES), "Source", "Where the numbers come from.", order=0)
+@cache
+def source_kinds() -> dict[str, SourceKind]:
+    """All sources by their names in links, in the order of the menu."""
+    return {kind.name: kind for kind in (*_KINDS, *(kind for feature in features() for kind in feature.sources))}
+
+
+SOURCE = Knob(
+    "source",
+    "typed text",
+    ChoiceAmong(lambda: tuple(source_kinds())),
+    "Source",
+    "Where the numbers come from.",
+    order=0,
+)
 
 # fmt: off
-KNOBS = (
-    SOURCE, MODEL, WORDS, SPECIAL, INTERVENTIONS, FROZEN, OTHER, NOTEBOOK, SEQUENCE, TEXT, TEXT2, GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED, PREFIX_LEN,
-    PREDICT, LOWERCASE, PAD, *config.KNOBS, MATRIX_KIND, *MATRICES[:-1], LABELS, MATRIX_HEADS, DIVISOR, VALID_KEYS, FILE, TASK, TASK_INPUT, AT_STEP, CONTROL,
-    TRAINING_STEPS, *SLIDERS.values(), IMAGE, MATRICES[-1], MASK_MEANS, AXES, TABLE_MEANS,
+_KNOBS = (
+    SOURCE, MODEL, WORDS, SPECIAL, INTERVENTIONS, FROZEN, OTHER, SEQUENCE, TEXT, TEXT2, GENERATE, GENERATE_TEMPERATURE, GENERATE_SEED, PREFIX_LEN,
+    PREDICT, LOWERCASE, PAD, *config.KNOBS, MATRIX_KIND, *MATRICES[:-1], LABELS, MATRIX_HEADS, DIVISOR, VALID_KEYS, FILE,
+    IMAGE, MATRICES[-1], MASK_MEANS, AXES, TABLE_MEANS,
 )
 # fmt: on
-"""Every knob that selects or changes the source. The order is that of the keys in a link, so new knobs go to the end."""
+
+
+@cache
+def all_knobs() -> tuple[Knob, ...]:
+    """Every knob that selects or changes the source, in the order of their keys in a link: new ones go to the end of their table."""
+    return (*_KNOBS, *(knob for kind in source_kinds().values() for knob in kind.knobs))

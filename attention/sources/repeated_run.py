@@ -1,4 +1,4 @@
-"""The model behind the trace of a `Model` or of a tiny trained model."""
+"""The model behind the trace of a `Model`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attention.base import cache
-from attention.base.errors import MissingError, SizeError
+from attention.base.errors import ConfigError, MissingError, SizeError
 from attention.trace.cost import ALLOW_MORE
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attention.trace.head_matrices import HeadMatrices
     from attention.trace.linear_run import LinearRun
     from attention.trace.model_run import VocabularyWeights
+    from attention.trace.parts import RunParts
 
 Result = TypeVar("Result")
 _LINEAR_RUN = "linear run"
@@ -38,6 +39,7 @@ class TransformerRun:
         inputs: the token ids of each text, [1 pos], with the generated ones.
     """
 
+    is_tiny = False
     _source: Any  # a `Model`, whose module imports this one; without its handle, which would keep the model alive
     inputs: TextInputs
     _in_memory: tuple[weakref.ref[Any], ...] = ()  # the model and its tokenizer or processor
@@ -112,6 +114,56 @@ class TransformerRun:
         changes = forward_pass.PassInterventions(source.interventions, source.frozen)
         tokens = sum(ids.shape[-1] for ids in self.inputs.values())
         return _LINEAR_PASSES * forward_pass.estimate_seconds(loaded, tokens, changes)
+
+    def parts(self) -> RunParts:
+        """The same run, whose parts can be read and replaced.
+
+        Raises:
+            ConfigError: it has no heads that can be patched, or no logits.
+        """
+        from attention.models import lm_head, transformer_parts, validate_patches
+        from attention.trace.parts import RunParts
+
+        source, loaded = self.source, self.loaded
+        if not loaded.sites:
+            raise ConfigError(
+                f"Path patching replaces queries, keys, values and head outputs, and of {loaded.name} only the weights are known: "
+                "choose a model of another family."
+            )
+        if not lm_head.vocabulary_size(loaded):
+            raise ConfigError(
+                f"Path patching measures a logit, and {loaded.name} predicts no tokens: choose a model with a language-model head."
+            )
+
+        def position(position: int | None) -> int:
+            wanted = () if position is None else (position,)
+            positions = lm_head.prediction_positions(loaded, self.inputs, wanted)
+            if not positions:
+                raise ConfigError(lm_head.no_prediction_reason(loaded, positions))
+            return positions[-1]
+
+        def runner(position: int) -> transformer_parts.TransformerParts:
+            forward = source.patched_forward(loaded, self.inputs)
+            return transformer_parts.TransformerParts(loaded, self.inputs, forward, position)
+
+        sites, n_heads = loaded.sites_by_layer, loaded.heads_by_layer
+        other = source.other and replace(source.other, handle=None)  # a cache must not hold the model
+        return RunParts(
+            key=(loaded.uid, self.inputs.key, source.interventions, source.frozen, other),
+            model=loaded.name,
+            text=source.text,
+            lengths=tuple(ids.shape[-1] for ids in self.inputs.values()),
+            n_heads=n_heads,
+            n_kv_heads=tuple(
+                len(sites[layer].parameters.get("w_k", range(count))) if count else 0
+                for layer, count in enumerate(n_heads)
+            ),
+            seconds=transformer_parts.estimate_seconds(loaded, self.inputs),
+            is_bounded=not loaded.in_memory,
+            position=position,
+            runner=runner,
+            text_of_length=lambda like, length: validate_patches.match_length(loaded, source.text, like, length),
+        )
 
     def head_matrices(self) -> HeadMatrices:
         """The matrices of every head of the model, whatever its input and interventions.
@@ -216,80 +268,3 @@ class TransformerRun:
                 f"{len(loaded.sites)} layers need {needed / 2**20:,.0f} MB: choose a shorter text, {ALLOW_MORE}."
             )
         return needed
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedRun:
-    """The run of a tiny trained model, with the interventions of its source.
-
-    Attributes:
-        source: a `Trained`, without overrides.
-    """
-
-    source: Any  # its module imports this one
-
-    def linear_run(self) -> LinearRun:
-        """The same run with frozen norms, heads and MLPs."""
-        from attention.training import trained_trace
-
-        source = self.source
-        return trained_trace.linear_run(source.plan, source.snapshot(), source.example, source.patched_forward())
-
-    def memory_bytes(self) -> int:
-        """The bytes that `linear_run` takes: none worth counting, since the model is tiny."""
-        return 0
-
-    def estimate_seconds(self) -> float:
-        """The estimated seconds of `linear_run`: none, since the model is tiny."""
-        return 0.0
-
-    def head_matrices(self) -> HeadMatrices:
-        """The matrices of every head of the model, whatever its input and interventions."""
-        from attention.training.parts import TrainedMatrices
-
-        plan = self.source.plan
-        return TrainedMatrices(plan.design, self.source.snapshot().parameters, self.source.example.answers)
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """The ids of the tokens that the model reads."""
-        example = self.source.example
-        return tuple(int(id_) for id_ in example.ids[0, : len(example.tokens)])
-
-    def residual_stream(self) -> tuple[Tensor, ...]:
-        """The residual stream that enters each layer, [query_pos d_model], and the one after the last layer.
-
-        Raises:
-            MissingError: the model has an encoder, so its layers do not follow each other.
-        """
-        from attention.training import trained_trace
-
-        source = self.source
-        return trained_trace.residual_stream(source.plan, source.snapshot(), source.example, source.patched_forward())
-
-    def logits(self) -> Tensor:
-        """The logits at all positions, [query_pos answer]."""
-        from attention.training import trained_trace
-
-        source = self.source
-        return trained_trace.forward_pass(source.plan, source.snapshot(), source.example, source.patched_forward())[1]
-
-    def vocabulary_weights(self) -> VocabularyWeights:
-        """The embedding of tokens, the matrix of answers, and the norm before it."""
-        from attention.training import trained_trace
-
-        return trained_trace.vocabulary_weights(self.source.snapshot().parameters)
-
-    def find_token(self, text: str) -> tuple[int, str]:
-        """The id of the answer that a text stands for, and its readable form.
-
-        Raises:
-            TextError: the answer does not exist.
-        """
-        found: tuple[int, str] = self.source.find_token(text)
-        return found
-
-    def token_names(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """The answers with these ids."""
-        answers = self.source.example.answers
-        return tuple(answers[id_] for id_ in ids)

@@ -16,7 +16,7 @@ from attention.sources import registry
 
 KEY = "compare"
 TRACE_KEYS = ("layer", "head")
-"""The compared keys that belong to the trace; the other compared keys are the source knobs, `registry.KNOBS`."""
+"""The compared keys that belong to the trace; the other compared keys are the source knobs, `registry.all_knobs()`."""
 EQUAL = "&"
 """A link's differences of two equal states: without any, nobody has named a second state, see `opening_differences`."""
 MAX_CHARACTERS = 24_000  # characters: the longest text of a page, and the other knobs
@@ -94,4 +94,4 @@ def _parse_entries(b: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _compared_keys() -> tuple[str, ...]:
-    return (*(knob.key for knob in registry.KNOBS), *TRACE_KEYS)
+    return (*(knob.key for knob in registry.all_knobs()), *TRACE_KEYS)

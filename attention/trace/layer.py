@@ -1,7 +1,7 @@
 """One attention layer: the tensors that its source recorded, and the formula that computes the other steps lazily.
 
 `Layer` is one long class because every question about a step has the same three answers: recorded, computed, or
-absent. Its attributes are exactly the declared steps and parameters (`tests/test_contract.py` checks that), so that
+absent. Its attributes are exactly the declared steps and parameters (`tests/project/test_contract.py` checks that), so that
 editors and type checkers know `layer.weights`.
 """
 

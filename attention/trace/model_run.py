@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from attention.trace.head_matrices import HeadMatrices
     from attention.trace.layer import Layer
     from attention.trace.linear_run import LinearRun
+    from attention.trace.parts import RunParts
 
 
 class ModelRun(Protocol):
     """A run of a model that can be repeated. It holds the input and the interventions, and no tensor of the model.
 
     Attributes:
-        source: the source of the trace, such as a `Model` or `Trained`, with its interventions and without overrides.
+        source: the source of the trace, with its interventions and without overrides.
+        is_tiny: whether it is so short that no other process need run it.
     """
+
+    is_tiny: bool
 
     @property
     def source(self) -> Any:
@@ -50,6 +54,13 @@ class ModelRun(Protocol):
 
         Raises:
             SizeError: it would take more memory than the source allows.
+        """
+
+    def parts(self) -> RunParts:
+        """The same run, whose parts can be read and replaced.
+
+        Raises:
+            ConfigError: the model has no heads that can be patched, or no logits.
         """
 
     def head_matrices(self) -> HeadMatrices:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -53,6 +53,38 @@ class PartRunner(Protocol):
 
     def mlp_layer(self, place: Place, n_calls: int) -> int:
         """The layer of a module that writes, which is called this number of times."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunParts:
+    """A run of a model whose parts can be read and replaced, and what is known of it before it runs again.
+
+    Attributes:
+        key: everything that its numbers depend on.
+        model: the name of the model.
+        text: its input, in a form that can be typed.
+        lengths: the numbers of tokens of its texts.
+        n_heads: the number of query heads in each layer; 0 where it has no attention.
+        n_kv_heads: the number of heads of keys and values in each layer, as far as it is known before a run.
+        seconds: the estimated time of one run in a batch.
+        is_bounded: whether a run may not take long, since others wait for it.
+        position: the position of a prediction; of None that at the end of the text, or of the last mask. Raises ConfigError if there
+            is none.
+        runner: what repeats the run, for the position where logits are read.
+        text_of_length: its text shortened, or extended with the words of another, to this number of tokens; empty if none is known.
+    """
+
+    key: Hashable
+    model: str
+    text: str
+    lengths: tuple[int, ...]
+    n_heads: tuple[int, ...]
+    n_kv_heads: tuple[int, ...]
+    seconds: float
+    is_bounded: bool
+    position: Callable[[int | None], int]
+    runner: Callable[[int], PartRunner]
+    text_of_length: Callable[[str, int], str] = lambda _, __: ""
 
 
 def repeat_rows(value: Any, n_rows: int) -> Any:

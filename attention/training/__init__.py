@@ -1,4 +1,4 @@
-"""Training of tiny transformers, with snapshots to watch."""
+"""Training of tiny transformers, with snapshots to watch, and the source of their traces."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from attention.training.plan import Plan
 from attention.training.tasks import TASKS
+from attention.training.trained import Trained
 
 if TYPE_CHECKING:
     from attention.training.learning import Snapshot
 
-__all__ = ["TASKS", "Plan", "train"]
+__all__ = ["TASKS", "Plan", "Trained", "train"]
 
 
 def train(

@@ -12,7 +12,6 @@ from attention.formula.override import Override
 from attention.patching.intervention import Intervention, as_interventions, parse_codes
 from attention.sources.layer_knobs import FROZEN, INTERVENTIONS, OTHER, PREFIX_LEN, read_override
 from attention.sources.reader import ParameterReader, SourceKind
-from attention.sources.repeated_run import TrainedRun
 from attention.trace.trace import Trace
 from attention.training import trained_trace
 from attention.training.plan import MOST_STEPS, Plan
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from attention.formula.edit import LayerSize
     from attention.patching.forward import Activations, PatchedForward
     from attention.program.literals import Snippet
+    from attention.trace.head_matrices import HeadMatrices
+    from attention.trace.model_run import ModelRun
     from attention.training.learning import Snapshot
     from attention.training.task import Example
 
@@ -126,7 +127,15 @@ class Trained:
         """
         forward = self.patched_forward()
         trace = trained_trace.build_trace(self.plan, self.snapshot(), self.example, forward, self.frozen)
-        return replace(trace, model_run=TrainedRun(self.base)).with_config(self.config)
+        return replace(trace, model_run=self.run()).with_config(self.config)
+
+    def run(self) -> ModelRun:
+        """The run of the model, without the trace."""
+        return trained_trace.TrainedRun(self.base)
+
+    def head_matrices(self) -> HeadMatrices:
+        """The matrices of every head of the model, whatever its input and interventions."""
+        return self.run().head_matrices()
 
     def patched_forward(self) -> PatchedForward:
         """The patched forward pass, with the activations of the unchanged model and of the other run that it needs.
@@ -298,4 +307,5 @@ def _slider_for_task(task: Task, key: str) -> tuple[Knob, Range, str]:
     )
 
 
-KIND = SourceKind(NAME, read, noun="trained model")
+_KNOBS = (TASK, TASK_INPUT, AT_STEP, CONTROL, TRAINING_STEPS, *SLIDERS.values())
+KIND = SourceKind(NAME, read, noun="trained model", knobs=_KNOBS)

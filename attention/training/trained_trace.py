@@ -1,13 +1,13 @@
-"""The trace of a tiny model: its layers, patched or not, and its predictions."""
+"""The trace of a tiny model: its layers, patched or not, and its predictions; and the run behind it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from attention.base.errors import MissingError
+from attention.base.errors import ConfigError, MissingError
 from attention.formula.formula import Formula
 from attention.formula.mask import Mask
 from attention.formula.names import EMBEDDING, INPUT, KEY, MEMORY, QUERY, VALUE, WEIGHTS
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attention.patching.forward import PatchedForward
+    from attention.trace.head_matrices import HeadMatrices
     from attention.trace.linear_run import LinearRun
-    from attention.trace.parts import PartRunner
+    from attention.trace.parts import RunParts
     from attention.training.learning import Snapshot
+    from attention.training.network import Batch
     from attention.training.plan import Plan
     from attention.training.task import Example
 
+_SECONDS = 1e-4  # of one sequence, in a batch
 _PROVENANCE = {
     INPUT: "The token representations after the layer norm that precedes each attention.",
     MEMORY: "The embeddings that the model learned for the attended tokens.",
@@ -63,6 +66,151 @@ def build_trace(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """The run of a tiny trained model, with the interventions of its source; a `ModelRun`.
+
+    Attributes:
+        source: a `Trained`, without overrides.
+    """
+
+    is_tiny = True
+    source: Any  # its module imports this one
+
+    def linear_run(self) -> LinearRun:
+        """The same run with frozen norms, heads and MLPs."""
+        from attention.training import parts
+
+        parameters, attend = self.source.snapshot().parameters, self._attention()
+        return parts.run_linear(parameters, self.source.plan.design, self._batch, lambda *args: attend(*args)[0])
+
+    def memory_bytes(self) -> int:
+        """The bytes that `linear_run` takes: none worth counting, since the model is tiny."""
+        return 0
+
+    def estimate_seconds(self) -> float:
+        """The estimated seconds of `linear_run`: none, since the model is tiny."""
+        return 0.0
+
+    def parts(self) -> RunParts:
+        """The same run, whose parts can be read and replaced."""
+        from attention.trace.parts import RunParts
+        from attention.training.parts import TinyParts
+
+        source = self.source
+        example, design = source.example, source.plan.design
+
+        def position(position: int | None) -> int:
+            last = len(example.tokens) - 1
+            position = last if position is None else position
+            if not 0 <= position <= last:
+                raise ConfigError(
+                    f"A prediction is read at a token from 0 to {last}; got {position}: choose one of these."
+                )
+            return position
+
+        def runner(position: int) -> TinyParts:
+            return TinyParts(source.snapshot().parameters, design, self._batch, self._attention(), position)
+
+        n_heads = tuple(map(design.heads_of, design.attention_layers))
+        return RunParts(
+            key=source,
+            model=f"{source.task} (seed {source.seed}, step {source.step})",
+            text=source.input_text,
+            lengths=tuple(len(tokens) for tokens in (example.memory, example.tokens) if tokens),
+            n_heads=n_heads,
+            n_kv_heads=n_heads,
+            seconds=_SECONDS,
+            is_bounded=True,
+            position=position,
+            runner=runner,
+        )
+
+    def head_matrices(self) -> HeadMatrices:
+        """The matrices of every head of the model, whatever its input and interventions."""
+        from attention.training.parts import TrainedMatrices
+
+        source = self.source
+        return TrainedMatrices(source.plan.design, source.snapshot().parameters, source.example.answers)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The ids of the tokens that the model reads."""
+        example = self.source.example
+        return tuple(int(id_) for id_ in example.ids[0, : len(example.tokens)])
+
+    def residual_stream(self) -> tuple[Tensor, ...]:
+        """The residual stream that enters each layer, [query_pos d_model], and the one after the last layer.
+
+        Raises:
+            MissingError: the model has an encoder, so its layers do not follow each other.
+        """
+        import torch
+
+        from attention.training.network import forward
+
+        design, p = self.source.plan.design, self.source.snapshot().parameters
+        if design.encoder:
+            raise MissingError(
+                "A residual stream runs through one list of layers; this model has an encoder and a decoder: choose a task without."
+            )
+        streams: list[Tensor] = []
+
+        def part(name: str, output: Tensor) -> Tensor:
+            if name == EMBEDDING:
+                streams.append(output)
+            elif name in design.attention_layers:
+                streams.append(streams[-1] + output @ p[f"{name} w_o"])
+            elif name == "mlp":
+                streams[-1] = streams[-1] + output
+            return output
+
+        with torch.no_grad():
+            forward(p, design, self._batch, attention=self._attention(), part=part)
+        return tuple(stream[0] for stream in streams)
+
+    def logits(self) -> Tensor:
+        """The logits at all positions, [query_pos answer]."""
+        source = self.source
+        return forward_pass(source.plan, source.snapshot(), source.example, source.patched_forward())[1]
+
+    def vocabulary_weights(self) -> VocabularyWeights:
+        """The embedding of tokens, the matrix of answers, and the norm before it."""
+        from attention.training.network import norm
+
+        p = self.source.snapshot().parameters
+
+        def apply(x: Tensor) -> Tensor:
+            return norm(p, "end", x)
+
+        last = FinalNorm("LayerNorm", p["end scale"], p["end shift"], 1e-5, apply)
+        return VocabularyWeights(p["token"], p["answer"], last)
+
+    def find_token(self, text: str) -> tuple[int, str]:
+        """The id of the answer that a text stands for, and its readable form.
+
+        Raises:
+            TextError: the answer does not exist.
+        """
+        found: tuple[int, str] = self.source.find_token(text)
+        return found
+
+    def token_names(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """The answers with these ids."""
+        answers = self.source.example.answers
+        return tuple(answers[id_] for id_ in ids)
+
+    @property
+    def _batch(self) -> Batch:
+        plan = self.source.plan
+        batch: Batch = plan.task.posed(self.source.example.ids, plan.design)
+        return batch
+
+    def _attention(self) -> Callable[..., tuple[Tensor, dict[str, Tensor]]]:
+        """The attention with the interventions of the source."""
+        return _patched_attention(self.source.plan, self.source.example, self.source.patched_forward(), [])
+
+
 def forward_pass(
     plan: Plan, snapshot: Snapshot, example: Example, patched_forward: PatchedForward
 ) -> tuple[list[Layer], Tensor]:
@@ -79,72 +227,6 @@ def forward_pass(
     return [
         _with_parameters(layer, parameters, entered[layer.name], design.heads_of(layer.name)) for layer in layers
     ], logits[0]
-
-
-def linear_run(plan: Plan, snapshot: Snapshot, example: Example, patched_forward: PatchedForward) -> LinearRun:
-    """The same pass with frozen norms, heads and MLPs."""
-    from attention.training import parts
-
-    attend = _patched_attention(plan, example, patched_forward, [])
-    return parts.run_linear(
-        snapshot.parameters, plan.design, plan.task.posed(example.ids, plan.design), lambda *args: attend(*args)[0]
-    )
-
-
-def residual_stream(
-    plan: Plan, snapshot: Snapshot, example: Example, patched_forward: PatchedForward
-) -> tuple[Tensor, ...]:
-    """The stream that enters each layer, [query_pos d_model], and the one after the last layer.
-
-    Raises:
-        MissingError: the model has an encoder, so its layers do not follow each other.
-    """
-    import torch
-
-    from attention.training.network import forward
-
-    design, p = plan.design, snapshot.parameters
-    if design.encoder:
-        raise MissingError(
-            "A residual stream runs through one list of layers; this model has an encoder and a decoder: choose a task without."
-        )
-    streams: list[Tensor] = []
-
-    def part(name: str, output: Tensor) -> Tensor:
-        if name == EMBEDDING:
-            streams.append(output)
-        elif name in design.attention_layers:
-            streams.append(streams[-1] + output @ p[f"{name} w_o"])
-        elif name == "mlp":
-            streams[-1] = streams[-1] + output
-        return output
-
-    attend = _patched_attention(plan, example, patched_forward, [])
-    with torch.no_grad():
-        forward(p, design, plan.task.posed(example.ids, design), attention=attend, part=part)
-    return tuple(stream[0] for stream in streams)
-
-
-def vocabulary_weights(p: Mapping[str, Tensor]) -> VocabularyWeights:
-    """The embedding of tokens, the matrix of answers, and the norm before it."""
-    from attention.training.network import norm
-
-    def apply(x: Tensor) -> Tensor:
-        return norm(p, "end", x)
-
-    return VocabularyWeights(
-        p["token"], p["answer"], FinalNorm("LayerNorm", p["end scale"], p["end shift"], 1e-5, apply)
-    )
-
-
-def part_runner(
-    plan: Plan, snapshot: Snapshot, example: Example, patched_forward: PatchedForward, position: int
-) -> PartRunner:
-    """The same pass, whose parts can be read and replaced."""
-    from attention.training.parts import TinyParts
-
-    attend = _patched_attention(plan, example, patched_forward, [])
-    return TinyParts(snapshot.parameters, plan.design, plan.task.posed(example.ids, plan.design), attend, position)
 
 
 def _patched_attention(

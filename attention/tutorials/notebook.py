@@ -11,7 +11,8 @@ from attention.formula.override import Override
 from attention.sources.layer_knobs import read_override
 from attention.sources.reader import ParameterReader, SourceKind
 from attention.trace.trace import Trace
-from attention.tutorials import SENTENCES
+from attention.tutorials import notebook_inputs
+from attention.tutorials.notebook_inputs import SENTENCES
 
 if TYPE_CHECKING:
     from attention.program.literals import Snippet
@@ -161,9 +162,7 @@ class Notebook:
 
     def snippet(self, trace: Trace, layer: int = 0) -> Snippet:
         """The beginning of a Python program that computes the trace: the notebook's own draws, in its order."""
-        from attention.tutorials import notebook_inputs
-
-        return notebook_inputs.snippet(self.name, self.title, self.sequence, SENTENCES)
+        return notebook_inputs.snippet(self.name, self.title, self.sequence)
 
 
 NAME = "notebook"
@@ -180,4 +179,4 @@ def read(reader: ParameterReader) -> Notebook:
     return Notebook(name, reader.sequence(Notebook(name).sequences), read_override(reader, NAME))
 
 
-KIND = SourceKind(NAME, read)
+KIND = SourceKind(NAME, read, knobs=(NOTEBOOK,))

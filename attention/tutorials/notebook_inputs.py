@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from attention.formula.names import POSITION
 from attention.formula.positions import POSITIONS
 from attention.program import literals
 from attention.program.literals import Snippet
 
+SENTENCES = ("I wonder what will come next!", "This is a basic example paragraph.", "Hello, what is a basic split?")
+"""The input of the fourth notebook."""
 _OCEANIC = (
     "generator = torch.Generator().manual_seed(123)  # the draws of torch after manual_seed(123)",
     "vocabulary = sorted(set(tokens))",
@@ -88,9 +88,9 @@ _LINES: dict[str, tuple[str, ...]] = {
 }
 
 
-def snippet(name: str, title: str, sequence: int, sentences: Sequence[str]) -> Snippet:
-    """The beginning for the notebook `name`, which has this title and these sentences, and one of its sequences."""
-    cleaned = [literals.text(sentence.lower().rstrip("!.?")) for sentence in sentences]
+def snippet(name: str, title: str, sequence: int) -> Snippet:
+    """The beginning for the notebook `name`, which has this title, and one of its sequences."""
+    cleaned = [literals.text(sentence.lower().rstrip("!.?")) for sentence in SENTENCES]
     assignment = "\n".join(literals.wrap_items("sentences = [", cleaned, "]"))
     lines = "\n".join(_LINES[name]).format(sequence=sequence, sentences=assignment).split("\n")
     title = title.replace("ᵀ", "^T")  # the program is ASCII only

@@ -19,7 +19,7 @@ from attention.formula.names import EMBEDDING, INPUT, KEY, QUERY, SCORES, VALUE
 from attention.formula.positions import sinusoidal
 from attention.trace.attend import attend, project
 from attention.trace.layer import Layer
-from attention.tutorials import SENTENCES
+from attention.tutorials.notebook_inputs import SENTENCES
 
 Recipe = Callable[[int], tuple[tuple[str, ...], Layer]]
 

@@ -43,7 +43,7 @@ from attention.pictures.mosaic import (
 )
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
-from attention.vision.over_picture import EDGE, FITTED, OPACITY, TokenGrid, layout_images
+from attention.vision.over_picture import EDGE, TokenGrid, layout_images
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def heads_over_picture_json(
     cells: int = MOSAIC_CELLS,
     order: HeadOrder = (),
     by: str = "",
-    opacity: float = OPACITY,
+    opacity: float = scales.OPACITY,
 ) -> Spec:
     """Returns a small picture for each head: the row of one query over the picture of its keys, or the column of one key over that of its queries.
 
@@ -83,7 +83,7 @@ def heads_over_picture_json(
         query: the query whose rows are drawn; by default `default_query`, where the keys are patches.
         key: the key, or the column of another axis such as d_v, whose columns are drawn.
         chosen: the cell whose head is outlined.
-        colors: one of `scales.COLORS`, or `over_picture.FITTED`: up to the largest number on a patch.
+        colors: one of `scales.COLORS`, or `scales.FITTED`: up to the largest number on a patch.
         all_layers: whether to draw every layer that has this step and the same tokens, a row for each.
         cells: the maximum number of cells drawn.
         order: another order of the heads of all layers, line by line.
@@ -197,13 +197,13 @@ def _colors(
     step: Step, colors: str, z: NDArray[Any], grid: TokenGrid, tiles: _Tiles
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
-    if colors != FITTED:
+    if colors != scales.FITTED:
         return scales.color_keys(step, *scales.scale_range(step, _span(z), colors), colors, many=True)
     top = max(placed.y for placed in grid.pictures) // tiles.panels[0].block
     on_patches = [z[panel.area][top:] for panel in tiles.panels]
     ends = scales.scale_range(step, _span(np.stack(on_patches)), "stretched")
     keys, extra_traces = scales.color_keys(step, *ends, "stretched", many=True)
-    return keys | {"meta": {"colors": FITTED}}, extra_traces
+    return keys | {"meta": {"colors": scales.FITTED}}, extra_traces
 
 
 def _span(numbers: NDArray[Any]) -> tuple[float, float] | None:

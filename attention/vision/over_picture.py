@@ -28,7 +28,7 @@ from attention.pictures.layout import (
     short_axis_name,
 )
 from attention.pictures.message import plotly_variant
-from attention.pictures.message_contract import Meta
+from attention.pictures.message_contract import NO_TOKEN, Meta
 from attention.trace.trace import SeenPicture, Trace
 
 if TYPE_CHECKING:
@@ -36,16 +36,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-FITTED = "fitted"
-"""The colour range that reaches up to the largest number on the pictures of one figure."""
-OPACITY = 0.6
-"""Of the colours over a picture; the rest is the picture."""
 MAX_SIDE = 1024
 """The largest height and width in pixels of a picture in a figure."""
 EDGE = {"color": "rgba(128,128,128,0.55)", "width": 1}  # visible on dark and on bright pictures
 """The line between patches and around other tokens."""
-NO_TOKEN = -1
-"""The position where a grid has no token."""
 MAX_LINES = 6
 """The largest number of lines of other tokens; the grid leaves out the tokens after them."""
 _SMALL_SIDE = 256  # pixels; smaller pictures are enlarged without smoothing, so that their pixels are seen as they are
@@ -65,7 +59,7 @@ def over_picture_json(
     query: int | None = None,
     key: int | None = None,
     colors: str = "fixed",
-    opacity: float = OPACITY,
+    opacity: float = scales.OPACITY,
     chosen: int | None = None,
     exact: bool = True,
 ) -> Spec:
@@ -81,7 +75,7 @@ def over_picture_json(
         head: the head.
         query: the query whose row is drawn; give it or `key`.
         key: the key, or the column of another axis such as d_model, whose column is drawn.
-        colors: one of `scales.COLORS`, as for a heatmap; or `FITTED`, as a single row of many patches has small numbers.
+        colors: one of `scales.COLORS`, as for a heatmap; or `scales.FITTED`, as a single row of many patches has small numbers.
         opacity: of the colours, from 0 (only the picture) to 1 (only the colours).
         chosen: the position of the chosen token of the drawn axis, which is outlined.
         exact: whether the pixels of the picture are exact; otherwise a large picture is compressed, for pages that send it often.
@@ -100,7 +94,7 @@ def over_picture_json(
 
 def matrix_over_picture_json(
     trace: Trace, declaration: Step, matrix: Tensor, span: tuple[float, float] | None, layer: int = 0, head: int = 0,
-    query: int | None = None, key: int | None = None, colors: str = "fixed", opacity: float = OPACITY, chosen: int | None = None, exact: bool = True,
+    query: int | None = None, key: int | None = None, colors: str = "fixed", opacity: float = scales.OPACITY, chosen: int | None = None, exact: bool = True,
 ) -> Spec:  # fmt: skip
     """`over_picture_json` of a matrix that is no step of the layer, such as a derived map: `declaration` names it, `span` is the range of its numbers.
 
@@ -230,12 +224,12 @@ def _colors(
     step: Step, colors: str, span: tuple[float, float] | None, grid: TokenGrid, numbers: NDArray[np.floating]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns the keys of the heatmap for its colours, and the trace of a colour bar that needs one."""
-    if colors != FITTED:
+    if colors != scales.FITTED:
         return scales.color_keys(step, *scales.scale_range(step, span, colors), colors)
     finite = numbers[grid.patches][np.isfinite(numbers[grid.patches])]
     span = (float(finite.min()), float(finite.max())) if finite.size else None
     keys, extra_traces = scales.color_keys(step, *scales.scale_range(step, span, "stretched"), "stretched")
-    return keys | {"meta": {"colors": FITTED}}, extra_traces
+    return keys | {"meta": {"colors": scales.FITTED}}, extra_traces
 
 
 def _hidden(trace: Trace, step: Step, layer: int, head: int, query: int | None, fixed: int) -> NDArray[np.bool_]:

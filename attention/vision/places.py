@@ -10,7 +10,7 @@ from attention.base import cache
 from attention.base.tokens import any_patch
 from attention.formula.mask import Mask
 from attention.formula.names import WEIGHTS
-from attention.metrics.patch_box import PatchBox
+from attention.metrics.patch_box import NEAR, PatchBox
 from attention.metrics.patterns import CELLS_PER_SECOND, PATCH, Pattern, iterate_patterns, kind_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from attention.trace.layer import Layer
     from attention.trace.trace import Trace
 
-NEAR = 1
-"""How many rows and columns away a patch is a neighbour."""
 _PLACE = "sink patch"
 
 

@@ -8,9 +8,10 @@ from conftest import act_and_settle, click_cell, painted_numbers
 from playwright.sync_api import expect
 from test_browser import Open, query
 
-from attention import Cell, Trained, circuits
+from attention import Cell, circuits
 from attention.base.printed import format_number
 from attention.circuits import direct_effects
+from attention.training import Trained
 
 pytestmark = pytest.mark.browser
 

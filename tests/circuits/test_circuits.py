@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import formula_models as reference
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
 from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
-from attention import (
-    Cell,
-    File,
-    Intervention,
-    MissingError,
-    Model,
-    TextError,
-    Trace,
-    Trained,
-    TypedText,
-    circuits,
-    metrics,
-)
+from attention import Cell, File, Intervention, MissingError, Model, TextError, Trace, TypedText, circuits, metrics
 from attention.circuits import circuits_program, direct_effects
 from attention.circuits.score_terms import estimate_seconds
 from attention.models.library import LIBRARY, Settings
 from attention.pictures import steps_view
 from attention.trace.residual_parts import LOGITS
+from attention.training import Trained
 
-DATA = ROOT / "tests" / "data"
+DATA = Path(__file__).parent / "data"
 RECORDED = (
     "GPT-2", "BERT", "RoBERTa", "DistilBERT", "Llama", "Qwen 3", "Mistral", "Gemma 2", "Gemma 3", "GPT-NeoX", "OPT", "Phi-3",
     "gpt-oss", "ModernBERT", "BART", "Marian", "T5", "Granite", "BART alone",
@@ -254,7 +243,7 @@ def test_lab_offers_the_effect_only_where_it_exists(tiny: TinyModels) -> None:
     assert torch.allclose(torch.from_numpy(effects["data"][0]["z"]), expected_cells, equal_nan=True)
     shown = steps_view.derived_view(trace, cell, "writes")
     assert shown is not None
-    assert shown.derived.explain(trace, cell).value == pytest.approx(float(expected_cells[5, 3]))
+    assert shown[1].explain(trace, cell).value == pytest.approx(float(expected_cells[5, 3]))
     frame = direct_effects.factor_frame(trace, cell, direct_effects.find_readout(trace))
     assert float(frame["product"].sum()) * float(trace.layers[1]["weights"][2, 5, 3]) == pytest.approx(
         float(expected_cells[5, 3]), rel=1e-6

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from conftest import state_of_address
 from streamlit.testing.v1 import AppTest
 from test_pages import drawn, opened, said
 from tiny_models import TinyModels
 
-from attention import Model, Trained, circuits
+from attention import Model, circuits
 from attention.base.cache import CACHE
-from attention.circuits import figures
+from attention.circuits import direct_effects, figures
 from attention.models.library import LIBRARY, Settings
-from attention.pictures import steps_view
+from attention.training import Trained
 from pages.ui.circuits import writes
 from pages.ui.server import traces
 
@@ -73,7 +74,7 @@ def test_long_runs_wait_for_a_click(tiny: TinyModels, monkeypatch: pytest.Monkey
 
 def test_lab_refuses_a_long_run_in_a_sentence(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny("Llama")
-    monkeypatch.setattr(steps_view, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(direct_effects, "MAX_SECONDS", 0.0)
     CACHE.reset(2**28)
     app = opened("app.py", **LINK, view="writes")
     assert not app.exception
@@ -129,3 +130,15 @@ def test_untrained_model_is_drawn_at_once() -> None:
     trace = Trained("induction", at=0).trace()
     terms = circuits.score_terms(trace, 1, 0, 20, 7)
     np.testing.assert_allclose(map_of(app, figures.STEP), terms.by_layer().values.numpy(), rtol=1e-6)
+
+
+def test_typed_text_leaves_circuits_for_a_model() -> None:
+    app = opened("pages/circuits.py", text="a b")
+    app.button(key="circuits_trained").click().run()
+    assert not app.exception
+    assert app.selectbox(key="source").value == "trained"
+    app = opened("pages/circuits.py", text="a b", seed="3")
+    names = LIBRARY.names()
+    if names:  # the text goes to the model
+        app.button(key="circuits_model").click().run()
+        assert {key: state_of_address(app)[key] for key in ("source", "text")} == {"source": "model", "text": "a b"}

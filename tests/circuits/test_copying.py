@@ -15,12 +15,15 @@ from streamlit.testing.v1 import AppTest
 from tiny_models import TinyModels
 from torch import Tensor
 
-from attention import ConfigError, MissingError, Model, ModelError, TextError, Trained, TypedText, circuits
+from attention import ConfigError, MissingError, Model, ModelError, TextError, TypedText, circuits, metrics
 from attention.circuits import copying, figures
 from attention.circuits.copying import matrices_of
+from attention.metrics.table import describe_head, describe_metric, frame, heading, rank_words
 from attention.models.model_matrices import NO_ROTATION_REASON, ModelMatrices, find_change
+from attention.pictures import charts
+from attention.training import Trained
 
-REFERENCE = json.loads((ROOT / "tests" / "data/copying_by_transformer_lens.json").read_text(encoding="utf-8"))
+REFERENCE = json.loads((Path(__file__).parent / "data/copying_by_transformer_lens.json").read_text(encoding="utf-8"))
 TEXT = "the owl asked the moon and the moon blinked"
 SMOLLM2 = "SmolLM2-135M-Instruct"
 ROTATED = ("Llama", "Mistral", "Gemma 2", "GPT-NeoX", "Phi-3", "gpt-oss", "Granite")
@@ -324,3 +327,23 @@ def test_circuits_page_shows_what_the_head_copies() -> None:
     app.query_params["copied"] = "zebra"
     app.text_input(key="copied").set_value("zebra").run()
     assert any("got 'zebra'" in caption.value for caption in app.caption)
+
+
+def test_metric_of_the_parameters_needs_a_model() -> None:
+    name, source = "copying score", Trained("induction", at=0)
+    without_model, table = metrics.of(TypedText("a b a b").trace()), metrics.of(source.trace())
+    assert np.isnan(without_model.column(name)).all()
+    assert without_model.count(name) == (0, 0)
+    assert "copying score not defined" in describe_head(without_model, 0, 0)
+    assert "it needs the whole vocabulary" in describe_metric(metrics.find(name), without_model)
+    assert table.column(name).tolist() == circuits.copying_score(source)[:, 0].tolist()
+    assert metrics.of(source.trace()).sorted_by(name)[0] == max(
+        table.heads, key=lambda head: table.values[*head, [*metrics.all_metrics()].index(name)]
+    )
+    assert heading(metrics.find(name)) == "copying score, of the parameters"
+    assert rank_words(table, 1, 0, name).endswith("by copying score, of the parameters")
+    assert "copying score, of the parameters" in list(frame(source.trace(), table, table.heads, counts=True))
+    chart = charts.head_scatter_json(table, charts.LAYER, name)
+    assert "of the parameters: a point for each of 2 heads" in chart["layout"]["title"]["subtitle"]["text"]
+    low, high = chart["layout"]["yaxis"]["range"]
+    assert low < min(0, *table.column(name)) <= max(0, *table.column(name)) < high

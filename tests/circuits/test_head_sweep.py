@@ -23,6 +23,7 @@ from attention.circuits.head_importance import SATURATION_CAVEAT, SWEEP_KINDS, H
 from attention.circuits.sweep import other_run, sweep_heads
 from attention.formula.edit_kinds import PATCH_CODES
 from attention.formula.names import HEAD_OUTPUT, KEY, QUERY, VALUE, WEIGHTS
+from attention.models import forward_pass
 from attention.models.library import LIBRARY, Settings
 from attention.models.lm_head import Measurement
 from attention.patching.forward import Activations
@@ -56,7 +57,7 @@ def sweep_of(source: Model, **more: Any) -> HeadSweep:
 def test_batched_patches_equal_single_interventions(
     tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batched_heads, "BATCH_TOKENS", 9 * 4)
+    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 9 * 4)
     source = pair(tiny, family)
     base = source.trace().predictions[-1]
     target, position = base.ids[0], base.position

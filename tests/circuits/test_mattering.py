@@ -19,7 +19,7 @@ from attention.base.cache import CACHE
 from attention.circuits import batched_heads
 from attention.circuits.head_importance import HeadSweep
 from attention.circuits.sweep import N_RANDOM_GROUPS, ablate_group, estimated_seconds, sweep_heads
-from attention.models import linearize
+from attention.models import forward_pass, linearize
 from attention.models.library import LIBRARY, Settings
 from attention.models.lm_head import Measurement
 from attention.patching.intervention import parse_codes
@@ -49,7 +49,7 @@ def ablation_sweep(source: Model, **more: Any) -> HeadSweep:
 def test_batched_ablations_equal_single_ablations(
     tiny: TinyModels, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batched_heads, "BATCH_TOKENS", 9 * 4)  # three heads a batch: the last one is not full
+    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 9 * 4)  # three heads a batch: the last one is not full
     source = model(tiny, family)
     sweep = ablation_sweep(source, kind="mean")
     base = source.trace().predictions[-1]
@@ -161,7 +161,7 @@ CHANGES = {
 def test_ablation_sweep_keeps_existing_interventions(
     tiny: TinyModels, family: str, frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batched_heads, "BATCH_TOKENS", 9 * 4)
+    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 9 * 4)
     plain = model(tiny, family)
     other = replace(plain, text="the moon asked the owl and the owl blinked")
     source = replace(plain, interventions=parse_codes(CHANGES[family]), frozen=frozen, other=other)
@@ -232,7 +232,7 @@ def test_joint_ablation_is_compared_with_random_heads_in_every_run(tiny: TinyMod
 
 def test_ablation_sweep_is_budgeted_interruptible_and_cached(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
     CACHE.reset(2**28)
-    monkeypatch.setattr(batched_heads, "BATCH_TOKENS", 9 * 3)
+    monkeypatch.setattr(forward_pass, "BATCH_TOKENS", 9 * 3)
     source = model(tiny, "GPT-2")
     progress = sweep_heads(source)
     first, second = next(progress), next(progress)

@@ -19,13 +19,13 @@ from data import paths_transformer_lens
 from test_model import CAT, OWL, TWO_TEXTS
 from tiny_models import TinyModels
 
-from attention import ConfigError, Intervention, Model, Trace, Trained, circuits
+from attention import ConfigError, Intervention, Model, Trace, circuits
 from attention.base.cache import CACHE
 from attention.circuits import path_patching
-from attention.circuits.path_ends import both_runs
-from attention.circuits.path_patching import MODES, PathRequest
+from attention.circuits.path_patching import MODES, PathRequest, both_parts
 from attention.circuits.path_runs import LogitMeasurement, PathRuns
 from attention.models.library import LIBRARY, Settings
+from attention.training import Trained
 
 OTHER = "the cat asked the mat and the owl blinked"
 RECEIVERS = ("query", "key", "value")
@@ -107,7 +107,7 @@ def test_direct_paths_into_linear_logits_sum_to_the_whole(name: str) -> None:
     norm = network.transformer.ln_f if name == "GPT-2" else network.model.norm
     last: list[torch.Tensor] = []
     hook = norm.register_forward_pre_hook(lambda _, args: last.append(args[0][0, -1].detach()))
-    run_a, run_b = both_runs(a.trace().model_run, b.trace().model_run)
+    run_a, run_b = both_parts(a.trace().model_run, b.trace().model_run)
     runs = PathRuns(run_a.runner(6), run_b.runner(6))
     hook.remove()
     x_a, x_b = last[-2:]  # of the recorded runs
@@ -313,8 +313,8 @@ def test_errors_say_what_to_do(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
         (a, Model("Llama", OWL + " again").trace(), {}, "same number of tokens"),
         (a, Model("Falcon", OWL).trace(), {}, "only the weights are known"),
         (*[Model("RoBERTa", OWL).trace()] * 2, {}, "predicts no tokens"),
-        (a, Trained("induction").trace(), {}, "two kinds of models"),
-        (Trained("induction").trace(), Trained("induction", seed=1).trace(), {}, "are of one model"),
+        (a, Trained("induction", steps=1).trace(), {}, "of one model; got"),
+        (*(Trained("induction", seed=seed, steps=1).trace() for seed in (0, 1)), {}, "are of one model"),
         (a, b, {"receiver": "z"}, "receiver of path patching is one of logits, query, key, value; got 'z'"),
         (a, b, {"mode": "total"}, "mode of path patching is one of direct, mlps, free; got 'total'"),
         (a, b, {"layer": 1}, "The logits belong to no head"),

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,6 @@ from attention import (
     ModelError,
     ShapeError,
     Trace,
-    Trained,
     TypedText,
     circuits,
 )
@@ -34,10 +34,11 @@ from attention.circuits import relevance_pass, token_relevance
 from attention.circuits.figures import head_relevance_json, token_row_html
 from attention.models import running
 from attention.models.library import LIBRARY, Settings
+from attention.training import Trained
 from pages.ui.server import traces
 from pages.ui.state.notices import plain
 
-DATA = ROOT / "tests" / "data" / "relevance_by_lxt.json"
+DATA = Path(__file__).parent / "data" / "relevance_by_lxt.json"
 NUMBERS: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
 SUMMED = ("GPT-2", "BERT", "Llama", "Qwen 3", "Mistral", "Gemma 3", "GPT-NeoX", "OPT", "Phi-3", "ModernBERT", "Granite")
 """Families in which AttnLRP has a rule for every operation."""
@@ -175,7 +176,7 @@ def test_bad_requests_are_refused_in_one_sentence(tiny: TinyModels, monkeypatch:
     with pytest.raises(MissingError, match="runs a transformers model backwards, and this trace has none"):
         circuits.relevance(TypedText("a b").trace())
     with pytest.raises(MissingError, match="choose the source “model”"):
-        circuits.relevance(Trained("induction").trace())
+        circuits.relevance(Trained("induction", steps=1).trace())
     with pytest.raises(ConfigError, match=r"token from 0 to 8, as the text has 9; got 9"):
         circuits.relevance(trace, position=9)
     with pytest.raises(ConfigError, match="range from 0 to 399; got 400"):

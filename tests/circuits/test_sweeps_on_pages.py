@@ -12,10 +12,12 @@ from test_pages import drawn, opened, said
 from tiny_models import TinyModels
 
 from attention import Model, circuits
+from attention.circuits.head_importance import SweepProgress
 from attention.circuits.prompt_sweep import PromptProgress
 from attention.circuits.prompts import ABLATION, DIRECT, ESTIMATE, PATCH
 from attention.models.library import LIBRARY, Settings
 from attention.sources.second_state import second_state
+from pages.ui.circuits import ablation
 from pages.ui.server import traces
 
 TEXT, OTHER = "the owl asked the moon", "the moon asked the quiet owl"
@@ -140,3 +142,22 @@ def test_examples_fill_the_field_and_errors_are_sentences(tiny: TinyModels) -> N
             "Many prompts: the mean and spread of every head"
         ) == bool(words)
         assert not [button for button in other.button if button.key == "prompts_ask"]
+
+
+def test_ablation_sweep_stops_at_its_button(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def sweep(*_: object) -> Iterator[SweepProgress]:
+        calls.append(True)
+        yield SweepProgress(3, 8, 5.0)
+        st.stop()  # as a click stops a run in progress
+
+    app = opened("pages/heads.py", **LINK)
+    monkeypatch.setattr(ablation, "sweep_heads", sweep)
+    app.button(key="matters_ask").click().run()
+    stop = next(button for button in app.button if button.label == "Stop")
+    assert len(calls) == 1
+    stop.click().run()
+    assert not app.exception
+    assert (len(calls), [button.label for button in app.button].count("Stop")) == (1, 0)
+    assert app.button(key="matters_ask").label.startswith("Ablate each of 8 heads in turn")

@@ -176,3 +176,10 @@ def test_comparison_maps_share_scales_clicks_files_and_alt_texts():
     assert frame.to_numpy()[row, column] == explanation.value
     assert len("".join(tables.csv_chunks(frame)).splitlines()) == len(comparison.rows.groups) + 1
     assert paper.picture([to_plotly(heatmap) for heatmap in maps], "svg", 20, True).count(b"cells-") > 3
+
+
+def test_difference_is_a_table_of_pandas() -> None:
+    difference = compare(TypedText("the cat sat on the mat").trace(), TypedText("the cat sat on the rug").trace())
+    frame = difference.frame()
+    assert (frame.index.name, frame.columns.name) == ("query_pos", "key_pos")
+    assert frame.shape == tuple(difference.matrix.shape)

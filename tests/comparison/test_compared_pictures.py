@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
+from test_patches_in_words import check_places
 from tiny_pictures import TinyPictureModels, noise
 
 from attention import Cell, Model, Override
@@ -100,3 +101,10 @@ def test_override_is_compared_and_text_has_no_pictures(picture_models: TinyPictu
     assert drawn(a, b, Cell(len(a.layers) - 1, "weights", 0, 1, 1)) == []
     alone = compared_pictures(a, b, Cell(0, "weights", 0, 1, 1), HeadIndex(0, 0), None, "fixed", OverPicture())
     assert [figure["layout"]["title"]["text"] for figure in alone] == ["<b>A</b>  weights over the picture"]
+
+
+def test_table_of_a_difference_has_the_places(picture_models: TinyPictureModels) -> None:
+    a, b = (Model(picture_models("ViT"), image=Image.fromarray(noise(seed=seed))).trace() for seed in range(2))
+    table = compare(a, b, "weights", HeadIndex(1, 2)).frame()
+    check_places(table, "", list(a.tokens))
+    assert table.shape == (7, 3 + 7)

@@ -29,6 +29,8 @@ from attention.corpus.parts_folder import PartsFolder, part_name
 from attention.corpus.run_plan import RunPlan
 from attention.models.library import LIBRARY
 
+pytestmark = pytest.mark.long  # clusters: a dozen processes start and are killed
+
 WORDS = ("the owl asked the moon", "she sells sea shells", "a quiet harbor", "keys and queries meet", "x")
 TEXTS = tuple(f"{WORDS[i % len(WORDS)]} and {WORDS[i % 3]} {i}" for i in range(48))
 SIZE = 2

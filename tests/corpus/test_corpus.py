@@ -27,7 +27,7 @@ from attention.corpus.result import HeadsResult
 from attention.corpus.run_plan import CONTROLS, RunPlan
 from attention.explanation.subwords import TokenGroups
 from attention.formula.names import WEIGHTS
-from attention.metrics.metric import METRICS
+from attention.metrics.metric import all_metrics
 from attention.metrics.patterns import iterate_patterns
 from attention.models.library import LIBRARY
 
@@ -70,7 +70,7 @@ def run(
 def test_histogram_ends_at_the_declared_maximum(tiny: TinyModels) -> None:
     plan, _ = scan.make_plan(LIBRARY.get(str(tiny("GPT-2"))), TEXTS)
     for maximum, high in (("1", 1), ("2.5", 2.5), ("keys − 1", plan.max_tokens - 1)):
-        assert limits(replace(METRICS[0], maximum=maximum), plan) == (0, high)
+        assert limits(replace(all_metrics()["entropy"], maximum=maximum), plan) == (0, high)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -79,11 +79,11 @@ def test_numbers_are_those_of_single_texts(family: str, tiny: TinyModels, tmp_pa
     info, rows = run(tiny(family), tmp_path, top=3)
     traces = [Model(str(tiny(family)), text, text2="a").trace() for text in TEXTS]
     tables = [metrics.of(trace) for trace in traces]
-    names = [metric.name for metric in METRICS if metric.compute is not None and not metric.of_pictures]
+    names = [metric.name for metric in all_metrics().values() if metric.compute is not None and not metric.of_pictures]
     assert [row["metric"] for row in rows[: len(names)]] == names == info["metrics"]
     assert len(rows) == sum(info["heads"]) * len(names)
     for row in rows:
-        place = row["layer"], row["head"], metrics.NAMES.index(row["metric"])
+        place = row["layer"], row["head"], [*metrics.all_metrics()].index(row["metric"])
         of_texts = np.array([table.values[place] for table in tables])
         defined = of_texts[~np.isnan(of_texts)]
         assert row["count"] == len(defined)
@@ -114,7 +114,9 @@ def test_numbers_are_those_of_single_texts(family: str, tiny: TinyModels, tmp_pa
 
 def test_key_of_an_example_is_a_cell_of_its_metric(tiny: TinyModels, tmp_path: Path) -> None:
     _, rows = run(tiny("BERT"), tmp_path)
-    examples = {name: [e for row in rows if row["metric"] == name for e in row["top"]] for name in metrics.NAMES}
+    examples = {
+        name: [e for row in rows if row["metric"] == name for e in row["top"]] for name in metrics.all_metrics()
+    }
     assert all(e["key"] == e["query"] - 1 for e in examples["previous"])
     assert all(e["key"] == 0 for e in examples["first token"])
     assert all(
@@ -233,7 +235,7 @@ def test_difference_is_paired_with_the_shuffled_text(tiny: TinyModels, tmp_path:
             trace = Model.of(loaded.model, loaded.tokenizer, inputs=inputs).trace()
             values[name].append(metrics.of(trace).values)
     for row in rows:
-        place = row["layer"], row["head"], metrics.NAMES.index(row["metric"])
+        place = row["layer"], row["head"], [*metrics.all_metrics()].index(row["metric"])
         pairs = np.array([text[place] - other[place] for text, other in zip(*values.values(), strict=True)])
         pairs = pairs[~np.isnan(pairs)]
         assert row["difference_count"] == len(pairs)

@@ -276,6 +276,7 @@ print(json.dumps(results))
 """
 
 
+@pytest.mark.long  # processes are killed
 def test_killed_runs_lose_one_chunk_and_go_on(undisturbed: Undisturbed, texts: Path, tmp_path: Path) -> None:
     """Three processes, each ended in the middle of writing its third part: by kill -9, by SIGTERM, by Ctrl-C."""
     ends = {"SIGKILL": -signal.SIGKILL, "SIGTERM": 143, "SIGINT": 130}
@@ -329,6 +330,7 @@ def sentences() -> tuple[str, ...]:
     return tuple(found[:200])
 
 
+@pytest.mark.long  # 200 sentences in a real model
 def test_real_model_has_its_known_heads_over_200_sentences(tmp_path: Path) -> None:
     """All-MiniLM-L6-v2: L0 H2 looks at the previous token of every text, shuffled ones included; L1 H8 at the next one."""
     assert len(sentences()) == 200

@@ -23,17 +23,17 @@ from playwright.sync_api import Page
 
 from attention import AttentionError, Trace, explain
 from attention.base.printed import number
-from attention.demo import write
 from attention.demo.__main__ import main
+from attention.demo.site import write
 from attention.export import bundling, packing, states
-from attention.export.states import STATES, State
+from attention.export.states import State, all_states
 from attention.models.library import LIBRARY
 from attention.pictures.message import SCRIPTS_DIR
 from attention.sources.link import source_of
 from attention.training import training_frames
 
 LAB = "https://lab.example.org/demo"
-BY_NAME = {state.name: state for state in STATES}
+BY_NAME = {state.name: state for state in all_states()}
 QUICK = (BY_NAME["notebook"], BY_NAME["cross"])
 SCRIPTS = (*(ROOT / "attention").glob("*/page/*.js"), *SCRIPTS_DIR.glob("*.js"))
 
@@ -86,9 +86,14 @@ def trace_with(state: State, **knobs: str) -> Trace:
 
 def test_demo_is_small(site: Path) -> None:
     sizes = {path.relative_to(site).as_posix(): path.stat().st_size for path in site.rglob("*") if path.is_file()}
-    assert set(sizes) == {"index.html", "plotly.js", "LICENSES.txt", *(f"states/{state.name}.js" for state in STATES)}
+    assert set(sizes) == {
+        "index.html",
+        "plotly.js",
+        "LICENSES.txt",
+        *(f"states/{state.name}.js" for state in all_states()),
+    }
     assert sum(sizes.values()) < 6e6
-    assert sizes["plotly.js"] + sizes["index.html"] + sizes[f"states/{STATES[0].name}.js"] < 2e6
+    assert sizes["plotly.js"] + sizes["index.html"] + sizes[f"states/{all_states()[0].name}.js"] < 2e6
 
 
 def test_demo_names_no_address_but_the_lab(site: Path) -> None:
@@ -148,7 +153,7 @@ def test_demo_refuses_a_knob_that_the_page_cannot_follow() -> None:
     with pytest.raises(AttentionError, match="must be valid"):
         packing.pack_state(State("odd", "Odd", "", {"mask": "sideways"}))
     with pytest.raises(AttentionError, match="A film shows a trained model"):
-        training_frames.pack_film(State("odd", "Odd", "", film=True))
+        training_frames.pack_film(State("odd", "Odd", ""))
 
 
 def test_bundler_refuses_syntax_that_it_does_not_read(tmp_path: Path) -> None:
@@ -163,10 +168,10 @@ def test_bundler_refuses_syntax_that_it_does_not_read(tmp_path: Path) -> None:
 
 
 def test_demo_link_names_available_states() -> None:
-    for state in STATES:
+    for state in all_states():
         _, notes = source_of(state.link, states.LIMITS)
         assert not notes
-    assert len(BY_NAME) == len(STATES) >= 12
+    assert len(BY_NAME) == len(all_states()) >= 12
 
 
 # -- the explanations, in the browser -----------------------------------------------------------------------
@@ -224,7 +229,7 @@ def test_demo_prints_numbers_like_python(modules: Page) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("state", [state for state in STATES if not state.film], ids=lambda state: state.name)
+@pytest.mark.parametrize("state", [state for state in all_states() if state.pack is None], ids=lambda state: state.name)
 def test_demo_explains_every_kind_of_cell_like_python(modules: Page, traces: Any, state: State) -> None:
     dice, trace = random.Random(state.name), traces(state.name)
     layer = trace.layers[state.layer]
@@ -494,7 +499,7 @@ def test_demo_film_plays_and_explains_its_weights(open_page: Any, served: str, t
 @pytest.mark.browser
 def test_demo_states_are_no_wider_than_a_phone(open_page: Any, served: str, traces: Any) -> None:
     page = open_demo(open_page, f"{served}/folder/", viewport={"width": 390, "height": 844}, has_touch=True)
-    for state in STATES:
+    for state in all_states():
         page.evaluate("(name) => { location.hash = name; }", state.name)
         settled(page, state.title)
         assert page.evaluate("document.documentElement.scrollWidth") == 390, state.name

@@ -66,7 +66,7 @@ def test_lessons_survive_files_and_links() -> None:
         linked = through_a_link(lesson)
         if markdown.from_markdown(lesson.name, markdown.to_markdown(lesson)) != lesson:
             faults.append(f"{lesson.name}: its file gives another lesson")
-        if not markdown.is_uploaded(linked.name) or replace(linked, name=lesson.name, next=lesson.next) != lesson:
+        if not markdown.is_uploaded(linked.name) or replace(linked, name=lesson.name) != lesson:
             faults.append(f"{lesson.name}: its link gives another lesson")
     assert PATH
     assert not faults, "\n".join(faults)
@@ -76,7 +76,6 @@ def test_concatenated_lesson_files_form_a_path() -> None:
     texts = [path.read_text(encoding="utf-8") for path in sorted(Path(ROOT, "attention/lessons/path").glob("*.md"))]
     lessons = markdown.read_many("".join(texts).encode())
     assert [lesson.title for lesson in lessons.values()] == [lesson.title for lesson in PATH.values()]
-    assert not any(lesson.next for lesson in lessons.values()), "lessons of one file follow each other in order"
     windows = markdown.read_many(LESSON.replace("\n", "\r\n").encode("utf-8-sig"))
     (lesson,) = windows.values()
     assert lesson.options == ("owl: a bird", "the moon", "nobody")

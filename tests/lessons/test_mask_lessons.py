@@ -2,10 +2,14 @@ import math
 
 import pytest
 import torch
+from test_patches_in_words import trace_of
+from tiny_pictures import TinyPictureModels
 
-from attention import AttentionConfig, ConfigError, Notebook, TypedText
+from attention import AttentionConfig, ConfigError, TypedText
 from attention.formula import mask_tensor
 from attention.lessons import mask_examples
+from attention.lessons.mask_examples import table as hidden_cells_table
+from attention.tutorials import Notebook
 
 SCORES = torch.tensor([0.3, -1.2, 2.0, 0.1])
 
@@ -112,3 +116,9 @@ def test_higher_dropout_keeps_earlier_drops_and_changes_no_other_step() -> None:
     sums = TypedText("w " * 200, AttentionConfig(dropout=0.5)).trace().layers[0].dropped_weights.sum(dim=-1)
     assert abs(float(sums.mean()) - 1) < 0.02
     assert float(sums.std()) > 0.01
+
+
+def test_table_of_hidden_cells_keeps_its_order(picture_models: TinyPictureModels) -> None:
+    rows = hidden_cells_table(trace_of(picture_models, "ViT"), 0, 1, 0, 20)
+    assert [name for name in rows.columns if "_" not in name] == ["query", "key", "may attend", "weights"]
+    assert list(rows.columns).index("may attend") == 8

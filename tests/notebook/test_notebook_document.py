@@ -51,6 +51,7 @@ def run(code: str, namespace: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), "cell", "eval"), namespace) if isinstance(last, ast.Expr) else None
 
 
+@pytest.mark.long  # runs the whole notebook
 @pytest.mark.slow
 @pytest.mark.usefixtures("host")
 def test_notebook_of_the_documents_runs(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -19,15 +19,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import chosen_cell_line
 from playwright.sync_api import Error, Frame, Page, Position
+from test_record_contract import BATCH, LENGTH, rows
+from test_record_multihead import WIDTH, make
 
-from attention import NOTEBOOKS, AttentionConfig, MissingError, Notebook, Trace, TypedText, compare, explain, metrics
+import attention
+from attention import AttentionConfig, File, MissingError, Trace, TypedText, explain, metrics
+from attention.comparison import compare
 from attention.export.packing import pack_trace
 from attention.formula.config import TEMPERATURE
 from attention.formula.override import Override
 from attention.notebook import bring_scripts, open_in_lab, output, scripts, show
 from attention.pictures.steps_view import factor_maps
+from attention.tutorials import NOTEBOOKS, Notebook
 
 OWL = "the owl asked the moon and the moon blinked"
 VS_CODE_POLICY = (
@@ -509,3 +515,21 @@ def test_live_view_exchanges_clicks_and_knobs_with_its_host(
     assert is_close(painted(frame, 1), turned.layers[0].matrix("weights", 3))
     assert line_of(frame) == python_line(turned, "weights", 0, 3, 6, 4)
     page.evaluate("leave()")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_recorded_trace_shows_itself_and_opens_in_the_lab(tmp_path: Path) -> None:
+    for variant in ("plain", "both"):  # with keys that belong to no token
+        net, x = make(variant, torch.float32), rows(torch.float32, BATCH, LENGTH, WIDTH)
+        trace = attention.record(net, x, x, x, tokens=tuple("abcde"))
+        assert "<iframe" in (trace._repr_html_() or "")
+        for step, tensor in trace.layers[0]:
+            last = tuple(size - 1 for size in tensor.shape)
+            explanation = attention.explain(trace, step.name, 0, *(last if len(last) == 3 else (0, *last)))
+            assert explanation.lines
+        open_in_lab(trace, tmp_path / "trace.npz")
+        opened = File.open(tmp_path / "trace.npz").trace()
+        assert opened.layers[0].name == trace.layers[0].name
+        assert opened.layers[0].key_tokens == trace.layers[0].key_tokens
+        for step, tensor in trace.layers[0]:
+            assert torch.equal(opened.layers[0][step.name], tensor)

@@ -15,7 +15,7 @@ from test_notebook_outputs import click, open_outputs, served, settled, unpacked
 from tiny_pictures import WITH_TEXT, TinyPictureModels, noise
 
 from attention import Cell, Model, Trace
-from attention.demo import write
+from attention.demo.site import write
 from attention.export.packing import pack_trace
 from attention.export.states import State
 from attention.formula.override import Override
@@ -99,7 +99,9 @@ def test_layer_alone_and_texts_have_outputs(models: TinyPictureModels) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("family", ["ViT", "LLaVA", "LLaVA-NeXT"])
+@pytest.mark.parametrize(
+    "family", ["ViT", *(pytest.param(name, marks=pytest.mark.long) for name in ("LLaVA", "LLaVA-NeXT"))]
+)
 def test_output_draws_the_picture_as_python(open_outputs: Any, models: TinyPictureModels, family: str) -> None:
     trace = trace_of(models, family)
     layer = len(trace.layers) - 1
@@ -145,7 +147,7 @@ def click_picture(frame: Frame, index: int, row: int, column: int, expected: tup
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("family", ["ViT", "LLaVA"])
+@pytest.mark.parametrize("family", ["ViT", pytest.param("LLaVA", marks=pytest.mark.long)])
 def test_temperature_repaints_the_picture(open_outputs: Any, models: TinyPictureModels, family: str) -> None:
     trace = trace_of(models, family)
     layer = len(trace.layers) - 1

@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as TooLong
 from test_browser import Open, query
 
-from attention import Trained
 from attention.pictures.message import pack
+from attention.training import Trained
 
 pytestmark = pytest.mark.browser
 

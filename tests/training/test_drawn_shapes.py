@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from attention import Cell, TextError, Trained
+from attention import Cell, TextError
 from attention.base.tokens import Patch
 from attention.export import program
 from attention.formula.functions import generator
 from attention.patching.intervention import parse_codes
-from attention.training import TASKS
+from attention.training import TASKS, Trained
 from attention.training.drawn_shapes import COLORS, DRAWN, RGB, SHAPES, SIDE
 from attention.training.network import forward, initial_parameters, named_parameters
 from attention.vision.over_picture import TokenGrid, over_picture_json

@@ -5,18 +5,19 @@ import threading
 from dataclasses import replace
 from functools import cache
 
+import contract
 import pytest
 import torch
 from test_explain import check_printed_lines
 
-from attention import Cell, ConfigError, Override, TextError, Trained, explain
+from attention import Cell, ConfigError, Override, TextError, explain
 from attention.base.cache import CACHE
 from attention.base.knobs import Limits
 from attention.export import program
 from attention.formula.functions import generator
 from attention.patching.intervention import Intervention, parse_codes
 from attention.sources.link import source_of
-from attention.training import TASKS, Plan, train
+from attention.training import TASKS, Plan, Trained, train, trained
 from attention.training.design import Design
 from attention.training.jobs import _RUNNING, get_film
 from attention.training.learning import PROBES, measure, measure_gold_weight
@@ -31,7 +32,11 @@ def last(task: str, control: str = ""):
     return list(train(task, steps=SHORT.get(task, 0), control=control, every=1000))[-1]
 
 
-@pytest.mark.parametrize("task", TASKS)
+# Each takes minutes of a processor; pictures and dates are learned slowest.
+SLOWEST = {"shapes", "dates"}
+
+
+@pytest.mark.parametrize("task", [pytest.param(task, marks=[pytest.mark.long] * (task in SLOWEST)) for task in TASKS])
 def test_task_is_learned_and_its_controls_are_not(task):
     design, result = TASKS[task].design, last(task)
     chance = next(iter(train(task)))
@@ -370,3 +375,16 @@ def test_copied_python_reproduces_the_changed_model(title, capsys):
             torch.set_num_threads(threads)
             assert float(said[1]) == pytest.approx(float(said[2]), rel=1e-4, abs=1e-6), (at, step)
             assert float(said[2]) == pytest.approx(float(layer.matrix(step, head)[4, 1]))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_task_keeps_the_contract(name: str) -> None:
+    task = TASKS[name]
+    assert task.name == name
+    assert not list(contract.missing_words(name, title=task.title, sentence=task.sentence))
+    assert not list(contract.check_link(trained.TASK, name))
+    source, notes = source_of({"source": "trained", "task": name, "at": "0"}, LIMITS)
+    assert isinstance(source, Trained)
+    assert (source.task, notes) == (name, ())
+    for layer in Trained(name, steps=2).trace().layers:
+        assert not list(contract.check_layer(layer))

@@ -4,8 +4,8 @@ import pytest
 from conftest import set_knobs, state_of_address
 from test_pages import drawn, opened, said
 
-from attention import Intervention, Trained
-from attention.training import Plan, train, training_views
+from attention import Intervention
+from attention.training import Plan, Trained, train, training_views
 from attention.training.jobs import get_film
 from pages.ui.training.film import Player
 

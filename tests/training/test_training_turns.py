@@ -8,6 +8,9 @@ from collections.abc import Hashable, Iterator
 from types import SimpleNamespace
 
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from test_exports import client  # noqa: F401  # a fixture
 from test_turns import in_threads
 
 from attention import ConfigError
@@ -15,6 +18,7 @@ from attention.base.progress import Watcher, watching
 from attention.training import Plan, learning
 from attention.training import jobs as films
 from attention.training.jobs import _RUNNING, Film, get_film
+from pages.ui.exports import route
 from pages.ui.server import scheduler
 
 
@@ -234,3 +238,20 @@ def test_visitor_address_comes_from_the_last_proxy(peer: str, forwarded: str, ad
 
 def test_viewer_without_a_session_is_anonymous() -> None:
     assert scheduler.watcher().key is None
+
+
+def test_training_for_a_file_ends_with_its_visitor(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    from attention.base.progress import current_watcher
+    from attention.training import jobs
+
+    watchers: list[Watcher] = []
+    wait = jobs.Film.wait
+    monkeypatch.setattr(jobs.Film, "wait", lambda self: (watchers.append(current_watcher()), wait(self))[1])
+    state = {"source": "trained", "task": "reverse", "steps": "40", "seed": "4711"}
+    with TestClient(Starlette(routes=route.routes()), client=("203.0.113.9", 1)) as distant:
+        assert distant.get("/export/weights.csv", params=state).status_code == 200
+    assert watchers
+    assert {(watcher.key, watcher.group) for watcher in watchers} == {
+        (("export", "address 203.0.113.9"), "203.0.113.9")
+    }
+    assert not any(watcher.is_connected() for watcher in watchers)  # false since the request has ended

@@ -5,6 +5,7 @@ import math
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,13 @@ from conftest import ROOT
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attention import NOTEBOOKS, STEPS, ConfigError, Layer, Notebook, Trace, explain
+from attention import STEPS, ConfigError, Layer, Trace, explain
 from attention.explanation import tables
 from attention.pictures import heatmap
+from attention.tutorials import NOTEBOOKS, Notebook
 from attention.tutorials.recipes import OCEANIC, RECIPES, SENTENCES
 
-PINNED = ROOT / "tests" / "data" / "notebooks.json"
+PINNED = Path(__file__).with_name("notebooks.json")
 EVERY = [(name, sequence) for name in NOTEBOOKS for sequence in range(Notebook(name).n_sequences)]
 PARAMETERS = ("w_q", "w_k", "w_v", "w_o")
 ALL_ATTENTION = "query key value scores scaled_scores masked_scores weights head_output"
@@ -551,7 +553,7 @@ def test_missing_notebook_sequence_is_refused(name: str, sequence: Any, sequence
 
 def test_notebook_names_and_counts_need_no_torch() -> None:
     script = (
-        "import sys; from attention import NOTEBOOKS, Notebook; "
+        "import sys; from attention.tutorials import NOTEBOOKS, Notebook; "
         "assert [Notebook(n).n_sequences for n in NOTEBOOKS] == [1, 1, 1, 1, 4, 4, 1, 3, 1]; "
         "assert Notebook('numpy').title; "
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"

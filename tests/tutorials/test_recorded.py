@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import attention
-from attention import AttentionError, Layer, Notebook, Trace
+from attention import AttentionError, Layer, Trace
+from attention.tutorials import Notebook
 from attention.tutorials.recipes import OCEANIC, SENTENCES
 
 

@@ -13,7 +13,7 @@ from attention import Model
 from attention.patching.intervention import parse_codes
 from attention.vision.examples import example_picture
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]  # a server with models that read pictures
 
 
 def choose(page: Page, label: str, option: str) -> None:

@@ -16,8 +16,9 @@ from test_browser_controls import follow, silent, temperature
 from tiny_pictures import TinyPictureModels
 
 from attention import Model, Override, Trace, explain
+from attention.pictures.message_contract import NO_TOKEN
 from attention.vision.examples import example_picture
-from attention.vision.over_picture import NO_TOKEN, TokenGrid
+from attention.vision.over_picture import TokenGrid
 
 pytestmark = pytest.mark.browser
 PICTURE = "two-cats"

@@ -18,7 +18,7 @@ from attention import Model
 from attention.files.picture import Picture
 from attention.vision.over_picture import TokenGrid
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]  # a server with models that read pictures
 PHONE = {"width": 390, "height": 844}
 TEXT = "<image> the owl asked <image> the moon"
 

@@ -19,7 +19,9 @@ from attention.base.tokens import Patch
 from attention.formula.formula import Formula
 from attention.pictures.layout import CHOSEN_COLOR
 from attention.pictures.message import pack
+from attention.pictures.message_contract import NO_TOKEN
 from attention.pictures.mosaic import cell_at
+from attention.pictures.scales import FITTED
 from attention.trace.layer import Layer
 from attention.trace.trace import Trace
 from attention.vision.heads_over_picture import (
@@ -30,7 +32,7 @@ from attention.vision.heads_over_picture import (
     heads_over_picture_json,
     reads_query,
 )
-from attention.vision.over_picture import FITTED, NO_TOKEN, TokenGrid
+from attention.vision.over_picture import TokenGrid
 
 TEXT = "the owl asked the moon"
 

@@ -19,13 +19,13 @@ from attention.base.tokens import Patch
 from attention.explanation.derived import NORMS
 from attention.pictures.layout import CHOSEN_COLOR, Spec
 from attention.pictures.message import pack
+from attention.pictures.message_contract import NO_TOKEN
+from attention.pictures.scales import FITTED
 from attention.pictures.steps_view import OverPicture, available_views, lab_maps
 from attention.trace.trace import SeenPicture, Trace
 from attention.vision.over_picture import (
-    FITTED,
     MAX_LINES,
     MAX_SIDE,
-    NO_TOKEN,
     TokenGrid,
     image_source,
     over_picture,

@@ -30,7 +30,7 @@ def trace_of(tokens: tuple[str, ...], weights: Tensor) -> Trace:
 def measured(tokens: tuple[str, ...], weights: Tensor) -> tuple[dict[str, float], dict[str, int], dict[str, float]]:
     """The value of each metric, the number of queries behind it, and its value under uniform attention."""
     table = metrics.of(trace_of(tokens, weights))
-    names = metrics.NAMES
+    names = metrics.all_metrics()
     return (
         dict(zip(names, table.values[0, 0].tolist(), strict=True)),
         dict(zip(names, table.counts[0, 0].tolist(), strict=True)),
@@ -147,7 +147,7 @@ def test_patch_that_all_queries_look_at_is_found() -> None:
 
 def test_metrics_of_pictures_stay_away_from_texts() -> None:
     text = TypedText("[CLS] a b a b").trace()
-    of_pictures = [metric.name for metric in metrics.METRICS if metric.of_pictures]
+    of_pictures = [metric.name for metric in metrics.all_metrics().values() if metric.of_pictures]
     assert of_pictures
     assert not set(of_pictures) & set(metrics.names_of(text))
     table = metrics.of(text)

@@ -108,7 +108,7 @@ def test_output_is_equal_to_eager_bit_for_bit(picture_models: TinyPictureModels,
 def test_metrics_and_refusals_work_for_every_family(picture_models: TinyPictureModels, family: str) -> None:
     trace = source(picture_models, family).trace()
     table = metrics.of(trace)
-    column = {name: table.values[..., metrics.NAMES.index(name)] for name in metrics.NAMES}
+    column = {name: table.values[..., [*metrics.all_metrics()].index(name)] for name in metrics.all_metrics()}
     first = trace.layers[0]
     n_heads = first.n_heads
     for name in ("distance", "previous", "next", "local"):  # of one dimension

@@ -26,7 +26,7 @@ from attention.files.picture import Picture
 from attention.models.declared_inputs import TEXT_ALONE
 from attention.models.library import LIBRARY
 from attention.sources.link import source_of
-from attention.sources.registry import KNOBS
+from attention.sources.registry import all_knobs
 from attention.vision.examples import EXAMPLES, example_picture, link_name
 from pages.ui.exports import links, route
 from pages.ui.exports.links import Tab
@@ -135,7 +135,9 @@ def test_unknown_picture_in_a_link_is_replaced_and_said(models: NamedModels) -> 
 
 
 def test_newer_knobs_follow_that_of_the_picture_in_links() -> None:
-    assert [knob.key for knob in KNOBS[-5:]] == ["image", "attn_mask", "mask_means", "axes", "table_means"]
+    keys = [knob.key for knob in all_knobs()]
+    end = keys.index("table_means") + 1  # after it come the knobs of features
+    assert keys[end - 5 : end] == ["image", "attn_mask", "mask_means", "axes", "table_means"]
 
 
 def test_uploaded_picture_is_shown_with_its_name_and_digest(models: NamedModels) -> None:

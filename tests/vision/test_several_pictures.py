@@ -16,10 +16,11 @@ from attention.base.tokens import NEWLINE, Patch
 from attention.circuits.sweep import sweep_heads
 from attention.files.picture import Picture
 from attention.patching.intervention import Intervention
+from attention.pictures.message_contract import NO_TOKEN
 from attention.sources.model_input import MAX_PICTURES
 from attention.trace.trace import Trace
 from attention.vision.examples import EXAMPLES, example_picture
-from attention.vision.over_picture import NO_TOKEN, TokenGrid, over_picture_json
+from attention.vision.over_picture import TokenGrid, over_picture_json
 from attention.vision.picture_inputs import PictureInputs
 
 TEXT = "the owl asked the moon"

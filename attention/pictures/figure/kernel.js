@@ -1,6 +1,6 @@
 // The formula as the page computes it while the user changes a knob: scores, steps between scores and weights, normalizers.
 //
-// Python is the reference: tests/test_browser_kernel.py compares every function with torch. Matrices are flat, row by row;
+// Python is the reference: tests/pages/test_browser_kernel.py compares every function with torch. Matrices are flat, row by row;
 // a row of scores is a query, a column a key. Variants are entries of tables: score functions in SCORES, steps between scores
 // and weights in CHAIN, normalizers in NORMALIZERS.
 //

@@ -1,6 +1,6 @@
 // Unpacks the message from Python: the length of a JSON header (uint32), the header, then the arrays that it refers to.
 //
-// attention/pictures/message_contract.py declares the same keys for Python; tests/test_message_contract.py compares both, key by key.
+// attention/pictures/message_contract.py declares the same keys for Python; tests/pictures/test_message_contract.py compares both, key by key.
 
 /**
  * Everything that one component draws.

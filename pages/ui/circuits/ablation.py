@@ -13,11 +13,11 @@ from attention import AttentionError, Model
 from attention.base.errors import ConfigError
 from attention.base.knobs import Choice, Knob
 from attention.base.printed import format_number
+from attention.circuits import figures
 from attention.circuits.head_importance import CAVEAT, STEP_WORDS, SWEEP_KINDS, GroupAblation, HeadSweep, SweepProgress
 from attention.circuits.sweep import ablate_group, estimated_seconds, sweep_heads
 from attention.formula.edit_kinds import ABLATIONS
 from attention.formula.override import Override
-from attention.pictures import charts
 from attention.pictures.view import DISTRACTOR, TARGET
 from attention.sources import link
 from attention.sources.second_state import SECOND
@@ -180,7 +180,7 @@ def _draw(
     for head in dict.fromkeys((sweep.by_effect()[0], chosen)):
         st.markdown(plain(f"{sweep.describe(*head)} {sweep.other_heads_words(*head)}"))
     shown = ["change", *["estimate"] * sweep.has_estimates, *["direct"] * sweep.has_direct_effects]
-    show.figures([charts.head_effect_map_json(sweep, chosen, name) for name in shown], "heads_matter", click)
+    show.figures([figures.head_effect_map_json(sweep, chosen, name) for name in shown], "heads_matter", click)
     for sentence in sweep.alignment:
         st.caption(plain(sentence))
     st.caption(plain(sweep.describe_estimate()))
@@ -194,5 +194,5 @@ def _draw(
             joint = request.run_together(ablated)
         st.markdown(f"**Ablated at the same time.** {plain(joint.description)}")
     if unchanged is not None:
-        show.figures([charts.head_effect_scatter_json(unchanged, sweep, chosen)], "heads_step_in")
+        show.figures([figures.head_effect_scatter_json(unchanged, sweep, chosen)], "heads_step_in")
     show.chart_table(sweep.frame(), "heads-that-matter")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from attention import AttentionError, Model, Trained
+from attention import AttentionError, Model
 from attention.base.knobs import Choice, Knob, Text
 from attention.base.printed import format_number
 from attention.circuits import PathRequest, figures
@@ -19,11 +20,10 @@ from attention.circuits.path_patching import (
     PathProgress,
     estimate_seconds,
     patch_paths,
-    run_of,
 )
 from attention.formula.names import Cell
 from attention.pictures.view import DISTRACTOR, TARGET
-from attention.sources import link
+from attention.sources import Patchable, link
 from attention.sources.second_state import SECOND
 from attention.trace.model_run import ModelRun
 from pages.ui.page import long_run, show
@@ -46,8 +46,8 @@ N_LARGEST = 3  # paths that are described in words
 class PathsRequest:
     """The request of a user: run A, run B, and which paths."""
 
-    a: Model | Trained
-    b: Model | Trained
+    a: Patchable
+    b: Patchable
     request: PathRequest
 
     @property
@@ -57,12 +57,12 @@ class PathsRequest:
         Raises:
             AttentionError: as for a trace.
         """
-        return run_of(self.a), run_of(self.b), self.request
+        return self.a.run(), self.b.run(), self.request
 
 
 def paths_section(page: Page, knobs: Knobs) -> None:
     """Draws path patching, folded; nothing if the source has no model that can run again."""
-    if not isinstance(page.source, Model | Trained) or not page.trace.predictions:
+    if not isinstance(page.source, Patchable) or not page.trace.predictions:
         return
     has_other = bool(standing(OTHER.key))  # a link that names run B opens the panel
     with st.expander("Which paths matter? (path patching)", has_other, key="paths", on_change="rerun") as unfolded:
@@ -89,16 +89,14 @@ def paths_section(page: Page, knobs: Knobs) -> None:
 def _request(page: Page, knobs: Knobs) -> PathsRequest | None:
     """What the fields describe; None until there is a run B."""
     source, prediction = page.source, shown_prediction(page.trace)
-    assert isinstance(source, Model | Trained)
+    assert isinstance(source, Patchable)
     typed = str(knobs.value(OTHER)).strip()
     with st.container(horizontal=True, vertical_alignment="bottom"):
         receiver = knobs.value(RECEIVER)
         whose = "all" if receiver == "logits" else knobs.value(HEADS)
         mode = knobs.value(MODE)
     target, distractor = (typed_token(source, prediction, knob) for knob in (TARGET, DISTRACTOR))
-    a = replace(source, config=type(source.config)())
-    if isinstance(a, Model):
-        a = replace(a, words=False, special="show")
+    a = _plain(source)
     b = _typed_state(a, typed) if typed else _second_state(a)
     if b is None:
         st.info("Type the text of run B, or choose a second state on Compare.")
@@ -110,21 +108,28 @@ def _request(page: Page, knobs: Knobs) -> PathsRequest | None:
     return PathsRequest(a, b, request)
 
 
-def _typed_state(a: Model | Trained, text: str) -> Model | Trained:
+def _plain(source: Any) -> Any:
+    """The source without overrides, by its model's own tokens."""
+    own = {"words": False, "special": "show"} if isinstance(source, Model) else {}
+    return replace(source, config=type(source.config)(), **own)
+
+
+def _typed_state(a: Any, text: str) -> Patchable:
     """The same model, with its interventions, on another text."""
-    return replace(a, text=text, input_ids=()) if isinstance(a, Model) else replace(a, text=text)
+    same: Patchable = replace(a, text=text, **({"input_ids": ()} if isinstance(a, Model) else {}))
+    return same
 
 
-def _second_state(a: Model | Trained) -> Model | Trained | None:
+def _second_state(a: Patchable) -> Patchable | None:
     """The second state of Compare, if this tab has one of the same kind of source."""
     if not knob_state.current_value(SECOND.key):
         return None
     b = link.read_source(second_sidebar.SecondState())
-    if not isinstance(b, Model | Trained) or type(b) is not type(a):
+    if type(b) is not type(a):
         return None
     st.caption("Run B is the second state of Compare.")
-    b = replace(b, config=type(b.config)())
-    return replace(b, words=False, special="show") if isinstance(b, Model) else b
+    second: Patchable = _plain(b)
+    return second
 
 
 def _finish(place: DeltaGenerator, request: PathsRequest) -> PathPatching | None:

@@ -87,7 +87,7 @@ def metrics_section(
     rows = frame(page.trace, table, order, by)
     for columns in more:
         rows = rows.join(columns(order))
-    helps = {heading(metric): describe_metric(metric, table) for metric in metrics.METRICS}
+    helps = {heading(metric): describe_metric(metric, table) for metric in metrics.all_metrics().values()}
     st.caption("Click a row to open its head in the Lab. None means that the metric is not defined on this text.")
     show.clickable_table(rows, "heads_table", helps, lambda row: open_head(*order[row]))
     st.caption(describe_head(table, layer, head, by))

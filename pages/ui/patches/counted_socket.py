@@ -3,7 +3,7 @@
 Replaces: `WebSocketsSansIOProtocol.__new__` of uvicorn, so that each socket is a `CountedSocket`.
 Why: uvicorn keeps the parts of an unfinished message of any number of sockets, and no middleware sees them: 117 sockets that sent all but
     the last byte of 7 MB ended a server of 1 GiB. uvicorn chooses its class by name before it imports the app.
-Canary: `tests/test_in_flight.py`, test_sockets_of_streamlit_are_counted.
+Canary: `tests/pages/server/test_in_flight.py`, test_sockets_of_streamlit_are_counted.
 Public replacement: an option of Streamlit for the class of uvicorn's sockets.
 """
 

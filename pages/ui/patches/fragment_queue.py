@@ -5,7 +5,7 @@ Why: Streamlit drops the fragment's unsent messages, since the fragment will be 
     without this part: the browser removes it, the elements below move up, and the fragment's next messages
     replace the wrong elements. A button under a film, or the maps, were missing until the next change of a knob.
     A page cannot prevent this: messages are sent 10 ms apart, and a fragment may be requested at any time in between.
-Canary: `tests/test_fragment_queue.py`, test_fragment_run_removes_nothing_from_the_full_run.
+Canary: `tests/pages/server/test_fragment_queue.py`, test_fragment_run_removes_nothing_from_the_full_run.
 Public replacement: a Streamlit that keeps the messages of a finished full run when a fragment begins.
 """
 

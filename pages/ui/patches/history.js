@@ -3,7 +3,7 @@
 // Replaces: history.pushState and history.replaceState, and listens to popstate before Streamlit does.
 // Why: an address of the Lab is the state of the page, with an entry for each act. Streamlit writes the address too, when a page
 //   is opened and when the server changes query parameters, and runs the script again on Back and Forward with its own idea of both.
-// Canary: tests/test_browser_address.py, test_back_undoes_every_action_even_with_late_answers.
+// Canary: tests/pages/test_browser_address.py, test_back_undoes_every_action_even_with_late_answers.
 // Public replacement: an option that leaves the address to the app, with an event when Streamlit opens a page or a person goes back.
 //
 // It runs before Streamlit's scripts.

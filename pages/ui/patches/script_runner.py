@@ -6,7 +6,7 @@ Why: Streamlit runs the scripts of all sessions concurrently, each in its own th
     A run also hands what it draws to the session through the event loop. A request that the loop handles after the run has ended, but before
     its events, starts another runner, and the session then ignores all events of the first: what it has drawn is lost. A film that
     was stopped kept its button "Stop". So the runner ends only after the loop has handled its events; until then it accepts requests itself.
-Canary: `tests/test_turns.py`, test_streamlit_runs_its_scripts_in_turns and test_runner_ends_after_its_events_are_handled.
+Canary: `tests/pages/server/test_turns.py`, test_streamlit_runs_its_scripts_in_turns and test_runner_ends_after_its_events_are_handled.
 Public replacement: a function that `st.App` calls around each script run, or an option for the number of concurrent runs; a session that
     handles the events of a runner that has ended.
 """

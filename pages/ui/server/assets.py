@@ -155,7 +155,7 @@ class IndexPage:
 
     Streamlit sends styles and sidebar as messages after the first paint, so that the page would jump. It has no setting for the content of
     its index page. This middleware therefore replaces every answer that is Streamlit's index page, recognized by its ETag, on the path of
-    every page and below any prefix. `tests/test_first_paint.py` fails when a newer Streamlit answers differently.
+    every page and below any prefix. `tests/pages/server/test_first_paint.py` fails when a newer Streamlit answers differently.
     """
 
     def __init__(self, app: ASGIApp) -> None:

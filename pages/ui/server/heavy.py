@@ -20,7 +20,6 @@ from attention.base import jobs
 from attention.base.errors import BusyError
 from attention.base.progress import Watcher, watching
 from attention.models.library import LIBRARY, in_job
-from attention.sources.repeated_run import TrainedRun
 from pages.ui.server import scheduler, traces
 from pages.ui.server.limits import (
     FILES_AT_ONCE,
@@ -233,7 +232,7 @@ def stream(
 
 def _is_trained_here(args: Sequence[Any]) -> bool:
     """Whether a tiny model is among the arguments: it is trained in this process, and its runs are short."""
-    return any(isinstance(getattr(arg, "model_run", arg), TrainedRun) for arg in args)
+    return any(getattr(getattr(arg, "model_run", arg), "is_tiny", False) for arg in args)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from attention.formula.names import WEIGHTS
 from attention.pictures import view
 from attention.pictures.message_contract import Control, OverrideNote
 from attention.pictures.view import HEAD, HEAT, LAYER, OVER, PAIR, describe_control, has_patches
-from attention.sources.registry import SOURCE_KINDS
+from attention.sources.registry import source_kinds
 from pages.ui.state.knob_state import brings_own_formula, current_value, inline_knobs_of_source
 from pages.ui.state.knob_table import COLORS, COMPARE_KEYS, INLINE_KEYS, KNOBS, allowed_range, knobs_above_maps
 from pages.ui.state.widgets import current_knobs, open_knobs, standing
@@ -88,7 +88,7 @@ def override_line(layer: Layer, where: str = "", changed: str = "") -> OverrideN
     """
     is_overridden = bool(view.override_words(layer))
     sentence = (
-        view.override_line(layer, f"the {SOURCE_KINDS[standing('source')].label}'s", where)
+        view.override_line(layer, f"the {source_kinds()[standing('source')].label}'s", where)
         if brings_own_formula() and (is_overridden or not changed)
         else ""
     )

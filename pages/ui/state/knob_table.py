@@ -36,7 +36,7 @@ COMPARE_KEYS = (SECOND.key, EDITING.key, AUTOSCALE.key)
 KNOBS = {
     knob.key: knob
     for knob in (
-        *registry.KNOBS,
+        *registry.all_knobs(),
         LAYER,
         HEAD,
         STEP,
@@ -78,7 +78,7 @@ def knobs_above_maps(source: str) -> tuple[Knob, ...]:
 
 
 def _known_source(source: str) -> str:
-    return source if source in registry.SOURCES else str(DEFAULTS["source"])
+    return source if source in registry.source_kinds() else str(DEFAULTS["source"])
 
 
 @cache

@@ -15,7 +15,7 @@ from attention.sources.matrices import (
     VALID_KEYS,
 )
 from attention.sources.matrix_fields import matrices_of_layer
-from attention.tutorials.notebook import Notebook
+from attention.tutorials import Notebook
 from pages.ui.server.traces import trace_of
 from pages.ui.state.matrices import EDITOR, store
 from pages.ui.state.notices import show_later

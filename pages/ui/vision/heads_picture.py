@@ -10,11 +10,11 @@ import streamlit as st
 from attention import find_step
 from attention.base.knobs import Choice, Knob
 from attention.base.tokens import label
+from attention.pictures import scales
 from attention.pictures.layout import Spec
 from attention.pictures.view import HEAT, OVER
 from attention.vision import heads_over_picture
 from attention.vision.heads_over_picture import heads_over_picture_json
-from attention.vision.over_picture import FITTED
 from pages.ui.features import HeadsPicture
 from pages.ui.state import knob_state
 from pages.ui.state.widgets import Knobs
@@ -54,7 +54,7 @@ def _spec(page: Page, colors: str, **more: Any) -> Spec:
     trace, cell = page.trace, page.cell
     reads_query = _reads_query(page)
     query, key = (cell.row, None) if reads_query else (None, cell.column)
-    scale, opacity = FITTED if colors == "stretched" else colors, knob_state.current_value(HEAT.key)
+    scale, opacity = scales.FITTED if colors == "stretched" else colors, knob_state.current_value(HEAT.key)
     return heads_over_picture_json(trace, cell.step, cell.layer, query, key, cell, scale, opacity=opacity, **more)
 
 

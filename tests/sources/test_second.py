@@ -1,0 +1,65 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention import Model, TypedText
+from attention.base.knobs import Limits, to_text
+from attention.sources import Intervenable, Patchable, registry
+from attention.sources.link import source_of
+from attention.sources.second_state import (
+    MAX_CHARACTERS,
+    SECOND,
+    differences,
+    rebase_differences,
+    second_state,
+    unknown_key_notes,
+)
+
+LIMITS = Limits(tokens=512, characters=5000, d_model=512, heads=16, trace_mb=64)
+KEYS = [knob.key for knob in registry.all_knobs()] + ["layer", "head"]
+STATES = st.dictionaries(st.sampled_from(KEYS), st.text(min_size=1, max_size=6), max_size=5)
+
+
+@given(STATES, STATES)
+def test_second_state_stores_exactly_the_differences_from_the_first(state, other):
+    assert second_state(state, differences(state, other)) == other
+    assert differences(state, state) == ""
+    assert not unknown_key_notes(differences(state, other))
+
+
+@given(STATES, STATES, STATES)
+def test_changing_one_state_keeps_the_other_changing_both_changes_both(old, new, other):
+    b = differences(old, other)
+    assert second_state(new, rebase_differences(old, new, b)) == other
+    both_changed = second_state(new, rebase_differences(old, new, b, both=True))
+    for key in KEYS:
+        expected = new if old.get(key) != new.get(key) else other
+        assert both_changed.get(key) == expected.get(key)
+
+
+def test_second_state_is_an_ordinary_source_and_reports_bad_entries():
+    state = {"text": "a b c", "temperature": "0.5", "step": "scores"}
+    parsed, notes = source_of(second_state(state, "temperature=2.0&heads=2&text=x+%26+y"), LIMITS)
+    assert isinstance(parsed, TypedText)
+    assert (parsed.text, parsed.config.temperature, parsed.config.n_heads) == ("x & y", 2.0, 2)
+    assert not notes
+    reset, _ = source_of(second_state(state, "temperature="), LIMITS)
+    assert reset.config.temperature == 1.0, "a key without a value means the default"
+    _, notes = source_of(second_state(state, "temperature=hot"), LIMITS)
+    assert "temperature = “hot”" in notes[0]
+    assert second_state(state, "q=3&nothing=1&head=2")["step"] == "scores"
+    assert [note.split("“")[1].split("”")[0] for note in unknown_key_notes("q=3&nothing=1&head=2")] == ["q", "nothing"]
+
+
+def test_overlong_second_state_is_dropped_with_a_note():
+    long = "text=" + "a" * MAX_CHARACTERS
+    assert second_state({"text": "b"}, long) == {"text": "b"}
+    value, note = SECOND.read(long, SECOND.range, to_text(SECOND.default))
+    assert value == ""
+    assert "B is the same as A" in note
+
+
+def test_knobs_of_interventions_are_declared_not_guessed(tiny):
+    model = Model(tiny("GPT-2"), "a b c")
+    assert isinstance(model, Intervenable)
+    assert isinstance(model, Patchable)
+    assert not isinstance(TypedText("a b c"), Intervenable)
