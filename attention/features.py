@@ -58,8 +58,14 @@ def features() -> tuple[Feature, ...]:
     Raises:
         TypeError: the declaration of a folder is none.
     """
-    here = (name for name in NAMES if find_spec(f"attention.{name}"))
-    return tuple(_declared(name) for name in here if find_spec(f"attention.{name}.feature"))
+    here = (name for name in NAMES if is_here(f"attention.{name}"))
+    return tuple(_declared(name) for name in here if is_here(f"attention.{name}.feature"))
+
+
+def is_here(module: str) -> bool:
+    """Whether a module or package is here. A folder in which only `__pycache__` is left, as `git rm` leaves it, is none."""
+    spec = find_spec(module)
+    return spec is not None and spec.has_location
 
 
 def _declared(name: str) -> Feature:

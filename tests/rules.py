@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from conftest import ROOT
 
 from attention import STEPS
 from attention.features import NAMES as FEATURES
+from attention.features import is_here
 
 # The rooms of the trunk, from the bottom: a room imports from the floors below its own; rooms on one floor do not import each other.
 FLOORS = (
@@ -37,7 +37,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 SCRIPTS = {
     script.path: feature
     for feature in FEATURES
-    if find_spec(f"pages.ui.{feature}")
+    if is_here(f"pages.ui.{feature}")
     for script in import_module(f"pages.ui.{feature}").PANELS.scripts
 }
 """Pages that belong to a feature."""

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attention.features import NAMES
+from attention.features import NAMES, is_here
 
 if TYPE_CHECKING:
     from attention.explanation.derived import DerivedMap
@@ -135,5 +134,5 @@ class Panels:
 @cache
 def panels() -> tuple[Panels, ...]:
     """What the features that are here add, in the order of `attention.features.NAMES`."""
-    names = (name for name in NAMES if find_spec(f"pages.ui.{name}"))
+    names = (name for name in NAMES if is_here(f"pages.ui.{name}"))
     return tuple(import_module(f"pages.ui.{name}").PANELS for name in names)
